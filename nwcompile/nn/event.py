@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from nwcompile.errors import ModelError, OptionError, unknown_choice
-from nwcompile.kernels.layers.spike_times import Membrane, spike_time_adjoint, spike_times
+from nwcompile.kernels.layers.spike_times import MOST_COUNTED, Membrane, spike_time_adjoint, spike_times
 from nwcompile.nn.ops.threads import ranges, run_on_threads
 
 DELAYS = ("axon", "synapse")
@@ -25,11 +25,13 @@ class EventLIF(torch.nn.Module):
     is silent after its first spike.
 
     `delays`: None, "axon" (`[n_in]`) or "synapse" (`[n_in, n_out]`), trained between 0 and `max_delay` seconds; they
-    are 0 at first, and the tensor `delay` may be changed. `init` is a tensor of weights or a function that fills one in
+    are 0 at first, and the tensor `delay` may be changed; what leaves the bounds is put back on them by the next call.
+    `init` is a tensor of weights or a function that fills one in
     place; without it they are drawn so that a spike of every input brings v to the threshold, more or less.
 
     Gradients are those of spike times only; a neuron that does not spike has none, and one whose membrane just touches
-    the threshold an unbounded one. Computed in float64 on the CPU; memory grows with spikes, not with time.
+    the threshold an unbounded one. They have no derivatives of their own. Computed in float64 on the CPU; memory grows
+    with spikes, not with time.
     """
 
     def __init__(
@@ -88,14 +90,23 @@ class EventLIF(torch.nn.Module):
             raise ModelError(f"{self.name}: event layers run on the CPU; move the layer and its input there")
         if not (times >= 0).all():
             raise ModelError(f"{self.name}: spike times must be 0 or more, infinity where there is none, and not NaN")
-        delay = None if self.delay is None else self.delay.clamp(0, self.max_delay)
+        for name, parameter in self.named_parameters():
+            if not parameter.isfinite().all():
+                raise ModelError(
+                    f"{self.name}: {name} holds NaN or infinity; train with a lower rate or clip gradients"
+                )
+        delay = self.delay
+        if delay is not None and not ((delay >= 0) & (delay <= self.max_delay)).all():
+            with torch.no_grad():
+                delay.clamp_(0, self.max_delay)
         if delay is not None and delay.dim() == 1:
             times, delay = times + delay[:, None], None
         out, n_spikes = _SpikeTimes.apply(times, self.weight, delay, self.membrane, self.max_spikes)
         if n_spikes > self.max_spikes:
+            more = " or more" if n_spikes == MOST_COUNTED else ""
             raise ModelError(
-                f"{self.name}: a neuron spikes {n_spikes} times, and max_spikes is {self.max_spikes}; raise it, or "
-                "lower the weights"
+                f"{self.name}: a neuron spikes {n_spikes} times{more}, and max_spikes is {self.max_spikes}; raise it, "
+                "or lower the weights"
             )
         return out
 
@@ -107,8 +118,15 @@ class EventLIF(torch.nn.Module):
 def first_spike_loss(times: torch.Tensor, labels: torch.Tensor, tau: float, t_end: float) -> torch.Tensor:
     """Cross-entropy of `-t / tau` over the first spike times t of `[B, classes, S]`: the earliest one should be right.
 
-    tau in seconds. A neuron that does not spike counts as one that does at `t_end`, and has no gradient.
+    tau and t_end in seconds. A neuron that does not spike counts as one that does at `t_end`, and has no gradient.
+    Raises ModelError for times of another shape, OptionError where tau or t_end is no number > 0.
     """
+    if times.dim() != 3 or times.shape[2] == 0:
+        raise ModelError(
+            f"first_spike_loss: times of shape {tuple(times.shape)} must be [B, classes, 1 or more spikes]"
+        )
+    if not (0 < tau < inf and 0 < t_end < inf):
+        raise OptionError(f"first_spike_loss: tau is {tau} and t_end {t_end}; both must be seconds > 0")
     first = times[:, :, 0].clamp(max=t_end)
     return torch.nn.functional.cross_entropy(-first / tau, labels)
 
@@ -137,6 +155,8 @@ class _SpikeTimes(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_spikes, _):
+        if torch.is_grad_enabled():
+            raise ModelError("EventLIF has no second derivatives; go back without create_graph")
         events, blocks, membrane, spikes, current = ctx.kept
         times, weight, delay = ctx.saved_tensors
         weights, delays = _numbers(weight, delay)
@@ -150,28 +170,29 @@ class _SpikeTimes(torch.autograd.Function):
             spike_time_adjoint(*given, of_weight[k], of_delay[k], of_time[events.span(part)])
 
         run_on_threads(compute, len(blocks))
-        of_times = torch.from_numpy(events.scattered(of_time, tuple(times.shape))).to(times.dtype)
-        given_delay = None if delay is None else torch.from_numpy(of_delay.sum(0)).to(delay.dtype)
-        return of_times, torch.from_numpy(of_weight.sum(0)).to(weight.dtype), given_delay, None, None
+        of_times = torch.from_numpy(events.scattered(of_time)).to(times.dtype)
+        given_delay = None if delay is None else torch.from_numpy(of_delay.sum(0).T).to(delay.dtype)
+        return of_times, torch.from_numpy(of_weight.sum(0).T).to(weight.dtype), given_delay, None, None
 
 
 def _numbers(weight: torch.Tensor, delay: torch.Tensor | None) -> tuple[np.ndarray, np.ndarray]:
-    """Weights and delays as kernels read them, float64[n_in, n_out]; [0, 0] where there are no delays."""
-    delays = np.zeros((0, 0)) if delay is None else delay.detach().double().numpy()
-    return weight.detach().double().numpy(), delays
+    """Weights and delays as kernels read them, float64[n_out, n_in]; [0, 0] where there are no delays."""
+    given = (torch.zeros(0, 0) if delay is None else delay), weight
+    delays, weights = (np.ascontiguousarray(tensor.detach().double().numpy().T) for tensor in given)
+    return weights, delays
 
 
 class _Events:
     """The spikes of `times` [B, N, S] before `t_end`, sample after sample, ordered by time: what kernels read."""
 
     def __init__(self, times: np.ndarray, t_end: float):
+        self.shape = times.shape
         flat = times.reshape(len(times), times.shape[1] * times.shape[2])
         order = np.argsort(flat, axis=1, kind="stable")
         sorted_times = np.take_along_axis(flat, order, 1)
         is_before = sorted_times < t_end
-        self.at = np.nonzero(is_before)[0], order[is_before]
         self.time = sorted_times[is_before]
-        self.source = order[is_before] // max(times.shape[2], 1)
+        self.place = (order + np.arange(len(flat))[:, None] * flat.shape[1])[is_before]  # in the tensor as one row
         self.first = np.concatenate([[0], np.cumsum(is_before.sum(1))])
 
     def span(self, samples: slice) -> slice:
@@ -181,13 +202,14 @@ class _Events:
     def of(self, samples: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """time, source and first of consecutive samples."""
         span = self.span(samples)
-        return self.time[span], self.source[span], self.first[samples.start : samples.stop + 1] - span.start
+        source = self.place[span] // max(self.shape[2], 1) % self.shape[1]
+        return self.time[span], source, self.first[samples.start : samples.stop + 1] - span.start
 
-    def scattered(self, of_time: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    def scattered(self, of_time: np.ndarray) -> np.ndarray:
         """A number of every event at its place in `[B, N, S]`, 0 where there is none."""
-        whole = np.zeros((shape[0], shape[1] * shape[2]))
-        whole[self.at] = of_time
-        return whole.reshape(shape)
+        whole = np.zeros(self.shape)
+        whole.reshape(-1)[self.place] = of_time
+        return whole
 
 
 def _peak(membrane: Membrane) -> float:

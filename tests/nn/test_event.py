@@ -219,7 +219,7 @@ def test_what_is_kept_for_gradients_grows_with_spikes_only():
         layer = EventLIF(4, 4, t_end=t_end, max_spikes=4, init=torch.full((4, 4), 0.1))
         out = layer(torch.arange(4 * n_spikes).reshape(1, n_spikes, 4).swapaxes(1, 2) * MS)
         events, *_, spikes, current = out.grad_fn.kept
-        return sum(array.nbytes for array in (events.time, events.source, *events.at, spikes, current))
+        return sum(array.nbytes for array in (events.time, events.place, spikes, current))
 
     assert kept_bytes(1.0, 2) == kept_bytes(1000.0, 2) < kept_bytes(1.0, 8)
 
@@ -291,6 +291,104 @@ def test_wrong_inputs_are_named(times, text):
     with pytest.raises(ModelError) as raised:
         layer(times)
     assert str(raised.value).startswith(text)
+
+
+@pytest.mark.parametrize(
+    "parameter, value, text",
+    [
+        (
+            "weight",
+            torch.nan,
+            "EventLIF(3, 2): weight holds NaN or infinity; train with a lower rate or clip gradients",
+        ),
+        ("weight", inf, "EventLIF(3, 2): weight holds NaN or infinity"),
+        ("delay", torch.nan, "EventLIF(3, 2): delay holds NaN or infinity"),
+        ("weight", 1e30, "EventLIF(3, 2): a neuron spikes 1000000 times or more, and max_spikes is 16; raise it, or"),
+    ],
+)
+def test_what_failed_training_leaves_is_named(parameter, value, text):
+    layer = EventLIF(3, 2, t_end=0.1, delays="synapse", max_delay=1.0)
+    with torch.no_grad():
+        getattr(layer, parameter)[1] = value
+    with pytest.raises(ModelError) as raised:
+        layer(torch.zeros(1, 3, 1))
+    assert str(raised.value).startswith(text)
+
+
+@pytest.mark.parametrize(
+    "shape, tau, error, text",
+    [
+        (
+            (1, 2, 0),
+            1.0,
+            ModelError,
+            "first_spike_loss: times of shape (1, 2, 0) must be [B, classes, 1 or more spikes]",
+        ),
+        ((1, 2), 1.0, ModelError, "first_spike_loss: times of shape (1, 2) must be [B, classes, 1 or more spikes]"),
+        ((1, 2, 1), 0.0, OptionError, "first_spike_loss: tau is 0.0 and t_end 1.0; both must be seconds > 0"),
+    ],
+)
+def test_a_wrong_loss_is_named(shape, tau, error, text):
+    with pytest.raises(error) as raised:
+        first_spike_loss(torch.ones(shape), torch.zeros(1, dtype=torch.int64), tau, 1.0)
+    assert str(raised.value) == text
+
+
+@pytest.mark.parametrize("taus", [(1 * MS, 2 * MS), (2 * MS, 1 * MS), (1 * MS, 1 * MS)])
+@pytest.mark.parametrize("delays", [None, "synapse"])
+def test_after_thousands_of_time_constants_a_neuron_spikes_as_at_first(taus, delays):
+    layer = EventLIF(1, 1, t_end=20.0, tau_mem=taus[0], tau_syn=taus[1], delays=delays, max_delay=delays and 1.0,
+                     init=torch.tensor([[6.0]]).double())  # fmt: skip
+    times = torch.tensor([[[0.0, 10.0]]], dtype=torch.float64, requires_grad=True)
+    out = layer(times)[0, 0]
+    n_spikes = int(out.isfinite().sum())
+    assert n_spikes >= 2 and n_spikes % 2 == 0
+    early, late = out[: n_spikes // 2], out[n_spikes // 2 : n_spikes]
+    assert torch.allclose(late - 10.0, early, rtol=1e-9)
+    (gradient,) = torch.autograd.grad(late[0], times)
+    # A time of 10 s is rounded to 2e-12 time constants.
+    assert gradient[0, 0].tolist() == [0.0, pytest.approx(1.0, rel=1e-10)]
+
+
+def test_the_order_of_spikes_and_of_inputs_does_not_matter():
+    layer, times = drawn_net(4, TAUS[0], None)[0], drawn_times(4)
+    shuffled = times[:, :, [2, 0, 1]].requires_grad_()
+    times.requires_grad_()
+    out, same = layer(times), layer(shuffled)
+    assert torch.equal(out, same)
+    wanted, found = (torch.autograd.grad(o[o.isfinite()].sum(), t)[0] for o, t in ((out, times), (same, shuffled)))
+    assert torch.equal(found, wanted[:, :, [2, 0, 1]])
+
+
+def test_spikes_at_one_time_add_up_and_share_the_gradient():
+    twice = EventLIF(2, 1, t_end=0.1, max_spikes=99, init=torch.tensor([[6.0], [8.0]]).double())
+    whole = EventLIF(1, 1, t_end=0.1, max_spikes=99, init=torch.tensor([[14.0]]).double())
+    times = torch.full((1, 2, 1), 1 * MS, dtype=torch.float64, requires_grad=True)
+    out, wanted = twice(times)[0, 0], whole(times.detach()[:, :1])[0, 0]
+    n_spikes = int(wanted.isfinite().sum())
+    assert n_spikes > 1 and torch.allclose(out, wanted, rtol=1e-13)
+    gradient, of_times = torch.autograd.grad(out[n_spikes - 1], (twice.weight, times))
+    (of_whole,) = torch.autograd.grad(wanted[n_spikes - 1], whole.weight)
+    assert torch.allclose(gradient, of_whole.expand(2, 1), rtol=1e-12)
+    assert of_times.sum().item() == pytest.approx(1.0, rel=1e-12)
+
+
+def test_delays_that_leave_their_bounds_come_back():
+    layer = EventLIF(1, 1, t_end=0.1, delays="synapse", max_delay=5 * MS, init=torch.tensor([[9.0]]))
+    times = torch.zeros(1, 1, 1)
+    with torch.no_grad():
+        layer.delay.fill_(-3 * MS)
+    out = layer(times)[0, 0, 0]
+    (-out).backward()
+    assert layer.delay.item() == 0.0 and layer.delay.grad.item() == pytest.approx(-1.0, rel=1e-6)
+
+
+def test_second_derivatives_are_refused():
+    layer = EventLIF(1, 1, t_end=0.1, once=True, init=torch.tensor([[9.0]]))
+    out = layer(torch.zeros(1, 1, 1))
+    with pytest.raises(ModelError) as raised:
+        torch.autograd.grad(out.sum(), layer.weight, create_graph=True)
+    assert str(raised.value) == "EventLIF has no second derivatives; go back without create_graph"
 
 
 def test_no_samples_and_no_spikes_are_fine():

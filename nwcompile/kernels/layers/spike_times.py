@@ -16,6 +16,7 @@ import numpy as np
 from nwcompile.kernels.jit import compiled, inlined
 
 MOST_ITERATIONS = 100  # Newton's method needs some five; halving a bracket of float64 never needs more.
+MOST_COUNTED = 1_000_000  # Huge weights would make a neuron spike for hours; nobody reads on after so many.
 PRECISION = 4e-16  # Two units in the last place of a time: no step of Newton's method gets closer.
 
 
@@ -31,10 +32,20 @@ class Membrane(NamedTuple):
 
 @inlined
 def response(dt, membrane):
-    """v at `dt` after a current of 1 began at v = 0: one expression for all time constants, equal ones too."""
-    x = dt * (membrane.tau_syn - membrane.tau_mem) / (membrane.tau_mem * membrane.tau_syn)
+    """v at `dt` after a current of 1 began at v = 0: one expression for all time constants, equal ones too.
+
+    It is written with exponents below 0, so that nothing overflows however long `dt` is.
+    """
+    slow, fast = max(membrane.tau_mem, membrane.tau_syn), min(membrane.tau_mem, membrane.tau_syn)
+    x = dt * (fast - slow) / (fast * slow)
     ratio = expm1(x) / x if x != 0.0 else 1.0
-    return exp(-dt / membrane.tau_mem) * (dt / membrane.tau_mem) * ratio
+    return exp(-dt / slow) * (dt / membrane.tau_mem) * ratio
+
+
+@inlined
+def factors(dt, membrane):
+    """What a time `dt` leaves of v, and of i, and how much of i it adds to v."""
+    return exp(-dt / membrane.tau_mem), exp(-dt / membrane.tau_syn), response(dt, membrane)
 
 
 @inlined
@@ -75,57 +86,80 @@ def crossing(v, i, longest, membrane):
 
 
 @inlined
-def earlier(of_v, of_i, dt, membrane):
-    """The adjoints of v and i a time `dt` earlier, between two events."""
-    of_i = of_i * exp(-dt / membrane.tau_syn) + of_v * response(dt, membrane)
-    return of_v * exp(-dt / membrane.tau_mem), of_i
+def earlier(of_v, of_i, steps):
+    """The adjoints of v and i before a time between two events, of the `factors` of this time."""
+    of_mem, of_syn, gain = steps
+    return of_v * of_mem, of_i * of_syn + of_v * gain
 
 
 @compiled(nogil=True)
-def arrivals(at, of, delay, j):
-    """When the spikes of a sample arrive at neuron j, and their order."""
-    order = np.arange(len(at))
-    if len(delay) == 0:
-        return at, order
-    arrival = np.empty(len(at))
-    for k in range(len(at)):
-        arrival[k] = at[k] + delay[of[k], j]
+def delayed(at, of, delay):
+    """When the spikes of a sample arrive at a neuron of these delays [n_in], and their order."""
+    arrival = at + delay[of]
     return arrival, np.argsort(arrival, kind="mergesort")
+
+
+@compiled(nogil=True)
+def factors_between(at, membrane):
+    """`factors` of the times before each of these spikes and up to the end, float64[event + 1, 3]."""
+    between, t = np.empty((len(at) + 1, 3)), 0.0
+    for k in range(len(at) + 1):
+        until = at[k] if k < len(at) else membrane.t_end
+        between[k, 0], between[k, 1], between[k, 2] = factors(until - t, membrane)
+        t = until
+    return between
+
+
+@inlined
+def factors_before(k, between):
+    """Those of the time before spike k."""
+    return between[k, 0], between[k, 1], between[k, 2]
 
 
 @compiled(nogil=True)
 def spike_times(time, source, first, weight, delay, membrane, spikes, current):
     """The spikes of every neuron, and its current at them; returns the most spikes that a neuron has.
 
-    time: float64[event], source: int64[event], of sample b those from first[b] to first[b + 1], ordered by time;
-    first: int64[B + 1]; weight: float64[n_in, n_out]; delay: float64[n_in, n_out], or [0, 0] where there are none.
+    time: float64[event], source: int64[event], of sample b those from first[b] to first[b + 1], ordered by time, before
+    t_end; first: int64[B + 1]; weight: float64[n_out, n_in]; delay: float64[n_out, n_in], or [0, 0] for no delays.
     Outputs spikes: float64[B, n_out, S], inf where there is none, and current likewise; neurons that spike more often
-    than S times are counted and not all written down.
+    than S times are counted and not all written down, and one with MOST_COUNTED spikes ends it all.
+
+    Without delays all neurons of a sample have the same events, and exponentials are computed once for all of them.
     """
     n_samples, n_out, n_kept = spikes.shape
     n_largest = 0
     for b in range(n_samples):
         at, of = time[first[b] : first[b + 1]], source[first[b] : first[b + 1]]
+        arrival, order, between = at, np.arange(len(at)), factors_between(at, membrane)
         for j in range(n_out):
-            arrival, order = arrivals(at, of, delay, j)
+            if len(delay):
+                arrival, order = delayed(at, of, delay[j])
             t, v, i, n = 0.0, 0.0, 0.0, 0
             for k in range(len(at) + 1):
                 until = min(arrival[order[k]], membrane.t_end) if k < len(at) else membrane.t_end
-                dt = crossing(v, i, until - t, membrane)
-                while dt != inf:
-                    t = min(t + dt, until)
-                    i *= exp(-dt / membrane.tau_syn)
-                    v = 0.0
-                    if n < n_kept:
-                        spikes[b, j, n], current[b, j, n] = t, i
-                    n += 1
-                    dt = crossing(v, i, until - t, membrane) if not membrane.once else inf
-                v = voltage(v, i, until - t, membrane)
-                i *= exp(-(until - t) / membrane.tau_syn)
-                t = until
+                of_mem, of_syn, gain = factors(until - t, membrane) if len(delay) else factors_before(k, between)
+                v_after, i_after = v * of_mem + i * gain, i * of_syn
+                # Below the threshold and still below its current, it rose all the time and was not there.
+                if v_after >= membrane.threshold or v_after >= i_after:
+                    dt = crossing(v, i, until - t, membrane)
+                    while dt != inf:
+                        t = min(t + dt, until)
+                        i *= exp(-dt / membrane.tau_syn)
+                        if n < n_kept:
+                            spikes[b, j, n], current[b, j, n] = t, i
+                        n += 1
+                        if n == MOST_COUNTED:
+                            return n
+                        v_after, i_after = (
+                            voltage(0.0, i, until - t, membrane),
+                            i * exp(-(until - t) / membrane.tau_syn),
+                        )
+                        dt = crossing(0.0, i, until - t, membrane) if not membrane.once else inf
+                t, v, i = until, v_after, i_after
                 if t >= membrane.t_end or (n > 0 and membrane.once):
                     break
-                i += weight[of[order[k]], j]
+                i += weight[j, of[order[k]]]
             n_largest = max(n_largest, n)
     return n_largest
 
@@ -137,13 +171,15 @@ def spike_time_adjoint(
     """What a loss changes with weights, delays and arrivals, from how it changes with the spike times of these neurons.
 
     The inputs are those of `spike_times`, with its outputs and grad_spikes: float64[B, n_out, S]. Added to, in the
-    order of the samples: grad_weight: float64[n_in, n_out], grad_delay: float64 as `delay`, grad_time: float64[event].
+    order of the samples: grad_weight: float64[n_out, n_in], grad_delay: float64 as `delay`, grad_time: float64[event].
     """
     n_samples, n_out, n_kept = spikes.shape
     for b in range(n_samples):
         at, of = time[first[b] : first[b + 1]], source[first[b] : first[b + 1]]
+        arrival, order, between = at, np.arange(len(at)), factors_between(at, membrane)
         for j in range(n_out):
-            arrival, order = arrivals(at, of, delay, j)
+            if len(delay):
+                arrival, order = delayed(at, of, delay[j])
             n_spikes = 0
             while n_spikes < n_kept and spikes[b, j, n_spikes] != inf:
                 n_spikes += 1
@@ -155,15 +191,18 @@ def spike_time_adjoint(
                 while n > 0 and spikes[b, j, n - 1] > arrived:
                     n -= 1
                     i = current[b, j, n]
-                    of_v, of_i = earlier(of_v, of_i, t - spikes[b, j, n], membrane)
+                    of_v, of_i = earlier(of_v, of_i, factors(t - spikes[b, j, n], membrane))
                     of_v = (of_v * i - grad_spikes[b, j, n] * membrane.tau_mem) / (i - membrane.threshold)
                     t = spikes[b, j, n]
                 if n < n_spikes:
-                    of_v, of_i = earlier(of_v, of_i, t - arrived, membrane)
+                    if len(delay) == 0 and k + 1 < len(at) and t == at[k + 1]:
+                        of_v, of_i = earlier(of_v, of_i, factors_before(k + 1, between))
+                    else:
+                        of_v, of_i = earlier(of_v, of_i, factors(t - arrived, membrane))
                     t = arrived
                     pre = of[order[k]]
-                    later = weight[pre, j] * (of_i / membrane.tau_syn - of_v / membrane.tau_mem)
-                    grad_weight[pre, j] += of_i
+                    later = weight[j, pre] * (of_i / membrane.tau_syn - of_v / membrane.tau_mem)
+                    grad_weight[j, pre] += of_i
                     grad_time[first[b] + order[k]] += later
                     if len(delay):
-                        grad_delay[pre, j] += later
+                        grad_delay[j, pre] += later
