@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.kernels.jit import compiled, inlined, kernel
+from nwcompile.kernels.jit import inlined, kernel
 from nwcompile.kernels.mapping.random import below, is_taken
 
 

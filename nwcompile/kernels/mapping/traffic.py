@@ -179,13 +179,12 @@ def same_destinations(offset, core, home, group):
 
 @compiled()
 def _are_alike(offset, core, home, a, b):
-    n = offset[a + 1] - offset[a]
+    n, i = offset[a + 1] - offset[a], 0
     if home[a] != home[b] or offset[b + 1] - offset[b] != n:
         return False
-    for i in range(n):
-        if core[offset[a] + i] != core[offset[b] + i]:
-            return False
-    return True
+    while i < n and core[offset[a] + i] == core[offset[b] + i]:
+        i += 1
+    return i == n
 
 
 @compiled()

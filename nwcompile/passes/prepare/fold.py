@@ -13,8 +13,8 @@ from scipy.sparse import csr_array
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse, pair, window_count
 from nwcompile.ir.flat import csr_groups
 
-# A dense product with fewer non-zero weights than a quarter becomes a list of synapses; maps with fewer numbers that are
-# not 0 are convolved number by number.
+# A dense product with fewer non-zero weights than a quarter becomes a list of synapses; of maps with fewer numbers that
+# are not 0 only these are convolved.
 SPARSE_BELOW = 0.25
 DENSE_ABOVE = 0.5  # A sparse product of which more than half is not 0 becomes a matrix.
 

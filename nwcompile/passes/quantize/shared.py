@@ -1,4 +1,4 @@
-"""Shared: what `quantize` makes of a network is made once for all chips with the same numbers, such as a chip's boards."""
+"""Shared: a network is quantized once for all chips with the same numbers, such as a chip and its boards."""
 
 import hashlib
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.quantize.quantize import Quantized, quantize
 
-NUMBERS = ("core", "weights", "state", "neuron", "io")  # The sections of a chip, beside payloads, that `quantize` reads.
+NUMBERS = ("core", "weights", "state", "neuron", "io")  # What `quantize` reads of a chip, beside noc.payload_bits.
 _KNOWN: ContextVar[dict | None] = ContextVar("known", default=None)
 
 

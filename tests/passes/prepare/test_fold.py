@@ -1,5 +1,7 @@
 """Every map and product against plain matrices."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -99,7 +101,7 @@ def test_forward_and_backward_apply_the_matrix_and_its_transpose(seed, kind):
 def weights_of_any_size(seed) -> tuple[Convolution, np.random.Generator]:
     rng = np.random.default_rng(seed)
     c = convolution(rng, int(rng.choice([1, 1, 2])))
-    return Convolution(rng.normal(size=c.weight.shape), c.stride, c.padding, c.dilation, c.groups, c.source, c.target), rng
+    return replace(c, weight=rng.normal(size=c.weight.shape)), rng
 
 
 @given(st.integers(0, 10**6))
