@@ -17,6 +17,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.shown import data_frame
 from nwcompile.passes.prepare.normalize import normalize
+from nwcompile.passes.quantize.shared import sharing
 from nwcompile.report.html_markup import tag
 from nwcompile.report.html_tables import table
 from nwcompile.report.text import aligned, number
@@ -137,11 +138,12 @@ def estimate(
         )
     wanted, boards, broken = _chips(chips)
     inputs = None if x is None else prepare(network, x)[0]  # samples that are none are no fault of a chip
-    rows = [*(_on(network, chip, x, options) for chip in wanted), *broken]
-    for i, row in enumerate(rows):
-        if not row.fits and row.chip in boards:
-            larger = _on(network, boards[row.chip], x, options)
-            rows[i] = larger if larger.fits else row
+    with sharing():
+        rows = [*(_on(network, chip, x, options) for chip in wanted), *broken]
+        for i, row in enumerate(rows):
+            if not row.fits and row.chip in boards:
+                larger = _on(network, boards[row.chip], x, options)
+                rows[i] = larger if larger.fits else row
     if inputs is None:
         return Estimate(tuple(rows), None, "operations are not counted without samples; give --input (x=)")
     try:

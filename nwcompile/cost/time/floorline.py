@@ -6,7 +6,9 @@ step. Summed over samples and phases it stays one, for a maximum of sums is no m
 chip without a barrier a step's bound is by how much that of all steps until then grows (`cost/time/longest_path.py`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -25,7 +27,7 @@ class Floorline:
 
     `work` holds the busy cycles by event, unit and core; `link` int64[H] the busiest link of each step (-1: no flit);
     `bottlenecks` one for each step, `bottleneck` the one of all steps together; `time_share` the part of the bound that
-    each layer's work fills, `link_share` the links, `barrier_share` the barrier; `advice` the change worth most.
+    each layer's work fills, `link_share` the links, `barrier_share` the barrier.
     For the plot, of one sample: `floor_cycles` is the barrier and the compute of the busiest core in the idlest step,
     `cycles_per_synop` the mean cost of a synaptic operation, its memory words included.
     """
@@ -39,9 +41,14 @@ class Floorline:
     time_share: dict[str, float]
     link_share: float
     barrier_share: float
-    advice: Advice
+    find_advice: Callable[[], Advice]
     floor_cycles: float
     cycles_per_synop: float
+
+    @cached_property
+    def advice(self) -> Advice:
+        """The change worth most; it is looked for when it is asked for, which takes longer than all else."""
+        return self.find_advice()
 
     @property
     def bound_cycles(self) -> np.ndarray:
@@ -95,7 +102,7 @@ def floorline(
         time_share=time_share,
         link_share=link_share,
         barrier_share=barrier_share,
-        advice=advise(program, done, share, busiest),
+        find_advice=partial(advise, program, done, share, busiest),
         floor_cycles=_floor(done) / n_samples,
         cycles_per_synop=float(_total(done, "memory").sum() / max(counters["synops"].sum(), 1)),
     )

@@ -40,8 +40,9 @@ def build_axons(network: Network, core_of: np.ndarray, n_cores: int, chip: Chip)
     made = Axons(
         offset=csr_offset(n_axons), core=core, synops=synops, words=words, row_bits=row_bits, kernel_bits=kernel_bits
     )
-    for array in (made.synops, made.words, made.row_bits):
-        array[sets_other_axon(network)[made.source]] = 0
+    if (sets_other := sets_other_axon(network)).any():
+        for array in (made.synops, made.words, made.row_bits):
+            array[sets_other[made.source]] = 0
     return made
 
 

@@ -59,18 +59,8 @@ def _made(program: Program) -> MulticastTrees:
 
 def _same_destinations(axons: Axons, core_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sources by core and set of destination cores: (number of each source's, -1 none; first source of each)."""
-    length = np.diff(axons.offset)
-    source = np.flatnonzero((core_of >= 0) & (length > 0))
-    rows: dict[bytes, int] = {}
-    tree_of = np.full(len(length), -1)
-    first: list[int] = []
-    for s in source.tolist():
-        key = axons.core[axons.offset[s] : axons.offset[s + 1]].tobytes() + core_of[s].tobytes()
-        number = rows.setdefault(key, len(first))
-        if number == len(first):
-            first.append(s)
-        tree_of[s] = number
-    return tree_of, np.array(first, np.int64)
+    tree_of = np.full(len(axons.offset) - 1, -1)
+    return tree_of, traffic.same_destinations(axons.offset, axons.core, core_of, tree_of)
 
 
 def hops_of_axons(program: Program) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 step                                            kernel                      file
 random numbers, Metropolis's rule               below, is_taken             random.py
-the running account of one core                 fill, clear, clusters_fit   core_usage.py
+the running account of one core                 fill, fill_choosing         core_usage.py
 what clusters read and send                     cluster_rows, spikes_of     clusters.py
 structures of what clusters ask and cores hold  Demand, CoreState           cluster_state.py
 clusters put on and taken off cores; the exact  relocate, anneal_clusters   moves.py

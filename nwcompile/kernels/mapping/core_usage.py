@@ -42,6 +42,18 @@ class SynapseTable(NamedTuple):
     kernels: SharedKernels
 
 
+class Tried(NamedTuple):
+    """Which neurons need not be tried: where one of a kind has no room, no other has whose kernels are all new there.
+
+    Of a kind are those that read the same rows, by kernels of the same groups, and send to as many cores. Moments are
+    counted in `clock`: it goes on whenever a core changes.
+    """
+
+    kind: np.ndarray  # int64[neuron]
+    failed: np.ndarray  # int64[kind]: the last moment at which one of it with new kernels had no room, -1 at first
+    clock: np.ndarray  # int64[1]
+
+
 class CoreUsage(NamedTuple):
     """The running account of one core."""
 
@@ -87,6 +99,17 @@ def shift_neuron(table, core, demand, neuron, sign):
                         core.used[IN_AXONS] += sign * table.class_size[source_class]
 
 
+@part
+def has_new_kernels(table, core, neuron):
+    """Whether no neuron on the core reads a kernel of this one, as where nothing is shared."""
+    is_new = True
+    for slot in range(table.slot_offset[neuron], table.slot_offset[neuron + 1]):
+        kernel = table.slot_kernel[slot]
+        if kernel >= 0 and core.n_readers[kernel] > 0:
+            is_new = False
+    return is_new
+
+
 @spliced
 def is_over(used, limit):
     """Whether more is used than the limit, both int64[resource]."""
@@ -98,24 +121,43 @@ def is_over(used, limit):
 
 
 @kernel
-def fill(table, core, demand, neurons, limit, skip, taken):
-    """Put on the core, in order, every neuron that fits; unless `skip`, stop at the first that does not.
+def fill(table, core, demand, neurons, limit):
+    """Put neurons on the core, in order, up to the first that does not fit; returns how many it took.
 
-    neurons: int64[neuron]; limit: int64[resource]. Sets taken: bool[neuron] of `neurons`; returns how many it took.
+    neurons: int64[neuron]; limit: int64[resource].
     """
     n = 0
+    while n < len(neurons) and core.used[NEURONS] < limit[NEURONS]:
+        shift_neuron(table, core, demand, neurons[n], 1)
+        if is_over(core.used, limit):
+            shift_neuron(table, core, demand, neurons[n], -1)
+            break
+        n += 1
+    return n
+
+
+@kernel
+def fill_choosing(table, core, demand, tried, neurons, limit, taken):
+    """Put on the core, in order, every neuron that fits, and set taken: bool[neuron] of `neurons` for these.
+
+    neurons: int64[neuron]; limit: int64[resource], none of the load.
+    """
+    tried.clock[0] += 1
     for i in range(len(neurons)):
         if core.used[NEURONS] >= limit[NEURONS]:
             break  # no other one fits, and to try it costs a visit of all its synapses
-        shift_neuron(table, core, demand, neurons[i], 1)
-        if is_over(core.used, limit):
-            shift_neuron(table, core, demand, neurons[i], -1)
-            if not skip:
-                break
+        kind = tried.kind[neurons[i]]
+        is_new = has_new_kernels(table, core, neurons[i])
+        if is_new and tried.failed[kind] == tried.clock[0]:
             continue
-        taken[i] = True
-        n += 1
-    return n
+        shift_neuron(table, core, demand, neurons[i], 1)
+        if not is_over(core.used, limit):
+            taken[i] = True
+            tried.clock[0] += 1
+            continue
+        shift_neuron(table, core, demand, neurons[i], -1)
+        if is_new:
+            tried.failed[kind] = tried.clock[0]
 
 
 @kernel

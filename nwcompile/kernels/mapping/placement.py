@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.kernels.jit import compiled
+from nwcompile.kernels.jit import inlined, kernel
 from nwcompile.kernels.mapping.random import below, is_taken
 
 
@@ -15,7 +15,7 @@ class PlacementProblem(NamedTuple):
     """
 
     start: np.ndarray  # int64[core + 1]
-    other: np.ndarray  # int64[end]: core
+    other: np.ndarray  # int64[end]: core, ascending for each
     sent: np.ndarray  # int64[end]: messages to it
     received: np.ndarray  # int64[end]: messages from it
     site_xy: np.ndarray  # int64[site, 2]: rows of `along_x` and of `along_y`
@@ -27,7 +27,7 @@ class PlacementProblem(NamedTuple):
     fits: np.ndarray  # bool[core, kind]
 
 
-@compiled()
+@inlined
 def distance(problem, a, b):
     """Cost of the way from site `a` to site `b`."""
     return (
@@ -36,7 +36,7 @@ def distance(problem, a, b):
     )
 
 
-@compiled()
+@kernel
 def routed_cost(problem, site_of):
     """Sum over messages of the cost of their routes. site_of: int64[core]."""
     total = np.int64(0)
@@ -51,22 +51,28 @@ def routed_cost(problem, site_of):
     return total
 
 
-@compiled()
+@inlined
 def move_delta(problem, site_of, a, b, new):
     """What moving core `a` to site `new` adds to the cost of its messages, but for those with core `b`."""
     old = site_of[a]
+    old_x, old_y = problem.site_xy[old, 0], problem.site_xy[old, 1]
+    new_x, new_y = problem.site_xy[new, 0], problem.site_xy[new, 1]
     delta = np.int64(0)
     for k in range(2):
         delta += problem.outside[k, a] * (problem.io_cost[k, new] - problem.io_cost[k, old])
     for i in range(problem.start[a], problem.start[a + 1]):
         if problem.other[i] != b:
             there = site_of[problem.other[i]]
-            delta += problem.sent[i] * (distance(problem, new, there) - distance(problem, old, there))
-            delta += problem.received[i] * (distance(problem, there, new) - distance(problem, there, old))
+            x, y = problem.site_xy[there, 0], problem.site_xy[there, 1]
+            to = problem.along_x[new_x, x] - problem.along_x[old_x, x]
+            to += problem.along_y[new_y, y] - problem.along_y[old_y, y]
+            back = problem.along_x[x, new_x] - problem.along_x[x, old_x]
+            back += problem.along_y[y, new_y] - problem.along_y[y, old_y]
+            delta += problem.sent[i] * to + problem.received[i] * back
     return delta
 
 
-@compiled()
+@kernel
 def swap_delta(problem, site_of, a, b, new):
     """What moving core `a` to site `new`, and core `b` there (-1: none) to a's site, adds to the cost; exact."""
     delta = move_delta(problem, site_of, a, b, new)
@@ -81,7 +87,68 @@ def swap_delta(problem, site_of, a, b, new):
     return delta
 
 
-@compiled()
+@kernel
+def fill_lanes(problem, site_of, lanes):
+    """Add the messages of each core, both ways, with the cores of each x, then of each y, to lanes: int64[core, x + y].
+
+    A core's move costs no look at its single messages then, where their ways cost the same there and back.
+    """
+    for a in range(len(site_of)):
+        _put_in_lanes(problem, lanes, a, site_of[a], 1)
+
+
+@inlined
+def _put_in_lanes(problem, lanes, a, site, sign):
+    """Add (sign 1) core `a` at a site to the lanes of all that it exchanges messages with, or take it off (-1)."""
+    x, y = problem.site_xy[site, 0], len(problem.along_x) + problem.site_xy[site, 1]
+    for i in range(problem.start[a], problem.start[a + 1]):
+        messages = sign * (problem.sent[i] + problem.received[i])
+        lanes[problem.other[i], x] += messages
+        lanes[problem.other[i], y] += messages
+
+
+@inlined
+def _move_delta_by_lanes(problem, lanes, a, old, new):
+    """What moving core `a` from one site to another adds to the cost of its messages, all others staying."""
+    old_x, old_y = problem.site_xy[old, 0], problem.site_xy[old, 1]
+    new_x, new_y = problem.site_xy[new, 0], problem.site_xy[new, 1]
+    n_x, delta = len(problem.along_x), np.int64(0)
+    for k in range(2):
+        delta += problem.outside[k, a] * (problem.io_cost[k, new] - problem.io_cost[k, old])
+    for x in range(n_x):
+        delta += lanes[a, x] * (problem.along_x[new_x, x] - problem.along_x[old_x, x])
+    for y in range(len(problem.along_y)):
+        delta += lanes[a, n_x + y] * (problem.along_y[new_y, y] - problem.along_y[old_y, y])
+    return delta
+
+
+@inlined
+def _messages_between(problem, a, b):
+    """Messages of core `a` with core `b`, both ways."""
+    low, end = problem.start[a], problem.start[a + 1]
+    high = end
+    while low < high:
+        middle = (low + high) // 2
+        if problem.other[middle] < b:
+            low = middle + 1
+        else:
+            high = middle
+    return problem.sent[low] + problem.received[low] if low < end and problem.other[low] == b else np.int64(0)
+
+
+@kernel
+def swap_delta_by_lanes(problem, lanes, site_of, a, b, new):
+    """`swap_delta` where ways cost the same there and back; lanes: those of site_of."""
+    old = site_of[a]
+    delta = _move_delta_by_lanes(problem, lanes, a, old, new)
+    if b >= 0:
+        delta += _move_delta_by_lanes(problem, lanes, b, new, old)
+        stayed = distance(problem, new, new) + distance(problem, old, old) - 2 * distance(problem, old, new)
+        delta -= _messages_between(problem, a, b) * stayed
+    return delta
+
+
+@kernel
 def is_legal(problem, site_of, core_at, a, new):
     """Whether core `a` may go to site `new`, another than its own, and what is there to a's. core_at: int64[site]."""
     b = core_at[new]
@@ -89,7 +156,7 @@ def is_legal(problem, site_of, core_at, a, new):
     return legal and (b < 0 or problem.fits[b, problem.site_kind[site_of[a]]])
 
 
-@compiled()
+@kernel
 def swap(site_of, core_at, a, new):
     """Move core `a` to site `new`, and what is there to a's site, in place. core_at: int64[site], -1 where free."""
     old, b = site_of[a], core_at[new]
@@ -98,7 +165,7 @@ def swap(site_of, core_at, a, new):
         site_of[b] = old
 
 
-@compiled()
+@kernel
 def propose(problem, site_of, core_at, state):
     """A random legal move (core, other core or -1, new site); core -1 if the one drawn is not legal."""
     a = below(state, len(site_of))
@@ -106,7 +173,7 @@ def propose(problem, site_of, core_at, state):
     return a if is_legal(problem, site_of, core_at, a, new) else np.int64(-1), core_at[new], new
 
 
-@compiled()
+@kernel
 def shuffle(problem, site_of, core_at, state):
     """Exchange the contents of random sites, last to first, wherever that is legal (Fisher and Yates), in place."""
     for s in range(len(core_at) - 1, 0, -1):
@@ -118,7 +185,7 @@ def shuffle(problem, site_of, core_at, state):
             swap(site_of, core_at, a, new)
 
 
-@compiled()
+@kernel
 def sample_changes(problem, site_of, core_at, state, changes):
     """Set changes: int64[move] to what random legal moves, none of them made, would add to the cost."""
     for i in range(len(changes)):
@@ -126,12 +193,13 @@ def sample_changes(problem, site_of, core_at, state, changes):
         changes[i] = swap_delta(problem, site_of, a, b, new) if a >= 0 else 0
 
 
-@compiled()
-def anneal_cores(problem, site_of, core_at, state, temperature, n_moves, best):
+@kernel
+def anneal_cores(problem, lanes, site_of, core_at, state, temperature, n_moves, best):
     """Try `n_moves` random moves at one temperature (Metropolis rule), in place.
 
-    site_of: int64[core], core_at: int64[site], state: uint64[1]. Returns the change of the cost, and the lowest that
-    this change has been; best: int64[core] takes the sites of that moment if it is below 0.
+    lanes: int64[core, x + y], those of site_of, or int64[0, 0]: single messages are looked at. site_of: int64[core],
+    core_at: int64[site], state: uint64[1]. Returns the change of the cost, and the lowest that this change has been;
+    best: int64[core] takes the sites of that moment if it is below 0.
     """
     change = np.int64(0)
     lowest = np.int64(0)
@@ -139,9 +207,18 @@ def anneal_cores(problem, site_of, core_at, state, temperature, n_moves, best):
         a, b, new = propose(problem, site_of, core_at, state)
         if a < 0:
             continue
-        delta = swap_delta(problem, site_of, a, b, new)
+        if len(lanes) > 0:
+            delta = swap_delta_by_lanes(problem, lanes, site_of, a, b, new)
+        else:
+            delta = swap_delta(problem, site_of, a, b, new)
         if delta > 0 and not is_taken(delta, temperature, state):
             continue
+        if len(lanes) > 0:
+            _put_in_lanes(problem, lanes, a, site_of[a], -1)
+            _put_in_lanes(problem, lanes, a, new, 1)
+            if b >= 0:
+                _put_in_lanes(problem, lanes, b, new, -1)
+                _put_in_lanes(problem, lanes, b, site_of[a], 1)
         swap(site_of, core_at, a, new)
         change += delta
         if change < lowest:

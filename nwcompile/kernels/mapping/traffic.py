@@ -3,6 +3,7 @@
 import numpy as np
 
 from nwcompile.kernels.jit import compiled
+from nwcompile.kernels.mapping.random import splitmix64
 
 
 @compiled()
@@ -144,6 +145,46 @@ def pairs_of_axons(order, start, offset, core, n_cores, pair):
                 pair[a] = number[core[a]]
         number[:] = -1
     return first, to[:n].copy()
+
+
+@compiled()
+def same_destinations(offset, core, home, group):
+    """Number sources of one core and the same destinations alike, by the first of each, which it returns: int64[group].
+
+    offset: int64[source + 1] into core: int32[axon]; home: int32[source]. Sets group: int64[source], left as it is for
+    home -1 and for sources without axons. A hash table of open addresses; sources in it are compared in full.
+    """
+    n_places = 1
+    while n_places < 2 * len(group):
+        n_places *= 2
+    known = np.full(n_places, -1, np.int64)
+    first = np.empty(len(group), np.int64)
+    n_groups = 0
+    for s in range(len(group)):
+        if home[s] < 0 or offset[s] == offset[s + 1]:
+            continue
+        word = splitmix64(np.uint64(home[s]))
+        for i in range(offset[s], offset[s + 1]):
+            word = splitmix64(word ^ np.uint64(core[i]))
+        place = np.int64(word & np.uint64(n_places - 1))
+        while known[place] >= 0 and not _are_alike(offset, core, home, s, first[known[place]]):
+            place = (place + 1) % n_places
+        if known[place] < 0:
+            known[place] = n_groups
+            first[n_groups] = s
+            n_groups += 1
+        group[s] = known[place]
+    return first[:n_groups].copy()
+
+
+@compiled()
+def _are_alike(offset, core, home, a, b):
+    n, i = offset[a + 1] - offset[a], 0
+    if home[a] != home[b] or offset[b + 1] - offset[b] != n:
+        return False
+    while i < n and core[offset[a] + i] == core[offset[b] + i]:
+        i += 1
+    return i == n
 
 
 @compiled()

@@ -16,7 +16,7 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.legalize.nearest import COMPARISON
-from nwcompile.passes.prepare.fold import forward, linear_map
+from nwcompile.passes.prepare.fold import linear_map, row_sums
 from nwcompile.passes.quantize.dynamics import dynamics
 from nwcompile.passes.quantize.grids import largest_threshold
 from nwcompile.passes.quantize.scaled_layer import Direct
@@ -162,7 +162,7 @@ def _lowest_float(network: Network, name: str, chip: Chip, of_input: tuple[float
         high, low = of_input if source.neuron is None else (1.0, float(source.neuron.message == "bipolar"))
         weight = np.asarray(c.weight, np.float64)
         up, down = (
-            forward(linear_map(c.replace(weight=part), source.shape, node.shape), np.ones((1, source.n_neurons)))[0]
+            row_sums(linear_map(c.replace(weight=part), source.shape, node.shape))
             for part in (np.maximum(weight, 0), np.maximum(-weight, 0))
         )
         fall += np.where(down > 0, high * down, 0) + np.where(up > 0, low * up, 0)

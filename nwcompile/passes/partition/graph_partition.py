@@ -48,21 +48,22 @@ def fit_parts(
     parts = {1: np.zeros(len(load), np.int32)}
     too_few: set[int] = set()  # numbers of cores that did not do; out-axons only become more
 
-    def attempt(k: int, out_axons: np.ndarray, n_spare: int = 0) -> tuple[np.ndarray, bool]:
+    def attempt(k: int, demand: np.ndarray, kind: np.ndarray, n_spare: int = 0) -> tuple[np.ndarray, bool]:
         if k not in parts:
             parts[k] = parts_for(limits[:k])
         if k in too_few and not n_spare:
             return parts[k], False
-        core_of, fits = _repair(fan, np.stack([out_axons, load], 1), parts[k], limits[: k + n_spare])
+        core_of, fits = _repair(fan, demand, kind, parts[k], limits[: k + n_spare])
         if not fits:
             too_few.add(k)
         return core_of, fits
 
     def build(out_axons):
+        demand, kind = np.stack([out_axons, load], 1), _kinds(fan, out_axons)
         if options.n_cores is not None:
-            core_of, fits = attempt(options.n_cores, out_axons)
+            core_of, fits = attempt(options.n_cores, demand, kind)
             return halve_heaviest(core_of, load, options.n_cores) if fits else core_of
-        return _fewest(network, chip, fan, method, lambda k, n_spare=0: attempt(k, out_axons, n_spare))
+        return _fewest(network, chip, fan, method, lambda k, n_spare=0: attempt(k, demand, kind, n_spare))
 
     core_of = in_order(capacity.settle_out_axons(network, chip, build))
     return logical_cores(network, core_of)
@@ -157,19 +158,45 @@ def _least_cores(network: Network, chip: Chip) -> int:
     return min(least, capacity.n_usable(chip), n_neurons)
 
 
-def _repair(fan, demand: np.ndarray, parts: np.ndarray, limits: np.ndarray) -> tuple[np.ndarray, bool]:
-    """The parts with every neuron that its core has no room for moved to the first core that has; whether all fit."""
+def _kinds(fan: kernels.SynapseTable, out_axons: np.ndarray) -> np.ndarray:
+    """int64[neuron]: the kinds of `kernels.Tried`."""
+    n_slots, n_groups = np.diff(fan.slot_offset), len(fan.kernels.bits) + 1
+    group = np.append(fan.kernels.group, -1)[fan.slot_kernel]
+    kind = np.unique(out_axons, return_inverse=True)[1].reshape(-1)
+    for i in range(n_slots.max(initial=0)):
+        has = n_slots > i
+        slot = fan.slot_offset[:-1][has] + i
+        read = np.zeros(len(kind), np.int64)
+        read[has] = 1 + fan.slot_class[slot] * n_groups + group[slot] + 1
+        kind = np.unique(kind * (int(read.max()) + 1) + read, return_inverse=True)[1].reshape(-1)
+    return kind
+
+
+def _repair(fan, demand: np.ndarray, kind: np.ndarray, parts: np.ndarray, limits: np.ndarray):
+    """The parts with every neuron that its core has no room for moved to the first core that has; whether all fit.
+
+    `kind` int64[neuron]: `_kinds`.
+    """
     core, core_of = capacity.empty_core(fan), np.full(len(parts), -1, np.int32)
-    for stage in (parts, None):
-        for c in range(len(limits)):
-            held = np.flatnonzero(core_of == c)
-            candidates = np.flatnonzero(parts == c if stage is not None else core_of < 0)
-            if len(candidates) == 0:
-                continue
-            kernels.fill(fan, core, demand, held, limits[c], True, np.zeros(len(held), bool))
-            taken = np.zeros(len(candidates), bool)
-            kernels.fill(fan, core, demand, candidates, limits[c], True, taken)
-            core_of[candidates[taken]] = c
+    tried = kernels.Tried(kind, np.full(int(kind.max()) + 1, -1), np.zeros(1, np.int64))
+
+    def chosen(c: int, held: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+        taken = np.zeros(len(candidates), bool)
+        if len(held) < limits[c, kernels.NEURONS]:
+            kernels.fill(fan, core, demand, held, limits[c])
+            kernels.fill_choosing(fan, core, demand, tried, candidates, limits[c], taken)
             kernels.clear(fan, core, demand, np.concatenate([held, candidates[taken]]))
-    fits = bool((core_of >= 0).all())
-    return (core_of if fits else parts), fits
+            core_of[candidates[taken]] = c
+        return taken
+
+    by_part = np.argsort(parts, kind="stable")
+    start = np.searchsorted(parts[by_part], np.arange(len(limits) + 1))
+    held = [np.zeros(0, np.int64)] * len(limits)
+    for c in np.flatnonzero(np.diff(start)):
+        candidates = by_part[start[c] : start[c + 1]]
+        held[c] = candidates[chosen(c, held[c], candidates)]
+    homeless = np.flatnonzero(core_of < 0)
+    for c in range(len(limits)):
+        if len(homeless):
+            homeless = homeless[~chosen(c, held[c], homeless)]
+    return (parts if len(homeless) else core_of), not len(homeless)

@@ -177,7 +177,7 @@ def _fill(fan, core, demand, neurons, limit, load_limit) -> int:
     limit = limit.copy()
     limit[kernels.LOAD] = load_limit
     neurons = neurons[: limit[kernels.NEURONS]]
-    n = kernels.fill(fan, core, demand, neurons, limit, False, np.zeros(len(neurons), bool))
+    n = kernels.fill(fan, core, demand, neurons, limit)
     kernels.clear(fan, core, demand, neurons[:n])
     return n
 

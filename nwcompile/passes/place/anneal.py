@@ -101,7 +101,7 @@ def _anneal_once(
     n_sites = len(problem.site_xy)
     n_moves = SITES.moves_at_each(n_sites, looks_of_move=1 + 2 * len(problem.other) // max(1, len(start)))
     site_of = start.copy()
-    core_at = cores_at(start, n_sites)
+    core_at, lanes = cores_at(start, n_sites), _lanes(problem, start)
     changes = np.zeros(n_moves, np.int64)
     placement.sample_changes(problem, site_of, core_at, state, changes)
     hottest = uphill_mean(changes)
@@ -110,7 +110,7 @@ def _anneal_once(
     def attempt(_: int, temperature: float, n: int) -> bool:
         nonlocal above_best
         sites = site_of.copy()
-        change, lowest = placement.anneal_cores(problem, site_of, core_at, state, temperature, n, sites)
+        change, lowest = placement.anneal_cores(problem, lanes, site_of, core_at, state, temperature, n, sites)
         if above_best + lowest < 0:
             keep(sites)
             above_best = change - lowest
@@ -119,3 +119,14 @@ def _anneal_once(
         return goes_on()
 
     cool([*(hottest * SITES.cooling_share**i for i in range(SITES.n_temperatures)), 0.0], n_moves, n_moves, attempt)
+
+
+def _lanes(problem: placement.PlacementProblem, site_of: np.ndarray) -> np.ndarray:
+    """The lanes of `anneal_cores`: int64[core, x + y] where they are shorter than the lists of messages, else none."""
+    n_cores, n_lanes = len(site_of), len(problem.along_x) + len(problem.along_y)
+    is_even = all((along == along.T).all() for along in (problem.along_x, problem.along_y))
+    if not is_even or n_cores * n_lanes > len(problem.other):
+        return np.zeros((0, 0), np.int64)
+    lanes = np.zeros((n_cores, n_lanes), np.int64)
+    placement.fill_lanes(problem, site_of, lanes)
+    return lanes

@@ -13,7 +13,9 @@ from scipy.sparse import csr_array
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse, pair, window_count
 from nwcompile.ir.flat import csr_groups
 
-SPARSE_BELOW = 0.25  # A dense product with fewer non-zero weights than a quarter becomes a list of synapses.
+# A dense product with fewer non-zero weights than a quarter becomes a list of synapses; of maps with fewer numbers that
+# are not 0 only these are convolved.
+SPARSE_BELOW = 0.25
 DENSE_ABOVE = 0.5  # A sparse product of which more than half is not 0 becomes a matrix.
 
 
@@ -92,11 +94,32 @@ def forward(linear, x: np.ndarray) -> np.ndarray:
         return (linear @ x.T).T
     (ph, pw), k = linear.padding, len(x)
     padded = np.pad(x.reshape(k, *linear.source), ((0, 0), (0, 0), (ph, ph), (pw, pw)))
+    if linear.groups == 1 and np.count_nonzero(x) < SPARSE_BELOW * x.size:
+        return _forward_sparse(linear, padded)
     padded = padded.reshape(k, linear.groups, -1, *padded.shape[2:])
     out = np.zeros((k, linear.groups, linear.target[0] // linear.groups, *linear.target[1:]))
     for (a, b), rows, columns in linear.taps():
         out += np.einsum("kgirc,goi->kgorc", padded[..., rows, columns], linear.grouped[..., a, b], optimize=True)
     return out.reshape(k, -1)
+
+
+def _forward_sparse(linear: Convolution, padded: np.ndarray) -> np.ndarray:
+    """`forward` of padded maps [k, C, H, W] that are mostly 0, such as spikes: the same sums in the same order."""
+    out = np.zeros((len(padded), *linear.target[1:], linear.target[0]))
+    for (a, b), rows, columns in linear.taps():
+        read = csr_array(np.moveaxis(padded[:, :, rows, columns], 1, -1).reshape(-1, linear.source[0]))
+        out += (read @ np.ascontiguousarray(linear.weight[:, :, a, b].T)).reshape(out.shape)
+    return np.moveaxis(out, -1, 1).reshape(len(padded), -1)
+
+
+def row_sums(linear) -> np.ndarray:
+    """`forward` of one row of ones, float64[n_target]: what sources add together that all send 1."""
+    if isinstance(linear, Convolution):  # the weights of a tap are added up once, in their order, not for every output
+        weight = np.cumsum(linear.weight, 1)[:, -1:]
+        linear = replace(linear, weight=weight, source=(linear.groups, *linear.source[1:]))
+        return forward(linear, np.ones((1, prod(linear.source))))[0]
+    n_source = len(linear.scale) if isinstance(linear, Diagonal) else linear.shape[1]
+    return forward(linear, np.ones((1, n_source)))[0]
 
 
 def backward(linear, y: np.ndarray) -> np.ndarray:

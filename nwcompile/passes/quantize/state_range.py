@@ -16,7 +16,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.neuron_programs.ranges import LARGEST_INPUT, Range, state_ranges
-from nwcompile.passes.prepare.fold import forward, linear_map
+from nwcompile.passes.prepare.fold import forward, linear_map, row_sums
 from nwcompile.sim.reference.synaptic_sums import effective
 
 STATES = ("u", "v")
@@ -151,7 +151,7 @@ def largest_sums(
         high, low = payload_of(c.source)
         weight = np.asarray(c.weight, np.int64)
         up, down = (
-            forward(linear_map(c.replace(weight=part), source.shape, node.shape), np.ones((1, source.n_neurons)))[0]
+            row_sums(linear_map(c.replace(weight=part), source.shape, node.shape))
             for part in (np.maximum(weight, 0), np.maximum(-weight, 0))
         )
         its_bias = c.bias_per_neuron(node.shape)

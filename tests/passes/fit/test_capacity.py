@@ -8,6 +8,7 @@ from nwcompile.ir.flat import neuron_offsets
 from nwcompile.ir.resources import RESOURCES
 from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.fit import capacity
+from nwcompile.passes.partition import graph_partition
 from tests.chips import small_chip
 from tests.cost.traffic.test_events import mixed_net, synapses
 
@@ -26,23 +27,53 @@ def test_fan_in_counts_a_core_as_its_axons_do(seed, sharing, rows):
     core, no_limit = capacity.empty_core(fan), np.full(kernels.N_RESOURCES, capacity.NO_LIMIT)
     for c in range(3):
         neurons = np.flatnonzero(core_of == c)
-        assert kernels.fill(fan, core, demand, neurons, no_limit, False, np.zeros(len(neurons), bool)) == len(neurons)
+        assert kernels.fill(fan, core, demand, neurons, no_limit) == len(neurons)
         assert core.used[:4].tolist() == [int(held[r.key][c]) for r in RESOURCES]
         kernels.clear(fan, core, demand, neurons[::-1])
         assert not any(part.any() for part in core)
 
 
-def test_fill_stops_at_or_skips_what_does_not_fit():
+def test_fill_stops_at_what_does_not_fit():
     network, chip = mixed_net(0), small_chip()
     fan = capacity.fan_in(network, chip)
     n = len(fan.slot_offset) - 1
     demand = np.ones((n, 2), np.int64)
     demand[3, 1] = 100
     limit = np.array([6, *[capacity.NO_LIMIT] * 3, 50])
-    for skip, expected in ((False, [0, 1, 2]), (True, [0, 1, 2, 4, 5, 6])):
-        taken = np.zeros(n, bool)
-        kernels.fill(fan, capacity.empty_core(fan), demand, np.arange(n), limit, skip, taken)
-        assert np.flatnonzero(taken).tolist() == expected
+    assert kernels.fill(fan, capacity.empty_core(fan), demand, np.arange(n), limit) == 3
+
+
+@pytest.mark.parametrize("sharing", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_fill_choosing_takes_every_neuron_that_fits_when_it_comes(seed, sharing):
+    network, rng = mixed_net(seed), np.random.default_rng(seed)
+    chip = small_chip(weights__sharing=sharing, core__block_synapses=7, core__block_overhead_bits=3)
+    fan = capacity.fan_in(network, chip)
+    n = len(fan.slot_offset) - 1
+    out_axons = rng.integers(0, 2, n)
+    demand, order = np.stack([out_axons, np.ones(n, np.int64)], 1), rng.permutation(n)
+    core = capacity.empty_core(fan)
+    no_limit = np.full(kernels.N_RESOURCES, capacity.NO_LIMIT)
+    kernels.fill(fan, core, demand, order, no_limit)
+    limit = core.used // 2  # of what all neurons take together
+    limit[kernels.LOAD] = capacity.NO_LIMIT
+    kernels.clear(fan, core, demand, order)
+    kind = graph_partition._kinds(fan, out_axons)
+    tried = kernels.Tried(kind, np.full(kind.max() + 1, -1), np.zeros(1, np.int64))
+    taken, expected, failed = np.zeros(n, bool), [], 0
+    kernels.fill_choosing(fan, core, demand, tried, order, limit, taken)
+    alone = capacity.empty_core(fan)
+    for neuron in order:
+        if alone.used[0] < limit[0]:
+            one = np.array([neuron])
+            kernels.fill(fan, alone, demand, one, no_limit)
+            if (alone.used <= limit).all():
+                expected.append(neuron)
+            else:
+                kernels.clear(fan, alone, demand, one)
+                failed += 1
+    assert order[taken].tolist() == expected
+    assert 0 < failed < n and len(set(kind)) < n
 
 
 def test_synaptic_load_is_a_visit_a_step_and_an_event_a_synapse_and_spike():

@@ -81,6 +81,26 @@ def test_swap_delta_is_the_difference_of_full_costs(seed, n_cores, keys):
             moved[b] = site_of[0]
         delta = placement.swap_delta(problem, site_of, 0, b, new)
         assert delta == placement.routed_cost(problem, moved) - placement.routed_cost(problem, site_of)
+        if keys in (SLOW, IO):
+            lanes = lanes_of(problem, site_of)
+            assert placement.swap_delta_by_lanes(problem, lanes, site_of, 0, b, new) == delta
+
+
+def lanes_of(problem, site_of):
+    lanes = np.zeros((len(site_of), len(problem.along_x) + len(problem.along_y)), np.int64)
+    placement.fill_lanes(problem, site_of, lanes)
+    return lanes
+
+
+def test_lanes_are_kept_only_where_they_are_short_and_ways_cost_the_same_there_and_back():
+    for keys, n_cores, is_kept in (({}, 3, False), ({}, 9, True), (ONE_WAY, 9, False)):
+        chip = small_chip(noc__cores_per_router=4, **keys)
+        network, mapping, activity = scattered(1, n_cores, chip)
+        problem = placement_problem(mapping, network, chip, activity, Options())
+        site_of = chip.site_index(mapping.site_of)
+        lanes = anneal._lanes(problem, site_of)
+        assert lanes.size > 0 if is_kept else lanes.size == 0, (keys, n_cores, lanes.shape, len(problem.other))
+        assert not is_kept or (lanes == lanes_of(problem, site_of)).all()
 
 
 def test_compiling_leaves_out_what_is_out_of_use():
@@ -94,8 +114,8 @@ def test_compiling_leaves_out_what_is_out_of_use():
         assert mapping.n_cores >= 6 and not at & {(0, 0), (2, 1)}
 
 
-@given(seed=st.integers(0, 10**6))
-def test_anneal_kernel_keeps_its_own_account(seed):
+@given(seed=st.integers(0, 10**6), by_lanes=st.booleans())
+def test_anneal_kernel_keeps_its_own_account(seed, by_lanes):
     chip = small_chip()
     network, mapping, activity = scattered(seed, 7, chip)
     problem = placement_problem(mapping, network, chip, activity, Options())
@@ -103,7 +123,9 @@ def test_anneal_kernel_keeps_its_own_account(seed):
     core_at = cores_at(site_of, chip.n_cores)
     before, best = placement.routed_cost(problem, site_of), site_of.copy()
     state = np.array([seed], np.uint64)
-    change, lowest = placement.anneal_cores(problem, site_of, core_at, state, before / 10, 500, best)
+    lanes = lanes_of(problem, site_of) if by_lanes else np.zeros((0, 0), np.int64)
+    change, lowest = placement.anneal_cores(problem, lanes, site_of, core_at, state, before / 10, 500, best)
+    assert not by_lanes or (lanes == lanes_of(problem, site_of)).all()
     assert placement.routed_cost(problem, site_of) == before + change
     assert placement.routed_cost(problem, best) == before + lowest
     assert (core_at[site_of] == np.arange(7)).all()
@@ -314,7 +336,7 @@ def test_anneal_looks_at_so_many_messages_a_temperature_and_moves_so_often_at_le
     kernel, found = placement.anneal_cores, []
 
     def counted(*arguments):
-        found.append(arguments[5])
+        found.append(arguments[6])
         return kernel(*arguments)
 
     monkeypatch.setattr(placement, "anneal_cores", counted)

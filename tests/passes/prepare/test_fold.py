@@ -1,5 +1,7 @@
 """Every map and product against plain matrices."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,6 +20,7 @@ from nwcompile.passes.prepare.fold import (
     forward,
     linear_map,
     matrix,
+    row_sums,
 )
 from nwcompile.sim.reference.synaptic_sums import apply
 
@@ -93,6 +96,26 @@ def test_forward_and_backward_apply_the_matrix_and_its_transpose(seed, kind):
     m, x = random_map(rng, kind), integers(rng, 3, N)
     np.testing.assert_array_equal(forward(m, x), x @ plain(m).T)
     np.testing.assert_array_equal(backward(m, x), x @ plain(m))
+
+
+def weights_of_any_size(seed) -> tuple[Convolution, np.random.Generator]:
+    rng = np.random.default_rng(seed)
+    c = convolution(rng, int(rng.choice([1, 1, 2])))
+    return replace(c, weight=rng.normal(size=c.weight.shape)), rng
+
+
+@given(st.integers(0, 10**6))
+def test_forward_of_maps_mostly_0_gives_the_bits_that_it_gives_of_others(seed):
+    m, rng = weights_of_any_size(seed)
+    x = rng.normal(size=(9, N)) * (rng.random((9, N)) < 0.1)
+    full = rng.normal(size=(100, N))  # with which x is not mostly 0
+    np.testing.assert_array_equal(forward(m, x), forward(m, np.concatenate([x, full]))[: len(x)])
+
+
+@given(st.integers(0, 10**6), st.sampled_from(KINDS))
+def test_row_sums_are_what_ones_give(seed, kind):
+    m = weights_of_any_size(seed)[0] if kind == "convolution" else random_map(np.random.default_rng(seed), kind)
+    np.testing.assert_array_equal(row_sums(m), forward(m, np.ones((1, N)))[0])
 
 
 @given(st.integers(0, 10**6), st.sampled_from(KINDS))

@@ -1,0 +1,52 @@
+"""Inside `sharing` a network is quantized once for chips of the same numbers, and as it is outside."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+from nwcompile.passes.prepare.normalize import normalize
+from nwcompile.passes.quantize import shared
+from nwcompile.passes.quantize.quantize import quantize
+from nwcompile.passes.quantize.shared import quantized, sharing
+from tests.nets import integers
+
+
+def network(seed: int = 0) -> nw.Network:
+    spec = nw.NeuronSpec(threshold=1.0, beta=0.75, reset="zero")
+    edges = [nw.Dense("in", "out", integers((5, 12), seed, -9, 9).astype(np.float32) / 7)]
+    return normalize(nw.Network.from_arrays({"out": spec}, edges, {"in": 12}))
+
+
+def samples(seed: int = 0) -> dict[str, np.ndarray]:
+    return {"in": (np.random.default_rng(seed).random((4, 9, 12)) < 0.3).astype(np.int32)}
+
+
+@pytest.mark.parametrize(("chip", "board"), [("loihi1", "loihi1_nahuku"), ("loihi2", "loihi2_kapoho")])
+def test_a_chip_and_its_board_share_what_each_would_have_alone(chip, board):
+    with sharing():
+        made = [quantized(network(), nw.Chip.load(name), samples(), nw.Options()) for name in (chip, board)]
+    assert made[0] is made[1]
+    alone = quantize(network(), nw.Chip.load(board), samples(), nw.Options())
+    assert made[0].network.hash == alone.network.hash
+    assert all(getattr(made[0], f.name) == getattr(alone, f.name) for f in fields(alone) if f.name != "network")
+
+
+def test_what_differs_is_quantized_anew(monkeypatch):
+    calls = []
+    monkeypatch.setattr(shared, "quantize", lambda *given: calls.append(given) or len(calls))
+    chip, options = nw.Chip.load("loihi2"), nw.Options()
+    given = [
+        (network(), chip, samples(), options),
+        (network(1), chip, samples(), options),
+        (network(), chip.replace({"weights.bits": 6}), samples(), options),
+        (network(), chip.replace({"noc.payload_bits": 8}), samples(), options),
+        (network(), chip, samples(1), options),
+        (network(), chip, {}, options),
+        (network(), chip, None, options),
+        (network(), chip, samples(), nw.Options(bits=4)),
+    ]
+    with sharing():
+        assert [quantized(*one) for one in given + given] == [*range(1, 9)] * 2
+    assert quantized(*given[0]) == 9 and quantized(*given[0]) == 10  # outside, nothing is kept
