@@ -34,9 +34,8 @@ RATE = 0.1  # of the input, spikes a line and step
 CELLS = (
     ("compile", "dense", 0, 0, "sequential"),
     ("compile", "dense", 4, 20, "sequential"),
-    ("compile", "dense", 0, 0, "floorline"),
     ("compile", "sparse", 0, 0, "sequential"),
-    ("compile", "sparse", 0, 0, "floorline"),
+    ("compile", "convolutions", 0, 0, "floorline"),
     ("compile", "convolutions", 20, 50, "sequential"),
     ("compile", "convolutions", 300, 50, "sequential"),
     ("compile", "integers", 0, 0, "sequential"),
@@ -179,7 +178,7 @@ def integers(*sizes: int) -> nw.Network:
 
 NETWORKS = {
     "dense": lambda: dense(1000, 2500, 2500, 10),
-    "sparse": lambda: sparse(20_000, 100),
+    "sparse": lambda: sparse(10_000, 100),
     "convolutions": lambda: convolutions(16, 32),
     "integers": lambda: integers(1000, 3000, 3000, 10),
 }

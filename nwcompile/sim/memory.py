@@ -96,7 +96,9 @@ def verify_simulation(
     """
     of_inputs = n_made / (n_samples * n_steps)
 
-    def n_bytes(n_samples: int = n_samples, n_steps: int = n_steps, record: str = record, backend: str = backend) -> int:
+    def n_bytes(
+        n_samples: int = n_samples, n_steps: int = n_steps, record: str = record, backend: str = backend
+    ) -> int:
         made = int(of_inputs * n_samples * n_steps)
         return made + (0 if record == "totals" else of_run(n_samples, n_steps, record, backend))
 

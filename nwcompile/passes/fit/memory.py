@@ -14,7 +14,9 @@ from nwcompile.passes.quantize.quantize import searched_samples
 from nwcompile.sim.memory import MOST_BEYOND, calibration_bytes, reference_bytes
 
 SCALED_BYTES = 17  # of a weight of a layer that has its scale: as float64, rounded as float64, and its mantissa
-ROUNDED_BYTES = 32  # of a weight that is being rounded: the float64, that times the scale, rounded, and over 2**exponent
+ROUNDED_BYTES = (
+    32  # of a weight that is being rounded: the float64, that times the scale, rounded, and over 2**exponent
+)
 EFFECTIVE_BYTES = 16  # of a weight that came as an integer, when it is made effective: shifted, and clipped
 
 
