@@ -39,7 +39,10 @@ def room() -> Room | None:
 
 
 def verify_room(work: str, n_bytes: int, advice: Callable[[int], str]) -> None:
-    """Raise NotEnoughMemoryError if `work` takes at least `n_bytes` and this process may not; `advice(bytes it may)`."""
+    """Raise NotEnoughMemoryError if `work` takes at least `n_bytes` and this process may not.
+
+    `advice(bytes that it may take)` says what would have room.
+    """
     left = room() if n_bytes >= SMALL_BYTES else None
     if left is not None and n_bytes > left.n_bytes:
         raise NotEnoughMemoryError(
