@@ -4,6 +4,7 @@ Only arrays are counted that are written whole and are there at one moment, so t
 `benchmarks/memory.py` compares with what runs take: from as much to `MOST_BEYOND` times as much.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -114,7 +115,8 @@ def verify_simulation(
         def has_room(**changed) -> bool:
             return MOST_BEYOND * n_bytes(**changed) <= room
 
-        n, t = (_most(has_room, name, most) for name, most in (("n_samples", n_samples), ("n_steps", n_steps)))
+        n = most_with_room(lambda n: has_room(n_samples=n), n_samples)
+        t = most_with_room(lambda t: has_room(n_steps=t), n_steps)
         ways = [f"at most {counted(n, 'sample')} at once"] * (n > 0) + [f"at most {counted(t, 'step')}"] * (t > 0)
         ways += ["record='spikes'"] * (record == "all" and has_room(record="spikes"))
         ends_together = isinstance(model, Program) and not model.chip.waits_for_neighbors
@@ -129,13 +131,9 @@ def verify_simulation(
     verify_room(work, n_bytes(), advice)
 
 
-def _most(has_room: Callable[..., bool], name: str, most: int) -> int:
-    """The largest number below `most` that has room, to a factor of 2; 0 for none."""
-    while most > 0:
-        most //= 2
-        if most and has_room(**{name: most}):
-            break
-    return most
+def most_with_room(has_room: Callable[[int], bool], most: int) -> int:
+    """The largest number below `most` that has room; 0 for none."""
+    return bisect_left(range(1, most), True, key=lambda n: not has_room(n))
 
 
 def _count(names, network: Network) -> int:
