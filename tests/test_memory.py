@@ -103,7 +103,7 @@ def little(monkeypatch):
 SAYS = " of memory or more, and this process may take 80 MiB (ulimit -v); "
 
 
-def test_memory_of_a_run_is_refused_with_what_has_room(little):
+def test_memory_of_a_run_is_refused_with_what_has_room(little, monkeypatch):
     program = nw.compile(dense_net(10, 1000, 1000, 5), "loihi1", options=nw.Options(partitioner="sequential"))
     x = np.zeros((200, 50, 10), np.int8)
     texts = {}
@@ -128,9 +128,12 @@ def test_memory_of_a_run_is_refused_with_what_has_room(little):
         ("cycle", "all"): "give at most 6 samples at once or at most 1 step or record='totals'",
         ("sequence", "all"): "give at most 15 samples at once or at most 3 steps",
     }
-    with pytest.raises(NotEnoughMemoryError, match="or record='spikes' or backend='sequence'$"):
-        nw.simulate(program, x[:25, :20], "cycle", record="all")
+    with pytest.raises(NotEnoughMemoryError, match=" or record='spikes' or record='totals'$"):
+        nw.simulate(program, x[:26], "cycle", record="all")
     nw.simulate(program, x[:1], "cycle")
+    monkeypatch.setattr(memory, "room", lambda: Room(500 << 20, "ulimit -v"))
+    with pytest.raises(NotEnoughMemoryError, match=" or record='totals' or backend='sequence'$"):
+        nw.simulate(program, np.zeros((600, 50, 10), np.int8), "cycle")
 
 
 def test_memory_of_a_run_counts_inputs_that_are_yet_to_be_made(little):
