@@ -1,6 +1,6 @@
 """Memory that compiling and running take, beside what is counted before they begin, so that it may refuse.
 
-    OMP_NUM_THREADS=1 python benchmarks/memory.py [--only compile cycle ...]
+    OMP_NUM_THREADS=1 python benchmarks/memory.py [compile] [run]
 
 Every row comes from a process of its own. `counted MB` is what `nwcompile.passes.fit.memory` and `nwcompile.sim.memory`
 count, `peak MB` the highest resident memory of the call less that before it (modules loaded, kernels compiled and
@@ -8,6 +8,7 @@ the samples made by then). A refusal is right as long as their ratio is never be
 """
 
 import argparse
+import ctypes
 import gc
 import json
 import os
@@ -55,22 +56,22 @@ CELLS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=[cell[0] for cell in CELLS])
+    parser.add_argument("what", nargs="*", choices=("compile", "run"), default=["compile", "run"])
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         print(json.dumps(measured(*json.loads(args.one))))
         return
-    rows = []
-    for cell in CELLS:
-        if cell[0] in args.only:
-            command = [sys.executable, __file__, "--one", json.dumps(cell)]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                raise SystemExit(done.stderr)
-            rows.append(json.loads(done.stdout.splitlines()[-1]))
-            print(rows[-1], file=sys.stderr, flush=True)
-    save("memory", rows, {"chip": CHIP, "rate": RATE})
+    for what in args.what:
+        cells = [cell for cell in CELLS if (cell[0] == "compile") == (what == "compile")]
+        save(f"memory_{what}", [apart(cell) for cell in cells], {"chip": CHIP, "rate": RATE})
+
+
+def apart(cell: tuple) -> dict:
+    """A row, from a process of its own."""
+    command = [sys.executable, __file__, "--one", json.dumps(cell)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def measured(work: str, name: str, n_samples: int, n_steps: int, how: str) -> dict:
@@ -105,6 +106,7 @@ def measured(work: str, name: str, n_samples: int, n_steps: int, how: str) -> di
 def peak_of(call) -> int:
     """Bytes that a call takes at its peak."""
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed, but kept by the C library, would be used again unseen
     before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here on
     call()

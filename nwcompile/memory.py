@@ -4,6 +4,7 @@ The limits are those of Linux: what the machine has available and its swap, the 
 (of version 2 or 1, as containers and schedulers of clusters set them), and the process' own (`ulimit -v`, `ulimit -d`).
 """
 
+import ctypes
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,16 @@ SMALL_BYTES = 1 << 26  # Work that needs less is begun without looking, which ta
 UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
+class _Mallinfo(ctypes.Structure):
+    """`struct mallinfo2` of malloc.h."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks",
+                     "keepcost")
+    ]  # fmt: skip
+
+
 class Room(NamedTuple):
     """Bytes that this process may still take, and what allows no more."""
 
@@ -44,11 +55,20 @@ def verify_room(work: str, n_bytes: int, advice: Callable[[int], str]) -> None:
     `advice(bytes that it may take)` says what would have room.
     """
     left = room() if n_bytes >= SMALL_BYTES else None
-    if left is not None and n_bytes > left.n_bytes:
+    if left is not None and n_bytes > left.n_bytes + free_in_heap():
         raise NotEnoughMemoryError(
             f"{work} needs {in_units(n_bytes)} of memory or more, and this process may take {in_units(left.n_bytes)} "
             f"({left.limit}); {advice(left.n_bytes)}"
         )
+
+
+def free_in_heap() -> int:
+    """Bytes that this process has freed and the C library has kept: they are used again before the system is asked."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):  # of glibc, since 2.33
+        return 0
+    libc.mallinfo2.restype = _Mallinfo
+    return int(libc.mallinfo2().fordblks)
 
 
 def in_units(n_bytes: int) -> str:
@@ -93,9 +113,9 @@ def _left(group: Path) -> list[tuple[int, str]]:
 def _of_process() -> list[Room]:
     used, rooms = _table(PROC / "self" / "status"), []
     for kind, counted, name in OWN_LIMITS:
-        most = resource.getrlimit(kind)[0]
-        if most != resource.RLIM_INFINITY and counted in used:
-            rooms.append(Room(max(most - KIB * used[counted], 0), name))
+        limit = resource.getrlimit(kind)[0]
+        if limit != resource.RLIM_INFINITY and counted in used:
+            rooms.append(Room(max(limit - KIB * used[counted], 0), name))
     return rooms
 
 

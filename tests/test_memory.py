@@ -77,6 +77,7 @@ def test_room_of_this_process_is_more_than_nothing():
 
 def test_room_refuses_only_what_needs_more(monkeypatch):
     monkeypatch.setattr(memory, "room", lambda: Room(GIB, "ulimit -v"))
+    monkeypatch.setattr(memory, "free_in_heap", lambda: 0)
     verify_room("it", GIB, str)
     with pytest.raises(NotEnoughMemoryError) as e:
         verify_room("it", 3 * GIB // 2, lambda n: f"give less than {n}")
@@ -86,6 +87,16 @@ def test_room_refuses_only_what_needs_more(monkeypatch):
     assert isinstance(e.value, MemoryError) and isinstance(e.value, NwError) and e.value.code == "NW1009"
     monkeypatch.setattr(memory, "room", lambda: None)
     verify_room("it", 1 << 60, str)
+
+
+def test_room_is_more_by_what_the_heap_has_free(monkeypatch):
+    monkeypatch.setattr(memory, "room", lambda: Room(GIB, "ulimit -v"))
+    monkeypatch.setattr(memory, "free_in_heap", lambda: 5)
+    verify_room("it", GIB + 5, str)
+    with pytest.raises(NotEnoughMemoryError):
+        verify_room("it", GIB + 6, str)
+    monkeypatch.undo()
+    assert 0 < memory.free_in_heap() < 1 << 40
 
 
 def test_room_in_units():
@@ -98,6 +109,7 @@ def test_room_in_units():
 def little(monkeypatch):
     """A process that may take 80 MiB."""
     monkeypatch.setattr(memory, "room", lambda: Room(80 << 20, "ulimit -v"))
+    monkeypatch.setattr(memory, "free_in_heap", lambda: 0)
 
 
 SAYS = " of memory or more, and this process may take 80 MiB (ulimit -v); "
@@ -168,7 +180,7 @@ def test_memory_of_compiling_is_refused_with_what_has_room(little):
 
 
 MEASURED = """
-    import gc, sys
+    import ctypes, gc, sys
     from pathlib import Path
     import numpy as np
     import nwcompile as nw
@@ -187,6 +199,7 @@ MEASURED = """
     inputs = prepare(program.network, x)[0]
     del x
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
     before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
     run = nw.simulate(program, inputs, backend, record=record)

@@ -131,9 +131,9 @@ def verify_simulation(
     verify_room(work, n_bytes(), advice)
 
 
-def most_with_room(has_room: Callable[[int], bool], most: int) -> int:
-    """The largest number below `most` that has room; 0 for none."""
-    return bisect_left(range(1, most), True, key=lambda n: not has_room(n))
+def most_with_room(has_room: Callable[[int], bool], too_many: int) -> int:
+    """The largest number below `too_many` that has room; 0 for none."""
+    return bisect_left(range(1, too_many), True, key=lambda n: not has_room(n))
 
 
 def _count(names, network: Network) -> int:

@@ -24,12 +24,12 @@ def weight_bytes(network: Network) -> int:
     """Bytes that the weights of a normalized network take, at most at once."""
     if network.is_fixed:
         return EFFECTIVE_BYTES * max((int(np.size(c.weight)) for c in network.connections), default=0)
-    most = n_scaled = 0
+    n_bytes = n_scaled = 0
     for name in network.built_in:
         n_weights = sum(int(np.size(c.weight)) for c in network.into(name))
-        most = max(most, SCALED_BYTES * n_scaled + ROUNDED_BYTES * n_weights)
+        n_bytes = max(n_bytes, SCALED_BYTES * n_scaled + ROUNDED_BYTES * n_weights)
         n_scaled += n_weights
-    return most
+    return n_bytes
 
 
 def sample_bytes(network: Network, n_samples: int, n_steps: int) -> int:
