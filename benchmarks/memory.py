@@ -1,6 +1,6 @@
 """Memory that compiling and running take, beside what is counted before they begin, so that it may refuse.
 
-    OMP_NUM_THREADS=1 python benchmarks/memory.py [compile] [run]
+    OMP_NUM_THREADS=1 python benchmarks/memory.py [--only compile run]
 
 Every row comes from a process of its own. `counted MB` is what `nwcompile.passes.fit.memory` and `nwcompile.sim.memory`
 count, `peak MB` the highest resident memory of the call less that before it (modules loaded, kernels compiled and
@@ -56,13 +56,13 @@ CELLS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", choices=("compile", "run"), default=["compile", "run"])
+    parser.add_argument("--only", nargs="+", choices=("compile", "run"), default=["compile", "run"])
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         print(json.dumps(measured(*json.loads(args.one))))
         return
-    for what in args.what:
+    for what in args.only:
         cells = [cell for cell in CELLS if (cell[0] == "compile") == (what == "compile")]
         save(f"memory_{what}", [apart(cell) for cell in cells], {"chip": CHIP, "rate": RATE})
 
