@@ -104,7 +104,7 @@ def test_cli_unwritable_output_leaves_nothing(command, folder):
 def test_cli_interrupt_is_one_line_and_130(command, folder, monkeypatch):
     import nwcompile.cli.simulate as verb
 
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(verb, "simulate", interrupted)
