@@ -160,7 +160,7 @@ def test_memory_of_inputs_that_nobody_gives_is_not_taken_before_the_refusal(litt
         nw.simulate(dense_net(4, 3), steps=steps)
 
 
-def test_memory_of_compiling_is_refused_with_what_has_room(little):
+def test_memory_of_compiling_is_refused_with_what_has_room(little, monkeypatch):
     rng, neuron = np.random.default_rng(0), nw.NeuronSpec(threshold=1.0)
     edge = nw.Dense("in", "out", rng.normal(size=(1000, 3000)).astype(np.float32))
     wide = nw.Network.from_arrays({"out": neuron}, [edge], {"in": 3000})
@@ -169,14 +169,15 @@ def test_memory_of_compiling_is_refused_with_what_has_room(little):
     advice = "use a machine with more, or a network of smaller layers"
     assert str(e.value) == f"compiling 3000000 weights needs 91.6 MiB{SAYS}{advice}"
     edge = nw.Dense("in", "out", rng.normal(size=(2000, 3)).astype(np.float32))
-    narrow, x = nw.Network.from_arrays({"out": neuron}, [edge], {"in": 3}), np.ones((400, 100, 3), np.int8)
+    narrow, x = nw.Network.from_arrays({"out": neuron}, [edge], {"in": 3}), np.ones((4000, 100, 3), np.int8)
+    monkeypatch.setattr(memory, "room", lambda: Room(500 << 20, "ulimit -v"))
     with pytest.raises(NotEnoughMemoryError) as e:
         nw.compile(narrow, "loihi1", x)
     assert str(e.value) == (
-        f"compiling 6000 weights with 400 calibration samples of 100 steps needs 330 MiB{SAYS}give at most 15 "
-        "calibration samples, or fewer steps"
+        "compiling 6000 weights with 4000 calibration samples of 100 steps needs 1.49 GiB"
+        f"{SAYS.replace('80', '500')}give at most 46 calibration samples, or fewer steps"
     )
-    nw.compile(narrow, "loihi1", x[:15], nw.Options(partitioner="sequential"))
+    nw.compile(narrow, "loihi1", x[:20], nw.Options(partitioner="sequential"))
 
 
 MEASURED = """

@@ -65,17 +65,21 @@ def sequence_bytes(network: Network, n_samples: int, n_steps: int, keep_states: 
     run, n_all = sum(recorded(network, keep_states)), n_samples * n_steps
     if not network.is_fixed:
         return n_all * (run + INPUT_BYTES * (_count(network.inputs, network) + _count(network.nodes, network)))
-    updates = STATE_BYTES[True] * n_steps * _count(network.layers, network)
-    n_last = (n_samples - 1) % samples_at_once(network, n_samples, n_steps, device) + 1
-    sums = (STATE_BYTES[True] + TOUCHED_BYTES) * n_last * n_steps * _widest(network, with_inputs=False)
-    before = (n_samples - n_last) * n_steps * run
-    return updates + max(before + (sums if device == "cpu" else 0), n_all * (run + _widest(network)))
+    return _in_integers(network, n_samples, n_steps, run, device)
 
 
 def calibration_bytes(network: Network, n_samples: int, n_steps: int) -> int:
     """Bytes that `sim.sequence.run.record` takes beside the samples, of a network as it is before it is in integers."""
-    updates = STATE_BYTES[True] * n_steps * _count(network.layers, network)
-    return updates + n_samples * n_steps * (recorded(network, False).spikes + _widest(network))
+    return _in_integers(network, n_samples, n_steps, recorded(network, False).spikes, "cpu")
+
+
+def _in_integers(network: Network, n_samples: int, n_steps: int, run: int, device: str) -> int:
+    """Bytes of integers on the sequence backend that records `run` bytes of a sample and step."""
+    updates, n_all = STATE_BYTES[True] * n_steps * _count(network.layers, network), n_samples * n_steps
+    n_last = (n_samples - 1) % samples_at_once(network, n_samples, n_steps, device) + 1
+    sums = (STATE_BYTES[True] + TOUCHED_BYTES) * n_last * n_steps * _widest(network, with_inputs=False)
+    before = (n_samples - n_last) * n_steps * run
+    return updates + max(before + (sums if device == "cpu" else 0), n_all * (run + _widest(network)))
 
 
 def cycle_bytes(program: Program, n_samples: int, n_steps: int, keep_states: bool) -> int:

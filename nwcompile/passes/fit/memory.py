@@ -11,7 +11,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.shown import counted
 from nwcompile.memory import verify_room
 from nwcompile.passes.quantize.quantize import searched_samples
-from nwcompile.sim.memory import MOST_BEYOND, calibration_bytes, most_with_room, reference_bytes
+from nwcompile.sim.memory import CHUNK_BYTES, MOST_BEYOND, calibration_bytes, most_with_room, reference_bytes
 
 SCALED_BYTES = 17  # of a weight of a layer that has its scale: as float64, rounded as float64, and its mantissa
 ROUNDED_BYTES = (
@@ -47,7 +47,8 @@ def verify_memory(network: Network, samples: dict[str, np.ndarray] | None) -> No
     def advice(room: int) -> str:
         if MOST_BEYOND * of_weights > room:
             return "use a machine with more, or a network of smaller layers"
-        n = most_with_room(lambda n: MOST_BEYOND * sample_bytes(network, n, n_steps) <= room, n_samples)
+        left = room - CHUNK_BYTES["cpu"]  # Scales are tried on so much at once, beside what is counted.
+        n = most_with_room(lambda n: MOST_BEYOND * sample_bytes(network, n, n_steps) <= left, n_samples)
         return f"give at most {counted(n, 'calibration sample')}, or fewer steps" if n else "give fewer steps"
 
     n_weights = sum(int(np.size(c.weight)) for c in network.connections)
