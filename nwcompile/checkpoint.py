@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,11 @@ class Checkpoint:
                     "another folder"
                 )
             self._begin()
+        except OSError as e:
+            self.close()
+            raise ArtifactError(
+                f"checkpoint {self.folder} cannot be used: {e.strerror}; choose another folder"
+            ) from None
         except BaseException:
             self.close()
             raise
@@ -71,23 +77,27 @@ class Checkpoint:
         """
         total = hashlib.sha256(f"{code_version()} {name}".encode())
         _add(total, given)
-        path = self.folder / f"{name}-{total.hexdigest()}.nwk"
+        part = f"{name}-{total.hexdigest()}"
+        path = self.folder / f"{part}.nwk"
         if path.exists():
             try:
-                return artifact.read_file(path)[1]
+                manifest, arrays = artifact.read_file(path)
+                if manifest == {"part": part}:  # and not one that was copied over it
+                    return arrays
             except ArtifactError:
-                warnings.warn(f"checkpoint: {path} is damaged; computing that part again", NwWarning, stacklevel=2)
+                pass
+            warnings.warn(f"checkpoint: {path} is damaged; computing that part again", NwWarning, stacklevel=2)
         arrays = make()
-        artifact.write_bytes(path, artifact.encode({"name": name}, arrays))
+        artifact.write_files({path: partial(artifact.write, manifest={"part": part}, arrays=arrays)})
         return arrays
 
     def _begin(self) -> None:
         """Take away what a killed process left half-written, and say so if all that is there is of another version."""
-        for path in self.folder.glob(".*.nwk.*"):
+        for path in [*self.folder.glob(".*.nwk.*"), *self.folder.glob(f".{VERSION}.*")]:
             path.unlink(missing_ok=True)
         path = self.folder / VERSION
         known = json.dumps({"version": code_version()}).encode()
-        if path.exists() and path.read_bytes() != known:
+        if path.is_file() and path.read_bytes() != known:
             warnings.warn(
                 f"checkpoint {self.folder} was made by another version of nwcompile; what it holds is computed again",
                 NwWarning,

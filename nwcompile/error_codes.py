@@ -61,6 +61,7 @@ CODES = (
         "cli.bits cli.bits_file passes.prepare.weight_bits passes.quantize.bit_width_search",
     ),
     ErrorCode("NW1008", "A log of spikes does not fit the program", "cli.inputs.spike_log sim.spike_log"),
+    ErrorCode("NW1009", "The work needs more memory than there is", "memory NotEnoughMemoryError"),
     ErrorCode(
         "NW1101",
         "An option of compiling is unknown or out of range",

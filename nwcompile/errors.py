@@ -63,6 +63,10 @@ class ArtifactError(NwError):
     """A file cannot be written, or cannot be proved whole when read."""
 
 
+class NotEnoughMemoryError(NwError, MemoryError):
+    """The work is known to need more memory than this process may take; it was not begun."""
+
+
 class NwWarning(UserWarning):
     """Something was assumed, or a file contradicts what was said about it; the sentence says what was used."""
 

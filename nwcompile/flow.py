@@ -22,6 +22,7 @@ from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
+from nwcompile.passes.fit.memory import verify_memory
 from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.approximate import approximate
 from nwcompile.passes.legalize.legalize import expected, legalize, prove, sized
@@ -97,7 +98,8 @@ def compile(
     With a folder `checkpoint` every annealing that is done is kept there, and the same call goes on from them after it
     was killed, to the same program. Equal arguments give equal programs (unless `options.time_budget_s` is set).
     Raises ModelError, ChipError, OptionError, FitError with all that does not fit, LossError where the price is above
-    `options.max_loss`, and ArtifactError for a `checkpoint` that cannot be used.
+    `options.max_loss`, ArtifactError for a `checkpoint` that cannot be used, and NotEnoughMemoryError before work that
+    cannot have room.
     """
 
     def stage(name: str, verb: Callable, *nouns):
@@ -142,6 +144,7 @@ def _in_integers(
 ) -> Draft:
     """The network in integers that the chip's neurons can be. `may_add`: relay neurons may be put between layers."""
     normal = stage("normalize", normalize, sized(given.network, chip, options))
+    verify_memory(normal, given.samples)
     legal, changes, notes, compared = stage("legalize", legalize, normal, chip, options)
     try:
         stage("estimate", estimate, on_chip(expected(legal, chip, options)), chip, options.on_multi_spike)

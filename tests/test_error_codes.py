@@ -116,7 +116,7 @@ def test_error_code_of_what_was_not_raised_here_is_that_of_its_class():
     kinds = {name: getattr(errors, name)("text") for name in CLASSES - {"FitError"}}
     assert {name: error.code for name, error in kinds.items()} == {
         "NwError": "NW1000", "OptionError": "NW1101", "ModelError": "NW2000", "ChipError": "NW4001",
-        "LossError": "NW5002", "BackendError": "NW6101", "ArtifactError": "NW7002",
+        "LossError": "NW5002", "BackendError": "NW6101", "ArtifactError": "NW7002", "NotEnoughMemoryError": "NW1009",
     }  # fmt: skip
     assert errors.FitError("tiny", []).code == "NW5001"
 

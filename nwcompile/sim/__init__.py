@@ -8,6 +8,7 @@ the backends against each other                      crosscheck               cr
 the chip against the float network                   float_difference         float_difference.py
 varied devices, and what they lose                   Devices, robustness      variation.py, robustness.py
 inputs that a network or a chip takes                prepare                  inputs.py
+what a run takes of memory, before it                verify_simulation        memory.py
 the numbers that messages carry                      verify_counts            values.py
 what the CPU computes of them first                  run_host                 host.py
 one sample without an end                            Session                  session.py
@@ -16,6 +17,8 @@ steps told by the lines that spike                   frames_of                ev
 answers that are right                               accuracy                 accuracy.py
 samples and steps over threads                       over_samples, over_steps parallel.py
 """
+
+from functools import partial
 
 from nwcompile.checkpoint import keeping
 from nwcompile.errors import BackendError, OptionError, unknown_choice
@@ -26,6 +29,7 @@ from nwcompile.ir.run import Run
 from nwcompile.sim.cycle.overload import verify_backend
 from nwcompile.sim.host import with_host
 from nwcompile.sim.inputs import prepare
+from nwcompile.sim.memory import verify_simulation
 
 BACKENDS = ("reference", "cycle", "sequence")
 DEVICES = ("cpu", "cuda")
@@ -57,7 +61,7 @@ def simulate(
     With a folder `checkpoint` (a Program on backend cycle, record "spikes" or "all", no profile) samples that are done
     are kept there, and the same call goes on from them after it was killed, to the same Run.
     Raises ModelError for unusable input, ArtifactError for an unusable `checkpoint`, BackendError for a backend or
-    device that is missing, OptionError for unknown choices.
+    device that is missing, OptionError for unknown choices, NotEnoughMemoryError before a run that cannot have room.
     """
     for kind, word, choices in (("device", device, DEVICES), ("window", window, WINDOWS), ("record", record, RECORDS)):
         if word not in choices:
@@ -78,6 +82,7 @@ def simulate(
             f"without a profile, not of {backend!r} with record={record!r}, profile={bool(profile)}; leave checkpoint "
             "out"
         )
+    has_room = partial(verify_simulation, model, backend=backend, record=record, device=device)
     if isinstance(model, Network):
         of_network = ("reference",) if model.is_fixed else ("reference", "sequence")
         if backend not in of_network or window != "aligned" or device != "cpu":
@@ -91,7 +96,7 @@ def simulate(
         else:
             from nwcompile.sim.reference.run import run_network
 
-        inputs, _, n_steps = prepare(model, x, steps)
+        inputs, _, n_steps = prepare(model, x, steps, before=has_room)
         return with_host(run_network(with_registers(model), inputs, n_steps, record == "all"), inputs.host_run)
     if not isinstance(model, Program):
         raise OptionError(f"simulate takes a Network or a Program, not {type(model).__name__}")
@@ -115,7 +120,7 @@ def simulate(
         )
     if device == "cuda" and backend != "sequence":
         raise BackendError(f"backend {backend!r} has no CUDA kernels; use backend='sequence', or device='cpu'")
-    inputs, _, n_steps = prepare(model.network, x, steps, model.chip, model.on_multi_spike)
+    inputs, _, n_steps = prepare(model.network, x, steps, model.chip, model.on_multi_spike, has_room)
     if record == "totals":
         from nwcompile.sim.cycle.totals import run_totals
 

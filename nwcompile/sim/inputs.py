@@ -1,5 +1,7 @@
 """Inputs: what a person feeds a network, `[B, T, *shape]` or nothing, checked, and what its host makes of it."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from nwcompile.errors import ModelError, shown
@@ -38,7 +40,12 @@ def one_sample(network: Network, sample: dict[str, np.ndarray]) -> dict[str, np.
 
 
 def prepare(
-    network: Network, x, steps: int | None = None, chip: Chip | None = None, on_multi_spike: str = "refuse"
+    network: Network,
+    x,
+    steps: int | None = None,
+    chip: Chip | None = None,
+    on_multi_spike: str = "refuse",
+    before: Callable[[int, int, int], None] | None = None,
 ) -> tuple[Inputs, int, int]:
     """`(inputs, B, T)`: every input as float32 (float network) or int32 (fixed), C-contiguous `[B, T, *shape]`.
 
@@ -46,9 +53,12 @@ def prepare(
     any, or None with `steps=N` (B = 1; an input that is absent stays silent). In layout "B" a sample `[B, *shape]` is
     repeated `steps` times, or as often as the module looped. What the network's host makes of it is made here, once.
     Inputs that were prepared already are given back. With a `chip`, values must be what it takes, or what
-    `on_multi_spike` (`Options`) makes of them. Raises ModelError for wrong names, shapes, dtypes or values.
+    `on_multi_spike` (`Options`) makes of them. `before(B, T, bytes)` is called before large arrays are made, with the
+    bytes of those that take the place of what was given. Raises ModelError for wrong names, shapes, dtypes or values.
     """
     if isinstance(x, Inputs):
+        if before is not None:
+            before(*x.shape, 0)
         return x, *x.shape
     named = _by_name(network, x)
     whole = isinstance(steps, int | np.integer) and not isinstance(steps, bool)
@@ -70,6 +80,9 @@ def prepare(
     n_samples, n_steps = sizes.pop()
     if steps is not None and steps != n_steps:
         raise ModelError(f"steps={steps} but x has T = {n_steps}; leave steps out or make them equal")
+    if before is not None:
+        is_made = (a for n, a in arrays.items() if n not in of_host and a.dtype != _dtype(network))
+        before(n_samples, n_steps, sum(np.dtype(_dtype(network)).itemsize * a.size for a in is_made))
     for name, node in network.given.items():
         arrays.setdefault(name, np.zeros((n_samples, n_steps, *node.shape), _dtype(network)))
     arrays |= constants(network, n_samples, n_steps)

@@ -108,9 +108,9 @@ def zip_of_text() -> bytes:
         ("report net.nwc --steps 3 -o build --neuron reset=zero",
          "--dt, --dialect and --neuron say how to read a .nir file; name it with --model"),
         ("compile toy:make --chp tiny -o build",
-         "compile: unknown flag '--chp'; choose one of: --chip, --approximate, --bits, --calibration, --checkpoint, "
-         "--cores, --dialect, --dt, --execution, --fixed-sites, --help, --input-layer, --json, --max-loss, --neuron, "
-         "--on-multi-spike, --optimize, --output, --partitioner, --placer, --plan-only, "
+         "compile: unknown flag '--chp'; choose one of: --chip, --approximate, --bits, --calibration, "
+         "--checkpoint, --cores, --dialect, --dt, --execution, --fixed-sites, --help, --input-layer, --json, "
+         "--max-loss, --neuron, --on-multi-spike, --optimize, --output, --partitioner, --placer, --plan-only, "
          "--seed, --set, --step-limit, --time-budget, -h, -o"),
         (
             "report net.nwc --steps 3 -o net.nwc",

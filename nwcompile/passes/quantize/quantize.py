@@ -239,7 +239,7 @@ def with_rates(quantized: Quantized, network: Network, samples: dict | None, inp
     """
     if not inputs:
         return quantized
-    kept = _kept_samples(quantized.network, inputs)
+    kept = searched_samples(quantized.network, *next(iter(inputs.values())).shape[:2])
     sent, _ = trace(quantized.network, {name: array[kept] for name, array in inputs.items()}, keep_states=False)
     wanted: dict[str, np.ndarray] = {}
     if samples is not None and not network.is_fixed:
@@ -266,13 +266,12 @@ def _searched(network: Network, samples: dict[str, np.ndarray]) -> dict[str, np.
     """As many samples, evenly spread, as the search has time for."""
     if not samples:
         return samples
-    kept = _kept_samples(network, samples)
+    kept = searched_samples(network, *next(iter(samples.values())).shape[:2])
     return {name: array[kept] for name, array in samples.items()}
 
 
-def _kept_samples(network: Network, samples: dict[str, np.ndarray]) -> np.ndarray:
-    """Which samples are searched, by their number."""
-    n_samples, n_steps = next(iter(samples.values())).shape[:2]
+def searched_samples(network: Network, n_samples: int, n_steps: int) -> np.ndarray:
+    """Which samples scales are compared on, by their number."""
     work = sum(UPDATE_SUMS * network.node(name).n_neurons for name in network.layers)
     for c in network.connections:
         if isinstance(c, Direct):

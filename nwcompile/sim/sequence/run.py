@@ -23,12 +23,11 @@ from nwcompile.kernels.cores.programs.build import built
 from nwcompile.kernels.cores.programs.call import Programs
 from nwcompile.kernels.cores.synapse import Drive, scan_loop, sparse_drive
 from nwcompile.sim.inputs import prepare
+from nwcompile.sim.memory import samples_at_once
 from nwcompile.sim.parallel import over_samples
 from nwcompile.sim.reference.run import finish
 from nwcompile.sim.reference.synaptic_sums import convolve, effective_network, fold_biases
 from nwcompile.sim.sequence import tables
-
-CHUNK_BYTES = {"cpu": 1 << 28, "cuda": 1 << 32}  # of a chunk of samples
 
 
 def run_program(
@@ -81,8 +80,7 @@ def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool
         updates[name] = np.zeros((n_steps, node.n_neurons), np.int64)
         if keep_states or not node.neuron.fires:
             states[name] = {state: np.empty(shape, np.int64) for state in node.neuron.state_names}
-    widest = max(network.node(n).n_neurons for n in (*network.inputs, *network.layers))
-    size = max(1, min(n_samples, CHUNK_BYTES[device] // (24 * n_steps * widest)))
+    size = samples_at_once(network, n_samples, n_steps, device)
     plans = _plans(network, delays, device)
     for start in range(0, n_samples, size):
         chunk = slice(start, start + size)

@@ -49,8 +49,8 @@ def measure(question: Question, point: Point, version: str, keep: bool = False) 
     if error is None:
         try:
             table, kept = _measured(question, point, keep)
-        except MemoryError:
-            error = f"{OUT_OF_MEMORY}: {NO_MEMORY}"
+        except MemoryError as e:
+            error = f"{OUT_OF_MEMORY}: {reason(e) if isinstance(e, NwError) else NO_MEMORY}"
         except Exception as e:  # a point that breaks is a row, and no end of the sweep
             defect = "" if isinstance(e, NwError) else "a defect, please report it: "
             error = f"{type(e).__name__}: {defect}{reason(e)}"

@@ -54,12 +54,13 @@ class Store:
         self.rows[row["id"]] = row
         if self._file is None:
             return
-        line = f"{json.dumps(row, allow_nan=False)}\n".encode()
+        line, whole = f"{json.dumps(row, allow_nan=False)}\n".encode(), os.fstat(self._file).st_size
         try:
             while line:
                 line = line[os.write(self._file, line) :]
             os.fsync(self._file)
         except OSError as e:
+            os.ftruncate(self._file, whole)
             raise ArtifactError(
                 f"{self.path} cannot be written: {e.strerror}; the points before this one are kept, and the same "
                 "command goes on from there"

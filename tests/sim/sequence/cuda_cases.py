@@ -17,7 +17,7 @@ from nwcompile.ir.connection import Conv2d, Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import MESSAGES, OVERFLOWS, RESET_TIMINGS, RESETS, FixedPoint, NeuronSpec
 from nwcompile.nn.ops import gpu
-from nwcompile.sim import simulate
+from nwcompile.sim import memory, simulate
 from nwcompile.sim.crosscheck import compare
 from nwcompile.sim.reference.program_step import ProgramState
 from nwcompile.sim.reference.run import run_network
@@ -199,7 +199,7 @@ def test_cuda_layer_that_feeds_itself(kind, largest, monkeypatch):
 
 
 def test_cuda_samples_in_chunks(monkeypatch):
-    monkeypatch.setitem(run.CHUNK_BYTES, "cuda", 24 * 5 * 4 * 2)
+    monkeypatch.setitem(memory.CHUNK_BYTES, "cuda", 24 * 5 * 4 * 2)
     agrees(dense_net(3, 4, recurrent=True), spikes_in(5, 5, 3))
 
 

@@ -1,6 +1,7 @@
 """The table on disk: whole lines only, one writer, and every row that was told to be done."""
 
 import json
+import os
 
 import pytest
 
@@ -71,13 +72,20 @@ def test_store_says_where_it_cannot_write(tmp_path, monkeypatch):
         f"{tmp_path / 'file' / FILE} cannot be opened: {tmp_path / 'file'} is not a folder; choose another folder"
     )
 
-    def full(*_):
-        raise OSError(28, "No space left on device")
+    real = os.write
+
+    def full(file, data):
+        if len(data) < 10:
+            raise OSError(28, "No space left on device")
+        return real(file, data[:-5])
 
     with Store(tmp_path) as store:
+        store.add(row(0))
+        before = (tmp_path / FILE).read_bytes()
         monkeypatch.setattr("os.write", full)
         with pytest.raises(ArtifactError) as e:
             store.add(row(1))
+        assert (tmp_path / FILE).read_bytes() == before
     assert str(e.value) == (
         f"{tmp_path / FILE} cannot be written: No space left on device; the points before this one are kept, and the "
         "same command goes on from there"

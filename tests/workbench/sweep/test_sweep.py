@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.errors import ModelError, OptionError
+from nwcompile.errors import ModelError, NotEnoughMemoryError, OptionError
 from nwcompile.workbench.sweep.measure import of_point
 from nwcompile.workbench.sweep.store import FILE
 from tests.sweeps import GRID, InProcess, network, samples
@@ -79,6 +79,7 @@ def test_sweep_keeps_a_failed_point_as_a_row(tmp_path, computed):
     "error, text",
     [
         (MemoryError(), "MemoryError: not enough memory; give fewer samples or processes, or a machine with more"),
+        (NotEnoughMemoryError("needs 2 TiB; give fewer"), "MemoryError: needs 2 TiB; give fewer"),
         (ZeroDivisionError("by zero"), "ZeroDivisionError: a defect, please report it: by zero"),
     ],
 )

@@ -78,6 +78,7 @@ def kept_partition(search: Search, name: str, given, make: Callable[[], Partitio
         search.network.hash,
         search.chip.hash,
         repr(search.options),
+        repr(search.timing),
         search.n_levels,
         search.load,
         search.state,

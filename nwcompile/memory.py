@@ -1,0 +1,132 @@
+"""Memory: how many bytes this process may still take, and the refusal of work that is known to need more of them.
+
+The limits are those of Linux: what the machine has available and its swap, the control groups that the process is in
+(of version 2 or 1, as containers and schedulers of clusters set them), and the process' own (`ulimit -v`, `ulimit -d`).
+"""
+
+import ctypes
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from nwcompile.errors import NotEnoughMemoryError
+
+PROC = Path("/proc")
+GROUPS = Path("/sys/fs/cgroup")
+KIB = 1024  # The unit of /proc/meminfo and /proc/self/status.
+# Of a control group, by version: its limit, its use, and the pages of files in its use that the system takes back.
+GROUP_FILES = (
+    ("memory.max", "memory.current", ("active_file", "inactive_file")),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_active_file", "total_inactive_file")),
+)
+# Of the process: a limit, and what of /proc/self/status counts towards it.
+OWN_LIMITS = ((resource.RLIMIT_AS, "VmSize", "ulimit -v"), (resource.RLIMIT_DATA, "VmData", "ulimit -d"))
+SMALL_BYTES = 1 << 26  # Work that needs less is begun without looking, which takes some milliseconds on busy systems.
+UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+class _Mallinfo(ctypes.Structure):
+    """`struct mallinfo2` of malloc.h."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks",
+                     "keepcost")
+    ]  # fmt: skip
+
+
+class Room(NamedTuple):
+    """Bytes that this process may still take, and what allows no more."""
+
+    n_bytes: int
+    limit: str
+
+
+def room() -> Room | None:
+    """The least that any limit leaves to this process; None where the system tells of none."""
+    rooms = [*_of_machine(), *_of_groups(), *_of_process()]
+    return min(rooms, default=None)
+
+
+def verify_room(work: str, n_bytes: int, advice: Callable[[int], str]) -> None:
+    """Raise NotEnoughMemoryError if `work` takes at least `n_bytes` and this process may not.
+
+    `advice(bytes that it may take)` says what would have room.
+    """
+    left = room() if n_bytes >= SMALL_BYTES else None
+    if left is not None and n_bytes > left.n_bytes + free_in_heap():
+        raise NotEnoughMemoryError(
+            f"{work} needs {in_units(n_bytes)} of memory or more, and this process may take {in_units(left.n_bytes)} "
+            f"({left.limit}); {advice(left.n_bytes)}"
+        )
+
+
+def free_in_heap() -> int:
+    """Bytes that this process has freed and the C library has kept: they are used again before the system is asked."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):  # of glibc, since 2.33
+        return 0
+    libc.mallinfo2.restype = _Mallinfo
+    return int(libc.mallinfo2().fordblks)
+
+
+def in_units(n_bytes: int) -> str:
+    """`3.2 GiB`, `640 MiB`."""
+    size, unit = next(((size, unit) for size, unit in UNITS if n_bytes >= size), UNITS[-1])
+    return f"{n_bytes / size:.3g} {unit}" if n_bytes < 1000 * size else f"{n_bytes / size:.0f} {unit}"
+
+
+def _of_machine() -> list[Room]:
+    table = _table(PROC / "meminfo")
+    if "MemAvailable" not in table:
+        return []
+    return [Room(KIB * (table["MemAvailable"] + table.get("SwapFree", 0)), "what the machine has free, with its swap")]
+
+
+def _of_groups() -> list[Room]:
+    """What the control groups of the process and all above them leave, swap included."""
+    swap = KIB * _table(PROC / "meminfo").get("SwapFree", 0)
+    rooms = []
+    for line in _lines(PROC / "self" / "cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        base = GROUPS / controllers
+        # A container may see its own group as the root: groups that are not there are passed over.
+        for group in (base / path.strip("/"), *(base / path.strip("/")).parents):
+            if group.is_relative_to(base):
+                rooms += [Room(left + swap, f"the limit of its control group, {name}") for left, name in _left(group)]
+    return rooms
+
+
+def _left(group: Path) -> list[tuple[int, str]]:
+    """The bytes that a control group has left, and the name of its limit; none where it has no limit."""
+    for limit, use, files in GROUP_FILES:
+        numbers = [*_lines(group / limit), *_lines(group / use)]
+        if len(numbers) == 2 and all(number.isdecimal() for number in numbers):
+            cached = sum(_table(group / "memory.stat").get(name, 0) for name in files)
+            return [(max(int(numbers[0]) - int(numbers[1]) + cached, 0), limit)]
+    return []
+
+
+def _of_process() -> list[Room]:
+    used, rooms = _table(PROC / "self" / "status"), []
+    for kind, counted, name in OWN_LIMITS:
+        limit = resource.getrlimit(kind)[0]
+        if limit != resource.RLIM_INFINITY and counted in used:
+            rooms.append(Room(max(limit - KIB * used[counted], 0), name))
+    return rooms
+
+
+def _table(path: Path) -> dict[str, int]:
+    """The whole numbers of a file of lines `name: number kB`, by name."""
+    words = (line.replace(":", " ").split() for line in _lines(path))
+    return {row[0]: int(row[1]) for row in words if len(row) > 1 and row[1].isdecimal()}
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

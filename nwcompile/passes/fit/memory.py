@@ -1,0 +1,56 @@
+"""Memory: what compiling a network takes for certain, counted from its weights and its calibration samples.
+
+As in `sim/memory.py` only arrays are counted that are surely there at one moment: those of choosing scales, which hold
+every weight several times in float64, those of the float run that scales are compared with, and those of calibrating.
+What partitioners and placers take depends on what they find, and is not counted.
+"""
+
+import numpy as np
+
+from nwcompile.ir.network import Network
+from nwcompile.ir.shown import counted
+from nwcompile.memory import verify_room
+from nwcompile.passes.quantize.quantize import searched_samples
+from nwcompile.sim.memory import CHUNK_BYTES, MOST_BEYOND, calibration_bytes, most_with_room, reference_bytes
+
+SCALED_BYTES = 17  # of a weight of a layer that has its scale: as float64, rounded as float64, and its mantissa
+ROUNDED_BYTES = (
+    32  # of a weight that is being rounded: the float64, that times the scale, rounded, and over 2**exponent
+)
+EFFECTIVE_BYTES = 16  # of a weight that came as an integer, when it is made effective: shifted, and clipped
+
+
+def weight_bytes(network: Network) -> int:
+    """Bytes that the weights of a normalized network take, at most at once."""
+    if network.is_fixed:
+        return EFFECTIVE_BYTES * max((int(np.size(c.weight)) for c in network.connections), default=0)
+    n_bytes = n_scaled = 0
+    for name in network.built_in:
+        n_weights = sum(int(np.size(c.weight)) for c in network.into(name))
+        n_bytes = max(n_bytes, SCALED_BYTES * n_scaled + ROUNDED_BYTES * n_weights)
+        n_scaled += n_weights
+    return n_bytes
+
+
+def sample_bytes(network: Network, n_samples: int, n_steps: int) -> int:
+    """Bytes that calibration samples take beside themselves."""
+    n_searched = len(searched_samples(network, n_samples, n_steps))
+    compared = 0 if network.is_fixed else reference_bytes(network, n_searched, n_steps, True)
+    return max(compared, calibration_bytes(network, n_samples, n_steps))
+
+
+def verify_memory(network: Network, samples: dict[str, np.ndarray] | None) -> None:
+    """Raise NotEnoughMemoryError where a normalized network takes more to compile than this process may."""
+    n_samples, n_steps = next(iter(samples.values())).shape[:2] if samples else (0, 0)
+    of_weights, of_samples = weight_bytes(network), sample_bytes(network, n_samples, n_steps) if n_samples else 0
+
+    def advice(room: int) -> str:
+        if MOST_BEYOND * of_weights > room:
+            return "use a machine with more, or a network of smaller layers"
+        left = room - CHUNK_BYTES["cpu"]  # Scales are tried on so much at once, beside what is counted.
+        n = most_with_room(lambda n: MOST_BEYOND * sample_bytes(network, n, n_steps) <= left, n_samples)
+        return f"give at most {counted(n, 'calibration sample')}, or fewer steps" if n else "give fewer steps"
+
+    n_weights = sum(int(np.size(c.weight)) for c in network.connections)
+    with_samples = f" with {counted(n_samples, 'calibration sample')} of {counted(n_steps, 'step')}" if samples else ""
+    verify_room(f"compiling {counted(n_weights, 'weight')}{with_samples}", max(of_weights, of_samples), advice)
