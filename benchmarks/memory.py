@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/memory.py [--only compile run]
 
-Every row comes from a process of its own. `counted MB` is what `nwcompile.passes.fit.memory` and `nwcompile.sim.memory`
-count, `peak MB` the highest resident memory of the call less that before it (modules loaded, kernels compiled and
+Every row comes from a process of its own. `counted MB` is what `nwcompile.passes.quantize.memory` and
+`nwcompile.sim.memory` count, `peak MB` the highest resident memory of the call less that before it (modules loaded, kernels compiled and
 the samples made by then). A refusal is right as long as their ratio is never below 1.
 """
 
@@ -23,8 +23,8 @@ import numpy as np
 import nwcompile as nw
 from benchmarks.record import save
 from benchmarks.sequence_memory import resident
-from nwcompile.passes.fit import memory as compiling
 from nwcompile.passes.prepare.normalize import normalize
+from nwcompile.passes.quantize import memory as compiling
 from nwcompile.sim import memory as running
 from nwcompile.sim.inputs import prepare
 

@@ -22,7 +22,6 @@ from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
-from nwcompile.passes.fit.memory import verify_memory
 from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.approximate import approximate
 from nwcompile.passes.legalize.legalize import expected, legalize, prove, sized
@@ -43,6 +42,7 @@ from nwcompile.passes.place.place import place
 from nwcompile.passes.prepare.input_layer import InputLayer, legalize_input
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.prepare.schedule import schedule
+from nwcompile.passes.quantize.memory import verify_memory
 from nwcompile.passes.quantize.quantize import Quantized, encoded, with_rates
 from nwcompile.passes.quantize.shared import quantized as quantize
 from nwcompile.passes.quantize.table import refitted_row

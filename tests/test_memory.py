@@ -12,7 +12,7 @@ import nwcompile as nw
 from nwcompile import memory
 from nwcompile.errors import NotEnoughMemoryError, NwError
 from nwcompile.memory import Room, in_units, room, verify_room
-from nwcompile.passes.fit import memory as compiling
+from nwcompile.passes.quantize import memory as compiling
 from nwcompile.sim import memory as running
 from tests.nets import conv_net, dense_net
 

@@ -88,7 +88,7 @@ def cycle_bytes(program: Program, n_samples: int, n_steps: int, keep_states: boo
     run, n_neurons = recorded(network, keep_states), _count(network.layers, network)
     spikes = COUNT_BYTES * (_count(network.inputs, network) + n_neurons) + run.spikes
     records = 2 * STATE_BYTES[True] * n_neurons if run.states else 0  # a layer that keeps its states has all kept
-    tables = program.axons.n_axons * AXON.itemsize + WEIGHT_BYTES * sum(_n_weights(c) for c in network.connections)
+    tables = program.axons.n_axons * AXON.itemsize + WEIGHT_BYTES * sum(n_weights(c) for c in network.connections)
     return tables + n_all * max(spikes + COUNT_BYTES * n_neurons, spikes + records + run.states)
 
 
@@ -149,5 +149,6 @@ def _widest(network: Network, with_inputs: bool = True) -> int:
     return max(network.node(name).n_neurons for name in names)
 
 
-def _n_weights(connection: Connection) -> int:
-    return int(np.size(connection.weight))
+def n_weights(connection: Connection) -> int:
+    """Numbers that a connection holds as its weight; 0 of a maximum, a mean or a product."""
+    return int(np.size(connection.weight)) if connection.has_weight else 0

@@ -4,7 +4,6 @@ stage       function                           what it does
 estimate    check.py:estimate                  totals that cannot fit, before anything is mapped
             maxima.py:maximum_violations       pooling that is no sum
             products.py:product_violations     matrix products that no neurons can be
-            memory.py:verify_memory            what compiling takes of the memory of this machine
 check       check.py:check                     every violation of a mapped network at once
             capability.py:neuron_violations    what layers ask of the chip's neurons, weights and delays
             capacity.py:account                what neurons take on cores, whole or one by one

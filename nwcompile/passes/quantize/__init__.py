@@ -1,6 +1,7 @@
 """Quantize: float weights, thresholds and leaks become the chip's integers, layer after layer.
 
 stage       function                           what it does
+(before)    memory.py:verify_memory            what compiling takes of the memory of this machine
 quantize    quantize.py:quantize               all layers, driven by the integers of those before them
             shared.py:quantized                the same, once for chips of the same numbers (in an estimate)
             dynamics.py:dynamics               the neuron as the chip's two leaky sums u and v

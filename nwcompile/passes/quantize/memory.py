@@ -11,24 +11,22 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.shown import counted
 from nwcompile.memory import verify_room
 from nwcompile.passes.quantize.quantize import searched_samples
-from nwcompile.sim.memory import CHUNK_BYTES, MOST_BEYOND, calibration_bytes, most_with_room, reference_bytes
+from nwcompile.sim.memory import CHUNK_BYTES, MOST_BEYOND, calibration_bytes, most_with_room, n_weights, reference_bytes
 
 SCALED_BYTES = 17  # of a weight of a layer that has its scale: as float64, rounded as float64, and its mantissa
-ROUNDED_BYTES = (
-    32  # of a weight that is being rounded: the float64, that times the scale, rounded, and over 2**exponent
-)
+ROUNDED_BYTES = 32  # of a weight that is being rounded: itself, times the scale, rounded, and over 2**exponent
 EFFECTIVE_BYTES = 16  # of a weight that came as an integer, when it is made effective: shifted, and clipped
 
 
 def weight_bytes(network: Network) -> int:
     """Bytes that the weights of a normalized network take, at most at once."""
     if network.is_fixed:
-        return EFFECTIVE_BYTES * max((int(np.size(c.weight)) for c in network.connections), default=0)
+        return EFFECTIVE_BYTES * max((n_weights(c) for c in network.connections), default=0)
     n_bytes = n_scaled = 0
     for name in network.built_in:
-        n_weights = sum(int(np.size(c.weight)) for c in network.into(name))
-        n_bytes = max(n_bytes, SCALED_BYTES * n_scaled + ROUNDED_BYTES * n_weights)
-        n_scaled += n_weights
+        of_layer = sum(n_weights(c) for c in network.into(name))
+        n_bytes = max(n_bytes, SCALED_BYTES * n_scaled + ROUNDED_BYTES * of_layer)
+        n_scaled += of_layer
     return n_bytes
 
 
@@ -51,6 +49,6 @@ def verify_memory(network: Network, samples: dict[str, np.ndarray] | None) -> No
         n = most_with_room(lambda n: MOST_BEYOND * sample_bytes(network, n, n_steps) <= left, n_samples)
         return f"give at most {counted(n, 'calibration sample')}, or fewer steps" if n else "give fewer steps"
 
-    n_weights = sum(int(np.size(c.weight)) for c in network.connections)
+    n_all = sum(n_weights(c) for c in network.connections)
     with_samples = f" with {counted(n_samples, 'calibration sample')} of {counted(n_steps, 'step')}" if samples else ""
-    verify_room(f"compiling {counted(n_weights, 'weight')}{with_samples}", max(of_weights, of_samples), advice)
+    verify_room(f"compiling {counted(n_all, 'weight')}{with_samples}", max(of_weights, of_samples), advice)
