@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/memory.py [--only compile run]
 
 Every row comes from a process of its own. `counted MB` is what `nwcompile.passes.quantize.memory` and
-`nwcompile.sim.memory` count, `peak MB` the highest resident memory of the call less that before it (modules loaded, kernels compiled and
-the samples made by then). A refusal is right as long as their ratio is never below 1.
+`nwcompile.sim.memory` count, `peak MB` the highest resident memory of the call less that before it (modules loaded,
+kernels compiled and the samples made by then). A refusal is right as long as their ratio is never below 1.
 """
 
 import argparse
