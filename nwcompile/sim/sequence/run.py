@@ -31,6 +31,7 @@ from nwcompile.sim.sequence import tables
 
 SPARSE_SHARE = 32  # A spike takes so many times as long in a loop over spikes as a number in a matrix product.
 
+
 def run_program(
     program: Program, inputs: dict, n_steps: int, keep_states: bool, window: str, device: str = "cpu"
 ) -> Run:
