@@ -51,7 +51,10 @@ def trees(grid: Grid, per_router: int, source: np.ndarray, offset: np.ndarray, t
     start = np.searchsorted(at[order], np.arange(n_routers + 1))
     pair = np.empty(len(to), np.int32)
     first, there = traffic.pairs_of_axons(order, start, offset, router.astype(np.int32), n_routers, pair)
-    route_offset, link = routes(grid, csr_groups(first), there)
-    vc_class = vc_classes(grid, link // 4, np.repeat(there, np.diff(route_offset)))
+    route_offset, route_link = routes(grid, csr_groups(first), there)
+    route_class = vc_classes(grid, route_link // 4, np.repeat(there, np.diff(route_offset)))
     n_cores, n_ports = n_routers * per_router, HERE + per_router
-    return Trees(*merge_routes(offset, pair, HERE + core, route_offset, link, vc_class, n_cores, n_ports))
+    link_offset, link, root, branch_to, port, vc_class, is_last = merge_routes(
+        offset, pair, HERE + core, route_offset, route_link, route_class, n_cores, n_ports
+    )
+    return Trees(offset=link_offset, link=link, root=root, to=branch_to, port=port, vc_class=vc_class, is_last=is_last)

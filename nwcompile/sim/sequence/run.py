@@ -1,9 +1,9 @@
 """The sequence-parallel backend: each layer's whole `[B, T, N]` tensor at once, exact integers.
 
 Synaptic sums of a feed-forward layer are one GEMM or convolution over all samples and steps, done in the float type
-whose whole numbers provably hold every partial sum; the neurons then scan over time in a Numba kernel. Layers that
-feed each other (recurrent groups) run their time loop inside one kernel. Counters follow from the spikes. On a GPU,
-`sim.cuda` does the same.
+whose whole numbers provably hold every partial sum; convolutions of few spikes are added up spike by spike. The neurons
+then scan over time in a Numba kernel. Layers that feed each other (recurrent groups) run their time loop inside one
+kernel. Counters follow from the spikes. On a GPU, `sim.cuda` does the same.
 """
 
 from dataclasses import replace
