@@ -44,7 +44,7 @@ from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.passes.quantize.memory import verify_memory
 from nwcompile.passes.quantize.quantize import Quantized, encoded, with_rates
-from nwcompile.passes.quantize.shared import quantized as quantize
+from nwcompile.passes.quantize.quantize import quantized as quantize
 from nwcompile.passes.quantize.table import refitted_row
 from nwcompile.sim.inputs import with_constants
 from nwcompile.sim.sequence.run import record

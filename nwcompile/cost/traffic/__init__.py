@@ -9,6 +9,7 @@ every counter that an activity causes                           events.py:count_
 flits over every link                                           link_flits.py:link_flits
 who sends to which core, and what crosses a link                core_traffic.py:core_traffic
 single messages, and multicast trees that fork in routers       multicast.py:spike_fanout
+the merged routes of a message to several cores                 trees.py:trees
 messages that enter and leave through io.sites                  io_sites.py:io_routes
 tokens between cores that wait for their neighbors only         tokens.py:tokens, add_tokens
 what the route of a message costs for an objective              route_cost.py:route_cost

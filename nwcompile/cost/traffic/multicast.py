@@ -6,10 +6,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from nwcompile.cost.traffic.destinations import core_pairs
+from nwcompile.cost.traffic.trees import Trees, trees
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_entries, csr_offset
 from nwcompile.ir.noc.routing import hops
-from nwcompile.ir.noc.trees import Trees, trees
 from nwcompile.ir.program import Axons, Program
 from nwcompile.kernels.mapping import traffic
 

@@ -4,7 +4,6 @@
 |---|---|---|
 | routers of a mesh or torus, without its faults | `Grid`, `build_grid` | routing.py |
 | output, hops and links of a route; dateline class | `ports`, `hops`, `routes`, `vc_classes` | routing.py |
-| multicast trees: the merged routes of one message | `Trees`, `trees` | trees.py |
 | a board of several chips: how many, how many in use | `count_chips`, `chips_used`, `fewest_chips` | board.py |
 | segmented ladder bus: links, longest transfer | `stretches`, `longest_transfer_cycles` | bus.py |
 """

@@ -199,6 +199,39 @@ def sparse_drive(row, post, weight, spikes, drive, touched):
 
 
 @kernel
+def convolution_drive(weight, source, output, stride, padding, dilation, spikes, drive, touched):
+    """Whole-sequence input of one convolution, spike by spike.
+
+    weight: int[target channel, source channel of its group, k_row, k_column]; source, output: (channels, rows,
+    columns); stride, padding, dilation: (rows, columns); spikes: int[sample, step, source]
+    -> drive: int64[sample, step, target] added to, touched: uint8 likewise.
+    """
+    channels, rows, columns = source
+    n_read, n_fed = weight.shape[1], output[0] * weight.shape[1] // channels
+    for b in range(len(spikes)):
+        for t in range(spikes.shape[1]):
+            for i in range(channels * rows * columns):
+                payload = np.int64(spikes[b, t, i])
+                if payload == 0:
+                    continue
+                channel, y, x = i // (rows * columns), i // columns % rows, i % columns
+                first = channel // n_read * n_fed
+                for ky in range(weight.shape[2]):
+                    to_y = y + padding[0] - ky * dilation[0]
+                    if to_y < 0 or to_y % stride[0] or to_y >= output[1] * stride[0]:
+                        continue
+                    for kx in range(weight.shape[3]):
+                        to_x = x + padding[1] - kx * dilation[1]
+                        if to_x < 0 or to_x % stride[1] or to_x >= output[2] * stride[1]:
+                            continue
+                        at = to_y // stride[0] * output[2] + to_x // stride[1]
+                        for out in range(first, first + n_fed):
+                            to = out * output[1] * output[2] + at
+                            drive[b, t, to] += weight[out, channel % n_read, ky, kx] * payload
+                            touched[b, t, to] = 1
+
+
+@kernel
 def scan_loop(
     neurons, synapses, group, drive, touched, spikes, u, v, updates, states, first_step, inner, programs, words
 ):

@@ -12,5 +12,6 @@ cores annealed between sites                    anneal_cores                plac
 the hottest link cooled                         cool_links                  link_load.py
 placers of papers                               climb, fly, relax           local_search.py
 partitioners of papers                          refine_pair, stream         kernighan_lin.py, streaming.py
+routes of a message merged into a tree          merge_routes                trees.py
 messages, axons and events counted              core_messages, merge_rows   link_flits.py, traffic.py
 """

@@ -39,7 +39,7 @@ def add_flits(sends, core_of, reader_offset, reader, router, to, port, neighbor,
     sends: cluster_state.Sends; reader_offset: int64[class + 1] into reader: int64[...], the cores that read each class;
     router: int64[core]; port: uint8[router, place], the output for messages to the router at that place, for each core
     to: int64[core]; neighbor: int64[router, 4]; ends: int64[2, core], the injection and the ejection link; is_tree: a
-    message forks, as `nwcompile.ir.noc.trees` has it: copies are one until their routes part, and two may meet again.
+    message forks, as `cost/traffic/trees.py` has it: copies are one until their routes part, and two may meet again.
     """
     child = np.zeros((64, 4), np.int32)  # of the places in the tree of a group, 0 being its root: 0 where there is none
     for g in range(len(sends.group_class)):

@@ -3,7 +3,7 @@
 stage       function                           what it does
 (before)    memory.py:verify_memory            what compiling takes of the memory of this machine
 quantize    quantize.py:quantize               all layers, driven by the integers of those before them
-            shared.py:quantized                the same, once for chips of the same numbers (in an estimate)
+            shared.py:once                     what chips have in common, once for all of them (in an estimate)
             dynamics.py:dynamics               the neuron as the chip's two leaky sums u and v
             scaled_layer.py:scale_layer        a layer at one scale, every number on its grid
             grids.py:WeightGrid                the numbers that a chip holds: weights, thresholds, biases

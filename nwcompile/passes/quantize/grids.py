@@ -89,8 +89,9 @@ class WeightGrid:
         effective = self.effective(target, exponent)
         mantissa = np.sign(effective) * self.high if self.is_binary else effective / 2.0**exponent
         low, high, spacing = self._ends(exponent)
-        n_clipped = int(np.count_nonzero((target < low - spacing / 2) | (target > high + spacing / 2)))
-        largest = int(np.abs(mantissa).max(initial=0))
+        below, above = target < low - spacing / 2, target > high + spacing / 2
+        n_clipped = int(np.count_nonzero(below)) + int(np.count_nonzero(above))
+        largest = int(max(mantissa.max(initial=0), -mantissa.min(initial=0)))
         dtype = next(t for t in WEIGHT_TYPES if largest <= np.iinfo(t).max)
         return Rounded(mantissa.astype(dtype), exponent, effective, n_clipped)
 
@@ -99,7 +100,10 @@ class WeightGrid:
         low, high, spacing = self._ends(exponent)
         if self.is_binary:
             return np.where(target < 0, low, high)
-        return np.clip(np.rint(target / spacing) * spacing, low, high)
+        steps = np.asarray(target / spacing)
+        np.rint(steps, out=steps)
+        steps *= spacing
+        return np.clip(steps, low, high, out=steps)
 
     def spacing(self, exponent: int) -> float:
         """How far apart effective weights lie at an exponent, at least 1."""

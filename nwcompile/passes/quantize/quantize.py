@@ -28,6 +28,7 @@ from nwcompile.passes.quantize.program_curves import observed
 from nwcompile.passes.quantize.program_scale import FixedLayer, fixed_layer
 from nwcompile.passes.quantize.scale_search import Evidence, choose, peak_current
 from nwcompile.passes.quantize.scaled_layer import Direct, Layer, Scaled, describe, register_encoding
+from nwcompile.passes.quantize.shared import once
 from nwcompile.passes.quantize.state_range import program_bounds, state_range
 from nwcompile.passes.quantize.table import COLUMNS, kept_row, program_states, rates, scaled_row, states
 from nwcompile.sim import simulate
@@ -36,6 +37,7 @@ from nwcompile.sim.inputs import prepare
 from nwcompile.sim.sequence.run import trace
 from nwcompile.sim.values import LARGEST_SPIKE
 
+NUMBERS = ("core", "weights", "state", "neuron", "io")  # What `quantize` reads of a chip, beside noc.payload_bits.
 LARGEST_SEARCH = 5e8  # Synaptic sums of one candidate scale: beyond so many a part of the samples is searched.
 FEWEST_SAMPLES = 4  # With fewer samples a scale would be fitted to chance.
 UPDATE_SUMS = 10  # A neuron update takes about as long as so many synaptic sums.
@@ -66,6 +68,13 @@ class Quantized:
     def without(self, layers) -> "Quantized":
         """The same without the rows of layers that are no longer in the network."""
         return replace(self, table=[row for row in self.table if row["layer"] not in layers]) if layers else self
+
+
+def quantized(network: Network, chip: Chip, samples: dict[str, np.ndarray] | None, options: Options) -> Quantized:
+    """`quantize`, inside `sharing` once for chips with the same numbers."""
+    numbers = [*(getattr(chip, section) for section in NUMBERS), chip.noc.payload_bits]
+    kind = f"{options.to_dict()} {numbers}"
+    return once(kind, network, samples, lambda: quantize(network, chip, samples, options))
 
 
 def quantize(network: Network, chip: Chip, calibration, options: Options) -> Quantized:
@@ -207,7 +216,8 @@ class _Samples:
     @classmethod
     def of(cls, network: Network, samples: dict[str, np.ndarray], learned: Collection[str]) -> "_Samples":
         samples = _searched(network, samples)
-        run = simulate(_observed(network, learned), samples, record="all")
+        seen = _observed(network, learned)
+        run = once("float run", seen, samples, lambda: simulate(seen, samples, record="all"))
         for name, spikes in run.spikes.items():
             if (largest := np.abs(spikes).max(initial=0)) > LARGEST_SPIKE:
                 raise ModelError(

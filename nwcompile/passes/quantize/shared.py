@@ -1,24 +1,22 @@
-"""Shared: a network is quantized once for all chips with the same numbers, such as a chip and its boards."""
+"""Shared: what several chips have in common is made once for all of them, such as a chip and its boards."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
 import numpy as np
 
-from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
-from nwcompile.ir.options import Options
-from nwcompile.passes.quantize.quantize import Quantized, quantize
 
-NUMBERS = ("core", "weights", "state", "neuron", "io")  # What `quantize` reads of a chip, beside noc.payload_bits.
+Value = TypeVar("Value")
 _KNOWN: ContextVar[dict | None] = ContextVar("known", default=None)
 
 
 @contextmanager
 def sharing() -> Iterator[None]:
-    """Inside, `quantized` keeps what it gives, in memory."""
+    """Inside, `once` keeps what it gives, in memory."""
     token = _KNOWN.set({})
     try:
         yield
@@ -26,17 +24,16 @@ def sharing() -> Iterator[None]:
         _KNOWN.reset(token)
 
 
-def quantized(network: Network, chip: Chip, samples: dict[str, np.ndarray] | None, options: Options) -> Quantized:
-    """`quantize`, or inside `sharing` what it gave for the same network, numbers, samples and options."""
+def once(kind: str, network: Network, samples: dict[str, np.ndarray] | None, make: Callable[[], Value]) -> Value:
+    """`make()`, or inside `sharing` what it gave for the same network and samples; the last is kept of each kind."""
     known = _KNOWN.get()
     if known is None:
-        return quantize(network, chip, samples, options)
-    digest = hashlib.sha256(f"{network.hash} {network.layout} {options.to_dict()}".encode())
-    digest.update(repr([*(getattr(chip, section) for section in NUMBERS), chip.noc.payload_bits]).encode())
+        return make()
+    digest = hashlib.sha256(f"{network.hash} {network.layout} {samples is None}".encode())
     for name, array in (samples or {}).items():
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
-    key = digest.hexdigest() + f" {samples is None}"
-    if key not in known:
-        known[key] = quantize(network, chip, samples, options)
-    return known[key]
+    if kind not in known or known[kind][0] != digest.hexdigest():
+        known.pop(kind, None)
+        known[kind] = digest.hexdigest(), make()
+    return known[kind][1]

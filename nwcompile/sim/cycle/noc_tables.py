@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from nwcompile.cost.traffic.trees import Trees
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.noc.routing import HERE, ports, vc_classes
-from nwcompile.ir.noc.trees import Trees
 from nwcompile.kernels.noc.event_queue import event_queue
 from nwcompile.kernels.noc.mesh import (
     BRANCH,

@@ -1,9 +1,9 @@
 """The sequence-parallel backend: each layer's whole `[B, T, N]` tensor at once, exact integers.
 
 Synaptic sums of a feed-forward layer are one GEMM or convolution over all samples and steps, done in the float type
-whose whole numbers provably hold every partial sum; the neurons then scan over time in a Numba kernel. Layers that
-feed each other (recurrent groups) run their time loop inside one kernel. Counters follow from the spikes. On a GPU,
-`sim.cuda` does the same.
+whose whole numbers provably hold every partial sum; convolutions of few spikes are added up spike by spike. The neurons
+then scan over time in a Numba kernel. Layers that feed each other (recurrent groups) run their time loop inside one
+kernel. Counters follow from the spikes. On a GPU, `sim.cuda` does the same.
 """
 
 from dataclasses import replace
@@ -21,13 +21,15 @@ from nwcompile.ir.run import Run
 from nwcompile.kernels.cores.neuron import States, scan
 from nwcompile.kernels.cores.programs.build import built
 from nwcompile.kernels.cores.programs.call import Programs
-from nwcompile.kernels.cores.synapse import Drive, scan_loop, sparse_drive
+from nwcompile.kernels.cores.synapse import Drive, convolution_drive, scan_loop, sparse_drive
 from nwcompile.sim.inputs import prepare
 from nwcompile.sim.memory import samples_at_once
 from nwcompile.sim.parallel import over_samples
 from nwcompile.sim.reference.run import finish
 from nwcompile.sim.reference.synaptic_sums import convolve, effective_network, fold_biases
 from nwcompile.sim.sequence import tables
+
+SPARSE_SHARE = 32  # A spike takes so many times as long in a loop over spikes as a number in a matrix product.
 
 
 def run_program(
@@ -260,6 +262,11 @@ def _drive(connection: Connection, source: np.ndarray, drive, touched) -> None:
         dtype = _exact_type(connection, flat)
         drive += (flat.astype(dtype) @ np.asarray(connection.weight).T.astype(dtype)).astype(np.int64)
         touched |= (flat != 0).any(-1, keepdims=True).astype(np.uint8)
+    elif isinstance(connection, Conv2d) and np.count_nonzero(flat) * SPARSE_SHARE < flat.size:
+        shape = connection.source_shape or source.shape[2:]
+        geometry = (pair(connection.stride), pair(connection.padding), pair(connection.dilation))
+        weight = np.ascontiguousarray(connection.weight)
+        convolution_drive(weight, shape, connection.output_shape(shape), *geometry, flat, drive, touched)
     elif isinstance(connection, Conv2d):
         images = source.reshape(n_samples * n_steps, *(connection.source_shape or source.shape[2:]))
         if _exact_type(connection, images) is np.int64:

@@ -1,5 +1,6 @@
 """Inside `sharing` a network is quantized once for chips of the same numbers, and as it is outside."""
 
+from contextlib import nullcontext
 from dataclasses import fields
 
 import numpy as np
@@ -7,9 +8,9 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.passes.prepare.normalize import normalize
-from nwcompile.passes.quantize import shared
-from nwcompile.passes.quantize.quantize import quantize
-from nwcompile.passes.quantize.shared import quantized, sharing
+from nwcompile.passes.quantize import quantize as stage
+from nwcompile.passes.quantize.quantize import quantize, quantized
+from nwcompile.passes.quantize.shared import sharing
 from tests.nets import integers
 
 
@@ -33,9 +34,21 @@ def test_a_chip_and_its_board_share_what_each_would_have_alone(chip, board):
     assert all(getattr(made[0], f.name) == getattr(alone, f.name) for f in fields(alone) if f.name != "network")
 
 
+def test_chips_of_different_numbers_share_the_float_run(monkeypatch):
+    calls, simulate = [], stage.simulate
+    monkeypatch.setattr(stage, "simulate", lambda *given, **more: calls.append(given) or simulate(*given, **more))
+    for context, n_calls in ((sharing, 2), (nullcontext, 2 + 3)):
+        with context():
+            made = [quantized(network(), nw.Chip.load(name), samples(), nw.Options()) for name in ("loihi1", "loihi2")]
+            quantized(network(), nw.Chip.load("loihi2"), samples(1), nw.Options())
+        assert len(calls) == n_calls
+    alone = quantize(network(), nw.Chip.load("loihi2"), samples(), nw.Options())
+    assert made[1].network.hash == alone.network.hash
+
+
 def test_what_differs_is_quantized_anew(monkeypatch):
     calls = []
-    monkeypatch.setattr(shared, "quantize", lambda *given: calls.append(given) or len(calls))
+    monkeypatch.setattr(stage, "quantize", lambda *given: calls.append(given) or len(calls))
     chip, options = nw.Chip.load("loihi2"), nw.Options()
     given = [
         (network(), chip, samples(), options),
@@ -48,5 +61,5 @@ def test_what_differs_is_quantized_anew(monkeypatch):
         (network(), chip, samples(), nw.Options(bits=4)),
     ]
     with sharing():
-        assert [quantized(*one) for one in given + given] == [*range(1, 9)] * 2
+        assert [quantized(*one) for one in given for _ in range(2)] == [i for i in range(1, 9) for _ in range(2)]
     assert quantized(*given[0]) == 9 and quantized(*given[0]) == 10  # outside, nothing is kept

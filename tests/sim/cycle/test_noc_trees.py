@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nwcompile.ir.noc.trees import trees
+from nwcompile.cost.traffic.trees import trees
 from nwcompile.kernels.noc.event_queue import NEVER
 from nwcompile.sim.cycle.noc import Replay, replay, send_by_events
 from nwcompile.sim.cycle.noc_tables import mesh_of, with_trees

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from nwcompile.cost.traffic.trees import trees
 from nwcompile.ir.noc.routing import HERE, routes
-from nwcompile.ir.noc.trees import trees
 from tests.chips import small_chip
 
 SHAPES = [
@@ -44,13 +44,6 @@ def test_a_tree_followed_through_its_branches_reaches_every_destination_once(sha
                 branch = -1 if found.is_last[branch] else branch + 1
         assert sorted(reached) == list(range(len(wanted)))
         assert sorted(links) == sorted(found.link[found.offset[k] : found.offset[k + 1]])
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_tree_made_among_some_reaches_every_destination_once(shape, monkeypatch):
-    monkeypatch.setattr("nwcompile.ir.noc.trees.BLOCK_DESTINATIONS", 15)
-    test_a_tree_followed_through_its_branches_reaches_every_destination_once(shape)
-    test_a_tree_has_the_links_of_the_single_ways_each_once_where_ways_stay_together(shape)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

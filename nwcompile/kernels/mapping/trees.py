@@ -1,0 +1,89 @@
+"""Hot loop that merges the routes of a message to several cores into a tree (Numba)."""
+
+import numpy as np
+
+from nwcompile.ir.noc.routing import ANY, BEFORE, HERE
+from nwcompile.kernels.jit import compiled
+
+
+@compiled()
+def merge_routes(offset, pair, core_port, route_offset, route_link, route_class, n_cores, n_ports):
+    """Merge the routes of each group from their beginning on: a router sends on one copy by each of its outputs.
+
+    offset: int64[group + 1] into pair: int32[destination], the pair of routers whose route it takes, and core_port:
+    int64[destination], the output at its end; route_offset: int64[pair + 1] into route_link: int64[...], router * 4 +
+    direction, and route_class: uint8[...], ANY, BEFORE or AFTER. A copy is BEFORE if one of its routes is.
+    Returns the arrays of `nwcompile.cost.traffic.trees.Trees` in its order.
+    """
+    n_groups, longest = len(offset) - 1, 0
+    for g in range(n_groups):
+        longest = max(longest, offset[g + 1] - offset[g])
+    order = np.arange(len(pair))  # destinations that go together lie together
+    by_output = np.empty(longest, np.int64)
+    output = np.empty(longest, np.int64)
+    todo = np.empty((longest, 4), np.int64)  # routers to come: begin and end in `order`, hops so far, branch to them
+    number = np.zeros(n_ports, np.int64)
+    place, reached = np.empty(n_ports, np.int64), np.empty(n_ports, np.int64)
+    link_class = np.zeros(4, np.uint8)
+    link_offset, root = np.zeros(n_groups + 1, np.int64), np.full(n_groups, -1, np.int64)
+    link, n_links = np.empty(n_ports, np.int64), 0
+    to, port = np.empty(n_ports, np.int32), np.empty(n_ports, np.uint8)
+    vc_class, is_last, n_branches = np.empty(n_ports, np.uint8), np.zeros(n_ports, np.bool_), 0
+    for g in range(n_groups):
+        n_todo = 0
+        if offset[g] < offset[g + 1]:
+            todo[0] = (offset[g], offset[g + 1], 0, -1)
+            root[g], n_todo = n_cores + n_branches, 1
+        while n_todo:
+            n_todo -= 1
+            begin, end, n_hops, branch = todo[n_todo]
+            if branch >= 0:
+                to[branch] = n_cores + n_branches
+            if n_branches + n_ports > len(to):
+                to, port = np.concatenate((to, to)), np.concatenate((port, port))
+                vc_class = np.concatenate((vc_class, vc_class))
+                is_last = np.concatenate((is_last, np.zeros(len(is_last), np.bool_)))
+            if n_links + 4 > len(link):
+                link = np.concatenate((link, link))
+            router = 0
+            for i in range(begin, end):
+                d = order[i]
+                k = route_offset[pair[d]] + n_hops
+                if k == route_offset[pair[d] + 1]:
+                    p = core_port[d]
+                    reached[p] = d - offset[g]
+                else:
+                    p, router = route_link[k] % 4, route_link[k] // 4
+                    if number[p] == 0 or route_class[k] == BEFORE:
+                        link_class[p] = route_class[k]
+                number[p] += 1
+                output[i - begin] = p
+            first, first_branch = 0, n_branches
+            for p in range(n_ports):
+                if number[p] == 0:
+                    continue
+                place[p] = first
+                first += number[p]
+                port[n_branches] = p
+                if p < HERE:
+                    vc_class[n_branches] = link_class[p]
+                    link[n_links] = router * 4 + p
+                    n_links += 1
+                    todo[n_todo] = (begin + place[p], begin + first, n_hops + 1, n_branches)
+                    n_todo += 1
+                else:
+                    vc_class[n_branches] = ANY
+                    to[n_branches] = reached[p]
+                n_branches += 1
+                number[p] = 0
+            is_last[n_branches - 1] = True
+            if n_branches == first_branch + 1:  # they stay in their order
+                continue
+            for i in range(begin, end):
+                p = output[i - begin]
+                by_output[place[p]] = order[i]
+                place[p] += 1
+            order[begin:end] = by_output[: end - begin]
+        link_offset[g + 1] = n_links
+    branches = to[:n_branches].copy(), port[:n_branches].copy(), vc_class[:n_branches].copy()
+    return link_offset, link[:n_links].copy(), root, *branches, is_last[:n_branches].copy()
