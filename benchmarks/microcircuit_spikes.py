@@ -55,17 +55,21 @@ def _correlation(steps: np.ndarray, cells: np.ndarray, n: int, n_steps: int, rng
 def compared(files: list, integer, first: int, end: int) -> list[dict]:
     """A row for each population: mean and standard deviation of the float runs, the chip's integers, and how far off.
 
-    `files`: .npz files of float runs; `integer`: that of a run of the program.
+    `files`: .npz files of float runs, of which steps first..end-1 count; `integer`: that of a run of the program, the
+    mean over all windows of that length from `first` on.
     """
     runs = [statistics(np.load(file)["spikes"], first, end) for file in files]
-    ours = statistics(np.load(integer)["spikes"], first, end)
+    with np.load(integer) as run:
+        spikes, starts = run["spikes"], range(first, int(run["n_steps"]) - (end - first) + 1, end - first)
+    windows = [statistics(spikes, start, start + end - first) for start in starts]
     rows = []
     for name in SIZES:
-        row = {"population": name, "paper_hz": PAPER_HZ[name]}
+        row = {"population": name, "paper_hz": PAPER_HZ[name], "windows": len(windows)}
         for figure in ("hz", "cv", "correlation"):
             values = np.array([run[name][figure] for run in runs])
             mean, spread = float(values.mean()), float(values.std(ddof=1))
-            row |= {f"{figure}_float": mean, f"{figure}_sd": spread, f"{figure}_integer": ours[name][figure],
-                    f"{figure}_off_sd": (ours[name][figure] - mean) / spread}  # fmt: skip
+            ours = float(np.mean([window[name][figure] for window in windows]))
+            row |= {f"{figure}_float": mean, f"{figure}_sd": spread, f"{figure}_integer": ours,
+                    f"{figure}_off_sd": (ours - mean) / spread}  # fmt: skip
         rows.append(row)
     return rows
