@@ -303,7 +303,7 @@ def test_wrong_inputs_are_named(times, text):
         ),
         ("weight", inf, "EventLIF(3, 2): weight holds NaN or infinity"),
         ("delay", torch.nan, "EventLIF(3, 2): delay holds NaN or infinity"),
-        ("weight", 1e30, "EventLIF(3, 2): a neuron spikes 1000000 times or more, and max_spikes is 16; raise it, or"),
+        ("weight", 1e30, "EventLIF(3, 2): a neuron spikes 100000 times or more, and max_spikes is 16; raise it, or"),
     ],
 )
 def test_what_failed_training_leaves_is_named(parameter, value, text):

@@ -16,7 +16,7 @@ import numpy as np
 from nwcompile.kernels.jit import compiled, inlined
 
 MOST_ITERATIONS = 100  # Newton's method needs some five; halving a bracket of float64 never needs more.
-MOST_COUNTED = 1_000_000  # Huge weights would make a neuron spike for hours; nobody reads on after so many.
+MOST_COUNTED = 100_000  # Huge weights would make a neuron spike for hours; nobody reads on after so many.
 PRECISION = 4e-16  # Two units in the last place of a time: no step of Newton's method gets closer.
 
 
