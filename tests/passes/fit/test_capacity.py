@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import nwcompile as nw
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.flat import neuron_offsets
 from nwcompile.ir.resources import RESOURCES
@@ -74,6 +75,26 @@ def test_fill_choosing_takes_every_neuron_that_fits_when_it_comes(seed, sharing)
                 failed += 1
     assert order[taken].tolist() == expected
     assert 0 < failed < n and len(set(kind)) < n
+
+
+def test_fill_choosing_tries_a_neuron_whose_kernel_is_there_after_one_of_its_kind_had_no_room():
+    chip, weight = small_chip(weights__sharing=True), np.array([1, 2, 3], np.int8).reshape(3, 1, 1, 1)
+    spec = nw.NeuronSpec(threshold=8, fixed=chip.fixed_point)
+    edge = nw.Conv2d("in", "out", weight)
+    network = nw.Network.from_arrays({"out": (spec, (3, 1, 2))}, [edge], {"in": (1, 1, 2)})
+    fan, out_axons = capacity.fan_in(network, chip), np.zeros(6, np.int64)
+    demand, core = np.stack([out_axons, np.ones(6, np.int64)], 1), capacity.empty_core(fan)
+    no_limit = np.full(kernels.N_RESOURCES, capacity.NO_LIMIT)
+    of_one_channel = np.array([4, 5])
+    kernels.fill(fan, core, demand, of_one_channel, no_limit)
+    limit = core.used.copy()
+    limit[[kernels.NEURONS, kernels.LOAD]] = capacity.NO_LIMIT
+    kernels.clear(fan, core, demand, of_one_channel)
+    kind = graph_partition._kinds(fan, out_axons)
+    tried = kernels.Tried(kind, np.full(kind.max() + 1, -1), np.zeros(1, np.int64))
+    order, taken = np.array([4, 3, 5]), np.zeros(3, bool)
+    kernels.fill_choosing(fan, core, demand, tried, order, limit, taken)
+    assert kind[3] == kind[5] and taken.tolist() == [True, False, True]
 
 
 def test_synaptic_load_is_a_visit_a_step_and_an_event_a_synapse_and_spike():
