@@ -165,51 +165,55 @@ def _count_messages(
     program: Program, sent_by: SpikeFanout, name: str, n_spikes: np.ndarray, counters: dict, h: int
 ) -> None:
     """Add the messages, `n_spikes` of each neuron to each destination, of one layer or input in hardware step h."""
-    axons, first = program.axons, program.network.offsets[name]
-    for neuron in np.flatnonzero(n_spikes):
-        count = n_spikes[neuron]
-        source = first + neuron
-        home = program.core_of[source]
-        if home >= 0:
-            counters["spikes_out"][h, home] += count
-            counters["messages_out"][h, home] += count * sent_by.messages[source]
-            for i, direction in enumerate(("hops_ew", "hops_ns")):
-                counters[direction][h, home] += count * sent_by.hops[source, i]
-                counters["hops"][h, home] += count * sent_by.hops[source, i]
-        for core in axons.core[axons.offset[source] : axons.offset[source + 1]]:
-            counters["messages_in"][h, core] += count
-            counters["deliveries"][h, core] += count
+    first = program.network.offsets[name]
+    neurons = np.flatnonzero(n_spikes)
+    neurons = neurons[program.core_of[first + neurons] >= 0]
+    source, count = first + neurons, n_spikes[neurons]
+    home = program.core_of[source]
+    np.add.at(counters["spikes_out"][h], home, count)
+    np.add.at(counters["messages_out"][h], home, count * sent_by.messages[source])
+    for i, direction in enumerate(("hops_ew", "hops_ns")):
+        np.add.at(counters[direction][h], home, count * sent_by.hops[source, i])
+        np.add.at(counters["hops"][h], home, count * sent_by.hops[source, i])
+    axon, count = _axons_used(program, name, n_spikes)
+    for counter in ("messages_in", "deliveries"):
+        np.add.at(counters[counter][h], program.axons.core[axon], count)
 
 
 def _count_reads(program: Program, name: str, n_reads: np.ndarray, counters: dict, h: int) -> None:
     """Add what the axons of one layer or input read in hardware step h, those of each neuron `n_reads` times."""
-    axons, first = program.axons, program.network.offsets[name]
-    for neuron in np.flatnonzero(n_reads):
-        count, source = n_reads[neuron], first + neuron
-        for axon in range(axons.offset[source], axons.offset[source + 1]):
-            core = axons.core[axon]
-            for kind, synops in zip(SYNAPSE_KINDS, axons.synops[axon], strict=True):
-                counters[f"synops_{kind}"][h, core] += count * synops
-                counters["synops"][h, core] += count * synops
-            counters["weight_reads"][h, core] += count * axons.words[axon]
+    axon, count = _axons_used(program, name, n_reads)
+    core = program.axons.core[axon]
+    for kind, synops in zip(SYNAPSE_KINDS, program.axons.synops.T, strict=True):
+        np.add.at(counters[f"synops_{kind}"][h], core, count * synops[axon])
+        np.add.at(counters["synops"][h], core, count * synops[axon])
+    np.add.at(counters["weight_reads"][h], core, count * program.axons.words[axon])
+
+
+def _axons_used(program: Program, name: str, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The axons of the neurons of a layer or input that are used in a step, and how often, int64[axon] both."""
+    neurons = np.flatnonzero(times)
+    begin, end = (program.axons.offset[program.network.offsets[name] + neurons + i] for i in (0, 1))
+    n = end - begin
+    axon = np.repeat(begin - (np.cumsum(n) - n), n) + np.arange(n.sum())
+    return axon, np.repeat(times[neurons], n)
 
 
 def _count_io(program: Program, routes: tuple[IoRoutes, IoRoutes], name: str, n_spikes, counters: dict, h: int) -> None:
     """Add messages through the io.sites: of an input line one to each core that it feeds, of an output spike one."""
-    axons, first = program.axons, program.network.offsets[name]
-    is_input = name in program.network.inputs
-    if not is_input and name not in program.network.outputs:
+    if name in program.network.inputs:
+        axon, count = _axons_used(program, name, n_spikes)
+        direction, route, core = "in", routes[0], program.axons.core[axon]
+    elif name in program.network.outputs:
+        neurons = np.flatnonzero(n_spikes)
+        count, core = n_spikes[neurons], program.core_of[program.network.offsets[name] + neurons]
+        direction, route = "out", routes[1]
+    else:
         return
-    direction, route = ("in", routes[0]) if is_input else ("out", routes[1])
-    for neuron in np.flatnonzero(n_spikes):
-        source = first + neuron
-        count = n_spikes[neuron]
-        cores = axons.core[axons.offset[source] : axons.offset[source + 1]] if is_input else [program.core_of[source]]
-        for core in cores:
-            counters["messages_io"][h, core] += count
-            counters[f"messages_io_{direction}"][h, core] += count
-            counters["hops_io_ew"][h, core] += count * route.hops[core, 0]
-            counters["hops_io_ns"][h, core] += count * route.hops[core, 1]
+    for counter in ("messages_io", f"messages_io_{direction}"):
+        np.add.at(counters[counter][h], core, count)
+    for i, axis in enumerate(("ew", "ns")):
+        np.add.at(counters[f"hops_io_{axis}"][h], core, count * route.hops[core, i])
 
 
 class RunRecorder:
