@@ -12,6 +12,7 @@ from tests.frontend.frameworks import framework
 
 pytestmark = pytest.mark.filterwarnings("error::nwcompile.errors.NwWarning")
 TAU = 10e-3
+LONG = pytest.mark.long
 
 
 def spikes(*shape, rate=0.35, seed=1):
@@ -79,7 +80,7 @@ def test_the_network_has_the_module_s_spikes(net_and_x):
     assert {c.aligned_delay for c in network.connections} == occurring | {0}
 
 
-@pytest.mark.parametrize("chip", ["loihi1", "loihi2"])
+@pytest.mark.parametrize("chip", [pytest.param("loihi1", marks=LONG), "loihi2"])
 def test_trained_delays_survive_on_a_chip(net_and_x, chip):
     net, x = net_and_x
     program = nw.compile(nw.from_torch(net, x), chip, x.numpy())
@@ -154,7 +155,7 @@ def test_a_delay_in_two_places_is_refused():
 
 
 def test_delays_that_no_relay_neuron_can_hold_are_refused():
-    net, x = flat_net(max_delay=30), spikes(2, 50, 6)
+    net, x = on_grid(nn.Sequential(nn.DelayedLinear(2, 3, 30, init_delay=20.0), nn.LIFLayer(3, TAU))), spikes(2, 25, 2)
     with pytest.raises(
         FitError, match=r"delay steps  input -> 1  \d+ of 15  shorten the delay or raise neuron.delay_max"
     ):
@@ -199,8 +200,10 @@ def trained(net, x, wanted):
     return net
 
 
-@pytest.mark.parametrize("chip", ["loihi1", "loihi2"])
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize(("name", "chip"), [
+    ("flat", "loihi2"), ("map", "loihi1"), pytest.param("flat", "loihi1", marks=LONG),
+    pytest.param("map", "loihi2", marks=LONG),
+])  # fmt: skip
 def test_delays_that_gradients_moved_survive_on_a_chip(name, chip):
     make, shape = NETS[name]
     x = spikes(3, 40, *shape)

@@ -208,12 +208,13 @@ def test_operation_known_to_torch_has_the_same_gradient():
 def test_what_has_no_gradient_is_refused_in_one_sentence():
     current = torch.rand(2, 6, 5).requires_grad_()
     stepwise, recurrent = (nn.LIFLayer(5, surrogate="eventprop", layer_topology=kind) for kind in ("FF", "RC"))
-    with pytest.raises(ModelError) as error:
-        stepwise(current[:, 0])
-    assert str(error.value) == (
-        "surrogate 'eventprop' has no gradient of one step [B, N], as a spike's is a difference of steps; give all "
-        "steps at once, [B, T, N], or use another surrogate"
-    )
+    for one in (current[:, 0], current[:, :1]):
+        with pytest.raises(ModelError) as error:
+            stepwise(one)
+        assert str(error.value) == (
+            "surrogate 'eventprop' has no gradient of one step, [B, N] or [B, 1, N], as a spike's is a difference of "
+            "steps; give all steps at once, [B, T, N], or use another surrogate"
+        )
     with pytest.raises(ModelError) as error:
         recurrent(current)
     assert str(error.value) == (
@@ -222,8 +223,9 @@ def test_what_has_no_gradient_is_refused_in_one_sentence():
     with torch.no_grad():
         assert torch.equal(stepwise(current[:, 0])[1], nn.LIFLayer(5)(current[:, 0])[1])
         recurrent(current)
-    nn.prepare_net(stepwise)
+    nn.prepare_net(torch.nn.ModuleList([stepwise, recurrent]))
     stepwise(current[:, 0].detach())
+    recurrent.requires_grad_(False)(current.detach())
     spikes, _ = nn.LIFLayer(5, reset_mechanism="none", surrogate="eventprop")(current)
     with pytest.raises(ModelError) as error:
         spikes.sum().backward()

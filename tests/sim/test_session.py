@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +82,8 @@ def assert_is_run(chunks: list[nw.Chunk], run: nw.Run):
         assert_same(joined([getattr(chunk, name) for chunk in chunks], axis), wanted, name)
 
 
-def everything(execution: str = "pipelined") -> Program:
+@cache
+def everything(execution: str) -> Program:
     """Every kind of thing that a stream carries: currents, membranes, refractory times, words, and spikes on their way.
 
     `loop` and `words` are recurrent, the second one a neuron program; `late` and `program` are the same without.
@@ -201,8 +203,8 @@ N_CARRIED = {"reference": 27, "cycle": 9, "sequence": 27}
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_session_that_forgets_anything_between_chunks_is_not_the_run(backend):
     """Each carried array, cleared after every chunk, changes what the stream gives: none is carried in vain."""
-    program = everything()
-    x = spikes_in(program)
+    program = everything("pipelined")
+    x = spikes_in(program, 9)
     run = simulate(program, x[None], backend, record="all")
     n_cleared = 0
     for name in carried(Session(program, backend)):

@@ -24,6 +24,7 @@ from nwcompile.nn.distributed.chunks import Chunk, WholeLoss, as_tuple, in_order
 from nwcompile.nn.layers.lif import LIFLayer
 from nwcompile.nn.layers.prepare import prepare_net
 from nwcompile.nn.layers.sequential import Sequential
+from nwcompile.nn.ops.surrogate import eventprop
 
 
 class TimePipeline:
@@ -89,7 +90,7 @@ class TimePipeline:
 
         loss_fn: of the net's whole result, called in the last process, where the loss, detached, is returned; None in
         the others. x and errors as in `forward`; OptionError in torch.inference_mode, ModelError for a loss that is no
-        number with a gradient.
+        number with a gradient, and for layers with EventProp in several chunks.
         """
         if torch.is_inference_mode_enabled():
             raise OptionError("step computes gradients, but torch.inference_mode is on; call it outside, or forward")
@@ -114,8 +115,15 @@ class TimePipeline:
                 )
         self._agree({"method": call, "shape of x": tuple(x.shape)})
         length = -(-x.shape[1] // self.n_chunks)
+        n_chunks = -(-x.shape[1] // length)
+        for name, module in self.net.named_modules():
+            if call == "step" and n_chunks > 1 and isinstance(module, LIFLayer) and module.surrogate is eventprop:
+                raise ModelError(
+                    f"{name}: surrogate 'eventprop' has no gradient across the bounds of chunks, as a spike's is a "
+                    "difference of steps; give n_chunks=1 or another surrogate"
+                )
         prepare_net(self.net)
-        return -(-x.shape[1] // length), length
+        return n_chunks, length
 
     def _agree(self, settings: dict) -> None:
         """Raises OptionError unless all processes have come with the same; the engine would mix up what they send."""

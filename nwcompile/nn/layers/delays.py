@@ -14,7 +14,7 @@ from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, pair, synapse_list
 from nwcompile.nn.layers.lif import LIFSynapse, verify_device
-from nwcompile.nn.layers.prepare import Prepared
+from nwcompile.nn.layers.prepare import Prepared, verify_forward
 from nwcompile.nn.ops.delays import SURROGATES, SynapseLists, delayed_sums, lists_of, taps_of
 from nwcompile.nn.ops.device import torch_device
 from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES, is_used_up
@@ -149,6 +149,7 @@ class Delays(Prepared):
                 f"{self.where}: a step has {x.shape[2]} numbers, the kept steps have {history.steps.shape[2]}; call "
                 "nwcompile.nn.prepare_net(model) before input of another size"
             )
+        verify_forward(self.where)
         return history.steps.detach() if is_used_up(history.given) else history.steps
 
     def _keep(self, x: torch.Tensor, out: torch.Tensor) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.nn.layers.mismatch import Mismatch
-from nwcompile.nn.layers.prepare import Prepared
+from nwcompile.nn.layers.prepare import Prepared, verify_forward
 from nwcompile.nn.ops.device import torch_device
 from nwcompile.nn.ops.scan import RESETS, LIFNeurons, scan
 from nwcompile.nn.ops.spike_matmul import spike_matmul
@@ -283,6 +283,7 @@ class LIFLayer(Prepared):
             )
         if torch.compiler.is_compiling():
             return kept.state
+        verify_forward(f"{type(self).__name__}({self.n_neurons})")
         if kept.state.is_inference() and not torch.is_inference_mode_enabled():
             return kept.state.clone()
         return kept.state.detach() if is_used_up(kept.state) else kept.state

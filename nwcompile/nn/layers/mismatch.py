@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from nwcompile.errors import ModelError
+from nwcompile.nn.ops.torch_ops import is_in_backward
 
 
 @torch.library.custom_op("nwcompile::standard_normal", mutates_args=())
@@ -43,7 +44,12 @@ class Mismatch:
         self.call, self.waits = torch.zeros((), dtype=torch.int64), waits
 
     def prepare(self, name: str, seed: int | None, in_eval: bool) -> None:
-        """Draw anew from now on, for the tensor of that name."""
+        """Draw anew from now on, for the tensor of that name. Raises ModelError in a backward pass."""
+        if self.deviation and is_in_backward():
+            raise ModelError(
+                f"{self.where}: computed again in a backward pass, as torch.utils.checkpoint does, its mismatch would "
+                "be another one; leave the layer out of what is checkpointed"
+            )
         self.name, self.seed, self.in_eval, self.waits = name, seed, in_eval, False
         if self.deviation and not torch.compiler.is_exporting():
             self.call = self.call + 1

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import torch
 
+from nwcompile.errors import ModelError
 from nwcompile.nn.layers.mismatch import Mismatch
 from nwcompile.nn.ops.device import Movable
-from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES, is_plain, is_used_up, straight_through
+from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES, is_in_backward, is_plain, is_used_up, straight_through
 
 MAX_COMPARED_NUMBERS = 1 << 16  # Larger parameters are made anew: comparing them with the batch before costs as much.
 
@@ -29,6 +30,16 @@ class Known:
 
     source: tuple
     value: torch.Tensor
+
+
+def verify_forward(where: str) -> None:
+    """Raise ModelError in a backward pass, where the state that a layer has kept is not the one it began with."""
+    if is_in_backward():
+        raise ModelError(
+            f"{where}: computed again in a backward pass, as torch.utils.checkpoint does, but it would go on from the "
+            "state of its last step; call nwcompile.nn.prepare_net(model) first in the function that is checkpointed, "
+            "and give it all steps at once"
+        )
 
 
 class Prepared(Movable):

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.kernels.cores.programs.source import WITHOUT_KERNEL
-from nwcompile.nn.layers.prepare import Prepared
+from nwcompile.nn.layers.prepare import Prepared, verify_forward
 from nwcompile.nn.neurons.neuron import Neuron
 from nwcompile.nn.ops.torch_ops import is_used_up, kernels
 
@@ -150,6 +150,7 @@ class ProgramLayer(Prepared):
                 f"ProgramLayer({self.neuron.name}): the batch has {len(current)} samples, the kept states have "
                 f"{n_kept}; call nwcompile.nn.prepare_net(model) before a new batch"
             )
+        verify_forward(f"ProgramLayer({self.neuron.name})")
         return {name: value.detach() if is_used_up(value) else value for name, value in self._kept.items()}
 
     def extra_repr(self) -> str:

@@ -79,17 +79,17 @@ def has_kernel(current: torch.Tensor, neurons: LIFNeurons) -> bool:
 
 def _verify_spike_times(current: torch.Tensor, state: torch.Tensor, neurons: LIFNeurons) -> None:
     """Raise ModelError for what EventProp has no gradient of."""
-    if not torch.is_grad_enabled():
+    of = (current, state, neurons.beta, neurons.threshold, neurons.w_rec)
+    if not torch.is_grad_enabled() or not any(t is not None and t.requires_grad for t in of):
         return
     if neurons.w_rec is not None:
         raise ModelError(
             "surrogate 'eventprop' has no gradient of recurrent weights; use layer_topology='FF' or another surrogate"
         )
-    needs = any(t.requires_grad for t in (current, state, neurons.beta, neurons.threshold))
-    if current.ndim == 2 and needs:
+    if current.ndim == 2 or current.shape[1] == 1:
         raise ModelError(
-            "surrogate 'eventprop' has no gradient of one step [B, N], as a spike's is a difference of steps; give all "
-            "steps at once, [B, T, N], or use another surrogate"
+            "surrogate 'eventprop' has no gradient of one step, [B, N] or [B, 1, N], as a spike's is a difference of "
+            "steps; give all steps at once, [B, T, N], or use another surrogate"
         )
 
 

@@ -299,11 +299,20 @@ def is_used_up(tensor: torch.Tensor) -> bool:
 
 
 def is_freed(node) -> bool:
-    """Whether a backward pass has freed what a node has saved; False for None and for nodes of torch's own."""
+    """Whether a backward pass has freed what a node has saved; False for None and for nodes of torch's own.
+
+    Nothing is unpacked for it: what torch.utils.checkpoint has saved is computed again then, and only once.
+    """
     try:
-        return getattr(node, "saved_tensors", ()) is None
-    except RuntimeError as e:  # also where a saved tensor was changed since, which is another fault
+        getattr(node, "_raw_saved_tensors", None)
+    except RuntimeError as e:
         return FREED in str(e)
+    return False
+
+
+def is_in_backward() -> bool:
+    """Whether torch is going backward, where torch.utils.checkpoint computes layers again."""
+    return torch._C._current_graph_task_id() != -1
 
 
 def saved(ctx) -> tuple:

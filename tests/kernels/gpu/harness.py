@@ -6,6 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 PROCESSORS = (80, 90)  # compute capabilities times ten: A100, H100 and H200
 WARP = 32
@@ -30,11 +32,19 @@ def interpreted(*arguments: str, timeout_s: float = 120) -> str:
     return done.stdout
 
 
-def interpreted_tests(path: str, timeout_s: float = 120) -> str:
-    """Run a file of tests as `interpreted` does; at least one must have passed and none been skipped."""
-    report = interpreted("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0", path, timeout_s=timeout_s)
+def interpreted_tests(*names: str, marked: str = "not long") -> str:
+    """Run files `interpreted_NAME.py`, the tests so marked, as `interpreted` does; some must pass, none be skipped."""
+    files = [f"tests/kernels/gpu/interpreted_{name}.py" for name in names]
+    options = "-q", "-x", "-p", "no:cacheprovider", "-n", "0", "-m", marked
+    report = interpreted("-m", "pytest", *options, *files, timeout_s=300)
     assert " passed" in report and "skipped" not in report, report
     return report
+
+
+def crossed(first, second) -> list:
+    """(processor, variant) so that each is compiled once; the rest of the product is long."""
+    pairs = [(PROCESSORS[0], first), (PROCESSORS[1], second), (PROCESSORS[0], second), (PROCESSORS[1], first)]
+    return [*pairs[:2], *(pytest.param(*pair, marks=pytest.mark.long) for pair in pairs[2:])]
 
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

@@ -1,4 +1,4 @@
-"""The Triton sums over synapses with delays, in the interpreter; run by test_delays.py in a process of its own.
+"""The Triton sums over synapses with delays, in the interpreter; run by test_interpreted.py.
 
 Where there is a GPU, tests/gpu runs them there.
 """

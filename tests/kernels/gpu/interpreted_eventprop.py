@@ -1,4 +1,4 @@
-"""EventProp's Triton kernels on CPU tensors, in the interpreter; run by test_eventprop.py in a process of its own.
+"""EventProp's Triton kernels on CPU tensors, in the interpreter; run by test_interpreted.py.
 
 Where there is a GPU, tests/gpu runs them there.
 """
@@ -11,10 +11,12 @@ import torch
 from nwcompile.nn.layers.lif import LIFLayer
 from nwcompile.nn.ops import cpu, torch_ops
 from nwcompile.nn.ops import gpu as launches
-from tests.kernels.gpu.harness import OnGpu
+from tests.kernels.gpu.harness import INTERPRETED, OnGpu
 
 gpu = OnGpu(launches)
 SHAPE = 3, 37, 23  # pairs that are no multiple of a program's, steps that fill no word
+SMALL = 2, 11, 7
+AT_LENGTH = pytest.param(SHAPE, marks=[pytest.mark.long] if INTERPRETED else [])  # a GPU takes no time for it
 RULES = list(product(("subtraction", "zero", "none"), (False, True), (False, True)))  # reset, floor, detach_reset
 
 
@@ -47,18 +49,37 @@ def gradients(of, shape, rule, grads=None, dtype=torch.float32, with_mem=True, l
     return of.spike_adjoint(grads, shape, kept, *neurons, reset, floor, detach, learns)
 
 
-@pytest.mark.parametrize(("reset", "floor"), list(product(("subtraction", "zero", "none"), (False, True))))
-@pytest.mark.parametrize("shape", [SHAPE, (1, 1, 1), (2, 64, 16), (0, 5, 3)])
-def test_what_is_kept_is_what_the_cpu_keeps(reset, floor, shape):
+def assert_keeps(reset, floor, shape):
     arguments = given(shape, reset, floor)
     expected = cpu.keep_spikes(*arguments)
     assert equal(gpu.keep_spikes(*arguments), expected)
     assert shape != SHAPE or expected[3].shape[1] > 100
 
 
+@pytest.mark.parametrize(("reset", "floor"), list(product(("subtraction", "zero", "none"), (False, True))))
+@pytest.mark.parametrize("shape", [SMALL, AT_LENGTH, (1, 1, 1), (0, 5, 3)])
+def test_what_is_kept_is_what_the_cpu_keeps(reset, floor, shape):
+    assert_keeps(reset, floor, shape)
+
+
+@pytest.mark.parametrize(("reset", "floor", "shape"), [("zero", True, SHAPE), ("subtraction", False, (2, 64, 16))])
+def test_what_is_kept_over_words_and_programs_is_what_the_cpu_keeps(reset, floor, shape):
+    assert_keeps(reset, floor, shape)
+
+
+@pytest.mark.parametrize("shape", [SMALL, AT_LENGTH])
 @pytest.mark.parametrize("rule", RULES)
-def test_gradients_are_those_of_the_cpu(rule):
-    found, expected = (gradients(of, SHAPE, rule) for of in (gpu, cpu))
+def test_gradients_are_those_of_the_cpu(rule, shape):
+    assert_gradients(rule, shape)
+
+
+@pytest.mark.parametrize("rule", [("zero", True, False), ("subtraction", False, False)])
+def test_gradients_over_words_and_programs_are_those_of_the_cpu(rule):
+    assert_gradients(rule, SHAPE)
+
+
+def assert_gradients(rule, shape):
+    found, expected = (gradients(of, shape, rule) for of in (gpu, cpu))
     assert equal(found[:2], expected[:2])
     torch.testing.assert_close(found[2:], expected[2:], rtol=1e-5, atol=1e-5)
     assert expected[2].abs().max() > 1e-3
@@ -68,7 +89,7 @@ def test_gradients_are_those_of_the_cpu(rule):
 @pytest.mark.parametrize("with_mem", [False, True])
 @pytest.mark.parametrize("learns", [False, True])
 def test_gradients_of_the_neurons_are_given_where_they_are_wanted(dtype, with_mem, learns):
-    found, expected = (gradients(of, (2, 5, 7), RULES[0], None, dtype, with_mem, learns) for of in (gpu, cpu))
+    found, expected = (gradients(of, SMALL, RULES[0], None, dtype, with_mem, learns) for of in (gpu, cpu))
     assert equal(found[:2], expected[:2])
     torch.testing.assert_close(found[2:], expected[2:], rtol=1e-5, atol=1e-5)
     assert expected[2].any() == (with_mem and learns)
@@ -76,10 +97,10 @@ def test_gradients_of_the_neurons_are_given_where_they_are_wanted(dtype, with_me
 
 @pytest.mark.parametrize("asked", ["spikes", "mem", "last"])
 def test_gradients_may_be_absent_or_expanded_from_one_number(asked):
-    n_samples, _, n = SHAPE
-    one, row = torch.tensor(0.7).expand(SHAPE), random(n_samples, 1, n).expand(SHAPE)
+    n_samples, _, n = SMALL
+    one, row = torch.tensor(0.7).expand(SMALL), random(n_samples, 1, n).expand(SMALL)
     grads = {"spikes": (row, None, None), "mem": (None, one, None), "last": (None, None, random(1, n_samples, n))}
-    found, expected = (gradients(of, SHAPE, RULES[4], grads[asked]) for of in (gpu, cpu))
+    found, expected = (gradients(of, SMALL, RULES[4], grads[asked]) for of in (gpu, cpu))
     assert equal(found[:2], expected[:2])
 
 

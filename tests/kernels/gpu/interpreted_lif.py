@@ -1,4 +1,4 @@
-"""The Triton scan on CPU tensors, in the interpreter; run by test_lif.py in a process of its own.
+"""The Triton scan on CPU tensors, in the interpreter; run by test_interpreted.py.
 
 Where there is a GPU, tests/gpu runs them there.
 """

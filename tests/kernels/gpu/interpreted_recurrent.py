@@ -1,4 +1,4 @@
-"""The Triton scan with recurrent weights, in the interpreter; run by test_recurrent.py in a process of its own.
+"""The Triton scan with recurrent weights, in the interpreter; run by test_interpreted.py.
 
 Where there is a GPU, tests/gpu runs them there.
 """

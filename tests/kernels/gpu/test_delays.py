@@ -1,7 +1,7 @@
 import pytest
 
 from tests.frontend.frameworks import framework
-from tests.kernels.gpu.harness import PROCESSORS, compiled, interpreted_tests
+from tests.kernels.gpu.harness import PROCESSORS, compiled, crossed
 
 framework("triton")
 from nwcompile.kernels.gpu import delays  # noqa: E402
@@ -11,13 +11,7 @@ LISTS = {"source": "*i32", "start": "*i32"}
 BLOCK = {"SAMPLES": 4, "STEPS": 128}
 
 
-@pytest.mark.long
-def test_delays_in_the_interpreter():
-    interpreted_tests("tests/kernels/gpu/interpreted_delays.py")
-
-
-@pytest.mark.parametrize("processor", PROCESSORS)
-@pytest.mark.parametrize("is_early", [False, True])
+@pytest.mark.parametrize(("processor", "is_early"), crossed(False, True))
 def test_sums_compile_without_fused_operations(processor, is_early):
     arrays = {**dict.fromkeys(("x", "taps", "out"), "*fp32"), "row": "*i64", **LISTS}
     types = {**arrays, **dict.fromkeys((*SIZES, "n_parts"), "i32")}

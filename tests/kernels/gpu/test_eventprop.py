@@ -1,7 +1,7 @@
 import pytest
 
 from tests.frontend.frameworks import framework
-from tests.kernels.gpu.harness import PROCESSORS, compiled, interpreted_tests
+from tests.kernels.gpu.harness import compiled, crossed
 
 framework("triton")
 from nwcompile.kernels.gpu import eventprop  # noqa: E402
@@ -11,12 +11,7 @@ KEPT = {"words": "*i32", "clipped": "*i32", "first": "*i64", "values": "*fp32"}
 RULE = {"RESET": "zero", "FLOOR": True, "BLOCK": 64}
 
 
-def test_eventprop_in_the_interpreter():
-    interpreted_tests("tests/kernels/gpu/interpreted_eventprop.py", timeout_s=300)
-
-
-@pytest.mark.parametrize("processor", PROCESSORS)
-@pytest.mark.parametrize("current", ["*fp32", "*bf16"])
+@pytest.mark.parametrize(("processor", "current"), crossed("*fp32", "*bf16"))
 def test_keeping_compiles_without_fused_operations(processor, current):
     arrays = dict.fromkeys(("spikes", "mem", "state", "beta", "threshold"), "*fp32")
     types = {"current": current, **arrays, **KEPT, **dict.fromkeys((*SIZES, "x_sample", "x_step"), "i32")}
@@ -25,8 +20,7 @@ def test_keeping_compiles_without_fused_operations(processor, current):
     assert not built.spills
 
 
-@pytest.mark.parametrize("processor", PROCESSORS)
-@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize(("processor", "learns"), crossed(False, True))
 def test_adjoint_compiles_without_fused_operations(processor, learns):
     names = "state", "grad_spikes", "grad_mem", "beta", "threshold", "grad_current", "carried"
     distances = "h_sample", "h_step", "g_sample", "g_step"

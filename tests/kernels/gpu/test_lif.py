@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tests.frontend.frameworks import framework
-from tests.kernels.gpu.harness import PROCESSORS, compiled, interpreted_tests, key
+from tests.kernels.gpu.harness import PROCESSORS, compiled, key
 
 framework("triton")
 from nwcompile.kernels.gpu import lif  # noqa: E402
@@ -16,10 +16,6 @@ SMALL, LARGE = 0, 1  # rows of the tables of launches
 def options_of(table, row, unit):
     options = table[row][1].options
     return {"UNIT": unit, **{k: v for k, v in options.items() if k.isupper()}}, options["num_warps"]
-
-
-def test_scan_in_the_interpreter():
-    interpreted_tests("tests/kernels/gpu/interpreted_lif.py", timeout_s=300)
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)

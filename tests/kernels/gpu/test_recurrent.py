@@ -1,7 +1,7 @@
 import pytest
 
 from tests.frontend.frameworks import framework
-from tests.kernels.gpu.harness import compiled, interpreted_tests
+from tests.kernels.gpu.harness import compiled
 
 framework("triton")
 from nwcompile.kernels.gpu import recurrent  # noqa: E402
@@ -9,10 +9,6 @@ from nwcompile.kernels.gpu import recurrent  # noqa: E402
 SIZES = dict.fromkeys(("n_samples", "n_steps", "n", "x_sample", "x_step"), "i32")
 DISTANCES = dict.fromkeys(("h_sample", "h_step", "g_sample", "g_step"), "i32")
 NEURONS = "weight", "beta", "threshold", "spikes", "mem", "state"
-
-
-def test_scan_in_the_interpreter():
-    interpreted_tests("tests/kernels/gpu/interpreted_recurrent.py", timeout_s=300)
 
 
 @pytest.mark.parametrize(("processor", "size", "warps"), [(80, 32, 1), (90, 128, 8)])

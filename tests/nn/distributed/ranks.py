@@ -134,11 +134,14 @@ def refused(rank, n_ranks):
     line = TimePipeline(network("lif"), 4, timeout_s=5)
     norms = torch.nn.BatchNorm1d(12), torch.nn.BatchNorm1d(12, track_running_stats=False).eval()
     normed = [TimePipeline(nn.Sequential(norm, *network("lif")), 4, timeout_s=5) for norm in norms]
+    net = nn.Sequential(nn.LIFSynapse(12, 5), nn.LIFLayer(5, surrogate="eventprop"))
+    timed = [TimePipeline(net, n_chunks, timeout_s=5) for n_chunks in (4, 1)]
     calls = [lambda: line.forward(inputs()[0]), lambda: line.forward(inputs()[:, :0]), lambda: line.forward(None),
              lambda: line.forward(inputs()[..., :3]), lambda: normed[0].step(inputs(), loss_of),
              lambda: normed[0].forward(inputs()), lambda: normed[1].forward(inputs()),
              lambda: torch.inference_mode()(line.step)(inputs(), loss_of), lambda: line.step(inputs(), lambda _: None),
-             lambda: line.step(inputs(), lambda _: torch.ones(2))]  # fmt: skip
+             lambda: line.step(inputs(), lambda _: torch.ones(2)), lambda: timed[0].step(inputs(), loss_of),
+             lambda: timed[0].forward(inputs()), lambda: timed[1].step(inputs(), loss_of)]  # fmt: skip
     return [told(call) for call in calls]
 
 

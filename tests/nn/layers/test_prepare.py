@@ -4,7 +4,9 @@ import copy
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
+import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import ModelError
 
@@ -214,3 +216,58 @@ def test_a_layer_follows_a_change_of_its_time_step():
         layer.dt = dt
         nn.prepare_net(layer)
         assert torch.equal(layer.neurons().beta, layer.beta)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("surrogate", ["fast_sigmoid", "eventprop"])
+def test_a_checkpointed_network_has_the_gradients_of_the_network(surrogate, reentrant):
+    net = torch.nn.Sequential(nn.DelayedLinear(4, 12, 3), nn.LIFLayer(12, learn_taus=True, surrogate=surrogate))
+    x, grads = random(3, 9, 4).requires_grad_(), []
+
+    def whole(x):
+        nn.prepare_net(net)
+        return net(x)[1]
+
+    for mem in (whole(x), checkpoint(whole, x, use_reentrant=reentrant)):
+        net.zero_grad()
+        mem.square().sum().backward()
+        grads.append([x.grad, *(p.grad for p in net.parameters())])
+        x.grad = None
+    for found, expected in zip(*grads, strict=True):
+        assert torch.equal(found, expected) and expected.any()
+
+
+@nw.neuron
+def leaks(state, x):
+    spike = nn.spike(0.9 * state.v + x)
+    return {"v": (0.9 * state.v + x) * (1 - spike)}, spike
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_layers_that_kept_their_state_are_not_computed_again(reentrant):
+    """Torch computes what is checkpointed twice, and the second time would begin where the first one ended."""
+    layers = nn.LIFLayer(4), nn.Delay(4, 3), nn.ProgramLayer(leaks, 4)
+    for layer, name in zip(layers, ("LIFLayer(4)", "Delay(4)", "ProgramLayer(leaks)"), strict=True):
+        out = checkpoint(layer, random(3, 9, 4).requires_grad_(), use_reentrant=reentrant)
+        with pytest.raises(ModelError) as error:
+            (out[1] if isinstance(out, tuple) else out).sum().backward()
+        assert str(error.value) == (
+            f"{name}: computed again in a backward pass, as torch.utils.checkpoint does, but it would go on from the "
+            "state of its last step; call nwcompile.nn.prepare_net(model) first in the function that is checkpointed, "
+            "and give it all steps at once"
+        )
+
+
+def test_mismatch_is_not_drawn_anew_for_what_is_computed_again():
+    layer, x = nn.H1v2Layer(4, ileak_mismatch=0.1), random(3, 9, 4).requires_grad_()
+
+    def whole(x):
+        nn.prepare_net(layer)
+        return layer(x)[1]
+
+    with pytest.raises(ModelError) as error:
+        checkpoint(whole, x, use_reentrant=False).sum().backward()
+    assert str(error.value) == (
+        "H1v2Layer(4): computed again in a backward pass, as torch.utils.checkpoint does, its mismatch would be "
+        "another one; leave the layer out of what is checkpointed"
+    )
