@@ -173,11 +173,11 @@ class Steps(NamedTuple):
     def left_by(self, steps: slice) -> dict[str, np.ndarray]:
         """What these steps, the last ones that were done, have left."""
         recorded = {f"record/{name}": rows.of(steps) for name, rows in self.record.items()}
-        return {"end": np.array(steps.stop)} | recorded | {f"state/{name}": a for name, a in self.state().items()}
+        return {"end": np.array([steps.stop])} | recorded | {f"state/{name}": a for name, a in self.state().items()}
 
     def take(self, first: int, left: dict[str, np.ndarray]) -> None:
         """Be as after the steps from `first` on that have left this."""
-        here = self.left_by(slice(first, int(left["end"])))
+        here = self.left_by(slice(first, int(left["end"][0])))
         for name in here.keys() - {"end"}:
             np.copyto(here[name], left[name], casting="no")
 
@@ -219,7 +219,7 @@ def in_parts(name: str, given: Callable[[], object], work: Steps, pace: Pace) ->
             checkpoint.store(name, [whole, first], left)
         else:
             work.take(first, left)
-        first = int(left["end"])
+        first = int(left["end"][0])
 
 
 def locked(file: int) -> bool:

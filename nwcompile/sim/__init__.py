@@ -58,9 +58,8 @@ def simulate(
     layer's states; `record="totals"` (backend cycle) keeps sums over the steps only, so that memory does not grow with
     them (`ir.run.Totals`). `window="hardware"` runs exactly T hardware steps, nothing frozen or drained.
     `profile=True` (backend cycle) gives the Run a Profile, with the flits in flight in the first `flight_steps` steps.
-    With a folder `checkpoint` (not with record "totals", a profile, device "cuda", or a float network on backend
-    sequence) samples and steps that are done are kept there, and the same call goes on from them after it was killed,
-    to the same Run.
+    With a folder `checkpoint` (not with a profile, device "cuda", or a float network on backend sequence) samples and
+    steps that are done are kept there, and the same call goes on from them after it was killed, to the same Run.
     Raises ModelError for unusable input, ArtifactError for an unusable `checkpoint`, BackendError for a backend or
     device that is missing, OptionError for unknown choices, NotEnoughMemoryError before a run that cannot have room.
     """
@@ -78,7 +77,7 @@ def simulate(
             "record='totals' keeps no steps, so there are no flits in flight to show; use record='spikes'"
         )
     if checkpoint is not None:
-        _verify_kept(model, backend, device, record, profile)
+        _verify_kept(model, backend, device, profile)
     has_room = partial(verify_simulation, model, backend=backend, record=record, device=device)
     if isinstance(model, Network):
         of_network = ("reference",) if model.is_fixed else ("reference", "sequence")
@@ -123,19 +122,20 @@ def simulate(
     if record == "totals":
         from nwcompile.sim.cycle.totals import run_totals
 
-        return with_host(run_totals(model.loaded, inputs, n_steps, window, profile), inputs.host_run)
+        with keeping(checkpoint):
+            totals = run_totals(model.loaded, inputs, n_steps, window, profile)
+        return with_host(totals, inputs.host_run)
     more = (flight_steps,) if profile else (device,) if backend == "sequence" else ()
     with keeping(checkpoint):
         run = _backend(backend)(model.loaded, inputs, n_steps, record == "all", window, *more)
     return with_host(run, inputs.host_run)
 
 
-def _verify_kept(model, backend: str, device: str, record: str, profile: bool) -> None:
+def _verify_kept(model, backend: str, device: str, profile: bool) -> None:
     """Raise OptionError for a run of which a checkpoint would keep nothing."""
     is_float = isinstance(model, Network) and backend == "sequence"
     unkept = {
         "a profile": profile,
-        "record='totals'": record == "totals",
         "device='cuda'": device == "cuda",
         "a float network on backend 'sequence'": is_float,
     }

@@ -3,6 +3,7 @@
 The network on chip is empty between two steps, so all that a sample goes on from is where its neurons are.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,41 +19,66 @@ from nwcompile.sim.rows import offsets
 from nwcompile.sim.sequence import tables
 
 if TYPE_CHECKING:
-    from nwcompile.sim.cycle.run import ChipRun, Result, State
+    from nwcompile.sim.cycle.run import ChipRun, State
+
+SUMMED = ("received", "sent", "cycles", "flits")  # Fields of StepRecord that are sums, as some columns of `bus` are.
 
 
-def run_kept(chip_run: "ChipRun", x: np.ndarray, keep: bool) -> list["Result"]:
-    """What `ChipRun.run_some` gives of all samples, a Result for each group of them that goes on together.
+def run_kept(chip_run: "ChipRun", x: np.ndarray, keep: bool) -> tuple[list[NeuronRecord], list[StepRecord]]:
+    """What `ChipRun.run_some` gives of all samples: of neurons for each group that goes on together, of steps at once.
 
     Where cores wait for their neighbors only, no step ends for all of them at once, so samples are kept whole.
     """
-    program, plan = chip_run.program, chip_run.plan
-    pace = Pace(chip_run.n_hardware if chip_run.waits else 1)
-    given = [content(program), plan.n_steps, chip_run.n_hardware, plan.is_aligned, keep]
-    results = []
+    plan, pace = chip_run.plan, Pace(chip_run.n_hardware if chip_run.waits else 1)
+    given = [content(chip_run.program), plan.n_steps, chip_run.n_hardware, plan.is_aligned, keep]
+    records, steps = [], chip_run.step_record(chip_run.n_hardware)
     for some in groups_of_samples(len(x), len(x)):
-        group = Group(chip_run, x, some, keep)
-        work = Steps(chip_run.n_hardware, group.go, group.record(), lambda now=group.at.arrays: now)
-        in_parts("cycle", lambda now=x[some]: [*given, now], work, pace)
-        results.append(group.result)
-    return results
+        group, now = Group(chip_run, x, some, keep), [*given, x[some]]
+        in_parts("cycle", partial(list, now), Steps(chip_run.n_hardware, group.go, group.record(), group.state), pace)
+        records.append(group.result.neurons)
+        add(steps, slice(0, chip_run.n_hardware), group.result.steps)
+    return records, [steps]
+
+
+class Neurons:
+    """Where the neurons of samples are that go on together, and chips to move them on, one for each thread."""
+
+    def __init__(self, chip_run: "ChipRun", n_samples: int):
+        self.chip_run = chip_run
+        self.at = tables.cleared(n_samples, len(chip_run.neurons.rule_of), chip_run.drive(), chip_run.programs)
+        self.idle: list[State] = []
+
+    def on_chip(self, b: int) -> "State":
+        """A chip with its network empty and idle, and the neurons of sample b, which it moves on."""
+        try:
+            chip = self.idle.pop()
+        except IndexError:
+            chip = self.chip_run.state()
+            nothing = self.chip_run.result((1, 0), 0, False, None)
+            no_step = np.zeros((1, 0, self.chip_run.plan.n_inputs), np.int32)
+            self.chip_run.go(self.chip_run.job(), no_step, nothing, chip)  # which clears it
+        states, drive, programs = self.at.of(b, self.chip_run.programs)
+        return chip._replace(net=chip.net._replace(states=states, drive=drive), programs=programs)
 
 
 class Group:
-    """Samples that go on together: where their neurons are, and what was recorded."""
+    """Samples that go on together, and what was recorded of them."""
 
     def __init__(self, chip_run: "ChipRun", x: np.ndarray, some: slice, keep: bool):
         self.chip_run, self.x, self.some, self.keep = chip_run, x, some, keep
         self.n_samples = some.stop - some.start
         self.result = chip_run.result((self.n_samples, chip_run.plan.n_steps), chip_run.n_hardware, keep, None)
-        self.at = tables.cleared(self.n_samples, len(chip_run.neurons.rule_of), chip_run.drive(), chip_run.programs)
-        self.idle: list[State] = []  # chips that no thread works with
+        self.neurons = Neurons(chip_run, self.n_samples)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """All that the next step begins with."""
+        return self.neurons.at.arrays
 
     def record(self) -> dict[str, Recorded]:
-        """What steps leave beside where neurons are; of neurons by layer, as layers are late by offsets of their own."""
+        """What steps leave beside where neurons are; of neurons by layer, each of which is late in its own way."""
         chip_run, (neurons, steps, _) = self.chip_run, self.result
         network = chip_run.program.network
-        record = {name: Recorded(getattr(steps, name)) for name in ("received", "sent", "cycles", "flits", "bus")}
+        record = {name: Recorded(getattr(steps, name)) for name in (*SUMMED, "bus")}
         window = "aligned" if chip_run.plan.is_aligned else "hardware"
         for name, late in offsets(chip_run.program.schedule, window).items():
             if name not in network.layers:
@@ -75,15 +101,15 @@ class Group:
             self._run_whole()
             return
         if chip_run.shares_steps(self.n_samples):
-            before = {name: a.copy() for name, a in self.at.arrays.items()}
+            before = {name: a.copy() for name, a in self.state().items()}
             try:
                 self._share(steps)
                 return
             except (BackendError, ModelError):  # the first of several steps that must stop is the one to be named
-                for name, a in self.at.arrays.items():
+                for name, a in self.state().items():
                     a[...] = before[name]
         for part in over_samples(self.n_samples, lambda part: self._run(part, steps), chip_run.plan.interrupted):
-            _add(self.result.steps, steps, part)
+            add(self.result.steps, steps, part)
 
     def _run_whole(self) -> None:
         """Simulate all steps."""
@@ -92,7 +118,7 @@ class Group:
             last = first + len(part.neurons.spikes)
             for name in ("spikes", "u", "v", "words")[: 4 if self.keep else 1]:
                 getattr(self.result.neurons, name)[first:last] = getattr(part.neurons, name)
-            _add(self.result.steps, slice(0, len(part.steps.cycles)), part.steps)
+            add(self.result.steps, slice(0, len(part.steps.cycles)), part.steps)
             first = last
 
     def _share(self, steps: slice) -> None:
@@ -101,40 +127,25 @@ class Group:
         updated = (1, n_rows, len(chip_run.neurons.rule_of))
         neurons = [self._record_of(b)._replace(updated=np.zeros(updated, bool)) for b in range(self.n_samples)]
         results = [self.result._replace(neurons=of, steps=chip_run.step_record(n_rows)) for of in neurons]
-        chips = [self._chip() for _ in results]
-        computing = [self._with_neurons(chip, b) for b, chip in enumerate(chips)]
+        computing = [self.neurons.on_chip(b) for b in range(self.n_samples)]
         chip_run.share(self.x[self.some], results, computing, self.some.start, steps.start)
         for b, result in enumerate(results):
             self._verify(b, steps)
-            _add(self.result.steps, steps, result.steps)
-        self.idle += chips
+            add(self.result.steps, steps, result.steps)
+        self.neurons.idle += computing
 
     def _run(self, part: slice, steps: slice) -> StepRecord:
         """Simulate steps of some of the samples, one sample after the other: what cores and network did."""
-        chip_run, chip, rows = self.chip_run, self._chip(), self.chip_run.step_record(steps.stop - steps.start)
+        chip_run, rows = self.chip_run, self.chip_run.step_record(steps.stop - steps.start)
         for b in range(part.start, part.stop):
             sample = self.some.start + b
             job = chip_run.job(first_sample=sample, first_step=steps.start)
             result = self.result._replace(neurons=self._record_of(b), steps=rows)
-            chip_run.go(job, self.x[sample : sample + 1, steps], result, self._with_neurons(chip, b))
+            chip = self.neurons.on_chip(b)
+            chip_run.go(job, self.x[sample : sample + 1, steps], result, chip)
+            self.neurons.idle.append(chip)
             self._verify(b, steps)
-        self.idle.append(chip)
         return rows
-
-    def _chip(self) -> "State":
-        """A chip with its network empty and idle."""
-        try:
-            return self.idle.pop()
-        except IndexError:
-            chip = self.chip_run.state()
-            nothing = self.chip_run.result((1, 0), 0, False, None)
-            self.chip_run.go(self.chip_run.job(), self.x[:1, :0], nothing, chip)  # no step, which clears it
-            return chip
-
-    def _with_neurons(self, chip: "State", b: int) -> "State":
-        """The chip with the neurons of sample b, which it moves on."""
-        states, drive, programs = self.at.of(b, self.chip_run.programs)
-        return chip._replace(net=chip.net._replace(states=states, drive=drive), programs=programs)
 
     def _record_of(self, b: int) -> NeuronRecord:
         """The record of one sample; arrays of no sample stay that."""
@@ -148,10 +159,17 @@ class Group:
         self.chip_run.verify(record, self.some.start + b, first)
 
 
-def _add(record: StepRecord, steps: slice, done: StepRecord) -> None:
+def add(record: StepRecord, steps: slice, done: StepRecord) -> None:
     """Add what some samples did in these steps; of peaks the larger one stays."""
-    for name in ("received", "sent", "cycles", "flits"):
+    for name in SUMMED:
         getattr(record, name)[steps] += getattr(done, name)
     bus = record.bus[steps]
     bus[:, :PEAK_LANES] += done.bus[:, :PEAK_LANES]
     np.maximum(bus[:, PEAK_LANES:], done.bus[:, PEAK_LANES:], out=bus[:, PEAK_LANES:])
+
+
+def in_one_row(steps: StepRecord) -> StepRecord:
+    """What was done in some steps as that of one."""
+    sums, peaks = steps.bus[:, :PEAK_LANES].sum(0), steps.bus[:, PEAK_LANES:].max(0)
+    of_all = {name: getattr(steps, name).sum(0, keepdims=True) for name in SUMMED}
+    return steps._replace(bus=np.concatenate([sums, peaks])[None], **of_all)

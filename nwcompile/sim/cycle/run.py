@@ -85,11 +85,13 @@ def run_program(
     x = np.concatenate([*lines, np.zeros((n_samples, n_steps, 0), np.int32)], 2)
     chip_run = ChipRun(program, n_steps, n_hardware, window)
     keep = keep_states or any(not network.node(n).neuron.fires for n in network.layers)
+    notes = None
     if is_keeping():
-        results = run_kept(chip_run, x, keep)
+        records, steps = run_kept(chip_run, x, keep)
     else:
         results = chip_run.run_some(x, slice(0, len(x)), keep, flight_steps)
-    records, steps = [r.neurons for r in results], [r.steps for r in results]
+        records, steps = [r.neurons for r in results], [r.steps for r in results]
+        notes = None if flight_steps is None else [r.probes for r in results]
     spikes = layers_of(program, network.layers, [r.spikes for r in records])
     spikes = {name: a.astype(network.node(name).neuron.spike_dtype) for name, a in spikes.items()}
     kept = [name for name in network.layers if keep_states or not network.node(name).neuron.fires]
@@ -103,13 +105,7 @@ def run_program(
     dropped = take_losses(program, received, counters)
     if chip_run.waits:
         flits = neighbors.flits_by_step(program, inputs, spikes, window, flits)
-    measured = chip_run.measured(
-        counters,
-        flits,
-        cycles,
-        n_samples * schedule.period,
-        None if flight_steps is None else [r.probes for r in results],
-    )
+    measured = chip_run.measured(counters, flits, cycles, n_samples * schedule.period, notes)
     if program.chip.is_bus:
         measured["bus"] = schedule_of([s.bus for s in steps])
     return finish(program, "cycle", "cpu", window, spikes, states, inputs, counters, dropped=dropped, **measured)

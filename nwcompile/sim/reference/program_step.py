@@ -70,7 +70,8 @@ class ProgramState:
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """All that the next step begins with."""
+        """All that the next step begins with, to be written as well."""
+        self.named = {name: a if a.flags.writeable else a.copy() for name, a in self.named.items()}
         return self.named
 
     def step(self, x: np.ndarray) -> np.ndarray:
