@@ -28,6 +28,7 @@ from nwcompile.ir import artifact
 
 LOCK = "lock"
 VERSION = "version.json"
+FAST = 1  # Level of compression: most of what is kept are zeros, which the fastest one makes small as well.
 PART_SECONDS = 10.0  # A kill loses the steps of about so long: a part is closed after the first ones that end later.
 _CURRENT: ContextVar["Checkpoint | None"] = ContextVar("checkpoint", default=None)
 
@@ -79,15 +80,19 @@ class Checkpoint:
 
         A file that is damaged is computed again, with a warning that says so.
         """
-        arrays = self.stored(name, given)
+        path = self.path(name, given)  # now, as `make` may change what it was given: random numbers go on
+        arrays = self.stored(path)
         if arrays is None:
             arrays = make()
-            self.store(name, given, arrays)
+            self.store(path, arrays)
         return arrays
 
-    def stored(self, name: str, given) -> dict[str, np.ndarray] | None:
-        """The arrays of that name; None where they are not there or damaged, which a warning says."""
-        path = self._path(name, given)
+    def path(self, name: str, given) -> Path:
+        """Where that is kept which depends on `name` and `given` alone."""
+        return self.folder / f"{name}-{digest([code_version(), name, given])}.nwk"
+
+    def stored(self, path: Path) -> dict[str, np.ndarray] | None:
+        """The arrays of a file; None where it is not there, or damaged, which a warning says."""
         if not path.exists():
             return None
         try:
@@ -99,13 +104,10 @@ class Checkpoint:
         warnings.warn(f"checkpoint: {path} is damaged; computing that part again", NwWarning, stacklevel=2)
         return None
 
-    def store(self, name: str, given, arrays: dict[str, np.ndarray]) -> None:
-        """Put arrays into the folder, in one move."""
-        path = self._path(name, given)
-        artifact.write_files({path: partial(artifact.write, manifest={"part": path.stem}, arrays=arrays)})
-
-    def _path(self, name: str, given) -> Path:
-        return self.folder / f"{name}-{digest([code_version(), name, given])}.nwk"
+    def store(self, path: Path, arrays: dict[str, np.ndarray]) -> None:
+        """Put arrays into a file, in one move."""
+        write = partial(artifact.write, manifest={"part": path.stem}, arrays=arrays, level=FAST)
+        artifact.write_files({path: write})
 
     def _begin(self) -> None:
         """Take away what a killed process left half-written, and say so if all that is there is of another version."""
@@ -213,10 +215,11 @@ def in_parts(name: str, given: Callable[[], object], work: Steps, pace: Pace) ->
         return
     whole, first = digest(given()), 0
     while first < work.n_steps:
-        left = checkpoint.stored(name, [whole, first])
+        path = checkpoint.path(name, [whole, first])
+        left = checkpoint.stored(path)
         if left is None:
             left = pace.go(work, first)
-            checkpoint.store(name, [whole, first], left)
+            checkpoint.store(path, left)
         else:
             work.take(first, left)
         first = int(left["end"][0])

@@ -14,6 +14,7 @@ what the CPU computes of them first                  run_host                 ho
 one sample without an end                            Session                  session.py
 its steps as a backend does them, and as they are    Rows, Aligned            rows.py
 steps told by the lines that spike                   frames_of                events.py
+what a checkpoint keeps of a run                     groups_of_samples        kept.py
 answers that are right                               accuracy                 accuracy.py
 samples and steps over threads                       over_samples, over_steps parallel.py
 """

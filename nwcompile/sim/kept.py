@@ -7,9 +7,9 @@ MOST_GROUPS = 256  # Of samples that go through their steps together: each begin
 LEAST_SAMPLES = 64  # Of a group, so that all cores of a machine have some to work at.
 
 
-def groups_of_samples(n_samples: int, most: int) -> list[slice]:
+def groups_of_samples(n_samples: int, largest: int) -> list[slice]:
     """The samples by group, of at most so many each."""
-    size = min(max(LEAST_SAMPLES, -(-n_samples // MOST_GROUPS)), most)
+    size = min(max(LEAST_SAMPLES, -(-n_samples // MOST_GROUPS)), largest)
     return [slice(first, min(first + size, n_samples)) for first in range(0, n_samples, size)]
 
 
