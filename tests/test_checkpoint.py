@@ -15,6 +15,7 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.checkpoint import Checkpoint, keeping, kept
+from nwcompile.cli import main
 from nwcompile.errors import ArtifactError, NwWarning, OptionError
 from tests.long import EXAMPLES
 from tests.nets import dense_net
@@ -190,37 +191,6 @@ def test_another_seed_takes_nothing_of_the_first(tmp_path):
     assert nw.compile(network, "loihi1", x, options(seed=5), checkpoint=tmp_path).data == wanted
 
 
-@pytest.mark.parametrize("record", ["spikes", "all"])
-def test_simulate_goes_on_to_the_same_run(tmp_path, record, monkeypatch):
-    monkeypatch.setattr("nwcompile.sim.cycle.run.MOST_KEPT", 3)
-    network, x = small()
-    program = nw.compile(network, "loihi1", x, options())
-    wanted = nw.simulate(program, x, "cycle", record=record)
-    nw.simulate(program, x, "cycle", record=record, checkpoint=tmp_path)
-    files = sorted(tmp_path.glob("samples-*.nwk"))
-    assert len(files) >= 2
-    files[0].unlink()
-    run = nw.simulate(program, x, "cycle", record=record, checkpoint=tmp_path)
-    for name, spikes in wanted.spikes.items():
-        assert run.spikes[name].dtype == spikes.dtype and np.array_equal(run.spikes[name], spikes)
-        for state, values in wanted.states.get(name, {}).items():
-            assert np.array_equal(run.states[name][state], values)
-    assert all(np.array_equal(run.counters[name], values) for name, values in wanted.counters.items())
-    assert np.array_equal(run.step_cycles, wanted.step_cycles) and run.seconds == wanted.seconds
-    assert np.array_equal(run.link_flits, wanted.link_flits) and run.energy_pj == wanted.energy_pj
-    monkeypatch.setattr("nwcompile.sim.cycle.run.run_samples", None)
-    assert nw.simulate(program, x, "cycle", record=record, checkpoint=tmp_path).seconds == wanted.seconds
-
-
-def test_what_a_checkpoint_does_not_keep_is_refused(tmp_path):
-    with pytest.raises(OptionError) as e:
-        nw.simulate(dense_net(4, 3), steps=2, checkpoint=tmp_path)
-    assert str(e.value) == (
-        "checkpoint keeps the samples of a run of backend 'cycle' that are done, with record='spikes' or 'all' and "
-        "without a profile, not of 'reference' with record='spikes', profile=False; leave checkpoint out"
-    )
-
-
 def test_a_full_disk_is_one_sentence_and_leaves_the_earlier_file(tmp_path):
     """RLIMIT_FSIZE stands for a full disk: a write of more bytes fails as one there does."""
     code = """
@@ -251,8 +221,12 @@ from tests.nets import dense_net
 def net():
     return dense_net(100, {n}, {n}, 10)
 """
-# Full size takes a minute of annealing and a minute of samples; in CI seconds, most of them to start processes.
-N_NEURONS, N_SAMPLES = (1500, 200) if EXAMPLES >= 200 else (120, 40)
+# Full size takes a minute of annealing, a minute of samples and half a minute of one long sample in each backend; in CI
+# seconds, most of them to start processes.
+IS_FULL = EXAMPLES >= 200
+N_NEURONS, N_SAMPLES = (1500, 200) if IS_FULL else (120, 40)
+N_STEPS = {"cycle": 10_000, "totals": 10_000, "sequence": 20_000, "reference": 500}  # of one long sample
+N_STEPS = {what: 20 * n if IS_FULL else n for what, n in N_STEPS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -265,23 +239,35 @@ def place(tmp_path_factory):
     np.save(folder / "x.npy", x)
     options = nw.Options(partitioner="sequential")
     nw.compile(dense_net(100, N_NEURONS, N_NEURONS, 10), "loihi1", x[:4], options).save(folder / "net.nwc")
+    nw.compile(dense_net(100, 120, 120, 10), "loihi1", x[:4], options).save(folder / "small.nwc")
+    for what, n in N_STEPS.items():
+        np.save(folder / f"{what}.npy", (np.random.default_rng(n).random((1, n, 100)) < 0.2).astype(np.int8))
     return folder
 
 
 SAID = "said"  # What the last process wrote to stderr.
 COMMANDS = {
-    "compile": (["nets:net", "--chip", "loihi1", "--calibration", "few.npy"], "net.nwc"),
-    "simulate": (["net.nwc", "--input", "x.npy"], "out.npz"),
+    "compile": (["compile", "nets:net", "--chip", "loihi1", "--calibration", "few.npy"], "net.nwc"),
+    "simulate": (["simulate", "net.nwc", "--input", "x.npy"], "out.npz"),
+    "cycle": (["simulate", "small.nwc", "--input", "cycle.npy"], "out.npz"),
+    "totals": (["simulate", "small.nwc", "--input", "totals.npy", "--record", "totals"], "out.npz"),
+    "sequence": (["simulate", "small.nwc", "--input", "sequence.npy", "--backend", "sequence"], "out.npz"),
+    "reference": (["simulate", "small.nwc", "--input", "reference.npy", "--backend", "reference"], "out.npz"),
 }
+SHORT_PARTS = f"""
+import nwcompile.checkpoint
+nwcompile.checkpoint.PART_SECONDS = {1.0 if IS_FULL else 0.05}
+"""
 
 
 def started(place, what: str, out, kept=None, code: str = "") -> subprocess.Popen:
-    """`nwcompile compile` or `nwcompile simulate` in a process of one thread, after `code`; its results go to `out`."""
+    """A command in a process of one thread, after `code`; its results go to `out`."""
     arguments, file = COMMANDS[what]
     target = out if what == "compile" else out / file
     more = [] if kept is None else ["--checkpoint", str(kept)]
-    run = f"{textwrap.dedent(code)}\nimport sys\nfrom nwcompile.cli import main\nsys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", run, what, *arguments, "-o", str(target), *more]
+    run = "import sys\nfrom nwcompile.cli import main\nsys.exit(main(sys.argv[1:]))"
+    code = "\n".join([SHORT_PARTS, textwrap.dedent(code), run])
+    command = [sys.executable, "-c", code, *arguments, "-o", str(target), *more]
     env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{place}", "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
     with (place / SAID).open("w") as said:
         return subprocess.Popen(
@@ -293,8 +279,8 @@ def started(place, what: str, out, kept=None, code: str = "") -> subprocess.Pope
 def wanted(place) -> dict[str, bytes]:
     """What each command gives without a checkpoint."""
     for what in COMMANDS:
-        ended(started(place, what, place / "wanted"))
-    return {what: (place / "wanted" / file).read_bytes() for what, (_, file) in COMMANDS.items()}
+        ended(started(place, what, place / what))
+    return {what: (place / what / file).read_bytes() for what, (_, file) in COMMANDS.items()}
 
 
 def cpu_seconds(process: subprocess.Popen) -> float:
@@ -317,6 +303,35 @@ def ended(process: subprocess.Popen, last: float = np.inf, until=None) -> float 
         time.sleep(0.005)
     assert process.returncode == 0
     return used
+
+
+def test_kill_9_in_the_middle_of_one_long_sample(tmp_path, monkeypatch):
+    """After a drawn number of parts of its steps."""
+    nw.compile(dense_net(100, 40, 10), "loihi1", options=options(partitioner="sequential")).save(tmp_path / "small.nwc")
+    np.save(tmp_path / "cycle.npy", (np.random.default_rng(1).random((1, 2000, 100)) < 0.2).astype(np.int8))
+    n_parts = np.random.default_rng(5).integers(2, 6)
+    code = f"""
+        import os, signal
+        from nwcompile.checkpoint import Checkpoint
+        store, n = Checkpoint.store, 0
+        def stored(*a):
+            global n
+            store(*a)
+            n += 1
+            if n == {n_parts}:
+                os.kill(os.getpid(), signal.SIGKILL)
+        Checkpoint.store = stored
+        nwcompile.checkpoint.PART_SECONDS = 0.01
+    """
+    process = started(tmp_path, "cycle", tmp_path / "out", tmp_path / "kept", code)
+    assert process.wait() == -signal.SIGKILL
+    files = {path.name for path in (tmp_path / "kept").glob("cycle-*.nwk")}
+    assert len(files) == n_parts
+    monkeypatch.chdir(tmp_path)
+    for file, more in (("alone.npz", []), ("gone_on.npz", ["--checkpoint", "kept"])):
+        assert main([*COMMANDS["cycle"][0], "-o", file, *more]) == 0
+    assert Path("gone_on.npz").read_bytes() == Path("alone.npz").read_bytes()
+    assert len(list(Path("kept").glob("cycle-*.nwk"))) == n_parts + 1  # one for all that was left
 
 
 @pytest.mark.long
@@ -350,7 +365,7 @@ def test_kill_9_at_ten_drawn_moments(place, wanted, tmp_path, what):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("what", COMMANDS)
+@pytest.mark.parametrize("what", ["compile", "simulate"])
 @pytest.mark.parametrize(
     "at, action",
     [
@@ -388,13 +403,13 @@ def test_kill_9_in_the_middle_of_a_write(place, wanted, tmp_path, what, at, acti
 def test_ctrl_c_keeps_what_is_done(place, wanted, tmp_path):
     out, kept = tmp_path / "out", tmp_path / "kept"
     process = started(place, "simulate", out, kept)
-    while len(list(kept.glob("samples-*"))) < 3:
+    while len(list(kept.glob("cycle-*"))) < 3:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     assert process.wait() == 130
     said = (place / SAID).read_text()
     assert said == "nwcompile: interrupted; nothing was half-written\n" and not (out / "out.npz").exists()
-    files = {path.name for path in kept.glob("samples-*")}
+    files = {path.name for path in kept.glob("cycle-*")}
     ended(started(place, "simulate", out, kept))
     assert files <= {path.name for path in kept.iterdir()}
     assert (out / "out.npz").read_bytes() == wanted["simulate"]

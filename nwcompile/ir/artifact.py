@@ -23,31 +23,27 @@ DIGEST_BYTES = 64  # A SHA-256 has 64 hexadecimal digits.
 # A damaged header may claim any size; no array of a program that fits a chip comes near 64 GiB.
 LARGEST_ARRAY_BYTES = 1 << 36
 PIECE_BYTES = 1 << 20  # Read at once to be hashed.
-HEADER_BYTES = 128  # Of a .npy entry, whose size is told before it is known; only an entry of 2 GiB takes note.
+HEADER_BYTES = 128  # Of a .npy entry.
+LARGE_BYTES = (1 << 31) / 1.05  # An entry whose bytes, which may be more when compressed, need more than 32 bits.
 
 
-def write(stream: BinaryIO, manifest: dict, arrays: dict[str, np.ndarray]) -> str:
+def write(stream: BinaryIO, manifest: dict, arrays: dict[str, np.ndarray], level: int | None = None) -> str:
     """Write the file to an empty stream that can be read and sought; equal content gives equal bytes.
 
-    Gives the SHA-256 that closes it.
+    `level`: how hard to compress, 1 (fast) to 9; None: as zlib does by itself. Gives the SHA-256 that closes the file.
     """
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(_entry("manifest.json"), json.dumps(manifest, sort_keys=True, indent=1).encode())
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=level) as archive:
+        with archive.open("manifest.json", "w") as part:
+            part.write(json.dumps(manifest, sort_keys=True, indent=1).encode())
         for name in sorted(arrays):
-            array, entry = np.ascontiguousarray(arrays[name]), _entry(f"{name}.npy")
-            entry.file_size = HEADER_BYTES + array.nbytes
-            with archive.open(entry, "w") as part:
+            array = np.ascontiguousarray(arrays[name])
+            is_large = HEADER_BYTES + array.nbytes > LARGE_BYTES
+            with archive.open(f"{name}.npy", "w", force_zip64=is_large) as part:
                 np.lib.format.write_array(part, array, allow_pickle=False)
         archive.comment = b"0" * DIGEST_BYTES
     digest = _digest(stream, stream.seek(0, os.SEEK_END) - DIGEST_BYTES)
     stream.write(digest.encode())
     return digest
-
-
-def _entry(name: str) -> zipfile.ZipInfo:
-    entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-    entry.compress_type = zipfile.ZIP_DEFLATED
-    return entry
 
 
 def _digest(stream: BinaryIO, n_bytes: int) -> str:

@@ -14,6 +14,7 @@ what the CPU computes of them first                  run_host                 ho
 one sample without an end                            Session                  session.py
 its steps as a backend does them, and as they are    Rows, Aligned            rows.py
 steps told by the lines that spike                   frames_of                events.py
+what a checkpoint keeps of a run                     groups_of_samples        kept.py
 answers that are right                               accuracy                 accuracy.py
 samples and steps over threads                       over_samples, over_steps parallel.py
 """
@@ -58,8 +59,8 @@ def simulate(
     layer's states; `record="totals"` (backend cycle) keeps sums over the steps only, so that memory does not grow with
     them (`ir.run.Totals`). `window="hardware"` runs exactly T hardware steps, nothing frozen or drained.
     `profile=True` (backend cycle) gives the Run a Profile, with the flits in flight in the first `flight_steps` steps.
-    With a folder `checkpoint` (a Program on backend cycle, record "spikes" or "all", no profile) samples that are done
-    are kept there, and the same call goes on from them after it was killed, to the same Run.
+    With a folder `checkpoint` (not with a profile, device "cuda", or a float network on backend sequence) samples and
+    steps that are done are kept there, and the same call goes on from them after it was killed, to the same Run.
     Raises ModelError for unusable input, ArtifactError for an unusable `checkpoint`, BackendError for a backend or
     device that is missing, OptionError for unknown choices, NotEnoughMemoryError before a run that cannot have room.
     """
@@ -76,12 +77,8 @@ def simulate(
         raise OptionError(
             "record='totals' keeps no steps, so there are no flits in flight to show; use record='spikes'"
         )
-    if checkpoint is not None and (backend != "cycle" or record == "totals" or profile):
-        raise OptionError(
-            "checkpoint keeps the samples of a run of backend 'cycle' that are done, with record='spikes' or 'all' and "
-            f"without a profile, not of {backend!r} with record={record!r}, profile={bool(profile)}; leave checkpoint "
-            "out"
-        )
+    if checkpoint is not None:
+        _verify_kept(model, backend, device, profile)
     has_room = partial(verify_simulation, model, backend=backend, record=record, device=device)
     if isinstance(model, Network):
         of_network = ("reference",) if model.is_fixed else ("reference", "sequence")
@@ -97,7 +94,9 @@ def simulate(
             from nwcompile.sim.reference.run import run_network
 
         inputs, _, n_steps = prepare(model, x, steps, before=has_room)
-        return with_host(run_network(with_registers(model), inputs, n_steps, record == "all"), inputs.host_run)
+        with keeping(checkpoint):
+            run = run_network(with_registers(model), inputs, n_steps, record == "all")
+        return with_host(run, inputs.host_run)
     if not isinstance(model, Program):
         raise OptionError(f"simulate takes a Network or a Program, not {type(model).__name__}")
     verify_backend(model, backend)
@@ -124,11 +123,26 @@ def simulate(
     if record == "totals":
         from nwcompile.sim.cycle.totals import run_totals
 
-        return with_host(run_totals(model.loaded, inputs, n_steps, window, profile), inputs.host_run)
+        with keeping(checkpoint):
+            totals = run_totals(model.loaded, inputs, n_steps, window, profile)
+        return with_host(totals, inputs.host_run)
     more = (flight_steps,) if profile else (device,) if backend == "sequence" else ()
     with keeping(checkpoint):
         run = _backend(backend)(model.loaded, inputs, n_steps, record == "all", window, *more)
     return with_host(run, inputs.host_run)
+
+
+def _verify_kept(model, backend: str, device: str, profile: bool) -> None:
+    """Raise OptionError for a run of which a checkpoint would keep nothing."""
+    is_float = isinstance(model, Network) and backend == "sequence"
+    unkept = {
+        "a profile": profile,
+        "device='cuda'": device == "cuda",
+        "a float network on backend 'sequence'": is_float,
+    }
+    if wrong := [what for what, is_given in unkept.items() if is_given]:
+        other = "; use backend='reference', or leave checkpoint out" if is_float else "; leave one of them out"
+        raise OptionError(f"checkpoint keeps nothing of a run with {' and '.join(wrong)}{other}")
 
 
 def _backend(name: str):

@@ -21,9 +21,10 @@ class Rows(NamedTuple):
     measured: dict[str, Any]
 
 
-def offsets(schedule: Schedule) -> dict[str, int]:
-    """By how many hardware steps the aligned steps of each layer and input are late."""
-    return schedule.offset if schedule.period == 1 else dict.fromkeys(schedule.offset, 0)
+def offsets(schedule: Schedule, window: str = "aligned") -> dict[str, int]:
+    """By how many hardware steps the recorded steps of each layer and input are late."""
+    is_late = schedule.period == 1 and window == "aligned"
+    return schedule.offset if is_late else dict.fromkeys(schedule.offset, 0)
 
 
 def kept_layers(network: Network, keep_states: bool) -> list[str]:

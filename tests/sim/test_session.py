@@ -190,10 +190,10 @@ def carried(session: Session) -> dict[str, np.ndarray]:
         of |= {f"late updates {name}": line.waiting for name, line in stream.updates.items()}
         for group, at in zip(stream.groups, stream.at, strict=True):
             name = group.names[0]
-            of |= {f"words {name}": at.programs.state} if name in session.program.network.programs else {
+            of |= {f"words {name}": at.words} if name in session.program.network.programs else {
                 f"u {name}": at.states.u, f"v {name}": at.states.v, f"since {name}": at.states.since
             }  # fmt: skip
-            of |= {f"sums {name}": at.inner.sum, f"touched {name}": at.inner.touched} if group.is_loop else {}
+            of |= {f"sums {name}": at.drive.sum, f"touched {name}": at.drive.touched} if group.is_loop else {}
     return of
 
 

@@ -4,6 +4,7 @@
 |---|---|---|
 | simulate samples, every step kept | `run_program`, `ChipRun` | run.py |
 | any number of steps in the memory of a few | `run_totals` | totals.py |
+| with a checkpoint, by some steps after others | `run_kept`, `Neurons` | kept.py |
 | a sample without an end | `Stream` | stream.py |
 | tables of axons and io sites | `axon_tables` | axons.py |
 | tables of routers, for both router engines | `mesh_of`, `with_trees`, `queues` | noc_tables.py |

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nwcompile.checkpoint import is_keeping, kept
+from nwcompile.checkpoint import is_keeping
 from nwcompile.cost.energy import energy_pj, step_energy_pj
 from nwcompile.cost.neuron_program import instructions
 from nwcompile.cost.time.pool import pool_times
@@ -18,6 +18,7 @@ from nwcompile.ir.run import Run
 from nwcompile.kernels import jit
 from nwcompile.kernels.cores.probes import Probes
 from nwcompile.kernels.cores.programs.call import Programs
+from nwcompile.kernels.cores.synapse import Drive
 from nwcompile.kernels.cores.tables import (
     CORE,
     MESSAGE,
@@ -52,6 +53,7 @@ from nwcompile.kernels.noc.merges import MergeNetwork
 from nwcompile.sim.cycle import neighbors
 from nwcompile.sim.cycle.axons import axon_tables
 from nwcompile.sim.cycle.bus import bus_network, bus_of, schedule_of
+from nwcompile.sim.cycle.kept import run_kept
 from nwcompile.sim.cycle.lockstep import lockstep_network, suits_cores
 from nwcompile.sim.cycle.merges import merge_network, verify_packets
 from nwcompile.sim.cycle.noc_tables import mesh_of, queues, with_trees
@@ -68,8 +70,6 @@ RECEIVED = ("synops_dense", "synops_sparse", "synops_conv", "synops", "weight_re
 SENT = ("neuron_visits", "neuron_updates", "neuron_instructions", "spikes_out", "messages_out", "hops_ew", "hops_ns",
         "messages_io_out")  # fmt: skip
 
-MOST_KEPT = 256  # A kill loses at most this share of a batch, or the samples that the cores work at together.
-
 
 def run_program(
     program: Program, inputs: dict, n_steps: int, keep_states: bool, window: str, flight_steps: int | None = None
@@ -85,8 +85,13 @@ def run_program(
     x = np.concatenate([*lines, np.zeros((n_samples, n_steps, 0), np.int32)], 2)
     chip_run = ChipRun(program, n_steps, n_hardware, window)
     keep = keep_states or any(not network.node(n).neuron.fires for n in network.layers)
-    results = chip_run.run_all(x, keep, flight_steps)
-    records, steps = [r.neurons for r in results], [r.steps for r in results]
+    notes = None
+    if is_keeping():
+        records, steps = run_kept(chip_run, x, keep)
+    else:
+        results = chip_run.run_some(x, slice(0, len(x)), keep, flight_steps)
+        records, steps = [r.neurons for r in results], [r.steps for r in results]
+        notes = None if flight_steps is None else [r.probes for r in results]
     spikes = layers_of(program, network.layers, [r.spikes for r in records])
     spikes = {name: a.astype(network.node(name).neuron.spike_dtype) for name, a in spikes.items()}
     kept = [name for name in network.layers if keep_states or not network.node(name).neuron.fires]
@@ -100,13 +105,7 @@ def run_program(
     dropped = take_losses(program, received, counters)
     if chip_run.waits:
         flits = neighbors.flits_by_step(program, inputs, spikes, window, flits)
-    measured = chip_run.measured(
-        counters,
-        flits,
-        cycles,
-        n_samples * schedule.period,
-        None if flight_steps is None else [r.probes for r in results],
-    )
+    measured = chip_run.measured(counters, flits, cycles, n_samples * schedule.period, notes)
     if program.chip.is_bus:
         measured["bus"] = schedule_of([s.bus for s in steps])
     return finish(program, "cycle", "cpu", window, spikes, states, inputs, counters, dropped=dropped, **measured)
@@ -238,46 +237,13 @@ class ChipRun:
             interrupted=np.zeros(1, bool),
         )
 
-    def run_all(self, x: np.ndarray, keep: bool, flight_steps: int | None) -> list[Result]:
-        """Simulate samples x int32[B, T, input line] on the cores at hand: the Results of consecutive samples.
-
-        Fewer samples than cores share the cores step by step, unless they are profiled, or steps do not end together. A
-        checkpoint keeps some samples after others, at most `MOST_KEPT` times.
-        """
-        if not is_keeping() or flight_steps is not None:
-            return self.run_some(x, slice(0, len(x)), keep, flight_steps)
-        size = max(n_threads(), -(-len(x) // MOST_KEPT))
-        some = (slice(first, min(first + size, len(x))) for first in range(0, len(x), size))
-        return [result for part in some for result in self.run_kept(x, part, keep)]
-
-    def run_kept(self, x: np.ndarray, some: slice, keep: bool) -> list[Result]:
-        """The Results of some of the samples, from the checkpoint where it has them."""
-        program, axons = self.program, self.program.axons
-        given = [
-            [program.network.hash, program.chip.hash, repr(program.schedule), program.on_multi_spike],
-            [program.mapping.core_of, program.mapping.site_of, program.mapping.visit],
-            [axons.offset, axons.core, axons.synops, axons.words, axons.row_bits, axons.kernel_bits],
-            [self.plan.n_steps, self.n_hardware, self.plan.is_aligned, keep, x[some]],
-        ]
-        kinds: dict[str, Any] = {"neurons": NeuronRecord, "steps": StepRecord}
-
-        def arrays() -> dict[str, np.ndarray]:
-            results = self.run_some(x, some, keep, None)
-            records = ((f"{i}/{kind}/", getattr(r, kind)) for i, r in enumerate(results) for kind in kinds)
-            return {where + name: array for where, record in records for name, array in record._asdict().items()}
-
-        stored = kept("samples", given, arrays)
-        n_results = len({name.split("/")[0] for name in stored})
-        records = (
-            {kind: of(**{f: stored[f"{i}/{kind}/{f}"] for f in of._fields}) for kind, of in kinds.items()}
-            for i in range(n_results)
-        )
-        return [Result(**record, probes=None) for record in records]
-
     def run_some(self, x: np.ndarray, some: slice, keep: bool, flight_steps: int | None) -> list[Result]:
-        """Simulate some of the samples, over the cores at hand."""
+        """Simulate some of the samples on the cores at hand: the Results of consecutive samples.
+
+        Fewer samples than cores share the cores step by step, where they can (`shares_steps`) and are not profiled.
+        """
         first, n_samples = some.start, some.stop - some.start
-        if n_samples < n_threads() and flight_steps is None and not self.costs.drops and not self.waits:
+        if flight_steps is None and self.shares_steps(n_samples):
             try:
                 return self.run_steps(x[some], keep, first)
             except (BackendError, ModelError):  # the first of several steps that must stop is the one to be named
@@ -295,22 +261,37 @@ class ChipRun:
         self.verify(result.neurons, part.start)
         return result
 
+    def shares_steps(self, n_samples: int) -> bool:
+        """Whether so few samples are better run by `share`, and can be: no message is lost, all steps end together."""
+        return n_samples < n_threads() and not self.costs.drops and not self.waits
+
     def run_steps(self, x: np.ndarray, keep: bool, first_sample: int = 0) -> list[Result]:
-        """Simulate each sample: one thread computes its neurons, all move the messages of steps that are computed.
+        """Simulate each sample, over its steps.
 
         `first_sample` is the number of the first in the errors of the run.
         """
         shape = (1, self.plan.n_steps)
-        idle: list = []
         results = [self.result(shape, self.n_hardware, keep, None, is_shared=True) for _ in x]
-        computing = [self.state() for _ in x]
+        self.share(x, results, [self.state() for _ in x], first_sample)
+        for b, result in enumerate(results):
+            self.verify(result.neurons, first_sample + b)
+        return results
+
+    def share(
+        self, x: np.ndarray, results: list[Result], computing: list[State], first_sample: int, first_step: int = 0
+    ) -> None:
+        """Simulate the steps that each result has rows for: one thread computes neurons, all move what they have sent.
+
+        `computing`: where the neurons of each sample are.
+        """
+        idle: list = []
 
         def some(b: int, steps: slice, state: State, computes: bool) -> None:
-            r = results[b]
+            r, now = results[b], slice(first_step + steps.start, first_step + steps.stop)
             rows = {name: getattr(r.steps, name)[steps] for name in ("received", "sent", "cycles", "flits", "bus")}
             neurons = r.neurons._replace(updated=r.neurons.updated[:, steps])
-            job = self.job(first_sample=first_sample + b, first_step=steps.start, computes=computes, moves=not computes)
-            self.go(job, x[b : b + 1, steps], Result(neurons, r.steps._replace(**rows), None), state)
+            job = self.job(first_sample=first_sample + b, first_step=now.start, computes=computes, moves=not computes)
+            self.go(job, x[b : b + 1, now], Result(neurons, r.steps._replace(**rows), None), state)
 
         def move(b: int, steps: slice) -> None:
             try:
@@ -320,19 +301,19 @@ class ChipRun:
             some(b, steps, state, False)
             idle.append(state)
 
-        over_steps(
-            len(x), self.n_hardware, lambda b, steps: some(b, steps, computing[b], True), move, self.plan.interrupted
-        )
-        for b, result in enumerate(results):
-            self.verify(result.neurons, first_sample + b)
-        return results
+        n_rows = len(results[0].steps.cycles)
+        over_steps(len(x), n_rows, lambda b, steps: some(b, steps, computing[b], True), move, self.plan.interrupted)
 
-    def verify(self, record: NeuronRecord, first_sample: int) -> None:
-        """Raise ModelError where a neuron fires more often at once than a message tells."""
+    def verify(self, record: NeuronRecord, first_sample: int, first_step: int = 0) -> None:
+        """Raise ModelError where a neuron fires more often at once than a message tells.
+
+        The record begins with these.
+        """
         if self.plan.repeats:
             program = self.program
             spikes = layers_of(program, program.network.layers, [record.spikes])
-            verify_counts(program.network, self.chip, program.on_multi_spike, spikes, first_sample)
+            first = dict.fromkeys(spikes, first_step)
+            verify_counts(program.network, self.chip, program.on_multi_spike, spikes, first_sample, first)
 
     def job(
         self,
@@ -362,7 +343,16 @@ class ChipRun:
             words=np.zeros((*shape, n_words) if keep else (0, 0, 0), np.int64),
             updated=np.zeros((shape[0], n_rows, n_neurons) if is_shared else (0, 0, 0), bool),
         )
-        steps = StepRecord(
+        probes = None
+        if flight_steps is not None:
+            net, per_cycle = self.mesh or self.bus, self.chip.ticks[0]
+            probes = probes_for(net, n_rows, n_cores, n_sites, flight_steps, per_cycle)
+        return Result(neurons, self.step_record(n_rows), probes)
+
+    def step_record(self, n_rows: int) -> StepRecord:
+        """Zeros for so many hardware steps."""
+        n_cores, n_sites = self.program.mapping.n_cores, self.axons.axons.n_sites
+        return StepRecord(
             received=np.zeros((n_rows, n_sites, N_COUNTS_LOST if self.costs.drops else N_COUNTS), np.int64),
             sent=np.zeros((n_rows, n_cores, N_SENT), np.int64),
             cycles=np.zeros(n_rows, np.int64),
@@ -370,11 +360,10 @@ class ChipRun:
             bus=np.zeros((n_rows, bus.N_COUNTS), np.int64),
             stopped=np.zeros(2, np.int64),
         )
-        probes = None
-        if flight_steps is not None:
-            net, per_cycle = self.mesh or self.bus, self.chip.ticks[0]
-            probes = probes_for(net, n_rows, n_cores, n_sites, flight_steps, per_cycle)
-        return Result(neurons, steps, probes)
+
+    def drive(self) -> Drive:
+        """No synaptic sums on their way."""
+        return tables.drive(int(self.synapses.connection["delay"].max(initial=1)) + 1, len(self.program.core_of))
 
     def state(self, is_profiled: bool = False, n_logged: int = 0) -> State:
         """An idle chip; lockstep where it suits, but a profile needs the events. Merges may log so many packets."""
@@ -394,8 +383,6 @@ class ChipRun:
             core=np.zeros(n_sites, CORE),
         )
         core_tables = CoreTables(self.axons.axons, self.axons.sites, self.costs)
-        n_slots = int(self.synapses.connection["delay"].max(initial=1)) + 1
-        drive = tables.drive(n_slots, n_sources)
         lossy = event = lockstep = on_bus = merges = None
         shared = self.axons.shared
         if shared is not None:
@@ -412,7 +399,7 @@ class ChipRun:
             event = EventNetwork(self.mesh, queues(self.mesh))
         return State(
             cores=ChipCores(core_tables, self.pool, self.axons.fan_out, self.axons.io, work),
-            net=SpikingNet(self.neurons, self.synapses, tables.scratch(n_neurons), drive),
+            net=SpikingNet(self.neurons, self.synapses, tables.scratch(n_neurons), self.drive()),
             programs=tables.of_samples(self.programs),
             lossy=lossy,
             shared=shared,

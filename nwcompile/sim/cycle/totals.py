@@ -2,13 +2,16 @@
 
 import numpy as np
 
+from nwcompile.checkpoint import Pace, Steps, in_parts, is_keeping
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run, Totals
 from nwcompile.kernels.cycle import Job
 from nwcompile.sim.cycle.bus import schedule_of, summed_schedule
+from nwcompile.sim.cycle.kept import Neurons, add, in_one_row
 from nwcompile.sim.cycle.overload import take_losses
 from nwcompile.sim.cycle.profile import summed
 from nwcompile.sim.cycle.run import ChipRun, Result, State, layers_of, named_counters
+from nwcompile.sim.kept import content, groups_of_samples
 from nwcompile.sim.parallel import over_samples
 from nwcompile.sim.reference.run import output_of
 from nwcompile.sim.values import verify_counts
@@ -23,17 +26,21 @@ def run_totals(program: Program, inputs: dict, n_steps: int, window: str, profil
     n_hardware = schedule.n_hardware_steps(n_steps, window)
     chip_run = ChipRun(program, n_steps, n_hardware, window)
     x = [inputs[name] for name in network.inputs]
-    parts = over_samples(
-        n_samples, lambda part: _Sums(chip_run, x, part, 0 if profile else None), chip_run.plan.interrupted
-    )
-    received, sent = (sum(getattr(p.steps, k) for p in parts).sum(0, keepdims=True) for k in ("received", "sent"))
+    if is_keeping():
+        parts = _summed_kept(chip_run, x, n_samples)
+    else:
+        flight_steps = 0 if profile else None
+        parts = over_samples(
+            n_samples, lambda part: _summed(chip_run, x, part, flight_steps), chip_run.plan.interrupted
+        )
+    received, sent, flits = (_in_one_row([getattr(p.steps, k) for p in parts]) for k in ("received", "sent", "flits"))
     counters = named_counters(program, received, sent)
     dropped = take_losses(program, received, counters)
     n_barriers = n_samples * schedule.period
     measured = chip_run.measured(
         counters,
-        sum(p.steps.flits for p in parts).sum(0, keepdims=True),
-        np.array([sum(p.cycles for p in parts)]),
+        flits,
+        np.array([sum(int(p.cycles[0]) for p in parts)]),
         n_barriers * n_hardware,
         [summed(p.probes) for p in parts] if profile else None,
     )
@@ -42,7 +49,7 @@ def run_totals(program: Program, inputs: dict, n_steps: int, window: str, profil
     longest = None
     if program.chip.gives_times:
         barriers = schedule.period * program.chip.barrier_cycles(program.mapping.n_tiles)
-        longest = max(p.longest for p in parts) + barriers
+        longest = max(int(p.longest[0]) for p in parts) + barriers
     names = network.layers
     spikes = layers_of(program, names, [p.spikes for p in parts])
     still = [name for name in names if not network.node(name).neuron.fires]
@@ -64,33 +71,89 @@ def run_totals(program: Program, inputs: dict, n_steps: int, window: str, profil
     )
 
 
+def _in_one_row(parts: list[np.ndarray]) -> np.ndarray:
+    """The sum of all rows of all parts, as one row."""
+    return np.sum([part.sum(0, keepdims=True) for part in parts], 0)
+
+
+def _summed(chip_run: ChipRun, x: list[np.ndarray], part: slice, flight_steps: int | None) -> "_Sums":
+    """The sums of some samples."""
+    sums, state = _Sums(chip_run, part.stop - part.start, flight_steps), chip_run.state(flight_steps is not None)
+    for b in range(part.start, part.stop):
+        sums.run(x, b, slice(0, chip_run.n_hardware), b - part.start, state)
+        sums.u[b - part.start, 0], sums.v[b - part.start, 0] = state.net.states.u, state.net.states.v
+        sums.words[b - part.start, 0] = state.programs.state
+    return sums
+
+
+def _summed_kept(chip_run: ChipRun, x: list[np.ndarray], n_samples: int) -> list["_Sums"]:
+    """The sums of all samples, group after group, by some steps after others, which the checkpoint keeps."""
+    plan, pace = chip_run.plan, Pace()
+    given = [content(chip_run.program), plan.n_steps, chip_run.n_hardware, plan.is_aligned]
+
+    def summed_group(some: slice) -> _Sums:
+        n = some.stop - some.start
+        sums, neurons = _Sums(chip_run, n, None, n_rows=1), Neurons(chip_run, n)
+
+        def run(part: slice, steps: slice) -> tuple[slice, _Sums]:
+            of_part = _Sums(chip_run, part.stop - part.start, None)
+            for b in range(part.start, part.stop):
+                chip = neurons.on_chip(b)
+                of_part.run(x, some.start + b, steps, b - part.start, chip)
+                neurons.idle.append(chip)
+            return part, of_part
+
+        def go(steps: slice) -> None:
+            for part, of_part in over_samples(n, lambda part: run(part, steps), plan.interrupted):
+                sums.add(part, of_part)
+
+        work = Steps(chip_run.n_hardware, go, {}, lambda: neurons.at.arrays | sums.arrays)
+        in_parts("totals", lambda: [*given, [a[some] for a in x]], work, pace)
+        sums.u[:, 0], sums.v[:, 0] = neurons.at.states.u, neurons.at.states.v
+        sums.words[:, 0] = neurons.at.words
+        return sums
+
+    return [summed_group(some) for some in groups_of_samples(n_samples, n_samples)]
+
+
 class _Sums:
-    """Some samples, simulated: sums of what `steps` and `probes` hold for single steps, and how each sample ended.
+    """What some samples did: sums of what `steps` and `probes` hold for single steps, and how each sample ended.
 
     `spikes`, `u`, `v`: int64[b, 1, neuron]; `words`: int64[b, 1, word] of neurons that are programs; `cycles`,
-    `longest`: core cycles without barriers.
+    `longest`: int64[1], core cycles without barriers.
     """
 
-    def __init__(self, chip_run: ChipRun, x: list[np.ndarray], part: slice, flight_steps: int | None):
+    def __init__(self, chip_run: ChipRun, n_samples: int, flight_steps: int | None, n_rows: int | None = None):
+        self.chip_run = chip_run
         n_neurons = len(chip_run.neurons.rule_of)
-        n_rows = min(CHUNK_STEPS, chip_run.n_hardware)
+        n_rows = min(CHUNK_STEPS, chip_run.n_hardware) if n_rows is None else n_rows
         self.neurons, self.steps, self.probes = chip_run.result((1, n_rows), n_rows, False, flight_steps)
-        self.spikes, self.u, self.v = (np.zeros((part.stop - part.start, 1, n_neurons), np.int64) for _ in range(3))
-        self.words = np.zeros((part.stop - part.start, 1, len(chip_run.programs.state)), np.int64)
-        self.cycles = self.longest = 0
-        state = chip_run.state(flight_steps is not None)
-        for b in range(part.start, part.stop):
-            for first in range(0, chip_run.n_hardware, n_rows):
-                job = chip_run.job(first_sample=b, first_step=first, by_hardware=True)
-                self._chunk(chip_run, job, x, b - part.start, state)
-            self.u[b - part.start, 0] = state.net.states.u
-            self.v[b - part.start, 0] = state.net.states.v
-            self.words[b - part.start, 0] = state.programs.state
+        self.spikes, self.u, self.v = (np.zeros((n_samples, 1, n_neurons), np.int64) for _ in range(3))
+        self.words = np.zeros((n_samples, 1, len(chip_run.programs.state)), np.int64)
+        self.cycles, self.longest = np.zeros(1, np.int64), np.zeros(1, np.int64)
 
-    def _chunk(self, chip_run: ChipRun, job: Job, x: list[np.ndarray], b: int, state: State) -> None:
-        """Simulate up to CHUNK_STEPS hardware steps and add them to the sums."""
-        n_rows = min(len(self.steps.cycles), chip_run.n_hardware - job.first_step)
-        cycles = self.steps.cycles[:n_rows]
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All but how samples ended."""
+        steps = {name: getattr(self.steps, name) for name in ("received", "sent", "flits", "bus")}
+        return {**steps, "spikes": self.spikes, "cycles": self.cycles, "longest": self.longest}
+
+    def add(self, part: slice, of_part: "_Sums") -> None:
+        """Add what a part of the samples did in further steps; there is one row for all of them."""
+        add(self.steps, slice(0, 1), in_one_row(of_part.steps))
+        self.spikes[part] += of_part.spikes
+        self.cycles += of_part.cycles
+        np.maximum(self.longest, of_part.longest, out=self.longest)
+
+    def run(self, x: list[np.ndarray], sample: int, steps: slice, b: int, state: State) -> None:
+        """Simulate hardware steps of a sample, as number b of these samples."""
+        for first in range(steps.start, steps.stop, len(self.steps.cycles)):
+            job = self.chip_run.job(first_sample=sample, first_step=first, by_hardware=True)
+            self._chunk(job, x, min(steps.stop - first, len(self.steps.cycles)), b, state)
+
+    def _chunk(self, job: Job, x: list[np.ndarray], n_rows: int, b: int, state: State) -> None:
+        """Simulate as many hardware steps as there are rows for, and add them to the sums."""
+        chip_run, cycles = self.chip_run, self.steps.cycles[:n_rows]
         self.neurons.spikes[:] = 0
         cycles[:] = 0
         now = [a[job.first_sample : job.first_sample + 1, job.first_step : job.first_step + n_rows] for a in x]
@@ -98,14 +161,14 @@ class _Sums:
         lines = [a.reshape(1, n_given, int(np.prod(a.shape[2:]))) for a in now]
         given = np.concatenate([*lines, np.zeros((1, n_given, 0), np.int32)], 2)
         chip_run.go(job, given, Result(self.neurons, self.steps._replace(cycles=cycles), self.probes), state)
-        self._verify(chip_run, job)
+        self._verify(job)
         self.spikes[b] += np.abs(self.neurons.spikes.astype(np.int64)).sum(1)
-        self.cycles += int(cycles.sum())
-        self.longest = max(self.longest, int(cycles.max()))
+        self.cycles += cycles.sum()
+        np.maximum(self.longest, cycles.max(), out=self.longest)
 
-    def _verify(self, chip_run: ChipRun, job: Job) -> None:
+    def _verify(self, job: Job) -> None:
         """Raise ModelError where a neuron fires more often at once than a message tells."""
-        program = chip_run.program
+        chip_run, program = self.chip_run, self.chip_run.program
         spikes = layers_of(program, program.network.layers, [self.neurons.spikes])
         is_late = chip_run.plan.is_aligned and chip_run.plan.period == 1
         first = {name: job.first_step - (program.schedule.offset[name] if is_late else 0) for name in spikes}

@@ -45,6 +45,11 @@ class LayerState:
         return {name: values[name] for name in self.spec.state_names}
 
     @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All that the next step begins with."""
+        return {"v": self.v, "current": self.current, "since_spike": self.since_spike, "net": self.net}
+
+    @property
     def is_at_rest(self) -> np.ndarray:
         """Neurons of a fixed layer with nothing to update but events: no bias, v = 0, no u that outlasts the step."""
         spec = self.spec

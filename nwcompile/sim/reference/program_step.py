@@ -68,6 +68,12 @@ class ProgramState:
             dtype=dtype,
         )
 
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All that the next step begins with, to be written as well."""
+        self.named = {name: a if a.flags.writeable else a.copy() for name, a in self.named.items()}
+        return self.named
+
     def step(self, x: np.ndarray) -> np.ndarray:
         """Update from the synaptic input `x` [B, *layer]; returns what leaves, of the same shape (0 of a readout)."""
         program = self.program

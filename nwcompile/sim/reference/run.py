@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from nwcompile.checkpoint import Pace, Recorded, Steps, in_parts
 from nwcompile.cost.energy import with_energy
 from nwcompile.cost.neuron_program import instructions
 from nwcompile.cost.traffic.io_sites import IoRoutes, io_routes
@@ -12,18 +13,26 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 from nwcompile.ir.run import COUNTERS, Run
+from nwcompile.sim.kept import content
 from nwcompile.sim.reference.neuron_step import LayerState
 from nwcompile.sim.reference.order import order_dependent
 from nwcompile.sim.reference.program_step import ProgramState
 from nwcompile.sim.reference.synaptic_sums import apply, effective_network, structure
+from nwcompile.sim.rows import offsets
 from nwcompile.sim.values import verify_counts
 
 
 def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool) -> Run:
     """Simulate a float or fixed network in aligned steps; `inputs[name]` is `[B, T, *shape]`."""
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
-    recorder = RunRecorder(network, n_samples, n_steps, keep_states)
-    NetworkMachine(network, n_samples).go(inputs, n_steps, recorder)
+    machine, recorder = NetworkMachine(network, n_samples), RunRecorder(network, n_samples, n_steps, keep_states)
+
+    def go(steps: slice) -> None:
+        given = {name: x[:, steps] for name, x in inputs.items()}
+        machine.go(given, steps.stop - steps.start, recorder, steps.start)
+
+    work = Steps(n_steps, go, recorder.recorded(dict.fromkeys(network.layers, 0)), machine.state)
+    in_parts("network", lambda: [network.hash, n_steps, keep_states, inputs], work, Pace())
     return recorder.run("aligned", inputs, {}, None)
 
 
@@ -42,8 +51,12 @@ class NetworkMachine:
         nodes = (*network.inputs.values(), *network.nodes.values())
         self.kept = {n.name: np.zeros((n_samples, self.n_kept, *n.shape), self.number) for n in nodes}
 
-    def go(self, inputs: dict, n_steps: int, recorder: "RunRecorder") -> None:
-        """Do `n_steps` aligned steps with inputs `[B, step, *shape]`."""
+    def state(self) -> dict[str, np.ndarray]:
+        """All that the next step begins with."""
+        return _of_layers(self.layers) | {f"kept/{name}": steps for name, steps in self.kept.items()}
+
+    def go(self, inputs: dict, n_steps: int, recorder: "RunRecorder", first_step: int = 0) -> None:
+        """Do `n_steps` aligned steps with inputs `[B, step, *shape]`; the first of them is recorded as `first_step`."""
         network, first = self.network, self.n_kept
         empty = {n.name: np.zeros((self.n_samples, n_steps, *n.shape), self.number) for n in network.nodes.values()}
         given = {name: inputs[name].astype(self.number) for name in network.inputs} | empty
@@ -57,7 +70,7 @@ class NetworkMachine:
                         x = x + apply(c, values[c.source][:, t - c.aligned_delay], shape)
                 if name in self.layers:
                     x = self.layers[name].step(x)
-                    recorder.take(name, t - first, x, self.layers[name].named)
+                    recorder.take(name, first_step + t - first, x, self.layers[name].named)
                 values[name][:, t] = network.node(name).heard(x)
         self.kept = {name: steps[:, n_steps:].copy() for name, steps in values.items()}
 
@@ -67,7 +80,19 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
     machine = Machine(program, n_samples, window)
     recorder = RunRecorder(program.network, n_samples, n_steps, keep_states)
-    counters = machine.go(inputs, program.schedule.n_hardware_steps(n_steps, window), n_steps, recorder)
+    n_hardware = program.schedule.n_hardware_steps(n_steps, window)
+    counters = {name: np.zeros((n_hardware, program.mapping.n_cores), np.int64) for name in COUNTERS}
+
+    def go(steps: slice) -> None:
+        machine.n_done = steps.start
+        given = {name: x[:, steps] for name, x in inputs.items()}
+        for name, rows in machine.go(given, steps.stop - steps.start, n_steps, recorder).items():
+            counters[name][steps] = rows
+
+    late = offsets(program.schedule, window)
+    counted = {f"counters/{name}": Recorded(rows) for name, rows in counters.items()}
+    work = Steps(n_hardware, go, recorder.recorded(late) | counted, machine.state)
+    in_parts("reference", lambda: [content(program), n_steps, window, keep_states, inputs], work, Pace())
     return recorder.run(window, inputs, counters, program)
 
 
@@ -90,6 +115,12 @@ class Machine:
         self.sent_by = spike_fanout(program)
         self.routes = io_routes(program)
         self.n_done = 0  # hardware steps
+
+    def state(self) -> dict[str, np.ndarray]:
+        """All that the next step begins with, beside its number."""
+        on_their_way = {"arriving": self.arriving, "events": self.events}
+        sums = {f"{kind}/{name}": a for kind, arrays in on_their_way.items() for name, a in arrays.items()}
+        return _of_layers(self.layers) | sums
 
     def go(self, inputs: dict, n_rows: int, n_steps: int | None, recorder: "RunRecorder", by_hardware=False) -> dict:
         """Do `n_rows` hardware steps with inputs [B, row, *shape]; the counters of a Run, int64[row, core].
@@ -153,6 +184,11 @@ def cleared(node: Node, n_samples: int) -> LayerState | ProgramState:
     if isinstance(node.neuron, NeuronProgram):
         return ProgramState.cleared(node.neuron, shape)
     return LayerState.cleared(node.neuron, shape)
+
+
+def _of_layers(layers: dict[str, LayerState | ProgramState]) -> dict[str, np.ndarray]:
+    """The arrays of all these states."""
+    return {f"layers/{name}/{key}": a for name, layer in layers.items() for key, a in layer.arrays.items()}
 
 
 def _messages(program: Program, spikes: np.ndarray) -> np.ndarray:
@@ -232,6 +268,13 @@ class RunRecorder:
             if name in self.names:
                 dtype = np.int64 if node.neuron.is_fixed else np.float32
                 self.states[name] = {s: np.zeros(shape, dtype) for s in node.neuron.state_names}
+
+    def recorded(self, late: dict[str, int]) -> dict[str, Recorded]:
+        """What is collected of layers that are so many steps late, for a checkpoint."""
+        arrays = {f"spikes/{name}": (name, a) for name, a in self.spikes.items()}
+        for name, states in self.states.items():
+            arrays |= {f"states/{name}/{state}": (name, a) for state, a in states.items()}
+        return {key: Recorded(a.swapaxes(0, 1), late[name]) for key, (name, a) in arrays.items()}
 
     def take(self, name: str, t: int, spikes: np.ndarray, states: dict[str, np.ndarray]) -> None:
         """Record step t of a layer."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nwcompile.checkpoint import Pace, Recorded, Steps, in_parts, is_keeping
 from nwcompile.cost.energy import with_energy
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.ir.activity import Activity
@@ -18,11 +19,12 @@ from nwcompile.ir.connection import Connection, Conv2d, Dense, pair
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.kernels.cores.neuron import States, scan
+from nwcompile.kernels.cores.neuron import scan
 from nwcompile.kernels.cores.programs.build import built
 from nwcompile.kernels.cores.programs.call import Programs
-from nwcompile.kernels.cores.synapse import Drive, convolution_drive, scan_loop, sparse_drive
+from nwcompile.kernels.cores.synapse import convolution_drive, scan_loop, sparse_drive
 from nwcompile.sim.inputs import prepare
+from nwcompile.sim.kept import content, groups_of_samples
 from nwcompile.sim.memory import samples_at_once
 from nwcompile.sim.parallel import over_samples
 from nwcompile.sim.reference.run import finish
@@ -39,7 +41,10 @@ def run_program(
     delays = [c.aligned_delay for c in program.network.connections]
     if window == "hardware" and program.schedule.period == 1:
         delays = list(program.schedule.delay)
-    spikes, states, updates = _run(program.network, delays, inputs, n_steps, keep_states, device)
+    if is_keeping():
+        spikes, states, updates = _run_kept(program, delays, inputs, n_steps, keep_states)
+    else:
+        spikes, states, updates = _run(program.network, delays, inputs, n_steps, keep_states, device)
     run = finish(program, "sequence", device, window, spikes, states, inputs, {})
     activity = replace(run.activity, updates=updates)
     counters = count_events(program, activity, window)
@@ -72,6 +77,58 @@ def trace(network: Network, x, steps: int | None = None, keep_states: bool = Tru
 def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool, device: str = "cpu"):
     """Spikes, kept states and update counts of every layer, with `delays[i]` steps on connection i."""
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
+    spikes, states, updates = _blank(network, n_samples, n_steps, keep_states)
+    size = samples_at_once(network, n_samples, n_steps, device)
+    plans = _plans(network, delays, device)
+    for start in range(0, n_samples, size):
+        chunk = slice(start, start + size)
+        sources = {name: x[chunk] for name, x in inputs.items()}
+        for plan in plans:
+            plan.run(sources, chunk, n_steps, spikes, states, updates)
+            sources.update({name: network.node(name).heard(spikes[name][chunk]) for name in plan.names})
+    return spikes, states, updates
+
+
+def _run_kept(program: Program, delays, inputs: dict, n_steps: int, keep_states: bool):
+    """What `_run` gives, by some steps of some samples after others, which the checkpoint keeps."""
+    network, pace, longest = program.network, Pace(), max(delays, default=0)
+    n_samples = len(next(iter(inputs.values()))) if inputs else 1
+    spikes, states, updates = _blank(network, n_samples, n_steps, keep_states)
+    plans = [LayerGroup(network, names, delays) for names in groups(network)]
+    of_program = content(program)
+
+    def run_some(some: slice) -> None:
+        begun = [plan.cleared(some.stop - some.start) for plan in plans]
+        counts = {name: np.zeros_like(count) for name, count in updates.items()}
+
+        def go(steps: slice) -> None:
+            known = slice(max(steps.start - longest, 0), steps.stop)
+            sources = {name: x[some, known] for name, x in inputs.items()}
+            now = {name: a[:, steps] for name, a in spikes.items()}
+            kept = {name: {state: a[:, steps] for state, a in of.items()} for name, of in states.items()}
+            counted = {name: count[steps] for name, count in counts.items()}
+            for plan, at in zip(plans, begun, strict=True):
+                at = at._replace(first_step=steps.start)
+                plan.run(sources, some, steps.stop - steps.start, now, kept, counted, at)
+                sources.update({name: network.node(name).heard(spikes[name][some, known]) for name in plan.names})
+
+        arrays = {f"spikes/{name}": a for name, a in spikes.items()}
+        arrays |= {f"states/{name}/{state}": a for name, of in states.items() for state, a in of.items()}
+        record = {name: Recorded(a[some].swapaxes(0, 1)) for name, a in arrays.items()}
+        record |= {f"updates/{name}": Recorded(count) for name, count in counts.items()}
+        state = {f"{i}/{name}": a for i, at in enumerate(begun) for name, a in at.arrays.items()}
+        given = [of_program, delays, n_steps, keep_states, {name: x[some] for name, x in inputs.items()}]
+        in_parts("sequence", lambda: given, Steps(n_steps, go, record, lambda: state), pace)
+        for name, count in counts.items():
+            updates[name] += count
+
+    for some in groups_of_samples(n_samples, samples_at_once(network, n_samples, n_steps)):
+        run_some(some)
+    return spikes, states, updates
+
+
+def _blank(network: Network, n_samples: int, n_steps: int, keep_states: bool) -> tuple[dict, dict, dict]:
+    """Arrays by layer: spikes and kept states, to be filled, and update counts of 0."""
     spikes: dict[str, np.ndarray] = {}
     states: dict[str, dict[str, np.ndarray]] = {}
     updates: dict[str, np.ndarray] = {}
@@ -82,14 +139,6 @@ def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool
         updates[name] = np.zeros((n_steps, node.n_neurons), np.int64)
         if keep_states or not node.neuron.fires:
             states[name] = {state: np.empty(shape, np.int64) for state in node.neuron.state_names}
-    size = samples_at_once(network, n_samples, n_steps, device)
-    plans = _plans(network, delays, device)
-    for start in range(0, n_samples, size):
-        chunk = slice(start, start + size)
-        sources = {name: x[chunk] for name, x in inputs.items()}
-        for plan in plans:
-            plan.run(sources, chunk, n_steps, spikes, states, updates)
-            sources.update({name: network.node(name).heard(spikes[name][chunk]) for name in plan.names})
     return spikes, states, updates
 
 
@@ -128,15 +177,6 @@ class Kept(NamedTuple):
     updates: np.ndarray  # int64[step, neuron], over all samples
 
 
-class At(NamedTuple):
-    """Where one sample is, between two scans over its steps."""
-
-    first_step: int  # aligned step that comes next
-    states: States
-    inner: Drive | None  # of a recurrent group: what its neurons have sent each other
-    programs: Programs
-
-
 class LayerGroup:
     """Layers that run together: one feed-forward layer, or a recurrent group."""
 
@@ -169,7 +209,7 @@ class LayerGroup:
         spikes: dict,
         states: dict,
         updates: dict,
-        at: "At | None" = None,
+        at: tables.At | None = None,
     ) -> None:
         """Fill the chunk's part of `spikes`, `states` and `updates` of these layers, going on from `at` if given."""
         n_samples = len(next(iter(spikes.values()))[chunk])
@@ -210,15 +250,15 @@ class LayerGroup:
             first += node.n_neurons
         return drive, touched
 
-    def cleared(self) -> "At":
-        """Where a sample begins."""
+    def cleared(self, n_samples: int) -> tables.At:
+        """Where samples begin."""
         inner = tables.drive(self.n_slots, self.n_sources) if self.is_loop else None
-        return At(0, tables.scratch(len(self.neurons.rule_of)), inner, tables.of_samples(self.programs))
+        return tables.cleared(n_samples, len(self.neurons.rule_of), inner, self.programs)
 
-    def scan(self, drive, touched, out, keep_states: bool = False, at: "At | None" = None) -> "Kept":
+    def scan(self, drive, touched, out, keep_states: bool = False, at: tables.At | None = None) -> "Kept":
         """Scan over time: spikes into `out`, the rest of what the neurons did.
 
-        Every sample from cleared state; or one sample from where it is, which `at` holds and is moved on.
+        Every sample from cleared state; or from where it is, which `at` holds and is moved on.
         """
         n_samples, n_steps, n = drive.shape
         n_words = len(self.programs.state)
@@ -227,31 +267,41 @@ class LayerGroup:
 
         def part(samples: slice) -> np.ndarray:
             counts = np.zeros((n_steps, n), np.int64)
-            now = self.cleared() if at is None else at
+            if at is None:
+                some(samples, counts, self.cleared(1), 0)
+            else:
+                for b in range(samples.start, samples.stop):
+                    some(slice(b, b + 1), counts, at, b)
+            return counts
+
+        def some(samples: slice, counts: np.ndarray, at: tables.At, b: int) -> None:
+            """Scan over some samples, with the state of sample b of `at`."""
+            now, inner, programs = at.of(b, self.programs)
             states = (array[samples] if keep_states else array for array in (u, v))
-            run = (drive[samples], touched[samples], out[samples], *states, counts, now.states, now.first_step)
+            run = (drive[samples], touched[samples], out[samples], *states, counts, now, at.first_step)
             kept_words = words[samples] if keep_states else words
             if self.is_loop:
-                scan_loop(self.neurons, self.inner, self.flat, *run, now.inner, now.programs, kept_words)
+                scan_loop(self.neurons, self.inner, self.flat, *run, inner, programs, kept_words)
             elif self.is_program:
-                self._scan_program(now, run[:3], kept_words, counts)
+                self._scan_program(programs, at.first_step, run[:3], kept_words, counts)
             else:
                 scan(self.neurons, *run)
-            return counts
 
         updates: Any = sum(over_samples(n_samples, part))
         return Kept(u, v, words, updates)
 
-    def _scan_program(self, at: "At", run: tuple, words: np.ndarray, counts: np.ndarray) -> None:
+    def _scan_program(
+        self, programs: Programs, first_step: int, run: tuple, words: np.ndarray, counts: np.ndarray
+    ) -> None:
         """Scan the only layer, a program, by a kernel of its own."""
-        node, programs = self.nodes[0], at.programs
+        node = self.nodes[0]
         n = node.n_neurons
         n_given = len(node.neuron.parameters) * n
         given, entries = programs.given[:n_given].reshape(-1, n), programs.given[n_given:]
         initial, state = (a.reshape(-1, n) for a in (programs.initial, programs.state))
         kept = words.reshape(*words.shape[:2], len(state), n) if len(words) else np.empty((0, 0, 0, 0), np.int64)
         scan_of = built(node.neuron.structure).scan
-        scan_of(given, entries, initial, programs.rests, *run, kept, counts, state, at.first_step)
+        scan_of(given, entries, initial, programs.rests, *run, kept, counts, state, first_step)
 
 
 def _drive(connection: Connection, source: np.ndarray, drive, touched) -> None:

@@ -22,7 +22,7 @@ class Stream:
         self.network = network = program.network
         delays = [c.aligned_delay for c in network.connections]
         self.groups = [LayerGroup(network, names, delays) for names in groups(network)]
-        self.at = [group.cleared() for group in self.groups]
+        self.at = [group.cleared(1) for group in self.groups]
         nodes = {name: network.node(name) for name in network.offsets}
         n_past = dict.fromkeys(nodes, 0)
         for c, delay in (edge for group in self.groups for edge in group.outer):

@@ -1,5 +1,7 @@
 """A fixed-point network as the flat arrays that the kernels take."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from nwcompile.errors import BackendError
@@ -104,9 +106,9 @@ def programs(network: Network, layers, by_address: bool = True) -> Programs:
     return of_samples(made)
 
 
-def of_samples(made: Programs) -> Programs:
-    """The same programs with states of their own, as a sample begins."""
-    state = made.initial.copy()
+def of_samples(made: Programs, state: np.ndarray | None = None) -> Programs:
+    """The same programs with states of their own, as a sample begins; or with these, int64[word], which are kept."""
+    state = made.initial.copy() if state is None else state
     table = made.layer.copy()
     table["state"] = state.ctypes.data + table["word"] * state.itemsize
     return made._replace(layer=table, state=state)
@@ -128,6 +130,36 @@ def scratch(n: int) -> States:
 def drive(n_slots: int, n_sources: int) -> Drive:
     """No synaptic sums on their way."""
     return Drive(np.zeros((n_slots, n_sources), np.int64), np.zeros((n_slots, n_sources), np.uint8))
+
+
+class At(NamedTuple):
+    """Where neurons are, between two steps: what they go on from. Each array has a first axis for samples."""
+
+    first_step: int  # the step that comes next
+    states: States
+    drive: Drive | None  # sums on their way between them; None where they do not hear each other
+    words: np.ndarray  # int64[sample, word]: `Programs.state`
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it but the number of the step."""
+        drive = {} if self.drive is None else self.drive._asdict()
+        return {**self.states._asdict(), **drive, "words": self.words}
+
+    def of(self, b: int, made: Programs) -> tuple[States, Drive | None, Programs]:
+        """Sample b by itself, for kernels that move it on."""
+        drive = None if self.drive is None else Drive(*(a[b] for a in self.drive))
+        return States(*(a[b] for a in self.states)), drive, of_samples(made, self.words[b])
+
+
+def cleared(n_samples: int, n_neurons: int, drive: Drive | None, made: Programs) -> At:
+    """Where samples begin; `drive`: that of one."""
+
+    def of_all(array: np.ndarray) -> np.ndarray:
+        return np.repeat(array[None], n_samples, 0)
+
+    drive = None if drive is None else Drive(*map(of_all, drive))
+    return At(0, States(*map(of_all, scratch(n_neurons))), drive, of_all(made.initial))
 
 
 def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synapses:
