@@ -93,7 +93,7 @@ def cycle_bytes(program: Program, n_samples: int, n_steps: int, keep_states: boo
 
 
 def totals_bytes(program: Program, n_samples: int) -> int:
-    """Bytes that the cycle backend takes beside its inputs where it keeps totals: three numbers of a neuron a sample."""
+    """Bytes that the cycle backend takes beside its inputs for totals: three numbers of a neuron a sample."""
     return _cycle_tables(program) + TOTALS_BYTES * n_samples * _count(program.network.layers, program.network)
 
 
