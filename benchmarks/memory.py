@@ -36,6 +36,7 @@ CELLS = (
     ("compile", "dense", 0, 0, "sequential"),
     ("compile", "dense", 4, 20, "sequential"),
     ("compile", "sparse", 0, 0, "sequential"),
+    ("compile", "sparse", 0, 0, "floorline"),
     ("compile", "convolutions", 0, 0, "floorline"),
     ("compile", "convolutions", 20, 50, "sequential"),
     ("compile", "convolutions", 300, 50, "sequential"),
@@ -49,6 +50,7 @@ CELLS = (
     ("cycle", "dense", 40, 50, "spikes"),
     ("cycle", "convolutions", 20, 50, "spikes"),
     ("cycle", "convolutions", 20, 50, "all"),
+    ("cycle", "dense", 2000, 2, "totals"),
     ("float reference", "convolutions", 20, 50, "spikes"),
     ("float sequence", "convolutions", 40, 50, "all"),
 )
@@ -92,7 +94,9 @@ def measured(work: str, name: str, n_samples: int, n_steps: int, how: str) -> di
         program = warm(name, backend, "sequential")
         program = network if kind else nw.compile(network, CHIP, x[:1, :4], nw.Options(partitioner="sequential"))
         x = prepare(network if kind else program.network, x)[0]
-        if backend == "cycle":
+        if how == "totals":
+            counted = running.totals_bytes(program, n_samples)
+        elif backend == "cycle":
             counted = running.cycle_bytes(program, n_samples, n_steps, keep)
         elif backend == "sequence":
             counted = running.sequence_bytes(network if kind else program.network, n_samples, n_steps, keep)
@@ -119,6 +123,7 @@ def warm(name: str, backend: str, partitioner: str):
     x = samples(network, 3, 5)
     program = nw.compile(network, CHIP, x, nw.Options(partitioner=partitioner))
     nw.simulate(program, x, backend)
+    nw.simulate(program, x, "cycle", record="totals")
     if not network.is_fixed:
         nw.simulate(network, x, "reference")
         nw.simulate(network, x, "sequence")

@@ -148,6 +148,18 @@ def test_memory_of_a_run_is_refused_with_what_has_room(little, monkeypatch):
         nw.simulate(program, np.zeros((600, 50, 10), np.int8), "cycle")
 
 
+def test_memory_of_totals_is_that_of_the_neurons_of_all_samples(little):
+    program = nw.compile(dense_net(10, 1000, 5), "loihi1", options=nw.Options(partitioner="sequential"))
+    nw.simulate(program, np.zeros((2, 50, 10), np.int8), "cycle", record="totals")
+    with pytest.raises(NotEnoughMemoryError) as e:
+        nw.simulate(program, np.zeros((4000, 2, 10), np.int8), "cycle", record="totals")
+    assert str(e.value) == (
+        "a run of 4000 samples of 2 steps on backend 'cycle' with record='totals' needs 92.4 MiB"
+        + SAYS
+        + "give at most 1151 samples at once"
+    )
+
+
 def test_memory_of_a_run_counts_inputs_that_are_yet_to_be_made(little):
     network, x = dense_net(40_000, 1), np.zeros((1, 1000, 40_000), np.int8)
     with pytest.raises(NotEnoughMemoryError, match=r"a run of 1 sample of 1000 steps on backend 'reference'"):

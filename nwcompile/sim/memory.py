@@ -22,6 +22,7 @@ INPUT_BYTES = 4  # of a prepared input number: int32 or float32
 COUNT_BYTES = 4  # of an Activity's count, and of what the cycle backend records as spikes
 STATE_BYTES = {True: 8, False: 4}  # of a state and of a sum, by whether the network is in integers
 WEIGHT_BYTES = 4  # of a weight in the tables of the cycle backend
+TOTALS_BYTES = 24  # of a neuron in a sample: its spikes, and its states u and v
 TOUCHED_BYTES = 1  # of whether anything came to a neuron
 CHUNK_BYTES = {"cpu": 1 << 28, "cuda": 1 << 32}  # of the samples that the sequence backend works on at once
 CHUNK_NUMBER_BYTES = 24  # of a neuron of the widest layer there, in a step of a sample
@@ -88,8 +89,16 @@ def cycle_bytes(program: Program, n_samples: int, n_steps: int, keep_states: boo
     run, n_neurons = recorded(network, keep_states), _count(network.layers, network)
     spikes = COUNT_BYTES * (_count(network.inputs, network) + n_neurons) + run.spikes
     records = 2 * STATE_BYTES[True] * n_neurons if run.states else 0  # a layer that keeps its states has all kept
-    tables = program.axons.n_axons * AXON.itemsize + WEIGHT_BYTES * sum(n_weights(c) for c in network.connections)
-    return tables + n_all * max(spikes + COUNT_BYTES * n_neurons, spikes + records + run.states)
+    return _cycle_tables(program) + n_all * max(spikes + COUNT_BYTES * n_neurons, spikes + records + run.states)
+
+
+def totals_bytes(program: Program, n_samples: int) -> int:
+    """Bytes that the cycle backend takes beside its inputs for totals: three numbers of a neuron a sample."""
+    return _cycle_tables(program) + TOTALS_BYTES * n_samples * _count(program.network.layers, program.network)
+
+
+def _cycle_tables(program: Program) -> int:
+    return program.axons.n_axons * AXON.itemsize + WEIGHT_BYTES * sum(map(n_weights, program.network.connections))
 
 
 def verify_simulation(
@@ -105,12 +114,14 @@ def verify_simulation(
         n_samples: int = n_samples, n_steps: int = n_steps, record: str = record, backend: str = backend
     ) -> int:
         made = int(of_inputs * n_samples * n_steps)
-        return made + (0 if record == "totals" else of_run(n_samples, n_steps, record, backend))
+        return made + of_run(n_samples, n_steps, record, backend)
 
     def of_run(n_samples: int, n_steps: int, record: str, backend: str) -> int:
         keep, network = record == "all", model.network if isinstance(model, Program) else model
         if backend == "sequence":
             return sequence_bytes(network, n_samples, n_steps, keep, device)
+        if isinstance(model, Program) and record == "totals":
+            return totals_bytes(model, n_samples)
         if isinstance(model, Program) and backend == "cycle":
             return cycle_bytes(model, n_samples, n_steps, keep)
         return reference_bytes(model, n_samples, n_steps, keep)
