@@ -13,7 +13,6 @@ from nwcompile import warm_up
 from nwcompile.ir.chip import Chip
 from nwcompile.kernels import cycle, jit
 from nwcompile.sim import simulate
-from tests.ir.test_chip_models import RUN
 from tests.kernels.noc.test_event_queue import four_cores
 
 ONE_KERNEL = """
@@ -43,7 +42,7 @@ def test_compilations_are_not_announced_where_the_environment_says_so(tmp_path):
     assert stderr_of(ONE_KERNEL, tmp_path, **{jit.QUIET: "1"}) == ""
 
 
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.parametrize("name", Chip.names())
 def test_few_neurons_run_on_every_chip(name):
     warm_up.simulate_few_neurons(Chip.load(name))
 

@@ -1,13 +1,13 @@
 """Samples, and steps, over threads; no result depends on how many threads there are."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
 
-MAX_CHUNK_STEPS = 64  # So many steps of a sample are computed before other threads can go on with them.
+MAX_CHUNK_STEPS = 64  # So many steps of a sample at most are computed before other threads can go on with them.
 
 
 def n_threads() -> int:
@@ -29,6 +29,15 @@ def over_samples(n_samples: int, work: Callable[[slice], object], interrupted: n
         return list(pool.map(work, slices))
 
 
+def chunks_of(n_steps: int) -> Iterator[slice]:
+    """Steps in chunks that are short at first, when other threads wait for one, and at last, when all wait for one."""
+    first = 0
+    while first < n_steps:
+        length = max(1, min(first, (n_steps - first) // (4 * n_threads()), MAX_CHUNK_STEPS))
+        yield slice(first, first + length)
+        first += length
+
+
 def over_steps(
     n_samples: int,
     n_steps: int,
@@ -40,8 +49,7 @@ def over_steps(
 
     The first error ends it; what has not begun by then is left.
     """
-    length = min(max(n_steps // (8 * n_threads()), 1), MAX_CHUNK_STEPS)
-    chunks = [slice(first, min(first + length, n_steps)) for first in range(0, n_steps, length)]
+    chunks = list(chunks_of(n_steps))
     with ThreadPoolExecutor(n_threads()) as pool, telling(interrupted):
         moves = []
 

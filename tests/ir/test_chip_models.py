@@ -14,9 +14,6 @@ from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 
-RUN = [  # A table of all its 36,864 routers' routes takes half a minute.
-    pytest.param(name, marks=pytest.mark.long) if name == "loihi2_hala" else name for name in Chip.names()
-]
 LOIHI1, DAVIES, LOIHI2 = (Chip.load(name) for name in ("loihi1", "loihi1_davies2018", "loihi2"))
 
 
@@ -42,7 +39,7 @@ def float_net(chip: Chip, n_weights: int = 4) -> Network:
     return Network.from_arrays({"hid": (spec, (12,)), "out": (out, (4,))}, edges, {"in": (6,)})
 
 
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.parametrize("name", Chip.names())
 def test_chip_model_runs_a_small_network_that_agrees_on_all_backends(name):
     chip = Chip.load(name)
     x = (np.random.default_rng(1).random((2, 12, 6)) < 0.5).astype(np.int8)

@@ -10,7 +10,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle.noc import replay
 from nwcompile.sim.cycle.run import ChipRun
-from nwcompile.sim.parallel import alone, over_samples, over_steps
+from nwcompile.sim.parallel import alone, chunks_of, over_samples, over_steps
 from tests.report.programs import spikes_in, three_cores
 
 
@@ -45,6 +45,13 @@ def test_steps_are_computed_in_order_and_moved_once_they_are(monkeypatch, n_core
         assert [n for steps in chunks for n in range(steps.start, steps.stop)] == list(range(100))
         assert len(chunks) > n_cores
         assert sorted(m for m in moved if m[0] == b) == [(b, steps.start, steps.stop) for steps in chunks]
+
+
+def test_chunks_of_steps_are_short_at_both_ends(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    lengths = [steps.stop - steps.start for steps in chunks_of(500)]
+    assert sum(lengths) == 500 and max(lengths) > 50
+    assert lengths[:4] == [1, 1, 2, 4] and lengths[-4:] == [1, 1, 1, 1]
 
 
 def test_an_error_in_a_step_ends_the_others():

@@ -225,6 +225,7 @@ def _odd_even(x, dx, height):
     return np.where(dx > 0, east, is_odd | (-dx >= height))
 
 
+# Of x they may only ask whether it is odd: `route_table` of sim/cycle/noc_tables.py rests on that.
 ROUTINGS: dict[str, Callable] = {
     "xy": lambda x, dx, height: np.ones(dx.shape, bool),
     "yx": lambda x, dx, height: np.zeros(dx.shape, bool),

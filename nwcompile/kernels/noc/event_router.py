@@ -16,7 +16,7 @@ import numpy as np
 from nwcompile.kernels.bits import bit, first_from, lowest
 from nwcompile.kernels.jit import inlined
 from nwcompile.kernels.noc.event_queue import NEVER, wake_at
-from nwcompile.kernels.noc.mesh import AFTER, BEFORE, BUSY_UNTIL, NO_CHANNEL, NO_PORT, PORT_BITS
+from nwcompile.kernels.noc.mesh import AFTER, BEFORE, BUSY_UNTIL, NO_CHANNEL, NO_PORT, PORT_BITS, route_to
 
 
 @inlined
@@ -54,7 +54,7 @@ def push(mesh, queues, b, node, i, message, to, left, entry, ready):
 @inlined
 def route_head(mesh, buffer, router, to):
     """Find the output of the packet at the head of a router's buffer, and which of its channels it may take."""
-    route = mesh.route[router, to] if to < mesh.n_cores else mesh.branch[to - mesh.n_cores].route
+    route = route_to(mesh.routes, router, to) if to < mesh.n_cores else mesh.branch[to - mesh.n_cores].route
     buffer.port = route & ((1 << PORT_BITS) - 1)
     buffer.vc_class = route >> PORT_BITS
 

@@ -11,7 +11,7 @@ import numpy as np
 from nwcompile.kernels.bits import bit, first_from, lowest
 from nwcompile.kernels.jit import inlined
 from nwcompile.kernels.noc.event_queue import NEVER
-from nwcompile.kernels.noc.mesh import PORT_BITS
+from nwcompile.kernels.noc.mesh import PORT_BITS, RouteTable, route_to
 
 NONE = np.uint64(0)  # The empty set of up to 64 channels or ports.
 INPUT_BITS = 6  # Channels of a router are numbers below 64; `Agenda.asks` and `wakes` have the output above them.
@@ -101,7 +101,7 @@ class Routers(NamedTuple):
     route_cycles: int
     credit_cycles: int
     link_cycles: int  # a flit holds a crossbar input, or the injection link, this long
-    route: np.ndarray  # uint8[router, core]: as Mesh.route
+    routes: RouteTable
     output: np.ndarray  # OUTPUT[output], then [source]
     buffer: np.ndarray  # BUFFER[buffer]
     slot: np.ndarray  # SLOT[buffer * depth + slot]
@@ -250,7 +250,7 @@ def push(routers, agenda, output, v, b, there, packet, word, ready):
     place = fill(routers, b, there, ready)
     to = word & TO
     down_router = np.int64(output.down_router)
-    route = np.int64(routers.route[down_router, to])
+    route = np.int64(route_to(routers.routes, down_router, to))
     slot = routers.slot[place]
     slot.packet = packet
     slot.word = to | route << TO_BITS | word & (HEAD | TAIL)

@@ -64,7 +64,7 @@ OUTPUT = np.dtype(
 BRANCH = np.dtype(  # a flit that is copied goes on through consecutive branches one after the other
     [
         ("to", np.int32),  # `to` of the copy
-        ("route", np.uint8),  # as Mesh.route
+        ("route", np.uint8),  # as in RouteTable
         ("is_last", np.bool_),
     ],
     align=True,
@@ -91,6 +91,18 @@ class Timing(NamedTuple):
     credit_ticks: int  # slot left -> usable by the sender
 
 
+class RouteTable(NamedTuple):
+    """The output through which each router passes a message on, told by the core that it goes to.
+
+    A route is the output port, and the dateline class << PORT_BITS. That from router r to core c is
+    `route[from_router[r] + to_core[c]]`.
+    """
+
+    from_router: np.ndarray  # int32[router]
+    to_core: np.ndarray  # int32[core]
+    route: np.ndarray  # uint8[...]
+
+
 class Mesh(NamedTuple):
     """What does not change."""
 
@@ -104,7 +116,7 @@ class Mesh(NamedTuple):
     timing: Timing
     output: np.ndarray  # OUTPUT[output]: as they are at first
     inject_link: np.ndarray  # int64[core]
-    route: np.ndarray  # uint8[router, core]: output port toward a core, and the dateline class << PORT_BITS
+    routes: RouteTable
     branch: np.ndarray  # BRANCH[branch]: of the multicast trees
 
 
@@ -127,6 +139,12 @@ class Queues(NamedTuple):
     now: np.ndarray  # int64[2]: BUSY_UNTIL, N_LOST
     events: EventQueue
     allocation: Allocation
+
+
+@inlined
+def route_to(routes, router, core):
+    """The route of a message in a router to a core, as `RouteTable` has it."""
+    return routes.route[np.int64(routes.from_router[router]) + np.int64(routes.to_core[core])]
 
 
 @inlined

@@ -135,4 +135,5 @@ def _sites_of_chips(chip: Chip) -> list[np.ndarray]:
     noc, (x, y) = chip.noc, chip.sites[:, :2].astype(np.int64).T
     code = z_rank(x // (noc.chip_columns or noc.columns), y // (noc.chip_rows or noc.rows))
     usable = np.flatnonzero(chip.is_usable)
-    return [usable[code[usable] == c] for c in np.unique(code[usable])]
+    by_chip = usable[np.argsort(code[usable], kind="stable")]
+    return np.split(by_chip, 1 + np.flatnonzero(np.diff(code[by_chip])))

@@ -157,7 +157,7 @@ def _routers(mesh: Mesh) -> Routers:
         route_cycles=mesh.timing.route_ticks,
         credit_cycles=mesh.timing.credit_ticks,
         link_cycles=mesh.timing.link_ticks,
-        route=mesh.route,
+        routes=mesh.routes,
         output=output,
         buffer=buffer,
         slot=np.zeros(len(buffer) * mesh.depth, SLOT),

@@ -16,6 +16,7 @@ from nwcompile.kernels.noc.mesh import (
     Allocation,
     Mesh,
     Queues,
+    RouteTable,
     Timing,
 )
 
@@ -59,7 +60,7 @@ def mesh_of(chip: Chip, tick: int = 1) -> Mesh:
         ),
         output=output,
         inject_link=4 * n_routers + np.arange(chip.n_cores),
-        route=route_table(chip),
+        routes=route_table(chip),
         branch=np.zeros(0, BRANCH),
     )
 
@@ -78,27 +79,32 @@ def with_trees(mesh: Mesh, trees: Trees) -> Mesh:
     return mesh._replace(branch=branch)
 
 
-def route_table(chip: Chip) -> np.ndarray:
-    """uint8[router, core]: the output port toward each core and the channels to take, as `Mesh.route` has them.
+def route_table(chip: Chip) -> RouteTable:
+    """The routes from every router to every core.
 
-    Without detours they follow from the router's column, that of the core and the height between them.
+    Without detours, a route depends only on how far the core is east and north, and on whether the router's column is
+    odd. A table of these takes 8 bytes a core.
     """
-    grid, local_port = chip.grid, np.arange(chip.noc.cores_per_router)
-    n = len(grid.is_open)
-    table = np.empty((n, n, len(local_port)), np.uint8)
+    grid, per_router = chip.grid, chip.noc.cores_per_router
+    columns, rows, n = grid.columns, grid.rows, len(grid.is_open)
+    at, core = np.arange(n), np.arange(chip.n_cores)
+    to, local_port = np.divmod(core, per_router)
     if grid.routing == "up-down":
-        table[:] = grid.detours[0][:, :, None]
+        toward, from_router, to_core = grid.detours[0], at * chip.n_cores, core
     else:
-        x, height, to_x = np.ogrid[: grid.columns, 1 - grid.rows : grid.rows, : grid.columns]
-        at = np.maximum(-height, 0) * grid.columns + x
-        to = np.maximum(height, 0) * grid.columns + to_x
-        toward = ports(grid, at, to) | vc_classes(grid, at, to) << PORT_BITS
-        for router in range(n):
-            y, column = divmod(router, grid.columns)
-            table[router] = toward[column, grid.rows - 1 - y : 2 * grid.rows - 1 - y].reshape(n, 1)
-    here = np.flatnonzero(grid.is_open)
-    table[here, here] = HERE + local_port
-    return table.reshape(n, chip.n_cores)
+        is_odd, dy, dx = np.ogrid[:2, 1 - rows : rows, 1 - columns : columns]
+        x = np.maximum(-dx, 0)  # the first column that has one so far away, or the one after that
+        here = np.maximum(-dy, 0) * columns + x + (x + is_odd) % 2
+        there = here + dy * columns + dx
+        toward = ports(grid, here, there) | vc_classes(grid, here, there) << PORT_BITS
+        width = (2 * columns - 1) * per_router
+        y, x = np.divmod(at, columns)
+        from_router = (x % 2 * (2 * rows - 1) + rows - 1 - y) * width + (columns - 1 - x) * per_router
+        to_core = to // columns * width + to % columns * per_router + local_port
+    route = np.repeat(toward, per_router).astype(np.uint8)
+    in_use = np.flatnonzero(grid.is_open[to])
+    route[from_router[to[in_use]] + to_core[in_use]] = HERE + local_port[in_use]
+    return RouteTable(from_router.astype(np.int32), to_core.astype(np.int32), route)
 
 
 def queues(mesh: Mesh) -> Queues:

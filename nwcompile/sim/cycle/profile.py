@@ -17,7 +17,7 @@ from nwcompile.kernels.cores.probes import (
     Probes,
 )
 from nwcompile.kernels.noc.bus import Bus
-from nwcompile.kernels.noc.mesh import PORT_BITS, Mesh
+from nwcompile.kernels.noc.mesh import PORT_BITS, Mesh, route_to
 from nwcompile.sim.cycle.bus import links_on_bus
 
 PATH_NAMES = ("step", "sample", "core", "source")  # Fields of PATH that are numbers of something.
@@ -163,9 +163,9 @@ def links_between(net: Mesh | Bus, here: int, there: int) -> list[tuple[int, flo
 
 
 def _branches(mesh: Mesh, router: int, to: int) -> list[tuple[int, int]]:
-    """How a message goes on from a router: (as Mesh.route, `to` of the copy), one or several."""
+    """How a message goes on from a router: (as in RouteTable, `to` of the copy), one or several."""
     if to < mesh.n_cores:
-        return [(int(mesh.route[router, to]), to)]
+        return [(int(route_to.py_func(mesh.routes, router, to)), to)]
     rows = mesh.branch[to - mesh.n_cores :]
     return [(int(row["route"]), int(row["to"])) for row in rows[: 1 + int(np.argmax(rows["is_last"]))]]
 

@@ -228,10 +228,13 @@ def csr(connection, n_source: int, cores: np.ndarray | None = None) -> tuple[np.
 
     In a row synapses stand as given, or by the core of their target, `cores` int32[target].
     """
-    if cores is None:
-        order = np.argsort(connection.pre, kind="stable")
-    else:
-        order = np.lexsort((cores[connection.post], connection.pre))
+    key = connection.pre
+    if cores is not None:
+        n_cores = int(cores.max(initial=0)) + 1
+        key = np.array(key, np.int32 if n_source * n_cores < 1 << 31 else np.int64)
+        key *= n_cores
+        key += cores[connection.post]
+    order = np.argsort(key, kind="stable")
     row = csr_offset(np.bincount(connection.pre, minlength=n_source))
     return row, np.asarray(connection.post)[order].astype(np.int32), order
 

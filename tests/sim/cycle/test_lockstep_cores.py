@@ -10,7 +10,9 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
+from nwcompile.ir.noc.routing import HERE
 from nwcompile.ir.program import Program
+from nwcompile.kernels.noc.mesh import RouteTable
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import simulate
@@ -196,8 +198,10 @@ def test_messages_that_wait_for_each_other_are_stuck_in_the_same_words(monkeypat
     def turned(chip, tick):
         mesh = mesh_of(chip, tick)
         onward = (chip.grid.neighbor == np.array([1, 3, 0, 2])[:, None]).argmax(1)
-        is_here = np.arange(4)[:, None] == np.arange(8) // 2
-        return mesh._replace(route=np.where(is_here, mesh.route, onward[:, None]).astype(np.uint8))
+        router, core = np.arange(4, dtype=np.int32), np.arange(8, dtype=np.int32)
+        is_here = router[:, None] == core // 2
+        route = np.where(is_here, HERE + core % 2, onward[:, None]).astype(np.uint8)
+        return mesh._replace(routes=RouteTable(router * 8, core, route.reshape(-1)))
 
     monkeypatch.setattr(run, "mesh_of", turned)
     one, other = both(square(), spikes_in())

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import nwcompile as nw
 from nwcompile.ir.noc.routing import EAST, HERE, NORTH, SOUTH, WEST
 from nwcompile.kernels.noc.event_queue import NEVER
+from nwcompile.kernels.noc.mesh import RouteTable
 from nwcompile.sim.cycle import noc
 from nwcompile.sim.cycle.lockstep import suits
 from nwcompile.sim.cycle.noc_tables import mesh_of
@@ -88,7 +89,9 @@ def test_flits_that_wait_for_each_other_in_a_circle_end_a_replay(monkeypatch):
     c = small_chip(noc__columns=2, noc__cores_per_router=1, noc__buffer_flits=1)
     mesh = mesh_of(c)
     route = np.where(np.eye(4), HERE, np.array([[EAST], [NORTH], [SOUTH], [WEST]])).astype(np.uint8)
-    monkeypatch.setattr(noc, "mesh_of", lambda chip: mesh._replace(route=route))
+    router = np.arange(4, dtype=np.int32)
+    routes = RouteTable(router * 4, router, route.reshape(-1))
+    monkeypatch.setattr(noc, "mesh_of", lambda chip: mesh._replace(routes=routes))
     src = np.tile(np.arange(4), 50)
     lists, events = both(c, (np.zeros(200, int), src, 3 - src, np.ones(200, int)))
     assert_same(lists, events)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from nwcompile.ir.chip import Chip
 from nwcompile.ir.noc.routing import HERE, ROUTINGS, ports, vc_classes
 from nwcompile.kernels.noc.mesh import PORT_BITS
 from nwcompile.sim.cycle.noc_tables import route_table
@@ -19,9 +20,14 @@ def test_routes_are_the_ports_and_channels_of_every_router_and_core(columns, row
     keys = {"columns": columns, "rows": rows, "cores_per_router": per_router, **keys}
     chip = small_chip(**{f"noc__{key}": value for key, value in keys.items()})
     table = route_table(chip)
-    assert table.shape == (columns * rows, chip.n_cores) and table.dtype == np.uint8
+    assert table.route.dtype == np.uint8
     home, own = np.divmod(np.arange(chip.n_cores), per_router)
     for router in range(columns * rows):
         port = ports(chip.grid, router, home)
         wanted = np.where(port == HERE, HERE + own, port) | vc_classes(chip.grid, router, home) << PORT_BITS
-        assert table[router].tolist() == wanted.tolist()
+        assert table.route[table.from_router[router] + table.to_core].tolist() == wanted.tolist()
+
+
+def test_routes_of_a_large_board_take_a_few_bytes_a_core():
+    chip = Chip.load("loihi2_hala")
+    assert sum(array.nbytes for array in route_table(chip)) < 16 * chip.n_cores
