@@ -389,7 +389,7 @@ def _kernels(table: SynapseTable, start: np.ndarray, neurons: np.ndarray) -> tup
 def _send(network, chip, activity, timing, cluster_of, step_at, n_steps) -> np.ndarray:
     """int64[cluster, step]: cycles of visits, updates and spikes."""
     visits = np.bincount(cluster_of) * activity.n_samples * cycles_of_event(chip, "visit")
-    done = np.repeat(visits[:, None], n_steps, 1).astype(np.int64)
+    done = np.repeat(visits[None].astype(np.int64), n_steps, 0)
     first = neuron_offsets(network)
     for name, at in first.items():
         cluster = cluster_of[at : at + network.node(name).n_neurons]
@@ -401,8 +401,8 @@ def _send(network, chip, activity, timing, cluster_of, step_at, n_steps) -> np.n
             updates = activity.updates[name][t] if name in activity.updates else activity.n_samples
             busy_cycles = updates * np.int64(update_cycles(chip, network.node(name).neuron))
             spike_cycles = activity.counts[name][t] * np.int64(cycles_of_event(chip, "spike"))
-            np.add.at(done[:, h], cluster, busy_cycles + spike_cycles)
-    return done
+            np.add.at(done[h], cluster, busy_cycles + spike_cycles)
+    return np.ascontiguousarray(done.T)
 
 
 def _add_forking(send: np.ndarray, groups: Groups, entries: Entries, message_cycles: int) -> None:
@@ -421,4 +421,5 @@ def _barriers(chip: Chip, n_cores: int, n_barriers: int) -> np.ndarray:
     tiles = -(-np.maximum(np.arange(n_cores + 1), 1) // chip.noc.cores_per_router)
     if chip.cost.barrier_cycles is None:
         return np.zeros(n_cores + 1, np.int64)
-    return np.array([chip.barrier_cycles(n) for n in tiles], np.int64) * n_barriers
+    of_tiles = [0, *(chip.barrier_cycles(n) for n in range(1, int(tiles[-1]) + 1))]
+    return np.array(of_tiles, np.int64)[tiles] * n_barriers
