@@ -27,7 +27,7 @@ def compare_multicast(program: Program, activity: Activity, window: str) -> dict
     network, costs = program.network, {}
     spikes = np.concatenate([activity.counts[name].sum(0, dtype=np.int64) for name in network.offsets])
     for kind in ("unicast", "tree") if can_fork(program.chip) else ("unicast",):
-        sent = spike_fanout(program, kind)
+        sent = spike_fanout(program, kind, activity)
         flits = link_flits(program, activity, window, kind)
         totals = spikes @ sent.messages, spikes @ sent.hops.sum(1), flits.max(initial=0)
         costs[kind] = SendCost(*(float(total) / activity.n_samples for total in totals))

@@ -25,21 +25,23 @@ def build_axons(network: Network, core_of: np.ndarray, n_cores: int, chip: Chip)
     them. A stored zero counts as a synapse; a convolution's tap outside the map does not. What neurons send to the
     axon of another reads nothing of its own. Raises ModelError for a connection that `normalize` should have folded.
     """
-    kernel_bits, n_axons, parts = np.zeros(n_cores, np.int64), np.zeros(len(core_of), np.int64), [_no_axons()]
+    kernel_bits, n_axons, parts = np.zeros(n_cores, np.int64), np.zeros(len(core_of), np.int64), []
     for name, rows in rows_by_source(network, core_of, n_cores):
         for c, _ in rows:
             wires, first = wiring(network, c), network.offsets[c.target]
             kernel_bits += kernel_memory(c, wires, core_of[first : first + len(wires.target_class)], n_cores, chip)
         joined = _joined([_rows(network, c, rows_of, chip) for c, rows_of in rows])
         rows.clear()  # joined, they are not held twice
-        of_node = n_axons[network.offsets[name] :][: len(joined.begin)]
-        traffic.count_merged(joined.begin, joined.end, joined.core, of_node)
-        parts.append(_no_axons(int(of_node.sum())))
-        traffic.merge_rows(*joined, csr_offset(of_node), *parts[-1])
-    core, synops, words, row_bits = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    made = Axons(
-        offset=csr_offset(n_axons), core=core, synops=synops, words=words, row_bits=row_bits, kernel_bits=kernel_bits
-    )
+        first = network.offsets[name]
+        traffic.count_merged(joined.begin, joined.end, joined.core, n_axons[first : first + len(joined.begin)])
+        parts.append((first, joined))
+    offset = csr_offset(n_axons)  # of all, so that the axons, much more than their rows, are written where they stay
+    core, synops = np.zeros(offset[-1], np.int32), np.zeros((offset[-1], len(SYNAPSE_KINDS)), np.int32)
+    words, row_bits = np.zeros(offset[-1], np.int32), np.zeros(offset[-1], np.int64)
+    while parts:
+        first, joined = parts.pop()
+        traffic.merge_rows(*joined, offset[first : first + len(joined.begin) + 1], core, synops, words, row_bits)
+    made = Axons(offset=offset, core=core, synops=synops, words=words, row_bits=row_bits, kernel_bits=kernel_bits)
     if (sets_other := sets_other_axon(network)).any():
         for array in (made.synops, made.words, made.row_bits):
             array[sets_other[made.source]] = 0
@@ -51,12 +53,6 @@ def sets_other_axon(network: Network) -> np.ndarray:
     nodes = [network.node(name) for name in network.offsets]
     every = (node.axon_of if node.axon_of is not None else np.arange(node.n_neurons) for node in nodes)
     return np.concatenate([axon_of != np.arange(len(axon_of)) for axon_of in every])
-
-
-def _no_axons(n: int = 0) -> tuple[np.ndarray, ...]:
-    """The columns `core`, `synops`, `words` and `row_bits` of n axons, all 0."""
-    synops = np.zeros((n, len(SYNAPSE_KINDS)), np.int32)
-    return np.zeros(n, np.int32), synops, np.zeros(n, np.int32), np.zeros(n, np.int64)
 
 
 class _Rows(NamedTuple):

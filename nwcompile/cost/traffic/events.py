@@ -26,7 +26,7 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
     neighbors, tokens are among the messages.
     """
     n_steps, n_cores = program.schedule.n_hardware_steps(activity.n_steps, window), program.mapping.n_cores
-    axons, core_of, sent = program.axons, program.core_of, spike_fanout(program)
+    axons, core_of, sent = program.axons, program.core_of, spike_fanout(program, activity=activity)
 
     def table(*outer):
         return np.zeros((*outer, n_steps, n_cores), np.int64)

@@ -76,7 +76,7 @@ def links_on_route(chip: Chip, here: np.ndarray, there: np.ndarray) -> tuple[np.
 
 def _tree_flits(program: Program, activity: Activity, window: str, flits: np.ndarray) -> None:
     """Add one message of every spike, forking on its tree, to `flits` int64[H, link]."""
-    chip, network, fan_out = program.chip, program.network, multicast_trees(program)
+    chip, network, fan_out = program.chip, program.network, multicast_trees(program, activity)
     carried = np.zeros((len(flits), len(fan_out.home)), np.int64)
     for name in network.layers:
         first, h0 = network.offsets[name], first_step(program, name, window)

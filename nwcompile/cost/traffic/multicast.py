@@ -7,6 +7,7 @@ import numpy as np
 
 from nwcompile.cost.traffic.destinations import core_pairs
 from nwcompile.cost.traffic.trees import Trees, trees
+from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_entries, csr_offset
 from nwcompile.ir.noc.routing import hops
@@ -15,9 +16,9 @@ from nwcompile.kernels.mapping import traffic
 
 
 class MulticastTrees(NamedTuple):
-    """The multicast trees of a program; sources on one core with the same destination cores share a tree."""
+    """Multicast trees of a program; sources on one core with the same destination cores share a tree."""
 
-    tree_of: np.ndarray  # int64[source]: -1 for input lines, and neurons without axons
+    tree_of: np.ndarray  # int64[source]: -1 for input lines, neurons without axons, and those that are left out
     home: np.ndarray  # int64[tree]: logical core of its sources
     offset: np.ndarray  # int64[tree + 1]: into `core`
     core: np.ndarray  # int64[...]: logical destination cores of each tree, ascending
@@ -36,22 +37,30 @@ def can_fork(chip: Chip) -> bool:
     return not chip.is_bus and chip.noc.flits_per_message == 1 and chip.noc.payload_flits == 0
 
 
-_known: WeakKeyDictionary[Program, MulticastTrees] = WeakKeyDictionary()  # programs do not change
+# The last trees of a program, which does not change, and the activity whose neurons they are for, None: all.
+_known: WeakKeyDictionary[Program, tuple[Activity | None, MulticastTrees]] = WeakKeyDictionary()
 
 
-def multicast_trees(program: Program) -> MulticastTrees:
-    """The trees by which the spikes of a program's neurons reach their cores; made once for a program."""
-    if (made := _known.get(program)) is None:
-        made = _known[program] = _made(program)
-    return made
+def multicast_trees(program: Program, activity: Activity | None = None) -> MulticastTrees:
+    """The trees by which the spikes of a program's neurons reach their cores; made once for a program.
+
+    With an `activity`, neurons that do not spike in it may be left out: often most of them.
+    """
+    known = _known.get(program)
+    if known is None or known[0] not in (None, activity):
+        known = _known[program] = activity, _made(program, activity)
+    return known[1]
 
 
-def _made(program: Program) -> MulticastTrees:
-    axons, chip = program.axons, program.chip
-    tree_of, first = _same_destinations(axons, program.core_of)
+def _made(program: Program, activity: Activity | None) -> MulticastTrees:
+    axons, chip, core_of = program.axons, program.chip, program.core_of
+    if activity is not None:
+        sends = np.concatenate([activity.counts[name].any(0) for name in program.network.offsets])
+        core_of = np.where(sends, core_of, -1)
+    tree_of, first = _same_destinations(axons, core_of)
     offset = csr_offset(np.diff(axons.offset)[first])
     core = axons.core[csr_entries(axons.offset, first)].astype(np.int64)
-    home = program.core_of[first].astype(np.int64)
+    home = core_of[first].astype(np.int64)
     site = chip.site_index(program.mapping.site_of)
     links_and_branches = trees(chip.grid, chip.noc.cores_per_router, site[home], offset, site[core])
     return MulticastTrees(tree_of, home, offset, core, links_and_branches)
@@ -77,11 +86,14 @@ def _hops_of_pairs(program: Program) -> tuple[np.ndarray, np.ndarray]:
     return axon_pair, np.asarray(hops(chip.grid, router[pair[:, 0]], router[pair[:, 1]]), np.int64)
 
 
-def spike_fanout(program: Program, multicast: str | None = None) -> SpikeFanout:
-    """What the spikes of each source send, "unicast" or by "tree"; None: as the chip does."""
+def spike_fanout(program: Program, multicast: str | None = None, activity: Activity | None = None) -> SpikeFanout:
+    """What the spikes of each source send, "unicast" or by "tree"; None: as the chip does.
+
+    With an `activity`, of neurons that do not spike in it nothing may be told.
+    """
     axons, n = program.axons, len(program.core_of)
     if (multicast or program.chip.noc.multicast) == "tree":
-        fan_out = multicast_trees(program)
+        fan_out = multicast_trees(program, activity)
         has_tree = fan_out.tree_of >= 0
         along = np.zeros((n, 2), np.int64)
         along[has_tree] = fan_out.trees.hops[fan_out.tree_of[has_tree]]

@@ -11,6 +11,18 @@ from nwcompile.kernels.mapping.random import splitmix64
 
 
 @kernel
+def add_to_boxes(place, cluster_of, low, high):
+    """Widen the box of every cluster, low and high: int64[cluster, 3], to hold its neurons.
+
+    place: int64[neuron, 3]; cluster_of: int64[neuron].
+    """
+    for i in range(len(cluster_of)):
+        for axis in range(3):
+            low[cluster_of[i], axis] = min(low[cluster_of[i], axis], place[i, axis])
+            high[cluster_of[i], axis] = max(high[cluster_of[i], axis], place[i, axis])
+
+
+@kernel
 def cluster_rows(table, start, neurons, place, offset, row, count):
     """The rows that the neurons of every cluster read, and how many synapses each source of a row has in the cluster.
 

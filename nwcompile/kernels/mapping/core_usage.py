@@ -168,6 +168,23 @@ def clear(table, core, demand, neurons):
 
 
 @kernel
+def fill_in_turn(table, core, demand, neurons, limits, n_taken):
+    """Fill one core after the other, in order, until neurons or cores are used up, or a core takes none.
+
+    limits: int64[core, resource]. Sets n_taken: int64[core] to the neurons of each, and returns how many cores have
+    any. The account is empty before and after.
+    """
+    at = 0
+    for c in range(len(limits)):
+        n_taken[c] = fill(table, core, demand, neurons[at:], limits[c])
+        if n_taken[c] == 0:
+            return c
+        clear(table, core, demand, neurons[at : at + n_taken[c]])
+        at += n_taken[c]
+    return len(limits)
+
+
+@kernel
 def alone(table, core, demand, neurons, used):
     """Sets used: int64[neuron, resource] to what each of `neurons` takes on a core of its own."""
     for i in range(len(neurons)):

@@ -159,6 +159,22 @@ def relocate(reads, rows, sends, classes, rules, held, busy, clusters, to):
 
 
 @kernel
+def fill_cores(reads, rows, sends, classes, rules, held, busy, to):
+    """Put every cluster on its core, to: int64[cluster], where all are empty: as `relocate` does, but sooner.
+
+    What senders do is counted once, when all that is read is known, and not again for every core that reads it.
+    """
+    shift = busy.load.shape[0] - len(held.n_clusters)
+    for cluster in range(len(to)):
+        _touch(busy, to[cluster])
+        _touch(busy, to[cluster] + shift)
+        _add_arrivals(reads, rows, sends, classes, rules, held, busy, cluster, to[cluster], 1)
+    for cluster in range(len(to)):
+        held.core_of[cluster] = to[cluster]
+        _add_departures(sends, rules, held, busy, cluster, to[cluster], 1)
+
+
+@kernel
 def refresh_limits(rules, held, busy):
     """Bring the excess up to date; nothing is touched any more."""
     n_cores = len(held.n_clusters)

@@ -87,24 +87,40 @@ def swap_delta(problem, site_of, a, b, new):
     return delta
 
 
-@kernel
-def fill_lanes(problem, site_of, lanes):
-    """Add the messages of each core, both ways, with the cores of each x, then of each y, to lanes: int64[core, x + y].
+class Lanes(NamedTuple):
+    """Messages of each core, both ways, with the cores of each column and of each row; none where they are not kept.
 
     A core's move costs no look at its single messages then, where their ways cost the same there and back.
     """
+
+    of_core: np.ndarray  # int64[core, x + y], or int64[0, 0]
+    other: np.ndarray  # uint32[end]: as in PlacementProblem
+    messages: np.ndarray  # int64[end]: to it and from it
+
+
+@kernel
+def fill_lanes(problem, site_of, lanes):
+    """Add the messages of all cores to lanes: Lanes, its `of_core` all 0."""
+    n_x = len(problem.along_x)
     for a in range(len(site_of)):
-        _put_in_lanes(problem, lanes, a, site_of[a], 1)
+        x, y = problem.site_xy[site_of[a], 0], n_x + problem.site_xy[site_of[a], 1]
+        for i in range(problem.start[a], problem.start[a + 1]):
+            lanes.of_core[lanes.other[i], x] += lanes.messages[i]
+            lanes.of_core[lanes.other[i], y] += lanes.messages[i]
 
 
 @inlined
-def _put_in_lanes(problem, lanes, a, site, sign):
-    """Add (sign 1) core `a` at a site to the lanes of all that it exchanges messages with, or take it off (-1)."""
-    x, y = problem.site_xy[site, 0], len(problem.along_x) + problem.site_xy[site, 1]
+def _move_in_lanes(problem, lanes, a, old, new):
+    """Take core `a` from one site to another in the lanes of all that it exchanges messages with."""
+    n_x = len(problem.along_x)
+    old_x, old_y = problem.site_xy[old, 0], n_x + problem.site_xy[old, 1]
+    new_x, new_y = problem.site_xy[new, 0], n_x + problem.site_xy[new, 1]
     for i in range(problem.start[a], problem.start[a + 1]):
-        messages = sign * (problem.sent[i] + problem.received[i])
-        lanes[problem.other[i], x] += messages
-        lanes[problem.other[i], y] += messages
+        b, n = lanes.other[i], lanes.messages[i]
+        lanes.of_core[b, old_x] -= n
+        lanes.of_core[b, new_x] += n
+        lanes.of_core[b, old_y] -= n
+        lanes.of_core[b, new_y] += n
 
 
 @inlined
@@ -116,9 +132,9 @@ def _move_delta_by_lanes(problem, lanes, a, old, new):
     for k in range(2):
         delta += problem.outside[k, a] * (problem.io_cost[k, new] - problem.io_cost[k, old])
     for x in range(n_x):
-        delta += lanes[a, x] * (problem.along_x[new_x, x] - problem.along_x[old_x, x])
+        delta += lanes.of_core[a, x] * (problem.along_x[new_x, x] - problem.along_x[old_x, x])
     for y in range(len(problem.along_y)):
-        delta += lanes[a, n_x + y] * (problem.along_y[new_y, y] - problem.along_y[old_y, y])
+        delta += lanes.of_core[a, n_x + y] * (problem.along_y[new_y, y] - problem.along_y[old_y, y])
     return delta
 
 
@@ -197,7 +213,7 @@ def sample_changes(problem, site_of, core_at, state, changes):
 def anneal_cores(problem, lanes, site_of, core_at, state, temperature, n_moves, best):
     """Try `n_moves` random moves at one temperature (Metropolis rule), in place.
 
-    lanes: int64[core, x + y], those of site_of, or int64[0, 0]: single messages are looked at. site_of: int64[core],
+    lanes: Lanes, those of site_of; without them single messages are looked at. site_of: int64[core],
     core_at: int64[site], state: uint64[1]. Returns the change of the cost, and the lowest that this change has been;
     best: int64[core] takes the sites of that moment if it is below 0.
     """
@@ -207,18 +223,16 @@ def anneal_cores(problem, lanes, site_of, core_at, state, temperature, n_moves, 
         a, b, new = propose(problem, site_of, core_at, state)
         if a < 0:
             continue
-        if len(lanes) > 0:
+        if len(lanes.of_core) > 0:
             delta = swap_delta_by_lanes(problem, lanes, site_of, a, b, new)
         else:
             delta = swap_delta(problem, site_of, a, b, new)
         if delta > 0 and not is_taken(delta, temperature, state):
             continue
-        if len(lanes) > 0:
-            _put_in_lanes(problem, lanes, a, site_of[a], -1)
-            _put_in_lanes(problem, lanes, a, new, 1)
+        if len(lanes.of_core) > 0:
+            _move_in_lanes(problem, lanes, a, site_of[a], new)
             if b >= 0:
-                _put_in_lanes(problem, lanes, b, new, -1)
-                _put_in_lanes(problem, lanes, b, site_of[a], 1)
+                _move_in_lanes(problem, lanes, b, new, site_of[a])
         swap(site_of, core_at, a, new)
         change += delta
         if change < lowest:

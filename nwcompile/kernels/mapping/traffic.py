@@ -76,6 +76,9 @@ def count_merged(begin, end, core, n_axons):
     """
     at = np.empty(begin.shape[1], np.int64)
     for s in range(len(begin)):
+        if len(at) == 1:
+            n_axons[s] = end[s, 0] - begin[s, 0]
+            continue
         for k in range(len(at)):
             at[k] = begin[s, k]
         n_axons[s] = 0
@@ -102,6 +105,12 @@ def merge_rows(begin, end, kind, word_bits, core, row, offset, to_core, synops, 
     """
     at = np.empty(begin.shape[1], np.int64)
     for s in range(len(begin)):
+        if len(at) == 1:
+            for i in range(offset[s + 1] - offset[s]):
+                a, r = offset[s] + i, begin[s, 0] + i
+                to_core[a], words[a], bits[a] = core[r], row[r, 1], row[r, 1] * word_bits[0]
+                synops[a, kind[0]] = row[r, 0]
+            continue
         for k in range(len(at)):
             at[k] = begin[s, k]
         for a in range(offset[s], offset[s + 1]):

@@ -236,8 +236,15 @@ def _source_classes(network: Network, wires: list[Wiring], first_class: np.ndarr
     class_of, size = source_classes(network, wires)
     pairs = [np.zeros((0, 2), np.int64)]
     for i, c in enumerate(network.connections):
-        key = np.unique((wires[i].source_class + first_class[i]) * len(size) + class_of[c.source])
-        pairs.append(np.stack([key // len(size), key % len(size)], 1))
+        row, source_class = wires[i].source_class + first_class[i], class_of[c.source]
+        if network.node(c.source).axon_of is None:  # then all sources of a class are of one row
+            classes = np.arange(source_class.min(), source_class.max() + 1)
+            row_of_class = np.empty(len(classes), np.int64)
+            row_of_class[source_class - classes[0]] = row
+            pairs.append(np.stack([row_of_class, classes], 1))
+        else:
+            key = np.unique(row * len(size) + source_class)
+            pairs.append(np.stack([key // len(size), key % len(size)], 1))
     table = np.concatenate(pairs)
     table = table[np.argsort(table[:, 0], kind="stable")]
     offset = csr_offset(np.bincount(table[:, 0], minlength=first_class[-1]))

@@ -17,7 +17,7 @@ from nwcompile.errors import FitError, Violation
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Sparse
-from nwcompile.ir.flat import count_lines, count_neurons
+from nwcompile.ir.flat import count_lines, count_neurons, csr_groups
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import DENSE, SPARSE
@@ -45,6 +45,7 @@ def fit_parts(
     fan, load = capacity.fan_in(network, chip), capacity.synaptic_load(network, activity)
     limits = capacity.site_limits(chip)
     limits = limits[site_orders(limits)[-1]][: capacity.n_usable(chip)]
+    least_bits = _least_bits(fan.kernels)
     parts = {1: np.zeros(len(load), np.int32)}
     too_few: set[int] = set()  # numbers of cores that did not do; out-axons only become more
 
@@ -53,7 +54,7 @@ def fit_parts(
             parts[k] = parts_for(limits[:k])
         if k in too_few and not n_spare:
             return parts[k], False
-        core_of, fits = _repair(fan, demand, kind, parts[k], limits[: k + n_spare])
+        core_of, fits = _repair(fan, least_bits, demand, kind, parts[k], limits[: k + n_spare])
         if not fits:
             too_few.add(k)
         return core_of, fits
@@ -172,19 +173,21 @@ def _kinds(fan: kernels.SynapseTable, out_axons: np.ndarray) -> np.ndarray:
     return kind
 
 
-def _repair(fan, demand: np.ndarray, kind: np.ndarray, parts: np.ndarray, limits: np.ndarray):
+def _repair(fan, least_bits: np.ndarray, demand: np.ndarray, kind: np.ndarray, parts: np.ndarray, limits: np.ndarray):
     """The parts with every neuron that its core has no room for moved to the first core that has; whether all fit.
 
-    `kind` int64[neuron]: `_kinds`.
+    `kind` int64[neuron]: `_kinds`; `least_bits`: `_least_bits`.
     """
     core, core_of = capacity.empty_core(fan), np.full(len(parts), -1, np.int32)
     tried = kernels.Tried(kind, np.full(int(kind.max()) + 1, -1), np.zeros(1, np.int64))
+    bits, n_kernels = np.zeros(len(limits), np.int64), np.zeros((len(limits), len(core.n_kernels)), np.int64)
 
     def chosen(c: int, held: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         taken = np.zeros(len(candidates), bool)
         if len(held) < limits[c, kernels.NEURONS]:
             kernels.fill(fan, core, demand, held, limits[c])
             kernels.fill_choosing(fan, core, demand, tried, candidates, limits[c], taken)
+            bits[c], n_kernels[c] = core.used[kernels.SYNAPSE_BITS], core.n_kernels
             kernels.clear(fan, core, demand, np.concatenate([held, candidates[taken]]))
             core_of[candidates[taken]] = c
         return taken
@@ -196,7 +199,33 @@ def _repair(fan, demand: np.ndarray, kind: np.ndarray, parts: np.ndarray, limits
         candidates = by_part[start[c] : start[c + 1]]
         held[c] = candidates[chosen(c, held[c], candidates)]
     homeless = np.flatnonzero(core_of < 0)
+    if len(homeless) and _lacks_memory(fan, least_bits, core_of, bits, n_kernels, limits[:, kernels.SYNAPSE_BITS]):
+        return parts, False
     for c in range(len(limits)):
         if len(homeless):
             homeless = homeless[~chosen(c, held[c], homeless)]
     return (parts if len(homeless) else core_of), not len(homeless)
+
+
+def _least_bits(shared: kernels.SharedKernels) -> np.ndarray:
+    """int64[group]: what a kernel takes at least: its share where it lies in a core with as many as take least."""
+    n_all, n = np.bincount(shared.group, minlength=len(shared.bits)), np.arange(1, shared.bits.shape[1])
+    share = np.where(n <= n_all[:, None], shared.bits[:, 1:] // n, capacity.NO_LIMIT)
+    return share.min(1, initial=capacity.NO_LIMIT)
+
+
+def _lacks_memory(fan, least_bits, core_of: np.ndarray, bits: np.ndarray, n_kernels: np.ndarray, limit: np.ndarray):
+    """Whether all cores together are sure to have no room for the shared kernels that none of them holds yet.
+
+    `least_bits`: of `_least_bits`; `core_of` int32[neuron], -1: on none; `bits` int64[core] that are used, by
+    `n_kernels` int64[core, group] kernels among others; `limit` int64[core].
+    """
+    group, table = fan.kernels
+    if not len(group) or limit.max() == capacity.NO_LIMIT:
+        return False
+    is_shared = fan.slot_kernel >= 0
+    is_there = np.zeros(len(group), bool)
+    is_there[fan.slot_kernel[is_shared & (core_of[csr_groups(fan.slot_offset)] >= 0)]] = True
+    n_least = n_kernels.sum(0) + np.bincount(group[~is_there], minlength=len(table))
+    others = bits.sum() - table[np.arange(len(table)), n_kernels].sum()
+    return bool(others + n_least @ least_bits > limit.sum())

@@ -148,19 +148,27 @@ def _slices(fan, demand, candidate: Candidate, load_limit=capacity.NO_LIMIT, n_m
     `fits` false, once more than `n_most` are.
     """
     core, core_of = capacity.empty_core(fan), np.zeros(len(demand), np.int32)
+    limits = candidate.limits.copy()
+    limits[:, kernels.LOAD] = load_limit
     n_cores, site, fits = 0, 0, True
     for at, stop in candidate.stretches:
         while at < stop and n_cores <= n_most:
-            n, ahead = 0, candidate.order[at:stop]
-            while n == 0 and site < len(candidate.limits):
-                n = _fill(fan, core, demand, ahead, candidate.limits[site], load_limit)
-                site = site + 1 if n else _next_kind(candidate.limits, site)
-            if n == 0:
-                fits = False
-                limit = _relaxed(fan, core, demand, ahead[0], candidate.limits[-1])
-                n = _fill(fan, core, demand, ahead, limit, load_limit)
-            core_of[ahead[:n]] = n_cores
-            n_cores, at = n_cores + 1, at + n
+            ahead, n_left = candidate.order[at:stop], min(stop - at, n_most + 1 - n_cores)
+            is_beyond = site >= len(limits)
+            fits = fits and not is_beyond
+            cores = np.repeat(limits[-1:], n_left, 0) if is_beyond else limits[site : site + n_left]
+            n_taken = np.zeros(len(cores), np.int64)
+            n_filled = kernels.fill_in_turn(fan, core, demand, ahead, cores, n_taken)
+            if n_filled == 0 and not is_beyond:
+                site = _next_kind(candidate.limits, site)
+                continue
+            if n_filled == 0:
+                relaxed = _relaxed(fan, core, demand, ahead[0], candidate.limits[-1])
+                relaxed[kernels.LOAD] = load_limit
+                n_filled = kernels.fill_in_turn(fan, core, demand, ahead, relaxed[None], n_taken)
+            n = n_taken[:n_filled].sum()
+            core_of[ahead[:n]] = n_cores + np.repeat(np.arange(n_filled), n_taken[:n_filled])
+            n_cores, site, at = n_cores + n_filled, site + n_filled, at + n
         if at < stop:
             return Slices(core_of, n_cores, False)
     return Slices(core_of, n_cores, fits)
@@ -170,16 +178,6 @@ def _next_kind(limits: np.ndarray, site: int) -> int:
     """The first site after `site` whose core has other limits: where one core holds nothing, no equal one does."""
     others = np.flatnonzero((limits[site + 1 :] != limits[site]).any(axis=1))
     return site + 1 + int(others[0]) if len(others) else len(limits)
-
-
-def _fill(fan, core, demand, neurons, limit, load_limit) -> int:
-    """How many of `neurons`, in order, an empty core of these limits holds; the core is left empty."""
-    limit = limit.copy()
-    limit[kernels.LOAD] = load_limit
-    neurons = neurons[: limit[kernels.NEURONS]]
-    n = kernels.fill(fan, core, demand, neurons, limit)
-    kernels.clear(fan, core, demand, neurons[:n])
-    return n
 
 
 def _relaxed(fan, core, demand, neuron: int, limit: np.ndarray) -> np.ndarray:

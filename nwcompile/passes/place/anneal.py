@@ -121,12 +121,15 @@ def _anneal_once(
     cool([*(hottest * SITES.cooling_share**i for i in range(SITES.n_temperatures)), 0.0], n_moves, n_moves, attempt)
 
 
-def _lanes(problem: placement.PlacementProblem, site_of: np.ndarray) -> np.ndarray:
-    """The lanes of `anneal_cores`: int64[core, x + y] where they are shorter than the lists of messages, else none."""
+def _lanes(problem: placement.PlacementProblem, site_of: np.ndarray) -> placement.Lanes:
+    """The lanes of `anneal_cores`, kept where they are shorter than the lists of messages."""
     n_cores, n_lanes = len(site_of), len(problem.along_x) + len(problem.along_y)
     is_even = all((along == along.T).all() for along in (problem.along_x, problem.along_y))
     if not is_even or n_cores * n_lanes > len(problem.other):
-        return np.zeros((0, 0), np.int64)
-    lanes = np.zeros((n_cores, n_lanes), np.int64)
-    placement.fill_lanes(problem, site_of, lanes)
+        n_cores = n_lanes = 0
+    lanes = placement.Lanes(
+        np.zeros((n_cores, n_lanes), np.int64), problem.other.astype(np.uint32), problem.sent + problem.received
+    )
+    if n_cores:
+        placement.fill_lanes(problem, site_of, lanes)
     return lanes

@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.connection import Conv2d
+from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
+from nwcompile.passes.partition import graph_partition
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.striped import _turns, striped_clusters
 from tests.chips import small_chip
-from tests.nets import conv_net, dense_net
+from tests.nets import FIXED, conv_net, dense_net, integers
 
 
 def dealt(network, method, n_cores):
@@ -35,3 +38,22 @@ def test_turns_follow_what_unequal_cores_hold():
     turns = _turns(np.array([100, 50, 50, 0]), 12)
     assert np.bincount(turns, minlength=4).tolist() == [6, 3, 3, 0]
     assert turns[:4].tolist() == turns[4:8].tolist()
+
+
+@pytest.mark.parametrize(("bits", "kernel_rows", "n_given_up"), [(700, False, 4), (1800, False, 4), (1800, True, 0)])
+def test_parts_that_surely_lack_memory_for_kernels_are_given_up_before_that_is_found_out(
+    monkeypatch, bits, kernel_rows, n_given_up
+):
+    network = Network.from_arrays({"a": FIXED}, [Conv2d("in", "a", integers((24, 2, 3, 3)))], {"in": (2, 6, 5)})
+    chip = small_chip(core__synapse_bits=bits, core__max_in_axons=None, weights__sharing=True,
+                      weights__kernel_rows=kernel_rows, core__block_overhead_bits=0)  # fmt: skip
+    judge, answers = graph_partition._lacks_memory, []
+
+    def cores():
+        options = Options(partitioner="striped")
+        return partition(network, chip, Activity.uniform(network), options).mapping.core_of["a"].tolist()
+
+    monkeypatch.setattr(graph_partition, "_lacks_memory", lambda *given: answers.append(judge(*given)) or answers[-1])
+    found = cores()
+    monkeypatch.setattr(graph_partition, "_lacks_memory", lambda *given: False)
+    assert found == cores() and sum(answers) == n_given_up and not answers[-1]

@@ -9,7 +9,7 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Conv2d, Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.passes.partition import sequential
+from nwcompile.kernels.mapping import core_usage
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import shrunk, smallest_change
 from tests.chips import small_chip
@@ -55,8 +55,8 @@ def test_a_neuron_that_no_core_holds_is_told_which_layer_to_shrink():
 
 def test_a_neuron_that_no_core_holds_is_tried_once_on_cores_that_are_alike(monkeypatch):
     tried = []
-    fill = sequential._fill
-    monkeypatch.setattr(sequential, "_fill", lambda *given: tried.append(1) or fill(*given))
+    fill = core_usage.fill_in_turn
+    monkeypatch.setattr(core_usage, "fill_in_turn", lambda *given: tried.append(1) or fill(*given))
     wrapping = FIXED.replace(fixed=nw.Chip.load("truenorth").fixed_point)
     network = Network.from_arrays({"a": wrapping}, [Dense("in", "a", integers((10, 784), low=1))], {"in": (784,)})
     with pytest.raises(FitError, match="one neuron of a alone takes 784"):

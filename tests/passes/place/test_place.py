@@ -87,7 +87,10 @@ def test_swap_delta_is_the_difference_of_full_costs(seed, n_cores, keys):
 
 
 def lanes_of(problem, site_of):
-    lanes = np.zeros((len(site_of), len(problem.along_x) + len(problem.along_y)), np.int64)
+    n_lanes = len(problem.along_x) + len(problem.along_y)
+    lanes = placement.Lanes(
+        np.zeros((len(site_of), n_lanes), np.int64), problem.other.astype(np.uint32), problem.sent + problem.received
+    )
     placement.fill_lanes(problem, site_of, lanes)
     return lanes
 
@@ -98,9 +101,9 @@ def test_lanes_are_kept_only_where_they_are_short_and_ways_cost_the_same_there_a
         network, mapping, activity = scattered(1, n_cores, chip)
         problem = placement_problem(mapping, network, chip, activity, Options())
         site_of = chip.site_index(mapping.site_of)
-        lanes = anneal._lanes(problem, site_of)
+        lanes = anneal._lanes(problem, site_of).of_core
         assert lanes.size > 0 if is_kept else lanes.size == 0, (keys, n_cores, lanes.shape, len(problem.other))
-        assert not is_kept or (lanes == lanes_of(problem, site_of)).all()
+        assert not is_kept or (lanes == lanes_of(problem, site_of).of_core).all()
 
 
 def test_compiling_leaves_out_what_is_out_of_use():
@@ -123,9 +126,10 @@ def test_anneal_kernel_keeps_its_own_account(seed, by_lanes):
     core_at = cores_at(site_of, chip.n_cores)
     before, best = placement.routed_cost(problem, site_of), site_of.copy()
     state = np.array([seed], np.uint64)
-    lanes = lanes_of(problem, site_of) if by_lanes else np.zeros((0, 0), np.int64)
+    lanes = lanes_of(problem, site_of)
+    lanes = lanes if by_lanes else lanes._replace(of_core=np.zeros((0, 0), np.int64))
     change, lowest = placement.anneal_cores(problem, lanes, site_of, core_at, state, before / 10, 500, best)
-    assert not by_lanes or (lanes == lanes_of(problem, site_of)).all()
+    assert not by_lanes or (lanes.of_core == lanes_of(problem, site_of).of_core).all()
     assert placement.routed_cost(problem, site_of) == before + change
     assert placement.routed_cost(problem, best) == before + lowest
     assert (core_at[site_of] == np.arange(7)).all()

@@ -7,7 +7,7 @@ import numpy as np
 from nwcompile.ir.chip import Chip
 from nwcompile.kernels.mapping import moves, smooth_anneal
 from nwcompile.kernels.mapping.cluster_state import EXCESS, MESSAGE_OUT, MESSAGES, TIME, CoreState, Demand, Objective
-from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
+from nwcompile.passes.partition.floorline.demand import cluster_demand, empty_cores, filled_cores
 from nwcompile.passes.partition.floorline.objective import weights
 from nwcompile.passes.partition.floorline.search import Partition, Search, kept_partition
 from nwcompile.passes.partition.floorline.step_time import time_with_links
@@ -143,50 +143,53 @@ def _improved(
     weight = weights(network, chip, activity, n_steps, search.options.optimize)
     if search.options.n_cores is not None:
         starts = [start for start in starts if len(np.unique(start)) == n_cores] or starts
-    best = min((_counted(demand, chip, cluster_of, start, weight) for start in starts), key=lambda p: p.rank)
+    state = empty_cores(demand, chip)
+    best = min((_counted(demand, chip, cluster_of, start, weight, state) for start in starts), key=lambda p: p.rank)
     best = best._replace(regions=regions)
     if n_cores == 1 or len(best.core_of) == 1:
         return best
     if len(best.core_of) > SMOOTH.few_clusters:
-        best = _smoothed(search, demand, weight, best, effort, heat)
-        best = _annealed(search, demand, weight, best, 0.0, EXACT.descent_share * effort)
+        best = _smoothed(search, demand, weight, best, effort, heat, state)
+        best = _annealed(search, demand, weight, best, 0.0, EXACT.descent_share * effort, state)
     else:
         for exact_heat in (EXACT.heat_share, 0.0):
-            best = _annealed(search, demand, weight, best, exact_heat, effort)
-    return best if regions is None else best._replace(cost=_cost_with_links(demand, chip, best, weight))
+            best = _annealed(search, demand, weight, best, exact_heat, effort, state)
+    return best if regions is None else best._replace(cost=_cost_with_links(demand, chip, best, weight, state))
 
 
-def _cost_with_links(demand: Demand, chip: Chip, partition: Partition, weight: Objective) -> float:
+def _cost_with_links(demand: Demand, chip: Chip, partition: Partition, weight: Objective, state: CoreState) -> float:
     """The cost of a partition in regions with the time that links between chips take, their flits shared evenly."""
-    state = filled_cores(demand, chip, partition.core_of)
+    state = filled_cores(demand, chip, partition.core_of, state)
     sites = sites_by_region(chip, partition.regions, hilbert_rank(chip))
     state.busy.total[TIME] = time_with_links(demand, state, chip, sites, is_even=True)
     return moves.cost(state.busy.total, weight)
 
 
-def _counted(demand: Demand, chip: Chip, cluster_of, core_of, weight: Objective) -> Partition:
+def _counted(demand: Demand, chip: Chip, cluster_of, core_of, weight: Objective, state: CoreState) -> Partition:
     """The partition with what it costs."""
-    state = filled_cores(demand, chip, core_of)
+    state = filled_cores(demand, chip, core_of, state)
     return Partition(
         cluster_of=cluster_of,
-        core_of=state.held.core_of,
+        core_of=state.held.core_of.copy(),
         n_cores=len(demand.rules.limit),
         excess=int(state.busy.total[EXCESS]),
         cost=moves.cost(state.busy.total, weight),
     )
 
 
-def _smoothed(search: Search, demand: Demand, weight: Objective, start: Partition, effort: float, heat: float):
+def _smoothed(
+    search: Search, demand: Demand, weight: Objective, start: Partition, effort: float, heat: float, state: CoreState
+) -> Partition:
     """What an annealing by the smooth time of `smooth_anneal` makes of `start`, if that is better.
 
     Where messages are a small part of what senders do, they take no time to send there: a move then changes two cores.
     Given up as `_annealed` is.
     """
     cycles = demand.rules.cycles
-    n_messages = filled_cores(demand, search.chip, start.core_of).busy.total[MESSAGES]
+    n_messages = filled_cores(demand, search.chip, start.core_of, state).busy.total[MESSAGES]
     is_quiet = n_messages * cycles[MESSAGE_OUT] < SMOOTH.quiet_share * demand.sends.send.sum()
     timed = demand._replace(rules=demand.rules._replace(cycles=cycles * [not is_quiet, 1, 1]))
-    state = filled_cores(timed, search.chip, start.core_of)
+    filled_cores(timed, search.chip, start.core_of, state)
     smooth = norms_of(state)
     readers = readers_of(demand)
     keep_all = search.options.n_cores is not None
@@ -205,7 +208,7 @@ def _smoothed(search: Search, demand: Demand, weight: Objective, start: Partitio
         return not (search.is_late or (excess and excess == state.busy.total[EXCESS]))
 
     cool([hottest * share for share in SMOOTH.cooling], n_moves, SMOOTH.chunk_moves, attempt)
-    annealed = _counted(demand, search.chip, start.cluster_of, state.held.core_of, weight)
+    annealed = _counted(demand, search.chip, start.cluster_of, state.held.core_of, weight, state)
     return min(start, annealed._replace(regions=start.regions), key=lambda p: p.rank)
 
 
@@ -231,7 +234,9 @@ def readers_of(demand: Demand) -> smooth_anneal.Readers:
     return smooth_anneal.Readers(offset, cluster[order])
 
 
-def _annealed(search: Search, demand: Demand, weight: Objective, start: Partition, heat: float, effort: float):
+def _annealed(
+    search: Search, demand: Demand, weight: Objective, start: Partition, heat: float, effort: float, state: CoreState
+) -> Partition:
     """The best of an annealing by the exact time from `start`; with `heat` 0 only down.
 
     Given up where limits are exceeded and a whole chunk of moves has not mended any of it.
@@ -239,7 +244,7 @@ def _annealed(search: Search, demand: Demand, weight: Objective, start: Partitio
     n_clusters = len(start.core_of)
     n_all = min(EXACT.moves_per_cluster * n_clusters, EXACT.max_looks // MOVE_WORK.looks(demand))
     n_moves = int(effort * n_all) + EXACT.min_moves
-    state = filled_cores(demand, search.chip, start.core_of)
+    filled_cores(demand, search.chip, start.core_of, state)
     best = start
     keep_all = search.options.n_cores is not None
 

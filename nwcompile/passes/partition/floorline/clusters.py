@@ -9,6 +9,7 @@ import numpy as np
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_offset, layer_numbers, neuron_places
 from nwcompile.ir.network import Network
+from nwcompile.kernels.mapping import clusters
 from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.fit import capacity
 
@@ -28,49 +29,52 @@ def fitting_clusters(
     """
     if cluster_of is None:
         cluster_of = layer_numbers(network)
-    fan, limit = capacity.fan_in(network, chip), capacity.site_limits(chip).max(0)
+    fan, limit, place = capacity.fan_in(network, chip), capacity.site_limits(chip).max(0), neuron_places(network)
+    known_size = np.zeros(0, np.int64)  # of the clusters that a core is known to hold, 0 of the others
     while True:
         size = np.bincount(cluster_of)
         large = np.bincount(cluster_of, load) * n_clusters > load.sum()
         large |= size > limit[kernels.NEURONS] // per_core
         if not (large & (size > 1)).any():
-            large |= ~_fit(fan, limit, cluster_of)
+            known_size = np.concatenate([known_size, np.zeros(len(size) - len(known_size), np.int64)])
+            fits = _fit(fan, limit, cluster_of, size != known_size)
+            known_size = size * fits
+            large |= ~fits
         if not (large & (size > 1)).any():
             return cluster_of
-        cluster_of = split(network, cluster_of, large)
+        cluster_of = split(place, cluster_of, large)
 
 
-def split(network: Network, cluster_of: np.ndarray, which: np.ndarray) -> np.ndarray:
+def split(place: np.ndarray, cluster_of: np.ndarray, which: np.ndarray) -> np.ndarray:
     """int64[neuron]: the clusters with those of `which` bool[cluster] halved, as far as they have two neurons or more.
 
-    A cluster of several pixels is cut across its longer side, one of a single pixel between its channels. New clusters
-    take the numbers from the last on; the first half keeps its cluster's.
+    `place` int64[neuron, 3]: of `neuron_places`. A cluster of several pixels is cut across its longer side, one of a
+    single pixel between its channels. New clusters take the numbers from the last on; the first half keeps its
+    cluster's.
     """
-    members = np.flatnonzero(which[cluster_of])
-    if not len(members):
-        return cluster_of
-    members = members[np.argsort(cluster_of[members], kind="stable")]
-    position, n_clusters = neuron_places(network)[members], len(which)
-    clusters, begin = np.unique(cluster_of[members], return_index=True)
-    low, high = np.minimum.reduceat(position, begin), np.maximum.reduceat(position, begin)
+    low, high = np.full((len(which), 3), np.iinfo(np.int64).max), np.full((len(which), 3), -1)
+    clusters.add_to_boxes(place, cluster_of, low, high)
     extent = high - low
     axis = np.where(extent[:, 1:].any(1), 1 + extent[:, 1:].argmax(1), 0)
-    every = np.arange(len(clusters))
+    every = np.arange(len(which))
+    is_cut = which & (extent[every, axis] > 0)
+    members = np.flatnonzero(is_cut[cluster_of])
+    cluster = cluster_of[members]
     middle = (low[every, axis] + high[every, axis]) // 2
-    cut = extent[every, axis] > 0
-    at = np.repeat(every, np.diff(begin, append=len(members)))
-    second = members[cut[at] & (position[np.arange(len(members)), axis[at]] > middle[at])]
-    new_cluster = np.zeros(n_clusters, np.int64)
-    new_cluster[clusters] = n_clusters + np.cumsum(cut) - 1
+    is_second = place[members, axis[cluster]] > middle[cluster]
     halved = cluster_of.copy()
-    halved[second] = new_cluster[cluster_of[second]]
+    halved[members[is_second]] = (len(which) - 1 + np.cumsum(is_cut))[cluster[is_second]]
     return halved
 
 
-def _fit(fan: kernels.SynapseTable, limit: np.ndarray, cluster_of: np.ndarray) -> np.ndarray:
-    """bool[cluster]: whether an empty core of this limit int64[resource] holds each cluster."""
-    start = csr_offset(np.bincount(cluster_of))
-    demand, fits = np.zeros((len(cluster_of), 2), np.int64), np.zeros(len(start) - 1, bool)
-    order = np.argsort(cluster_of, kind="stable")
+def _fit(fan: kernels.SynapseTable, limit: np.ndarray, cluster_of: np.ndarray, is_new: np.ndarray) -> np.ndarray:
+    """bool[cluster]: whether an empty core of this limit int64[resource] holds each cluster, as all do but new ones.
+
+    `is_new` bool[cluster].
+    """
+    members = np.flatnonzero(is_new[cluster_of])
+    order = members[np.argsort(cluster_of[members], kind="stable")]
+    start = csr_offset(np.bincount(cluster_of[members], minlength=len(is_new)))
+    demand, fits = np.zeros((len(cluster_of), 2), np.int64), np.zeros(len(is_new), bool)
     kernels.clusters_fit(fan, capacity.empty_core(fan), demand, start, order, limit, fits)
     return fits

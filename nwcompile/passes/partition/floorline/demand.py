@@ -154,11 +154,9 @@ def empty_cores(demand: cluster_state.Demand, chip: Chip) -> cluster_state.CoreS
     n_cores = len(demand.rules.limit)
     n_columns = n_cores if chip.cost.units == "shared" else 2 * n_cores
     n_classes = len(demand.classes.size)
-    total = np.zeros(cluster_state.N_TOTALS, np.int64)
-    total[cluster_state.TIME] = n_steps * demand.rules.barrier[0]
-    return cluster_state.CoreState(
+    state = cluster_state.CoreState(
         held=cluster_state.CoreContents(
-            core_of=np.full(n_clusters, -1, np.int32),
+            core_of=np.zeros(n_clusters, np.int32),
             n_clusters=np.zeros(n_cores, np.int64),
             n_synapses=np.zeros((n_cores, len(demand.rows.source_class)), np.int32),
             n_rows=np.zeros((n_cores, n_classes), np.int32),
@@ -172,25 +170,46 @@ def empty_cores(demand: cluster_state.Demand, chip: Chip) -> cluster_state.CoreS
             load=np.zeros((n_columns, n_steps), np.int64),
             top=np.zeros(n_steps, np.int64),
             top_column=np.zeros(n_steps, np.int64),
-            total=total,
+            total=np.zeros(cluster_state.N_TOTALS, np.int64),
             touched=np.zeros(n_columns + 1, np.int64),
             is_touched=np.zeros(n_columns, bool),
         ),
         attempt=cluster_state.Attempt(
-            cluster=np.full(2, -1, np.int64),
-            to=np.full(2, -1, np.int64),
+            cluster=np.zeros(2, np.int64),
+            to=np.zeros(2, np.int64),
             top=np.zeros(n_steps, np.int64),
             top_column=np.zeros(n_steps, np.int64),
             total=np.zeros(cluster_state.N_TOTALS, np.int64),
         ),
     )
+    return _begun(demand, state)
 
 
-def filled_cores(demand: cluster_state.Demand, chip: Chip, core_of: np.ndarray) -> cluster_state.CoreState:
-    """The state of cores that hold every cluster on its core, core_of: int[cluster]."""
-    state = empty_cores(demand, chip)
-    clusters_in_order = np.arange(len(core_of), dtype=np.int64)
-    moves.relocate(*demand, state.held, state.busy, clusters_in_order, np.asarray(core_of, np.int64))
+def _begun(demand: cluster_state.Demand, state: cluster_state.CoreState) -> cluster_state.CoreState:
+    """A state that is 0 throughout, as it is of cores without clusters."""
+    state.held.core_of.fill(-1)
+    state.attempt.cluster.fill(-1)
+    state.attempt.to.fill(-1)
+    state.busy.total[cluster_state.TIME] = state.busy.load.shape[1] * demand.rules.barrier[0]
+    return state
+
+
+def filled_cores(
+    demand: cluster_state.Demand, chip: Chip, core_of: np.ndarray, used: cluster_state.CoreState | None = None
+) -> cluster_state.CoreState:
+    """The state of cores that hold every cluster on its core, core_of: int[cluster].
+
+    It is made of `used`, where that is a state of as many clusters, rows, cores and steps that is needed no longer: on
+    thousands of cores new memory takes longer than to fill it.
+    """
+    core_of = np.array(core_of, np.int64)
+    if used is None:
+        state = empty_cores(demand, chip)
+    else:
+        for array in (array for part in used for array in part):
+            array.fill(0)
+        state = _begun(demand, used)
+    moves.fill_cores(*demand, state.held, state.busy, core_of)
     moves.refresh_totals(demand.rules, state.held, state.busy)
     return state
 
@@ -370,7 +389,7 @@ def _kernels(table: SynapseTable, start: np.ndarray, neurons: np.ndarray) -> tup
 def _send(network, chip, activity, timing, cluster_of, step_at, n_steps) -> np.ndarray:
     """int64[cluster, step]: cycles of visits, updates and spikes."""
     visits = np.bincount(cluster_of) * activity.n_samples * cycles_of_event(chip, "visit")
-    done = np.repeat(visits[:, None], n_steps, 1).astype(np.int64)
+    done = np.repeat(visits[None].astype(np.int64), n_steps, 0)
     first = neuron_offsets(network)
     for name, at in first.items():
         cluster = cluster_of[at : at + network.node(name).n_neurons]
@@ -382,8 +401,8 @@ def _send(network, chip, activity, timing, cluster_of, step_at, n_steps) -> np.n
             updates = activity.updates[name][t] if name in activity.updates else activity.n_samples
             busy_cycles = updates * np.int64(update_cycles(chip, network.node(name).neuron))
             spike_cycles = activity.counts[name][t] * np.int64(cycles_of_event(chip, "spike"))
-            np.add.at(done[:, h], cluster, busy_cycles + spike_cycles)
-    return done
+            np.add.at(done[h], cluster, busy_cycles + spike_cycles)
+    return np.ascontiguousarray(done.T)
 
 
 def _add_forking(send: np.ndarray, groups: Groups, entries: Entries, message_cycles: int) -> None:
@@ -402,4 +421,5 @@ def _barriers(chip: Chip, n_cores: int, n_barriers: int) -> np.ndarray:
     tiles = -(-np.maximum(np.arange(n_cores + 1), 1) // chip.noc.cores_per_router)
     if chip.cost.barrier_cycles is None:
         return np.zeros(n_cores + 1, np.int64)
-    return np.array([chip.barrier_cycles(n) for n in tiles], np.int64) * n_barriers
+    of_tiles = [0, *(chip.barrier_cycles(n) for n in range(1, int(tiles[-1]) + 1))]
+    return np.array(of_tiles, np.int64)[tiles] * n_barriers

@@ -11,7 +11,7 @@ from nwcompile.cost.energy import energy_pj, step_energy_pj
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
-from nwcompile.ir.flat import split_layers
+from nwcompile.ir.flat import neuron_places, split_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import OBJECTIVES, Options
@@ -209,7 +209,7 @@ def test_energy_needs_a_chip_that_gives_energies():
 def test_units_are_halved_by_pixels_before_channels_and_fit_a_core():
     network, chip = conv_net((2, 4, 4), channels=2, padding=1), small_chip()
     whole = np.repeat([0, 1], [32, 3])
-    halves = split(network, whole, np.array([True, True]))
+    halves = split(neuron_places(network), whole, np.array([True, True]))
     assert halves[:32].reshape(2, 4, 4).tolist() == [[[0] * 4, [0] * 4, [2] * 4, [2] * 4]] * 2
     assert halves[32:].tolist() == [1, 1, 3]
     pixels = fitting_clusters(network, chip, np.ones(35, int), 17)
