@@ -83,7 +83,7 @@ def assert_is_run(chunks: list[nw.Chunk], run: nw.Run):
 
 
 @cache
-def everything(execution: str) -> Program:
+def everything(execution: str = "pipelined") -> Program:
     """Every kind of thing that a stream carries: currents, membranes, refractory times, words, and spikes on their way.
 
     `loop` and `words` are recurrent, the second one a neuron program; `late` and `program` are the same without.
@@ -203,7 +203,7 @@ N_CARRIED = {"reference": 27, "cycle": 9, "sequence": 27}
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_session_that_forgets_anything_between_chunks_is_not_the_run(backend):
     """Each carried array, cleared after every chunk, changes what the stream gives: none is carried in vain."""
-    program = everything("pipelined")
+    program = everything()
     x = spikes_in(program, 9)
     run = simulate(program, x[None], backend, record="all")
     n_cleared = 0

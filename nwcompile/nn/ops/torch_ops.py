@@ -311,8 +311,8 @@ def is_freed(node) -> bool:
 
 
 def is_in_backward() -> bool:
-    """Whether torch is going backward, where torch.utils.checkpoint computes layers again."""
-    return torch._C._current_graph_task_id() != -1
+    """Whether torch is going backward, where torch.utils.checkpoint computes layers again; no graph can ask it."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 def saved(ctx) -> tuple:
