@@ -32,11 +32,10 @@ def interpreted(*arguments: str, timeout_s: float = 120) -> str:
     return done.stdout
 
 
-def interpreted_tests(*names: str, marked: str = "not long") -> str:
-    """Run files `interpreted_NAME.py`, the tests so marked, as `interpreted` does; some must pass, none be skipped."""
-    files = [f"tests/kernels/gpu/interpreted_{name}.py" for name in names]
+def interpreted_tests(*files: str, marked: str = "not long", timeout_s: float = 300) -> str:
+    """Run files of tests, those so marked, as `interpreted` does; some must pass, none be skipped."""
     options = "-q", "-x", "-p", "no:cacheprovider", "-n", "0", "-m", marked
-    report = interpreted("-m", "pytest", *options, *files, timeout_s=300)
+    report = interpreted("-m", "pytest", *options, *files, timeout_s=timeout_s)
     assert " passed" in report and "skipped" not in report, report
     return report
 
