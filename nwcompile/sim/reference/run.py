@@ -9,6 +9,7 @@ from nwcompile.cost.traffic.io_sites import IoRoutes, io_routes
 from nwcompile.cost.traffic.multicast import SpikeFanout, spike_fanout
 from nwcompile.cost.traffic.tokens import add_tokens
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.flat import csr_entries
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
@@ -228,11 +229,9 @@ def _count_reads(program: Program, name: str, n_reads: np.ndarray, counters: dic
 
 def _axons_used(program: Program, name: str, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The axons of the neurons of a layer or input that are used in a step, and how often, int64[axon] both."""
-    neurons = np.flatnonzero(times)
-    begin, end = (program.axons.offset[program.network.offsets[name] + neurons + i] for i in (0, 1))
-    n = end - begin
-    axon = np.repeat(begin - (np.cumsum(n) - n), n) + np.arange(n.sum())
-    return axon, np.repeat(times[neurons], n)
+    neurons, offset = np.flatnonzero(times), program.axons.offset
+    source = program.network.offsets[name] + neurons
+    return csr_entries(offset, source), np.repeat(times[neurons], offset[source + 1] - offset[source])
 
 
 def _count_io(program: Program, routes: tuple[IoRoutes, IoRoutes], name: str, n_spikes, counters: dict, h: int) -> None:
