@@ -30,8 +30,8 @@ USUAL_CHIP = "loihi1"  # Its network on chip is simulated by the engine that mos
 
 def start(chip: Chip) -> None:
     """Have the cycle backend's kernels for a chip compiled elsewhere, if none is kept and there is a second core."""
-    if not jit.OTHERS and jit.is_cold(cycle.run_samples):
-        jit.compile_elsewhere(jit.WARM_UP)
+    if jit.is_cold(cycle.run_samples):
+        jit.warm_up_elsewhere()
     jit.tell_others(json.dumps(chip.to_dict()))
 
 

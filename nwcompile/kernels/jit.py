@@ -1,4 +1,4 @@
-"""How kernels are compiled: kept between runs where that is possible; those of the simulators without the GIL as well.
+"""How kernels are compiled: without the GIL, and kept between runs where that is possible.
 
 A kernel that takes a NamedTuple of arrays would count references to each of them at every call, atomically and on
 memory that all threads share; that was half the time of the cycle backend. Such kernels allocate nothing and keep
@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property
 from pathlib import Path
+from threading import Lock
 
 from numba import config, njit
 from numba.core import event
@@ -34,6 +35,7 @@ QUIET = "NWCOMPILE_QUIET"  # an environment variable: where it is set, a first c
 LONGEST_WAIT_S = 300  # Ten times what all kernels take on a slow machine: a process that needs longer hangs.
 WARM_UP = [sys.executable, "-P", "-m", f"{PACKAGE.name}.warm_up"]  # the command of such a process
 OTHERS: list[subprocess.Popen] = []  # processes that compile kernels for this one
+_USING_OTHERS = Lock()  # networks may be compiled for several chips at once, in threads
 
 
 @cache
@@ -59,7 +61,7 @@ def stamp_of(path: Path) -> str:
 
 
 def compiled(**options) -> Callable:
-    """Numba's `njit`, its machine code kept beside the source of a checkout, else in the user's cache.
+    """Numba's `njit` without the GIL, its machine code kept beside the source of a checkout, else in the user's cache.
 
     Where it may not be written (an installation of root's, run by a user without a home), it is made in every run.
     Numba takes what it kept for good until the kernel's own file changes, although kernels of other files are compiled
@@ -71,9 +73,9 @@ def compiled(**options) -> Callable:
     def decorate(function: Callable):
         try:
             with kept_for_the_user():
-                dispatcher = njit(cache=True, no_cfunc_wrapper=True, **options)(function)
+                dispatcher = njit(cache=True, nogil=True, no_cfunc_wrapper=True, **options)(function)
         except RuntimeError:
-            return njit(no_cfunc_wrapper=True, **options)(function)
+            return njit(nogil=True, no_cfunc_wrapper=True, **options)(function)
         _keep_by_content(dispatcher._cache, function)
         return dispatcher
 
@@ -149,13 +151,13 @@ class KernelCompiler(PartCompiler):
     LIBRARY = KernelLibrary
 
 
-kernel = compiled(nogil=True, _nrt=False, pipeline_class=KernelCompiler)
+kernel = compiled(_nrt=False, pipeline_class=KernelCompiler)
 # Only kernels call these, so they have no wrappers for Python, which would unpack every array of every structure. What
 # runs for every flit is `inlined`, because a call copies every array of a NamedTuple.
 ONLY_FOR_KERNELS = {"no_cpython_wrapper": True, "pipeline_class": PartCompiler}
-inlined = compiled(nogil=True, _nrt=False, forceinline=True, **ONLY_FOR_KERNELS)
-spliced = compiled(nogil=True, _nrt=False, inline="always")  # into its caller before that is compiled, at every call
-part = compiled(nogil=True, _nrt=False, **ONLY_FOR_KERNELS)
+inlined = compiled(_nrt=False, forceinline=True, **ONLY_FOR_KERNELS)
+spliced = compiled(_nrt=False, inline="always")  # into its caller before that is compiled, at every call
+part = compiled(_nrt=False, **ONLY_FOR_KERNELS)
 
 
 class AsCFunction:
@@ -178,7 +180,7 @@ class AsCFunction:
 class FirstCompilation(event.Listener):
     """Before the first kernel of this package is compiled in a process: says on stderr what takes so long.
 
-    Where none of the same folder was ever kept, a second process begins to compile kernels, too (`compile_elsewhere`).
+    Where none of the same folder was ever kept, a second process begins to compile kernels, too (`warm_up_elsewhere`).
     """
 
     def __init__(self):
@@ -196,7 +198,7 @@ class FirstCompilation(event.Listener):
             print("compiling more kernels, once on this machine: some seconds", file=sys.stderr, flush=True)
         else:
             print("compiling kernels, once on this machine: about 15 s", file=sys.stderr, flush=True)
-            compile_elsewhere(WARM_UP)
+            warm_up_elsewhere()
 
     def on_end(self, event) -> None:
         pass
@@ -234,6 +236,13 @@ def is_cold(dispatcher) -> bool:
     )
 
 
+def warm_up_elsewhere() -> None:
+    """Start the process that compiles the kernels of the cycle backend, unless one is at work."""
+    with _USING_OTHERS:
+        if not OTHERS:
+            compile_elsewhere(WARM_UP)
+
+
 def compile_elsewhere(command: list[str]) -> None:
     """Start a process that compiles kernels into the cache; it ends when this one exits.
 
@@ -258,10 +267,11 @@ def compile_elsewhere(command: list[str]) -> None:
 
 def tell_others(text: str) -> None:
     """What the processes that compile for this one still have to know; nothing comes after it."""
-    for other in OTHERS:
-        if not other.stdin.closed:
-            with suppress(BrokenPipeError), other.stdin as pipe:
-                pipe.write(text)
+    with _USING_OTHERS:
+        for other in OTHERS:
+            if not other.stdin.closed:
+                with suppress(BrokenPipeError), other.stdin as pipe:
+                    pipe.write(text)
 
 
 def _end(other: subprocess.Popen) -> None:

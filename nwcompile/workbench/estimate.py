@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -10,9 +11,10 @@ from nwcompile.cost.operations import Count, Operations, operations
 from nwcompile.cost.prediction import predict
 from nwcompile.cost.spikingjelly import op_counts
 from nwcompile.cost.syops import syops
-from nwcompile.errors import ChipError, FitError, LossError, ModelError, OptionError
+from nwcompile.errors import ChipError, FitError, LossError, ModelError, NotEnoughMemoryError, OptionError
 from nwcompile.flow import compile
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import count_neurons
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.shown import data_frame
@@ -23,11 +25,13 @@ from nwcompile.report.html_tables import table
 from nwcompile.report.text import aligned, number
 from nwcompile.sim import simulate
 from nwcompile.sim.inputs import Inputs, prepare
+from nwcompile.sim.parallel import at_once, n_threads
 from nwcompile.sim.sequence.float_run import run_values
 from nwcompile.workbench.figures import figures, reason
 
 ALL = "all"  # The word for every chip and board that a refusal may name.
 DEFAULTS = Options(partitioner="coarse")  # A mapping of few seconds.
+MAX_NEURONS_AT_ONCE = 1 << 19  # Mappings of larger networks, which may take gigabytes each, are made one by one.
 IN_INTEGERS = "syops and SpikingJelly count layers of torch, not networks in integers"
 NO_SOURCE = "no source"  # What stands where a chip file has no figures for it: never a guess.
 COUNTS = ("operations of a sample, on any chip", "ACs", "MACs", "nJ by the 45 nm table")
@@ -122,7 +126,8 @@ def estimate(
     """What a network needs of every chip: it is compiled for each with `options`, and nothing is simulated on it.
 
     By default with partitioner `coarse`, which takes seconds; steps of what `compile` makes are shorter, mostly by a
-    few percent, on hundreds of cores by up to half.
+    few percent, on hundreds of cores by up to half. Several chips are compiled for at once, as many as there are
+    processor cores (or NUMBA_NUM_THREADS): the rows are those of one after another.
 
     `chips`: "all" for the shipped ones, a board where the network is too large for its chip, and those of plugins, of
     which one that cannot be loaded is a row that says why; a name or Chip; or a list.
@@ -138,12 +143,13 @@ def estimate(
         )
     wanted, boards, broken = _chips(chips)
     inputs = None if x is None else prepare(network, x)[0]  # samples that are none are no fault of a chip
+    row_of = partial(_on_chip_or_board, network, boards, x, options)
     with sharing():
-        rows = [*(_on(network, chip, x, options) for chip in wanted), *broken]
-        for i, row in enumerate(rows):
-            if not row.fits and row.chip in boards:
-                larger = _on(network, boards[row.chip], x, options)
-                rows[i] = larger if larger.fits else row
+        try:
+            rows = at_once(row_of, wanted, _n_at_once(network, options))
+        except (MemoryError, NotEnoughMemoryError):  # alone, each may have room
+            rows = at_once(row_of, wanted, 1)
+    rows += broken
     if inputs is None:
         return Estimate(tuple(rows), None, "operations are not counted without samples; give --input (x=)")
     try:
@@ -177,6 +183,22 @@ def _of_plugins() -> tuple[list[Chip], list[OnChip]]:
         except (ChipError, OptionError) as e:
             broken.append(OnChip(name, reason=reason(e)))
     return given, broken
+
+
+def _n_at_once(network: Network, options: Options) -> int:
+    """How many chips are compiled for at once: one where a clock decides, or what is not known to run in threads."""
+    usual = (options.partitioner, options.placer) == (DEFAULTS.partitioner, DEFAULTS.placer)
+    is_small = count_neurons(network) <= MAX_NEURONS_AT_ONCE
+    return n_threads() if usual and is_small and options.time_budget_s is None else 1
+
+
+def _on_chip_or_board(network: Network, boards: dict[str, Chip], x, options: Options, chip: Chip) -> OnChip:
+    """The row of the chip, or of its board where the network fits only there."""
+    row = _on(network, chip, x, options)
+    if row.fits or chip.name not in boards:
+        return row
+    larger = _on(network, boards[chip.name], x, options)
+    return larger if larger.fits else row
 
 
 def _on(network: Network, chip: Chip, x, options: Options) -> OnChip:

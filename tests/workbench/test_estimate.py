@@ -1,6 +1,8 @@
 """One network on many chips: the figures are those of compiling for each, and nothing is guessed."""
 
 import json
+from dataclasses import replace
+from threading import Barrier, current_thread, main_thread
 
 import numpy as np
 import pytest
@@ -8,9 +10,9 @@ import pytest
 import nwcompile as nw
 from nwcompile.cost.operations import ADD_PJ, MULTIPLY_PJ
 from nwcompile.cost.prediction import predict
-from nwcompile.errors import ChipError, ModelError, OptionError
+from nwcompile.errors import ChipError, ModelError, NotEnoughMemoryError, OptionError
 from nwcompile.report.json.collect import collect
-from nwcompile.workbench.estimate import NO_SOURCE
+from nwcompile.workbench.estimate import DEFAULTS, NO_SOURCE
 from nwcompile.workbench.figures import figures
 from tests.nets import integers
 
@@ -153,3 +155,43 @@ def test_estimate_tries_no_other_chips_for_a_refusal(monkeypatch):
     monkeypatch.setattr(nw.Chip, "proposals", lambda _: pytest.fail("all others are tried once more"))
     (row,) = nw.estimate(network(300), "truenorth", samples(300)).chips
     assert not row.fits
+
+
+def test_chips_at_once_give_the_rows_of_one_after_another(monkeypatch):
+    monkeypatch.setattr("nwcompile.workbench.estimate.n_threads", lambda: 1)
+    one_by_one = nw.estimate(network(300), "all", samples(300))
+    monkeypatch.setattr("nwcompile.workbench.estimate.n_threads", lambda: 4)
+    assert nw.estimate(network(300), "all", samples(300)).chips == one_by_one.chips
+
+
+@pytest.mark.parametrize(
+    "options, n_chips",
+    [({}, 2), ({"partitioner": "metis"}, 1), ({"placer": "spectral"}, 1), ({"time_budget_s": 0.1}, 1)],
+)
+def test_chips_are_compiled_for_one_by_one_where_threads_could_change_a_row(monkeypatch, options, n_chips):
+    asked = []
+    monkeypatch.setattr("nwcompile.workbench.estimate.n_threads", lambda: 2)
+    monkeypatch.setattr(
+        "nwcompile.workbench.estimate.at_once", lambda work, chips, n: asked.append(n) or [work(c) for c in chips]
+    )
+    nw.estimate(network(), "loihi1", options=replace(DEFAULTS, **options))
+    monkeypatch.setattr("nwcompile.workbench.estimate.MAX_NEURONS_AT_ONCE", 16)
+    nw.estimate(network(), "loihi1", options=replace(DEFAULTS, **options))
+    assert asked == [n_chips, 1]
+
+
+def test_chips_that_have_no_room_together_are_compiled_for_one_by_one(monkeypatch):
+    """Stands in for the system's memory: two mappings at once have none, one has."""
+    together, working = Barrier(2), set()
+
+    def compiled(network, chip, x, options):
+        if current_thread() is not main_thread():
+            together.wait(10)
+            raise NotEnoughMemoryError("no room for two")
+        working.add(chip.name)
+        return nw.compile(network, chip, x, options)
+
+    monkeypatch.setattr("nwcompile.workbench.estimate.n_threads", lambda: 2)
+    monkeypatch.setattr("nwcompile.workbench.estimate.compile", compiled)
+    made = nw.estimate(network(), ["loihi1", "loihi2"])
+    assert working == {"loihi1", "loihi2"} and all(row.fits for row in made.chips)

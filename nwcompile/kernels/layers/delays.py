@@ -49,7 +49,7 @@ def lay_in_steps(rows, b0, b1, n_steps, n, height, lanes, out):
 def delayed_sums(lanes: int) -> Callable:
     """The kernel that takes `lanes` samples side by side, one of `simd.WIDTHS`."""
 
-    @compiled(nogil=True)
+    @compiled()
     def sums(x, at, row, source, start, taps, out):
         """out[b, t, m] = the sum over m's synapses s and taps j of taps[s, j] * x[b, t - start[s] - j, source[s]].
 
@@ -118,7 +118,7 @@ def delayed_sums(lanes: int) -> Callable:
 def delayed_products(lanes: int) -> Callable:
     """The kernel that takes `lanes` samples side by side, one of `simd.WIDTHS`."""
 
-    @compiled(nogil=True)
+    @compiled()
     def products(x, grad, at, row, source, start, out):
         """out[s, j] += the sum over b and t of grad[b, t, m] * x[b, t - start[s] - j, source[s]]: gradients of `taps`.
 

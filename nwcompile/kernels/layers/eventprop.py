@@ -13,7 +13,7 @@ from nwcompile.kernels.layers.lif import RESET_SUBTRACTION, RESET_ZERO
 from nwcompile.kernels.layers.simd import LANES, WORD_BITS, add_to, load, load_every, store
 
 
-@compiled(nogil=True)
+@compiled()
 def keep_spikes(current, spikes, mem, state, at, strides, neurons, form, first, outputs):
     """What `spike_adjoint` needs of a forward pass of `lif_forward`.
 
@@ -60,7 +60,7 @@ def keep_spikes(current, spikes, mem, state, at, strides, neurons, form, first, 
                         clipped[in_words + c] |= bit
 
 
-@compiled(nogil=True)
+@compiled()
 def spike_adjoint(kept, mem, state, grads, at, strides, neurons, form, outputs):
     """The gradient of `lif_forward` by EventProp, backwards in time.
 

@@ -66,7 +66,7 @@ def goes_past(result, n):
     return result.size >= LARGE_RESULT_NUMBERS and n % LANES == 0 and result.ctypes.data % LINE_BYTES == 0
 
 
-@compiled(nogil=True)
+@compiled()
 def lif_forward(current, at, strides, state, beta, threshold, reset, floor, per_word, spikes, mem, last):
     """v = beta*v + i; spike = v >= threshold; reset; with `floor` v = max(v, 0); `mem` is v then.
 
@@ -135,7 +135,7 @@ def narrow_step(current, b, t, strides, v, words, numbers, rule, out):
 def lif_forward_narrow(lanes: int) -> Callable:
     """As `lif_forward` for all neurons of n <= `lanes`, which is one of `simd.WIDTHS`."""
 
-    @compiled(nogil=True)
+    @compiled()
     def forward_narrow(current, at, strides, state, beta, threshold, reset, floor, per_word, spikes, mem, last):
         first, end, _, _, n_steps, n = at
         zero = filled_lanes(beta.dtype.type(0), lanes)
@@ -189,7 +189,7 @@ def before_spike(g, h, v, fired, threshold, slope, reset, floor, detach, zero):
     return through + by_spike, zero - (direct + by_spike)
 
 
-@compiled(nogil=True)
+@compiled()
 def lif_backward(current, mem, state, grads, at, strides, neurons, form, slope, outputs):
     """The gradient of `lif_forward`, backwards in time.
 

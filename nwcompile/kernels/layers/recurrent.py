@@ -45,7 +45,7 @@ def rows_of_four(factor, at, weight, n, zero, out):
         store(out, 3 * n + c, left, e)
 
 
-@compiled(nogil=True)
+@compiled()
 def recurrent_forward(current, at, strides, weight, beta, threshold, reset, floor, spikes, mem, last):
     """As `lif_forward` with current(t) + spikes(t-1) @ weight for the current, whole layers at a time.
 
@@ -74,7 +74,7 @@ def recurrent_forward(current, at, strides, weight, beta, threshold, reset, floo
                 store(last, v_at + c, left, v)
 
 
-@compiled(nogil=True)
+@compiled()
 def recurrent_backward(current, spikes, mem, state, grads, at, strides, weights, neurons, form, slope, outputs):
     """The gradient of `recurrent_forward`; as `lif_backward` with the following.
 

@@ -28,7 +28,7 @@ N_SUMS = 1 << GROUP_INPUTS
 MAX_LOOKED_UP_INPUTS = 64  # With more inputs the table of their sums leaves the fastest cache.
 
 
-@compiled(nogil=True)
+@compiled()
 def spike_matmul(x, at, weight, out):
     """out[r] = the sum over j of x[r, j] * weight[j], for rows r of `at` = (first, last, n_in, n_out).
 
@@ -84,7 +84,7 @@ def spike_matmul_narrow(n_pairs: int, lanes: int) -> Callable:
     lanes_in, n_groups = width_of(min(LANES, 2 * GROUP_INPUTS * n_pairs)), 2 * n_pairs
     n_parts, per_part = -(-n_groups * GROUP_INPUTS // LANES), LANES // GROUP_INPUTS
 
-    @compiled(nogil=True)
+    @compiled()
     def narrow(x, at, weight, out):
         first, last, n_in, n_out = at
         zero, none = filled_lanes(weight.dtype.type(0), lanes), filled_lanes(weight.dtype.type(0), lanes_in)

@@ -92,14 +92,14 @@ def earlier(of_v, of_i, steps):
     return of_v * of_mem, of_i * of_syn + of_v * gain
 
 
-@compiled(nogil=True)
+@compiled()
 def delayed(at, of, delay):
     """When the spikes of a sample arrive at a neuron of these delays [n_in], and their order."""
     arrival = at + delay[of]
     return arrival, np.argsort(arrival, kind="mergesort")
 
 
-@compiled(nogil=True)
+@compiled()
 def factors_between(at, membrane):
     """`factors` of the times before each of these spikes and up to the end, float64[event + 1, 3]."""
     between, t = np.empty((len(at) + 1, 3)), 0.0
@@ -116,7 +116,7 @@ def factors_before(k, between):
     return between[k, 0], between[k, 1], between[k, 2]
 
 
-@compiled(nogil=True)
+@compiled()
 def spike_times(time, source, first, weight, delay, membrane, spikes, current):
     """The spikes of every neuron, and its current at them; returns the most spikes that a neuron has.
 
@@ -164,7 +164,7 @@ def spike_times(time, source, first, weight, delay, membrane, spikes, current):
     return n_largest
 
 
-@compiled(nogil=True)
+@compiled()
 def spike_time_adjoint(
     time, source, first, weight, delay, membrane, spikes, current, grad_spikes, grad_weight, grad_delay, grad_time
 ):

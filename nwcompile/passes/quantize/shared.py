@@ -4,19 +4,32 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from dataclasses import dataclass, field
+from threading import RLock
+from typing import Any, TypeVar
 
 import numpy as np
 
 from nwcompile.ir.network import Network
 
 Value = TypeVar("Value")
-_KNOWN: ContextVar[dict | None] = ContextVar("known", default=None)
+
+
+@dataclass(eq=False)
+class _Kept:
+    """The last value of a kind, and what it was made from; a thread that asks while another makes it waits for it."""
+
+    made_from: str = ""
+    value: Any = None
+    lock: RLock = field(default_factory=RLock)
+
+
+_KNOWN: ContextVar[dict[str, _Kept] | None] = ContextVar("known", default=None)
 
 
 @contextmanager
 def sharing() -> Iterator[None]:
-    """Inside, `once` keeps what it gives, in memory."""
+    """Inside, and in threads with a copy of this context, `once` keeps what it gives, in memory."""
     token = _KNOWN.set({})
     try:
         yield
@@ -33,7 +46,10 @@ def once(kind: str, network: Network, samples: dict[str, np.ndarray] | None, mak
     for name, array in (samples or {}).items():
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
-    if kind not in known or known[kind][0] != digest.hexdigest():
-        known.pop(kind, None)
-        known[kind] = digest.hexdigest(), make()
-    return known[kind][1]
+    kept = known.setdefault(kind, _Kept())
+    with kept.lock:
+        if kept.made_from != digest.hexdigest():
+            kept.made_from = kept.value = ""  # the old one is not held while the new one is made
+            kept.value = make()
+            kept.made_from = digest.hexdigest()
+        return kept.value

@@ -1,7 +1,9 @@
 """Inside `sharing` a network is quantized once for chips of the same numbers, and as it is outside."""
 
+import time
 from contextlib import nullcontext
 from dataclasses import fields
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ import nwcompile as nw
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize import quantize as stage
 from nwcompile.passes.quantize.quantize import quantize, quantized
-from nwcompile.passes.quantize.shared import sharing
+from nwcompile.passes.quantize.shared import once, sharing
+from nwcompile.sim.parallel import at_once
 from tests.nets import integers
 
 
@@ -63,3 +66,30 @@ def test_what_differs_is_quantized_anew(monkeypatch):
     with sharing():
         assert [quantized(*one) for one in given for _ in range(2)] == [i for i in range(1, 9) for _ in range(2)]
     assert quantized(*given[0]) == 9 and quantized(*given[0]) == 10  # outside, nothing is kept
+
+
+def test_of_two_threads_that_ask_for_the_same_one_makes_it():
+    calls, both = [], Barrier(2)
+
+    def make() -> int:
+        calls.append(None)
+        time.sleep(0.05)
+        return len(calls)
+
+    def ask(_: int) -> int:
+        both.wait(10)
+        return once("a kind", network(), samples(), make)
+
+    with sharing():
+        assert at_once(ask, range(2), 2) == [1, 1]
+
+
+def test_what_could_not_be_made_is_not_kept():
+    def fail():
+        raise ValueError
+
+    with sharing():
+        assert once("a kind", network(), None, lambda: 1) == 1
+        with pytest.raises(ValueError):
+            once("a kind", network(), samples(), fail)
+        assert once("a kind", network(), samples(), lambda: 2) == 2 == once("a kind", network(), samples(), fail)
