@@ -8,6 +8,7 @@ from time import perf_counter
 import numpy as np
 
 from nwcompile import __version__, warm_up
+from nwcompile.at_once import heed
 from nwcompile.checkpoint import keeping
 from nwcompile.errors import FitError, ModelError, OptionError
 from nwcompile.ir.activity import Activity
@@ -103,6 +104,7 @@ def compile(
     """
 
     def stage(name: str, verb: Callable, *nouns):
+        heed()
         start = perf_counter()
         value = verb(*nouns)
         changes_nothing = (name == "input" and value.text is None) or (name == "merge" and not value.changes)

@@ -28,6 +28,8 @@ from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
+from nwcompile.at_once import heed
+
 PACKAGE = Path(__file__).resolve().parents[1]
 IS_INSTALLED = (PACKAGE / "hwmodels").is_dir()  # chip files lie in the package of a wheel, beside it in a checkout
 PROGRAM_MODULE = f"{PACKAGE.name}.program_"  # how names of modules begin that are made of neuron programs
@@ -223,8 +225,19 @@ class Undisturbed(event.Listener):
             gc.enable()
 
 
+class NoneAfterCtrlC(event.Listener):
+    """Begins no kernel in a thread that nobody waits for any more; the last to hear, as all others hear of its end."""
+
+    def on_start(self, event) -> None:
+        heed()
+
+    def on_end(self, event) -> None:
+        pass
+
+
 event.register("numba:compile", FirstCompilation())
 event.register("numba:compile", Undisturbed())
+event.register("numba:compile", NoneAfterCtrlC())
 
 
 def is_cold(dispatcher) -> bool:

@@ -1,18 +1,14 @@
-"""Work over threads: samples, steps, or anything else; no result depends on how many threads there are."""
+"""Samples, or steps, over threads; no result depends on how many threads there are."""
 
-import ctypes
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import copy_context
-from threading import get_ident
-from typing import TypeVar
 
 import numpy as np
 
-Item = TypeVar("Item")
-Value = TypeVar("Value")
+from nwcompile.at_once import heed
+
 MAX_CHUNK_STEPS = 64  # So many steps of a sample at most are computed before other threads can go on with them.
 
 
@@ -28,6 +24,7 @@ def over_samples(n_samples: int, work: Callable[[slice], object], interrupted: n
 
     `interrupted` bool[1] tells work in progress that nobody waits for it any more (Ctrl-C).
     """
+    heed()
     n_slices = max(1, min(n_samples, n_threads()))
     bounds = np.linspace(0, n_samples, n_slices + 1).astype(int)
     slices = [slice(bounds[k], bounds[k + 1]) for k in range(n_slices)]
@@ -77,34 +74,6 @@ def alone(work: Callable[[], None], interrupted: np.ndarray) -> None:
     """Do `work` in a thread of its own, so that Ctrl-C is heard meanwhile."""
     with ThreadPoolExecutor(1) as pool, telling(interrupted):
         pool.submit(work).result()
-
-
-def at_once(work: Callable[[Item], Value], items: Iterable[Item], n_workers: int) -> list[Value]:
-    """What `work` gives for each item, in order, `n_workers` threads going on with it, in copies of this context.
-
-    The first error, of the first item that has one, ends it: the threads hear Ctrl-C (KeyboardInterrupt) as well.
-    """
-    if n_workers < 2:
-        return [work(item) for item in items]
-    working: set[int] = set()
-
-    def one(item: Item) -> Value:
-        working.add(get_ident())
-        try:
-            return work(item)
-        finally:
-            working.discard(get_ident())
-
-    with ThreadPoolExecutor(n_workers) as pool:
-        try:
-            begun = [pool.submit(copy_context().run, one, item) for item in items]
-            return [future.result() for future in begun]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for thread in tuple(working):
-                interrupt = ctypes.py_object(KeyboardInterrupt)
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), interrupt)
-            raise
 
 
 @contextmanager

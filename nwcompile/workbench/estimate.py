@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from nwcompile import plugins
+from nwcompile.at_once import at_once
 from nwcompile.cost.operations import Count, Operations, operations
 from nwcompile.cost.prediction import predict
 from nwcompile.cost.spikingjelly import op_counts
@@ -25,7 +26,7 @@ from nwcompile.report.html_tables import table
 from nwcompile.report.text import aligned, number
 from nwcompile.sim import simulate
 from nwcompile.sim.inputs import Inputs, prepare
-from nwcompile.sim.parallel import at_once, n_threads
+from nwcompile.sim.parallel import n_threads
 from nwcompile.sim.sequence.float_run import run_values
 from nwcompile.workbench.figures import figures, reason
 

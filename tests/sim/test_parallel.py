@@ -1,9 +1,6 @@
 """Ctrl-C: who waits for a run is free at once, and what is still at work learns of it."""
 
-import signal
 import time
-from contextvars import ContextVar
-from threading import Barrier, main_thread
 
 import numpy as np
 import pytest
@@ -12,13 +9,9 @@ from nwcompile.ir.chip import Chip
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle.noc import replay
 from nwcompile.sim.cycle.run import ChipRun
-from nwcompile.sim.parallel import alone, at_once, chunks_of, over_samples, over_steps
+from nwcompile.sim.parallel import alone, chunks_of, over_samples, over_steps
+from tests.interrupts import press_ctrl_c
 from tests.report.programs import spikes_in, three_cores
-
-
-def press_ctrl_c() -> None:
-    """From any thread: the main one hears it, also while it waits."""
-    signal.pthread_kill(main_thread().ident, signal.SIGINT)
 
 
 def test_an_interrupt_tells_the_other_threads(monkeypatch):
@@ -110,39 +103,3 @@ def test_a_list_of_packets_that_is_interrupted_ends_before_its_next_cycle(monkey
 
     monkeypatch.setattr(f"nwcompile.sim.cycle.{module}.alone", interrupted)
     assert (replay(chip, [0], [0], [3], [1]).arrive == -1).all()
-
-
-@pytest.mark.parametrize("n_workers", [1, 3])
-def test_what_is_done_at_once_comes_in_order_and_the_first_error_is_raised(n_workers):
-    asked = ContextVar("asked")
-    asked.set("outside")
-
-    def work(k: int) -> tuple[int, str]:
-        time.sleep(0.01 * (4 - k))
-        if k == 3:
-            raise ValueError(f"item {k}")
-        return k, asked.get()
-
-    assert at_once(work, range(3), n_workers) == [(k, "outside") for k in range(3)]
-    with pytest.raises(ValueError, match="item 3"):
-        at_once(work, range(5), n_workers)
-
-
-def test_ctrl_c_ends_what_is_done_at_once():
-    both, heard = Barrier(2), []
-
-    def work(k: int) -> None:
-        until = time.monotonic() + 10
-        try:
-            both.wait(10)
-            if k == 0:
-                press_ctrl_c()
-            while time.monotonic() < until:
-                time.sleep(0.001)
-        except KeyboardInterrupt:
-            heard.append(k)
-            raise
-
-    with pytest.raises(KeyboardInterrupt):
-        at_once(work, range(4), 2)
-    assert sorted(heard) == [0, 1]

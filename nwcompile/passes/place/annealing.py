@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from nwcompile.at_once import heed
+
 
 def cool(
     temperatures: Sequence[float], n_moves: int, chunk_moves: int, attempt: Callable[[int, float, int], bool]
@@ -20,6 +22,7 @@ def cool(
     """
     for i, temperature in enumerate(temperatures):
         for left in range(n_moves, 0, -chunk_moves):
+            heed()
             if not attempt(i, temperature, min(left, chunk_moves)):
                 return
 

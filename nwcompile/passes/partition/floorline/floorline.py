@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nwcompile.at_once import heed
 from nwcompile.errors import FitError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
@@ -365,6 +366,7 @@ def _begun(search: Search, n_cores: int, per_core: int = 1) -> Partition:
 
     A core holds the neurons of `per_core` clusters or more.
     """
+    heed()
     n = len(search.load)
     cluster_of = np.arange(n)
     if n > FLOORLINE.fine_neurons:

@@ -1,0 +1,156 @@
+"""Items worked on at once: in order, the first error is raised, and after Ctrl-C nothing goes on or stays locked."""
+
+import sys
+import time
+from contextlib import suppress
+from contextvars import ContextVar
+from threading import Barrier, active_count
+
+import numpy as np
+import pytest
+from numba.core.compiler_lock import global_compiler_lock
+
+import nwcompile as nw
+from nwcompile.at_once import at_once, heed
+from nwcompile.kernels.jit import compiled
+from nwcompile.passes.place.annealing import cool
+from nwcompile.sim.parallel import over_samples
+from tests.interrupts import press_ctrl_c
+from tests.nets import dense_net
+
+
+def until_it_is_over() -> None:
+    """Go on until this thread hears that nobody waits for it."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        time.sleep(0.001)
+        heed()
+
+
+@pytest.mark.parametrize("n_workers", [1, 3])
+def test_what_is_done_at_once_comes_in_order_and_the_first_error_is_raised(n_workers):
+    asked = ContextVar("asked")
+    asked.set("outside")
+
+    def work(k: int) -> tuple[int, str]:
+        time.sleep(0.01 * (4 - k))
+        if k == 3:
+            raise ValueError(f"item {k}")
+        return k, asked.get()
+
+    assert at_once(work, range(3), n_workers) == [(k, "outside") for k in range(3)]
+    with pytest.raises(ValueError, match="item 3"):
+        at_once(work, range(5), n_workers)
+
+
+def test_ctrl_c_ends_what_is_done_at_once():
+    both, heard, n_threads = Barrier(2), [], active_count()
+
+    def work(k: int) -> None:
+        both.wait(10)
+        if k == 0:
+            press_ctrl_c()
+        try:
+            until_it_is_over()
+        except KeyboardInterrupt:
+            heard.append(k)
+            raise
+
+    with pytest.raises(KeyboardInterrupt):
+        at_once(work, range(4), 2)
+    assert sorted(heard) == [0, 1] and active_count() == n_threads
+
+
+def test_an_error_ends_what_is_done_at_once():
+    both, heard = Barrier(2), []
+
+    def work(k: int) -> None:
+        both.wait(10)
+        if k == 0:
+            raise ValueError("item 0")
+        try:
+            until_it_is_over()
+        except KeyboardInterrupt:
+            heard.append(k)
+            raise
+
+    with pytest.raises(ValueError, match="item 0"):
+        at_once(work, range(2), 2)
+    assert heard == [1]
+
+
+def test_ctrl_c_leaves_no_lock_taken_that_a_thread_waits_for():
+    """As the compiler's of Numba: were it taken for good, no kernel would ever be compiled in this process again."""
+    both = Barrier(2)
+
+    def work(k: int) -> None:
+        both.wait(10)
+        with global_compiler_lock:
+            press_ctrl_c()
+            until_it_is_over()
+
+    with pytest.raises(KeyboardInterrupt):
+        at_once(work, range(2), 2)
+    assert global_compiler_lock._lock.acquire(timeout=1)
+    global_compiler_lock._lock.release()
+
+
+def test_ctrl_c_is_heard_by_threads_that_start_threads():
+    def work(k: int) -> None:
+        if k == 0:
+            press_ctrl_c()
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            over_samples(4, lambda part: None)
+
+    for _ in range(5):
+        start = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            at_once(work, range(3), 3)
+        assert time.monotonic() - start < 5
+
+
+@compiled()
+def twice(x):
+    return 2 * x
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda begun: begun(twice(1)),
+        lambda begun: cool([1.0], 1, 1, lambda *_: begun(1)),
+        lambda begun: over_samples(1, begun),
+    ],
+)
+def test_after_ctrl_c_no_kernel_is_compiled_and_no_moves_and_samples_are_begun(begin):
+    begun = []
+
+    def work(k: int) -> None:
+        if k == 0:
+            press_ctrl_c()
+        with suppress(KeyboardInterrupt):
+            until_it_is_over()
+        begin(begun.append)
+
+    with pytest.raises(KeyboardInterrupt):
+        at_once(work, range(2), 2)
+    assert not begun
+
+
+def test_what_may_take_long_in_a_compilation_asks_whether_anyone_waits_for_it(monkeypatch):
+    asking = set()
+
+    class Asked:
+        def get(self) -> None:
+            """No thread's: stands in for the variable that `heed` looks at."""
+            asking.add(sys._getframe(2).f_code.co_name)
+
+    monkeypatch.setattr("nwcompile.at_once._IS_OVER", Asked())
+    weights = np.ones((30, 20), np.float32)
+    network = nw.Network.from_arrays(
+        {"out": nw.NeuronSpec(threshold=8.0)}, [nw.Dense("in", "out", weights)], {"in": 20}
+    )
+    nw.estimate(network, "loihi1", np.ones((2, 4, 20), np.float32))
+    nw.compile(dense_net(20, 30, 5), "loihi1", options=nw.Options(partitioner="streaming"))
+    assert asking >= {"stage", "_layer_by_layer", "run_values", "over_samples", "_repair", "_begun", "cool"}
