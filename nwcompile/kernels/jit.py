@@ -38,6 +38,7 @@ LONGEST_WAIT_S = 300  # Ten times what all kernels take on a slow machine: a pro
 WARM_UP = [sys.executable, "-P", "-m", f"{PACKAGE.name}.warm_up"]  # the command of such a process
 OTHERS: list[subprocess.Popen] = []  # processes that compile kernels for this one
 _USING_OTHERS = Lock()  # networks may be compiled for several chips at once, in threads
+_USING_CACHE_DIR = Lock()  # likewise
 
 
 @cache
@@ -96,14 +97,15 @@ def kept_for_the_user() -> Iterator[None]:
     So nothing is left in the folder of an installation, and what a user compiled outlives its next version. A folder
     that the user named (NUMBA_CACHE_DIR) stays.
     """
-    named = config.CACHE_DIR
-    if IS_INSTALLED and not named:
-        with suppress(RuntimeError):
-            config.CACHE_DIR = str(user_cache() / "kernels")
-    try:
-        yield
-    finally:
-        config.CACHE_DIR = named
+    with _USING_CACHE_DIR:
+        named = config.CACHE_DIR
+        if IS_INSTALLED and not named:
+            with suppress(RuntimeError):
+                config.CACHE_DIR = str(user_cache() / "kernels")
+        try:
+            yield
+        finally:
+            config.CACHE_DIR = named
 
 
 def _keep_by_content(kept_by_numba, function: Callable) -> None:

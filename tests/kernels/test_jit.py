@@ -2,10 +2,13 @@
 
 import pickle
 import runpy
+import time
+from threading import Event
 
 import pytest
 from numba import config, njit
 
+from nwcompile.at_once import at_once
 from nwcompile.kernels import jit
 from nwcompile.kernels.jit import compiled
 
@@ -15,7 +18,7 @@ def test_kernel_is_compiled_where_nothing_can_be_kept():
     exec("def twice(x):\n    return 2 * x", names)  # has no file, so there is no place for its machine code
     with pytest.raises(RuntimeError, match="no locator available"):
         njit(cache=True)(names["twice"])
-    assert compiled(nogil=True)(names["twice"])(3) == 6
+    assert compiled()(names["twice"])(3) == 6
 
 
 def test_kernel_is_kept_until_a_source_that_it_imports_from_changes(tmp_path, monkeypatch):
@@ -71,4 +74,21 @@ def test_kernel_of_an_installation_is_kept_in_the_users_cache_and_of_a_checkout_
     monkeypatch.setattr(jit, "IS_INSTALLED", installed)
     assert compiled()(runpy.run_path(str(path))["twice"])(3) == 6
     assert [kept.is_relative_to(tmp_path / folder) for kept in tmp_path.rglob("*.nbi")] == [True]
+    assert config.CACHE_DIR == ""
+
+
+def test_where_kernels_are_kept_is_as_it_was_after_threads_that_name_a_folder_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(jit, "IS_INSTALLED", True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    named = Event()
+
+    def name_a_folder(k: int) -> str:
+        if k == 1:
+            assert named.wait(10)
+        with jit.kept_for_the_user():
+            named.set()
+            time.sleep(0.05 * (k + 1))
+            return config.CACHE_DIR
+
+    assert at_once(name_a_folder, range(2), 2) == [str(tmp_path / "nwcompile" / "kernels")] * 2
     assert config.CACHE_DIR == ""
