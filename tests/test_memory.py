@@ -260,6 +260,22 @@ def test_memory_of_a_process_with_a_limit_of_its_own():
     assert "MiB (ulimit -v); give at most " in done.stdout
 
 
+@pytest.mark.parametrize("gib, n", [(0.01, 1), (1, 1), (2.9, 2), (100, 4)])
+def test_so_many_compilations_are_begun_at_once_as_have_room(monkeypatch, gib, n):
+    network = nw.Network.from_arrays(
+        {"a": nw.NeuronSpec(threshold=1.0)}, [nw.Dense("in", "a", np.ones((1000, 11185), np.float32))], {"in": 11185}
+    )  # in float64 and its copies a third of a GiB, and what is not counted
+    monkeypatch.setattr(compiling, "room", lambda: Room(int(gib * GIB), "a limit"))
+    assert compiling.n_with_room(network, None, 4) == n
+    samples = {"in": np.zeros((2, 3, 11185), np.float32)}
+    assert compiling.n_with_room(network, samples, 4) == n
+
+
+def test_where_the_system_tells_of_no_limit_all_are_begun_at_once(monkeypatch):
+    monkeypatch.setattr(compiling, "room", lambda: None)
+    assert compiling.n_with_room(dense_net(10, 20), None, 4) == 4
+
+
 def test_memory_of_compiling_counts_the_widest_layer_and_those_before_it():
     neuron = nw.NeuronSpec(threshold=1.0)
     sizes = {"a": 30, "b": 20}

@@ -20,6 +20,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.shown import data_frame
 from nwcompile.passes.prepare.normalize import normalize
+from nwcompile.passes.quantize.memory import n_with_room
 from nwcompile.passes.quantize.shared import sharing
 from nwcompile.report.html_markup import tag
 from nwcompile.report.html_tables import table
@@ -128,7 +129,7 @@ def estimate(
 
     By default with partitioner `coarse`, which takes seconds; steps of what `compile` makes are shorter, mostly by a
     few percent, on hundreds of cores by up to half. Several chips are compiled for at once, as many as there are
-    processor cores (or NUMBA_NUM_THREADS): the rows are those of one after another.
+    processor cores (or NUMBA_NUM_THREADS) and room for: the rows are those of one after another.
 
     `chips`: "all" for the shipped ones, a board where the network is too large for its chip, and those of plugins, of
     which one that cannot be loaded is a row that says why; a name or Chip; or a list.
@@ -147,7 +148,7 @@ def estimate(
     row_of = partial(_on_chip_or_board, network, boards, x, options)
     with sharing():
         try:
-            rows = at_once(row_of, wanted, _n_at_once(network, options))
+            rows = at_once(row_of, wanted, _n_at_once(network, inputs, options))
         except (MemoryError, NotEnoughMemoryError):  # alone, each may have room
             rows = at_once(row_of, wanted, 1)
     rows += broken
@@ -186,11 +187,18 @@ def _of_plugins() -> tuple[list[Chip], list[OnChip]]:
     return given, broken
 
 
-def _n_at_once(network: Network, options: Options) -> int:
-    """How many chips are compiled for at once: one where a clock decides, or what is not known to run in threads."""
+def _n_at_once(network: Network, inputs: Inputs | None, options: Options) -> int:
+    """How many chips are compiled for at once: as many as there are cores, and room for.
+
+    One where a clock decides, what is not known to run in threads, or where none takes the network.
+    """
     usual = (options.partitioner, options.placer) == (DEFAULTS.partitioner, DEFAULTS.placer)
-    is_small = count_neurons(network) <= MAX_NEURONS_AT_ONCE
-    return n_threads() if usual and is_small and options.time_budget_s is None else 1
+    if not usual or options.time_budget_s is not None or count_neurons(network) > MAX_NEURONS_AT_ONCE:
+        return 1
+    try:
+        return n_with_room(normalize(network), inputs, n_threads())
+    except ModelError:
+        return 1
 
 
 def _on_chip_or_board(network: Network, boards: dict[str, Chip], x, options: Options, chip: Chip) -> OnChip:

@@ -11,6 +11,7 @@ import nwcompile as nw
 from nwcompile.cost.operations import ADD_PJ, MULTIPLY_PJ
 from nwcompile.cost.prediction import predict
 from nwcompile.errors import ChipError, ModelError, NotEnoughMemoryError, OptionError
+from nwcompile.memory import Room
 from nwcompile.report.json.collect import collect
 from nwcompile.workbench.estimate import DEFAULTS, NO_SOURCE
 from nwcompile.workbench.figures import figures
@@ -178,6 +179,17 @@ def test_chips_are_compiled_for_one_by_one_where_threads_could_change_a_row(monk
     monkeypatch.setattr("nwcompile.workbench.estimate.MAX_NEURONS_AT_ONCE", 16)
     nw.estimate(network(), "loihi1", options=replace(DEFAULTS, **options))
     assert asked == [n_chips, 1]
+
+
+def test_so_many_chips_are_compiled_for_at_once_as_have_room(monkeypatch):
+    asked = []
+    monkeypatch.setattr("nwcompile.workbench.estimate.n_threads", lambda: 2)
+    monkeypatch.setattr("nwcompile.passes.quantize.memory.room", lambda: Room(100, "a limit"))
+    monkeypatch.setattr(
+        "nwcompile.workbench.estimate.at_once", lambda work, chips, n: asked.append(n) or [work(c) for c in chips]
+    )
+    nw.estimate(network(), ["loihi1", "loihi2"])
+    assert asked == [1]
 
 
 def test_chips_that_have_no_room_together_are_compiled_for_one_by_one(monkeypatch):

@@ -9,7 +9,7 @@ import numpy as np
 
 from nwcompile.ir.network import Network
 from nwcompile.ir.shown import counted
-from nwcompile.memory import verify_room
+from nwcompile.memory import room, verify_room
 from nwcompile.passes.quantize.quantize import searched_samples
 from nwcompile.sim.memory import CHUNK_BYTES, MOST_BEYOND, calibration_bytes, most_with_room, n_weights, reference_bytes
 
@@ -39,7 +39,7 @@ def sample_bytes(network: Network, n_samples: int, n_steps: int) -> int:
 
 def verify_memory(network: Network, samples: dict[str, np.ndarray] | None) -> None:
     """Raise NotEnoughMemoryError where a normalized network takes more to compile than this process may."""
-    n_samples, n_steps = next(iter(samples.values())).shape[:2] if samples else (0, 0)
+    n_samples, n_steps = _size(samples)
     of_weights, of_samples = weight_bytes(network), sample_bytes(network, n_samples, n_steps) if n_samples else 0
 
     def advice(room: int) -> str:
@@ -52,3 +52,16 @@ def verify_memory(network: Network, samples: dict[str, np.ndarray] | None) -> No
     n_all = sum(n_weights(c) for c in network.connections)
     with_samples = f" with {counted(n_samples, 'calibration sample')} of {counted(n_steps, 'step')}" if samples else ""
     verify_room(f"compiling {counted(n_all, 'weight')}{with_samples}", max(of_weights, of_samples), advice)
+
+
+def n_with_room(network: Network, samples: dict[str, np.ndarray] | None, n_most: int) -> int:
+    """So many compilations of a normalized network have room at once, from 1 to `n_most`."""
+    n_samples, n_steps = _size(samples)
+    n_bytes = MOST_BEYOND * max(weight_bytes(network), sample_bytes(network, n_samples, n_steps) if n_samples else 0)
+    left = room() if n_bytes else None
+    return n_most if left is None else max(1, min(n_most, left.n_bytes // n_bytes))
+
+
+def _size(samples: dict[str, np.ndarray] | None) -> tuple[int, int]:
+    """How many samples, and of how many steps."""
+    return next(iter(samples.values())).shape[:2] if samples else (0, 0)
