@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -39,22 +40,58 @@ def nets(args) -> None:
         path = Path(folder) / "random.npz"
         np.savez(path, **random_net(**RANDOM))
         dvs = args.reference / "models" / "sanafe_dvs" / "dvs_challenge.npz"
-        with np.load(path) as data:
-            random = program_of(dict(data))
-        for name, program, steps, kind, file in (
-            ("DVS gesture", dvs_program(args.reference), 1000, "dvs", dvs),
-            ("random 16384", random, 500, "random", path),
-        ):
+        files = {"DVS gesture": ("dvs", dvs), "random 16384": ("random", path)}
+        for name, program, steps in _programs(args):
             row = {"net": name, "steps": steps, **_ours(program, steps, args.repeats)}
             row |= {f"SANA-FE noted, {model} steps/s": figure for model, figure in NOTED[name].items()}
             if args.sanafe:
-                row |= _theirs(args.sanafe, kind, file, steps, row)
+                row |= _theirs(args.sanafe, *files[name], steps, row)
             rows.append(row)
     save(
         f"cycle_nets_{args.threads}",
         rows,
         {"repeats": args.repeats, "threads": args.threads, "seed": 0, "sanafe": bool(args.sanafe), **RANDOM},
     )
+
+
+def _programs(args) -> list[tuple[str, nw.Program, int]]:
+    """The nets by name, and how many steps of each are simulated."""
+    return [
+        ("DVS gesture", dvs_program(args.reference), 1000),
+        ("random 16384", program_of(random_net(**RANDOM)), 500),
+    ]
+
+
+def threads(args) -> None:
+    """One sample on one core and on two, in turn, and two such runs at once: medians of wall clock and of ratios."""
+    rows = []
+    for name, program, steps in _programs(args):
+
+        def seconds(cores: list[int], program=program, steps=steps) -> float:
+            os.sched_setaffinity(0, cores)  # of this thread and of those that it starts
+            start = time.perf_counter()
+            nw.simulate(program, None, "cycle", steps=steps, window="hardware")
+            return time.perf_counter() - start
+
+        first, second = args.cores[:2]
+        seconds([first])
+        times = []
+        for _ in range(args.repeats):
+            one, two = seconds([first]), seconds([first, second])
+            with ThreadPoolExecutor(2) as pool:
+                start = time.perf_counter()
+                list(pool.map(seconds, ([first], [second])))
+                both = time.perf_counter() - start
+            times.append((one, two, both, one / two, 2 * one / both))
+        columns = (
+            "s on one core",
+            "s on two",
+            "s of two runs at once",
+            "times as fast on two",
+            "work of two runs at once",
+        )
+        rows.append({"net": name, "steps": steps, **dict(zip(columns, np.median(times, 0).tolist(), strict=True))})
+    save("cycle_threads", rows, {"repeats": args.repeats, "seed": 0, **RANDOM})
 
 
 def _ours(program: nw.Program, steps: int, repeats: int) -> dict:

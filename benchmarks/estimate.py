@@ -6,9 +6,9 @@ mnist: the trained demo network (`examples/mnist_snn.py`) and 20 test images. ox
 lava-dl in DIR (models/lava_oxford; lava_gts/pilotnet_lif), with the raster, and the image in 24 steps, that lie there.
 vgg: SpikingJelly's `spiking_vgg11_bn` with random weights on 2 random images of 3 x 32 x 32 in 4 steps; as is usual for
 images so small, its classifier is one linear layer of 10 (made for 224 x 224, it has 120 million weights).
-Every network is estimated three times in one process. "first s" is the first time, "warm s" the second, in seconds of wall
-clock; chips are compiled for at once, on as many threads as there are cores. "warm CPU s" is the third time, on one thread,
-in seconds of processor time of the whole process.
+Every network is estimated three times in one process. "first s" is the first time, "warm s" the second, in seconds of
+wall clock; chips are compiled for at once, on as many threads as there are cores. "warm CPU s" is the third time, on
+one thread, in seconds of processor time of the whole process.
 """
 
 import argparse

@@ -10,6 +10,9 @@ from typing import Self
 
 from nwcompile.error_codes import code_of
 
+MOST_LISTED = 40  # A sentence lists so many choices; of more of them N_NEAREST.
+N_NEAREST = 5
+
 
 def printable(text: str) -> str:
     """The text in one line: characters that a terminal would obey instead of show are escaped."""
@@ -127,9 +130,13 @@ def nearest_first(word: str, choices: Iterable[str]) -> list[str]:
 
 
 def unknown_choice(kind: str, word: object, choices: Iterable[str]) -> str:
-    """Text for a name that is not one of `choices`: all of them are listed, nearest spelling first."""
-    name = shown(word, str)
-    return f"unknown {kind} {name!r}; choose one of: {', '.join(nearest_first(name, choices))}"
+    """Text for a name that is not one of `choices`: these are listed, nearest spelling first; of many, the nearest."""
+    name, choices = shown(word, str), list(choices)
+    listed, more = nearest_first(name, choices), ""
+    if len(choices) > MOST_LISTED:
+        listed = sorted(sorted(choices), key=lambda c: -difflib.SequenceMatcher(None, c, name).ratio())[:N_NEAREST]
+        more = f" or {len(choices) - N_NEAREST} others"
+    return f"unknown {kind} {name!r}; choose one of: {', '.join(listed)}{more}"
 
 
 def whole(name: str, value, least: int, largest: int | None = None) -> int:

@@ -189,7 +189,7 @@ def test_memory_of_compiling_is_refused_with_what_has_room(little, monkeypatch):
         "compiling 6000 weights with 4000 calibration samples of 100 steps needs 1.49 GiB"
         f"{SAYS.replace('80', '500')}give at most 46 calibration samples, or fewer steps"
     )
-    nw.compile(narrow, "loihi1", x[:20], nw.Options(partitioner="sequential"))
+    nw.compile(narrow, "loihi1", x[:4], nw.Options(partitioner="sequential"))
 
 
 MEASURED = """

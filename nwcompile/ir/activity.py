@@ -120,5 +120,6 @@ def _messages(spikes: np.ndarray, repeats: bool) -> np.ndarray:
     """int32[T, n]: messages to each destination in each step, summed over the samples."""
     steps = spikes.reshape(*spikes.shape[:2], int(np.prod(spikes.shape[2:])))
     if not repeats:
-        return (steps != 0).sum(0, dtype=np.int32)
+        sent = steps != 0
+        return sent[0].astype(np.int32) if len(sent) == 1 else sent.sum(0, dtype=np.int32)
     return np.minimum(np.abs(steps.astype(np.int64)).sum(0), np.iinfo(np.int32).max).astype(np.int32)

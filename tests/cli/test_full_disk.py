@@ -48,7 +48,7 @@ def test_full_disk_is_met_where_all_files_are_written():
         "export net.nwc --to sanafe --set cost.word_cycles=0 --input data.npz -o made",
         "compile nets:net --chip tiny -o made",
         "compile nets:net --chip loihi1 -o made --checkpoint kept",
-        "sweep plan.toml -o made",
+        pytest.param("sweep plan.toml -o made", marks=pytest.mark.long),  # it starts processes
     ],
 )
 def test_full_disk_is_one_sentence_and_leaves_nothing(command, folder, full, monkeypatch, line):

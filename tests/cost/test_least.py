@@ -31,7 +31,9 @@ def wide(n_hidden: int = 40) -> nw.Network:
     return nw.Network.from_arrays({"hidden": spec, "out": spec}, edges, {"in": 6})
 
 
-@pytest.mark.parametrize("name", ["loihi1", "tiny", "mesh_la", "loihi2"])
+@pytest.mark.parametrize(
+    "name", ["loihi1", "mesh_la", *(pytest.param(n, marks=pytest.mark.long) for n in ("tiny", "loihi2"))]
+)
 def test_no_mapping_is_below_the_least(name):
     chip = nw.Chip.load(name)
     for net in (network(), wide()):

@@ -27,8 +27,8 @@ RECORDED = [(backend, record) for backend in BACKENDS for record in ("spikes", "
 CASES = [
     ("aligned", "pipelined", 1),
     ("aligned", "pipelined", 3),
-    ("hardware", "pipelined", 3),
-    ("aligned", "phased", 1),
+    pytest.param("hardware", "pipelined", 3, marks=pytest.mark.long),
+    pytest.param("aligned", "phased", 1, marks=pytest.mark.long),
 ]
 
 

@@ -5,7 +5,6 @@ import numpy as np
 from nwcompile.cost.neuron_program import instructions
 from nwcompile.cost.time.work import link_busy, link_name
 from nwcompile.cost.traffic.io_sites import io_routes
-from nwcompile.cost.traffic.multicast import hops_of_axons
 from nwcompile.errors import BackendError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program
@@ -67,8 +66,9 @@ def longest_step(program: Program, mesh: Mesh | None, axons: Axons) -> dict[str,
     timing = mesh.timing
     hop = int(mesh.output["latency"].max() + mesh.output["held"].max()) + timing.credit_ticks + timing.route_ticks
     hop += timing.inject_ticks + timing.link_ticks + 4 * timing.cycle_ticks
-    n_links = [hops_of_axons(program), *(direction.hops for direction in io_routes(program) or ())]
-    n_hops = 2 + max(int(hops.sum(1).max(initial=0)) for hops in n_links)
+    n_links = [axons.row["hops_ew"] + axons.row["hops_ns"]]
+    n_links += [direction.hops.sum(1) for direction in io_routes(program) or ()]
+    n_hops = 2 + max(int(hops.max(initial=0)) for hops in n_links)
     n_spikes = MAX_REPEATED_SPIKES if program.repeats else 1
     idle = int(np.count_nonzero(program.core_of >= 0)) * (visit + update + n_spikes * spike)
     ticks, flits = (int(axons.row[name].max(initial=1)) for name in ("ticks", "flits"))

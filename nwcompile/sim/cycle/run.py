@@ -92,8 +92,7 @@ def run_program(
         results = chip_run.run_some(x, slice(0, len(x)), keep, flight_steps)
         records, steps = [r.neurons for r in results], [r.steps for r in results]
         notes = None if flight_steps is None else [r.probes for r in results]
-    spikes = layers_of(program, network.layers, [r.spikes for r in records])
-    spikes = {name: a.astype(network.node(name).neuron.spike_dtype) for name, a in spikes.items()}
+    spikes = spikes_of(program, [r.spikes for r in records])
     kept = [name for name in network.layers if keep_states or not network.node(name).neuron.fires]
     states = chip_run.states(kept, [(r.u, r.v, r.words) for r in records])
     received: Any = sum(s.received for s in steps)
@@ -127,13 +126,24 @@ def named_counters(program: Program, received: np.ndarray, sent: np.ndarray) -> 
     return counters
 
 
-def layers_of(program: Program, names, parts: list[np.ndarray]) -> dict[str, np.ndarray]:
-    """The part [B, T, *shape] of each of these layers in arrays [b, T, neuron] of consecutive samples."""
+def spikes_of(program: Program, parts: list[np.ndarray]) -> dict[str, np.ndarray]:
+    """`layers_of` spikes, for all layers, in the type of each."""
+    network = program.network
+    types = {name: network.node(name).neuron.spike_dtype for name in network.layers}
+    return layers_of(program, network.layers, parts, types)
+
+
+def layers_of(program: Program, names, parts: list[np.ndarray], types: dict | None = None) -> dict[str, np.ndarray]:
+    """The part [B, T, *shape] of each of these layers in arrays [b, T, neuron] of consecutive samples.
+
+    Of the type in `types`, or that of the arrays.
+    """
     network, parts_of = program.network, {}
     n_lines = count_lines(network)
     for name in names:
         node, first = network.node(name), network.offsets[name] - n_lines
-        whole = np.concatenate([p[:, :, first : first + node.n_neurons] for p in parts])
+        own = [p[:, :, first : first + node.n_neurons] for p in parts]
+        whole = np.concatenate(own, dtype=None if types is None else types[name], casting="unsafe")
         parts_of[name] = whole.reshape(*whole.shape[:2], *node.shape)
     return parts_of
 

@@ -5,7 +5,7 @@ import numpy as np
 from nwcompile.ir.program import Program
 from nwcompile.sim.cycle.bus import schedule_of
 from nwcompile.sim.cycle.overload import take_losses
-from nwcompile.sim.cycle.run import ChipRun, Result, layers_of, named_counters
+from nwcompile.sim.cycle.run import ChipRun, Result, named_counters, spikes_of
 from nwcompile.sim.parallel import alone
 from nwcompile.sim.rows import Rows, kept_layers
 
@@ -38,8 +38,7 @@ class Stream:
     def _rows(self, result: Result) -> Rows:
         program, chip_run = self.program, self.chip_run
         neurons, steps = result.neurons, result.steps
-        spikes = layers_of(program, program.network.layers, [neurons.spikes])
-        spikes = {name: s.astype(program.network.node(name).neuron.spike_dtype) for name, s in spikes.items()}
+        spikes = spikes_of(program, [neurons.spikes])
         states = chip_run.states(self.kept, [(neurons.u, neurons.v, neurons.words)]) if self.kept else {}
         counters = named_counters(program, steps.received, steps.sent)
         dropped = take_losses(program, steps.received, counters)

@@ -22,7 +22,7 @@ from nwcompile.ir.program import Program
 from nwcompile.kernels import neighbors as kernel
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
-from nwcompile.sim import BACKENDS, simulate
+from nwcompile.sim import BACKENDS, WINDOWS, simulate
 from nwcompile.sim.crosscheck import crosscheck
 from nwcompile.sim.session import Session
 from tests.chips import small_chip
@@ -56,9 +56,8 @@ def with_keys(program: Program, **keys) -> Program:
     return emit(program.network, program.schedule, program.mapping, chip, None, {}, program.on_multi_spike)
 
 
-@pytest.mark.parametrize("window", ["aligned", "hardware"])
 @EXAMPLES
-@given(data=st.data())
+@given(data=st.data(), window=st.sampled_from(WINDOWS))
 def test_backends_agree_without_a_barrier(window, data):
     program, x = drawn(data)
     result = crosscheck(program, x, window=window)
