@@ -5,13 +5,15 @@ lock, of Numba's or of Python's own, which would then stay taken; so long work a
 """
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextvars import ContextVar, copy_context
 from threading import Event
 from typing import TypeVar
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
+
+LONGEST_WAIT_S = 0.2  # Ctrl-C that comes as the main thread is about to wait is heard when the wait ends.
 
 _IS_OVER: ContextVar[Event | None] = ContextVar("is_over", default=None)
 
@@ -23,6 +25,7 @@ def at_once(work: Callable[[Item], Value], items: Sequence[Item], n_workers: int
     """
     if min(n_workers, len(items)) < 2:
         return [work(item) for item in items]
+    values: list[Value] = []
     is_over = Event()
 
     def one(item: Item) -> Value:
@@ -33,7 +36,11 @@ def at_once(work: Callable[[Item], Value], items: Sequence[Item], n_workers: int
     with ThreadPoolExecutor(n_workers) as pool:
         try:
             begun = [pool.submit(copy_context().run, one, item) for item in items]
-            return [future.result() for future in begun]
+            for future in begun:
+                while not future.done():
+                    wait([future], LONGEST_WAIT_S)
+                values.append(future.result())
+            return values
         except BaseException:
             is_over.set()
             pool.shutdown(wait=False, cancel_futures=True)

@@ -142,8 +142,8 @@ def layers_of(program: Program, names, parts: list[np.ndarray], types: dict | No
     n_lines = count_lines(network)
     for name in names:
         node, first = network.node(name), network.offsets[name] - n_lines
-        own = [p[:, :, first : first + node.n_neurons] for p in parts]
-        whole = np.concatenate(own, dtype=None if types is None else types[name], casting="unsafe")
+        of_layer = [p[:, :, first : first + node.n_neurons] for p in parts]
+        whole = np.concatenate(of_layer, dtype=None if types is None else types[name], casting="unsafe")
         parts_of[name] = whole.reshape(*whole.shape[:2], *node.shape)
     return parts_of
 
