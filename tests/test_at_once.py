@@ -8,11 +8,11 @@ from threading import Barrier, active_count
 
 import numpy as np
 import pytest
+from numba import njit
 from numba.core.compiler_lock import global_compiler_lock
 
 import nwcompile as nw
 from nwcompile.at_once import at_once, heed
-from nwcompile.kernels.jit import compiled
 from nwcompile.passes.place.annealing import cool
 from nwcompile.sim.parallel import over_samples
 from tests.interrupts import press_ctrl_c
@@ -110,15 +110,10 @@ def test_ctrl_c_is_heard_by_threads_that_start_threads():
         assert time.monotonic() - start < 5
 
 
-@compiled()
-def twice(x):
-    return 2 * x
-
-
 @pytest.mark.parametrize(
     "begin",
     [
-        lambda begun: begun(twice(1)),
+        lambda begun: begun(njit(lambda x: 2 * x)(1)),
         lambda begun: cool([1.0], 1, 1, lambda *_: begun(1)),
         lambda begun: over_samples(1, begun),
     ],
