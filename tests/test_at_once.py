@@ -142,6 +142,7 @@ def test_what_may_take_long_in_a_compilation_asks_whether_anyone_waits_for_it(mo
             asking.add(sys._getframe(2).f_code.co_name)
 
     monkeypatch.setattr("nwcompile.at_once._IS_OVER", Asked())
+    monkeypatch.setattr("nwcompile.workbench.estimate.n_threads", lambda: 1)
     weights = np.ones((30, 20), np.float32)
     network = nw.Network.from_arrays(
         {"out": nw.NeuronSpec(threshold=8.0)}, [nw.Dense("in", "out", weights)], {"in": 20}

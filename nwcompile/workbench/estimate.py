@@ -1,8 +1,10 @@
 """Estimate: one network on many chips, side by side: what fits, how fast, how much energy; and what no chip decides."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import call
+from typing import Any
 
 import numpy as np
 
@@ -145,19 +147,15 @@ def estimate(
         )
     wanted, boards, broken = _chips(chips)
     inputs = None if x is None else prepare(network, x)[0]  # samples that are none are no fault of a chip
-    row_of = partial(_on_chip_or_board, network, boards, x, options)
+    parts: list[Callable[[], Any]] = [partial(_on_chip_or_board, network, boards, x, options, chip) for chip in wanted]
+    parts.append(partial(_counted, network, inputs))
     with sharing():
         try:
-            rows = at_once(row_of, wanted, _n_at_once(network, inputs, options))
+            made = at_once(call, parts, _n_at_once(network, inputs, options))
         except (MemoryError, NotEnoughMemoryError):  # alone, each may have room
-            rows = at_once(row_of, wanted, 1)
-    rows += broken
-    if inputs is None:
-        return Estimate(tuple(rows), None, "operations are not counted without samples; give --input (x=)")
-    try:
-        return Estimate(tuple(rows), *_operations(network, inputs))
-    except ModelError as e:
-        return Estimate(tuple(rows), None, f"operations are not counted: {str(e).splitlines()[0]}")
+            made = at_once(call, parts, 1)
+    *rows, (counts, note) = made
+    return Estimate((*rows, *broken), counts, note)
 
 
 def _chips(chips: Sequence[str | Chip] | str) -> tuple[list[Chip], dict[str, Chip], list[OnChip]]:
@@ -217,6 +215,16 @@ def _on(network: Network, chip: Chip, x, options: Options) -> OnChip:
     except (FitError, LossError, ModelError) as e:
         return OnChip(chip.name, reason=reason(e))
     return OnChip(chip.name, **figures(program, predict(program)))
+
+
+def _counted(network: Network, inputs: Inputs | None) -> tuple[Operations | None, str | None]:
+    """The operations of a sample, None where they are not counted, and a note on what is not."""
+    if inputs is None:
+        return None, "operations are not counted without samples; give --input (x=)"
+    try:
+        return _operations(network, inputs)
+    except ModelError as e:
+        return None, f"operations are not counted: {str(e).splitlines()[0]}"
 
 
 def _operations(network: Network, inputs: Inputs) -> tuple[Operations, str | None]:
