@@ -130,7 +130,7 @@ def test_memory_of_a_run_is_refused_with_what_has_room(little, monkeypatch):
         needs[backend, record] = head.removeprefix(run)
     assert needs == {
         ("reference", "all"): "338 MiB",
-        ("cycle", "spikes"): "177 MiB",
+        ("cycle", "spikes"): "100 MiB",
         ("cycle", "all"): "712 MiB",
         ("sequence", "all"): "336 MiB",
     }

@@ -89,7 +89,7 @@ def cycle_bytes(program: Program, n_samples: int, n_steps: int, keep_states: boo
     run, n_neurons = recorded(network, keep_states), _count(network.layers, network)
     spikes = COUNT_BYTES * (_count(network.inputs, network) + n_neurons) + run.spikes
     records = 2 * STATE_BYTES[True] * n_neurons if run.states else 0  # a layer that keeps its states has all kept
-    return _cycle_tables(program) + n_all * max(spikes + COUNT_BYTES * n_neurons, spikes + records + run.states)
+    return _cycle_tables(program) + n_all * (spikes + records + run.states)
 
 
 def totals_bytes(program: Program, n_samples: int) -> int:
