@@ -136,16 +136,16 @@ def test_memory_of_a_run_is_refused_with_what_has_room(little, monkeypatch):
     }
     assert ways == {
         ("reference", "all"): "give at most 15 samples at once or at most 2 steps",
-        ("cycle", "spikes"): "give at most 26 samples at once or at most 6 steps or record='totals'",
+        ("cycle", "spikes"): "give at most 47 samples at once or at most 11 steps or record='totals'",
         ("cycle", "all"): "give at most 6 samples at once or at most 1 step or record='totals'",
         ("sequence", "all"): "give at most 15 samples at once or at most 3 steps",
     }
     with pytest.raises(NotEnoughMemoryError, match=" or record='spikes' or record='totals'$"):
         nw.simulate(program, x[:26], "cycle", record="all")
     nw.simulate(program, x[:1], "cycle")
-    monkeypatch.setattr(memory, "room", lambda: Room(500 << 20, "ulimit -v"))
+    monkeypatch.setattr(memory, "room", lambda: Room(900 << 20, "ulimit -v"))
     with pytest.raises(NotEnoughMemoryError, match=" or record='totals' or backend='sequence'$"):
-        nw.simulate(program, np.zeros((600, 50, 10), np.int8), "cycle")
+        nw.simulate(program, np.zeros((2000, 50, 10), np.int8), "cycle")
 
 
 def test_memory_of_totals_is_that_of_the_neurons_of_all_samples(little):
