@@ -14,7 +14,7 @@ from nwcompile.cost.operations import Count, Operations, operations
 from nwcompile.cost.prediction import predict
 from nwcompile.cost.spikingjelly import op_counts
 from nwcompile.cost.syops import syops
-from nwcompile.errors import ChipError, FitError, LossError, ModelError, NotEnoughMemoryError, OptionError
+from nwcompile.errors import ChipError, FitError, LossError, ModelError, OptionError
 from nwcompile.flow import compile
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import count_neurons
@@ -149,11 +149,14 @@ def estimate(
     inputs = None if x is None else prepare(network, x)[0]  # samples that are none are no fault of a chip
     parts: list[Callable[[], Any]] = [partial(_on_chip_or_board, network, boards, x, options, chip) for chip in wanted]
     parts.append(partial(_counted, network, inputs))
+    n_at_once = _n_at_once(network, inputs, options)
     with sharing():
         try:
-            made = at_once(call, parts, _n_at_once(network, inputs, options))
-        except (MemoryError, NotEnoughMemoryError):  # alone, each may have room
-            made = at_once(call, parts, 1)
+            made = at_once(call, parts, n_at_once)
+        except MemoryError:
+            if n_at_once == 1:
+                raise
+            made = at_once(call, parts, 1)  # alone, each may have room
     *rows, (counts, note) = made
     return Estimate((*rows, *broken), counts, note)
 

@@ -1,4 +1,4 @@
-"""800 damaged files through the readers, and proof that the fuzzer sees what it looks for. More: `make fuzz`."""
+"""2,000 damaged files through the readers, and proof that the fuzzer sees what it looks for. More: `make fuzz`."""
 
 import os
 import random
@@ -16,7 +16,7 @@ from tests.fuzz.__main__ import report
 from tests.fuzz.readers import READERS, Reader, outcome
 from tests.fuzz.watch import watch
 
-EACH = 200
+EACH = 500
 
 
 @pytest.mark.parametrize("name", READERS)

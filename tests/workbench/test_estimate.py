@@ -207,3 +207,17 @@ def test_chips_that_have_no_room_together_are_compiled_for_one_by_one(monkeypatc
     monkeypatch.setattr("nwcompile.workbench.estimate.compile", compiled)
     made = nw.estimate(network(), ["loihi1", "loihi2"])
     assert working == {"loihi1", "loihi2"} and all(row.fits for row in made.chips)
+
+
+def test_what_has_no_room_alone_is_not_tried_twice(monkeypatch):
+    tried = []
+
+    def compiled(network, chip, x, options):
+        tried.append(chip.name)
+        raise NotEnoughMemoryError("no room")
+
+    monkeypatch.setattr("nwcompile.workbench.estimate.n_threads", lambda: 1)
+    monkeypatch.setattr("nwcompile.workbench.estimate.compile", compiled)
+    with pytest.raises(NotEnoughMemoryError, match="no room"):
+        nw.estimate(network(), ["loihi1", "loihi2"])
+    assert tried == ["loihi1"]
