@@ -127,3 +127,12 @@ def test_cycle_results_do_not_depend_on_threads(data, n_threads):
     assert np.array_equal(one.step_cycles, several.step_cycles)
     assert np.array_equal(one.link_flits, several.link_flits)
     assert one.energy_pj == several.energy_pj
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_spikes_have_the_type_of_their_neurons(backend):
+    specs = {name: NeuronSpec(threshold=3, spikes=name, fixed=FIXED) for name in ("binary", "multi")}
+    edges = [Dense("in", name, np.ones((2, 4), np.int8)) for name in specs]
+    program = compile(Network.from_arrays({n: (s, (2,)) for n, s in specs.items()}, edges, {"in": (4,)}), "loihi2")
+    spikes = simulate(program, np.ones((1, 3, 4), np.int8), backend=backend).spikes
+    assert {name: array.dtype for name, array in spikes.items()} == {"binary": np.int8, "multi": np.int32}
