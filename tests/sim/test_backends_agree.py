@@ -1,5 +1,7 @@
 """reference == cycle == sequence, bit for bit, on random programs; what must hold of the cycle backend's network."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -131,7 +133,7 @@ def test_cycle_results_do_not_depend_on_threads(data, n_threads):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_spikes_have_the_type_of_their_neurons(backend):
-    specs = {name: NeuronSpec(threshold=3, spikes=name, fixed=FIXED) for name in ("binary", "multi")}
+    specs = {name: replace(FIXED, spikes=name) for name in ("binary", "multi")}
     edges = [Dense("in", name, np.ones((2, 4), np.int8)) for name in specs]
     program = compile(Network.from_arrays({n: (s, (2,)) for n, s in specs.items()}, edges, {"in": (4,)}), "loihi2")
     spikes = simulate(program, np.ones((1, 3, 4), np.int8), backend=backend).spikes
