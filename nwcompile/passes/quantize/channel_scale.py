@@ -14,7 +14,7 @@ from nwcompile.ir.connection import Sparse
 from nwcompile.ir.neuron import aligned
 from nwcompile.passes.quantize.scaled_layer import Layer, driving_weights
 
-MOST = 4.0  # Times the scale of the layer, up or down: thresholds must fit their register too.
+MOST = 4.0  # Times the layer's median threshold, up or down, that a threshold may become: it must fit its register.
 SCALED = ("threshold", "reset_value", "v_min")
 
 
@@ -30,8 +30,11 @@ def per_channel(layer: Layer, chip: Chip) -> Layer:
     shape = layer.node.shape
     largest = _largest(layer)
     ratio = np.median(largest[largest > 0]) / np.where(largest > 0, largest, 1)
-    factor = np.where(largest > 0, np.clip(ratio, 1 / MOST, MOST), 1).reshape(-1, *[1] * (len(shape) - 1))
-    return with_channel_scale(layer, factor)
+    threshold = np.abs(np.broadcast_to(aligned(layer.neuron.threshold, shape), shape)).reshape(len(largest), -1).max(1)
+    threshold = np.where(threshold > 0, threshold, 1)
+    room = np.median(threshold) / threshold
+    factor = np.where(largest > 0, np.clip(ratio, room / MOST, room * MOST), 1)
+    return with_channel_scale(layer, factor.reshape(-1, *[1] * (len(shape) - 1)))
 
 
 def with_channel_scale(layer: Layer, factor: np.ndarray) -> Layer:

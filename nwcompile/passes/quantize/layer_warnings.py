@@ -3,7 +3,9 @@
 import numpy as np
 
 from nwcompile.ir.chip import Chip
-from nwcompile.passes.quantize.scaled_layer import Layer, Scaled
+from nwcompile.ir.connection import Sparse
+from nwcompile.ir.shown import counted
+from nwcompile.passes.quantize.scaled_layer import Direct, Layer, Scaled
 from nwcompile.passes.quantize.state_range import StateRange, state_bits
 
 SATURATED = 0.95  # A layer that fires in more of its neurons and steps carries next to nothing.
@@ -13,6 +15,14 @@ ALWAYS_ON = 0.05  # A few neurons that always fire do no harm; a larger share is
 # units of 1/255 they have 0.2 to 0.3 and lose up to 1 point, with 1 or 2 bits 0.4 to 0.9 and lose 1 to 21 points.
 COARSE = 0.2
 ALIKE = 90.0  # Per cent of spikes alike from which a layer is well, whatever its weights have lost.
+# Share by which a layer's rate may move: those of benchmarks/quantize_nets.py move by at most 13 % at 2 bits and more.
+RATE_MOVED = 0.2
+# Share by which a neuron's rate may move, and share of a layer's neurons that may move further. In the same layers at
+# most 3 % of the neurons do at 3 bits and more, 23 % at 2 bits.
+NEURON_MOVED, NEURONS_MOVED = 0.5, 0.25
+# Spikes of a layer, and of a neuron, below which a rate is chance: 100 have a standard deviation of 10 %, 20 of 22 %.
+FEWEST_OF_LAYER, FEWEST_OF_NEURON = 100, 20
+MOST_NAMED = 5  # Parts that a warning names; it counts the others.
 
 
 def input_warnings(samples: dict[str, np.ndarray]) -> list[str]:
@@ -98,6 +108,89 @@ def rounding_warnings(row: dict, layer: Layer, scaled: Scaled, chip: Chip) -> li
         f"layer {row['layer']!r}: the chip's weights differ from the float ones by {100 * error:.0f} % (root mean "
         f"square), and from {100 * COARSE:.0f} % on networks lose accuracy; {advice}"
     ]
+
+
+def lost_warnings(layers: dict[str, Layer], scaled: dict[str, Scaled], wanted: dict, sent: dict) -> list[str]:
+    """Connections whose weights are all 0 after rounding, and neurons left without any weight: one warning for each.
+
+    `wanted` and `sent`: spikes [B, T, *shape] by layer, of the float network and on the chip, empty without calibration
+    samples. A neuron that fires and sends the same spikes in both has lost nothing. `number_warnings` has the layers
+    without any weight left, `activity_warnings` those that are dead.
+    """
+    connections, neurons, n_neurons = [], [], 0
+    for name, layer in layers.items():
+        parts = list(zip(layer.connections, layer.weights, scaled[name].weights, strict=True))
+        if not any(rounded.effective.any() for _, _, rounded in parts):
+            continue
+        connections += [
+            f"{c.source!r} -> {name!r}" for c, w, rounded in parts if w.any() and not rounded.effective.any()
+        ]
+        n = layer.node.n_neurons
+        had, has = np.zeros(n, bool), np.zeros(n, bool)
+        for c, weight, rounded in parts:
+            had |= _weighted(c, weight, n)
+            has |= _weighted(c, rounded.effective, n)
+        lost = had & ~has
+        if name in wanted and layer.neuron.fires:
+            lost &= (wanted[name] != sent[name]).any((0, 1)).reshape(-1) & sent[name].any()
+        if lost.any():
+            n_neurons += int(lost.sum())
+            neurons.append(f"{name!r} ({lost.sum()} of {n}: {_named([str(i) for i in np.flatnonzero(lost)])})")
+    advice = (
+        "the other weights of the layer are so much larger; give the layer more weight bits if the chip has them, or "
+        "train it with weights of more equal size"
+    )
+    warnings = []
+    if connections:
+        what = f"{counted(len(connections), 'connection')} {'has' if len(connections) == 1 else 'have'}"
+        warnings.append(f"{what} only weights of 0 after rounding ({_named(connections)}): {advice}")
+    if neurons:
+        what = f"{counted(n_neurons, 'neuron')} {'gets' if n_neurons == 1 else 'get'}"
+        warnings.append(f"{what} only weights of 0 after rounding, in layer {_named(neurons)}: {advice}")
+    return warnings
+
+
+def rate_warnings(table: list[dict], wanted: dict, sent: dict) -> list[str]:
+    """One warning for all layers whose firing rates are not those of the float network; dead layers are told elsewhere.
+
+    `wanted` and `sent`: spikes [B, T, *shape] by layer, of the float network and on the chip.
+    """
+    moved = []
+    for row in table:
+        name, before, after = row["layer"], row["rate_float"], row["rate_fixed"]
+        if before is None or not after or max(before, after) * wanted[name].size < FEWEST_OF_LAYER:
+            continue
+        float_count, count = ((spikes[name] != 0).sum((0, 1)) for spikes in (wanted, sent))
+        larger = np.maximum(float_count, count)
+        n_moved = np.count_nonzero(
+            (larger >= FEWEST_OF_NEURON) & (np.abs(count - float_count) > NEURON_MOVED * float_count)
+        )
+        if abs(after - before) > RATE_MOVED * before or n_moved > NEURONS_MOVED * larger.size:
+            moved.append(
+                f"{name!r} ({before:.3g} to {after:.3g} spikes per neuron and step; {n_moved} of {larger.size} neurons)"
+            )
+    if not moved:
+        return []
+    return [
+        f"rounding changes the firing rate of {counted(len(moved), 'layer')} by more than {100 * RATE_MOVED:.0f} % in "
+        f"the calibration samples, or that of more than {100 * NEURONS_MOVED:.0f} % of its neurons by more than "
+        f"{100 * NEURON_MOVED:.0f} %: {_named(moved)}; begin with the first: give it more weight bits, or train it "
+        "with nn.quantize_aware"
+    ]
+
+
+def _weighted(connection: Direct, weight: np.ndarray, n_target: int) -> np.ndarray:
+    """bool[n_target]: the neurons with a weight that is not 0."""
+    if isinstance(connection, Sparse):
+        return np.bincount(connection.post, weight != 0, n_target) > 0
+    channels = weight.reshape(len(weight), -1).any(1)
+    return np.repeat(channels, n_target // len(channels))
+
+
+def _named(parts: list[str]) -> str:
+    """The first MOST_NAMED, and how many more there are."""
+    more = [f"and {len(parts) - MOST_NAMED} more"] if len(parts) > MOST_NAMED else []
+    return ", ".join([*parts[:MOST_NAMED], *more])
 
 
 def _lacks_bits(layer: Layer, scaled: Scaled) -> bool:

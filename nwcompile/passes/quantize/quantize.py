@@ -21,8 +21,10 @@ from nwcompile.passes.quantize.channel_scale import per_channel
 from nwcompile.passes.quantize.layer_warnings import (
     activity_warnings,
     input_warnings,
+    lost_warnings,
     number_warnings,
     range_warnings,
+    rate_warnings,
     rounding_warnings,
 )
 from nwcompile.passes.quantize.program_curves import observed
@@ -97,6 +99,9 @@ def quantize(network: Network, chip: Chip, calibration, options: Options) -> Qua
         if row["layer"] in scales.programs:
             continue
         warnings += rounding_warnings(row, scales.layers[row["layer"]], scales.scaled[row["layer"]], chip)
+    wanted, sent = ({}, {}) if scales.samples is None else (scales.samples.run.spikes, scales.samples.sent)
+    warnings += lost_warnings(scales.layers, scales.scaled, wanted, sent)
+    warnings += rate_warnings(quantized.table, wanted, sent)
     return replace(quantized, warnings=warnings)
 
 

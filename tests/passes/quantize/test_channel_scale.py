@@ -86,3 +86,25 @@ def test_channel_scale_of_channels_without_weights_is_one():
     assert quantize(network, CHIP, np.ones((1, 9, 2)), NARROW).table[0]["spike_agreement_percent"] == 100
     layer = per_channel(describe(apply_weight_bits(network, CHIP, NARROW), "a", CHIP), CHIP)
     assert layer.channel_scale.tolist() == [1.0, 0.75, 1.5]
+
+
+def test_channel_scale_keeps_neurons_whose_weights_and_thresholds_are_much_smaller():
+    rng = np.random.default_rng(0)
+    size = np.where(np.arange(8) < 4, 1 / 512, 1.0)
+    network = Network.from_arrays(
+        {"a": NeuronSpec(threshold=size, beta=0.95)},
+        [Dense("in", "a", rng.normal(0.1, 0.3, (8, 30)) * size[:, None])],
+        {"in": 30},
+    )
+    x = (rng.random((4, 60, 30)) < 0.3).astype(np.int8)
+    quantized = quantize(network, CHIP, x, Options(bits=4))
+    rates = [run.output.mean((0, 1)) for run in (simulate(network, x), simulate(quantized.network, x))]
+    np.testing.assert_allclose(*rates, rtol=0.2, atol=0.02)
+    assert rates[0].min() > 0.02 and quantized.warnings == []
+
+
+def test_channel_scale_does_not_raise_thresholds_far_above_the_others():
+    weight = np.ones((4, 2)) * [[1.0], [1.0], [1.0], [1e-6]]
+    network = Network.from_arrays({"a": NeuronSpec(threshold=1.0)}, [Dense("in", "a", weight)], {"in": 2})
+    layer = per_channel(describe(apply_weight_bits(network, CHIP, NARROW), "a", CHIP), CHIP)
+    assert layer.neuron.threshold.tolist() == [1.0, 1.0, 1.0, 4.0]

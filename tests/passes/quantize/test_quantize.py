@@ -384,6 +384,66 @@ def test_quantize_warns_of_weights_that_all_become_zero():
     ]
 
 
+def test_quantize_warns_once_of_all_connections_that_become_zero():
+    rng, spec = np.random.default_rng(0), NeuronSpec(beta=0.95)
+    sizes = {("a", "h"): 2e-4, ("b", "h"): 0.075, ("b", "k"): 0.075, ("h", "k"): 1e-5, ("a", "k"): 0.0}
+    n = {"a": 400, "b": 20, "h": 8, "k": 8}
+    connections = [Dense(*pair, np.full((8, n[pair[0]]), size)) for pair, size in sizes.items()]
+    network = Network.from_arrays({"h": (spec, 8), "k": (spec, 8)}, connections, {"a": 400, "b": 20})
+    x = {"a": spikes(rng, 4, 60, 400), "b": spikes(rng, 4, 60, 20, chance=0.02)}
+    for samples in (x, None):
+        warnings = quantize(network, Chip.load("h1v2"), samples, Options()).warnings
+        found = [text for text in warnings if "0 after rounding" in text]
+        assert (
+            len(found) == 1
+            and "2 connections have only weights of 0 after rounding ('a' -> 'h', 'h' -> 'k')" in found[0]
+        )
+
+
+@pytest.mark.parametrize("kind", ["dense", "conv", "sparse"])
+def test_quantize_warns_once_of_all_neurons_that_lose_their_weights(kind):
+    rng, size = np.random.default_rng(1), np.where(np.arange(8) < 4, 1 / 512, 1.0)
+    size[3] = 0.0  # has nothing to lose
+    post, pre = np.nonzero(np.ones((8, 30), int))
+    c = {
+        "dense": Dense("in", "a", rng.normal(0.1, 0.3, (8, 30)) * size[:, None]),
+        "sparse": Sparse("in", "a", pre, post, rng.normal(0.1, 0.3, 240) * size[post]),
+        "conv": Conv2d("in", "a", rng.normal(0.1, 0.3, (8, 30, 1, 1)) * size[:, None, None, None]),
+    }[kind]
+    shapes = ((8, 2, 1), (30, 2, 1)) if kind == "conv" else ((8,), (30,))
+    threshold = np.maximum(size, 1e-3).reshape(8, *[1] * (len(shapes[0]) - 1))
+    network = Network.from_arrays({"a": (NeuronSpec(threshold=threshold, beta=0.9), shapes[0])}, [c], {"in": shapes[1]})
+    what = "6 neurons get only weights of 0 after rounding, in layer 'a' (6 of 16: 0, 1, 2, 3, 4, and 1 more)"
+    if kind != "conv":
+        what = "3 neurons get only weights of 0 after rounding, in layer 'a' (3 of 8: 0, 1, 2)"
+    x = spikes(rng, 4, 60, *shapes[1], chance=0.3)
+    for samples in (x, None):
+        warnings = quantize(network, LOIHI, samples, Options(bits=4)).warnings
+        assert sum(text.startswith(what) for text in warnings) == 1
+
+
+def test_quantize_does_not_warn_of_lost_weights_of_neurons_that_do_not_fire():
+    rng, weight = np.random.default_rng(2), np.full((4, 10), 0.3)
+    weight[1] = 1e-6
+    samples = spikes(rng, 4, 40, 10, chance=0.3)
+    quantized = quantize(one_layer(weight, NeuronSpec(beta=0.9), 10), LOIHI, samples, Options())
+    assert not quantized.network.connections[0].weight[1].any() and quantized.warnings == []
+
+
+def test_quantize_warns_of_rates_that_rounding_moves():
+    rng = np.random.default_rng(3)
+    network = Network.from_arrays(
+        {"h": (NeuronSpec(beta=0.95), 8)},
+        [Dense("a", "h", np.full((8, 400), 2e-4)), Dense("b", "h", np.full((8, 20), 0.075))],
+        {"a": 400, "b": 20},
+    )
+    x = {"a": spikes(rng, 8, 100, 400), "b": spikes(rng, 8, 100, 20, chance=0.02)}
+    text = "rounding changes the firing rate of 1 layer by more than 20 %"
+    for chip, n in ((Chip.load("h1v2"), 1), (LOIHI, 0)):  # Loihi's connections have exponents of their own
+        quantized = quantize(network, chip, x, Options())
+        assert sum(found.startswith(text) for found in quantized.warnings) == n
+
+
 def test_quantize_fills_the_weights_of_a_chip_without_exponents():
     rng = np.random.default_rng(6)
     spec = NeuronSpec(strict=False, reset="subtract", v_min=0.0, beta=0.9)
