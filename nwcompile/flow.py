@@ -172,10 +172,9 @@ def _in_integers(
     changes, price = [*changes, *proved], None
     if options.approximate:
         nearer = stage("approximate", approximate, fixed, chip, options, x, labels)
-        if nearer.network is not fixed:
-            check_loss(nearer.price, options, chip.name)
+        judged = [] if nearer.network is fixed else check_loss(nearer.price, options, chip.name)
         fixed, price = nearer.network, nearer.price
-        changes, notes = nearer.with_price(changes), [*notes, *nearer.warnings]
+        changes, notes = nearer.with_price(changes), [*notes, *nearer.warnings, *judged]
         scales = {name: fit.scale_factor for name, fit in nearer.factors.items()}
         rows = [refitted_row(r, fixed.node(r["layer"]).neuron, scales.get(r["layer"])) for r in quantized.table]
         quantized = replace(quantized, network=fixed, table=rows)

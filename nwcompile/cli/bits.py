@@ -14,7 +14,7 @@ from nwcompile.cli.outputs.text import as_json, table
 from nwcompile.errors import ModelError, OptionError, printable
 from nwcompile.ir.artifact import write_files
 from nwcompile.passes.quantize.bit_width_search import Narrowed, narrowest
-from nwcompile.sim.accuracy import check_labels
+from nwcompile.sim.accuracy import check_labels, share_interval
 
 CALIBRATION_SHARE = 0.2  # A fifth of the samples calibrates where no others are given for it; the rest judges.
 MOST_CALIBRATION = 200  # More calibration samples would make every try of widths take longer.
@@ -38,7 +38,7 @@ def run(args: Namespace) -> int:
     if narrowed.narrowest is None:
         raise ModelError(
             f"at its widest weights ({_listed(narrowed.start)} bits) the network is at "
-            f"{_part(narrowed.accuracy_start)}, "
+            f"{_part(narrowed.accuracy_start)} of {len(data.y)} samples, "
             f"{100 * (narrowed.accuracy_float - narrowed.accuracy_start):.2f} points below float "
             f"({_part(narrowed.accuracy_float)}), and --drop allows {drop:g}; allow more, or give more calibration "
             "samples"
@@ -127,10 +127,11 @@ def _table(narrowed: Narrowed) -> str:
 
 
 def _accuracies(narrowed: Narrowed, n_samples: int) -> str:
+    low, high = share_interval(narrowed.accuracy, n_samples)
     return (
         f"accuracy: float {_part(narrowed.accuracy_float)}, at the start {_part(narrowed.accuracy_start)}, now "
-        f"{_part(narrowed.accuracy)} of {n_samples} samples, after {len(narrowed.tried)} tries; these samples "
-        "chose the widths: on others it may be lower"
+        f"{_part(narrowed.accuracy)} ({100 * low:.1f} to {100 * high:.1f} at 95 %) of {n_samples} samples, after "
+        f"{len(narrowed.tried)} tries; these samples chose the widths: on others it may be lower"
     )
 
 

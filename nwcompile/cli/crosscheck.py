@@ -14,7 +14,7 @@ from nwcompile.cli.inputs.load import check_usage, model_network
 from nwcompile.cli.outputs.text import as_json, table
 from nwcompile.errors import OptionError
 from nwcompile.ir.program import Program
-from nwcompile.sim.accuracy import check_labels, share_right
+from nwcompile.sim.accuracy import check_labels, share_interval, share_right
 from nwcompile.sim.crosscheck import Crosscheck, crosscheck
 from nwcompile.sim.float_difference import FloatDifference
 from nwcompile.sim.inputs import prepare
@@ -87,5 +87,8 @@ def _float_text(gap: FloatDifference, n_samples: int, accuracy: dict[str, float]
     else:
         answer = f"answer: float and chip agree on {gap.n_alike} of {n_samples} samples"
     if accuracy is not None:
-        answer += "; accuracy " + ", ".join(f"{name} {100 * part:.2f} %" for name, part in accuracy.items())
+        ends = {name: share_interval(part, n_samples) for name, part in accuracy.items()}
+        parts = [f"{name} {100 * part:.2f} % ({100 * ends[name][0]:.1f} to {100 * ends[name][1]:.1f})"
+                 for name, part in accuracy.items()]  # fmt: skip
+        answer += f"; accuracy {', '.join(parts)}, 95 % intervals"
     return ["float against the chip's integers (what quantizing changed):", table(header, rows), answer]

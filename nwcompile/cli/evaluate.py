@@ -11,7 +11,7 @@ from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.options import Options
 from nwcompile.ir.run import Run
 from nwcompile.sim import simulate
-from nwcompile.sim.accuracy import accuracy
+from nwcompile.sim.accuracy import accuracy, share_interval
 from nwcompile.sim.inputs import prepare
 
 
@@ -37,21 +37,29 @@ def run(args: Namespace) -> int:
         result["float"] = accuracy(simulate(network, data.x), data.y)
     if program is not None:
         result["chip"] = accuracy(simulate(program, data.x, backend, args.device), data.y)
+    interval = {name: share_interval(part, len(data.y)) for name, part in result.items()}
     if args.json:
         chip = program.chip.name if program is not None else None
-        print(as_json({"n_samples": len(data.y), "accuracy": result, "chip": chip, "backend": backend}))
+        print(
+            as_json(
+                {"n_samples": len(data.y), "accuracy": result, "interval": interval, "chip": chip, "backend": backend}
+            )
+        )
     else:
         notes = {"float": "reference", "chip": f"{program.chip.name}, {backend}" if program is not None else ""}
-        rows = [(name, f"{100 * part:.2f} %", len(data.y), notes[name]) for name, part in result.items()]
-        print(table(("network", "accuracy", "samples", "on"), rows))
+        rows = [
+            (name, f"{100 * part:.2f} %", f"{100 * low:.1f} to {100 * high:.1f} %", len(data.y), notes[name])
+            for (name, part), (low, high) in zip(result.items(), interval.values(), strict=True)
+        ]
+        print(table(("network", "accuracy", "95 % interval", "samples", "on"), rows))
     return 0
 
 
-def measured(args: Namespace, result: Run, data: Data) -> dict[str, float] | None:
-    """Accuracies for a report: of the run, and of the float model if it was named; None without labels."""
+def measured(args: Namespace, result: Run, data: Data) -> dict | None:
+    """What `report` takes as accuracy: of the run, and of the float model if it was named; None without labels."""
     if data.y is None:
         return None
     accuracies = {"chip": accuracy(result, data.y)}
     if args.model_of is not None:
         accuracies["float"] = accuracy(simulate(network_of(args.model_of, args, data.example), data.x), data.y)
-    return accuracies
+    return {**accuracies, "n_samples": len(data.y)}

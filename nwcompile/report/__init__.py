@@ -22,7 +22,8 @@ NUMBERS = re.compile(r"\[\n([-+.,\seE\dnul]+)\]")  # No text holds a line break 
 def report(program: Program, run: Run, path, accuracy=None, crosscheck=None, model_dt=None, wall_seconds=None) -> dict:
     """Write `path`/report.json and `path`/report.html and give the content of the former.
 
-    `accuracy`: that of the chip, 0..1, or {"float": ..., "chip": ...}; `crosscheck`: what `nwcompile.crosscheck` gave;
+    `accuracy`: that of the chip, 0..1, or {"float": ..., "chip": ..., "n_samples": ...}, whose 95 % intervals it
+    then has; `crosscheck`: what `nwcompile.crosscheck` gave;
     `model_dt`: seconds of a step of the model, and `wall_seconds` what simulating took, for the real-time factors.
     Membrane updates are counted in runs with `record="all"`.
     Raises ArtifactError if the folder cannot be written (then nothing is written) and ModelError if

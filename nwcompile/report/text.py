@@ -86,6 +86,8 @@ def verdict_rows(doc: dict) -> list[list[str]]:
     if fewest is not None:
         n = fewest["n_cores"]
         rows.append(["fewest cores", f"{n} hold{'s' if n == 1 else ''} it, at {number(fewest['step_us'])} us a step"])
+    if doc["accuracy"] and doc["accuracy"].get("n_samples"):
+        rows.append(["accuracy", accuracy_text(doc["accuracy"])])
     if _approximate(doc):
         price = whole_price(doc["price"])
         rows.append(["approximate", f"{', '.join(_approximate(doc))}: {price or 'by how much is not known'}"])
@@ -112,15 +114,27 @@ def _on_chips(chip: dict) -> str:
     return f" on {chip['n_chips_used']} of {chip['n_chips']} chips" if chip.get("n_chips", 1) > 1 else ""
 
 
+def accuracy_text(accuracy: dict) -> str:
+    """`float 93.3 % (91.7 to 94.7), chip 93.0 % (91.3 to 94.4); 1 000 samples, 95 % intervals`."""
+    parts = []
+    for name in ("float", "chip"):
+        if accuracy.get(name) is not None:
+            low, high = accuracy["interval"][name]
+            parts.append(f"{name} {percent(100 * accuracy[name])} ({100 * low:.1f} to {100 * high:.1f})")
+    n = accuracy["n_samples"]
+    return f"{', '.join(parts)}; {grouped(n)} sample{'s' if n > 1 else ''}, 95 % intervals"
+
+
 def whole_price(price: dict | None) -> str:
-    """What approximations cost: `2.1 % of the spikes and 1.0 % of the answers changed (20 samples held out)`.
+    """What approximations cost: `2.1 % (1.8 to 2.5) of the spikes changed (20 samples held out)`, with 95 % intervals.
 
     Of few samples a share would say more than is known: then answers are counted. "" where no price is known.
     """
     if price is None:
         return ""
     n_samples = price["n_samples"]
-    parts = [f"{percent(price['spikes_changed_percent'])} of the spikes"]
+    interval = _interval(price, "spikes_changed_interval_percent")
+    parts = [f"{percent(price['spikes_changed_percent'])}{interval} of the spikes"]
     if price["output_changed_percent"] is not None:
         share = price["output_changed_percent"]
         n_changed = round(share * n_samples / 100)
@@ -129,8 +143,15 @@ def whole_price(price: dict | None) -> str:
     text = f"{' and '.join(parts)} changed"
     if price["accuracy_chip"] is not None:
         before, after = (percent(100 * price[key]) for key in ("accuracy_ideal", "accuracy_chip"))
-        text += f", accuracy {before} -> {after}"
+        points = _interval(price, "accuracy_lost_interval_points", " points lost")
+        text += f", accuracy {before} -> {after}{points}"
     return f"{text} ({grouped(n_samples)} sample{'s' if n_samples > 1 else ''} held out)"
+
+
+def _interval(table: dict, key: str, unit: str = "") -> str:
+    """` (1.2 to 3.4)`, at 95 %; "" where the table, of an older program, does not have the key."""
+    ends = table.get(key)
+    return "" if ends is None else f" ({ends[0]:.1f} to {ends[1]:.1f}{unit})"
 
 
 def bottleneck(b: dict) -> str:

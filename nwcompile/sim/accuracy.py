@@ -1,10 +1,15 @@
-"""Accuracy: which part of labeled samples a run answers right."""
+"""Accuracy: which part of labeled samples a run answers right, and how far so few samples tell."""
+
+from math import sqrt
 
 import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.run import Run
 from nwcompile.sim.float_difference import answers
+
+N_RESAMPLED = 1000  # Enough for percentiles 2.5 and 97.5 (Efron and Tibshirani 1993, section 13.3).
+Z_95 = 1.959964  # The normal distribution has 95 % within so many standard deviations.
 
 
 def accuracy(result: Run, labels: np.ndarray) -> float:
@@ -26,3 +31,40 @@ def check_labels(labels: np.ndarray, n_outputs: int) -> None:
 def share_right(given: np.ndarray, labels: np.ndarray) -> float:
     """Part of the answers that are the label, 0..1."""
     return float(np.mean(given == labels))
+
+
+def share_interval(share: float, n_samples: int) -> tuple[float, float]:
+    """The 95 % interval of a share, 0..1, that was seen in `n_samples` samples.
+
+    Wilson's score interval (E. B. Wilson, J. Am. Stat. Assoc. 22 (1927), p. 209), which Brown, Cai and DasGupta
+    (Statistical Science 16 (2001), p. 101) recommend for few samples.
+    """
+    z2 = Z_95 * Z_95
+    middle = (share * n_samples + z2 / 2) / (n_samples + z2)
+    half = Z_95 * sqrt(n_samples * share * (1 - share) + z2 / 4) / (n_samples + z2)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def loss_interval(before: np.ndarray, after: np.ndarray) -> tuple[float, float]:
+    """The 95 % interval of the accuracy lost, -1..1, `before` and `after` bool[B]: which of the same samples are right.
+
+    Wald's interval of paired shares with one sample more on either side (D. G. Bonett, R. M. Price, J. Educ. Behav.
+    Stat. 37 (2012), p. 479).
+    """
+    n = len(before) + 2
+    lost, won = ((np.count_nonzero(kind) + 1) / n for kind in (before & ~after, after & ~before))
+    half = Z_95 * sqrt((lost + won - (lost - won) ** 2) / n)
+    return max(-1.0, lost - won - half), min(1.0, lost - won + half)
+
+
+def ratio_interval(part: np.ndarray, whole: np.ndarray) -> tuple[float, float]:
+    """The 95 % interval of sum(part) / sum(whole), both [B] by sample; 0 where the whole is 0.
+
+    Percentiles of N_RESAMPLED bootstrap samples (B. Efron, R. J. Tibshirani, An Introduction to the Bootstrap, 1993,
+    chapter 13), always the same ones.
+    """
+    rng, n = np.random.default_rng(0), len(part)
+    drawn = (rng.integers(n, size=n) for _ in range(N_RESAMPLED))
+    ratios = [part[rows].sum() / max(whole[rows].sum(), 1) for rows in drawn]
+    low, high = np.percentile(ratios, (2.5, 97.5))
+    return float(low), float(high)

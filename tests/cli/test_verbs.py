@@ -12,6 +12,7 @@ import pytest
 import nwcompile as nw
 from nwcompile import cli
 from nwcompile.cli.arguments import PARSERS, Parser
+from nwcompile.sim.accuracy import share_interval
 from tests.frontend.lava_files import NEURON, dense, write
 
 
@@ -117,7 +118,10 @@ def test_cli_evaluate_counts_output_spikes(command, folder):
     expected = float(np.mean(output.sum(1).argmax(1) == np.load("data.npz")["y"]))
     code, out, _ = command("evaluate net.nwc --input data.npz --json")
     assert code == 0
-    assert json.loads(out) == {"n_samples": 3, "accuracy": {"chip": expected}, "chip": "tiny", "backend": "sequence"}
+    found = json.loads(out)
+    low, high = found.pop("interval")["chip"]
+    assert found == {"n_samples": 3, "accuracy": {"chip": expected}, "chip": "tiny", "backend": "sequence"}
+    assert (low, high) == pytest.approx(share_interval(expected, 3))
 
 
 def test_cli_show_lists_cores_and_one_core(command, folder):

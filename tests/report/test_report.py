@@ -155,12 +155,22 @@ def test_report_of_another_programs_run_is_refused():
         (float("nan"), "accuracy of chip is nan; give the part of samples that are right, 0..1"),
         ({"float": "high"}, "accuracy of float is 'high'; give the part of samples that are right, 0..1"),
         ({"flaot": 0.9}, "unknown accuracy 'flaot'; choose one of: float, chip"),
+        ({"chip": 0.9, "n_samples": 0}, "n_samples of accuracy is 0; give the number of samples, 1 or more"),
     ],
 )
 def test_report_refuses_an_accuracy_that_is_none(accuracy, text):
     with pytest.raises(ModelError) as e:
         collect(three_cores(), run_of(three_cores()), accuracy)
     assert str(e.value) == text
+
+
+def test_report_has_the_interval_of_an_accuracy_of_so_many_samples():
+    program = three_cores()
+    doc = collect(program, run_of(program), {"float": 15 / 148, "chip": 0, "n_samples": 148})
+    low, high = doc["accuracy"]["interval"]["float"]
+    assert (low, high) == pytest.approx((0.0624, 0.1605), abs=1e-4)
+    row = ["accuracy", "float 10.1 % (6.2 to 16.0), chip 0.0 % (0.0 to 2.5); 148 samples, 95 % intervals"]
+    assert row in doc["verdict_rows"] and " ".join(row[1].split()) in " ".join(render_text(doc).split())
 
 
 def test_report_refuses_nouns_of_another_kind():

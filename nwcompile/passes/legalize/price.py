@@ -1,6 +1,7 @@
 """Price: how far a legalized network is from the same integers on an ideal chip, on samples held out for it."""
 
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
@@ -8,7 +9,8 @@ from nwcompile.errors import LossError, OptionError
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import MAX_LOSS, Options
 from nwcompile.passes.legalize.ideal import ideal_trace
-from nwcompile.sim.accuracy import share_right
+from nwcompile.passes.legalize.samples import HELD_OUT
+from nwcompile.sim.accuracy import loss_interval, ratio_interval
 from nwcompile.sim.float_difference import strongest
 from nwcompile.sim.reference.run import output_of
 from nwcompile.sim.sequence.run import trace
@@ -21,7 +23,8 @@ class Price:
     By layer `rate_ideal` and `rate_chip`, spikes per neuron and step; `spikes_changed`, the neurons and steps that
     spike otherwise over those in which either spikes. Of the whole: `spikes_changed_percent` of all layers together,
     `output_changed_percent` of the samples whose answer is another one (None for several outputs), and with labels
-    the accuracies, 0..1.
+    the accuracies, 0..1. The intervals, [low, high], hold what more such samples would give, at 95 %:
+    `spikes_changed_interval` in percent, `lost_interval` in points of accuracy.
     """
 
     n_samples: int
@@ -29,9 +32,11 @@ class Price:
     rate_chip: dict[str, float]
     spikes_changed: dict[str, float]
     spikes_changed_percent: float
+    spikes_changed_interval: tuple[float, float]
     output_changed_percent: float | None
     accuracy_ideal: float | None = None
     accuracy_chip: float | None = None
+    lost_interval: tuple[float, float] | None = None
 
     def of(self, layer: str) -> dict[str, float] | None:
         """The plain numbers of one layer, for its Change; the change of its rate in percent of the ideal one.
@@ -57,9 +62,12 @@ class Price:
         return {
             "n_samples": self.n_samples,
             "spikes_changed_percent": self.spikes_changed_percent,
+            "spikes_changed_interval_percent": list(self.spikes_changed_interval),
             "output_changed_percent": self.output_changed_percent,
             "accuracy_ideal": self.accuracy_ideal,
             "accuracy_chip": self.accuracy_chip,
+            "accuracy_lost_points": self.accuracy_lost_points,
+            "accuracy_lost_interval_points": None if self.lost_interval is None else list(self.lost_interval),
             "layers": {name: self.of(name) for name in self.rate_ideal},
         }
 
@@ -71,26 +79,37 @@ def price_of(ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | N
     runs = [ideal_trace(ideal, inputs), trace(chip, inputs, keep_states=False)]
     wanted, got = (spikes for spikes, _ in runs)
     firing = [name for name in wanted if ideal.node(name).neuron.fires]
-    changed = {name: int(np.count_nonzero(wanted[name] != got[name])) for name in firing}
-    either = {name: int(np.count_nonzero((wanted[name] != 0) | (got[name] != 0))) for name in firing}
+    n_samples = len(next(iter(inputs.values())))
+    changed = {name: _by_sample(wanted[name] != got[name]) for name in firing}
+    either = {name: _by_sample((wanted[name] != 0) | (got[name] != 0)) for name in firing}
+    all_changed, all_either = (sum(kind.values(), np.zeros(n_samples, int)) for kind in (changed, either))
+    low, high = ratio_interval(all_changed, all_either)
     answers = [_answers(network, *run) for network, run in zip((ideal, chip), runs, strict=True)]
     one_output = answers[0] is not None
+    right = None if labels is None or not one_output else [given == labels for given in answers]
+    lost = None if right is None else loss_interval(*right)
     return Price(
-        n_samples=len(next(iter(inputs.values()))),
+        n_samples=n_samples,
         rate_ideal={name: _rate(wanted[name]) for name in firing},
         rate_chip={name: _rate(got[name]) for name in firing},
-        spikes_changed={name: _percent(changed[name], either[name]) for name in firing},
-        spikes_changed_percent=_percent(sum(changed.values()), sum(either.values())),
+        spikes_changed={name: _percent(changed[name].sum(), either[name].sum()) for name in firing},
+        spikes_changed_percent=_percent(all_changed.sum(), all_either.sum()),
+        spikes_changed_interval=(100 * low, 100 * high),
         output_changed_percent=100 * float(np.mean(answers[0] != answers[1])) if one_output else None,
-        accuracy_ideal=share_right(answers[0], labels) if one_output and labels is not None else None,
-        accuracy_chip=share_right(answers[1], labels) if one_output and labels is not None else None,
+        accuracy_ideal=None if right is None else float(right[0].mean()),
+        accuracy_chip=None if right is None else float(right[1].mean()),
+        lost_interval=None if lost is None else (100 * lost[0], 100 * lost[1]),
     )
 
 
-def check_loss(price: Price | None, options: Options, chip_name: str) -> None:
-    """Raise LossError if the price is above `options.max_loss`, OptionError if it is not known in that unit."""
+def check_loss(price: Price | None, options: Options, chip_name: str) -> list[str]:
+    """Raise LossError if the price is above `options.max_loss`, OptionError if it is not known in that unit.
+
+    It is above if all of its interval is. Where only a part is, the samples are too few to judge: that is the warning
+    that is returned, with how many would do (an interval is as wide as 1 over the square root of their number).
+    """
     if options.max_loss is None:
-        return
+        return []
     match = MAX_LOSS.fullmatch(options.max_loss)
     limit, is_accuracy = float(match[1]), match[2] == "pt"
     if price is None:
@@ -104,14 +123,24 @@ def check_loss(price: Price | None, options: Options, chip_name: str) -> None:
             "in the calibration file) and one output layer"
         )
     lost = price.accuracy_lost_points if is_accuracy else price.spikes_changed_percent
-    if lost > limit:
+    low, high = price.lost_interval if is_accuracy else price.spikes_changed_interval
+    interval = f"(95 % interval {low:.3g} to {high:.3g})"
+    what = f"{lost:.3g} points {interval} of accuracy" if is_accuracy else f"{lost:.3g} % {interval} of the spikes"
+    if low > limit:
         worst = max(price.spikes_changed, key=lambda name: price.spikes_changed[name])
-        what = f"{lost:.2g} points of accuracy" if is_accuracy else f"{lost:.3g} % of the spikes"
         raise LossError(
             f"approximating costs {what} on {chip_name}, more than max_loss={options.max_loss} "
             f"({price.n_samples} samples held out; most in layer {worst!r}); fine-tune with nn.quantize_aware, or "
             "accept more"
         )
+    if lost <= limit:
+        return []
+    n_enough = ceil(price.n_samples * ((lost - low) / (lost - limit)) ** 2)
+    return [
+        f"too few samples to judge max_loss={options.max_loss}: approximating costs {what} on the "
+        f"{price.n_samples} samples held out; about {n_enough} would do, which are every {HELD_OUT}th of "
+        f"{HELD_OUT * n_enough} calibration samples"
+    ]
 
 
 def _answers(network: Network, spikes: dict, states: dict) -> np.ndarray | None:
@@ -123,5 +152,10 @@ def _rate(spikes: np.ndarray) -> float:
     return float(np.abs(spikes).sum(dtype=np.int64)) / spikes.size
 
 
+def _by_sample(where: np.ndarray) -> np.ndarray:
+    """int64[B]: how many are True in each sample of [B, ...]."""
+    return np.count_nonzero(where, axis=tuple(range(1, where.ndim)))
+
+
 def _percent(part: int, whole: int) -> float:
-    return 100 * part / whole if whole else 0.0
+    return float(100 * part / whole) if whole else 0.0

@@ -161,10 +161,8 @@ def rate_warnings(table: list[dict], wanted: dict, sent: dict) -> list[str]:
         if before is None or not after or max(before, after) * wanted[name].size < FEWEST_OF_LAYER:
             continue
         float_count, count = ((spikes[name] != 0).sum((0, 1)) for spikes in (wanted, sent))
-        larger = np.maximum(float_count, count)
-        n_moved = np.count_nonzero(
-            (larger >= FEWEST_OF_NEURON) & (np.abs(count - float_count) > NEURON_MOVED * float_count)
-        )
+        larger, moves = np.maximum(float_count, count), np.abs(count - float_count)
+        n_moved = np.count_nonzero((larger >= FEWEST_OF_NEURON) & (moves > NEURON_MOVED * float_count))
         if abs(after - before) > RATE_MOVED * before or n_moved > NEURONS_MOVED * larger.size:
             moved.append(
                 f"{name!r} ({before:.3g} to {after:.3g} spikes per neuron and step; {n_moved} of {larger.size} neurons)"
@@ -183,8 +181,8 @@ def _weighted(connection: Direct, weight: np.ndarray, n_target: int) -> np.ndarr
     """bool[n_target]: the neurons with a weight that is not 0."""
     if isinstance(connection, Sparse):
         return np.bincount(connection.post, weight != 0, n_target) > 0
-    channels = weight.reshape(len(weight), -1).any(1)
-    return np.repeat(channels, n_target // len(channels))
+    n_channels = len(weight)
+    return np.repeat(weight.reshape(n_channels, -1).any(1), n_target // n_channels)
 
 
 def _named(parts: list[str]) -> str:

@@ -27,6 +27,7 @@ from nwcompile.report.json.neurobench import collect_neurobench
 from nwcompile.report.json.profile import collect_profile
 from nwcompile.report.json.traffic import collect_traffic
 from nwcompile.report.text import io_text, multi_spike, number, verdict, verdict_rows
+from nwcompile.sim.accuracy import share_interval
 from nwcompile.sim.crosscheck import Crosscheck
 
 REPORT_SCHEMA = 1  # It grows when a key of report.json changes its meaning or goes.
@@ -37,7 +38,8 @@ def collect(
 ) -> dict[str, Any]:
     """The content of report.json: what `Summary` says of the run, and where all of it comes from.
 
-    `accuracy`: a number (that of the chip) or {"float": ..., "chip": ...}, 0..1. `crosscheck`: a Crosscheck.
+    `accuracy`: a number (that of the chip) or {"float": ..., "chip": ...}, 0..1; with "n_samples", their number, the
+    report has 95 % intervals, too. `crosscheck`: a Crosscheck.
     `model_dt`: seconds that a step of the model stands for, and `wall_seconds` what simulating took. Raises ModelError
     for a run that is not one of `program`.
     """
@@ -95,14 +97,21 @@ def _pool_step_us(program: Program, run: Run) -> float | None:
     return None if cycles is None else cycles * program.chip.core.cycle_ns / 1000
 
 
-def _accuracy(given) -> dict[str, float] | None:
+def _accuracy(given) -> dict | None:
     if given is None:
         return None
-    table = given if isinstance(given, dict) else {"chip": given}
+    table = dict(given) if isinstance(given, dict) else {"chip": given}
+    n_samples = table.pop("n_samples", None)
     for name in table:
         if name not in ("float", "chip"):
             raise ModelError(unknown_choice("accuracy", name, ("float", "chip")))
-    return {name: _part(name, value) for name, value in table.items() if value is not None}
+    parts = {name: _part(name, value) for name, value in table.items() if value is not None}
+    if n_samples is None:
+        return parts
+    if not isinstance(n_samples, int) or n_samples < 1:
+        raise ModelError(f"n_samples of accuracy is {n_samples!r}; give the number of samples, 1 or more")
+    interval = {name: list(share_interval(part, n_samples)) for name, part in parts.items()}
+    return {**parts, "n_samples": n_samples, "interval": interval}
 
 
 def _part(name: str, value) -> float:

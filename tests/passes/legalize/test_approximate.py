@@ -1,5 +1,7 @@
 """Neurons that a chip lacks, met by its nearest ones: refitted, priced on samples held out, and what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,8 +14,10 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.legalize.approximate import NOT_FITTED, NOT_PRICED
+from nwcompile.passes.legalize.price import Price, check_loss
 from nwcompile.passes.legalize.samples import split
 from nwcompile.sim import simulate
+from nwcompile.sim.accuracy import loss_interval
 
 LEAKY = NeuronSpec(threshold=1.0, beta=0.9, reset="subtract", reset_timing="next")  # as snnTorch's Leaky comes
 ONE_CORE = {"optimize": "cores", "partitioner": "sequential", "placer": "row-major"}
@@ -141,7 +145,8 @@ def test_approximate_without_calibration_says_that_nothing_is_known():
 @pytest.mark.parametrize(
     ("options", "labels", "kind", "text"),
     [
-        ({"max_loss": "1%"}, None, LossError, r"approximating costs [\d.]+ % of the spikes on loihi1, more than "
+        ({"max_loss": "1%"}, None, LossError, r"approximating costs [\d.]+ % \(95 % interval [\d.]+ to [\d.]+\) of "
+         r"the spikes on loihi1, more than "
          r"max_loss=1% \(2 samples held out; most in layer 'l[23]'\); fine-tune with nn.quantize_aware, or accept "
          "more"),
         ({"max_loss": "1pt"}, None, OptionError, r"max_loss='1pt' is in points of accuracy, which need labels "
@@ -167,6 +172,44 @@ def test_max_loss_needs_samples_and_accepts_a_price_below():
     program = compile(leaky_net(), "loihi1", samples(10), options, labels=labels)
     price = program.manifest["price"]
     assert price["n_samples"] == 2 and 0 <= price["accuracy_chip"] <= 1 and price["accuracy_ideal"] is not None
+
+
+def test_max_loss_that_lies_in_the_interval_is_a_warning():
+    x, options = samples(30), Options(approximate="all", **ONE_CORE)
+    price = compile(leaky_net(), "loihi1", x, options).manifest["price"]
+    lost, (low, high) = price["spikes_changed_percent"], price["spikes_changed_interval_percent"]
+    assert 0 < low < lost < high < 100
+    for limit, n in ((f"{(low + lost) / 2:.4f}%", 1), (f"{(lost + high) / 2:.4f}%", 0)):
+        program = compile(leaky_net(), "loihi1", x, replace(options, max_loss=limit))
+        assert sum(text.startswith(f"too few samples to judge max_loss={limit}") for text in program.warnings) == n
+    with pytest.raises(LossError):
+        compile(leaky_net(), "loihi1", x, replace(options, max_loss=f"{low - 0.1:.4f}%"))
+
+
+def price_of_answers(n_samples: int, n_lost: int, n_won: int) -> Price:
+    """The price of a chip that loses `n_lost` right answers, and gets `n_won` right that the ideal has wrong."""
+    ideal = np.arange(n_samples) >= n_won
+    chip = np.where(ideal, np.arange(n_samples) < n_samples - n_lost, True)
+    low, high = loss_interval(ideal, chip)
+    return Price(
+        n_samples, {}, {}, {"l": 1.0}, 1.0, (0.5, 1.5), 1.0, ideal.mean(), chip.mean(), (100 * low, 100 * high)
+    )
+
+
+def test_max_loss_in_points_asks_for_more_samples_before_it_refuses():
+    options = Options(max_loss="2pt")
+    (text,) = check_loss(price_of_answers(40, 2, 0), options, "a")
+    assert text == (
+        "too few samples to judge max_loss=2pt: approximating costs 5 points (95 % interval -4.46 to 14) of accuracy "
+        "on the 40 samples held out; about 398 would do, which are every 5th of 1990 calibration samples"
+    )
+    assert check_loss(price_of_answers(40, 1, 1), options, "a") == []
+    with pytest.raises(
+        LossError, match=r"costs 25 points \(95 % interval [\d.]+ to [\d.]+\) of accuracy on a, more than "
+    ):
+        check_loss(price_of_answers(40, 10, 0), options, "a")
+    with pytest.raises(LossError):
+        check_loss(price_of_answers(4000, 200, 0), options, "a")
 
 
 def test_approximate_meets_several_spikes_by_one_and_a_clamp_by_none():

@@ -1,0 +1,40 @@
+"""Intervals of shares and of losses: published values, and how often they hold what is true."""
+
+import numpy as np
+import pytest
+
+from nwcompile.sim.accuracy import loss_interval, ratio_interval, share_interval
+
+N_TRIALS = 400
+
+
+@pytest.mark.parametrize(
+    ("n_right", "n", "low", "high"),
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_share_interval_is_that_of_newcombe_1998(n_right, n, low, high):
+    """R. G. Newcombe, Statistics in Medicine 17 (1998), p. 857, table I, method 3."""
+    assert share_interval(n_right / n, n) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_loss_interval_is_that_of_fagerland_2014():
+    """M. W. Fagerland, S. Lydersen, P. Laake, Statistics in Medicine 33 (2014), p. 2850: 1, 1, 7 and 12 of 21 pairs."""
+    before = np.repeat([True, True, False, False], [1, 1, 7, 12])
+    after = np.repeat([True, False, True, False], [1, 1, 7, 12])
+    assert loss_interval(before, after) == pytest.approx((-0.508, -0.013), abs=1e-3)
+
+
+def test_intervals_hold_the_truth_in_about_95_percent_of_the_draws():
+    rng, held = np.random.default_rng(0), {"share": 0, "loss": 0, "ratio": 0}
+    for _ in range(N_TRIALS):
+        before = rng.random(60) < 0.9
+        after = np.where(rng.random(60) < 0.1, rng.random(60) < 0.5, before)  # right in 0.86 of the draws
+        whole = rng.integers(50, 150, 60)
+        part = rng.binomial(whole, rng.beta(3, 12, 60))  # the ratio is 0.2
+        for name, (low, high), truth in (
+            ("share", share_interval(before.mean(), 60), 0.9),
+            ("loss", loss_interval(before, after), 0.04),
+            ("ratio", ratio_interval(part, whole), 0.2),
+        ):
+            held[name] += low <= truth <= high
+    assert all(0.9 * N_TRIALS < n < N_TRIALS for n in held.values()), held
