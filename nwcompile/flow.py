@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
+from warnings import warn
 
 import numpy as np
 
 from nwcompile import __version__, warm_up
 from nwcompile.at_once import heed
 from nwcompile.checkpoint import keeping
-from nwcompile.errors import FitError, ModelError, OptionError
+from nwcompile.errors import FitError, ModelError, NwWarning, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.host import of_copies, on_chip, registers_of
@@ -99,7 +100,7 @@ def compile(
     With a folder `checkpoint` every annealing that is done is kept there, and the same call goes on from them after it
     was killed, to the same program. Equal arguments give equal programs (unless `options.time_budget_s` is set).
     Raises ModelError, ChipError, OptionError, FitError with all that does not fit, LossError where the price is above
-    `options.max_loss`, ArtifactError for a `checkpoint` that cannot be used, and NotEnoughMemoryError before work that
+    `options.max_loss` (NwWarning where the samples are too few to judge), ArtifactError for a `checkpoint` that cannot be used, and NotEnoughMemoryError before work that
     cannot have room.
     """
 
@@ -173,6 +174,8 @@ def _in_integers(
     if options.approximate:
         nearer = stage("approximate", approximate, fixed, chip, options, x, labels)
         judged = [] if nearer.network is fixed else check_loss(nearer.price, options, chip.name)
+        for text in judged:
+            warn(text, NwWarning, stacklevel=2)  # who asked for a limit hears that nothing has held it
         fixed, price = nearer.network, nearer.price
         changes, notes = nearer.with_price(changes), [*notes, *nearer.warnings, *judged]
         scales = {name: fit.scale_factor for name, fit in nearer.factors.items()}

@@ -52,7 +52,7 @@ def loss_interval(before: np.ndarray, after: np.ndarray) -> tuple[float, float]:
     Stat. 37 (2012), p. 479).
     """
     n = len(before) + 2
-    lost, won = ((np.count_nonzero(kind) + 1) / n for kind in (before & ~after, after & ~before))
+    lost, won = ((int(np.count_nonzero(kind)) + 1) / n for kind in (before & ~after, after & ~before))
     half = Z_95 * sqrt((lost + won - (lost - won) ** 2) / n)
     return max(-1.0, lost - won - half), min(1.0, lost - won + half)
 
