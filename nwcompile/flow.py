@@ -100,8 +100,8 @@ def compile(
     With a folder `checkpoint` every annealing that is done is kept there, and the same call goes on from them after it
     was killed, to the same program. Equal arguments give equal programs (unless `options.time_budget_s` is set).
     Raises ModelError, ChipError, OptionError, FitError with all that does not fit, LossError where the price is above
-    `options.max_loss` (NwWarning where the samples are too few to judge), ArtifactError for a `checkpoint` that cannot be used, and NotEnoughMemoryError before work that
-    cannot have room.
+    `options.max_loss`, ArtifactError for a `checkpoint` that cannot be used, and NotEnoughMemoryError before work that
+    cannot have room. Warns (NwWarning) where the samples are too few to judge `options.max_loss`.
     """
 
     def stage(name: str, verb: Callable, *nouns):
