@@ -75,11 +75,14 @@ def neurobench(model: Network | Program, run: Run, graded: Collection[str] | Non
 
     Membrane updates need a run with `record="all"`. `graded`: the inputs and layers that send more than -1, 0 and 1;
     None: those of which the run has counted it, which it does of integers only. Raises ModelError for another model's
-    run.
+    run, and for connections that are no sums of weights (MaxPool2d).
     """
     network, chip = (model.network, model.chip) if isinstance(model, Program) else (model, None)
     if run.activity is None or set(run.activity.counts) != set(network.offsets):
         raise ModelError("the run is not one of this network; simulate the network and take that run")
+    for c in network.connections:
+        if not isinstance(c, Dense | Conv2d | Sparse):
+            raise c.fail(f"the operations of a {type(c).__name__} are not counted")
     activity, effective = run.activity, {"mac": 0, "ac": 0}
     if graded is None:
         one_by_one = isinstance(model, Program) and model.repeats

@@ -147,8 +147,8 @@ def estimate(
         )
     wanted, boards, broken = _chips(chips)
     inputs = None if x is None else prepare(network, x)[0]  # samples that are none are no fault of a chip
-    parts: list[Callable[[], Any]] = [partial(_on_chip_or_board, network, boards, x, options, chip) for chip in wanted]
-    parts.append(partial(_counted, network, inputs))
+    parts: list[Callable[[], Any]] = [partial(_counted, network, inputs)]
+    parts += [partial(_on_chip_or_board, network, boards, x, options, chip) for chip in wanted]
     n_at_once = _n_at_once(network, inputs, options)
     with sharing():
         try:
@@ -157,7 +157,7 @@ def estimate(
             if n_at_once == 1:
                 raise
             made = at_once(call, parts, 1)  # alone, each may have room
-    *rows, (counts, note) = made
+    (counts, note), *rows = made
     return Estimate((*rows, *broken), counts, note)
 
 

@@ -80,6 +80,17 @@ def test_estimate_of_a_network_in_integers_says_which_tools_do_not_count_it():
     assert "syops and SpikingJelly count layers of torch, not networks in integers" in repr(made)
 
 
+def test_estimate_says_that_the_operations_of_a_maximum_of_currents_are_not_counted():
+    kernel = integers((3, 1, 3, 3), 0, -3, 5).astype(np.float32) / 4
+    edges = [nw.Conv2d("in", "0", kernel, padding=1), nw.MaxPool2d("0", "out", 2)]
+    spec = nw.NeuronSpec(threshold=1.0, beta=0.75)
+    net = nw.Network.from_arrays({"0": (None, (3, 4, 4)), "out": (spec, (3, 2, 2))}, edges, {"in": (1, 4, 4)})
+    made = nw.estimate(net, "loihi2", (np.random.default_rng(3).random((4, 9, 1, 4, 4)) < 0.3).astype(np.float32), FEW)
+    assert made.chips[0].fits and made.counts == ()
+    note = "operations are not counted: connection '0' -> 'out': the operations of a MaxPool2d are not counted"
+    assert made.lines == [note]
+
+
 def test_estimate_maps_coarsely_unless_told_otherwise(monkeypatch):
     asked = []
 

@@ -117,19 +117,26 @@ def _of_largest_currents(network: Network, name: str, sent: dict[str, np.ndarray
     """What neurons of a pooled layer send that receive the largest synaptic sum of each window."""
     full, node = DrivenLayer(network, FULL.format(name), sent), network.node(name)
     drive = windows_of(network, name).pooled(full.drive, node.shape).reshape(*full.drive.shape[:2], -1)
-    spec = one_a_channel(full.node.neuron, full.node.shape)
+    spec = one_a_channel(full.node, node.shape)
     alone = Network({}, {name: Node(name, node.shape, spec)}, ())
     out: np.ndarray = np.empty(drive.shape, spec.spike_dtype)
     LayerGroup(alone, [name], []).scan(np.ascontiguousarray(drive), np.ones(drive.shape, np.uint8), out)
     return out.reshape(*drive.shape[:2], *node.shape)
 
 
-def one_a_channel(spec: NeuronSpec, shape: tuple[int, ...]) -> NeuronSpec:
-    """The neuron with one number a channel: that of its first place."""
-    numbers = {key: getattr(spec, key) for key in NeuronSpec.NUMBERS}
-    arrays = {key: np.broadcast_to(value, shape) for key, value in numbers.items() if np.ndim(value)}
-    first = tuple(slice(None) if axis == 0 else slice(0, 1) for axis in range(len(shape)))
-    return spec.replace(**{key: value[first] for key, value in arrays.items()})
+def one_a_channel(full: Node, shape: tuple[int, ...]) -> NeuronSpec:
+    """The neurons of a layer at full resolution, with one number a channel, that of its first place, for a pooled one.
+
+    `shape`: that of the pooled layer, which may be flat where `full` has channels.
+    """
+    numbers = {key: getattr(full.neuron, key) for key in NeuronSpec.NUMBERS}
+    arrays = {key: np.broadcast_to(value, full.shape) for key, value in numbers.items() if np.ndim(value)}
+    first = tuple(slice(None) if axis == 0 else slice(0, 1) for axis in range(len(full.shape)))
+    channels = {key: value[first] for key, value in arrays.items()}
+    if len(shape) != len(full.shape):
+        n_places = int(np.prod(shape)) // full.shape[0]
+        channels = {key: np.repeat(value.reshape(-1), n_places).reshape(shape) for key, value in channels.items()}
+    return full.neuron.replace(**channels)
 
 
 def _part(network: Network, names: list[str]) -> Network:

@@ -52,9 +52,9 @@ def _relayed(network: Network, pool: MaxPool2d, relay: NeuronSpec) -> Network:
     """The maximum of spikes as relay neurons before what it feeds."""
     target = network.node(pool.target)
     if target.neuron is None and network.into(pool.target) == (pool,):
-        return _with(network, {target.name: (relay, target.shape)}, (), {pool: _any_of(network, pool, target.name)})
+        return _with(network, {target.name: (relay, target.shape)}, (), {pool: _any_of(network, pool, target)})
     name = f"{pool.source}/max/{pool.target}"
-    inner = _any_of(network, pool, name)
+    inner = _any_of(network, pool, Node(name, target.shape))
     return _with(network, {name: (relay, target.shape)}, (), {pool: inner}, [Scale(name, pool.target)])
 
 
@@ -64,27 +64,29 @@ def _pooled_behind(network: Network, pool: MaxPool2d, layer: str, relay: NeuronS
     threshold: np.ndarray | float = relay.threshold
     drive = Scale(pool.source, full)
     gone: tuple[str, ...] = ()
-    replaced: dict[Connection, Connection | None] = {pool: _any_of(network, pool, layer, full)}
+    replaced: dict[Connection, Connection | None] = {pool: _any_of(network, pool, node, full)}
     if pool.target != layer:
         (last,) = network.into(layer)
         factor, shift = channel_scales(network, last)
         drive, gone = Scale(pool.source, full, factor, shift), (pool.target,)
         _, window = pool.windows(shape)
-        n_taps = np.bincount(window).reshape(node.shape).astype(np.float32)
+        n_taps = np.bincount(window).reshape(pool.output_shape(shape)).astype(np.float32)
         inverted = (factor < 0).reshape(-1, *[1] * (len(shape) - 1))
-        threshold = np.where(inverted, n_taps - 0.5, threshold).astype(np.float32) if inverted.any() else threshold
+        if inverted.any():
+            threshold = np.where(inverted, n_taps - 0.5, threshold).astype(np.float32).reshape(node.shape)
         replaced[last] = None
     layers = {full: (node.neuron, shape), layer: (relay.replace(threshold=threshold), node.shape)}
     return _with(network, layers, gone, replaced, [drive])
 
 
-def _any_of(network: Network, pool: MaxPool2d, target: str, source: str | None = None) -> Connection:
+def _any_of(network: Network, pool: MaxPool2d, target: Node, source: str | None = None) -> Connection:
     """Every spike of a window to its relay neuron, with weight 1."""
-    if len(network.node(pool.source).shape) == 3:
-        return Pool2d(source or pool.source, target, pool.kernel, pool.stride, pool.padding, delay=pool.delay)
-    pre, post = pool.windows(network.node(pool.source).shape)
+    shape = network.node(pool.source).shape
+    if len(shape) == 3 and pool.output_shape(shape) == target.shape:
+        return Pool2d(source or pool.source, target.name, pool.kernel, pool.stride, pool.padding, delay=pool.delay)
+    pre, post = pool.windows(shape)
     weight = np.ones(len(pre), np.float32)
-    return Sparse(source or pool.source, target, pre=pre, post=post, weight=weight, delay=pool.delay)
+    return Sparse(source or pool.source, target.name, pre=pre, post=post, weight=weight, delay=pool.delay)
 
 
 def _with(network: Network, layers: dict, gone: tuple[str, ...], replaced: dict, more=()) -> Network:

@@ -126,7 +126,7 @@ def _compared(quantized: Quantized, name: str, chip: Chip) -> tuple[Quantized, C
         nodes[lead] = Node(lead, (len(neurons),), sender("lead", 0, largest))
         edges += _added_up(names, lead, neurons, chip)
         names.append(lead)
-    nodes[name] = Node(name, layer.shape, one_a_channel(full.neuron, full.shape))
+    nodes[name] = Node(name, layer.shape, one_a_channel(full, layer.shape))
     edges += _added_up(names, name, tournament.last, chip)
     made = _with(network, full.name, name, nodes, edges)
     n_leads = sum(map(len, tournament.rounds))

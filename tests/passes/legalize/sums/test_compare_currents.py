@@ -40,6 +40,23 @@ def test_compared_currents_give_the_spikes_of_the_float_network(chip, window, n_
     assert 0.1 < wanted["a"].mean() < 0.95
 
 
+def flat(network: nw.Network) -> nw.Network:
+    """The same with a layer `a` of one axis, as a module that flattens before its neurons has it."""
+    node = network.node("a")
+    return replace(network, nodes=network.nodes | {"a": replace(node, shape=(node.n_neurons,))})
+
+
+@pytest.mark.parametrize("chip", ["loihi2", "loihi1"])
+def test_a_flat_layer_behind_a_maximum_sends_what_one_of_channels_does(chip):
+    """On loihi1, which cannot compare currents, spikes are pooled instead."""
+    network, x = pooled(after=(np.array([0.5, -1.0, 2.0], np.float32), 0.0)), spikes_in(0.15)
+    options = replace(EXACT, approximate="pool")
+    programs = [nw.compile(net, chip, x, options) for net in (network, flat(network))]
+    run, flat_run = (nw.simulate(program, x).spikes for program in programs)
+    assert np.array_equal(flat_run["a"], run["a"].reshape(flat_run["a"].shape)) and run["a"].any()
+    assert np.array_equal(flat_run["out"], run["out"]) and nw.crosscheck(programs[1], x).agree
+
+
 def test_compared_currents_have_a_row_that_says_exact_and_need_no_flag():
     program = nw.compile(pooled(), "loihi2", spikes_in(), EXACT)
     (row,) = program.manifest["legalization"]
