@@ -225,6 +225,8 @@ def _membrane_updates(network: Network, run: Run) -> float | None:
     n = 0
     for states in run.states.values():
         every = [states["v"]] if "v" in states else list(states.values())
+        if not every:
+            continue
         n += every[0][:, 0].size
         n += int(np.count_nonzero(np.any([v[:, 1:] != v[:, :-1] for v in every], axis=0)))
     return n / run.n_samples

@@ -440,13 +440,15 @@ def window_count(size, kernel, stride, padding, dilation) -> tuple[int, int]:
 
 
 def synapse_list(connection: Connection, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sources, targets (flat, within their layers) and places in the flat `weight` of a Dense, Conv2d or Sparse.
+    """Sources, targets (flat, within their layers) and places in the flat `weight` of a Dense, Conv or Sparse.
 
     `shape` is that of the source's node. A convolution is unrolled; its taps on padding are left out.
     """
     if isinstance(connection, Dense):
         post, pre = np.indices(np.shape(connection.weight)).reshape(2, -1)
         return pre, post, np.arange(np.size(connection.weight))
+    if isinstance(connection, Conv1d):
+        connection = connection.as_conv2d((shape[0], shape[1]))
     if isinstance(connection, Conv2d):
         return _convolution_synapses(connection, shape)
     return np.asarray(connection.pre), np.asarray(connection.post), np.arange(np.size(connection.weight))

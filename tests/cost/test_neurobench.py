@@ -12,6 +12,7 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation
 from nwcompile.sim import simulate
 from tests.chips import small_chip
 from tests.cost.neurobench_nets import CASES
@@ -54,6 +55,14 @@ def test_neurobench_of_a_program_equals_a_hand_count():
 def test_neurobench_without_states_has_no_membrane_updates():
     program = three_cores()
     assert neurobench(program, run_of(program, "sequence")).membrane_updates is None
+
+
+def test_neurobench_of_a_program_without_states_has_no_membrane_updates_of_it():
+    fires = Operation("fires", "lt", (0, "x")), Operation("s", "number", ("fires",))
+    stateless = NeuronProgram("plain", (), fires, "s", "binary", is_fixed=True)
+    network = Network.from_arrays({"a": (stateless, (2,))}, [Dense("in", "a", np.eye(2, dtype=np.int8))], {"in": 2})
+    run = simulate(network, np.ones((1, 4, 2), int), record="all")
+    assert neurobench(network, run).membrane_updates == 0 and run.spikes["a"].all()
 
 
 def test_neurobench_counts_zero_weights_as_sparse_and_ineffective_however_they_are_stored():

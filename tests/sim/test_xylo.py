@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nwcompile.errors import ModelError
-from nwcompile.ir.connection import Dense
+from nwcompile.ir.connection import Conv1d, Dense, synapse_list
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.sim import BACKENDS, simulate
@@ -122,3 +122,27 @@ def test_xylo_neurons_need_saturation():
         with pytest.raises(ModelError) as error:
             Network.from_arrays({"a": spec.replace(**changes)}, edge, {"in": 1})
         assert str(error.value) == f"layer 'a': {text}"
+
+
+def test_decays_by_shift_behind_a_convolution_of_one_axis_are_those_behind_its_matrix():
+    rng = np.random.default_rng(0)
+    conv = Conv1d("in", "a", rng.integers(-9, 20, (4, 2, 3)).astype(np.int8), padding=1)
+    pre, post, place = synapse_list(conv, (2, 6))
+    matrix = np.zeros((24, 12), np.int8)
+    matrix[post, pre] = conv.weight.reshape(-1)[place]
+    spec = NeuronSpec(
+        threshold=64,
+        reset="subtract",
+        decay_u=3,
+        decay_v=3,
+        fixed=FixedPoint(state_bits=10, decay="shift", overflow="clip"),
+    )
+    x = (rng.random((3, 20, 2, 6)) < 0.4).astype(np.int8)
+    runs = [
+        simulate(Network.from_arrays({"a": (spec, (4, 6))}, [edge], {"in": (2, 6)}), x, record="all")
+        for edge in (conv, Dense("in", "a", matrix))
+    ]
+    for kind in ("u", "v"):
+        np.testing.assert_array_equal(*(run.states["a"][kind] for run in runs))
+    np.testing.assert_array_equal(*(run.order_dependent["a"] for run in runs))
+    assert runs[0].spikes["a"].any() and len(runs[0].order_dependent["a"])

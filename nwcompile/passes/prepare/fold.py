@@ -96,11 +96,11 @@ def forward(linear, x: np.ndarray) -> np.ndarray:
     padded = np.pad(x.reshape(k, *linear.source), ((0, 0), (0, 0), (ph, ph), (pw, pw)))
     if linear.groups == 1 and np.count_nonzero(x) < SPARSE_BELOW * x.size:
         return _forward_sparse(linear, padded)
-    padded = padded.reshape(k, linear.groups, -1, *padded.shape[2:])
+    padded = padded.reshape(k, linear.groups, linear.source[0] // linear.groups, *padded.shape[2:])
     out = np.zeros((k, linear.groups, linear.target[0] // linear.groups, *linear.target[1:]))
     for (a, b), rows, columns in linear.taps():
         out += np.einsum("kgirc,goi->kgorc", padded[..., rows, columns], linear.grouped[..., a, b], optimize=True)
-    return out.reshape(k, -1)
+    return out.reshape(k, prod(linear.target))
 
 
 def _forward_sparse(linear: Convolution, padded: np.ndarray) -> np.ndarray:

@@ -57,6 +57,24 @@ class Whole:
         )
 
 
+def verify_divisors(program: NeuronProgram) -> None:
+    """Raise ModelError for a division by a constant whose inverse is no finite number."""
+    for operation in program.operations:
+        divisor = operation.operands[-1]
+        value = program.parameters.get(divisor) if isinstance(divisor, str) else divisor
+        if operation.kind != "div" or value is None:
+            continue
+        with np.errstate(all="ignore"):
+            is_finite = np.isfinite(1 / np.asarray(value, np.float64))
+        if not is_finite.all():
+            worst = np.asarray(value)[~is_finite].flat[0]
+            whose = f"{divisor!r}, which is {worst:g}" if isinstance(divisor, str) else f"{worst:g}"
+            raise ModelError(
+                f"program {program.name!r}: {operation} divides by {whose}; its inverse is not finite, so give it "
+                "another value"
+            )
+
+
 def in_whole_numbers(
     program: NeuronProgram,
     fraction_bits: int,

@@ -18,8 +18,9 @@ from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.passes.quantize.grids import Rounded, WeightGrid
+from nwcompile.passes.quantize.program_curves import with_inverses
 from nwcompile.passes.quantize.program_exact import counts, input_sums
-from nwcompile.passes.quantize.program_format import Whole, in_whole_numbers
+from nwcompile.passes.quantize.program_format import Whole, in_whole_numbers, verify_divisors
 from nwcompile.passes.quantize.program_tables import ProgramTables, table_of_pin
 from nwcompile.passes.quantize.program_units import Measured
 from nwcompile.passes.quantize.scaled_layer import Direct
@@ -84,7 +85,10 @@ def fixed_layer(
 
     `learned`: parameters of programs that are trained, and so may be any number later.
     """
-    node, program, edges = network.node(name), network.node(name).neuron, network.into(name)
+    node, edges = network.node(name), network.into(name)
+    assert isinstance(node.neuron, NeuronProgram)
+    verify_divisors(node.neuron)
+    program = with_inverses(node.neuron, learned)  # of the values that the float run has seen: a bias renames x
     biases = [c.bias_per_neuron(node.shape) for c in edges if getattr(c, "bias", None) is not None]
     if biases and chip.neuron.programmable:
         program = program.with_input_bias(np.sum(biases, axis=0, dtype=np.float64))
@@ -148,6 +152,7 @@ def at_format(
     ]
     program, bits = node.neuron, chosen.parameter_bits
     assert isinstance(program, NeuronProgram)
+    verify_divisors(program)
     measured = Measured.of(program, chosen.unit, None, learned)
     whole = in_whole_numbers(
         program=measured.program,

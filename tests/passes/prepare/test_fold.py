@@ -96,6 +96,7 @@ def test_forward_and_backward_apply_the_matrix_and_its_transpose(seed, kind):
     m, x = random_map(rng, kind), integers(rng, 3, N)
     np.testing.assert_array_equal(forward(m, x), x @ plain(m).T)
     np.testing.assert_array_equal(backward(m, x), x @ plain(m))
+    assert forward(m, x[:0]).shape == (0, N)
 
 
 def weights_of_any_size(seed) -> tuple[Convolution, np.random.Generator]:

@@ -257,3 +257,42 @@ def test_without_samples_a_table_covers_all_that_its_argument_can_be():
 def test_a_table_of_more_arguments_than_can_be_looked_at_is_refused_at_once():
     with pytest.raises(ModelError, match="is not found; clamp .*, or scale it down"):
         table_of(curve_of(bent), Range(-1e9, 1e9, False), None, TableFormat(7, 12, 24), 33, "here")
+
+
+@nw.neuron
+def shares(state, x, beta=0.5):
+    """`1 / x`, which with a bias is the inverse of another value than the synaptic sum."""
+    v = beta * state.v + state.last / x
+    fired = nw.nn.spike(v, 1.5)
+    return {"v": torch.where(fired > 0, 0.0, v), "last": x}, fired
+
+
+@pytest.mark.parametrize("bias", [None, np.array([1.0, 1.5, 2.0])])
+def test_an_inverse_of_the_input_has_a_table_with_a_bias_and_without(bias):
+    rng = np.random.default_rng(0)
+    edge = nw.Dense("in", "a", rng.uniform(0.25, 1.0, (3, 4)), bias=bias)
+    network = nw.Network.from_arrays({"a": (shares.program(), (3,))}, [edge], {"in": (4,)})
+    x = (rng.random((4, 20, 4)) < 0.5).astype(np.int8)
+    x[:, :, 0] = 1  # the synaptic sum is never 0
+    program = nw.compile(network, "loihi2", x)
+    wanted, run = nw.simulate(network, x).spikes["a"], nw.simulate(program, x).spikes["a"]
+    assert nw.crosscheck(program, x).agree and wanted.mean() > 0.1
+    assert (run != wanted).mean() < 0.05
+
+
+@pytest.mark.parametrize("x", [np.ones((2, 5, 4), np.int8), None])
+@pytest.mark.parametrize("tau", [0.0, np.array([1.0, 0.0, 2.0])])
+def test_a_division_by_a_constant_without_an_inverse_is_refused(tau, x):
+    @nw.neuron
+    def slow(state, x, tau=2.0):
+        v = state.v + (x - state.v) / tau
+        return {"v": v}, nw.nn.spike(v, 1.0)
+
+    edge = nw.Dense("in", "a", np.ones((3, 4), np.float32))
+    network = nw.Network.from_arrays({"a": (slow.program(tau=tau), (3,))}, [edge], {"in": (4,)})
+    with pytest.raises(ModelError) as error:
+        nw.compile(network, "loihi2", x)
+    assert str(error.value) == (
+        "program 'slow': t2 = t1 / tau divides by 'tau', which is 0; its inverse is not finite, so give it "
+        "another value"
+    )

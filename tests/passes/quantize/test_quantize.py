@@ -326,10 +326,14 @@ def test_quantize_keeps_a_fixed_point_network_as_it_is():
     assert quantized.warnings[0] == "bits=4 has no effect: the network is already in integers"
 
 
+@pytest.mark.parametrize(
+    "late", [Dense("a", "a", np.eye(3), delay=2), Conv2d("a", "a", np.ones((1, 1, 1, 1)), delay=2)]
+)
 @pytest.mark.parametrize("n_steps", [1, 2, 3])
-def test_quantize_takes_samples_shorter_than_a_delay(n_steps):
-    edges = [Dense("in", "a", np.eye(3)), Dense("a", "a", np.eye(3), delay=2)]
-    network = Network.from_arrays({"a": NeuronSpec(reset="zero")}, edges, {"in": 3})
+def test_quantize_takes_samples_shorter_than_a_delay(n_steps, late):
+    shape = (3,) if isinstance(late, Dense) else (1, 3, 1)
+    edges = [Dense("in", "a", np.eye(3)), late]
+    network = Network.from_arrays({"a": (NeuronSpec(reset="zero"), shape)}, edges, {"in": 3})
     quantized = quantize(network, TINY, np.ones((2, n_steps, 3), np.int8), Options())
     assert quantized.table[0]["spike_agreement_percent"] == 100
 
