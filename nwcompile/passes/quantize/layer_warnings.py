@@ -17,11 +17,11 @@ COARSE = 0.2
 ALIKE = 90.0  # Per cent of spikes alike from which a layer is well, whatever its weights have lost.
 # Share by which a layer's rate may move: those of benchmarks/quantize_nets.py move by at most 13 % at 2 bits and more.
 RATE_MOVED = 0.2
-# Share by which a neuron's rate may move, and share of a layer's neurons that may move further. In the same layers at
-# most 3 % of the neurons do at 3 bits and more, 23 % at 2 bits.
-NEURON_MOVED, NEURONS_MOVED = 0.5, 0.25
-# Spikes of a layer, and of a neuron, below which a rate is chance: 100 have a standard deviation of 10 %, 20 of 22 %.
-FEWEST_OF_LAYER, FEWEST_OF_NEURON = 100, 20
+NEURON_MOVED = 0.5  # Share by which a neuron's rate may move.
+# Share of a layer's neurons that may move further. In the same layers at most 3 % do at 3 bits and more, 23 % at 2 bits.
+NEURONS_MOVED = 0.25
+FEWEST_OF_LAYER = 100  # Spikes of a layer below which its rate is chance: their standard deviation is 10 %.
+FEWEST_OF_NEURON = 20  # The same of a neuron, 22 %.
 MOST_NAMED = 5  # Parts that a warning names; it counts the others.
 
 
@@ -187,8 +187,8 @@ def _weighted(connection: Direct, weight: np.ndarray, n_target: int) -> np.ndarr
 
 def _named(parts: list[str]) -> str:
     """The first MOST_NAMED, and how many more there are."""
-    more = [f"and {len(parts) - MOST_NAMED} more"] if len(parts) > MOST_NAMED else []
-    return ", ".join([*parts[:MOST_NAMED], *more])
+    named = ", ".join(parts[:MOST_NAMED])
+    return f"{named}, and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else named
 
 
 def _lacks_bits(layer: Layer, scaled: Scaled) -> bool:
