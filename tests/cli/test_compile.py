@@ -130,7 +130,8 @@ def test_cli_report_measures_and_compares_with_the_float_model(command, model, f
 
     runs = {"float": nw.simulate(toy.make(), x), "chip": nw.simulate(nw.Program.load("build/net.nwc"), x)}
     expected = {name: float(np.mean(run.output.sum(1).argmax(1) == y)) for name, run in runs.items()}
-    assert doc["accuracy"] == expected
+    assert {name: doc["accuracy"][name] for name in expected} == expected
+    assert doc["accuracy"]["n_samples"] == len(y) and set(doc["accuracy"]["interval"]) == set(expected)
     assert sorted(p.name for p in (folder / "report").iterdir()) == ["report.html", "report.json"]
 
 

@@ -18,7 +18,7 @@ ALIKE = 90.0  # Per cent of spikes alike from which a layer is well, whatever it
 # Share by which a layer's rate may move: those of benchmarks/quantize_nets.py move by at most 13 % at 2 bits and more.
 RATE_MOVED = 0.2
 NEURON_MOVED = 0.5  # Share by which a neuron's rate may move.
-# Share of a layer's neurons that may move further. In the same layers at most 3 % do at 3 bits and more, 23 % at 2 bits.
+# Share of a layer's neurons that may move further: of the same layers at most 3 % at 3 bits and more, 23 % at 2 bits.
 NEURONS_MOVED = 0.25
 FEWEST_OF_LAYER = 100  # Spikes of a layer below which its rate is chance: their standard deviation is 10 %.
 FEWEST_OF_NEURON = 20  # The same of a neuron, 22 %.
