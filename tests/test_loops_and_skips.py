@@ -158,6 +158,21 @@ def test_delays_longer_than_the_chips_are_relayed_with_equal_spikes(options, mos
     assert {row["label"] for row in rows.values()} == {"exact"}
 
 
+@pytest.mark.parametrize("steps, cores", [(160, 80), (1_000_000, 500_000)])
+def test_relay_neurons_beyond_the_chip_are_refused_before_any_is_made(steps, cores):
+    edges = [dense("in", "a", 1), dense("a", "b", 2), dense("a", "b", 3, delay=steps)]
+    network = nw.Network.from_arrays(dict.fromkeys("ab", (LIF, 8)), edges, {"in": 8})
+    chip = nw.Chip.load("tiny").replace({"neuron.delay_max_steps": 0, "core.max_neurons": 16})
+    stages = []
+    with pytest.raises(FitError) as error:
+        nw.compile(network, chip, spikes_in(), on_stage=lambda name, value, seconds: stages.append(name))
+    assert str(error.value).splitlines()[1] == (
+        f"  cores  network with relay neurons -> tiny  {cores + 1} of 4  {8 * steps} relay neurons in {steps} layers "
+        "hold spikes that are delayed: shorten the delays, or raise neuron.delay_max_steps or noc.columns"
+    )
+    assert "quantize" not in stages
+
+
 @pytest.mark.parametrize(
     "spec, edge, text",
     [
