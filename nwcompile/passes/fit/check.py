@@ -94,7 +94,7 @@ def least_cores(network: Network, chip: Chip) -> int:
     return max(_cores_of_layers(n_neurons, chip), by_bits)
 
 
-def verify_room(network: Network, chip: Chip, relays: list[tuple[int, int]]) -> None:
+def verify_relays(network: Network, chip: Chip, relays: list[tuple[int, int]]) -> None:
     """Raise FitError unless the chip may have cores for a network and for `relays`: their neurons, how many layers."""
     size, n_layers = np.array(relays, np.int64).reshape(-1, 2).T
     n_cores = _cores_of_layers(np.concatenate([_sizes(network), np.repeat(size, n_layers)]), chip)

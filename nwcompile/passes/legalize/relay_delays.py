@@ -10,7 +10,7 @@ from nwcompile.ir.legalization import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import Options
 from nwcompile.ir.schedule import Schedule
-from nwcompile.passes.fit.check import verify_room
+from nwcompile.passes.fit.check import verify_relays
 from nwcompile.passes.legalize.relays import relay_layer, relay_of, sends_binary
 from nwcompile.passes.prepare.schedule import schedule
 
@@ -48,7 +48,7 @@ def relay_delays(network: Network, timing: Schedule, chip: Chip, options: Option
     if relay is None:
         return Relayed(network, timing, [])
     n_relays_of = {key: max(-(-wanted[c] // reach) for c in connections) - 1 for key, connections in late.items()}
-    verify_room(network, chip, [(network.node(source).n_neurons, n) for (source, _), n in n_relays_of.items()])
+    verify_relays(network, chip, [(network.node(source).n_neurons, n) for (source, _), n in n_relays_of.items()])
     rewired: dict[Connection, Connection] = {}
     chains: dict[str, list[tuple[Node, Connection]]] = {}
     offset = dict(timing.offset)
