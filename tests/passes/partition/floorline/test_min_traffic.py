@@ -139,7 +139,7 @@ def test_compact_sites_lie_side_by_side_and_leave_out_what_is_out_of_use():
     [
         {}, {"noc.cores_per_router": 1, "noc.columns": 5}, {"core.max_neurons": [0, 9, 9] * 4},
         {"noc.topology": "torus", "noc.virtual_channels": 2, "noc.columns": 5},
-        {"noc.routing": "up-down", "noc.faults": ["1,1", "2,0-2,1"]},
+        {"noc.routing": "up-down", "noc.columns": 4, "noc.rows": 3, "noc.faults": ["1,1", "2,0-3,0"]},
     ],
 )  # fmt: skip
 def test_compact_sites_are_those_with_the_shortest_routes_between_all_pairs(changes):
