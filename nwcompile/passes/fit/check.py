@@ -88,40 +88,38 @@ def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> No
 
 def least_cores(network: Network, chip: Chip) -> int:
     """Cores that no mapping of a network is below: what its neurons, layers or least synapse memory fill."""
-    n_neurons, n_bits = _sizes(network), sum(_bits_of_ends(network, chip).values())
+    n_bits = sum(_bits_of_ends(network, chip).values())
     bits = chip.limit("synapse_bits")
     by_bits = 0 if bits is None else ceil(n_bits / int(bits.max()))
-    return max(_cores_of_layers(n_neurons, chip), by_bits)
+    return max(_cores_of_layers(_sizes(network), chip), by_bits)
 
 
 def verify_relays(network: Network, chip: Chip, relays: list[tuple[int, int]]) -> None:
     """Raise FitError unless the chip may have cores for a network and for `relays`: their neurons, how many layers."""
-    size, n_layers = np.array(relays, np.int64).reshape(-1, 2).T
-    n_cores = _cores_of_layers(np.concatenate([_sizes(network), np.repeat(size, n_layers)]), chip)
+    n_cores = _cores_of_layers([*_sizes(network), *relays], chip)
     if n_cores > capacity.n_usable(chip):
         where = f"network with relay neurons -> {chip.name}"
-        advice = (
-            f"{size @ n_layers} relay neurons in {n_layers.sum()} layers hold spikes that are delayed: shorten the "
-        )
-        advice += "delays, or raise neuron.delay_max_steps or noc.columns"
+        n_neurons, n_layers = sum(size * n for size, n in relays), sum(n for _, n in relays)
+        advice = f"{n_neurons} relay neurons in {n_layers} layers hold spikes that are delayed: shorten the delays, or "
+        advice += "raise neuron.delay_max_steps or noc.columns"
         raise FitError(chip.name, [Violation("cores", where, n_cores, capacity.n_usable(chip), advice)])
 
 
-def _sizes(network: Network) -> np.ndarray:
-    """int64[layer]: neurons."""
-    return np.array([network.node(name).n_neurons for name in network.layers], np.int64)
+def _sizes(network: Network) -> list[tuple[int, int]]:
+    """The neurons of each layer, and that it is one."""
+    return [(network.node(name).n_neurons, 1) for name in network.layers]
 
 
-def _cores_of_layers(n_neurons: np.ndarray, chip: Chip) -> int:
-    """Cores that layers of int64[layer] neurons take at least, by the neurons and the layers that a core holds."""
+def _cores_of_layers(layers: list[tuple[int, int]], chip: Chip) -> int:
+    """Cores that layers (their neurons, how many layers) take at least, by what neurons and layers a core holds."""
     room = np.sort(chip.limit("max_neurons"))[::-1].cumsum()
-    n_all = int(n_neurons.sum())
-    beyond = ceil(max(0, n_all - int(room[-1])) / int(room[0]))  # on further cores as large as the largest
+    largest, n_all = int(room[0]), sum(size * n for size, n in layers)
+    beyond = ceil(max(0, n_all - int(room[-1])) / largest)  # on further cores as large as the largest
     by_neurons = len(room) + beyond if beyond else int(np.searchsorted(room, n_all)) + 1
     max_layers = chip.limit("max_layers")
     if max_layers is None or chip.core.axon_merge == "or":  # then layers of relay neurons may go (`merge_axons`)
         return by_neurons
-    return max(by_neurons, ceil(int((-(-n_neurons // room[0])).sum()) / int(max_layers.max())))
+    return max(by_neurons, ceil(sum(ceil(size / largest) * n for size, n in layers) / int(max_layers.max())))
 
 
 def unmapped_violations(network: Network, chip: Chip, schedule: Schedule, on_multi_spike: str) -> list[Violation]:

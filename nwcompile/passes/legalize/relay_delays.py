@@ -29,6 +29,13 @@ def has_late(network: Network, timing: Schedule, chip: Chip) -> bool:
     return any(_steps(c, delay, timing) > reach for c, delay in zip(network.connections, timing.delay, strict=True))
 
 
+def count_relays(network: Network, timing: Schedule, chip: Chip) -> int:
+    """Layers of relay neurons that delays longer than the chip's take at most."""
+    reach = 1 + chip.neuron.delay_max_steps
+    steps = (_steps(c, delay, timing) for c, delay in zip(network.connections, timing.delay, strict=True))
+    return sum(max(0, -(-n // reach) - 1) for n in steps)
+
+
 def relay_delays(network: Network, timing: Schedule, chip: Chip, options: Options) -> Relayed:
     """The network and its schedule with relay neurons where a delay is longer than `neuron.delay_max_steps`.
 

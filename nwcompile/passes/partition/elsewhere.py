@@ -21,7 +21,7 @@ from nwcompile.passes.fit import capability
 from nwcompile.passes.fit.axon_types import too_many_weights
 from nwcompile.passes.fit.check import estimate, least_cores
 from nwcompile.passes.legalize.legalize import legalize, sized
-from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
+from nwcompile.passes.legalize.relay_delays import count_relays, has_late, relay_delays
 from nwcompile.passes.legalize.sums.send_sums import scheduled
 from nwcompile.passes.legalize.sums.split_fan_in import parts_surely_hold, with_parts
 from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
@@ -80,6 +80,8 @@ def _place(network: Network, chip: Chip, options: Options, most_work: int) -> Pl
         estimate(legal, chip, options.on_multi_spike)
         timing = scheduled(legal, options.execution)
         weights = (v for c in legal.connections if legal.is_fixed for v in capability.weight_violations(c, chip))
+        if SYNAPSES_OF_A_PAIR * count_relays(legal, timing, chip) ** 2 > MOST_SYNAPSES:
+            return None
         if has_late(legal, timing, chip):
             legal, timing, _ = relay_delays(legal, timing, chip, options)
         if any(capability.delay_violations(legal, timing, chip)) or any(weights) or too_many_weights(legal, chip):
