@@ -29,7 +29,7 @@ from nwcompile.passes.legalize.approximate import approximate
 from nwcompile.passes.legalize.legalize import expected, legalize, prove, sized
 from nwcompile.passes.legalize.price import Price, check_loss
 from nwcompile.passes.legalize.prove import lasting_currents
-from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
+from nwcompile.passes.legalize.relay_delays import Relayed, has_late, relay_delays
 from nwcompile.passes.legalize.sums.compare_currents import compare_currents
 from nwcompile.passes.legalize.sums.send_sums import WithSums, with_rows
 from nwcompile.passes.legalize.sums.split_fan_in import has_wide, split_fan_in, with_parts
@@ -158,7 +158,7 @@ def _in_integers(
     timing = stage("schedule", schedule, legal, options.execution)
     later = bool(compared) or has_wide(legal, chip, options)  # then relay neurons wait for the steps that sums take
     if may_add and not later and has_late(legal, timing, chip):
-        legal, timing, delayed = stage("delays", relay_delays, legal, timing, chip, options)
+        legal, timing, delayed = _relaying(stage, legal, timing, given, chip, options)
         changes = [*changes, *delayed]
     samples = with_constants(legal, given.samples)
     quantized = stage("quantize", quantize, legal, chip, samples, options)
@@ -186,7 +186,7 @@ def _in_integers(
         quantized, timing, made = _sending_sums(stage, "split", send, given, chip, options)
         fixed, changes = quantized.network, [*changes, *made]
     if may_add and later and has_late(fixed, timing, chip):
-        fixed, timing, delayed = stage("delays", relay_delays, fixed, timing, chip, options)
+        fixed, timing, delayed = _relaying(stage, fixed, timing, given, chip, options)
         quantized = replace(quantized, network=fixed, table=with_rows(quantized.table, fixed, chip))
         changes = [*changes, *delayed]
     return Draft(
@@ -200,6 +200,18 @@ def _in_integers(
         notes=notes,
         price=price,
     )
+
+
+def _relaying(
+    stage: Callable, network: Network, timing: Schedule, given: InputLayer, chip: Chip, options: Options
+) -> Relayed:
+    """The network with relay neurons, if totals alone do not show that these cannot fit."""
+    try:
+        relayed = stage("delays", relay_delays, network, timing, chip, options)
+        estimate(on_chip(expected(relayed.network, chip, options)), chip, options.on_multi_spike)
+    except FitError as e:
+        raise _refused(given, chip, options, e.violations, None) from None
+    return relayed
 
 
 def _sending_sums(

@@ -6,6 +6,8 @@ import pytest
 import nwcompile as nw
 from nwcompile.errors import FitError, ModelError
 from nwcompile.sim import BACKENDS
+from nwcompile.sim.reference.run import Machine
+from nwcompile.sim.sequence import tables
 from tests.nets import integers
 
 LIF = nw.NeuronSpec(threshold=1.0, reset="zero", beta=0.75)
@@ -156,6 +158,78 @@ def test_delays_longer_than_the_chips_are_relayed_with_equal_spikes(options, mos
     n_relays = sum(program.network.node(name).n_neurons for name in program.network.layers if "/relay" in name)
     assert sum(int(row["how"].split()[0]) for row in rows.values()) == n_relays
     assert {row["label"] for row in rows.values()} == {"exact"}
+
+
+def test_delays_beyond_any_chip_are_refused_at_once():
+    edges = [dense("in", "a", 1, delay=10**9), dense("a", "a", 2, delay=1)]
+    network = nw.Network.from_arrays({"a": (LIF, 8)}, edges, {"in": 8})
+    for execution in ("pipelined", "phased"):
+        with pytest.raises(ModelError) as error:
+            nw.compile(network, "loihi1", spikes_in(), nw.Options(execution=execution))
+        assert str(error.value) == (
+            "connection 'in' -> 'a': a delay of 1000000000 steps; the largest on a chip is 1048576; shorten it, or see "
+            "whether the time step is right"
+        )
+
+
+def test_delays_beyond_a_run_take_no_memory_and_nothing_arrives():
+    late, x = 10**9, spikes_in()
+    edges = [dense("in", "a", 1), dense("a", "a", 2, delay=1), dense("in", "b", 3), dense("a", "b", 4)]
+    delayed = [dense("in", "a", 5, delay=late), dense("b", "b", 6, delay=late), dense("a", "b", 7, delay=late)]
+    without, network = (
+        nw.Network.from_arrays(dict.fromkeys("ab", (LIF, 8)), list(all_edges), {"in": 8})
+        for all_edges in (edges, [*edges, *delayed])
+    )
+    for backend in ("reference", "sequence"):
+        runs = [nw.simulate(n, x, backend=backend, record="all") for n in (without, network)]
+        for name in "ab":
+            assert np.array_equal(runs[0].spikes[name], runs[1].spikes[name]) and runs[0].spikes[name].any()
+            assert np.array_equal(runs[0].states[name]["v"], runs[1].states[name]["v"])
+    session, chunks = nw.Session(network), []
+    for part in (x[0, :1], x[0, 1:4], x[0, 4:]):
+        chunks.append(session.feed(part).spikes["b"])
+    assert np.array_equal(np.concatenate([c.reshape(-1, 8) for c in chunks]), runs[0].spikes["b"][0])
+
+
+def test_a_session_hears_a_delay_longer_than_its_chunks():
+    x = spikes_in()
+    edges = [dense("in", "a", 1), dense("in", "a", 5, delay=4), dense("a", "a", 2, delay=3), dense("a", "b", 3)]
+    network = nw.Network.from_arrays(dict.fromkeys("ab", (LIF, 8)), edges, {"in": 8})
+    wanted = nw.simulate(network, x).spikes["b"][0]
+    for size in (1, 2, 3, len(x[0])):
+        session = nw.Session(network)
+        parts = [session.feed(x[0, at : at + size]).spikes["b"] for at in range(0, len(x[0]), size)]
+        assert np.array_equal(np.concatenate([part.reshape(-1, 8) for part in parts]), wanted) and wanted.any()
+
+
+def test_programs_keep_no_more_sums_than_a_run_has_steps(monkeypatch):
+    edges = [dense("in", "a", 1), dense("a", "b", 2), dense("b", "b", 3, delay=1000), dense("in", "b", 4, delay=1000)]
+    network = nw.Network.from_arrays(dict.fromkeys("ab", (LIF, 8)), edges, {"in": 8})
+    chip = nw.Chip.load("tiny").replace({"neuron.delay_max_steps": 2000})
+    x, made = spikes_in(), []
+    program = nw.compile(network, chip, x)
+    assert max(program.schedule.delay) >= 1000
+    drive = tables.drive
+    monkeypatch.setattr(tables, "drive", lambda n_slots, n: made.append(n_slots) or drive(n_slots, n))
+    for window in ("aligned", "hardware"):
+        assert nw.crosscheck(program, x, window=window).agree
+        assert Machine(program, 1, window, 20).n_slots == 21
+    assert made and max(made) <= x.shape[1] + program.schedule.depth + 1
+
+
+@pytest.mark.parametrize("steps, cores", [(160, 80), (1_000_000, 500_000)])
+def test_relay_neurons_beyond_the_chip_are_refused_before_any_is_made(steps, cores):
+    edges = [dense("in", "a", 1), dense("a", "b", 2), dense("a", "b", 3, delay=steps)]
+    network = nw.Network.from_arrays(dict.fromkeys("ab", (LIF, 8)), edges, {"in": 8})
+    chip = nw.Chip.load("tiny").replace({"neuron.delay_max_steps": 0, "core.max_neurons": 16})
+    stages = []
+    with pytest.raises(FitError) as error:
+        nw.compile(network, chip, spikes_in(), on_stage=lambda name, value, seconds: stages.append(name))
+    assert str(error.value).splitlines()[1] == (
+        f"  cores  network with relay neurons -> tiny  {cores + 1} of 4  {8 * steps} relay neurons in {steps} layers "
+        "hold spikes that are delayed: shorten the delays, or raise neuron.delay_max_steps or noc.columns"
+    )
+    assert "quantize" not in stages
 
 
 @pytest.mark.parametrize(

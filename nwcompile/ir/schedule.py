@@ -50,3 +50,9 @@ class Schedule:
     def n_hardware_steps(self, n_steps: int, window: str = "aligned") -> int:
         """H for T aligned steps: T + depth, or just T in the `hardware` window."""
         return n_steps + (self.depth if window == "aligned" else 0)
+
+    def within(self, n_hardware: int | None) -> tuple[int, ...]:
+        """`delay` in a run of `n_hardware` steps, none longer than the run; in a stream (None) unchanged."""
+        if n_hardware is None:
+            return self.delay
+        return tuple(min(delay, max(1, n_hardware * self.period)) for delay in self.delay)

@@ -56,7 +56,7 @@ def reference_bytes(model: Network | Program, n_samples: int, n_steps: int, keep
     size, n_all = STATE_BYTES[network.is_fixed], n_samples * n_steps
     run = n_all * sum(recorded(network, keep_states))
     if isinstance(model, Program):
-        n_slots = max(model.schedule.delay, default=1) + 1
+        n_slots = max(model.schedule.within(n_steps + model.schedule.depth), default=1) + 1
         return run + max(2 * size * n_slots * n_samples * _count(network.layers, network), n_all * _widest(network))
     return run + n_all * size * (2 * _count(network.inputs, network) + _count(network.nodes, network))
 

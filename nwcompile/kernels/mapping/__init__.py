@@ -14,4 +14,5 @@ placers of papers                               climb, fly, relax           loca
 partitioners of papers                          refine_pair, stream         kernighan_lin.py, streaming.py
 routes of a message merged into a tree          merge_routes                trees.py
 messages, axons and events counted              core_messages, merge_rows   link_flits.py, traffic.py
+cores near one another                          compact_router              traffic.py
 """

@@ -278,6 +278,45 @@ def count_links(carried, ends, way_offset, way_link, flits):
 
 
 @compiled()
+def compact_router(xy, along_x, along_y, n_cores_at, n_cores):
+    """The first router whose `n_cores` nearest cores have the shortest routes to one another in all.
+
+    Of equally near cores those at the first routers are taken. xy: int64[router, 2], rows of along_x: int64[x, x] and
+    along_y: int64[y, y], which add up to the cost of a route; n_cores_at: int64[router].
+    """
+    n_at_cost = np.zeros(along_x.max() + along_y.max() + 1, np.int64)
+    n_at_x, n_at_y = np.zeros(len(along_x), np.int64), np.zeros(len(along_y), np.int64)
+    best, least = 0, -1
+    for center in range(len(xy)):
+        x, y = xy[center]
+        n_at_cost[:] = 0
+        for r in range(len(xy)):
+            n_at_cost[along_x[x, xy[r, 0]] + along_y[y, xy[r, 1]]] += n_cores_at[r]
+        farthest, left = 0, n_cores
+        while n_at_cost[farthest] < left:
+            left -= n_at_cost[farthest]
+            farthest += 1
+        n_at_x[:], n_at_y[:] = 0, 0
+        for r in range(len(xy)):
+            cost = along_x[x, xy[r, 0]] + along_y[y, xy[r, 1]]
+            if cost <= farthest:
+                n = n_cores_at[r] if cost < farthest else min(n_cores_at[r], left)
+                left -= n if cost == farthest else 0
+                n_at_x[xy[r, 0]] += n
+                n_at_y[xy[r, 1]] += n
+        total = 0
+        for n_at, along in ((n_at_x, along_x), (n_at_y, along_y)):
+            for a in np.flatnonzero(n_at):
+                for b in np.flatnonzero(n_at):
+                    total += n_at[a] * n_at[b] * along[a, b]
+        if least < 0 or total < least:
+            best, least = center, total
+        if least == 0:
+            break
+    return best
+
+
+@compiled()
 def route_costs(port, router, position, neighbor, link_cost, cost):
     """Set cost: int64[at, to] to the sum of the links' costs on each route between some routers; 0 where there is none.
 

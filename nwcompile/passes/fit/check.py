@@ -54,8 +54,8 @@ def check(
 def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> None:
     """Raise FitError where totals alone show that a network cannot fit, before anything is mapped.
 
-    Looks at neurons, the least synapse memory, the widest fan-in and what each layer's neurons must be able to do;
-    fast for any size, for float or fixed-point networks. Passing it does not promise a fit.
+    Looks at neurons, layers, the least synapse memory, the widest fan-in and what each layer's neurons must be able to
+    do; fast for any size, for float or fixed-point networks. Passing it does not promise a fit.
     """
     violations = [*maximum_violations(network), *product_violations(network, chip)]
     violations += [*_layer_violations(network, chip, on_multi_spike), *pool_violations(network, chip)]
@@ -78,17 +78,48 @@ def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> No
         source, target = max(bits, key=lambda ends: bits[ends])
         advice = f"make {source} -> {target} smaller, use fewer weight bits or raise core.synapse_bits"
         violations.append(Violation(RESOURCES[SYNAPSE_BITS].name, f"network -> {chip.name}", n_bits, room, advice))
-    violations += [v for c in _joining(network) for v in _fan_in_violations(network, c, chip)]
+    n_cores = least_cores(network, chip)
+    if not violations and n_cores > capacity.n_usable(chip):
+        violations.append(too_many_cores(network, chip, n_cores))
+    violations += _fan_in_violations(network, chip)
     if violations:
         raise FitError(chip.name, violations)
 
 
 def least_cores(network: Network, chip: Chip) -> int:
-    """Cores that no mapping of a network is below on this chip: what its neurons, or its least synapse memory, fill."""
-    n_neurons, n_bits = count_neurons(network), sum(_bits_of_ends(network, chip).values())
+    """Cores that no mapping of a network is below: what its neurons, layers or least synapse memory fill."""
+    n_bits = sum(_bits_of_ends(network, chip).values())
     bits = chip.limit("synapse_bits")
     by_bits = 0 if bits is None else ceil(n_bits / int(bits.max()))
-    return max(1, ceil(n_neurons / int(chip.limit("max_neurons").max())), by_bits)
+    return max(_cores_of_layers(_sizes(network), chip), by_bits)
+
+
+def verify_relays(network: Network, chip: Chip, relays: list[tuple[int, int]]) -> None:
+    """Raise FitError unless the chip may have cores for a network and for `relays`: their neurons, how many layers."""
+    n_cores = _cores_of_layers([*_sizes(network), *relays], chip)
+    if n_cores > capacity.n_usable(chip):
+        where = f"network with relay neurons -> {chip.name}"
+        n_neurons, n_layers = sum(size * n for size, n in relays), sum(n for _, n in relays)
+        advice = f"{n_neurons} relay neurons in {n_layers} layers hold spikes that are delayed: shorten the delays, or "
+        advice += "raise neuron.delay_max_steps or noc.columns"
+        raise FitError(chip.name, [Violation("cores", where, n_cores, capacity.n_usable(chip), advice)])
+
+
+def _sizes(network: Network) -> list[tuple[int, int]]:
+    """The neurons of each layer, and that it is one."""
+    return [(network.node(name).n_neurons, 1) for name in network.layers]
+
+
+def _cores_of_layers(layers: list[tuple[int, int]], chip: Chip) -> int:
+    """Cores that layers (their neurons, how many layers) take at least, by what neurons and layers a core holds."""
+    room = np.sort(chip.limit("max_neurons"))[::-1].cumsum()
+    largest, n_all = int(room[0]), sum(size * n for size, n in layers)
+    beyond = ceil(max(0, n_all - int(room[-1])) / largest)  # on further cores as large as the largest
+    by_neurons = len(room) + beyond if beyond else int(np.searchsorted(room, n_all)) + 1
+    max_layers = chip.limit("max_layers")
+    if max_layers is None or chip.core.axon_merge == "or":  # then layers of relay neurons may go (`merge_axons`)
+        return by_neurons
+    return max(by_neurons, ceil(sum(ceil(size / largest) * n for size, n in layers) / int(max_layers.max())))
 
 
 def unmapped_violations(network: Network, chip: Chip, schedule: Schedule, on_multi_spike: str) -> list[Violation]:
@@ -102,7 +133,10 @@ def unmapped_violations(network: Network, chip: Chip, schedule: Schedule, on_mul
 
 def too_many_cores(network: Network, chip: Chip, n_cores: int) -> Violation:
     """The violation of needing more cores than there are."""
+    max_layers = chip.limit("max_layers")
     advice = f"make {_largest(network)} smaller or raise noc.columns"
+    if max_layers is not None and len(network.layers) > (room := capacity.n_usable(chip) * int(max_layers.max())):
+        advice = f"use at most {room} layers or raise noc.columns"
     return Violation("cores", f"network -> {chip.name}", n_cores, capacity.n_usable(chip), advice)
 
 
@@ -202,17 +236,31 @@ def _least_bits(network: Network, connection: Connection, chip: Chip) -> int:
     return bits * (np.size(connection.weight) if chip.weights.sharing else synapse_count(network, connection))
 
 
-def _fan_in_violations(network: Network, connection: Connection, chip: Chip) -> Iterator[Violation]:
-    """The violation of a connection of which one neuron alone reads more sources than any core has input axons."""
+def _fan_in_violations(network: Network, chip: Chip) -> Iterator[Violation]:
+    """The violation of every layer of which one neuron alone reads more sources than any core has input axons."""
     limit = chip.limit("max_in_axons")
-    n = 0
-    if isinstance(connection, Dense):
-        n = network.node(connection.source).n_neurons
-    elif isinstance(connection, Conv2d):
-        rows, columns = axis_taps(connection, network.node(connection.source).shape)
-        n = int(rows.max() * columns.max()) * np.shape(connection.weight)[1]
-    if limit is not None and n > limit.max():
-        advice = f"one neuron of {connection.target} alone takes {n}: give it fewer inputs or raise core.max_in_axons"
-        yield Violation(
-            RESOURCES[IN_AXONS].name, f"{connection.source} -> {connection.target}", n, int(limit.max()), advice
-        )
+    into: dict[str, list[Connection]] = {}
+    for c in _joining(network) if limit is not None else ():
+        into.setdefault(c.target, []).append(c)
+    for target, connections in into.items():
+        n = {c.source: network.node(c.source).n_neurons for c in connections if isinstance(c, Dense)}  # of every neuron
+        others = [(_most_sources(network, c), c.source) for c in connections if c.source not in n]
+        n |= {source: taken for taken, source in sorted(others)[-1:] if taken}
+        alone = [(source, taken) for source, taken in n.items() if taken > limit.max()]
+        for source, taken in alone or [(f"{len(n)} sources", sum(n.values()))]:
+            if taken > limit.max():
+                advice = f"one neuron of {target} alone takes {taken}: give it fewer inputs or raise core.max_in_axons"
+                where = f"{source} -> {target}"
+                yield Violation(RESOURCES[IN_AXONS].name, where, taken, int(limit.max()), advice)
+
+
+def _most_sources(network: Network, connection: Connection) -> int:
+    """The most sources that a neuron reads over a Conv2d or Sparse connection, 0 for others."""
+    shape, n_source = network.node(connection.source).shape, network.node(connection.source).n_neurons
+    if isinstance(connection, Conv2d):
+        rows, columns = axis_taps(connection, shape)
+        return int(rows.max() * columns.max()) * np.shape(connection.weight)[1]
+    if isinstance(connection, Sparse):
+        synapses = np.unique(np.asarray(connection.post, np.int64) * n_source + np.asarray(connection.pre))
+        return int(np.bincount(synapses // n_source).max(initial=0))
+    return 0

@@ -20,8 +20,8 @@ class DrivenLayer:
         inputs = {source: Node(source, network.node(source).shape) for source in network.offsets if source in sources}
         alone = effective_network(Network(inputs, {name: node}, network.into(name)))
         self.alone, self.node = alone, alone.node(name)
-        self.delays = [c.aligned_delay for c in alone.connections]
         self.n_samples, self.n_steps = next(iter(sent.values())).shape[:2]
+        self.delays = [min(c.aligned_delay, self.n_steps) for c in alone.connections]
         self.drive, self.touched = self._group(self.node.neuron).driven(sent, self.n_samples, self.n_steps)
 
     @property

@@ -10,7 +10,8 @@ from nwcompile.ir.legalization import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import Options
 from nwcompile.ir.schedule import Schedule
-from nwcompile.passes.legalize.relays import relay_layer, sends_binary
+from nwcompile.passes.fit.check import verify_relays
+from nwcompile.passes.legalize.relays import relay_layer, relay_of, sends_binary
 from nwcompile.passes.prepare.schedule import schedule
 
 
@@ -28,13 +29,21 @@ def has_late(network: Network, timing: Schedule, chip: Chip) -> bool:
     return any(_steps(c, delay, timing) > reach for c, delay in zip(network.connections, timing.delay, strict=True))
 
 
+def count_relays(network: Network, timing: Schedule, chip: Chip) -> int:
+    """Layers of relay neurons that delays longer than the chip's take at most."""
+    reach = 1 + chip.neuron.delay_max_steps
+    steps = (_steps(c, delay, timing) for c, delay in zip(network.connections, timing.delay, strict=True))
+    return sum(max(0, -(-n // reach) - 1) for n in steps)
+
+
 def relay_delays(network: Network, timing: Schedule, chip: Chip, options: Options) -> Relayed:
     """The network and its schedule with relay neurons where a delay is longer than `neuron.delay_max_steps`.
 
     One relay neuron per source neuron and 1 + delay_max_steps steps, shared by all connections of the source with the
     same aligned delay: a spike passes each connection of the chain in as many steps as that can delay it. Spikes of
     the given layers stay the same. Left as they are, for `check` to refuse, are delays of spikes other than 0 and 1,
-    and those of a layer that only feeds itself, which would be no output any more.
+    and those of a layer that only feeds itself, which would be no output any more. Raises FitError, before any relay
+    neuron is made, where they are more than the chip has room for.
     """
     reach = 1 + chip.neuron.delay_max_steps
     wanted = {c: _steps(c, delay, timing) for c, delay in zip(network.connections, timing.delay, strict=True)}
@@ -42,32 +51,29 @@ def relay_delays(network: Network, timing: Schedule, chip: Chip, options: Option
     for c, steps in wanted.items():
         if steps > reach and c.source not in network.outputs and sends_binary(network, chip, options, c.source):
             late.setdefault((c.source, c.aligned_delay), []).append(c)
+    relay = relay_of(network, chip, options) if late else None
+    if relay is None:
+        return Relayed(network, timing, [])
+    n_relays_of = {key: max(-(-wanted[c] // reach) for c in connections) - 1 for key, connections in late.items()}
+    verify_relays(network, chip, [(network.node(source).n_neurons, n) for (source, _), n in n_relays_of.items()])
     rewired: dict[Connection, Connection] = {}
     chains: dict[str, list[tuple[Node, Connection]]] = {}
     offset = dict(timing.offset)
     changes: list[Change] = []
-    grown = network
     for (source, aligned), connections in late.items():
-        n_relays = max(-(-wanted[c] // reach) for c in connections) - 1
-        chain = chains.setdefault(source, [])
-        taps, before, passed = [], source, 0
+        n_relays, chain = n_relays_of[source, aligned], chains.setdefault(source, [])
+        taps, before, passed = [], network.node(source), 0
         for k in range(1, n_relays + 1):
             upto = min(aligned, k * reach)  # of the aligned delay, the first steps pass in the chain
-            made = relay_layer(grown, chip, options, before, f"{source}/relay{len(chain) + 1}", upto - passed)
-            if made is None:
-                return Relayed(network, timing, [])
-            node, edge = made
+            node, edge = relay_layer(relay, before, f"{source}/relay{len(chain) + 1}", upto - passed)
             offset[node.name] = timing.offset[source] + k * reach - upto
             chain.append((node, edge))
             taps.append((node.name, upto))
-            grown = Network(network.inputs, {**grown.nodes, node.name: node}, network.connections)
-            before, passed = node.name, upto
+            before, passed = node, upto
         for c in connections:
             tap, upto = taps[-(-wanted[c] // reach) - 2]
             rewired[c] = c.replace(source=tap, delay=aligned - upto)
         changes.append(_change(network, source, connections, n_relays, max(wanted[c] for c in connections) - 1, chip))
-    if not rewired:
-        return Relayed(network, timing, [])
     relayed = _with_chains(network, chains, rewired)
     if timing.period > 1:
         return Relayed(relayed, schedule(relayed, timing.execution), changes)

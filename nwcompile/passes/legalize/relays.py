@@ -1,5 +1,7 @@
 """Relay neurons: they send in a step what they receive in it, so that a spike arrives elsewhere, or later."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from nwcompile.ir.chip import Chip
@@ -34,34 +36,39 @@ def harmless_reset(chip: Chip) -> str | None:
     return kinds[0] if kinds else None
 
 
-def relay_layer(
-    network: Network, chip: Chip, options: Options, source: str, name: str, delay: int = 0
-) -> tuple[Node, Connection] | None:
-    """A layer `name` that sends what `source`, of binary spikes, sent `delay` steps before, and its connection.
+class Relay(NamedTuple):
+    """The relay neuron of a network, float or quantized as its neurons are, the weight into it and how that is kept."""
 
-    In a fixed-point network the relay neuron is the quantized one. None where the chip has no such neuron.
-    """
+    neuron: NeuronSpec
+    weight: np.ndarray
+    form: dict
+
+
+def relay_of(network: Network, chip: Chip, options: Options) -> Relay | None:
+    """The relay neuron for a network; None where the chip has no such neuron."""
     spec = relay_neuron(chip)
-    if spec is None:
-        return None
-    shape = network.node(source).shape
-    weight: float | int = 1.0
-    form = {}
-    if network.is_fixed:
-        one = np.zeros(1, np.int64)
-        only = Sparse("x", "relay", pre=one, post=one, weight=np.ones(1, np.float32))
-        alone = Network.from_arrays({"relay": (spec, 1)}, [only], {"x": 1})
-        fixed = quantize(alone, chip, None, options).network
-        (wired,) = fixed.connections
-        spec, weight = scalar(fixed.node("relay").neuron), int(np.asarray(wired.weight)[0])
-        form = {key: getattr(wired, key) for key in ("exponent", "sign_mode", "weight_bits")}
-    dtype = np.int32 if network.is_fixed else np.float32
+    if spec is None or not network.is_fixed:
+        return None if spec is None else Relay(spec, np.ones(1, np.float32), {})
+    one = np.zeros(1, np.int64)
+    only = Sparse("x", "relay", pre=one, post=one, weight=np.ones(1, np.float32))
+    alone = Network.from_arrays({"relay": (spec, 1)}, [only], {"x": 1})
+    fixed = quantize(alone, chip, None, options).network
+    (wired,) = fixed.connections
+    form = {key: getattr(wired, key) for key in ("exponent", "sign_mode", "weight_bits")}
+    return Relay(scalar(fixed.node("relay").neuron), np.asarray(wired.weight).astype(np.int32), form)
+
+
+def relay_layer(relay: Relay, source: Node, name: str, delay: int = 0) -> tuple[Node, Connection]:
+    """A layer `name` that sends what `source`, of binary spikes, sent `delay` steps before, and its connection."""
+    shape = source.shape
     if len(shape) == 3:
-        kernel = np.full((shape[0], 1, 1, 1), weight, dtype)
-        return Node(name, shape, spec), Conv2d(source, name, kernel, groups=shape[0], delay=delay, **form)
-    every = np.arange(int(np.prod(shape)))
-    edge = Sparse(source, name, pre=every, post=every, weight=np.full(len(every), weight, dtype), delay=delay, **form)
-    return Node(name, shape, spec), edge
+        kernel = relay.weight.repeat(shape[0]).reshape(-1, 1, 1, 1)
+        edge: Connection = Conv2d(source.name, name, kernel, groups=shape[0], delay=delay, **relay.form)
+        return Node(name, shape, relay.neuron), edge
+    every = np.arange(source.n_neurons)
+    weight = relay.weight.repeat(len(every))
+    edge = Sparse(source.name, name, pre=every, post=every, weight=weight, delay=delay, **relay.form)
+    return Node(name, shape, relay.neuron), edge
 
 
 def sends_binary(network: Network, chip: Chip, options: Options, source: str) -> bool:

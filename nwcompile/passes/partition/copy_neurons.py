@@ -23,7 +23,7 @@ from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.fit.capability import delay_violations
 from nwcompile.passes.fit.capacity import n_usable
 from nwcompile.passes.fit.core_rules import n_over
-from nwcompile.passes.legalize.relays import relay_layer, sends_binary
+from nwcompile.passes.legalize.relays import relay_layer, relay_of, sends_binary
 from nwcompile.passes.legalize.sums.send_sums import scheduled
 from nwcompile.passes.partition.copied_network import copied_network
 from nwcompile.passes.partition.copy_plan import CopyPlan, copy_plan, most_destinations
@@ -130,10 +130,10 @@ def _of_layer(network: Network, name: str, values: np.ndarray) -> np.ndarray:
 def _with_splitter(before: Wanted, chip: Chip, mapping: Mapping, options: Options, name: str) -> Wanted | None:
     """`before` with relay neurons behind one more layer, which share out what it sends; None where that cannot be."""
     network, splitter = before.network, SPLITTER.format(name)
-    made = relay_layer(network, chip, options, name, splitter)
-    if made is None:
+    relay = relay_of(network, chip, options)
+    if relay is None:
         return None
-    node, edge = made
+    node, edge = relay_layer(relay, network.node(name), splitter)
     nodes: dict[str, Node] = {}
     for old in network.nodes:
         nodes |= {old: network.nodes[old], **({splitter: node} if old == name else {})}

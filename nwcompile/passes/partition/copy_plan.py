@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, synapse_list
@@ -107,6 +109,8 @@ def _settled(network: Network, core_of, packed, share: int, by_core: bool) -> np
     order = np.argsort(key, kind="stable")
     key, post = key[order], post[order]
     starts = np.flatnonzero(np.concatenate([np.ones(min(len(key), 1), bool), key[1:] != key[:-1]]))
+    if len(key) and _never_settles(sender[post], packed[post], key, starts, n_cores, share):
+        return None
     while len(key):
         reached = np.where(packed, 1, copies)[post]
         n_reached = np.bincount(key[starts] // n_cores, np.maximum.reduceat(reached, starts), int(sender.max()) + 1)
@@ -117,6 +121,26 @@ def _settled(network: Network, core_of, packed, share: int, by_core: bool) -> np
         if copies.sum() > MOST_COPIES:
             return None
     return copies
+
+
+def _never_settles(
+    of_target: np.ndarray, packed: np.ndarray, key: np.ndarray, starts: np.ndarray, n_cores: int, share: int
+) -> bool:
+    """Whether copies are sure to grow without end, as each new one is a destination that takes another copy.
+
+    They do in a loop of senders that each reach `share` cores of the loop, once one of them reaches a core more. By
+    synapse, sorted: `of_target` int64, the sender that its target is, `packed` bool, whether copies of the target stand
+    on one core, and `key` int64, its sender times `n_cores` and the core it reaches. `starts`: the first of each key.
+    """
+    sender, n = key // n_cores, int(max(key[-1] // n_cores, of_target.max())) + 1
+    ends = sender[~packed], of_target[~packed]
+    _, loop = connected_components(coo_array((np.ones(len(ends[0]), bool), ends), (n, n)), connection="strong")
+    is_inside = np.logical_or.reduceat((loop[sender] == loop[of_target]) & ~packed, starts)
+    n_inside = np.bincount(sender[starts], is_inside, n)
+    fewest_inside, most_reached = np.full(n, n_cores), np.zeros(n, np.int64)
+    np.minimum.at(fewest_inside, loop, n_inside.astype(np.int64))
+    np.maximum.at(most_reached, loop, np.bincount(sender[starts], minlength=n))
+    return bool(((fewest_inside >= share) & (most_reached > share)).any())
 
 
 def _of_sharers(network: Network, pre: np.ndarray, post: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

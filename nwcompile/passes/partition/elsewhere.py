@@ -21,7 +21,7 @@ from nwcompile.passes.fit import capability
 from nwcompile.passes.fit.axon_types import too_many_weights
 from nwcompile.passes.fit.check import estimate, least_cores
 from nwcompile.passes.legalize.legalize import legalize, sized
-from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
+from nwcompile.passes.legalize.relay_delays import count_relays, has_late, relay_delays
 from nwcompile.passes.legalize.sums.send_sums import scheduled
 from nwcompile.passes.legalize.sums.split_fan_in import parts_surely_hold, with_parts
 from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
@@ -31,13 +31,18 @@ from nwcompile.passes.prepare.normalize import normalize
 # So many synapses are looked at for one error, every check going through all of a network's: about a second. What is
 # left of the list after that is judged by its totals.
 MOST_SYNAPSES = 15_000_000
+# A check also looks through all connections for each layer; each of those looks takes as long as so many synapses.
+SYNAPSES_OF_A_PAIR = 25
 
 
 class Place(NamedTuple):
-    """A chip or board that takes a network of so many synapses on so many cores: at least, unless that was checked."""
+    """A chip or board that takes a network on so many cores: at least, unless that was checked.
+
+    `work`: how many synapses the check looks at, or what takes as long.
+    """
 
     chip: Chip
-    n_synapses: int
+    work: int
     n_cores: int
     is_checked: bool
 
@@ -58,7 +63,7 @@ def elsewhere(network: Network, chip: Chip, options: Options) -> str | None:
         place = None if one.family in {place.chip.family for place in places} else _place(network, one, options, left)
         if place is not None:
             places.append(place)
-            left -= place.n_synapses if place.is_checked else 0
+            left -= place.work if place.is_checked else 0
     checked = [_named(place) for place in places if place.is_checked]
     by_totals = [_named(place) for place in places if not place.is_checked]
     texts = [f"as it is it fits {', '.join(checked)}"] if checked else []
@@ -66,8 +71,8 @@ def elsewhere(network: Network, chip: Chip, options: Options) -> str | None:
     return "; ".join(texts) or "as it is it fits none of the shipped chips and boards"
 
 
-def _place(network: Network, chip: Chip, options: Options, most_synapses: int) -> Place | None:
-    """The chip as a Place if it takes the network, else None; beyond `most_synapses` its totals are judged."""
+def _place(network: Network, chip: Chip, options: Options, most_work: int) -> Place | None:
+    """The chip as a Place if it takes the network, else None; beyond `most_work` its totals are judged."""
     try:
         whole = legalize(normalize(sized(network, chip, options)), chip, options).network
         legal = with_parts(whole, chip, options)
@@ -75,13 +80,16 @@ def _place(network: Network, chip: Chip, options: Options, most_synapses: int) -
         estimate(legal, chip, options.on_multi_spike)
         timing = scheduled(legal, options.execution)
         weights = (v for c in legal.connections if legal.is_fixed for v in capability.weight_violations(c, chip))
+        if SYNAPSES_OF_A_PAIR * count_relays(legal, timing, chip) ** 2 > MOST_SYNAPSES:
+            return None
         if has_late(legal, timing, chip):
             legal, timing, _ = relay_delays(legal, timing, chip, options)
         if any(capability.delay_violations(legal, timing, chip)) or any(weights) or too_many_weights(legal, chip):
             return None
-        n_synapses = sum(synapse_count(legal, c) for c in legal.connections)
-        if n_synapses > most_synapses or chip.weights.axon_types is not None or may_be_narrow:
-            return Place(chip, n_synapses, least_cores(legal, chip), False)
+        work = sum(synapse_count(legal, c) for c in legal.connections)
+        work += SYNAPSES_OF_A_PAIR * len(legal.layers) * len(legal.connections)
+        if work > most_work or chip.weights.axon_types is not None or may_be_narrow:
+            return Place(chip, work, least_cores(legal, chip), False)
         slices = replace(options, partitioner="sequential", optimize="time")
         activity = Activity.uniform(legal, 1)
         mapping = partition(legal, chip, activity, slices).mapping
@@ -90,7 +98,7 @@ def _place(network: Network, chip: Chip, options: Options, most_synapses: int) -
             if sends_too_far(copied.network, chip, copied.mapping):
                 return None
             mapping = copied.mapping
-        return Place(chip, n_synapses, mapping.n_cores, True)
+        return Place(chip, work, mapping.n_cores, True)
     except NwError:
         return None
 

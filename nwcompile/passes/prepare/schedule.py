@@ -3,19 +3,26 @@
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import EXECUTIONS
-from nwcompile.ir.schedule import Schedule
+from nwcompile.ir.schedule import LARGEST_DELAY, Schedule
 
 
 def schedule(network: Network, execution: str = "pipelined") -> Schedule:
     """Offsets of all layers and delays of all connections of a normalized network, in micro-steps.
 
     `pipelined`: offsets are the least integers >= 0 with `D + offset(b) - offset(a) >= 1` for every connection a -> b
-    of aligned delay D (inputs 0). Raises ModelError where a cycle's summed D is below its number of connections.
+    of aligned delay D (inputs 0). Raises ModelError where a cycle's summed D is below its number of connections,
+    and for delays beyond LARGEST_DELAY.
     `phased`: offsets are the least with `offset(b) > offset(a)` where D = 0; the period is one more than the largest,
     so every network can be scheduled. Skips wait as long as their longest parallel path.
     """
     if execution not in EXECUTIONS:
         raise OptionError(unknown_choice("execution", execution, EXECUTIONS))
+    for c in network.connections:
+        if c.aligned_delay > LARGEST_DELAY:
+            raise ModelError(
+                f"connection {c.source!r} -> {c.target!r}: a delay of {c.aligned_delay} steps; the largest on a chip "
+                f"is {LARGEST_DELAY}; shorten it, or see whether the time step is right"
+            )
     if execution == "pipelined":
         offset, period = _depths(network), 1
     else:

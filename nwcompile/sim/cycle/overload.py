@@ -71,6 +71,7 @@ def longest_step(program: Program, mesh: Mesh | None, axons: Axons) -> dict[str,
     n_hops = 2 + max(int(hops.max(initial=0)) for hops in n_links)
     n_spikes = MAX_REPEATED_SPIKES if program.repeats else 1
     idle = int(np.count_nonzero(program.core_of >= 0)) * (visit + update + n_spikes * spike)
+    idle += program.mapping.n_cores * chip.scan_cycles * chip.ticks[0]  # of neurons that are visited though not in use
     ticks, flits = (int(axons.row[name].max(initial=1)) for name in ("ticks", "flits"))
     return {
         "longest_step": limit,

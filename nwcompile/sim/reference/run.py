@@ -26,7 +26,8 @@ from nwcompile.sim.values import verify_counts
 def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool) -> Run:
     """Simulate a float or fixed network in aligned steps; `inputs[name]` is `[B, T, *shape]`."""
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
-    machine, recorder = NetworkMachine(network, n_samples), RunRecorder(network, n_samples, n_steps, keep_states)
+    machine = NetworkMachine(network, n_samples, n_steps)
+    recorder = RunRecorder(network, n_samples, n_steps, keep_states)
 
     def go(steps: slice) -> None:
         given = {name: x[:, steps] for name, x in inputs.items()}
@@ -40,17 +41,20 @@ def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, k
 class NetworkMachine:
     """A network that is not compiled, between two aligned steps: its states, and what was sent in the last steps.
 
-    A run is one call of `go`, a stream many.
+    A run is one call of `go`, a stream many. Of a run all `n_steps` are known: no more of the last steps are kept. A
+    stream, of which None are, keeps those that there were.
     """
 
-    def __init__(self, network: Network, n_samples: int):
+    def __init__(self, network: Network, n_samples: int, n_steps: int | None = None):
         self.network, self.n_samples = network, n_samples
         self.connections = (effective_network(network) if network.is_fixed else network).connections
         self.number = np.int64 if network.is_fixed else np.float32
         self.layers = {n.name: cleared(n, n_samples) for n in network.nodes.values() if n.neuron is not None}
-        self.n_kept = max((c.aligned_delay for c in self.connections), default=0)
+        longest = max((c.aligned_delay for c in self.connections), default=0)
+        self.n_kept = longest if n_steps is None else min(longest, n_steps)
+        self.n_known = 0 if n_steps is None else self.n_kept
         nodes = (*network.inputs.values(), *network.nodes.values())
-        self.kept = {n.name: np.zeros((n_samples, self.n_kept, *n.shape), self.number) for n in nodes}
+        self.kept = {n.name: np.zeros((n_samples, self.n_known, *n.shape), self.number) for n in nodes}
 
     def state(self) -> dict[str, np.ndarray]:
         """All that the next step begins with."""
@@ -58,7 +62,7 @@ class NetworkMachine:
 
     def go(self, inputs: dict, n_steps: int, recorder: "RunRecorder", first_step: int = 0) -> None:
         """Do `n_steps` aligned steps with inputs `[B, step, *shape]`; the first of them is recorded as `first_step`."""
-        network, first = self.network, self.n_kept
+        network, first = self.network, self.n_known
         empty = {n.name: np.zeros((self.n_samples, n_steps, *n.shape), self.number) for n in network.nodes.values()}
         given = {name: inputs[name].astype(self.number) for name in network.inputs} | empty
         values = {name: np.concatenate([self.kept[name], steps], 1) for name, steps in given.items()}
@@ -68,20 +72,23 @@ class NetworkMachine:
                 x = np.zeros((self.n_samples, *shape), self.number)
                 for c in self.connections:
                     if c.target == name:
-                        x = x + apply(c, values[c.source][:, t - c.aligned_delay], shape)
+                        at = t - c.aligned_delay
+                        sent = values[c.source][:, at] if at >= 0 else np.zeros_like(values[c.source][:, 0])
+                        x = x + apply(c, sent, shape)
                 if name in self.layers:
                     x = self.layers[name].step(x)
                     recorder.take(name, first_step + t - first, x, self.layers[name].named)
                 values[name][:, t] = network.node(name).heard(x)
-        self.kept = {name: steps[:, n_steps:].copy() for name, steps in values.items()}
+        self.n_known = min(first + n_steps, self.n_kept)
+        self.kept = {name: steps[:, first + n_steps - self.n_known :].copy() for name, steps in values.items()}
 
 
 def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool, window: str) -> Run:
     """Simulate a program micro-step by micro-step, delivering every message; `inputs[name]` is int `[B, T, *shape]`."""
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
-    machine = Machine(program, n_samples, window)
-    recorder = RunRecorder(program.network, n_samples, n_steps, keep_states)
     n_hardware = program.schedule.n_hardware_steps(n_steps, window)
+    machine = Machine(program, n_samples, window, n_hardware)
+    recorder = RunRecorder(program.network, n_samples, n_steps, keep_states)
     counters = {name: np.zeros((n_hardware, program.mapping.n_cores), np.int64) for name in COUNTERS}
 
     def go(steps: slice) -> None:
@@ -100,15 +107,17 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
 class Machine:
     """A program between two hardware steps: states of its layers, and the sums on their way to them; cleared at first.
 
-    A run is one call of `go`, a stream many.
+    A run is one call of `go`, a stream many. What acts after the `n_hardware` steps of a run, None of a stream, is not
+    kept.
     """
 
-    def __init__(self, program: Program, n_samples: int, window: str):
+    def __init__(self, program: Program, n_samples: int, window: str, n_hardware: int | None = None):
         self.program, self.n_samples, self.window = program, n_samples, window
         network = program.network
         self.nodes = {name: network.node(name) for name in network.layers}
         self.layers = {name: cleared(node, n_samples) for name, node in self.nodes.items()}
-        self.n_slots = max(program.schedule.delay, default=1) + 1
+        self.delay = program.schedule.within(n_hardware)
+        self.n_slots = max(self.delay, default=1) + 1
         shapes = {name: (self.n_slots, n_samples, *node.shape) for name, node in self.nodes.items()}
         self.arriving = {name: np.zeros(shape, np.int64) for name, shape in shapes.items()}
         self.events = {name: np.zeros(shape, np.int64) for name, shape in shapes.items()}
@@ -166,7 +175,7 @@ class Machine:
         """Add up what is sent in micro-step m for the steps in which it acts, and count it."""
         program = self.program
         heard = {name: program.network.node(name).heard(spikes) for name, spikes in sent.items()}
-        for c, delay in zip(program.network.connections, program.schedule.delay, strict=True):
+        for c, delay in zip(program.network.connections, self.delay, strict=True):
             if c.source in heard and heard[c.source].any():
                 shape, later = self.nodes[c.target].shape, (m + delay) % self.n_slots
                 self.arriving[c.target][later] += apply(c, heard[c.source], shape)

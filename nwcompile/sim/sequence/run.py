@@ -38,9 +38,9 @@ def run_program(
     program: Program, inputs: dict, n_steps: int, keep_states: bool, window: str, device: str = "cpu"
 ) -> Run:
     """Simulate a program; `inputs[name]` is int32 `[B, T, *shape]`."""
-    delays = [c.aligned_delay for c in program.network.connections]
+    delays = _delays(program.network, n_steps)
     if window == "hardware" and program.schedule.period == 1:
-        delays = list(program.schedule.delay)
+        delays = list(program.schedule.within(n_steps))
     if is_keeping():
         spikes, states, updates = _run_kept(program, delays, inputs, n_steps, keep_states)
     else:
@@ -60,7 +60,7 @@ def record(
     """
     inputs, _, n_steps = prepare(network, x, steps)
     network = effective_network(fold_biases(network))
-    spikes, _, updates = _run(network, [c.aligned_delay for c in network.connections], inputs, n_steps, False)
+    spikes, _, updates = _run(network, _delays(network, n_steps), inputs, n_steps, False)
     return replace(Activity.from_spikes(network, {**inputs, **spikes}, repeats), updates=updates), spikes
 
 
@@ -71,7 +71,12 @@ def trace(network: Network, x, steps: int | None = None, keep_states: bool = Tru
     """
     inputs, _, n_steps = prepare(network, x, steps)
     network = effective_network(fold_biases(network))
-    return _run(network, [c.aligned_delay for c in network.connections], inputs, n_steps, keep_states)[:2]
+    return _run(network, _delays(network, n_steps), inputs, n_steps, keep_states)[:2]
+
+
+def _delays(network: Network, n_steps: int) -> list[int]:
+    """The delay of each connection, those beyond a run of `n_steps` as long as it: nothing arrives in it."""
+    return [min(c.aligned_delay, n_steps) for c in network.connections]
 
 
 def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool, device: str = "cpu"):

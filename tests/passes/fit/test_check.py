@@ -12,7 +12,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.schedule import Schedule
-from nwcompile.passes.fit.check import check, estimate
+from nwcompile.passes.fit.check import check, estimate, least_cores
 from tests.chips import small_chip
 from tests.nets import FIXED, dense_net, feed_forward, integers
 
@@ -259,6 +259,42 @@ def test_estimate_refuses_a_hopeless_network_at_once():
         "  fan-in axons  in -> a  576 of 256  one neuron of a alone takes 576: give it fewer inputs or raise "
         "core.max_in_axons",
     ])  # fmt: skip
+
+
+def test_estimate_counts_the_layers_that_cores_run():
+    layers = [f"fc{i}" for i in range(1, 26)]
+    edges = [Dense(a, b, np.ones((2, 2), np.float32)) for a, b in zip(["in", *layers], layers, strict=False)]
+    network = Network.from_arrays(dict.fromkeys(layers, NeuronSpec()), edges, {"in": (2,)})
+    estimate(network, small_chip(core__max_layers=3))
+    with pytest.raises(FitError) as error:
+        estimate(network, small_chip(core__max_layers=2))
+    assert [str(v) for v in error.value.violations] == [
+        "cores  network -> small  13 of 12  use at most 24 layers or raise noc.columns"
+    ]
+
+
+def test_estimate_counts_large_cores_before_small_ones():
+    network = dense_net(1, 56)
+    assert least_cores(network, small_chip(core__max_neurons=[2, 9] * 6)) == 7
+    assert least_cores(dense_net(1, 70), small_chip(core__max_neurons=[2, 9] * 6)) == 13
+
+
+def test_estimate_adds_up_what_a_neuron_reads_from_all_its_sources():
+    pre, post = np.arange(4), np.zeros(4, np.int64)
+    edges = [
+        Dense("in", "a", np.ones((3, 5), np.float32)), Dense("in", "a", np.ones((3, 5), np.float32), delay=1),
+        Dense("other", "a", np.ones((3, 4), np.float32)),
+        Sparse("third", "a", pre[[0, 1, 2, 3, 3]], np.zeros(5, np.int64), np.ones(5, np.float32)),
+        Sparse("fourth", "a", pre[:2], post[:2], np.ones(2, np.float32)),
+    ]  # fmt: skip
+    network = Network.from_arrays({"a": NeuronSpec()}, edges, {"in": 5, "other": 4, "third": 4, "fourth": 2})
+    estimate(network, small_chip(core__max_in_axons=13))
+    with pytest.raises(FitError) as error:
+        estimate(network, small_chip(core__max_in_axons=12))
+    assert [str(v) for v in error.value.violations] == [
+        "fan-in axons  3 sources -> a  13 of 12  one neuron of a alone takes 13: give it fewer inputs or raise "
+        "core.max_in_axons"
+    ]
 
 
 def test_estimate_stores_a_shared_kernel_once_and_forgives_strictness():

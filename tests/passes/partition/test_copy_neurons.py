@@ -106,3 +106,23 @@ def test_a_splitter_stands_where_copies_upwards_would_take_more_cores():
     assert program.schedule.depth == free.schedule.depth + 1
     rows = {row["layer"]: row for row in program.manifest["legalization"]}
     assert rows["b"]["how"] == "80 relay neurons of a splitter, up to 4 for each of b, one step later"
+
+
+@pytest.mark.parametrize("share, settles", [(1, False), (2, True), (3, True)])
+def test_copies_that_would_grow_without_end_are_given_up_at_once(share, settles, monkeypatch):
+    """Each neuron of a ring of two feeds a core beside it; without the test of loops this never ends."""
+    monkeypatch.setattr("nwcompile.passes.partition.copy_plan.MOST_COPIES", 1 << 62)
+    edges = [dense("in", "a", 3, 1, 1), dense("a", "b", 1, 1, 2), dense("b", "a", 1, 1, 3, delay=2)]
+    edges += [dense("a", "c", 1, 1, 4)]
+    network = nw.Network.from_arrays(dict.fromkeys("abc", (LIF, 1)), edges, {"in": 3})
+    chip = small_chip(core__max_neuron_destinations=share)
+    plan = copy_plan(network, chip, np.arange(3), np.zeros(3, bool))
+    assert (plan is not None) == settles
+
+
+def test_copies_of_a_loop_that_reaches_one_core_settle():
+    edges = [dense("in", "a", 3, 2, 1), dense("a", "b", 2, 2, 2), dense("b", "a", 2, 2, 3, delay=2)]
+    network = nw.Network.from_arrays(dict.fromkeys("ab", (LIF, 2)), edges, {"in": 3})
+    chip = small_chip(core__max_neuron_destinations=1)
+    plan = copy_plan(network, chip, np.array([0, 0, 1, 1]), np.zeros(4, bool))
+    assert plan.copies.tolist() == [1, 1, 1, 1]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from nwcompile.cost.time.floorline import floorline
 from nwcompile.cost.time.phases import phases
 from nwcompile.errors import BackendError, OptionError
+from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
@@ -294,3 +295,16 @@ def test_a_run_that_we_let_hang_says_so(monkeypatch):
         "step 0 of sample 0 on small: messages got stuck, 0 of 0 flits offered were accepted; "
         "please report this chip file"
     )
+
+
+@pytest.mark.parametrize("sync", ["barrier", "neighbors"])
+@pytest.mark.parametrize("max_neurons", [64, 4096])
+def test_visits_of_neurons_that_are_not_in_use_are_work_of_a_step(sync, max_neurons):
+    chip = small_chip().replace({"cost.visits": "all", "cost.sync": sync, "core.max_neurons": max_neurons})
+    network = Network.from_arrays({"a": (FIXED, (2,))}, [Dense("in", "a", np.ones((2, 2), np.int32))], {"in": (2,)})
+    mapping = Mapping.from_arrays({"a": [0, 1]}, chip.sites[[0, 4]])
+    program = emit(network, schedule(network), mapping, chip, Activity.uniform(network), {})
+    silent = np.zeros((1, 3, 2), np.int8)
+    assert crosscheck(program, silent).agree
+    steps = simulate(program, silent, "cycle").step_cycles
+    assert (steps[1:] >= max_neurons * chip.cost.visit_cycles).all()

@@ -22,6 +22,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import cluster_state, core_usage, traffic_anneal
 from nwcompile.kernels.mapping.cluster_state import CoreState, Demand
+from nwcompile.kernels.mapping.traffic import compact_router
 from nwcompile.passes.fit import capacity
 from nwcompile.passes.partition.floorline.clusters import fitting_clusters
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
@@ -288,13 +289,9 @@ def compact_sites(chip: Chip, n_cores: int) -> np.ndarray:
     """int64[core]: usable sites near one another, router by router, around the router where they are nearest."""
     usable = np.flatnonzero(capacity.site_limits(chip)[:, core_usage.NEURONS] > 0)
     router = usable // chip.noc.cores_per_router
-    way, routers = route_cost(chip, "traffic"), np.unique(router)
-    length = way.between(routers[:, None], routers)
-    at = np.searchsorted(routers, router)
-    kept = [np.argsort(length[i][at], kind="stable")[:n_cores] for i in range(len(routers))]
-    cores_at = np.array([np.bincount(at[cores], minlength=len(routers)) for cores in kept], float)
-    total = (cores_at @ length.astype(float) * cores_at).sum(1)  # whole numbers, so that no order of sums matters
-    return usable[kept[int(total.argmin())]]
+    way, (routers, n_cores_at) = route_cost(chip, "traffic"), np.unique(router, return_counts=True)
+    center = compact_router(way.xy[routers], way.along_x, way.along_y, n_cores_at, min(n_cores, len(usable)))
+    return usable[np.argsort(way.between(routers[center], router), kind="stable")[:n_cores]]
 
 
 def placed(search: Search, cores: np.ndarray, sites: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """`optimize="traffic"` finds the fewest routed hops that exist, within every limit, on cores that it also places."""
 
 import itertools
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 import nwcompile as nw
 from nwcompile.cost.compare import predicted_figures
 from nwcompile.cost.traffic.events import count_events
+from nwcompile.cost.traffic.route_cost import route_cost
 from nwcompile.errors import FitError, OptionError
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
@@ -129,6 +132,35 @@ def test_compact_sites_lie_side_by_side_and_leave_out_what_is_out_of_use():
     assert abs(x[:, None] - x).max() + abs(y[:, None] - y).max() <= 4
     faulty = chip.replace({"noc.routing": "up-down", "noc.faults": ["1,1"]})
     assert 5 not in compact_sites(faulty, 22) // 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {}, {"noc.cores_per_router": 1, "noc.columns": 5}, {"core.max_neurons": [0, 9, 9] * 4},
+        {"noc.topology": "torus", "noc.virtual_channels": 2, "noc.columns": 5},
+        {"noc.routing": "up-down", "noc.columns": 4, "noc.rows": 3, "noc.faults": ["1,1", "2,0-3,0"]},
+    ],
+)  # fmt: skip
+def test_compact_sites_are_those_with_the_shortest_routes_between_all_pairs(changes):
+    chip = small_chip().replace(changes)
+    usable = np.flatnonzero(chip.limit("max_neurons") > 0)
+    router = usable // chip.noc.cores_per_router
+    length = route_cost(chip, "traffic").between(router[:, None], router)
+    for n_cores in range(1, len(usable) + 1):
+        nearest = [np.argsort(row, kind="stable")[:n_cores] for row in length]
+        wanted = min(nearest, key=lambda cores: length[np.ix_(cores, cores)].sum())
+        assert np.array_equal(compact_sites(chip, n_cores), usable[wanted])
+
+
+def test_compact_sites_take_memory_for_routers_not_for_pairs_of_them():
+    chip = Chip.load("loihi2_hala")
+    tracemalloc.start()
+    sites = compact_sites(chip, 5)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(np.unique(sites // chip.noc.cores_per_router)) == 2
+    assert peak < 1000 * chip.n_cores  # one int64 for each pair of routers is 10 GB
 
 
 def step_us(network, chip, activity, mapping) -> float:
