@@ -16,6 +16,7 @@ from nwcompile.ir.neuron import aligned, plain
 SIGN_MODES = ("mixed", "exc", "inh")
 ARRAYS = ("weight", "bias", "scale", "shift", "pre", "post")
 WHOLE = {"exponent": (-32, 32), "weight_bits": (1, 32)}
+POOLINGS = ("sum", "avg")
 
 
 def pair(value) -> tuple[int, int]:
@@ -279,7 +280,7 @@ class Pool2d(Connection):
     def output_shape(self, shape):
         if len(shape) != 3:
             raise self.fail(f"2-D pooling needs a source [C, H, W], not {shape}")
-        if self.kind not in ("sum", "avg"):
+        if self.kind not in POOLINGS:
             raise self.fail(f"pooling kind {self.kind!r} is none of avg, sum")
         self.verify_window(kernel=1, padding=0, **({} if self.stride is None else {"stride": 1}))
         stride = self.kernel if self.stride is None else self.stride

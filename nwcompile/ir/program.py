@@ -433,9 +433,9 @@ def _network(table: dict, arrays: dict[str, np.ndarray]) -> Network:
         nodes[name] = Node(name, tuple(shape), spec, **axons)
     edges = []
     for row in table["connections"]:
-        row = values(row)
-        kind = KINDS[row.pop("kind")]
-        edges.append(kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}))
+        row = {k: tuple(v) if isinstance(v, list) else v for k, v in values(row).items()}
+        is_pool = row["kind"] in connections.POOLINGS  # A pool's own `kind` takes the place of its class name.
+        edges.append(connections.Pool2d(**row) if is_pool else KINDS[row.pop("kind")](**row))
     return Network(inputs, nodes, tuple(edges))
 
 

@@ -14,8 +14,13 @@ import nwcompile as nw
 from nwcompile.errors import ArtifactError, ModelError
 from nwcompile.ir import artifact
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.connection import MatMul
+from nwcompile.ir.host import Encoding, Host
+from nwcompile.ir.program import KINDS
 from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.prepare.input_layer import READOUT
 from tests.nets import FIXED, conv_net, dense_net, feed_forward
+from tests.saved import verify_saved
 
 
 def program(network=None) -> nw.Program:
@@ -35,6 +40,33 @@ def test_program_comes_back_as_it_was_saved(network, tmp_path):
     assert loaded.network.hash == made.network.hash and loaded.chip == made.chip
     x = np.random.default_rng(0).integers(0, 2, (2, 6, *network.node("in").shape))
     assert np.array_equal(nw.simulate(loaded, x).output, nw.simulate(made, x).output)
+
+
+IMAGE, ROWS = (2, 4, 4), (2, 16)  # shapes of the source
+HOST_MAPS = [
+    (IMAGE, nw.Pool2d("x", "a", 2, kind="avg")),
+    (IMAGE, nw.Pool2d("x", "a", (2, 1), stride=1, padding=(1, 0), kind="sum")),
+    (IMAGE, nw.MaxPool2d("x", "a", 2, stride=(1, 2))),
+    (IMAGE, nw.Conv2d("x", "a", np.ones((2, 1, 3, 2), np.float32), stride=(1, 2), padding=1, groups=2)),
+    (ROWS, nw.Conv1d("x", "a", np.ones((4, 2, 3), np.float32), bias=np.arange(4.0), dilation=2)),
+    (ROWS, nw.Dense("x", "a", np.ones((3, 32), np.float32), delay=2)),
+    (ROWS, MatMul("x", "a", (2, 2, 4), (2, 4, 2))),
+    (ROWS, nw.Scale("x", "a", scale=[0.5, 2.0], shift=-1.0)),
+    (ROWS, nw.Sparse("x", "a", [0, 31], [1, 0], [0.5, -0.5], bias=0.25)),
+]
+
+
+@pytest.mark.parametrize("shape, edge", HOST_MAPS)
+def test_program_comes_back_with_the_maps_of_its_host(shape, edge, tmp_path):
+    made = program()
+    host_net = nw.Network.from_arrays({"a": (READOUT, edge.output_shape(shape) or (2,))}, [edge], {"x": shape})
+    gives = {"in": Encoding("a", scale=2.0, high=9)}
+    made = replace(made, network=replace(made.network, host=Host("graded", host_net, gives)))
+    verify_saved(made, tmp_path / "net.nwc")
+
+
+def test_every_kind_of_connection_is_saved_with_a_host():
+    assert {type(edge).__name__ for _, edge in HOST_MAPS} == set(KINDS)
 
 
 def whole_file(manifest: dict, arrays: dict) -> bytes:
