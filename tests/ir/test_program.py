@@ -58,8 +58,8 @@ HOST_MAPS = [
 
 @pytest.mark.parametrize("shape, edge", HOST_MAPS)
 def test_program_comes_back_with_the_maps_of_its_host(shape, edge, tmp_path):
-    made = program()
     host_net = nw.Network.from_arrays({"a": (READOUT, edge.output_shape(shape) or (2,))}, [edge], {"x": shape})
+    made = program(dense_net(host_net.node("a").n_neurons, 4, 3))
     gives = {"in": Encoding("a", scale=2.0, high=9)}
     made = replace(made, network=replace(made.network, host=Host("graded", host_net, gives)))
     verify_saved(made, tmp_path / "net.nwc")
@@ -160,6 +160,11 @@ def test_program_of_the_schema_before_is_read_with_its_options_renamed(tmp_path)
          "mapping: two cores share one site; give every core a site of its own"),
         ({"activity0": np.zeros((10, 4), np.int32)},
          "activity: counts of 'in' are missing, negative or not of shape [T, 5]"),
+        ({"activity1": np.full((10, 4), 101, np.int32)},
+         "activity: counts of 'fc1' reach 101 in a step of 100 samples"),
+        ({"connection1_weight": np.ones((3, 4), np.int64)},
+         "connection 'fc1' -> 'fc2': a program holds weights of 8, 16 or 32 bits without exponent and bias; "
+         "compile it again"),
     ],
 )  # fmt: skip
 def test_program_whose_parts_do_not_fit_is_refused(change, text, tmp_path):
@@ -169,6 +174,62 @@ def test_program_whose_parts_do_not_fit_is_refused(change, text, tmp_path):
     with pytest.raises(ArtifactError) as caught:
         nw.Program.load(path)
     assert str(caught.value) == f"{path}: content is not consistent ({text}); compile the network again"
+
+
+SCHEDULE = "the schedule is not one of this network; schedule it again"
+WEIGHTS = "a program holds weights of 8, 16 or 32 bits without exponent and bias; compile it again"
+OF_HOST = "host: input 'in' is not made of a layer of the host network; compile it again"
+
+
+@pytest.mark.parametrize(
+    "path, value, text",
+    [
+        (("connections", 0, "delay"), 1, SCHEDULE),
+        (("connections", 0, "delay"), 1 << 30, SCHEDULE),
+        (("schedule", "delay", 1), 7, SCHEDULE),
+        (("schedule", "offset", "fc2"), 5, SCHEDULE),
+        (("schedule", "offset", "in"), 1, SCHEDULE),
+        (("schedule", "period"), 4, SCHEDULE),
+        (("schedule", "execution"), "now", SCHEDULE),
+        (("connections", 1, "bias"), 1, f"connection 'fc1' -> 'fc2': {WEIGHTS}"),
+        (("connections", 1, "exponent"), 2, f"connection 'fc1' -> 'fc2': {WEIGHTS}"),
+        (("nodes", 1, 2), None, "a program holds layers of whole numbers and no junctions; compile the network again"),
+        (("activity", "n_samples"), 9, "activity: counts of 'in' reach 10 in a step of 9 samples"),
+        (("activity", "n_samples"), True, "activity: n_samples=True must be a whole number >= 1"),
+        (("host", "gives", 0, 1, "register"), "fc3", OF_HOST),
+        (("host", "gives", 0, 1, "neurons"), 3, OF_HOST),
+        (("host", "gives", 0, 1, "shift_bits"), -1, OF_HOST),
+        (("host", "gives", 0, 1, "high"), 2.5, OF_HOST),
+        (("host", "gives", 0, 0), "other", OF_HOST.replace("'in'", "'other'")),
+    ],
+)
+def test_program_of_what_the_compiler_never_makes_is_refused(path, value, text, tmp_path):
+    made = program()
+    host_net = nw.Network.from_arrays({"a": (READOUT, 5)}, [nw.Scale("x", "a")], {"x": 5})
+    host = Host("graded", host_net, {"in": Encoding("a", scale=2.0, high=9)})
+    manifest, arrays = artifact.decode(replace(made, network=replace(made.network, host=host)).data, "net")
+    *outer, last = path
+    table = manifest
+    for key in outer:
+        table = table[key]
+    table[last] = value
+    file = tmp_path / "net.nwc"
+    file.write_bytes(artifact.encode(manifest, arrays))
+    with pytest.raises(ArtifactError) as caught:
+        nw.Program.load(file)
+    assert str(caught.value) == f"{file}: content is not consistent ({text}); compile the network again"
+
+
+def test_program_whose_counts_of_several_spikes_are_others_than_its_messages_is_refused():
+    made = program()
+    spikes = {name: np.full((2, 3, made.network.node(name).n_neurons), 2) for name in made.network.offsets}
+    for repeats in (False, True):
+        activity = Activity.from_spikes(made.network, spikes, repeats)
+        replace(made, activity=activity).verify()
+        several = activity.multi["fc1"]
+        altered = replace(activity, multi={**activity.multi, "fc1": replace(several, by_source=several.by_source * 0)})
+        with pytest.raises(ModelError, match="activity: the counts of several spikes of 'fc1' are not of this network"):
+            replace(made, activity=altered).verify()
 
 
 def test_program_that_is_no_archive_is_refused(tmp_path):
@@ -184,7 +245,7 @@ def test_program_schedule_must_be_that_of_its_network():
     with pytest.raises(ModelError, match="the schedule is not one of this network; schedule it again"):
         replace(made, schedule=replace(made.schedule, delay=(0, 1, 1, 1))).verify()
     with pytest.raises(ModelError, match="the schedule's period 2 does not hold its phases; schedule it again"):
-        replace(made, schedule=replace(made.schedule, period=2)).verify()
+        replace(made, schedule=replace(made.schedule, execution="phased", period=2, delay=(1, 1, 2, 2))).verify()
 
 
 @pytest.mark.parametrize(

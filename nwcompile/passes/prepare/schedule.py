@@ -3,7 +3,7 @@
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import EXECUTIONS
-from nwcompile.ir.schedule import Schedule
+from nwcompile.ir.schedule import Schedule, delays_of
 
 
 def schedule(network: Network, execution: str = "pipelined") -> Schedule:
@@ -21,8 +21,7 @@ def schedule(network: Network, execution: str = "pipelined") -> Schedule:
     else:
         offset = _levels(network)
         period = 1 + max(offset.values(), default=0)
-    delay = tuple(c.aligned_delay * period + offset[c.target] - offset[c.source] for c in network.connections)
-    return Schedule(execution, period, offset, delay)
+    return Schedule(execution, period, offset, delays_of(network, period, offset))
 
 
 def _depths(network: Network) -> dict[str, int]:
