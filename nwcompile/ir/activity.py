@@ -107,8 +107,8 @@ class Activity:
                 if name not in arrays and (kind == "updates" or kind == "heard" and not shares):
                     continue
                 array = arrays.get(name)
-                shape = (self.n_steps, n)
-                if array is None or array.shape != shape or array.dtype.kind not in "iu" or array.min(initial=0) < 0:
+                is_whole = array is not None and array.shape == (self.n_steps, n) and array.dtype.kind in "iu"
+                if array is None or not is_whole or array.min(initial=0) < 0:
                     raise ModelError(f"activity: {kind} of {name!r} are missing, negative or not of shape [T, {n}]")
                 may_repeat = kind == "counts" and name in self.multi  # each of several spikes may be a message
                 if array.max(initial=0) > self.n_samples and not may_repeat:

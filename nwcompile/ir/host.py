@@ -61,7 +61,7 @@ class Encoding:
         n_given = node.n_neurons if good else 0
         if good and self.neurons is not None:
             good = getattr(self.neurons, "dtype", None) == np.int64 and self.neurons.ndim == 1
-            good = good and ((self.neurons >= 0) & (self.neurons < n_given)).all()
+            good = good and bool(((self.neurons >= 0) & (self.neurons < n_given)).all())
             n_given = len(self.neurons) if good else 0
         taken = on_chip.inputs.get(name) if self.register is None else on_chip.nodes.get(self.register)
         if not good or taken is None or taken.n_neurons != n_given:

@@ -1,8 +1,10 @@
 """Programs and mappings: saved and loaded unchanged, and refused when they do not fit together."""
 
+import copy
 import hashlib
 import io
 import json
+import pickle
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +21,15 @@ from nwcompile.ir.host import Encoding, Host
 from nwcompile.ir.program import KINDS
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.input_layer import READOUT
-from tests.nets import FIXED, conv_net, dense_net, feed_forward
-from tests.saved import verify_saved
+from tests.nets import FIXED, conv_net, dense_net, feed_forward, sparse_edge
+from tests.neuron_programs import every_operation
+from tests.saved import first_difference, verify_saved
+
+
+def float_net() -> nw.Network:
+    weight = np.random.default_rng(1).normal(size=(4, 5)).astype(np.float32)
+    edges = [nw.Dense("in", "a", weight), nw.Dense("a", "b", weight.T)]
+    return nw.Network.from_arrays({"a": nw.NeuronSpec(beta=0.9), "b": nw.NeuronSpec(beta=0.5)}, edges, {"in": 5})
 
 
 def program(network=None) -> nw.Program:
@@ -63,6 +72,23 @@ def test_program_comes_back_with_the_maps_of_its_host(shape, edge, tmp_path):
     gives = {"in": Encoding("a", scale=2.0, high=9)}
     made = replace(made, network=replace(made.network, host=Host("graded", host_net, gives)))
     verify_saved(made, tmp_path / "net.nwc")
+
+
+def test_nouns_are_pickled_and_copied_whole():
+    steps = np.repeat(np.random.default_rng(0).normal(size=(2, 1, 5)), 4, 1)
+    hosted = nw.compile(float_net(), "loihi1", steps)
+    of_programs = nw.Network.from_arrays({"a": (every_operation(), 10)}, [sparse_edge("in", "a", 5, 10, 20)], {"in": 5})
+    spikes = np.ones((2, 4, 5), int)
+    programmed = nw.compile(of_programs, "loihi2", spikes, nw.Options(optimize="cores"))
+    nouns = [nw.Chip.load("loihi1"), nw.Options(seed=3, approximate="reset"), of_programs, hosted, hosted.loaded]
+    nouns += [programmed, nw.simulate(hosted, steps, "cycle"), nw.simulate(programmed, spikes, record="all")]
+    for noun in nouns:
+        _ = repr(noun)
+        for again in (pickle.loads(pickle.dumps(noun)), copy.deepcopy(noun), copy.copy(noun)):
+            assert first_difference(noun, again, type(noun).__name__) is None
+    again = pickle.loads(pickle.dumps(hosted))
+    assert again.data == hosted.data and nw.crosscheck(again, steps).agree
+    assert np.array_equal(nw.simulate(again, steps, "cycle").output, nw.simulate(hosted, steps, "cycle").output)
 
 
 def test_every_kind_of_connection_is_saved_with_a_host():
