@@ -32,13 +32,20 @@ class NwError(Exception):
 
     exit_code = 2
 
+    _known_code: str | None = None  # of a copy, which has no traceback to tell it from
+
     def __init__(self, *lines: str):
         super().__init__("\n".join(map(printable, lines)))
+
+    def __reduce__(self):
+        """Copy and pickle the error as it is: its sentence is finished, and no class has to make it again."""
+        known = {} if self.__traceback__ is None else {"_known_code": self.code}
+        return BaseException.__new__, (type(self), *self.args), {**vars(self), **known}
 
     @property
     def code(self) -> str:
         """A code like NW4001 that stays the same, of its kind of cause: `nwcompile explain NW4001` tells more."""
-        return code_of(self)
+        return self._known_code or code_of(self)
 
     def ending(self, text: str) -> Self:
         """This error, its sentence with more at its end; where it was raised, and so its code, stays."""

@@ -5,13 +5,17 @@ Profiles: `short` for `make test`, `long` for `make test-long`, `first` to fail 
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from threading import get_ident
 
 import pytest
 from hypothesis import Phase, settings
 
+from nwcompile import flow
 from nwcompile.kernels.jit import QUIET
 from tests.long import EXAMPLES
+from tests.saved import verify_saved
 
 REFERENCE = Path(os.environ.get("NWCOMPILE_REFERENCE") or Path(__file__).resolve().parents[2] / "shared" / "reference")
 
@@ -35,3 +39,18 @@ def reference() -> Path:
             pytest.fail(text)
         pytest.skip(text)
     return REFERENCE
+
+
+@pytest.fixture(scope="session", autouse=True)
+def every_compiled_program_is_saved_and_loaded(tmp_path_factory) -> Iterator[None]:
+    """Whatever a test of this process compiles is compared with what its file holds."""
+    folder, compiled = tmp_path_factory.mktemp("saved"), flow._compiled
+
+    def compiled_and_saved(*given):
+        program = compiled(*given)
+        verify_saved(program, folder / f"{get_ident()}.nwc")  # networks may be compiled in several threads at once
+        return program
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flow, "_compiled", compiled_and_saved)
+        yield

@@ -1,10 +1,30 @@
 """Errors are shown as they are, whatever a file has put into them."""
 
+import copy
+import pickle
+import re
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
 import numpy as np
 import pytest
 
-from nwcompile.errors import ChipError, FitError, ModelError, NwError, OptionError, Violation, unknown_choice, whole
+from nwcompile.error_codes import PACKAGE, code_of
+from nwcompile.errors import (
+    ChipError,
+    FitError,
+    ModelError,
+    NwError,
+    NwWarning,
+    OptionError,
+    Violation,
+    unknown_choice,
+    whole,
+)
+from nwcompile.flow import compile
 from nwcompile.frontend.encode import encode
+from nwcompile.frontend.torch import RunError
+from nwcompile.frontend.torch.operations import UnfollowableError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
@@ -18,6 +38,48 @@ def test_errors_escape_what_a_terminal_would_obey():
     assert str(ModelError("layer 'a\x1b[2J\n\u202e': é漢")) == "layer 'a\\x1b[2J\\n\\u202e': é漢"
     violation = Violation("neurons", "a\nb", 3, 2, "split it")
     assert str(FitError("tiny", [violation])) == "1 limit exceeded on tiny\n  neurons  a\\nb  3 of 2  split it"
+
+
+def every_kind(kind: type) -> set[type]:
+    return {kind}.union(*map(every_kind, kind.__subclasses__()))
+
+
+def copies(value) -> list:
+    return [pickle.loads(pickle.dumps(value)), copy.deepcopy(value), copy.copy(value)]
+
+
+VIOLATIONS = [Violation("neurons", "a", 3, 2, "split it")]
+RAISED = [
+    *(kind("two\x1b", "lines") for kind in sorted(every_kind(NwError) - {FitError}, key=lambda kind: kind.__name__)),
+    FitError("tiny", VIOLATIONS, "2 cores", "loihi1 takes it"),
+    NwWarning("two lines"),
+    RunError("ValueError: shape"),
+    UnfollowableError("which is not supported"),
+]
+
+
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+def test_error_is_copied_and_pickled_as_it_is(error):
+    for copied in copies(error):
+        assert type(copied) is type(error) and str(copied) == str(error) and copied.args == error.args
+        assert vars(copied) == vars(error)
+
+
+def test_every_exception_of_the_package_is_copied_by_a_test():
+    classes = re.compile(r"^class (\w*(?:Error|Warning|Exception))\b", re.MULTILINE)
+    named = {name for path in PACKAGE.rglob("*.py") for name in classes.findall(path.read_text())}
+    inside = {"_RefusedError", "_ClosedError"}  # these two are caught by the function that they are raised in
+    assert named - inside == {type(error).__name__ for error in RAISED}
+
+
+def test_error_of_another_process_has_its_code_and_its_violations():
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool, pytest.raises(FitError) as unfit:
+        pool.submit(compile, dense_net(3, 300), "tiny").result()
+    assert str(unfit.value).startswith("1 limit exceeded on tiny") and unfit.value.violations[0].used == 300
+    with pytest.raises(ChipError) as wrong:
+        Chip.load("tiny").replace({"core.max_neurons": 0})
+    assert code_of(ChipError("made here")) != wrong.value.code == "NW4002"
+    assert {copied.code for copied in copies(wrong.value)} == {"NW4002"}
 
 
 def test_errors_about_a_chip_file_show_its_keys_in_one_line():

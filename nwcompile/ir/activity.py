@@ -97,7 +97,9 @@ class Activity:
         return cls(counts, 100)
 
     def verify(self, network: Network) -> None:
-        """Raise ModelError unless every layer and input of `network` has counts of its size."""
+        """Raise ModelError unless every layer and input of `network` has counts of its size, that samples can have."""
+        if type(self.n_samples) is not int or self.n_samples < 1:
+            raise ModelError(f"activity: n_samples={self.n_samples!r} must be a whole number >= 1")
         for name in (*network.inputs, *network.layers):
             n = network.node(name).n_neurons
             shares = network.node(name).axon_of is not None
@@ -105,15 +107,22 @@ class Activity:
                 if name not in arrays and (kind == "updates" or kind == "heard" and not shares):
                     continue
                 array = arrays.get(name)
-                if array is None or array.shape != (self.n_steps, n) or array.dtype.kind not in "iu" or array.min() < 0:
+                is_whole = array is not None and array.shape == (self.n_steps, n) and array.dtype.kind in "iu"
+                if array is None or not is_whole or array.min(initial=0) < 0:
                     raise ModelError(f"activity: {kind} of {name!r} are missing, negative or not of shape [T, {n}]")
+                may_repeat = kind == "counts" and name in self.multi  # each of several spikes may be a message
+                if array.max(initial=0) > self.n_samples and not may_repeat:
+                    raise ModelError(
+                        f"activity: {kind} of {name!r} reach {array.max()} in a step of {self.n_samples} samples"
+                    )
         for name, multi in self.multi.items():
             n = network.node(name).n_neurons if name in network.offsets else 0
             table = multi.by_source
-            if table.shape != (4, n) or table.dtype.kind != "i" or table.min() < 0 or type(multi.largest) is not int:
+            is_whole = name in self.counts and table.shape == (4, n) and table.dtype.kind == "i"
+            sent = self.counts[name].sum(0) if is_whole else 0  # messages: one for a step with a spike, or for a spike
+            is_whole = is_whole and ((table >= 0) & (table[0] <= sent) & (sent <= table[1])).all()
+            if not is_whole or type(multi.largest) is not int or multi.largest < 1:
                 raise ModelError(f"activity: the counts of several spikes of {name!r} are not of this network")
-        if not isinstance(self.n_samples, int) or self.n_samples < 1:
-            raise ModelError(f"activity: n_samples={self.n_samples!r} must be a whole number >= 1")
 
 
 def _messages(spikes: np.ndarray, repeats: bool) -> np.ndarray:

@@ -16,6 +16,8 @@ from nwcompile.ir.neuron import aligned, plain
 SIGN_MODES = ("mixed", "exc", "inh")
 ARRAYS = ("weight", "bias", "scale", "shift", "pre", "post")
 WHOLE = {"exponent": (-32, 32), "weight_bits": (1, 32)}
+POOLINGS = ("sum", "avg")
+LARGEST_WINDOW = 1 << 24  # Rows and columns of a window, its steps and padding: their products fit 64 bits.
 
 
 def pair(value) -> tuple[int, int]:
@@ -76,13 +78,15 @@ class Connection(ABC):
         return ModelError(f"connection {self.source!r} -> {self.target!r}: {text}")
 
     def verify_window(self, **least: int) -> None:
-        """Raise ModelError unless each of these fields is one whole number, or two, not below its least."""
+        """Raise ModelError unless each of these fields is one whole number, or two, from its least on."""
         for name, low in least.items():
             value = getattr(self, name)
             numbers = np.asarray(value)
             whole = np.issubdtype(numbers.dtype, np.integer) or np.issubdtype(numbers.dtype, np.floating)
             if not whole or numbers.size not in (1, 2) or (numbers != np.trunc(numbers)).any() or numbers.min() < low:
                 raise self.fail(f"{name}={shown(value)} must be whole numbers >= {low}")
+            if numbers.max() > LARGEST_WINDOW:
+                raise self.fail(f"{name}={shown(value)} is beyond the largest supported, {LARGEST_WINDOW}")
 
     def verify(self, source_shape: tuple[int, ...], target_shape: tuple[int, ...]) -> None:
         """Raise ModelError unless the numbers are finite and the shapes of both ends fit."""
@@ -279,7 +283,7 @@ class Pool2d(Connection):
     def output_shape(self, shape):
         if len(shape) != 3:
             raise self.fail(f"2-D pooling needs a source [C, H, W], not {shape}")
-        if self.kind not in ("sum", "avg"):
+        if self.kind not in POOLINGS:
             raise self.fail(f"pooling kind {self.kind!r} is none of avg, sum")
         self.verify_window(kernel=1, padding=0, **({} if self.stride is None else {"stride": 1}))
         stride = self.kernel if self.stride is None else self.stride

@@ -48,14 +48,23 @@ class Encoding:
     shift_bits: int = 0
     neurons: np.ndarray | None = None
 
-    def verify(self, name: str, network: Network) -> None:
-        """Raise ArtifactError unless the layer exists and the numbers are finite and fit it."""
+    def verify(self, name: str, network: Network, on_chip: Network) -> None:
+        """Raise ArtifactError unless the layer of the host's `network` can be made input `name` of the chip's."""
         node = network.nodes.get(self.layer)
-        good = node is not None and node.neuron is not None
+        counts = (self.low, self.high, 1 if self.mantissa_bits is None else self.mantissa_bits)
+        good = node is not None and node.neuron is not None and all(type(n) is int for n in counts)
+        good = good and all(type(n) is int and 0 <= n < 32 for n in (self.exponent_max, self.shift_bits))
         if good and self.scale is not None:
-            numbers = [np.asarray(x, np.float64) for x in (self.scale, self.offset)]
-            good = all(np.isfinite(x).all() and x.shape in ((), node.shape) for x in numbers) and self.low <= self.high
-        if not good:
+            numbers = [np.asarray(x) for x in (self.scale, self.offset)]
+            good = all(x.dtype.kind in "iuf" and x.shape in ((), node.shape) for x in numbers) and self.low <= self.high
+            good = good and all(np.isfinite(x).all() for x in numbers) and 0 < counts[2] <= 32
+        n_given = node.n_neurons if good else 0
+        if good and self.neurons is not None:
+            good = getattr(self.neurons, "dtype", None) == np.int64 and self.neurons.ndim == 1
+            good = good and bool(((self.neurons >= 0) & (self.neurons < n_given)).all())
+            n_given = len(self.neurons) if good else 0
+        taken = on_chip.inputs.get(name) if self.register is None else on_chip.nodes.get(self.register)
+        if not good or taken is None or taken.n_neurons != n_given:
             raise ArtifactError(f"host: input {name!r} is not made of a layer of the host network; compile it again")
 
 
@@ -116,13 +125,13 @@ class Host:
         """Whether a step depends on earlier ones."""
         return bool(self.layers) or any(c.aligned_delay for c in self.network.connections)
 
-    def verify(self) -> None:
-        """Raise ModelError or ArtifactError unless the parts fit each other."""
+    def verify(self, on_chip: Network) -> None:
+        """Raise ModelError or ArtifactError unless the parts fit each other and the network on the chip."""
         self.network.verify()
         if self.way not in INPUT_LAYERS or self.network.is_fixed or not self.gives:
             raise ArtifactError(f"host: way {self.way!r} with a network that gives {len(self.gives)} inputs is none")
         for name, encoding in self.gives.items():
-            encoding.verify(name, self.network)
+            encoding.verify(name, self.network, on_chip)
 
 
 def _macs(network: Network, connection) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nwcompile.errors import ArtifactError, NwError
+from nwcompile.errors import ArtifactError, ModelError, NwError
 from nwcompile.ir import artifact
 from nwcompile.ir import connection as connections
 from nwcompile.ir.activity import Activity, MultiSpike
@@ -28,6 +28,7 @@ PROGRAM_SCHEMA = 4  # Of one with neuron programs, for the same reason.
 OLD_SCHEMA = 1  # Files of the release before, which are still read: option `optimize` was `optimise` there.
 DENSE, SPARSE, CONV = range(3)  # rows of `SYNAPSE_KINDS`
 SYNAPSE_KINDS = ("dense", "sparse", "conv")
+WEIGHT_TYPES = (np.int8, np.int16, np.int32)
 # Connections of the chip's network; that of a host is as it was imported, of any kind.
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in connections.Connection.__subclasses__()}
 
@@ -297,11 +298,22 @@ class Program:
             raise ArtifactError(f"{path}: content is not consistent ({e}); compile the network again") from None
         return program
 
+    def _verify_network(self) -> None:
+        """Raise ModelError unless the network is as `emit` makes it, which all backends compute alike."""
+        if len(self.network.layers) < len(self.network.nodes) or not self.network.is_fixed:
+            raise ModelError("a program holds layers of whole numbers and no junctions; compile the network again")
+        for c in self.network.connections:
+            if not isinstance(c, connections.Dense | connections.Conv2d | connections.Sparse):
+                raise c.fail(f"a program holds no {type(c).__name__}; compile the network again")
+            if c.bias is not None or c.exponent or np.asarray(c.weight).dtype not in WEIGHT_TYPES:
+                raise c.fail("a program holds weights of 8, 16 or 32 bits without exponent and bias; compile it again")
+
     def verify(self) -> None:
         """Raise an NwError unless the parts fit each other."""
         self.network.verify()
         if self.host is not None:
-            self.host.verify()
+            self.host.verify(self.network)
+        self._verify_network()
         self.mapping.verify(self.network, self.chip)
         self.schedule.verify(self.network)
         if self.on_multi_spike not in ON_MULTI_SPIKE:
@@ -433,9 +445,9 @@ def _network(table: dict, arrays: dict[str, np.ndarray]) -> Network:
         nodes[name] = Node(name, tuple(shape), spec, **axons)
     edges = []
     for row in table["connections"]:
-        row = values(row)
-        kind = KINDS[row.pop("kind")]
-        edges.append(kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}))
+        row = {k: tuple(v) if isinstance(v, list) else v for k, v in values(row).items()}
+        is_pool = row["kind"] in connections.POOLINGS  # A pool's own `kind` takes the place of its class name.
+        edges.append(connections.Pool2d(**row) if is_pool else KINDS[row.pop("kind")](**row))
     return Network(inputs, nodes, tuple(edges))
 
 

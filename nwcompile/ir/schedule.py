@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from nwcompile.errors import ModelError
 from nwcompile.ir.host import on_chip
 from nwcompile.ir.network import Network
+from nwcompile.ir.options import EXECUTIONS
 
 LARGEST_DELAY = 1 << 20  # Longer delays than a million steps are a mistake, and would take as many buffers.
 
@@ -33,9 +34,12 @@ class Schedule:
         """Raise ModelError unless every layer, input and connection has its whole, possible number of micro-steps."""
         numbers = [self.period, *self.offset.values(), *self.delay]
         whole = all(type(n) is int and 0 <= n <= LARGEST_DELAY for n in numbers)
-        fits = set(self.offset) == set(network.offsets)
-        if not whole or not fits or len(self.delay) != len(network.connections) or min(self.delay, default=1) < 1:
+        fits = set(self.offset) == set(network.offsets) and not any(self.offset[name] for name in network.inputs)
+        is_known = self.execution in EXECUTIONS and (self.execution == "phased" or self.period == 1)
+        if not (whole and fits and is_known and self.delay == delays_of(network, self.period, self.offset)):
             raise ModelError("the schedule is not one of this network; schedule it again")
+        if min(self.delay, default=1) < 1:
+            raise ModelError("the schedule has a spike act in the step that sends it; schedule the network again")
         if self.period < 1 or (self.period > 1 and max(self.offset.values(), default=0) >= self.period):
             raise ModelError(f"the schedule's period {self.period} does not hold its phases; schedule it again")
 
@@ -56,3 +60,8 @@ class Schedule:
         if n_hardware is None:
             return self.delay
         return tuple(min(delay, max(1, n_hardware * self.period)) for delay in self.delay)
+
+
+def delays_of(network: Network, period: int, offset: dict[str, int]) -> tuple[int, ...]:
+    """Micro-steps of each connection, so that a spike of aligned step t acts in step t + D of its target."""
+    return tuple(c.aligned_delay * period + offset[c.target] - offset[c.source] for c in network.connections)

@@ -16,6 +16,7 @@ import os
 import pickle
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property
@@ -24,15 +25,18 @@ from threading import Lock
 
 from numba import config, njit
 from numba.core import event
+from numba.core.caching import IndexDataCacheFile
 from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
 from nwcompile.at_once import heed
+from nwcompile.errors import NwWarning
 
 PACKAGE = Path(__file__).resolve().parents[1]
 IS_INSTALLED = (PACKAGE / "hwmodels").is_dir()  # chip files lie in the package of a wheel, beside it in a checkout
 PROGRAM_MODULE = f"{PACKAGE.name}.program_"  # how names of modules begin that are made of neuron programs
+DIGEST_BYTES = hashlib.sha256().digest_size
 QUIET = "NWCOMPILE_QUIET"  # an environment variable: where it is set, a first compilation is not announced
 LONGEST_WAIT_S = 300  # Ten times what all kernels take on a slow machine: a process that needs longer hangs.
 WARM_UP = [sys.executable, "-P", "-m", f"{PACKAGE.name}.warm_up"]  # the command of such a process
@@ -68,9 +72,7 @@ def compiled(**options) -> Callable:
 
     Where it may not be written (an installation of root's, run by a user without a home), it is made in every run.
     Numba takes what it kept for good until the kernel's own file changes, although kernels of other files are compiled
-    into it; so the stamp that it compares is made from all files that its own imports from. What another version of
-    the package left there may name modules that are gone, and what a full disk left there may be cut: either is taken
-    for nothing.
+    into it; so what is kept counts for the contents of all files that its own imports from (`KeptFile`).
     """
 
     def decorate(function: Callable):
@@ -108,19 +110,66 @@ def kept_for_the_user() -> Iterator[None]:
             config.CACHE_DIR = named
 
 
+class KeptFile(IndexDataCacheFile):
+    """What Numba keeps of one function. Entries that are damaged, cut short or of other sources are ignored.
+
+    Each file begins with the SHA-256 of Numba's version, the stamp of the sources and what comes after it.
+    """
+
+    def _dump(self, obj) -> bytes:
+        data = super()._dump(obj)
+        return self._digest(data) + data
+
+    def _digest(self, data: bytes) -> bytes:
+        return hashlib.sha256(f"{self._version} {self._source_stamp}".encode() + data).digest()
+
+    def _read(self, path: str):
+        """The content of a file; None unless it is whole and of these sources."""
+        try:
+            kept = Path(path).read_bytes()
+        except OSError:
+            return None
+        digest, data = kept[:DIGEST_BYTES], kept[DIGEST_BYTES:]
+        return pickle.loads(data) if digest == self._digest(data) else None
+
+    def _load_index(self) -> dict:
+        return self._read(self._index_path) or {}
+
+    def _save_index(self, overloads: dict) -> None:
+        with self._open_for_write(self._index_path) as file:
+            file.write(self._dump(overloads))
+
+    def _load_data(self, name: str):
+        return self._read(self._data_path(name))
+
+
+@cache
+def _say_that_nothing_is_kept() -> None:
+    """Warn, once in a process, that kernels are compiled for this process only."""
+    warnings.warn(
+        "compiled kernels cannot be kept on this machine, so they are compiled in every run; free space in the cache "
+        "folder, or name one that can be written with NUMBA_CACHE_DIR",
+        NwWarning,
+        stacklevel=3,
+    )
+
+
+@contextmanager
+def _in_memory_at_least() -> Iterator[None]:
+    """Let what is compiled inside be used where the cache cannot be read or written."""
+    try:
+        yield
+    except OSError:
+        _say_that_nothing_is_kept()
+
+
 def _keep_by_content(kept_by_numba, function: Callable) -> None:
     """Let what Numba keeps of a function count as long as the files that it is made from are the same."""
-    kept = kept_by_numba._cache_file
-    kept._source_stamp = stamp_of(Path(function.__code__.co_filename))
-    load = kept._load_index
-
-    def load_index():
-        try:
-            return load()
-        except (ImportError, AttributeError, EOFError, pickle.UnpicklingError):
-            return {}
-
-    kept._load_index = load_index
+    numbas = kept_by_numba._cache_file
+    base = kept_by_numba._impl.filename_base
+    stamp = stamp_of(Path(function.__code__.co_filename))
+    kept_by_numba._cache_file = KeptFile(numbas._cache_path, base, stamp)
+    kept_by_numba._guard_against_spurious_io_errors = _in_memory_at_least
 
 
 class PartLibrary(JITCodeLibrary):

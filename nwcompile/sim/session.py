@@ -82,6 +82,12 @@ class Session:
             for n in kept_layers(network, record == "all")
         }
 
+    def __reduce__(self):
+        raise ModelError(
+            "a Session cannot be copied or pickled, as its backend is at work in it; begin one where it is used: "
+            "nw.Session(program)"
+        )
+
     def __repr__(self) -> str:
         state = "open" if self.is_open else "closed"
         return f"Session ({self.backend}, {state}): {self.n_steps} steps fed, {self.n_given} given back"

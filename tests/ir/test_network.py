@@ -70,6 +70,10 @@ def test_network_hash_changes_with_a_weight():
         (nw.Conv2d("in", "a", KERNEL, stride=0), "stride=0 must be whole numbers >= 1"),
         (nw.Conv2d("in", "a", KERNEL, padding="same"), "padding='same' must be whole numbers >= 0"),
         (nw.Conv2d("in", "a", KERNEL, dilation=(1, -1)), "dilation=(1, -1) must be whole numbers >= 1"),
+        (
+            nw.Conv2d("in", "a", KERNEL, dilation=1 << 40),
+            f"dilation={1 << 40} is beyond the largest supported, {1 << 24}",
+        ),
         (nw.Conv2d("in", "a", KERNEL, groups=0), "groups=0 must be whole numbers >= 1"),
         (nw.Conv2d("in", "a", KERNEL, stride=1.5), "stride=1.5 must be whole numbers >= 1"),
         (nw.Conv2d("in", "a", KERNEL, dilation=2), "kernel (3, 3) is larger than the padded source (4, 4)"),

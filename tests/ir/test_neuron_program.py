@@ -42,6 +42,7 @@ REFUSED = [
     (program(ADD, output="z"), "uses 'z', which nothing computed before"),
     (program(ADD, output=3), "what leaves is always 3; it must be computed"),
     (program(ADD, sends="spikes"), "unknown sends 'spikes'"),
+    (program(ADD, is_fixed=1 << 40), f"is_fixed={1 << 40} must be True or False"),
     (program(ADD, sends="binary"), "sends='binary', but its output may be -8388606..8388608; that is 'graded'"),
     (program(("y", "lt", "v", 1), sends="binary"), "what leaves is a truth value; make it a number"),
     (program(("y", "and", "v", "v")), "v is a number, and 'and' takes a truth value"),

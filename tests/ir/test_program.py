@@ -1,8 +1,10 @@
 """Programs and mappings: saved and loaded unchanged, and refused when they do not fit together."""
 
+import copy
 import hashlib
 import io
 import json
+import pickle
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +16,20 @@ import nwcompile as nw
 from nwcompile.errors import ArtifactError, ModelError
 from nwcompile.ir import artifact
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.connection import MatMul
+from nwcompile.ir.host import Encoding, Host
+from nwcompile.ir.program import KINDS
 from nwcompile.passes.emit.emit import emit
-from tests.nets import FIXED, conv_net, dense_net, feed_forward
+from nwcompile.passes.prepare.input_layer import READOUT
+from tests.nets import FIXED, conv_net, dense_net, feed_forward, sparse_edge
+from tests.neuron_programs import every_operation
+from tests.saved import first_difference, verify_saved
+
+
+def float_net() -> nw.Network:
+    weight = np.random.default_rng(1).normal(size=(4, 5)).astype(np.float32)
+    edges = [nw.Dense("in", "a", weight), nw.Dense("a", "b", weight.T)]
+    return nw.Network.from_arrays({"a": nw.NeuronSpec(beta=0.9), "b": nw.NeuronSpec(beta=0.5)}, edges, {"in": 5})
 
 
 def program(network=None) -> nw.Program:
@@ -35,6 +49,50 @@ def test_program_comes_back_as_it_was_saved(network, tmp_path):
     assert loaded.network.hash == made.network.hash and loaded.chip == made.chip
     x = np.random.default_rng(0).integers(0, 2, (2, 6, *network.node("in").shape))
     assert np.array_equal(nw.simulate(loaded, x).output, nw.simulate(made, x).output)
+
+
+IMAGE, ROWS = (2, 4, 4), (2, 16)  # shapes of the source
+HOST_MAPS = [
+    (IMAGE, nw.Pool2d("x", "a", 2, kind="avg")),
+    (IMAGE, nw.Pool2d("x", "a", (2, 1), stride=1, padding=(1, 0), kind="sum")),
+    (IMAGE, nw.MaxPool2d("x", "a", 2, stride=(1, 2))),
+    (IMAGE, nw.Conv2d("x", "a", np.ones((2, 1, 3, 2), np.float32), stride=(1, 2), padding=1, groups=2)),
+    (ROWS, nw.Conv1d("x", "a", np.ones((4, 2, 3), np.float32), bias=np.arange(4.0), dilation=2)),
+    (ROWS, nw.Dense("x", "a", np.ones((3, 32), np.float32), delay=2)),
+    (ROWS, MatMul("x", "a", (2, 2, 4), (2, 4, 2))),
+    (ROWS, nw.Scale("x", "a", scale=[0.5, 2.0], shift=-1.0)),
+    (ROWS, nw.Sparse("x", "a", [0, 31], [1, 0], [0.5, -0.5], bias=0.25)),
+]
+
+
+@pytest.mark.parametrize("shape, edge", HOST_MAPS)
+def test_program_comes_back_with_the_maps_of_its_host(shape, edge, tmp_path):
+    host_net = nw.Network.from_arrays({"a": (READOUT, edge.output_shape(shape) or (2,))}, [edge], {"x": shape})
+    made = program(dense_net(host_net.node("a").n_neurons, 4, 3))
+    gives = {"in": Encoding("a", scale=2.0, high=9)}
+    made = replace(made, network=replace(made.network, host=Host("graded", host_net, gives)))
+    verify_saved(made, tmp_path / "net.nwc")
+
+
+def test_nouns_are_pickled_and_copied_whole():
+    steps = np.repeat(np.random.default_rng(0).normal(size=(2, 1, 5)), 4, 1)
+    hosted = nw.compile(float_net(), "loihi1", steps)
+    of_programs = nw.Network.from_arrays({"a": (every_operation(), 10)}, [sparse_edge("in", "a", 5, 10, 20)], {"in": 5})
+    spikes = np.ones((2, 4, 5), int)
+    programmed = nw.compile(of_programs, "loihi2", spikes, nw.Options(optimize="cores"))
+    nouns = [nw.Chip.load("loihi1"), nw.Options(seed=3, approximate="reset"), of_programs, hosted, hosted.loaded]
+    nouns += [programmed, nw.simulate(hosted, steps, "cycle"), nw.simulate(programmed, spikes, record="all")]
+    for noun in nouns:
+        _ = repr(noun)
+        for again in (pickle.loads(pickle.dumps(noun)), copy.deepcopy(noun), copy.copy(noun)):
+            assert first_difference(noun, again, type(noun).__name__) is None
+    again = pickle.loads(pickle.dumps(hosted))
+    assert again.data == hosted.data and nw.crosscheck(again, steps).agree
+    assert np.array_equal(nw.simulate(again, steps, "cycle").output, nw.simulate(hosted, steps, "cycle").output)
+
+
+def test_every_kind_of_connection_is_saved_with_a_host():
+    assert {type(edge).__name__ for _, edge in HOST_MAPS} == set(KINDS)
 
 
 def whole_file(manifest: dict, arrays: dict) -> bytes:
@@ -128,6 +186,11 @@ def test_program_of_the_schema_before_is_read_with_its_options_renamed(tmp_path)
          "mapping: two cores share one site; give every core a site of its own"),
         ({"activity0": np.zeros((10, 4), np.int32)},
          "activity: counts of 'in' are missing, negative or not of shape [T, 5]"),
+        ({"activity1": np.full((10, 4), 101, np.int32)},
+         "activity: counts of 'fc1' reach 101 in a step of 100 samples"),
+        ({"connection1_weight": np.ones((3, 4), np.int64)},
+         "connection 'fc1' -> 'fc2': a program holds weights of 8, 16 or 32 bits without exponent and bias; "
+         "compile it again"),
     ],
 )  # fmt: skip
 def test_program_whose_parts_do_not_fit_is_refused(change, text, tmp_path):
@@ -137,6 +200,62 @@ def test_program_whose_parts_do_not_fit_is_refused(change, text, tmp_path):
     with pytest.raises(ArtifactError) as caught:
         nw.Program.load(path)
     assert str(caught.value) == f"{path}: content is not consistent ({text}); compile the network again"
+
+
+SCHEDULE = "the schedule is not one of this network; schedule it again"
+WEIGHTS = "a program holds weights of 8, 16 or 32 bits without exponent and bias; compile it again"
+OF_HOST = "host: input 'in' is not made of a layer of the host network; compile it again"
+
+
+@pytest.mark.parametrize(
+    "path, value, text",
+    [
+        (("connections", 0, "delay"), 1, SCHEDULE),
+        (("connections", 0, "delay"), 1 << 30, SCHEDULE),
+        (("schedule", "delay", 1), 7, SCHEDULE),
+        (("schedule", "offset", "fc2"), 5, SCHEDULE),
+        (("schedule", "offset", "in"), 1, SCHEDULE),
+        (("schedule", "period"), 4, SCHEDULE),
+        (("schedule", "execution"), "now", SCHEDULE),
+        (("connections", 1, "bias"), 1, f"connection 'fc1' -> 'fc2': {WEIGHTS}"),
+        (("connections", 1, "exponent"), 2, f"connection 'fc1' -> 'fc2': {WEIGHTS}"),
+        (("nodes", 1, 2), None, "a program holds layers of whole numbers and no junctions; compile the network again"),
+        (("activity", "n_samples"), 9, "activity: counts of 'in' reach 10 in a step of 9 samples"),
+        (("activity", "n_samples"), True, "activity: n_samples=True must be a whole number >= 1"),
+        (("host", "gives", 0, 1, "register"), "fc3", OF_HOST),
+        (("host", "gives", 0, 1, "neurons"), 3, OF_HOST),
+        (("host", "gives", 0, 1, "shift_bits"), -1, OF_HOST),
+        (("host", "gives", 0, 1, "high"), 2.5, OF_HOST),
+        (("host", "gives", 0, 0), "other", OF_HOST.replace("'in'", "'other'")),
+    ],
+)
+def test_program_of_what_the_compiler_never_makes_is_refused(path, value, text, tmp_path):
+    made = program()
+    host_net = nw.Network.from_arrays({"a": (READOUT, 5)}, [nw.Scale("x", "a")], {"x": 5})
+    host = Host("graded", host_net, {"in": Encoding("a", scale=2.0, high=9)})
+    manifest, arrays = artifact.decode(replace(made, network=replace(made.network, host=host)).data, "net")
+    *outer, last = path
+    table = manifest
+    for key in outer:
+        table = table[key]
+    table[last] = value
+    file = tmp_path / "net.nwc"
+    file.write_bytes(artifact.encode(manifest, arrays))
+    with pytest.raises(ArtifactError) as caught:
+        nw.Program.load(file)
+    assert str(caught.value) == f"{file}: content is not consistent ({text}); compile the network again"
+
+
+def test_program_whose_counts_of_several_spikes_are_others_than_its_messages_is_refused():
+    made = program()
+    spikes = {name: np.full((2, 3, made.network.node(name).n_neurons), 2) for name in made.network.offsets}
+    for repeats in (False, True):
+        activity = Activity.from_spikes(made.network, spikes, repeats)
+        replace(made, activity=activity).verify()
+        several = activity.multi["fc1"]
+        altered = replace(activity, multi={**activity.multi, "fc1": replace(several, by_source=several.by_source * 0)})
+        with pytest.raises(ModelError, match="activity: the counts of several spikes of 'fc1' are not of this network"):
+            replace(made, activity=altered).verify()
 
 
 def test_program_that_is_no_archive_is_refused(tmp_path):
@@ -152,7 +271,7 @@ def test_program_schedule_must_be_that_of_its_network():
     with pytest.raises(ModelError, match="the schedule is not one of this network; schedule it again"):
         replace(made, schedule=replace(made.schedule, delay=(0, 1, 1, 1))).verify()
     with pytest.raises(ModelError, match="the schedule's period 2 does not hold its phases; schedule it again"):
-        replace(made, schedule=replace(made.schedule, period=2)).verify()
+        replace(made, schedule=replace(made.schedule, execution="phased", period=2, delay=(1, 1, 2, 2))).verify()
 
 
 @pytest.mark.parametrize(

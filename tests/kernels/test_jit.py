@@ -1,15 +1,19 @@
 """Kernels are compiled wherever the package lies, and again when any of them has changed."""
 
-import pickle
+import errno
 import runpy
 import time
+from functools import partial
+from pathlib import Path
 from threading import Event
 
 import pytest
-from numba import config, njit
+from numba import config, int64, njit
 
 from nwcompile.at_once import at_once
+from nwcompile.errors import NwWarning
 from nwcompile.kernels import jit
+from nwcompile.kernels.cores.programs import build
 from nwcompile.kernels.jit import compiled
 
 
@@ -51,17 +55,66 @@ def test_kernel_that_is_kept_is_not_made_again_until_its_stamp_changes(tmp_path,
     assert [from_cache(), from_cache()] == [0, 1]
 
 
-def test_kernel_that_another_version_kept_with_modules_that_are_gone_is_made_again(tmp_path):
+def cut(kept: Path) -> None:
+    kept.write_bytes(kept.read_bytes()[:-9])
+
+
+def flip(kept: Path) -> None:
+    data = bytearray(kept.read_bytes())
+    data[len(data) // 2] ^= 1
+    kept.write_bytes(data)
+
+
+def of_another_version(kept: Path) -> None:
+    kept.write_bytes(b"cnwcompile.kernels.gone\nName\n.")
+
+
+def in_the_way(kept: Path) -> None:
+    kept.unlink()
+    kept.mkdir()
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize("damage", [Path.unlink, partial(Path.write_bytes, data=b""), cut, flip, of_another_version])
+def test_kernel_whose_kept_file_is_damaged_is_made_again_and_kept(damage, suffix, tmp_path):
     path = tmp_path / "twice.py"
     path.write_text("def twice(x):\n    return 2 * x\n")
     function = runpy.run_path(str(path))["twice"]
     assert compiled()(function)(3) == 6
-    (index,) = (tmp_path / "__pycache__").glob("*.nbi")
-    version = pickle.loads(index.read_bytes())
-    index.write_bytes(pickle.dumps(version, protocol=-1) + b"cnwcompile.kernels.gone\nName\n.")
-    again = compiled()(function)
-    assert again(3) == 6
+    (kept,) = (tmp_path / "__pycache__").glob(f"*.{suffix}")
+    damage(kept)
+    again, after = compiled()(function), compiled()(function)
+    assert again(3) == after(3) == 6
+    assert not again.stats.cache_hits and sum(after.stats.cache_hits.values()) == 1
+
+
+def test_kernels_that_cannot_be_kept_are_made_in_memory_with_one_warning(tmp_path, monkeypatch):
+    path = tmp_path / "twice.py"
+    path.write_text("def twice(x):\n    return 2 * x\n")
+    function = runpy.run_path(str(path))["twice"]
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(jit.KeptFile, "_open_for_write", full)
+    jit._say_that_nothing_is_kept.cache_clear()
+    with pytest.warns(NwWarning) as said:
+        assert compiled()(function)(3) == compiled()(function)(3) == 6
+        assert jit.AsCFunction(int64(int64), function).address
+    assert [str(warning.message)[:32] for warning in said] == ["compiled kernels cannot be kept "]
+    (tmp_path / "__pycache__").rmdir()
+    (tmp_path / "__pycache__").write_text("a file where the folder was")
     assert compiled()(function)(3) == 6
+
+
+@pytest.mark.parametrize("damage", [partial(Path.write_bytes, data=b"\xff"), cut, in_the_way])
+def test_neuron_program_whose_kept_text_is_damaged_is_made_again(damage, tmp_path):
+    text = "ONE = 1\n"
+    kept = build._kept(tmp_path, "one.py", text)
+    damage(kept)
+    again = build._kept(tmp_path, "one.py", text)
+    assert again is None if kept.is_dir() else again.read_text() == text
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.parametrize("installed, folder", [(True, "cache/nwcompile/kernels"), (False, "__pycache__")])

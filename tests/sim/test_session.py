@@ -1,6 +1,8 @@
 """Streams: whatever a sample is cut into, in every backend, its chunks are the run of the whole, bit for bit."""
 
+import copy
 import os
+import pickle
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -11,6 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import nwcompile as nw
+from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense, Sparse
 from nwcompile.ir.mapping import Mapping
@@ -226,6 +229,17 @@ def test_session_that_forgets_anything_between_chunks_is_not_the_run(backend):
 def small() -> tuple[Program, np.ndarray]:
     program = nw.compile(dense_net(4, 3, 2), Chip.load("tiny"))
     return program, spikes_in(program, 9)
+
+
+@pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_session_that_is_copied_says_where_to_begin_one(duplicate):
+    session = Session(dense_net(3, 2))
+    with pytest.raises(ModelError) as caught:
+        duplicate(session)
+    assert str(caught.value) == (
+        "a Session cannot be copied or pickled, as its backend is at work in it; begin one where it is used: "
+        "nw.Session(program)"
+    )
 
 
 def test_session_takes_events_as_lists_of_lines():

@@ -153,7 +153,9 @@ def _recorded(recorder: ModuleRecorder) -> Recording:
     try:
         return recorder.record()
     except Exception as e:
-        raise RunError(e, recorder.refused) from e
+        failure = RunError(f"{type(e).__name__}: {(str(e).strip().splitlines() or [''])[0]}")
+        failure.refused = recorder.refused
+        raise failure from e
 
 
 def _repeated(x: torch.Tensor, n_steps: int) -> torch.Tensor:
@@ -162,12 +164,9 @@ def _repeated(x: torch.Tensor, n_steps: int) -> torch.Tensor:
 
 
 class RunError(Exception):
-    """The module raised `cause` on the example; `refused`: what could not be followed before that."""
+    """The module raised an exception on the example, its first line here; `refused`: what was not followed before."""
 
-    def __init__(self, cause: Exception, refused: list[str]):
-        text = (str(cause).strip().splitlines() or [""])[0]
-        super().__init__(f"{type(cause).__name__}: {text}")
-        self.refused = refused
+    refused: list[str]
 
 
 def _build(recording: Recording, modules: dict[str, torch.nn.Module]) -> Network:

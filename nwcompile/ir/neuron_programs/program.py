@@ -304,6 +304,8 @@ class NeuronProgram:
 
         if not isinstance(self.name, str) or not self.name.isprintable() or not self.name:
             raise fail("its name must be a text of printable characters")
+        if not isinstance(self.is_fixed, bool):
+            raise fail(f"is_fixed={shown(self.is_fixed)} must be True or False")
         if self.sends not in SENDS:
             raise fail(unknown_choice("sends", self.sends, SENDS))
         self._verify_names(fail)

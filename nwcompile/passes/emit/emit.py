@@ -11,11 +11,9 @@ from nwcompile.ir.connection import Connection, Conv2d, pair
 from nwcompile.ir.flat import flat_cores
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
-from nwcompile.ir.program import Program
+from nwcompile.ir.program import WEIGHT_TYPES, Program
 from nwcompile.ir.schedule import Schedule
 from nwcompile.sim.reference.synaptic_sums import fold_bias
-
-WEIGHT_TYPES = (np.int8, np.int16, np.int32)
 
 
 def emit(

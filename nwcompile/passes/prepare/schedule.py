@@ -3,7 +3,7 @@
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import EXECUTIONS
-from nwcompile.ir.schedule import LARGEST_DELAY, Schedule
+from nwcompile.ir.schedule import LARGEST_DELAY, Schedule, delays_of
 
 
 def schedule(network: Network, execution: str = "pipelined") -> Schedule:
@@ -11,24 +11,24 @@ def schedule(network: Network, execution: str = "pipelined") -> Schedule:
 
     `pipelined`: offsets are the least integers >= 0 with `D + offset(b) - offset(a) >= 1` for every connection a -> b
     of aligned delay D (inputs 0). Raises ModelError where a cycle's summed D is below its number of connections,
-    and for delays beyond LARGEST_DELAY.
+    and for delays beyond LARGEST_DELAY micro-steps.
     `phased`: offsets are the least with `offset(b) > offset(a)` where D = 0; the period is one more than the largest,
     so every network can be scheduled. Skips wait as long as their longest parallel path.
     """
     if execution not in EXECUTIONS:
         raise OptionError(unknown_choice("execution", execution, EXECUTIONS))
-    for c in network.connections:
-        if c.aligned_delay > LARGEST_DELAY:
-            raise ModelError(
-                f"connection {c.source!r} -> {c.target!r}: a delay of {c.aligned_delay} steps; the largest on a chip "
-                f"is {LARGEST_DELAY}; shorten it, or see whether the time step is right"
-            )
     if execution == "pipelined":
         offset, period = _depths(network), 1
     else:
         offset = _levels(network)
         period = 1 + max(offset.values(), default=0)
-    delay = tuple(c.aligned_delay * period + offset[c.target] - offset[c.source] for c in network.connections)
+    delay = delays_of(network, period, offset)
+    for c, steps in zip(network.connections, delay, strict=True):
+        if steps > LARGEST_DELAY:
+            raise ModelError(
+                f"connection {c.source!r} -> {c.target!r}: a delay of {c.aligned_delay} steps takes {steps} micro-steps "
+                f"of the chip, of at most {LARGEST_DELAY}; shorten it, or check the time step"
+            )
     return Schedule(execution, period, offset, delay)
 
 

@@ -76,7 +76,7 @@ def _kept(where: Path, name: str, text: str) -> Path | None:
     """The file of that text, written in one move if it is not there; None where it cannot be."""
     path = where / name
     with suppress(OSError):
-        if path.exists() and path.read_text() == text:
+        if path.exists() and path.read_bytes() == text.encode():
             return path
         where.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=where, delete=False) as file:

@@ -1,0 +1,40 @@
+"""Programs compared part by part with what their files hold."""
+
+import json
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nwcompile.ir.program import Program
+
+
+def verify_saved(program: Program, path: Path) -> None:
+    """Assert that a program is, in every part, what `Program.load` reads of its file, written to `path`."""
+    program.save(path)
+    difference = first_difference(program, Program.load(path), "program")
+    assert difference is None, f"a saved program comes back with another {difference}"
+
+
+def first_difference(a, b, where: str) -> str | None:
+    """The name of the first part of two values that differs; None for equal ones. NumPy's numbers equal Python's."""
+    if isinstance(a, np.ndarray) and a.ndim:
+        same = isinstance(b, np.ndarray) and a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+        return None if same else where
+    if is_dataclass(a):
+        if type(a) is not type(b):
+            return where
+        a, b = ({f.name: getattr(value, f.name) for f in fields(a) if f.compare} for value in (a, b))
+    if where == "program.manifest":
+        return None if json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True) else where
+    if isinstance(a, dict):
+        ordered = list if where.endswith((".inputs", ".nodes", ".gives")) else set  # JSON sorts the rest
+        if not isinstance(b, dict) or ordered(a) != ordered(b):
+            return where
+        return next(filter(None, (first_difference(a[key], b[key], f"{where}.{key}") for key in a)), None)
+    if isinstance(a, tuple):
+        if not isinstance(b, tuple) or len(a) != len(b):
+            return where
+        parts = enumerate(zip(a, b, strict=True))
+        return next(filter(None, (first_difference(x, y, f"{where}[{i}]") for i, (x, y) in parts)), None)
+    return None if a == b else where
