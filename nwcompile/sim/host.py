@@ -62,6 +62,7 @@ def run_host(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[H
     made, n_writes, n_clipped = {}, 0, 0
     for name, encoding in host.gives.items():
         if encoding.scale is None:
+            verify_whole(name, run.spikes[encoding.layer])
             made[name] = run.spikes[encoding.layer].astype(np.int32)
             continue
         numbers, clipped = encode(encoding, run.states[encoding.layer]["v"])

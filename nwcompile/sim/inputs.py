@@ -11,6 +11,7 @@ from nwcompile.sim.host import HostRun, run_host
 from nwcompile.sim.values import verify_values, verify_whole
 
 LARGEST_STEPS = (1 << 31) - 1
+LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 
 class Inputs(dict):
@@ -165,6 +166,10 @@ def _array(network: Network, name: str, value, steps: int | None) -> np.ndarray:
         )
     if not np.isfinite(array).all():
         raise ModelError(f"input {name!r} has NaN or infinite values; clean the data first")
+    if array.dtype.kind == "f" and max(float(array.max(initial=0)), -float(array.min(initial=0))) > LARGEST_FLOAT:
+        raise ModelError(
+            f"input {name!r} has values beyond {LARGEST_FLOAT:.3g}, the largest float32; scale the data down"
+        )
     if is_static:
         n_steps = network.n_steps if steps is None else steps
         array = np.broadcast_to(array[:, None], (len(array), n_steps, *shape))

@@ -298,6 +298,15 @@ def test_the_host_takes_no_layer_that_the_chip_hears_nothing_of(edges, reason):
     assert str(error.value) == f"input cannot come to loihi2: host: {reason}"
 
 
+def test_the_host_sends_no_count_that_a_message_cannot_hold():
+    spec = nw.NeuronSpec(threshold=2.0**-10, spikes="multi", reset="subtract")
+    edges = [nw.Dense(a, b, np.ones((1, 1), np.float32)) for a, b in (("in", "a"), ("a", "b"))]
+    network = nw.Network.from_arrays({"a": (spec, (1,)), "b": (nw.NeuronSpec(), (1,))}, edges, {"in": (1,)})
+    with pytest.raises(ModelError) as error:
+        nw.compile(network, "loihi2", np.full((1, 2, 1), 2.0**21), nw.Options(input_layer="host"))
+    assert str(error.value) == f"input 'a' has values up to {2**31}; the limit is {2**23 - 1}"
+
+
 @pytest.mark.parametrize("way", ["bias", "graded", "host", None])
 def test_an_input_that_feeds_nothing_may_have_any_values(way, tmp_path):
     network = of_layers({("in", "a"): 0, ("a", "b"): 0, ("c", "b"): 0}, **{"in": 4, "idle": 2})
