@@ -56,6 +56,7 @@ class NetworkMachine:
         """All that the next step begins with."""
         return _of_layers(self.layers) | {f"kept/{name}": steps for name, steps in self.kept.items()}
 
+    @np.errstate(over="ignore", invalid="ignore")  # a membrane beyond float32 is infinite, as in the framework
     def go(self, inputs: dict, n_steps: int, recorder: "RunRecorder", first_step: int = 0) -> None:
         """Do `n_steps` aligned steps with inputs `[B, step, *shape]`; the first of them is recorded as `first_step`."""
         network, first = self.network, self.n_kept

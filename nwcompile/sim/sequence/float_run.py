@@ -32,6 +32,7 @@ def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, k
     return run_values(network, inputs, n_steps, keep_states)[0]
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a membrane beyond float32 is infinite, as in the framework
 def run_values(
     network: Network, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool
 ) -> tuple[Run, dict[str, np.ndarray]]:
