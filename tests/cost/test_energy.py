@@ -69,7 +69,7 @@ def test_energy_of_a_step_does_not_depend_on_how_many_steps_are_summed_at_once()
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_energy_of_a_stream_is_that_of_its_run(backend):
-    figures = {f"energy.{kind}_pj": 0.1 * (i + 1) for i, kind in enumerate(KINDS)}
+    figures = {f"energy.{kind}_pj": 0.1 + i / 7 for i, kind in enumerate(KINDS)}
     program, x = three_cores(BOARD.replace(figures)), spikes_in(9)[1:]
     run, session = nw.simulate(program, x, backend), nw.Session(program, backend)
     chunks = [session.feed(x[0, t : t + 1]) for t in range(9)] + [session.close()]
