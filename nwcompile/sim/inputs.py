@@ -6,6 +6,7 @@ import numpy as np
 
 from nwcompile.errors import ModelError, shown
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.host import Injected
 from nwcompile.ir.network import LAYOUTS, Network
 from nwcompile.sim.host import HostRun, run_host
 from nwcompile.sim.values import verify_values, verify_whole
@@ -70,8 +71,9 @@ def prepare(
         raise ModelError(f"no input: give x of shape {expected}, or x=None with steps=N")
     arrays = {name: _array(network, name, value, steps) for name, value in named.items()}
     of_host = () if network.host is None else network.host.network.inputs
+    registers = {c.source for c in network.connections if isinstance(c, Injected)}  # wider than what a message holds
     for name in arrays:
-        if name not in of_host:
+        if name not in of_host and name not in registers:
             _verify_numbers(network, name, arrays[name], chip, on_multi_spike)
     sizes = {array.shape[:2] for array in arrays.values()} or {(1, steps)}
     if len(sizes) > 1:

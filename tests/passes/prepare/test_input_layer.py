@@ -10,6 +10,7 @@ from nwcompile.ir.legalization import HOST
 from nwcompile.report.json.collect import collect
 from nwcompile.report.text import verdict
 from tests.frontend.frameworks import framework
+from tests.nets import float_net
 
 snn = framework("snntorch")
 N_STEPS, CHIPS = 8, ("loihi1", "loihi2", "spinnaker2", "speck")
@@ -193,6 +194,14 @@ def test_registers_run_alike_in_every_window_execution_and_record():
         totals = nw.simulate(program, x, "cycle", record="totals")
         np.testing.assert_array_equal(totals.spikes["rlif"][:, 0], run.spikes["rlif"].sum(1))
         assert not any(name.endswith("/bias") for name in run.activity.counts)
+
+
+def test_registers_hold_larger_numbers_than_messages_do():
+    network, x = float_net(6, 20, 4), np.random.default_rng(0).random((2, 1, 6)).astype(np.float32).repeat(8, 1)
+    program = nw.compile(network, "spinnaker2_48", x, nw.Options(input_layer="bias"))
+    assert program.host.gives["fc1/bias"].high > 2**24
+    run, wanted = runs_alike(program, x), nw.simulate(network, x)
+    np.testing.assert_array_equal(run.spikes["fc1"], wanted.spikes["fc1"])
 
 
 def test_a_maximum_before_the_first_layer_runs_on_the_host():
