@@ -1,10 +1,13 @@
 """Small networks for tests: fixed-point and float, of every connection kind."""
 
+from dataclasses import replace
+
 import numpy as np
 
 import nwcompile.ir.connection as connections
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
+from nwcompile.ir.program import Program
 from nwcompile.ir.schedule import Schedule
 
 FIXED = NeuronSpec(threshold=64, fixed=FixedPoint(), decay_v=0)
@@ -28,6 +31,26 @@ def dense_net(*sizes: int, spec: NeuronSpec = FIXED, seed: int = 0, recurrent: b
         ]
     layers = {name: (spec, (size,)) for name, size in zip(names[1:], sizes[1:], strict=True)}
     return Network.from_arrays(layers, edges, {"in": (sizes[0],)})
+
+
+def float_net(*sizes: int, beta: float = 0.5, mean: float = 0.3) -> Network:
+    """The layers of `dense_net` in float, with random weights around `mean`."""
+    names, rng = ["in", *(f"fc{i}" for i in range(1, len(sizes)))], np.random.default_rng(0)
+    edges = [
+        connections.Dense(names[i], names[i + 1], rng.normal(mean, 0.5, (sizes[i + 1], sizes[i])).astype(np.float32))
+        for i in range(len(sizes) - 1)
+    ]
+    layers = {name: (NeuronSpec(threshold=1.0, beta=beta), (n,)) for name, n in zip(names[1:], sizes[1:], strict=True)}
+    return Network.from_arrays(layers, edges, {"in": (sizes[0],)})
+
+
+def registers_as_inputs(program: Program) -> Program:
+    """The program as if what the host writes into registers were inputs that a person gives: one numbering of sources.
+
+    It is an oracle for whatever names the sources of a program with a host.
+    """
+    loaded = program.loaded
+    return replace(loaded, network=replace(loaded.network, host=None))
 
 
 def conv_net(shape=(2, 6, 5), channels: int = 4, n_out: int = 3, spec: NeuronSpec = FIXED, **conv) -> Network:

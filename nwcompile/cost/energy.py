@@ -2,6 +2,7 @@
 
 from dataclasses import fields, replace
 from math import fsum
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,8 @@ def step_energy_pj(
         table["chip_link"] = flits[:, chip.links_between_chips].sum(1) * energy.chip_link_pj
     if energy.static_mw is not None and step_cycles is not None:
         table["static"] = step_cycles * (chip.core.cycle_ns * energy.static_mw)  # a milliwatt for 1 ns is a picojoule
-    return {**table, "total": np.sum(list(table.values()), axis=0)}
+    total: Any = sum(table.values())  # one kind after the other; numpy.sum has another order where there is one step
+    return {**table, "total": total}
 
 
 def energy_pj(steps: dict[str, np.ndarray] | None) -> dict[str, float] | None:

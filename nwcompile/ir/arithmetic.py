@@ -7,6 +7,8 @@ brian2-loihi and lava-nc traces; widths come from the chip file.
 
 import numpy as np
 
+MAX_COUNT = 1 << 62  # Spikes of a float neuron in a step, and of a float layer in a run: what int64 surely holds.
+
 
 def decay(x, k, decay_bits: int):
     """`sign(x) * ((|x| * (2**decay_bits - k)) >> decay_bits)`: keeps (1 - k/2**decay_bits) of x, rounded to zero."""
@@ -68,7 +70,8 @@ def spike_count(v, threshold, strict, spikes: str, net=0, cap: int | None = None
 
     `binary`: 0 or 1. `multi`: `max(0, trunc(v / threshold))`, and 0 where the comparison fails, but never above `cap`.
     `bipolar`: +1 above `threshold`, -1 below `-threshold`. `gated`: +1 above `threshold`, -1 below 0 where `net`, the
-    sum of the spikes fired before, is above 0. Works for float and for integer arrays.
+    sum of the spikes fired before, is above 0. Works for float and for integer arrays; a float membrane fires at most
+    MAX_COUNT spikes.
     """
     above = np.where(strict, v > threshold, v >= threshold)
     if spikes == "binary":
@@ -81,7 +84,8 @@ def spike_count(v, threshold, strict, spikes: str, net=0, cap: int | None = None
     if np.issubdtype(np.asarray(v).dtype, np.integer):
         count = np.where(above, v // np.where(threshold > 0, threshold, 1), 0)
     else:
-        count = np.where(above, np.trunc(v / threshold), 0).astype(np.int64)
+        with np.errstate(over="ignore"):
+            count = np.where(above, np.minimum(np.trunc(v / threshold), v.dtype.type(MAX_COUNT)), 0).astype(np.int64)
     return count if cap is None else np.minimum(count, cap)
 
 

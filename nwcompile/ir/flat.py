@@ -46,6 +46,17 @@ def layer_numbers(network: Network) -> np.ndarray:
     return np.repeat(np.arange(len(network.layers)), [network.node(name).n_neurons for name in network.layers])
 
 
+def locate_sources(network: Network, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the input or layer of every source, str[n], and the number of its line or neuron there, int64[n].
+
+    Sources are numbered by `network`. A program and the same program with its registers (`Program.loaded`) number
+    neurons differently, so whatever leaves a simulator names them this way.
+    """
+    first = np.fromiter(network.offsets.values(), np.int64)
+    node = np.searchsorted(first, source, "right") - 1
+    return np.array(list(network.offsets))[node], source - first[node]
+
+
 def cores_of_sources(network: Network, core_of: np.ndarray) -> np.ndarray:
     """int32[source]: -1 for every input line, then the cores int[neuron] of the neurons."""
     return np.concatenate([np.full(count_lines(network), -1, np.int32), core_of.astype(np.int32)])

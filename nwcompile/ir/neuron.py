@@ -215,8 +215,10 @@ class NeuronSpec:
 
     @property
     def spike_dtype(self) -> type:
-        """What a step's spikes are recorded as: int8, or int32 where several may be fired at once."""
-        return np.int32 if self.spikes == "multi" else np.int8
+        """What a step's spikes are recorded as: int8; where several may be fired at once int32, or int64 of floats."""
+        if self.spikes != "multi":
+            return np.int8
+        return np.int32 if self.is_fixed else np.int64
 
     @property
     def message(self) -> str:

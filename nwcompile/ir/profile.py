@@ -21,12 +21,12 @@ class Profile:
     `latency_sum` and `latency_max` are exact. Messages of input lines are at their core from the beginning.
 
     `path`: of the longest phase of each hardware step, what the core that finished last had been waiting for, by name
-    [H]: `step`; `sample`; `core`; `source`, whose message began its last uninterrupted work (an index in the order of
-    `Network.offsets`; -1: it worked, or waited for injections, from the beginning; -2: it received input from the
-    beginning); `link`, the busiest in this step of those that this message took, or, for -1, that the message of this
-    core takes which waited longest to be injected (-1: none did); and float64 times: `total`; `ready`, when that
-    message was ready; `stalled`, how long its core (for -1: this core) had waited for injections before; `injected`;
-    `since`, when it was taken; `end`, when the work ended.
+    [H]: `step`; `sample`; `core`; `source_layer`, the input or layer whose message began its last uninterrupted work,
+    and `source`, the number of its line or neuron there ("" and -1: it worked, or waited for injections, from the
+    beginning; "" and -2: it received input from the beginning); `link`, the busiest in this step of those that this
+    message took, or, for -1, that the message of this core takes which waited longest to be injected (-1: none did);
+    and float64 times: `total`; `ready`, when that message was ready; `stalled`, how long its core (for -1: this core)
+    had waited for injections before; `injected`; `since`, when it was taken; `end`, when the work ended.
 
     `flight`: for each of the first steps of the first sample (as many as were asked for), float64[k, 2]: core cycles
     since the step's beginning, and flits in the network from then on (the most of a short while).

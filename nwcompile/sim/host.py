@@ -33,12 +33,14 @@ def compute(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[Ru
     It is the reference's, so its spikes are the framework's. Where nothing depends on earlier steps, samples that are
     the same in all steps are computed once: then it has one step, which stands for all.
     """
-    n_computed = 1 if not host.has_delays and _is_static(inputs) else n_steps
+    n_computed = 1 if not host.has_delays and _is_static(host, inputs) else n_steps
     return run_network(host.network, {n: x[:, :n_computed] for n, x in inputs.items()}, n_computed, False), n_computed
 
 
-def _is_static(inputs: dict[str, np.ndarray]) -> bool:
-    return all((x == x[:, :1]).all() for x in inputs.values())
+def _is_static(host: Host, inputs: dict[str, np.ndarray]) -> bool:
+    """Whether every input that feeds something is the same in all steps."""
+    heard = {c.source for c in host.network.connections}
+    return all((x == x[:, :1]).all() for name, x in inputs.items() if name in heard)
 
 
 def run_host(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[HostRun, dict[str, np.ndarray]]:
@@ -48,7 +50,7 @@ def run_host(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[H
     whole.
     """
     n_samples = len(next(iter(inputs.values())))
-    if host.is_static and not _is_static(inputs):
+    if host.is_static and not _is_static(host, inputs):
         raise ModelError(
             "the input changes from step to step, but this program writes its neurons' biases once for a sample; give "
             "the same input in all steps, or compile with input_layer='host'"
@@ -60,6 +62,7 @@ def run_host(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[H
     made, n_writes, n_clipped = {}, 0, 0
     for name, encoding in host.gives.items():
         if encoding.scale is None:
+            verify_whole(name, run.spikes[encoding.layer])
             made[name] = run.spikes[encoding.layer].astype(np.int32)
             continue
         numbers, clipped = encode(encoding, run.states[encoding.layer]["v"])

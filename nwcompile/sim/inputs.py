@@ -6,11 +6,13 @@ import numpy as np
 
 from nwcompile.errors import ModelError, shown
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.host import Injected
 from nwcompile.ir.network import LAYOUTS, Network
 from nwcompile.sim.host import HostRun, run_host
 from nwcompile.sim.values import verify_values, verify_whole
 
 LARGEST_STEPS = (1 << 31) - 1
+LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 
 class Inputs(dict):
@@ -69,8 +71,9 @@ def prepare(
         raise ModelError(f"no input: give x of shape {expected}, or x=None with steps=N")
     arrays = {name: _array(network, name, value, steps) for name, value in named.items()}
     of_host = () if network.host is None else network.host.network.inputs
+    registers = {c.source for c in network.connections if isinstance(c, Injected)}  # wider than what a message holds
     for name in arrays:
-        if name not in of_host:
+        if name not in of_host and name not in registers:
             _verify_numbers(network, name, arrays[name], chip, on_multi_spike)
     sizes = {array.shape[:2] for array in arrays.values()} or {(1, steps)}
     if len(sizes) > 1:
@@ -165,6 +168,10 @@ def _array(network: Network, name: str, value, steps: int | None) -> np.ndarray:
         )
     if not np.isfinite(array).all():
         raise ModelError(f"input {name!r} has NaN or infinite values; clean the data first")
+    if array.dtype.kind == "f" and max(float(array.max(initial=0)), -float(array.min(initial=0))) > LARGEST_FLOAT:
+        raise ModelError(
+            f"input {name!r} has values beyond {LARGEST_FLOAT:.3g}, the largest float32; scale the data down"
+        )
     if is_static:
         n_steps = network.n_steps if steps is None else steps
         array = np.broadcast_to(array[:, None], (len(array), n_steps, *shape))

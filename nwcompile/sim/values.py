@@ -3,6 +3,7 @@
 import numpy as np
 
 from nwcompile.errors import ModelError
+from nwcompile.ir.arithmetic import MAX_COUNT
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 
@@ -128,3 +129,13 @@ def verify_counts(
             f"{chip.noc.payload_bits}); train it to fire less, raise noc.payload_bits, "
             "or compile with on_multi_spike='repeat'"
         )
+
+
+def verify_totals(spikes: dict[str, np.ndarray]) -> None:
+    """Raise ModelError where a float layer fires more often than can be counted, or its count is no number."""
+    for name, counts in spikes.items():
+        if counts.dtype == np.int64 and (np.sum(counts, dtype=np.float64) >= MAX_COUNT or counts.min(initial=0) < 0):
+            raise ModelError(
+                f"layer {name!r} fires more than 2**62 spikes, which cannot be counted; scale its input down, or raise "
+                "its threshold"
+            )

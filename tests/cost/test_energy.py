@@ -15,7 +15,7 @@ from nwcompile.report.json.collect import collect
 from nwcompile.report.terminal import render_text
 from nwcompile.sim import BACKENDS
 from tests.chips import small_chip
-from tests.report.programs import run_of, three_cores
+from tests.report.programs import run_of, spikes_in, three_cores
 
 BOARD = small_chip(noc__chip_columns=1, energy__chip_link_pj=7.0, io__sites=["2,1,0"], energy__io_pj=2.5)
 
@@ -52,6 +52,29 @@ def test_energy_of_static_power_is_power_times_time():
     assert got["static"] == pytest.approx(2.5e-3 * 3e-6 * 1e12)
     assert got["total"] == pytest.approx(10 * 51.2 + 7500)
     assert small_chip().has_energies and "static" not in spent(counters(), small_chip(), np.array([1000]))
+
+
+def test_energy_of_a_step_does_not_depend_on_how_many_steps_are_summed_at_once():
+    rng = np.random.default_rng(0)
+    counted = {name: rng.integers(0, 1000, (50, 3)) for name in COUNTERS}
+    cycles = rng.integers(1, 10**6, 50)
+    chip = small_chip(energy__static_mw=0.37, energy__io_pj=2.3, io__sites=["2,1,0"])
+    whole = step_energy_pj(counted, chip, step_cycles=cycles)
+    for size in (1, 7):
+        parts = [slice(h, h + size) for h in range(0, 50, size)]
+        of_parts = [step_energy_pj({k: c[p] for k, c in counted.items()}, chip, step_cycles=cycles[p]) for p in parts]
+        for kind, pj in whole.items():
+            assert np.concatenate([part[kind] for part in of_parts]).tolist() == pj.tolist()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_energy_of_a_stream_is_that_of_its_run(backend):
+    figures = {f"energy.{kind}_pj": 0.1 + i / 7 for i, kind in enumerate(KINDS)}
+    program, x = three_cores(BOARD.replace(figures)), spikes_in(9)[1:]
+    run, session = nw.simulate(program, x, backend), nw.Session(program, backend)
+    chunks = [session.feed(x[0, t : t + 1]) for t in range(9)] + [session.close()]
+    for kind, pj in run.step_energy_pj.items():
+        assert np.concatenate([chunk.step_energy_pj[kind] for chunk in chunks]).tolist() == pj.tolist(), kind
 
 
 def test_energy_of_a_chip_without_cited_figures_is_none():

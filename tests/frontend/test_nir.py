@@ -486,3 +486,25 @@ def test_reading_leaves_no_warning_where_all_is_said():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         from_nir(one_layer(lif(3)), **ZERO)
+
+
+@pytest.mark.parametrize(
+    "path, more, text",
+    [
+        ("input > f > n > output", {"z": lif(2)},
+         "its Output shows 'n', but the outputs of a network are the layers that feed no other, 'z', 'n'; remove from "
+         "the graph what is left over"),
+        ("input > f > n > w > output", {"w": linear(3, 3), "z": lif(2)}, "its Output shows 'output', but "),
+        ("input > f > n > output, n > w > z > v > z", {"z": lif(2), "w": linear(2, 3), "v": linear(2, 2)},
+         "its Output shows 'n', but the outputs of a network are the layers that feed no other, 'z'; "),
+        ("input > f > n, z > v > y", {"z": lif(2), "v": linear(2, 2), "y": lif(2), "x": lif(2)},
+         "no edge names 'x', which is an output all the same; remove it if it is left over"),
+    ],
+)  # fmt: skip
+def test_outputs_that_the_graph_does_not_show_are_said(path, more, text):
+    ends = {"output": outputs(3)} if "output" in path else {}
+    source = graph(path, type_check=False, input=inputs(2), f=linear(3, 2), n=lif(3), **ends, **more)
+    with pytest.warns(NwWarning) as caught:
+        from_nir(source, **ZERO)
+    (said,) = [str(warning.message) for warning in caught]
+    assert said.startswith(f"NIR graph: {text}")

@@ -51,7 +51,7 @@ def critical_paths(program: Program, run: Run, n: int = 5) -> tuple[CriticalPath
     paths = []
     for h in slowest.tolist():
         row = {name: values[h].item() for name, values in path.items()}
-        parts, core, source = _parts(row), row["core"], row["source"]
+        parts, core, layer, source = _parts(row), row["core"], row["source_layer"], row["source"]
         phase = max(parts, key=lambda part: parts[part])
         unit = "shared" if "shared" in done.units else "send" if source == OWN else "receive"
         paths.append(
@@ -62,8 +62,8 @@ def critical_paths(program: Program, run: Run, n: int = 5) -> tuple[CriticalPath
                 core=core,
                 phase=phase,
                 layer=share.largest(done.cycles, done.units[unit], core),
-                source_core=int(program.core_of[source]) if source >= 0 and program.core_of[source] >= 0 else None,
-                source_layer=_layer(program, source) if source >= 0 else None,
+                source_core=int(program.mapping.core_of[layer][source]) if layer in program.mapping.core_of else None,
+                source_layer=layer or None,
                 link=row["link"] if row["link"] >= 0 else None,
                 parts=parts,
             )
@@ -82,9 +82,3 @@ def _parts(row: dict) -> dict[str, float]:
     else:
         parts = {"send": 0.0, "stall": 0.0, "network": 0.0, "receive": row["end"]}
     return {**parts, "link": after}
-
-
-def _layer(program: Program, source: int) -> str:
-    """The layer (or input) of a source."""
-    offsets = program.network.offsets
-    return max((name for name in offsets if offsets[name] <= source), key=offsets.__getitem__)

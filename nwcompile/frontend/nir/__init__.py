@@ -19,7 +19,7 @@ from nwcompile.frontend.nir.noted import has_notes, noted_network
 from nwcompile.frontend.nir.order import late_edges
 from nwcompile.frontend.nir.overrides import overrides
 from nwcompile.frontend.nir.stateless import delay_steps, output_shape, takes
-from nwcompile.frontend.nir.wiring import check_ends, wire
+from nwcompile.frontend.nir.wiring import check_ends, shown_layer, wire
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec, plain
 
@@ -39,8 +39,8 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
 
     A file that `to_nir` wrote needs neither `dt` nor `dialect` and gives the very network back; where somebody changed
     its nodes since, a dialect is needed to read them alone. An edge that closes a recurrence has delay 1. Raises
-    ModelError for files, nodes and numbers that cannot be used, naming the node; warns with NwWarning what is assumed
-    and what contradicts the dialect.
+    ModelError for files, nodes and numbers that cannot be used, naming the node; warns with NwWarning what is assumed,
+    what contradicts the dialect, and where the network has other outputs than the graph's Output shows.
     """
     dt = plain(dt)
     dialect = dialect.strip().lower() if isinstance(dialect, str) else dialect
@@ -84,7 +84,22 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
         message = f"dialect {dialect!r}, NIR node{'s' * (len(names) > 1)} {', '.join(names)}: {remark}"
         warnings.warn(message, NwWarning, stacklevel=2)
     inputs = {name: shapes[name] for name in shapes if graph.nodes[name].kind == "Input"}
-    return Network.from_arrays(layers, connections, inputs)
+    network = Network.from_arrays(layers, connections, inputs)
+    shown, outputs = shown_layer(graph), ", ".join(map(repr, network.outputs))
+    if shown is not None and network.outputs != (shown,):
+        message = (
+            f"NIR graph: its Output shows {shown!r}, but the outputs of a network are the layers that feed no other, "
+            f"{outputs}; remove from the graph what is left over"
+        )
+        warnings.warn(message, NwWarning, stacklevel=2)
+    unnamed = [repr(name) for name in network.outputs if not (graph.before[name] or graph.after[name])]
+    if shown is None and unnamed:
+        message = (
+            f"NIR graph: no edge names {', '.join(unnamed)}, which is an output all the same; remove it if it is left "
+            "over"
+        )
+        warnings.warn(message, NwWarning, stacklevel=2)
+    return network
 
 
 def _check_choices(dt, dialect, neuron) -> None:

@@ -48,6 +48,17 @@ def _silent_output(graph: NirGraph) -> str | None:
     return None
 
 
+def shown_layer(graph: NirGraph) -> str | None:
+    """Name of the layer that the Output shows: the one that leads to it, or its own; None in a graph without one."""
+    output = next((node.name for node in graph.nodes.values() if node.kind == "Output"), None)
+    if output is None or _silent_output(graph) is None:
+        return output
+    (shown,) = graph.before[output]
+    while graph.nodes[shown].kind == "Flatten":
+        (shown,) = graph.before[shown]
+    return shown
+
+
 def wire(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset, dt: float | None):
     """`(layers, connections)` for Network.from_arrays; `shapes` by node in the order of computation.
 

@@ -147,9 +147,11 @@ class NeuronProgram:
     @property
     def spike_dtype(self) -> type:
         """What a step's messages are recorded as."""
-        if self.message == "graded" and not self.is_fixed:
-            return np.float32
-        return np.int32 if self.message in ("multi", "graded") else np.int8
+        if self.message not in ("multi", "graded"):
+            return np.int8
+        if self.is_fixed:
+            return np.int32
+        return np.int64 if self.message == "multi" else np.float32
 
     @property
     def largest_output(self) -> float:

@@ -21,7 +21,8 @@ class Binning:
     Time, in units of `t` (microseconds with Tonic; frames for frames), from `start` on (None: each recording's first
     event), in bins of `bin_length`, or in `n_bins` equal ones up to its end; exactly one of the two is given. The last
     bin, where the recording ends before it does, is left out unless `include_incomplete`; bins after `max_bins` always
-    are. Whole times are ticks: a recording lasts until the end of its last event's tick.
+    are. With both, every recording has `max_bins` bins: those after its end are empty. Whole times are ticks: a
+    recording lasts until the end of its last event's tick.
     Place: `crop` (left, top, width, height), in pixels of the sensor, then `spatial_factor` (1/2: half as many pixels
     along each axis): of w pixels max(1, round(w * factor)) are left, w' of them, and pixel x becomes x * w' // w.
     Neurons are numbered as a flattened `[polarities, height, width]`; `n_neurons` says how many there are.
@@ -42,7 +43,7 @@ class Binning:
     frame_threshold: float = 0.5
 
     deterministic: ClassVar[bool] = True
-    version: ClassVar[int] = 1  # counts changes of what the same settings give
+    version: ClassVar[int] = 2  # counts changes of what the same settings give
 
     def __post_init__(self):
         for field in fields(self):
@@ -123,6 +124,8 @@ class Binning:
 
     def _n_steps(self, of: Events, start, span) -> int:
         """How many bins of `bin_length` there are."""
+        if self.include_incomplete and self.max_bins is not None:
+            return self.max_bins
         if span / self.bin_length >= LARGEST:
             raise ModelError(f"the recording lasts {span:g}, 2^62 times bin_length = {self.bin_length:g} or more")
         n_steps = n_whole = max(0, int(span // self.bin_length))

@@ -20,7 +20,7 @@ from nwcompile.passes.prepare.fold import linear_map, row_sums
 from nwcompile.passes.quantize.dynamics import dynamics
 from nwcompile.passes.quantize.grids import largest_threshold
 from nwcompile.passes.quantize.scaled_layer import Direct
-from nwcompile.passes.quantize.state_range import lowest_membrane
+from nwcompile.passes.quantize.state_range import lowest_membrane, multiply_bounds
 from nwcompile.sim.values import largest_payload
 
 
@@ -165,11 +165,11 @@ def _lowest_float(network: Network, name: str, chip: Chip, of_input: tuple[float
             row_sums(linear_map(c.replace(weight=part), source.shape, node.shape))
             for part in (np.maximum(weight, 0), np.maximum(-weight, 0))
         )
-        fall += np.where(down > 0, high * down, 0) + np.where(up > 0, low * up, 0)
+        fall += multiply_bounds(high, down) + multiply_bounds(low, up)
     per_neuron = (np.broadcast_to(x, node.shape).reshape(-1) for x in (d.factor, d.constant_u, d.constant_v))
     factor, constant_u, constant_v = per_neuron
     late = 0 if node.neuron.reset_timing == "now" else np.max(node.neuron.threshold) * (node.neuron.reset == "subtract")
-    u_down = _kept(fall * factor + np.maximum(-constant_u, 0), d.keep_u)
+    u_down = _kept(multiply_bounds(fall, factor) + np.maximum(-constant_u, 0), d.keep_u)
     return -_kept(u_down + np.maximum(-constant_v, 0) + late, d.keep_v)
 
 

@@ -71,10 +71,14 @@ def legalize_input(network: Network, chip: Chip, calibration, options: Options) 
         samples = None if calibration is None else prepare(network, calibration, None, chip, options.on_multi_spike)[0]
         return InputLayer(replace(with_registers(network), layout="BT", host=None), network.host, samples, [])
     samples = None if calibration is None else prepare(network, calibration)[0]
-    way = options.input_layer
-    if way is None and (samples is None or _stays(network, samples, chip, options)):
-        samples = None if samples is None else prepare(bare, dict(samples), None, chip, options.on_multi_spike)[0]
-        return InputLayer(bare, None, samples, [])
+    way, sources = options.input_layer, {c.source for c in network.connections}
+    heard = {name: node for name, node in network.inputs.items() if name in sources}
+    if way not in (None, "exact") and not heard:
+        raise OptionError(
+            f"no input of the network feeds a layer, so input_layer={way!r} has none to serve; leave it out"
+        )
+    if way is None and (samples is None or not heard or _stays(network, samples, chip, options)):
+        return _unchanged(bare, chip, samples, options)
     if way in ("bias", "graded") and samples is None:
         raise OptionError(
             f"input_layer={way!r} chooses its scale on calibration samples; give some of what the chip will get"
@@ -82,12 +86,37 @@ def legalize_input(network: Network, chip: Chip, calibration, options: Options) 
     closed: dict[str, str] = {}
     for name in WAYS if way is None else (way,):
         try:
-            return WAYS[name](bare, chip, samples, options)
+            made = WAYS[name](replace(bare, inputs=heard), chip, _samples_of(heard, samples), options)
         except _ClosedError as e:
             closed[name] = str(e)
+            continue
+        return _unchanged(bare, chip, samples, options) if made.host is None else _with_unheard(made, network, heard)
     values = "" if samples is None else f" with values {_range_text(samples.values())}"
     reasons = "; ".join(f"{name}: {reason}" for name, reason in closed.items())
     raise ModelError(f"input{values} cannot come to {chip.name}: {reasons}")
+
+
+def _unchanged(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
+    """The network as it is, with samples that the chip's messages hold. Raises ModelError for others."""
+    samples = None if samples is None else prepare(network, dict(samples), None, chip, options.on_multi_spike)[0]
+    return InputLayer(network, None, samples, [])
+
+
+def _samples_of(inputs: dict[str, Node], samples: Inputs | None) -> Inputs | None:
+    """The samples of some inputs."""
+    if samples is None:
+        return None
+    some = Inputs({name: samples[name] for name in inputs})
+    some.shape = samples.shape
+    return some
+
+
+def _with_unheard(made: InputLayer, network: Network, heard: dict[str, Node]) -> InputLayer:
+    """The InputLayer, its host taking the inputs of `network` that feed nothing, whatever their values are."""
+    assert made.host is not None, "without a host the chip takes them"
+    unheard = {name: node for name, node in network.inputs.items() if name not in heard}
+    of_host = replace(made.host.network, inputs={**made.host.network.inputs, **unheard})
+    return replace(made, host=replace(made.host, network=of_host))
 
 
 def _stays(network: Network, samples: Inputs, chip: Chip, options: Options) -> bool:
@@ -262,6 +291,9 @@ def _host(network: Network, chip: Chip, samples: Inputs | None, options: Options
     left = [name for name in network.layers if name not in layers]
     if not left:
         raise _ClosedError("no layer would be left for the chip")
+    lost = [name for name in network.outputs if name in layers]
+    if lost:
+        raise _ClosedError(f"output layer {lost[0]!r} hears the input, so the chip would not have it")
     needed = _before(network, layers)
     sources = {name: node for name, node in network.inputs.items() if name in needed}
     nodes = {name: node for name, node in network.nodes.items() if name in needed or name in layers}
@@ -269,6 +301,8 @@ def _host(network: Network, chip: Chip, samples: Inputs | None, options: Options
     of_host = Network(sources, nodes, tuple(c for c in network.connections if c.target in nodes and c.source in ends))
     behind = _before(network, set(left))
     lines = {name: Node(name, network.node(name).shape) for name in network.layers if name in layers and name in behind}
+    if not lines:
+        raise _ClosedError("the layers left for the chip would hear nothing of it")
     silent = [name for name in lines if not network.node(name).neuron.fires]
     if silent:
         raise _ClosedError(f"layer {silent[0]!r} never fires, so it has nothing to send")

@@ -156,8 +156,8 @@ def largest_sums(
         )
         its_bias = c.bias_per_neuron(node.shape)
         its_bias = np.zeros(1) if its_bias is None else np.asarray(its_bias, np.float64).reshape(-1)
-        rise = rise + _times(high, up) + _times(low, down) + np.maximum(its_bias, 0)
-        fall = fall + _times(high, down) + _times(low, up) + np.maximum(-its_bias, 0)
+        rise = rise + multiply_bounds(high, up) + multiply_bounds(low, down) + np.maximum(its_bias, 0)
+        fall = fall + multiply_bounds(high, down) + multiply_bounds(low, up) + np.maximum(-its_bias, 0)
     return rise, fall
 
 
@@ -184,8 +184,10 @@ def largest_payload(spec: NeuronSpec | NeuronProgram | None) -> tuple[float, flo
     return high if cap is None else min(high, float(cap)), low
 
 
-def _times(payload: float, weight: np.ndarray) -> np.ndarray:
-    return np.where(weight > 0, inf, 0.0) if payload == inf else payload * weight
+def multiply_bounds(a, b) -> np.ndarray:
+    """The product of two bounds, float64; 0 times infinity, which stands for no bound, is 0."""
+    product = np.zeros(np.broadcast_shapes(np.shape(a), np.shape(b)))
+    return np.multiply(a, b, out=product, where=(a != 0) & (b != 0))
 
 
 def _leaky(gain: np.ndarray, spec: NeuronSpec, name: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nwcompile.errors import OptionError
+from nwcompile.ir.flat import locate_sources
 from nwcompile.ir.program import Program
 from nwcompile.kernels.noc.merges import N_LOGGED
 from nwcompile.sim.cycle.run import ChipRun
@@ -14,10 +15,10 @@ from nwcompile.sim.cycle.run import ChipRun
 class Packets:
     """The packets of one sample in the order in which they are there, cycles counted from the tick of their step.
 
-    `step`: hardware steps; `source` numbers input lines and neurons as `Network.offsets` does, `core` is the logical
-    core that a packet goes to, -1 for spikes that leave the chip. Packets of input lines come after a step's scan, and
-    `step_cycles` says when the next step may begin. `clear` is the cycle in which a core forgets what its axons heard:
-    a packet that is there in that very cycle is `lost`.
+    `step`: hardware steps; `source` numbers input lines and neurons as the program's `Network.offsets` does, `core` is
+    the logical core that a packet goes to, -1 for spikes that leave the chip. Packets of input lines come after a
+    step's scan, and `step_cycles` says when the next step may begin. `clear` is the cycle in which a core forgets what
+    its axons heard: a packet that is there in that very cycle is `lost`.
     """
 
     step: np.ndarray  # int64[packet]
@@ -52,7 +53,7 @@ def _packets(program: Program, inputs: dict, n_steps: int, window: str, spikes: 
     chip = program.chip
     if not chip.has_merges:
         raise OptionError(f'packets are followed on chips with noc.router = "merges", which {chip.name} is not')
-    program = program.loaded
+    offsets, program = program.network.offsets, program.loaded
     n_hardware = program.schedule.n_hardware_steps(n_steps, window)
     run = ChipRun(program, n_steps, n_hardware, window)
     lines = [inputs[name].reshape(1, n_steps, -1) for name in program.network.inputs]
@@ -65,9 +66,10 @@ def _packets(program: Program, inputs: dict, n_steps: int, window: str, spikes: 
     run.go(run.job(computes=spikes is None), x, result, state)
     log = state.merges.log[: state.merges.now[N_LOGGED]]
     rows = axons.row[log["axon"]]
+    names, number = locate_sources(program.network, rows["source"])
     return Packets(
         step=log["step"] // program.schedule.period,
-        source=rows["source"].astype(np.int64),
+        source=np.array([offsets[name] for name in names.tolist()], np.int64) + number,
         core=np.where(rows["core"] < axons.n_cores, rows["core"], -1).astype(np.int64),
         sent=log["sent"],
         written=log["written"],

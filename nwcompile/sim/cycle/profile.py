@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nwcompile.ir.flat import locate_sources
+from nwcompile.ir.network import Network
 from nwcompile.ir.profile import Profile
 from nwcompile.kernels.cores.probes import (
     BUFFER_PROBE,
@@ -20,13 +22,14 @@ from nwcompile.kernels.noc.bus import Bus
 from nwcompile.kernels.noc.mesh import PORT_BITS, Mesh, route_to
 from nwcompile.sim.cycle.bus import links_on_bus
 
-PATH_NAMES = ("step", "sample", "core", "source")  # Fields of PATH that are numbers of something.
+PATH_NAMES = ("step", "sample", "core")  # Fields of PATH that are numbers of something.
 PATH_TIMES = {"total": "ticks"} | {name: name for name in ("ready", "stalled", "injected", "since", "end")}
 
 
 class Ends(NamedTuple):
-    """Between which physical cores messages go."""
+    """Between which physical cores messages go; sources are numbered by `network`."""
 
+    network: Network
     site: np.ndarray  # int32[core and io site]
     source: np.ndarray  # int64[source]: -1 for input lines
     entry: np.ndarray | None  # int64[core]: where those of input lines come from; None: they use no links
@@ -131,8 +134,11 @@ def _path(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends: Ends) -
     columns = {name: row[name] for name in PATH_NAMES}
     columns |= {name: row[field] / parts[0].ticks_per_cycle for name, field in PATH_TIMES.items()}
     columns["link"] = np.full(len(row), -1, np.int64)
-    blocked = row["blocked"]
-    for h in np.flatnonzero((row["source"] >= 0) | (blocked >= 0)):
+    is_message, blocked = row["source"] >= 0, row["blocked"]
+    name, number = locate_sources(ends.network, row["source"])
+    columns["source_layer"] = np.where(is_message, name, "")
+    columns["source"] = np.where(is_message, number, row["source"])
+    for h in np.flatnonzero(is_message | (blocked >= 0)):
         last = int(ends.site[row["core"][h]])
         if blocked[h] >= 0:  # what is behind the link that it could not use
             route = links_between(net, last, int(blocked[h]))[1:]

@@ -449,7 +449,12 @@ class ChipRun:
         """Where the messages of a profile come from and go to."""
         core_of, routes = self.program.core_of, io_routes(self.program)
         site = self.axons.sites.site
-        return Ends(site, np.where(core_of < 0, -1, site[core_of]), None if routes is None else routes[0].site)
+        return Ends(
+            network=self.program.network,
+            site=site,
+            source=np.where(core_of < 0, -1, site[core_of]),
+            entry=None if routes is None else routes[0].site,
+        )
 
     def measured(self, counters: dict, flits: np.ndarray, cycles: np.ndarray, n_barriers: int, notes) -> dict:
         """What a Run says of time and energy; `n_barriers` belong to each row, `notes` are the Probes or None."""

@@ -20,7 +20,7 @@ from nwcompile.sim.reference.order import order_dependent
 from nwcompile.sim.reference.program_step import ProgramState
 from nwcompile.sim.reference.synaptic_sums import apply, effective_network, structure
 from nwcompile.sim.rows import offsets
-from nwcompile.sim.values import verify_counts
+from nwcompile.sim.values import verify_counts, verify_totals
 
 
 def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool) -> Run:
@@ -60,6 +60,7 @@ class NetworkMachine:
         """All that the next step begins with."""
         return _of_layers(self.layers) | {f"kept/{name}": steps for name, steps in self.kept.items()}
 
+    @np.errstate(over="ignore", invalid="ignore")  # a membrane beyond float32 is infinite, as in the framework
     def go(self, inputs: dict, n_steps: int, recorder: "RunRecorder", first_step: int = 0) -> None:
         """Do `n_steps` aligned steps with inputs `[B, step, *shape]`; the first of them is recorded as `first_step`."""
         network, first = self.network, self.n_known
@@ -286,7 +287,7 @@ class RunRecorder:
 
     def take(self, name: str, t: int, spikes: np.ndarray, states: dict[str, np.ndarray]) -> None:
         """Record step t of a layer."""
-        self.spikes[name][:, t] = spikes
+        record_spikes(self.spikes[name], t, spikes)
         if name in self.names:
             for state, value in states.items():
                 self.states[name][state][:, t] = value
@@ -296,6 +297,12 @@ class RunRecorder:
         model = self.network if program is None else program
         run = finish(model, "reference", "cpu", window, self.spikes, self.states, inputs, counters)
         return run if program is None else with_energy(program, run)
+
+
+def record_spikes(recorded: np.ndarray, steps: int | slice, spikes: np.ndarray) -> None:
+    """Write the spikes of some steps to those `recorded` [B, T, *shape]; `verify_totals` finds what is no count."""
+    with np.errstate(invalid="ignore"):
+        recorded[:, steps] = spikes
 
 
 def output_of(network: Network, spikes: dict, states: dict) -> np.ndarray | dict[str, np.ndarray]:
@@ -308,12 +315,14 @@ def output_of(network: Network, spikes: dict, states: dict) -> np.ndarray | dict
 def finish(model: Network | Program, backend, device, window, spikes, states, inputs, counters, **measured) -> Run:
     """A Run with its output: spikes of the output layers, or the membrane of those that never fire.
 
-    Raises ModelError where a program's neurons fire more spikes at once than its messages can tell.
+    Raises ModelError where neurons fire more spikes at once than messages of the program can tell, or than can be
+    counted.
     """
     network = model.network if isinstance(model, Program) else model
     repeats = isinstance(model, Program) and model.repeats
     if isinstance(model, Program):
         verify_counts(network, model.chip, model.on_multi_spike, spikes)
+    verify_totals(spikes)
     output = output_of(network, spikes, states)
     activity = Activity.from_spikes(network, {**inputs, **spikes}, repeats)
     return Run(

@@ -4,6 +4,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.sim.reference.run import Machine, NetworkMachine, RunRecorder
 from nwcompile.sim.rows import Rows, activity_of, energy_of
+from nwcompile.sim.values import verify_totals
 
 
 class Stream:
@@ -33,4 +34,5 @@ class NetworkStream:
         """Do `n_rows` aligned steps with inputs [1, row, *shape]."""
         recorder = RunRecorder(self.network, 1, n_rows, self.keep_states)
         self.machine.go(inputs, n_rows, recorder)
+        verify_totals(recorder.spikes)
         return Rows(recorder.spikes, recorder.states, {}, {})

@@ -17,8 +17,9 @@ from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.run import Run
 from nwcompile.kernels.cores.programs.build import built
 from nwcompile.kernels.cores.programs.source import WITHOUT_KERNEL
-from nwcompile.sim.reference.run import cleared, finish
+from nwcompile.sim.reference.run import cleared, finish, record_spikes
 from nwcompile.sim.reference.synaptic_sums import apply
+from nwcompile.sim.rows import kept_layers
 from nwcompile.sim.sequence.run import groups
 
 LARGEST_EXACT = 1 << 53  # Whole numbers up to here are exact in float64.
@@ -31,6 +32,7 @@ def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, k
     return run_values(network, inputs, n_steps, keep_states)[0]
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a membrane beyond float32 is infinite, as in the framework
 def run_values(
     network: Network, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool
 ) -> tuple[Run, dict[str, np.ndarray]]:
@@ -52,7 +54,7 @@ def run_values(
                 sent = layers[name].run(x, steps) if name in layers else x
                 values[name][:, steps.start : steps.stop] = node.heard(sent)
     spikes = {name: layers[name].spikes for name in network.layers}
-    states = {name: layers[name].states for name in network.layers if layers[name].states}
+    states = {name: layers[name].states for name in kept_layers(network, keep_states)}
     return finish(network, "sequence", "cpu", "aligned", spikes, states, inputs, {}), values
 
 
@@ -110,11 +112,13 @@ class _Neurons:
 
     def run(self, x: np.ndarray, steps: range) -> np.ndarray:
         """Go on from the step before: from the sums of some steps, what leaves in these."""
+        sent = np.empty_like(x)
         for i, t in enumerate(steps):
-            self.spikes[:, t] = self.state.step(np.ascontiguousarray(x[:, i]))
+            sent[:, i] = spikes = self.state.step(np.ascontiguousarray(x[:, i]))
+            record_spikes(self.spikes, t, spikes)
             for name, kept in self.states.items():
                 kept[:, t] = self.state.named[name]
-        return self.spikes[:, steps.start : steps.stop]
+        return sent
 
 
 class _Programs(_Neurons):
@@ -127,10 +131,10 @@ class _Programs(_Neurons):
     def run(self, x: np.ndarray, steps: range) -> np.ndarray:
         sent, kept = self.scan.run(x, bool(self.states))
         part = slice(steps.start, steps.stop)
-        self.spikes[:, part] = sent
+        record_spikes(self.spikes, part, sent)
         for name, values in self.states.items():
             values[:, part] = kept[name]
-        return self.spikes[:, part]
+        return sent
 
 
 def _neurons(node: Node, n_samples: int, n_steps: int, keep_states: bool) -> _Neurons:

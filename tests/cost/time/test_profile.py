@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 from nwcompile.cost.time.critical_path import critical_paths
 from nwcompile.cost.time.message_latency import congested_links, latency
 from nwcompile.cost.time.phases import phases
+from nwcompile.flow import compile
+from nwcompile.ir.options import Options
 from nwcompile.kernels.cores import probes
+from nwcompile.report.json.collect import collect
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle.profile import last_of_bin
+from nwcompile.sim.inputs import prepare
+from tests.nets import float_net, registers_as_inputs
 from tests.random_programs import inputs, programs
 from tests.report.programs import chip_without, run_of, spikes_in, three_cores
 from tests.sim.cycle.test_profile import crowded
@@ -56,6 +61,19 @@ def test_critical_path_of_three_cores_is_a_hand_count():
     # visit, update, spike, message out; 2 + 4 + 3 cycles on the way; then six messages of 16 + 1 + 2 * 4
     assert first.parts == {"send": 45, "stall": 0, "network": 9, "receive": 6 * 25, "link": 0}
     assert first.link == 0 and second.step == 2  # router (0, 0) E, which all six take
+
+
+@pytest.mark.parametrize("chip", ["tiny", "loihi2"])
+def test_critical_path_of_a_program_with_registers_names_the_layers_that_sent(chip):
+    x = np.random.default_rng(0).random((2, 1, 6)).astype(np.float32).repeat(8, 1)
+    program = compile(float_net(6, 20, 12, 4), chip, x, Options(input_layer="bias"))
+    run = simulate(program, x, backend="cycle", profile=True)
+    bare = registers_as_inputs(program)
+    given = dict(prepare(program.network, x, None, program.chip)[0])
+    found = critical_paths(program, run, 100)
+    assert found == critical_paths(bare, simulate(bare, given, backend="cycle", profile=True), 100)
+    assert {path.source_layer for path in found} >= {"fc1", "fc2"}
+    assert collect(program, run)["profile"]["critical_paths"][0]["source_layer"] == found[0].source_layer
 
 
 def test_critical_path_and_phases_need_a_profile_and_times():

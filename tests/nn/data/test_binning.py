@@ -30,7 +30,8 @@ def naive(recording, b: Binning) -> np.ndarray:
     else:
         length = Fraction(b.bin_length)
         n_steps = -(-span // length) if b.include_incomplete else span // length
-        n_steps = n_steps if b.max_bins is None else min(n_steps, b.max_bins)
+        if b.max_bins is not None:
+            n_steps = b.max_bins if b.include_incomplete else min(n_steps, b.max_bins)
     n_steps = max(0, n_steps)
     left, top, width, height = b.crop or (0, 0, *b.sensor[:2])
     polarities, rows, columns = b.shape
@@ -73,6 +74,24 @@ def test_binning_of_a_hand_made_recording():
     assert not early[:2].any() and np.array_equal(early[2], whole[0])
     late = Binning((2, 2, 2), bin_length=10, start=110)(recording)  # what is before the start is left out
     assert late.tolist() == [[0, 0, 0, 0, 0, 0, 0, 1]]
+
+
+def test_binning_gives_recordings_of_one_length_whatever_events_they_hold():
+    b = Binning((1, 1, 1), bin_length=200, start=0, include_incomplete=True, max_bins=5)
+    for times, bins in (
+        ((100, 450, 900), [1, 0, 1, 0, 1]),
+        ((100, 450, 1000), [1, 0, 1, 0, 0]),  # the sixth bin is left out
+        ((199, 200), [1, 1, 0, 0, 0]),
+        ((-1,), [0] * 5),
+        ((), [0] * 5),
+    ):
+        assert b(events([(0, 0, t, 0) for t in times])).ravel().tolist() == bins
+    from_first = Binning((1, 1, 1), bin_length=0.5, include_incomplete=True, max_bins=3)
+    assert from_first(events([(0, 0, 7.25, 0)], [("x", "u1"), ("y", "u1"), ("t", "f8"), ("p", "u1")])).tolist() == [
+        [1],
+        [0],
+        [0],
+    ]
 
 
 def test_binning_in_equal_bins_shares_out_all_ticks():

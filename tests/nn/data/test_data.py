@@ -201,7 +201,7 @@ def test_cache_is_found_by_everything_that_its_content_depends_on(tmp_path, monk
     for given, transform in ((samples, BINNING), (other, BINNING), (relabeled, BINNING), (samples, wide)):
         assert same(data.cached(given, transform, tmp_path), data.packed(given, transform))
     assert len(list(tmp_path.iterdir())) == 4
-    monkeypatch.setattr(data.Binning, "version", 2)
+    monkeypatch.setattr(data.Binning, "version", data.Binning.version + 1)
     data.cached(samples, BINNING, tmp_path)
     assert len(list(tmp_path.iterdir())) == 5
 

@@ -9,7 +9,7 @@ from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.legalize.prove import idle_clamps, same_comparison
+from nwcompile.passes.legalize.prove import idle_clamps, may_be_idle, same_comparison
 from nwcompile.sim import simulate
 from tests.chips import small_chip
 
@@ -45,6 +45,18 @@ def test_idle_clamps_are_dropped_only_where_no_spikes_reach_them(seed):
     x = np.random.default_rng(seed + 9).integers(0, 2, (4, 50, 5))
     clamped = drawn(LEAKY.replace(v_min=-bound), seed)
     assert all(np.array_equal(simulate(clamped, x).spikes[n], simulate(dropped, x).spikes[n]) for n in "ab")
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("gain", [0.0, 1.0])
+@pytest.mark.parametrize("low", [-3, 0])
+def test_a_bound_of_endless_input_warns_of_no_arithmetic(low, gain):
+    spec = NeuronSpec(threshold=2.0, beta=0.5, gain=gain, v_min=-1.0)
+    weight = np.random.default_rng(0).integers(low, 8, (5, 5)).astype(np.float32)
+    network = Network.from_arrays({"a": (spec, 5)}, [Dense("in", "a", np.where(weight == 7, 0, weight))], {"in": 5})
+    dropped = may_be_idle(network, CHIPS["none"], Options(on_multi_spike="repeat"))
+    is_idle = low == 0 or gain == 0
+    assert dropped.node("a").neuron.v_min == (None if is_idle else -1.0)
 
 
 def test_a_clamp_that_acts_changes_spikes_and_is_kept():

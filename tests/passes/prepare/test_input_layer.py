@@ -10,6 +10,7 @@ from nwcompile.ir.legalization import HOST
 from nwcompile.report.json.collect import collect
 from nwcompile.report.text import verdict
 from tests.frontend.frameworks import framework
+from tests.nets import float_net
 
 snn = framework("snntorch")
 N_STEPS, CHIPS = 8, ("loihi1", "loihi2", "spinnaker2", "speck")
@@ -195,6 +196,14 @@ def test_registers_run_alike_in_every_window_execution_and_record():
         assert not any(name.endswith("/bias") for name in run.activity.counts)
 
 
+def test_registers_hold_larger_numbers_than_messages_do():
+    network, x = float_net(6, 20, 4), np.random.default_rng(0).random((2, 1, 6)).astype(np.float32).repeat(8, 1)
+    program = nw.compile(network, "spinnaker2_48", x, nw.Options(input_layer="bias"))
+    assert program.host.gives["fc1/bias"].high > 2**24
+    run, wanted = runs_alike(program, x), nw.simulate(network, x)
+    np.testing.assert_array_equal(run.spikes["fc1"], wanted.spikes["fc1"])
+
+
 def test_a_maximum_before_the_first_layer_runs_on_the_host():
     spec = nw.NeuronSpec(threshold=1.0, beta=0.75)
     kernel = np.random.default_rng(3).normal(size=(2, 1, 3, 3)).astype(np.float32)
@@ -257,6 +266,67 @@ def test_ways_that_choose_a_scale_need_samples(way):
     assert str(error.value) == (
         f"input_layer={way!r} chooses its scale on calibration samples; give some of what the chip will get"
     )
+
+
+def of_layers(edges: dict[tuple[str, str], int], **inputs: int) -> nw.Network:
+    """Layers of 3 neurons with a bias, and connections {(source, target): delay} between them and these inputs."""
+    sizes = {**dict.fromkeys(("a", "b", "c"), 3), **inputs}
+    connections = [
+        nw.Dense(source, target, np.full((3, sizes[source]), 0.7, np.float32), delay=delay)
+        for (source, target), delay in edges.items()
+    ]
+    layers = {name: (nw.NeuronSpec(threshold=1.0, beta=0.5, bias=0.6), (3,)) for name in ("a", "b", "c")}
+    return nw.Network.from_arrays(layers, connections, inputs)
+
+
+@pytest.mark.parametrize("way", ["bias", "graded", "host"])
+@pytest.mark.parametrize("inputs", [{}, {"idle": 2}])
+def test_a_network_whose_inputs_feed_nothing_has_none_to_serve(inputs, way):
+    network = of_layers({("a", "b"): 0, ("b", "c"): 0}, **inputs)
+    with pytest.raises(OptionError) as error:
+        nw.compile(network, "loihi2", None, nw.Options(input_layer=way))
+    assert str(error.value) == (
+        f"no input of the network feeds a layer, so input_layer={way!r} has none to serve; leave it out"
+    )
+    assert nw.crosscheck(nw.compile(network, "loihi2"), None, steps=5).agree
+
+
+@pytest.mark.parametrize(
+    "edges, reason",
+    [
+        (
+            {("in", "a"): 0, ("in", "b"): 0, ("b", "c"): 0},
+            "output layer 'a' hears the input, so the chip would not have it",
+        ),
+        ({("in", "a"): 0, ("a", "b"): 0, ("b", "a"): 3}, "the layers left for the chip would hear nothing of it"),
+    ],
+)
+def test_the_host_takes_no_layer_that_the_chip_hears_nothing_of(edges, reason):
+    with pytest.raises(ModelError) as error:
+        nw.compile(of_layers(edges, **{"in": 4}), "loihi2", None, nw.Options(input_layer="host"))
+    assert str(error.value) == f"input cannot come to loihi2: host: {reason}"
+
+
+def test_the_host_sends_no_count_that_a_message_cannot_hold():
+    spec = nw.NeuronSpec(threshold=2.0**-10, spikes="multi", reset="subtract")
+    edges = [nw.Dense(a, b, np.ones((1, 1), np.float32)) for a, b in (("in", "a"), ("a", "b"))]
+    network = nw.Network.from_arrays({"a": (spec, (1,)), "b": (nw.NeuronSpec(), (1,))}, edges, {"in": (1,)})
+    with pytest.raises(ModelError) as error:
+        nw.compile(network, "loihi2", np.full((1, 2, 1), 2.0**21), nw.Options(input_layer="host"))
+    assert str(error.value) == f"input 'a' has values up to {2**31}; the limit is {2**23 - 1}"
+
+
+@pytest.mark.parametrize("way", ["bias", "graded", "host", None])
+def test_an_input_that_feeds_nothing_may_have_any_values(way, tmp_path):
+    network = of_layers({("in", "a"): 0, ("a", "b"): 0, ("c", "b"): 0}, **{"in": 4, "idle": 2})
+    rng = np.random.default_rng(1)
+    x = {"in": rng.random((2, 1, 4)).repeat(6, 1), "idle": rng.normal(size=(2, 6, 2)).astype(np.float32)}
+    program = nw.compile(network, "loihi1" if way == "bias" else "loihi2", x, nw.Options(input_layer=way))
+    program.save(tmp_path / "net.nwc")
+    run, other = runs_alike(program, x), {"in": x["in"], "idle": 9 * x["idle"]}
+    for name, spikes in nw.simulate(nw.Program.load(tmp_path / "net.nwc"), other).spikes.items():
+        np.testing.assert_array_equal(spikes, run.spikes[name])
+    assert program.host.way == (way or "bias")
 
 
 def test_a_program_that_writes_biases_once_refuses_input_that_changes():

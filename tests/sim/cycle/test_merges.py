@@ -6,6 +6,7 @@ import pytest
 from nwcompile.errors import BackendError, ChipError, OptionError
 from nwcompile.flow import compile
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.options import Options
 from nwcompile.kernels.cores.tables import FanOut
 from nwcompile.report.json.messages import collect_dropped
 from nwcompile.sim import simulate
@@ -13,7 +14,7 @@ from nwcompile.sim.cycle.merges import verify_packets
 from nwcompile.sim.cycle.noc import replay
 from nwcompile.sim.cycle.packets import packets, packets_of_spikes
 from nwcompile.sim.inputs import prepare
-from tests.nets import dense_net
+from tests.nets import dense_net, float_net, registers_as_inputs
 from tests.ranc_cases import CASES, PLAIN, bus, case, recorded_input, recorded_program
 
 
@@ -111,6 +112,14 @@ def test_chip_with_merges_refuses_what_they_are_not(change, text):
     with pytest.raises(ChipError) as error:
         Chip.load("ranc").replace(change)
     assert str(error.value) == f"ranc: {text}"
+
+
+def test_packets_of_a_program_with_registers_number_its_own_neurons():
+    x = np.random.default_rng(0).random((1, 1, 6)).astype(np.float32).repeat(8, 1)
+    program = compile(float_net(6, 4, 3, beta=1.0), "ranc", x, Options(input_layer="bias"))
+    given, bare = prepare(program.network, x, None, program.chip)[0], registers_as_inputs(program)
+    done, wanted = packets(program, given, 8), packets(bare, given, 8)
+    assert np.array_equal(done.source, wanted.source - 4) and len(done.source)
 
 
 def test_packets_are_followed_on_merges_only():

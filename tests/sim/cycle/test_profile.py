@@ -79,7 +79,8 @@ def test_profile_of_one_message_is_a_hand_count():
     x[0, 0, 0] = 1
     run, found = profiled(program, x, flight_steps=9)
     # a neuron is visited (6), updated (4), spikes (30) and sends (5); its flit takes 2 + 4 + 3 cycles
-    assert found.latency_cycles[0] == 9 and found.path["source"].tolist() == [-2, 4, -1]
+    assert found.latency_cycles[0] == 9 and found.path["source"].tolist() == [-2, 0, -1]
+    assert found.path["source_layer"].tolist() == ["", "fc1", ""]
     assert found.path["core"].tolist() == [0, 2, 2]
     assert found.path["since"][1] - found.path["injected"][1] == 9
     assert found.path["injected"][1] == found.path["ready"][1] == 45

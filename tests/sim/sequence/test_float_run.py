@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import nwcompile as nw
 from nwcompile import nn
+from nwcompile.errors import ModelError
 from nwcompile.sim.sequence import float_run
 from tests.frontend.float_networks import networks
 from tests.random_neurons import float_neurons
@@ -34,8 +35,25 @@ def graded(state, x):
     return {"v": v}, torch.clamp(v, min=0.1)
 
 
+@nw.neuron
+def counting(state, x):
+    """Sends how often its membrane holds a threshold of 1/1024, and has no state."""
+    return {}, torch.clamp(torch.floor(x * 1024), min=0)
+
+
+MULTI = nw.NeuronSpec(threshold=2.0**-10, spikes="multi", reset="subtract")
+
+
+def chain(first, second) -> nw.Network:
+    """A line that arrives whole at a neuron of the first kind, whose spikes arrive at one of the second."""
+    one = np.ones((1, 1), np.float32)
+    edges = [nw.Dense("in", "a", one), nw.Dense("a", "b", one)]
+    return nw.Network.from_arrays({"a": (first, (1,)), "b": (second, (1,))}, edges, {"in": (1,)})
+
+
 def assert_same(network: nw.Network, x, steps=None) -> nw.Run:
     reference, sequence = (nw.simulate(network, x, b, record="all", steps=steps) for b in ("reference", "sequence"))
+    assert reference.states.keys() == sequence.states.keys() == set(network.layers)
     for name in network.layers:
         assert reference.spikes[name].dtype == sequence.spikes[name].dtype
         np.testing.assert_array_equal(sequence.spikes[name], reference.spikes[name])
@@ -144,3 +162,31 @@ def test_networks_in_integers_are_compiled_for_backend_sequence():
         nw.BackendError, match="a network in integers that is not compiled runs on backend 'reference', "
     ):
         nw.simulate(network, np.ones((1, 2, 3)), "sequence")
+
+
+@pytest.mark.parametrize("second", [MULTI, counting.program(), nw.NeuronSpec(threshold=1.0)])
+@pytest.mark.parametrize("first", [MULTI, counting.program()])
+def test_counts_beyond_32_bits_are_exact_and_alike(first, second):
+    run = assert_same(chain(first, second), np.array([2.0**21, 3 * 2.0**30, 0]).reshape(1, 3, 1))
+    assert run.spikes["a"].ravel().tolist() == [2**31, 3 * 2**40, 0]
+    if second is MULTI:
+        assert run.spikes["b"].ravel().tolist() == [2**41, 3 * 2**50, 0]
+    assert run.activity.multi["a"].largest == 3 * 2**40
+
+
+@pytest.mark.parametrize("backend", ["reference", "sequence"])
+@pytest.mark.parametrize("neuron", [MULTI, MULTI.replace(reset="none"), counting.program()])
+@pytest.mark.parametrize("x", [2.0**52, 1e38, [2.0**51] * 2])
+def test_more_spikes_than_can_be_counted_are_refused(x, neuron, backend):
+    network = chain(neuron, neuron)
+    with pytest.raises(ModelError) as error:
+        nw.simulate(network, np.reshape(x, (1, -1, 1)), backend)
+    assert str(error.value) == (
+        "layer 'a' fires more than 2**62 spikes, which cannot be counted; scale its input down, or raise its threshold"
+    )
+
+
+def test_input_beyond_float32_is_refused():
+    with pytest.raises(ModelError) as error:
+        nw.simulate(chain(MULTI, MULTI), np.full((1, 2, 1), -1e39))
+    assert str(error.value) == "input 'in' has values beyond 3.4e+38, the largest float32; scale the data down"
