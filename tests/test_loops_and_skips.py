@@ -163,12 +163,12 @@ def test_delays_longer_than_the_chips_are_relayed_with_equal_spikes(options, mos
 def test_delays_beyond_any_chip_are_refused_at_once():
     edges = [dense("in", "a", 1, delay=10**9), dense("a", "a", 2, delay=1)]
     network = nw.Network.from_arrays({"a": (LIF, 8)}, edges, {"in": 8})
-    for execution, n_micro_steps in (("pipelined", 10**9 + 1), ("phased", 2 * 10**9 + 1)):
+    for execution in ("pipelined", "phased"):
         with pytest.raises(ModelError) as error:
             nw.compile(network, "loihi1", spikes_in(), nw.Options(execution=execution))
         assert str(error.value) == (
-            f"connection 'in' -> 'a': a delay of 1000000000 steps takes {n_micro_steps} micro-steps of the chip, of at "
-            "most 1048576; shorten it, or check the time step"
+            "connection 'in' -> 'a': a delay of 1000000000 steps takes 1000000000 micro-steps of the chip, of at most "
+            "1048576; shorten it, or check the time step"
         )
 
 

@@ -26,8 +26,8 @@ def schedule(network: Network, execution: str = "pipelined") -> Schedule:
     for c, steps in zip(network.connections, delay, strict=True):
         if steps > LARGEST_DELAY:
             raise ModelError(
-                f"connection {c.source!r} -> {c.target!r}: a delay of {c.aligned_delay} steps takes {steps} micro-steps "
-                f"of the chip, of at most {LARGEST_DELAY}; shorten it, or check the time step"
+                f"connection {c.source!r} -> {c.target!r}: a delay of {c.aligned_delay} steps takes {steps} "
+                f"micro-steps of the chip, of at most {LARGEST_DELAY}; shorten it, or check the time step"
             )
     return Schedule(execution, period, offset, delay)
 
