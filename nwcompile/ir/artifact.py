@@ -1,17 +1,22 @@
 """Reading and writing one self-proving file: a zip of `manifest.json` and `.npy` arrays, closed by its own SHA-256.
 
 The last 64 bytes (the zip's comment) are the SHA-256 of all bytes before them, so any cut or flipped bit is found
-before anything is parsed. Arrays are read without pickle. Files are replaced in one move: never half-written. They
-are written and read an array at a time, in pieces, so that a file needs no memory beside what is in it.
+before anything is parsed. Arrays are read without pickle. Files are replaced in one move: never half-written. What a
+killed process leaves beside a file goes when the file is written again. Files are written and read an array at a time,
+in pieces, so that a file needs no memory beside what is in it.
 """
 
 import errno
+import fcntl
 import hashlib
 import io
 import json
 import os
 import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,6 +28,7 @@ DIGEST_BYTES = 64  # A SHA-256 has 64 hexadecimal digits.
 # A damaged header may claim any size; no array of a program that fits a chip comes near 64 GiB.
 LARGEST_ARRAY_BYTES = 1 << 36
 PIECE_BYTES = 1 << 20  # Read at once to be hashed.
+PARTIAL = ".part"  # How names of files end that are still being written.
 HEADER_BYTES = 128  # Of a .npy entry.
 LARGE_BYTES = (1 << 31) / 1.05  # An entry whose bytes, which may be more when compressed, need more than 32 bits.
 
@@ -116,12 +122,14 @@ def write_files(files: dict) -> None:
     whole: dict[str, Path] = {}
     path = Path()
     try:
-        for given, data in files.items():
-            path = Path(given)
-            if path.is_dir():
-                raise IsADirectoryError(errno.EISDIR, "there is a folder of that name")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
+        with ExitStack() as open_files:  # open, and so locked, until all have their names
+            for given, data in files.items():
+                path = Path(given)
+                if path.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, "there is a folder of that name")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _remove_abandoned(path)
+                stream = open_files.enter_context(_locked_file_beside(path))
                 whole[stream.name] = path
                 if callable(data):
                     data(stream)
@@ -129,9 +137,9 @@ def write_files(files: dict) -> None:
                     stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())  # on disk before it has its name, whatever happens to the machine
-            os.chmod(stream.name, 0o644)
-        for name, path in whole.items():
-            os.replace(name, path)
+                os.chmod(stream.name, 0o644)
+            for name, path in whole.items():
+                os.replace(name, path)
     except OSError as e:
         reason = f"{path.parent} is not a folder" if isinstance(e, FileExistsError | NotADirectoryError) else e.strerror
         is_full = e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -141,3 +149,25 @@ def write_files(files: dict) -> None:
         for name in whole:
             if os.path.exists(name):
                 os.unlink(name)
+
+
+@contextmanager
+def _locked_file_beside(path: Path) -> Iterator:
+    """An empty file beside `path`, to be moved there; its lock tells others that a process is still writing it."""
+    is_there = False
+    while not is_there:
+        name = f".{path.name}."
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=name, suffix=PARTIAL, delete=False) as stream:
+            with suppress(OSError):  # a file system without locks: then what a killed process leaves stays
+                fcntl.flock(stream, fcntl.LOCK_EX)
+            is_there = os.fstat(stream.fileno()).st_nlink > 0  # else another process found it before it was locked
+            if is_there:
+                yield stream
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove what processes that were killed while they wrote `path` left beside it."""
+    for left in path.parent.glob(f".{escape(path.name)}.*{PARTIAL}"):
+        with suppress(OSError), open(left, "rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # an OSError while another process writes it
+            left.unlink()

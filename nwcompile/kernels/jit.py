@@ -150,7 +150,7 @@ def _say_that_nothing_is_kept() -> None:
         "compiled kernels cannot be kept on this machine, so they are compiled in every run; free space in the cache "
         "folder, or name one that can be written with NUMBA_CACHE_DIR",
         NwWarning,
-        stacklevel=3,
+        stacklevel=2,
     )
 
 

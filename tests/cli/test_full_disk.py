@@ -3,6 +3,9 @@
 import errno
 import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,3 +77,47 @@ def test_full_disk_of_functions_is_one_sentence(tmp_path, full):
             write(path)
         assert str(e.value) == f"{path} cannot be written: {FULL}"
     assert not list(tmp_path.iterdir())
+
+
+KILLED = """
+import os, signal, sys
+from nwcompile.ir.artifact import write_files
+
+def write(stream):
+    stream.write(b"half")
+    stream.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+write_files({sys.argv[1]: b"whole", sys.argv[2]: write})
+"""
+
+
+def test_what_a_killed_process_left_beside_its_files_goes_when_they_are_written_again(tmp_path):
+    first, second = tmp_path / "net[1].nwc", tmp_path / "report.json"
+    killed = subprocess.run([sys.executable, "-c", KILLED, first, second], check=False)
+    assert killed.returncode == -signal.SIGKILL and len(list(tmp_path.iterdir())) == 2
+    others = [tmp_path / ".report.json.original", tmp_path / ".report.html.12345678.part"]
+    for path in others:
+        path.write_text("of someone else")
+
+    def write(stream) -> None:
+        stream.write(b"outer")
+        artifact.write_bytes(first, b"inner")  # as another process that is at work at the same time
+
+    artifact.write_files({first: write, second: b"second"})
+    assert sorted(tmp_path.iterdir()) == sorted([first, second, *others])
+    assert first.read_bytes() == b"outer" and second.read_bytes() == b"second"
+
+
+def test_file_that_another_process_took_for_abandoned_before_its_lock_is_made_again(tmp_path, monkeypatch):
+    lock, taken = artifact.fcntl.flock, []
+
+    def late(stream, how) -> None:
+        if not taken:
+            taken.append(stream.name)
+            os.unlink(stream.name)
+        lock(stream, how)
+
+    monkeypatch.setattr(artifact.fcntl, "flock", late)
+    artifact.write_bytes(tmp_path / "net.nwc", b"whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["net.nwc"] and len(taken) == 1

@@ -1,6 +1,7 @@
 """Kernels are compiled wherever the package lies, and again when any of them has changed."""
 
 import errno
+import inspect
 import runpy
 import time
 from functools import partial
@@ -108,13 +109,22 @@ def test_kernels_that_cannot_be_kept_are_made_in_memory_with_one_warning(tmp_pat
 
 
 @pytest.mark.parametrize("damage", [partial(Path.write_bytes, data=b"\xff"), cut, in_the_way])
-def test_neuron_program_whose_kept_text_is_damaged_is_made_again(damage, tmp_path):
+def test_neuron_program_whose_kept_text_is_damaged_is_made_again(damage, tmp_path, monkeypatch):
+    monkeypatch.setenv(build.FOLDER, str(tmp_path))
     text = "ONE = 1\n"
-    kept = build._kept(tmp_path, "one.py", text)
+    kept = build._kept("one.py", text)
     damage(kept)
-    again = build._kept(tmp_path, "one.py", text)
+    again = build._kept("one.py", text)
     assert again is None if kept.is_dir() else again.read_text() == text
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_neuron_program_that_cannot_be_kept_is_compiled_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setenv(build.FOLDER, str(tmp_path / "file" / "folder"))
+    (tmp_path / "file").write_text("no folder")
+    text = "from nwcompile.kernels.jit import kernel\n\n\n@kernel\ndef four(x):\n    return x + 4\n"
+    module = build._module(text)
+    assert module.four(3) == 7 and inspect.getsource(module.four.py_func) == text[text.index("@kernel") :]
 
 
 @pytest.mark.parametrize("installed, folder", [(True, "cache/nwcompile/kernels"), (False, "__pycache__")])

@@ -1,7 +1,7 @@
 """Programs compiled: the text of each in the user's cache, under its hash, with what Numba keeps beside it."""
 
 import hashlib
-import importlib.util
+import linecache
 import os
 import sys
 import tempfile
@@ -24,7 +24,7 @@ _one_at_a_time = Lock()  # Samples run in threads, of which each asks for the pr
 def built(structure: tuple, real: str = "float32") -> ModuleType:
     """The module of a program for CPUs (`source_of`), from the cache of this machine where it is there.
 
-    Where that cannot be written, the module lies in a folder of this process only, and is compiled in every run.
+    Where that cannot be written, the module is in memory only, and is compiled in every run.
     """
     with _one_at_a_time:
         return _built(structure, real)
@@ -55,13 +55,14 @@ def built_for_gpu(structure: tuple) -> ModuleType:
 def _module(text: str) -> ModuleType:
     digest = hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
     name = PROGRAM_MODULE + digest
-    path = _kept(folder(), f"{digest}.py", text) or _kept(_scratch(), f"{digest}.py", text)
-    assert path is not None, "a temporary folder can be written"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    path = _kept(f"{digest}.py", text)
+    file = f"<{name}>" if path is None else str(path)
+    if path is None:  # where Triton looks up the source
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    module = ModuleType(name)
+    module.__file__ = file
     sys.modules[name] = module  # where Numba looks up what it kept
-    exec(compile(text, path, "exec"), module.__dict__)  # the text itself: the file is only where it is kept
+    exec(compile(text, file, "exec"), module.__dict__)  # the text itself: the file is only where it is kept
     return module
 
 
@@ -72,25 +73,19 @@ def folder() -> Path:
     return user_cache() / "programs"
 
 
-def _kept(where: Path, name: str, text: str) -> Path | None:
+def _kept(name: str, text: str) -> Path | None:
     """The file of that text, written in one move if it is not there; None where it cannot be."""
-    path = where / name
-    with suppress(OSError):
+    with suppress(OSError, RuntimeError):  # the latter of a user without a home
+        path = folder() / name
         if path.exists() and path.read_bytes() == text.encode():
             return path
-        where.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=where, delete=False) as file:
-            file.write(text)
-        os.replace(file.name, path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            try:
+                file.write(text)
+                file.flush()
+                os.replace(file.name, path)
+            finally:
+                Path(file.name).unlink(missing_ok=True)
         return path
     return None
-
-
-@cache
-def _scratch() -> Path:
-    import atexit
-    import shutil
-
-    where = Path(tempfile.mkdtemp(prefix="nwcompile_"))
-    atexit.register(shutil.rmtree, where, ignore_errors=True)
-    return where
