@@ -71,8 +71,8 @@ def legalize_input(network: Network, chip: Chip, calibration, options: Options) 
         samples = None if calibration is None else prepare(network, calibration, None, chip, options.on_multi_spike)[0]
         return InputLayer(replace(with_registers(network), layout="BT", host=None), network.host, samples, [])
     samples = None if calibration is None else prepare(network, calibration)[0]
-    way, sources = options.input_layer, {c.source for c in network.connections}
-    heard = {name: node for name, node in network.inputs.items() if name in sources}
+    way, used = options.input_layer, _before(network, network.layers)
+    heard = {name: node for name, node in network.inputs.items() if name in used}
     if way not in (None, "exact") and not heard:
         raise OptionError(
             f"no input of the network feeds a layer, so input_layer={way!r} has none to serve; leave it out"
@@ -86,7 +86,7 @@ def legalize_input(network: Network, chip: Chip, calibration, options: Options) 
     closed: dict[str, str] = {}
     for name in WAYS if way is None else (way,):
         try:
-            made = WAYS[name](replace(bare, inputs=heard), chip, _samples_of(heard, samples), options)
+            made = WAYS[name](_with_inputs(bare, heard), chip, _samples_of(heard, samples), options)
         except _ClosedError as e:
             closed[name] = str(e)
             continue
@@ -100,6 +100,12 @@ def _unchanged(network: Network, chip: Chip, samples: Inputs | None, options: Op
     """The network as it is, with samples that the chip's messages hold. Raises ModelError for others."""
     samples = None if samples is None else prepare(network, dict(samples), None, chip, options.on_multi_spike)[0]
     return InputLayer(network, None, samples, [])
+
+
+def _with_inputs(network: Network, inputs: dict[str, Node]) -> Network:
+    """The network without its other inputs."""
+    kept = (c for c in network.connections if c.source in inputs or c.source in network.nodes)
+    return replace(network, inputs=inputs, connections=tuple(kept))
 
 
 def _samples_of(inputs: dict[str, Node], samples: Inputs | None) -> Inputs | None:

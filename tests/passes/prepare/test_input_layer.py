@@ -292,6 +292,24 @@ def test_a_network_whose_inputs_feed_nothing_has_none_to_serve(inputs, way):
 
 
 @pytest.mark.parametrize(
+    "way, text",
+    [
+        ("bias", "junction 'j' feeds no layer, so a chip cannot show it"),
+        ("graded", "junction 'j' feeds no layer, so a chip cannot show it"),
+        ("host", "host: no layer would be left for the chip"),
+        (None, "input 'real' has the value 0.5, but the integer program takes whole numbers"),
+    ],
+)
+def test_real_numbers_into_a_junction_that_feeds_no_layer_are_refused(way, text):
+    edges = [nw.Dense(source, target, np.eye(3, dtype=np.float32)) for source, target in (("in", "a"), ("real", "j"))]
+    layers = {"a": (nw.NeuronSpec(), (3,)), "j": (None, (3,))}
+    x = {"in": np.ones((1, 2, 3)), "real": np.full((1, 2, 3), 0.5)}
+    network = nw.Network.from_arrays(layers, edges, {"in": 3, "real": 3})
+    with pytest.raises(ModelError, match=text):
+        nw.compile(network, "loihi2", x, nw.Options(input_layer=way))
+
+
+@pytest.mark.parametrize(
     "edges, reason",
     [
         (
