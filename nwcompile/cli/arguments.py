@@ -110,7 +110,7 @@ def _estimate(parser: Parser) -> None:
         "--chips",
         default="all",
         metavar="NAME,...",
-        help="shipped chips, or .toml files; all: every shipped one and those of plugins (default)",
+        help="names or .toml files; all: all of `nwcompile chips list`, boards if their chip is too small (default)",
     )
     parser.add_argument("--input", metavar="X.npz", help="sample inputs: what times, energies and operations are of")
     parser.add_argument("--samples", type=_whole, metavar="N", help="use the first N samples only")
