@@ -15,6 +15,7 @@ from nwcompile.memory import Room
 from nwcompile.report.json.collect import collect
 from nwcompile.workbench.estimate import DEFAULTS, NO_SOURCE, _chips
 from nwcompile.workbench.figures import figures
+from tests.interrupts import PATIENCE_S
 from tests.nets import integers
 
 FEW = nw.Options(optimize="cores")
@@ -209,7 +210,7 @@ def test_chips_that_have_no_room_together_are_compiled_for_one_by_one(monkeypatc
 
     def compiled(network, chip, x, options):
         if current_thread() is not main_thread():
-            together.wait(10)
+            together.wait(PATIENCE_S)
             raise NotEnoughMemoryError("no room for two")
         working.add(chip.name)
         return nw.compile(network, chip, x, options)
