@@ -57,6 +57,10 @@ NO_CALIBRATION = (
     "no calibration samples: scales follow the largest weights, and the mapping takes every neuron to spike in 10 % of "
     "its steps; give calibration samples for closer spikes and a faster mapping"
 )
+REAL_EXAMPLE = (
+    "the example of the model has real values, but without calibration samples the program takes whole numbers only; "
+    "give calibration samples of such input, or choose input_layer='host'"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +138,7 @@ def _compiled(
     draft = _on_cores(stage, draft, chip, options, mapping)
     fixed, timing, activity = draft.network, draft.timing, draft.activity
     mapping = stage("interleave", interleave_visits, draft.mapping, fixed, chip, activity)
-    manifest = _manifest(options, draft)
+    manifest = _manifest(network, options, draft)
     program = stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
     program = program.taking(network, given.host, draft.registers)
     if options.step_limit_us is not None:
@@ -312,8 +316,10 @@ def _activity(network: Network, chip: Chip, x: dict | None, on_multi_spike: str)
     return activity
 
 
-def _manifest(options: Options, draft: Draft) -> dict:
+def _manifest(network: Network, options: Options, draft: Draft) -> dict:
     no_samples = [NO_CALIBRATION] if draft.given.samples is None else []
+    if no_samples and network.real_example and not network.is_fixed and options.input_layer is None:
+        no_samples = [REAL_EXAMPLE, NO_CALIBRATION]
     return {
         "tool": "nwcompile",
         "version": __version__,

@@ -1,11 +1,17 @@
-"""Ctrl-C, pressed by a test."""
+"""Ctrl-C, pressed by a test; and how long a test waits for what must happen."""
 
 import signal
+import sys
 import time
 from threading import main_thread
 
+PATIENCE_S = 600.0  # A wait ends after so long only if the test fails: no test depends on how fast the machine is.
+
 
 def press_ctrl_c() -> None:
-    """From any thread: the main one hears it as it waits; just before that it would hear it when the wait ends."""
+    """From any thread, once the main one waits: just before that it would hear it when the wait ends."""
+    main = main_thread().ident
+    while sys._current_frames()[main].f_code.co_name != "wait":
+        time.sleep(0.001)
     time.sleep(0.05)
-    signal.pthread_kill(main_thread().ident, signal.SIGINT)
+    signal.pthread_kill(main, signal.SIGINT)

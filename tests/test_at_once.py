@@ -15,13 +15,13 @@ import nwcompile as nw
 from nwcompile.at_once import at_once, heed
 from nwcompile.passes.place.annealing import cool
 from nwcompile.sim.parallel import over_samples
-from tests.interrupts import press_ctrl_c
+from tests.interrupts import PATIENCE_S, press_ctrl_c
 from tests.nets import dense_net
 
 
 def until_it_is_over() -> None:
     """Go on until this thread hears that nobody waits for it."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         time.sleep(0.001)
         heed()
@@ -47,7 +47,7 @@ def test_ctrl_c_ends_what_is_done_at_once():
     both, heard, n_threads = Barrier(2), [], active_count()
 
     def work(k: int) -> None:
-        both.wait(10)
+        both.wait(PATIENCE_S)
         if k == 0:
             press_ctrl_c()
         try:
@@ -65,7 +65,7 @@ def test_an_error_ends_what_is_done_at_once():
     both, heard = Barrier(2), []
 
     def work(k: int) -> None:
-        both.wait(10)
+        both.wait(PATIENCE_S)
         if k == 0:
             raise ValueError("item 0")
         try:
@@ -84,30 +84,32 @@ def test_ctrl_c_leaves_no_lock_taken_that_a_thread_waits_for():
     both = Barrier(2)
 
     def work(k: int) -> None:
-        both.wait(10)
+        both.wait(PATIENCE_S)
         with global_compiler_lock:
             press_ctrl_c()
             until_it_is_over()
 
     with pytest.raises(KeyboardInterrupt):
         at_once(work, range(2), 2)
-    assert global_compiler_lock._lock.acquire(timeout=1)
+    assert global_compiler_lock._lock.acquire(timeout=PATIENCE_S)
     global_compiler_lock._lock.release()
 
 
 def test_ctrl_c_is_heard_by_threads_that_start_threads():
+    deaf = []
+
     def work(k: int) -> None:
         if k == 0:
             press_ctrl_c()
-        until = time.monotonic() + 10
+        until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until:
             over_samples(4, lambda part: None)
+        deaf.append(k)
 
     for _ in range(5):
-        start = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             at_once(work, range(3), 3)
-        assert time.monotonic() - start < 5
+    assert not deaf
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import yaml
 import nwcompile as nw
 from nwcompile.cli import arguments
 from nwcompile.cli.outputs.progress import STAGES
+from nwcompile.cli.verbs import VERBS
 from nwcompile.ir import artifact
 from nwcompile.ir.chip import HWMODELS
 from nwcompile.ir.chip_sections import SECTIONS
@@ -188,6 +189,16 @@ def test_docs_freeze_names_all_that_is_public():
     public = [*nw.__all__, *nw.nn.__all__, *keys, *options, *SECTIONS, *arguments.PARSERS, *flags - {"-h"}]
     assert sorted(set(public) - said) == []
     assert f"Schema {SCHEMA} is final" in page
+
+
+def test_docs_freeze_promises_no_flag_that_a_verb_lacks():
+    rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", (DOCS / "freeze.md").read_text(), re.MULTILINE)
+    assert sorted(verb for verb, _ in rows) == sorted(VERBS)
+    for verb, promised in rows:
+        parser = arguments.Parser()
+        arguments.add_arguments(parser, verb)
+        flags = {flag for action in parser._actions for flag in action.option_strings}
+        assert set(re.findall(r"`(-[^`]+)`", promised)) - flags == set(), verb
 
 
 def test_docs_chip_file_page_is_the_one_its_script_writes():

@@ -110,7 +110,7 @@ def _estimate(parser: Parser) -> None:
         "--chips",
         default="all",
         metavar="NAME,...",
-        help="shipped chips, or .toml files; all: every shipped one and those of plugins (default)",
+        help="names or .toml files; all: all of `nwcompile chips list`, boards if their chip is too small (default)",
     )
     parser.add_argument("--input", metavar="X.npz", help="sample inputs: what times, energies and operations are of")
     parser.add_argument("--samples", type=_whole, metavar="N", help="use the first N samples only")
@@ -158,15 +158,19 @@ def _simulate(parser: Parser) -> None:
         "--profile", action="store_true", help="say where the cycles go: phases, latencies, links, critical paths"
     )
     _trace(parser)
+    _stream(parser, "one sample without an end, in constant memory", "; -o OUT.txt (-: standard output) gets the same")
+    _checkpoint(parser)
+    parser.add_argument("-o", "--output", metavar="OUT.npz", help="write spikes, states and counters there")
+
+
+def _stream(parser: Parser, what: str, more: str = "") -> None:
     parser.add_argument(
         "--stream",
         metavar="FILE",
-        help="one sample without an end, in constant memory: .npy or .npz [T, *shape]; an event file (.bin, .aedat4, "
-        ".raw, .dat, .es), in steps of --model-dt; or text (-: standard input), on every line the numbers of the input "
-        "lines that spike in a step; -o OUT.txt (-: standard output) gets the same",
+        help=f"{what}: .npy or .npz [T, *shape]; an event file (.bin, .aedat4, .raw, .dat, .es), in steps of "
+        "--model-dt; or text (-: standard input), on every line the numbers of the input lines that spike in a "
+        f"step{more}",
     )
-    _checkpoint(parser)
-    parser.add_argument("-o", "--output", metavar="OUT.npz", help="write spikes, states and counters there")
 
 
 def _checkpoint(parser: Parser) -> None:
@@ -261,6 +265,7 @@ def _report(parser: Parser) -> None:
 
     parser.add_argument("program", metavar="PROGRAM.nwc", nargs="?", help=PROGRAM)
     _input(parser)
+    _stream(parser, "instead of --input, one sample that is read to its end")
     _backend(parser, "cycle")
     _model_flags(parser)
     _float_model(parser)

@@ -2,6 +2,8 @@
 
 from argparse import Namespace
 
+import numpy as np
+
 from nwcompile.cli.arguments import options_of
 from nwcompile.cli.inputs.data import Data, read_data
 from nwcompile.cli.inputs.load import chip_of, is_program, network_of, program_of, writable
@@ -48,9 +50,22 @@ def plan(args: Namespace) -> int:
     return 0
 
 
-def program_for(args: Namespace, network: Network | None = None) -> Program:
-    """The program of a .nwc file, or MODEL (its `network`, if that is read already) compiled as the flags say."""
-    return program_of(args.model, args.set) if is_program(args.model) else compiled(args, network)
+def program_for(args: Namespace, network: Network | None = None, x=None) -> Program:
+    """The program of a .nwc file, or MODEL (its `network`, if that is read already) compiled as the flags say.
+
+    `x`: samples that the program is to run on. Raises OptionError if they have real values and MODEL would be compiled
+    for whole numbers.
+    """
+    if is_program(args.model):
+        return program_of(args.model, args.set)
+    if x is not None and args.calibration is None and args.input_layer is None:
+        arrays = x.values() if isinstance(x, dict) else [x]
+        if any((np.asarray(array) % 1).any() for array in arrays):
+            raise OptionError(
+                f"{args.input} has real values, and without calibration samples {args.model} is compiled for whole "
+                "numbers; give such samples with --calibration, or --input-layer host"
+            )
+    return compiled(args, network)
 
 
 def compiled(args: Namespace, network: Network | None = None) -> Program:

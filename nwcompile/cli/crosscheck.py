@@ -30,7 +30,7 @@ def run(args: Namespace) -> int:
     if network is not None:
         data = data.laid_out(network.layout)
         prepare(network, data.x, args.steps)  # what cannot be run is not compiled first
-    program = program_for(args, network)
+    program = program_for(args, network, data.x)
     if network is None:
         data = data.laid_out(program.network.layout)
     outputs = [program.network.node(name) for name in program.network.outputs]

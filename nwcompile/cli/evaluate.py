@@ -28,7 +28,7 @@ def run(args: Namespace) -> int:
     if network is not None:
         data = data.laid_out(network.layout)
         prepare(network, data.x, None)
-    program = None if only_float else program_for(args, network)
+    program = None if only_float else program_for(args, network, data.x)
     if network is None:
         data = data.laid_out(program.network.layout)
     backend = args.backend or "sequence"

@@ -5,8 +5,9 @@ from argparse import Namespace
 from math import inf
 
 from nwcompile.cli.evaluate import measured
-from nwcompile.cli.inputs.data import data_of
+from nwcompile.cli.inputs.data import Data, data_of
 from nwcompile.cli.inputs.load import no_nir_flags, program_of, writable
+from nwcompile.cli.inputs.stream import read_stream
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.cli.outputs.trace import check_flags, check_times, write_trace
 from nwcompile.cost.compare import measured_figures, moved, predicted_figures
@@ -36,13 +37,12 @@ def run(args: Namespace) -> int:
     backend = args.backend or "cycle"
     trace_file = check_flags(args, backend)
     folder = writable(args.output)
-    data = data_of(args)
+    program = program_of(args.program, args.set)
+    data = _samples(args, program)
     if args.model_of is None:
         no_nir_flags(args, "name it with --model")
     elif data.y is None:
         raise OptionError("--model: its accuracy needs labels; give them under the key y of the file of --input")
-    program = program_of(args.program, args.set)
-    data = data.laid_out(program.network.layout)
     check_times(args, program)
     start = time.perf_counter()
     record = kept(program, data.x, args.steps)
@@ -59,6 +59,16 @@ def run(args: Namespace) -> int:
         traced = "" if trace_file is None else f"\ntrace: {args.trace}"
         print(f"{render_text(doc)}\n\nreport: {folder / 'report.html'}{traced}")
     return 0
+
+
+def _samples(args: Namespace, program: Program) -> Data:
+    """The samples of --input, laid out as the program says, or the steps of --stream as one sample."""
+    if args.stream is None:
+        return data_of(args).laid_out(program.network.layout)
+    given = {"--input": args.input, "--steps": args.steps, "--samples": args.samples}
+    if wrong := [flag for flag, value in given.items() if value is not None]:
+        raise OptionError(f"--stream is one sample, and does not go with {', '.join(wrong)}")
+    return read_stream(args.stream, program, args.model_dt)
 
 
 def kept(program: Program, samples, steps: int | None) -> str:
@@ -84,12 +94,12 @@ def compare(args: Namespace) -> int:
     folder = None if args.output is None else writable(args.output)
     programs = [program_of(path, args.set) for path in args.diff]
     layers = moved(*programs)
-    if args.input is None and args.steps is None:
+    if args.input is None and args.steps is None and args.stream is None:
         source, activity = "predicted", programs[0].activity or Activity.uniform(programs[0].network)
         figures = [predicted_figures(program, activity) for program in programs]
         runs = [predict(program, activity) for program in programs] if folder else []
     else:
-        source, x = "measured", data_of(args).laid_out(programs[0].network.layout).x
+        source, x = "measured", _samples(args, programs[0]).x
         runs = [simulate(program, x, "cycle", args.device, steps=args.steps) for program in programs]
         figures = [measured_figures(program, run) for program, run in zip(programs, runs, strict=True)]
     before, after = figures

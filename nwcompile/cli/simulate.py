@@ -12,7 +12,7 @@ import numpy as np
 
 from nwcompile.cli.inputs.data import data_of
 from nwcompile.cli.inputs.load import is_program, network_of, no_nir_flags, program_of, writable_file
-from nwcompile.cli.inputs.stream import STANDARD_INPUT, steps_of
+from nwcompile.cli.inputs.stream import NO_STEPS, STANDARD_INPUT, steps_of
 from nwcompile.cli.outputs.stream import Totals, written
 from nwcompile.cli.outputs.text import as_json, table
 from nwcompile.cli.outputs.trace import check_flags, check_times, write_trace
@@ -89,7 +89,7 @@ def run_stream(args: Namespace) -> int:
             for frames in steps_of(args.stream, program, args.model_dt):
                 totals.take(session.feed(frames), output)
             if session.n_steps == 0:
-                raise OptionError(f"--stream {args.stream}: there is not one step in it")
+                raise OptionError(NO_STEPS.format(args.stream))
             totals.take(session.close(), output)
         except KeyboardInterrupt:
             print(f"nwcompile: interrupted after {counted(session.n_steps, 'step')}", file=sys.stderr)

@@ -65,11 +65,16 @@ LARGEST_CLOCK_RATIO = 1000  # Core and network clocks are counted in common tick
 
 @dataclass(frozen=True)
 class Listing:
-    """Where a chip file lies, whether a refusal on another chip may name it, and the chip that a board is made of."""
+    """Where a chip file lies, whether a refusal on another chip may name it, and the chip that a board is made of.
+
+    `written`: the keys that the file or its base gives a figure or a source; all others have their defaults. None if
+    that is not known.
+    """
 
     folder: Path | None = None
     proposed: bool = False
     board_of: str | None = None
+    written: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -176,12 +181,15 @@ class Chip:
         """A chip from nested dicts, as `to_dict` gives them, or with a `base` whose figures they change."""
         if not isinstance(table, dict):
             raise ChipError(f"{where}: expected a table of keys, got {table!r}")
+        written = _written(table)
         if "base" in table:
             if table["base"] not in cls.shipped():
                 raise ChipError(f"{where}: base: {unknown_choice('chip', table['base'], cls.shipped())}")
             base = cls._of_file(HWMODELS / f"{table['base']}.toml")
-            sources = {key: base.source_of(key) for key in KEYS if None not in (base.value(key), base.source_of(key))}
+            stated = {key: base.sources.get(key, base.sources.get(key.partition(".")[0])) for key in KEYS}
+            sources = {key: text for key, text in stated.items() if text is not None and base.value(key) is not None}
             table = on_base(base.to_dict() | {"sources": sources}, table)
+            written |= base.listing.written or frozenset(KEYS)
         check_names(table, ("name", "description", "proposed", "board_of", "sources", *SECTIONS), "", where)
         for key in ("name", "noc", "core", "neuron"):
             if key not in table:
@@ -195,7 +203,7 @@ class Chip:
                 f'{where}: sources: expected texts, like noc = "..." for a section or "noc.rows" = "..." (in quotes)'
             )
         sections = {s: read_section(kind, table.get(s, {}), s, where) for s, kind in SECTIONS.items()}
-        listing = Listing(proposed=table.get("proposed", False), board_of=table.get("board_of"))
+        listing = Listing(proposed=table.get("proposed", False), board_of=table.get("board_of"), written=written)
         chip = cls(table["name"], table.get("description", ""), **sections, sources=dict(sources), listing=listing)
         chip.verify(where)
         return chip
@@ -242,7 +250,9 @@ class Chip:
                 value = value.tolist()
             table[section][name] = list(value) if isinstance(value, tuple) else value
             table["sources"][key] = "set by the user"
-        return Chip.from_dict(table, self.name)
+        chip = Chip.from_dict(table, self.name)
+        written = None if self.listing.written is None else self.listing.written | set(changes)
+        return replace(chip, listing=Listing(written=written))
 
     def to_dict(self) -> dict:
         """Nested dicts as in the TOML file, without the keys that are None."""
@@ -438,7 +448,9 @@ class Chip:
         return int(core / common), int(noc / common)
 
     def source_of(self, key: str) -> str | None:
-        """Where the figure `key` comes from: its own entry of `sources`, or its section's."""
+        """Where the figure `key` comes from: its own entry of `sources`, or its section's; None for a default."""
+        if self.listing.written is not None and key not in self.listing.written:
+            return None
         return self.sources.get(key, self.sources.get(key.partition(".")[0]))
 
     def value(self, key: str):
@@ -489,15 +501,29 @@ class Chip:
             if key not in KEYS and key not in SECTIONS:
                 best = nearest_first(key, (*KEYS, *SECTIONS))[0]
                 raise ChipError(f"{where}: sources.{key}: there is no such section or key (did you mean {best!r}?)")
+        lacking = []
         for section, kind in SECTIONS.items():
             for f in fields(kind):
                 key = f"{section}.{f.name}"
                 default = f.default_factory() if f.default_factory is not MISSING else f.default
                 if self.value(key) not in (None, default) and self.source_of(key) is None:
-                    raise ChipError(
-                        f'{where}: {key}: has no source; add sources.{section} or sources."{key}" '
-                        '("assumed: <reason>" is allowed)'
-                    )
+                    lacking.append(key)
+        if lacking:
+            first, has = lacking[0], "has no source" if len(lacking) == 1 else "have no source"
+            section = first.partition(".")[0]
+            each = "" if len(lacking) == 1 else " and so on"
+            raise ChipError(
+                f'{where}: {", ".join(lacking)}: {has}; add sources.{section} or sources."{first}"{each} '
+                '("assumed: <reason>" is allowed)'
+            )
+
+
+def _written(table: dict) -> frozenset[str]:
+    """The keys that a table gives a figure or a source."""
+    sections = ((section, table.get(section)) for section in SECTIONS)
+    figures = {f"{section}.{name}" for section, keys in sections if isinstance(keys, dict) for name in keys}
+    sources = table.get("sources")
+    return frozenset(figures | {key for key in (sources if isinstance(sources, dict) else ()) if key in KEYS})
 
 
 def _proposed(path: Path) -> Chip | None:

@@ -67,7 +67,8 @@ class Network:
     Several connections into one node add up. Frozen; every stage makes a new one. `layout`, one of LAYOUTS, says how
     whoever made the network lays out samples; in "B" each is repeated `n_steps` times, unless it comes as
     `[B, T, *shape]`. Results are `[B, T, *shape]` in every layout. `host`: what the CPU computes of samples before
-    this network, which is then the part on the chip (`ir.host`).
+    this network, which is then the part on the chip (`ir.host`). `real_example`: the example that it was imported with
+    has values that are not whole numbers.
     """
 
     inputs: dict[str, Node]
@@ -76,6 +77,7 @@ class Network:
     layout: str = "BT"
     n_steps: int | None = None
     host: "Host | None" = None
+    real_example: bool = False
 
     @classmethod
     def from_arrays(cls, layers, connections, inputs=None) -> "Network":

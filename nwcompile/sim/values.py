@@ -17,7 +17,8 @@ def verify_whole(name: str, array: np.ndarray) -> None:
         value = array[array != np.trunc(array)].flat[0]
         raise ModelError(
             f"input {name!r} has the value {value!s}, but the integer program takes whole numbers; "
-            "encode real values into spikes first (nwcompile.encode does)"
+            "encode real values into spikes first (nwcompile.encode does), or compile the model with calibration "
+            "samples of such values"
         )
     low = int(array.min())
     high = int(array.max())

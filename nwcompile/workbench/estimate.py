@@ -133,8 +133,8 @@ def estimate(
     few percent, on hundreds of cores by up to half. Several chips are compiled for at once, as many as there are
     processor cores (or NUMBA_NUM_THREADS) and room for: the rows are those of one after another.
 
-    `chips`: "all" for the shipped ones, a board where the network is too large for its chip, and those of plugins, of
-    which one that cannot be loaded is a row that says why; a name or Chip; or a list.
+    `chips`: a name, a Chip, a list of them, or "all": every shipped chip (or its smallest board that takes the network
+    if the chip does not) and every chip of a plugin. A plugin's chip that cannot be loaded is a row that says why.
     `x`: sample input, laid out as the network says; times and energies are those of its activity, a bound on the step,
     and operations are counted in a run of the float network on it. Without it every neuron is taken to spike in 10 % of
     its steps, and operations are not counted. Raises ModelError for samples that the network does not take, ChipError
@@ -161,14 +161,16 @@ def estimate(
     return Estimate((*rows, *broken), counts, note)
 
 
-def _chips(chips: Sequence[str | Chip] | str) -> tuple[list[Chip], dict[str, Chip], list[OnChip]]:
-    """The chips; for those of "all" the shipped board that each has, and rows of plugins' chips that fail to load."""
+def _chips(chips: Sequence[str | Chip] | str) -> tuple[list[Chip], dict[str, list[Chip]], list[OnChip]]:
+    """The chips; for those of "all" the shipped boards by chip, smallest first, and rows of plugins that fail."""
     if isinstance(chips, str) and chips == ALL:
-        unclaimed = [name for name in Chip.shipped() if name not in plugins.installed(plugins.CHIPS)]
-        known = [chip for name in unclaimed if (chip := Chip.load(name)).listing.proposed]
-        boards = {chip.family: chip for chip in known if chip.is_board}
+        shipped = [Chip.load(name) for name in Chip.shipped() if name not in plugins.installed(plugins.CHIPS)]
+        boards: dict[str, list[Chip]] = {}
+        for chip in sorted(shipped, key=lambda chip: chip.n_cores):
+            if chip.listing.board_of is not None:
+                boards.setdefault(chip.listing.board_of, []).append(chip)
         given, broken = _of_plugins()
-        return [*(chip for chip in known if not chip.is_board), *given], boards, broken
+        return [*(chip for chip in shipped if chip.listing.board_of is None), *given], boards, broken
     named = list(chips) if isinstance(chips, Iterable) and not isinstance(chips, str) else [chips]
     if not named:
         raise OptionError("estimate: no chip is named; give names, or 'all'")
@@ -202,13 +204,13 @@ def _n_at_once(network: Network, inputs: Inputs | None, options: Options) -> int
         return 1
 
 
-def _on_chip_or_board(network: Network, boards: dict[str, Chip], x, options: Options, chip: Chip) -> OnChip:
-    """The row of the chip, or of its board where the network fits only there."""
+def _on_chip_or_board(network: Network, boards: dict[str, list[Chip]], x, options: Options, chip: Chip) -> OnChip:
+    """The row of the chip, or of its smallest board that takes the network if the chip does not."""
     row = _on(network, chip, x, options)
-    if row.fits or chip.name not in boards:
+    if row.fits:
         return row
-    larger = _on(network, boards[chip.name], x, options)
-    return larger if larger.fits else row
+    on_boards = (_on(network, board, x, options) for board in boards.get(chip.name, ()))
+    return next((larger for larger in on_boards if larger.fits), row)
 
 
 def _on(network: Network, chip: Chip, x, options: Options) -> OnChip:

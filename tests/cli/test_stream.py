@@ -123,6 +123,37 @@ def test_stream_without_standard_input_or_onto_its_own_file_is_refused(folder, t
     assert "--stream -: there is no standard input to read from; give a file, or let a pipe" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["x.txt", "x.npy", "x.npz"])
+def test_report_of_a_stream_is_that_of_one_sample(folder, tmp_path, capsys, name):
+    np.savez(tmp_path / "one.npz", x=folder.x[None])
+    docs = []
+    for flag, file in (("--stream", folder.at / name), ("--input", tmp_path / "one.npz")):
+        assert main(["report", f"{folder.at}/net.nwc", flag, f"{file}", "-o", f"{tmp_path}/{flag}", "--json"]) == 0
+        docs.append(json.loads(capsys.readouterr().out))
+    for key in ("time", "energy", "traffic"):
+        assert docs[0][key] == docs[1][key]
+    assert docs[0]["run"]["n_samples"] == 1
+    assert (tmp_path / "--stream" / "report.html").is_file()
+
+
+def test_report_of_a_stream_refuses_flags_of_batches_and_a_stream_without_a_step(folder, tmp_path, capsys):
+    program, empty = str(folder.at / "net.nwc"), tmp_path / "empty.txt"
+    empty.write_text("")
+    for words, said in (
+        (["--stream", "x.txt", "--input", "x.npz", "--samples", "3"],
+         "--stream is one sample, and does not go with --input, --samples"),
+        (["--stream", str(empty)], f"--stream {empty}: there is not one step in it"),
+    ):  # fmt: skip
+        assert main(["report", program, *words, "-o", str(tmp_path / "out")]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_reports_of_two_programs_are_compared_on_a_stream(folder, capsys):
+    program = str(folder.at / "net.nwc")
+    assert main(["report", "--diff", program, program, "--stream", str(folder.at / "x.txt"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["source"] == "measured"
+
+
 def test_stream_that_is_interrupted_tells_of_the_steps_until_then(folder, monkeypatch, capsys):
     def given(*_):
         yield {"in": folder.x[:5]}

@@ -149,6 +149,7 @@ def test_cli_chips_list_and_show(command):
     keys = json.loads(command("chips show loihi1 --json --set noc.buffer_flits=4")[1])["keys"]
     assert keys["noc.buffer_flits"] == {"value": 4, "source": "set by the user"}
     assert all(entry["source"] for entry in keys.values())
+    assert re.search(r"weights.bits +8 +default\n", command("chips show mesh_def")[1])
 
 
 @pytest.mark.parametrize(

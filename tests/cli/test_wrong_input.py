@@ -131,6 +131,19 @@ def test_cli_json_error_is_json_too(command):
     assert json.loads(out) == {"error": "ChipError", "code": "NW4001", "message": message}
 
 
+@pytest.mark.parametrize("verb", ["evaluate", "crosscheck"])
+def test_cli_real_valued_input_needs_calibration_before_anything_is_compiled(command, model, folder, verb):
+    np.savez("real.npz", x=np.full((3, 5, 6), 0.5, np.float32), y=np.arange(3))
+    line = f"{verb} toy:make --chip tiny --input real.npz"
+    assert command(line) == (
+        2,
+        "",
+        "nwcompile: error: real.npz has real values, and without calibration samples toy:make is compiled for whole "
+        "numbers; give such samples with --calibration, or --input-layer host\n",
+    )
+    assert command(f"{line} --calibration real.npz")[0] == 0
+
+
 @pytest.mark.parametrize("damage", ["cut", "flip"])
 def test_cli_damaged_program_is_refused(command, folder, damage):
     data = bytearray((folder / "net.nwc").read_bytes())
@@ -151,7 +164,8 @@ def test_cli_damaged_program_is_refused(command, folder, damage):
     [
         ({"x": np.zeros((3, 5, 7))}, "input 'in' must be [B, T, 6], got shape [3, 5, 7]"),
         ({"x": np.full((3, 5, 6), 0.5)}, "input 'in' has the value 0.5, but the integer program takes whole numbers; "
-         "encode real values into spikes first (nwcompile.encode does)"),
+         "encode real values into spikes first (nwcompile.encode does), or compile the model with calibration "
+         "samples of such values"),
         ({"x": np.full((3, 5, 6), np.nan)}, "input 'in' has NaN or infinite values; clean the data first"),
         ({"x": np.full((3, 5, 6), "a")}, "input 'in' of dtype <U1 must be numbers of shape [B, T, 6]"),
         ({"x": np.zeros(3)}, "bad.npz: x of shape [3] must be [B, T, *shape]"),

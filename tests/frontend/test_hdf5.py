@@ -14,6 +14,7 @@ import pytest
 from nwcompile.errors import ModelError
 from nwcompile.frontend import hdf5
 from nwcompile.frontend.hdf5 import read_hdf5
+from tests.interrupts import PATIENCE_S
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ def test_process_ends_with_the_program_and_on_ctrl_c(whole, how):
         if how == "hang":
             time.sleep(0.2)
             running.send_signal(signal.SIGINT)
-        _, errors = running.communicate(timeout=20)
+        _, errors = running.communicate(timeout=PATIENCE_S)
     assert ("KeyboardInterrupt" in errors) == (how == "hang")
     assert not is_running(pid)
 
@@ -135,4 +136,4 @@ sys.exit(0 if os.waitpid(fork, 0)[1] == 0 and same else 1)
 
 def test_fork_of_the_program_starts_its_own_process(whole):
     env = {**os.environ, "PYTHONPATH": str(Path(hdf5.__file__).parents[2])}
-    subprocess.run([sys.executable, "-c", FORKS], env=env, check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", FORKS], env=env, check=True, timeout=PATIENCE_S)

@@ -15,6 +15,7 @@ from tests.fuzz import readers
 from tests.fuzz.__main__ import report
 from tests.fuzz.readers import READERS, Reader, outcome
 from tests.fuzz.watch import watch
+from tests.interrupts import PATIENCE_S
 
 EACH = 500
 
@@ -70,7 +71,7 @@ def test_fuzz_that_is_interrupted_ends_and_says_where_to_go_on(tmp_path):
     run = subprocess.Popen(line, **pipes, text=True, start_new_session=True, cwd=Path(__file__).parents[2])
     run.stderr.readline()
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does
-    out = run.communicate(timeout=60)[0]
+    out = run.communicate(timeout=PATIENCE_S)[0]
     assert run.returncode == 130 and out.splitlines()[-1].startswith("interrupted; go on with --start ")
     assert out.splitlines()[1].split()[0] == "chip" and out.splitlines()[1].split()[4] == "0"
 

@@ -138,6 +138,11 @@ def test_chip_ticks_divide_both_clocks():
             '("assumed: <reason>" is allowed)',
         ),
         (
+            MINIMAL + "[cost]\nvisit_cycles = 3\nspike_cycles = 2\n[variation]\nweight = 0.3\n",
+            "mine.toml: cost.visit_cycles, cost.spike_cycles, variation.weight: have no source; add sources.cost or "
+            'sources."cost.visit_cycles" and so on ("assumed: <reason>" is allowed)',
+        ),
+        (
             MINIMAL + 'costs = "x"\n',
             "mine.toml: sources.costs: there is no such section or key (did you mean 'cost'?)",
         ),
@@ -167,6 +172,24 @@ def test_chip_ticks_divide_both_clocks():
 )
 def test_chip_wrong_file_is_refused_with_the_path_of_the_key(text, expected):
     assert message(text) == expected
+
+
+def test_chip_has_sources_of_what_its_file_says_and_none_of_defaults():
+    text = MINIMAL.replace("[core]", 'topology = "mesh"\n[core]')
+    chip = Chip.from_toml(text, "mine.toml")
+    assert chip.source_of("noc.columns") == chip.source_of("noc.topology") is not None  # written, if as the default
+    assert chip.source_of("noc.routing") is None and chip.value("noc.routing") == "xy"
+    changed = chip.replace({"noc.buffer_flits": 3})
+    assert changed.source_of("noc.buffer_flits") == "set by the user" and changed.source_of("noc.routing") is None
+    assert changed.source_of("noc.columns") == chip.source_of("noc.columns")
+
+
+def test_chip_on_a_base_has_no_sources_of_its_defaults():
+    chip = Chip.from_toml('name = "mine"\nbase = "mesh_def"\n', "mine.toml")
+    base = Chip.load("mesh_def")
+    unwritten = [key for key in KEYS if base.value(key) is not None and base.source_of(key) is None]
+    assert unwritten and all(chip.source_of(key) is None for key in unwritten)
+    assert chip.source_of("noc.columns") == base.source_of("noc.columns") is not None
 
 
 def test_chip_minimal_file_takes_the_defaults():

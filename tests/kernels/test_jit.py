@@ -16,6 +16,7 @@ from nwcompile.errors import NwWarning
 from nwcompile.kernels import jit
 from nwcompile.kernels.cores.programs import build
 from nwcompile.kernels.jit import compiled
+from tests.interrupts import PATIENCE_S
 
 
 def test_kernel_is_compiled_where_nothing_can_be_kept():
@@ -147,7 +148,7 @@ def test_where_kernels_are_kept_is_as_it_was_after_threads_that_name_a_folder_at
 
     def name_a_folder(k: int) -> str:
         if k == 1:
-            assert named.wait(10)
+            assert named.wait(PATIENCE_S)
         with jit.kept_for_the_user():
             named.set()
             time.sleep(0.05 * (k + 1))

@@ -48,9 +48,11 @@ ONES = np.ones((2, 5, 3))
          "has an inhomogeneous shape after 2 dimensions. The detected shape was (1, 2) + inhomogeneous part."),
         (ONES * np.nan, "input 'in' has NaN or infinite values; clean the data first"),
         (ONES * 0.1, "input 'in' has the value 0.1, but the integer program takes whole numbers; "
-         "encode real values into spikes first (nwcompile.encode does)"),
+         "encode real values into spikes first (nwcompile.encode does), or compile the model with calibration "
+         "samples of such values"),
         (ONES * 1.0000001, "input 'in' has the value 1.0000001, but the integer program takes whole numbers; "
-         "encode real values into spikes first (nwcompile.encode does)"),
+         "encode real values into spikes first (nwcompile.encode does), or compile the model with calibration "
+         "samples of such values"),
         (ONES * 2.0**62, "input 'in' has values up to 4611686018427387904; the limit is 8388607"),
         (ONES * 300, "input 'in' has values 300..300, but loihi1 takes spikes 0..1; compile with "
          "on_multi_spike='graded' or 'repeat', encode graded values into spikes, or choose a chip whose neuron.spikes "

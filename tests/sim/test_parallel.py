@@ -10,7 +10,7 @@ from nwcompile.sim import simulate
 from nwcompile.sim.cycle.noc import replay
 from nwcompile.sim.cycle.run import ChipRun
 from nwcompile.sim.parallel import alone, chunks_of, over_samples, over_steps
-from tests.interrupts import press_ctrl_c
+from tests.interrupts import PATIENCE_S, press_ctrl_c
 from tests.report.programs import spikes_in, three_cores
 
 
@@ -21,7 +21,7 @@ def test_an_interrupt_tells_the_other_threads(monkeypatch):
     def work(own: slice) -> None:
         if own.start == 0:
             raise KeyboardInterrupt
-        until = time.monotonic() + 10
+        until = time.monotonic() + PATIENCE_S
         while not interrupted[0]:
             assert time.monotonic() < until
             time.sleep(0.001)
@@ -80,7 +80,7 @@ def test_work_done_alone_hears_of_an_interrupt():
 
     def work() -> None:
         press_ctrl_c()
-        until = time.monotonic() + 10
+        until = time.monotonic() + PATIENCE_S
         while not interrupted[0]:
             assert time.monotonic() < until
             time.sleep(0.001)

@@ -13,8 +13,9 @@ from nwcompile.cost.prediction import predict
 from nwcompile.errors import ChipError, ModelError, NotEnoughMemoryError, OptionError
 from nwcompile.memory import Room
 from nwcompile.report.json.collect import collect
-from nwcompile.workbench.estimate import DEFAULTS, NO_SOURCE
+from nwcompile.workbench.estimate import DEFAULTS, NO_SOURCE, _chips
 from nwcompile.workbench.figures import figures
+from tests.interrupts import PATIENCE_S
 from tests.nets import integers
 
 FEW = nw.Options(optimize="cores")
@@ -107,7 +108,7 @@ def test_estimate_maps_coarsely_unless_told_otherwise(monkeypatch):
 def test_estimate_of_all_chips_says_what_is_in_the_way():
     made = nw.estimate(network(300), "all", samples(300), FEW)
     rows = {row.chip: row for row in made.chips}
-    assert {"loihi1", "loihi2", "spinnaker2", "speck", "truenorth"} <= set(rows) and "loihi1_nahuku" not in rows
+    assert {"loihi1", "xylo_imu", "ranc", "tiny", "truenorth"} <= set(rows) and "loihi1_nahuku" not in rows
     assert "fan-in axons" in rows["truenorth"].reason and not rows["truenorth"].fits
     text = repr(made)
     assert f"truenorth: {rows['truenorth'].reason}" in text and text.splitlines()[0].startswith("chip ")
@@ -120,10 +121,21 @@ def test_estimate_takes_a_board_where_the_chip_is_too_small(monkeypatch):
         {"noc.columns": 1, "noc.rows": 1, "noc.cores_per_router": 1, "core.max_neurons": 14}
     )
     monkeypatch.setattr(
-        "nwcompile.workbench.estimate._chips", lambda chips: ([small], {"loihi1": nw.Chip.load("loihi1")}, [])
+        "nwcompile.workbench.estimate._chips", lambda chips: ([small], {"loihi1": [small, nw.Chip.load("loihi1")]}, [])
     )
     (row,) = nw.estimate(network(), "all", samples(), FEW).chips
     assert row.fits and row.of_cores == 128
+
+
+def test_estimate_of_all_chips_leaves_out_no_shipped_chip_and_no_board():
+    chips, boards, _ = _chips("all")
+    names = [chip.name for chip in chips] + [board.name for of_chip in boards.values() for board in of_chip]
+    assert sorted(names) == nw.Chip.shipped()
+    assert {name: [board.name for board in of_chip] for name, of_chip in boards.items()} == {
+        "loihi1": ["loihi1_nahuku"],
+        "loihi2": ["loihi2_kapoho", "loihi2_hala"],
+        "spinnaker2": ["spinnaker2_48"],
+    }
 
 
 def test_estimate_says_what_it_cannot_do():
@@ -209,7 +221,7 @@ def test_chips_that_have_no_room_together_are_compiled_for_one_by_one(monkeypatc
 
     def compiled(network, chip, x, options):
         if current_thread() is not main_thread():
-            together.wait(10)
+            together.wait(PATIENCE_S)
             raise NotEnoughMemoryError("no room for two")
         working.add(chip.name)
         return nw.compile(network, chip, x, options)

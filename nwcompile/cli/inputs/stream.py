@@ -11,7 +11,7 @@ from typing import IO
 
 import numpy as np
 
-from nwcompile.cli.inputs.data import sentence
+from nwcompile.cli.inputs.data import Data, sentence
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.program import Program
 from nwcompile.sim.events import frames_of
@@ -24,6 +24,8 @@ CHUNK_STEPS = 64  # So many steps at most are fed at once.
 BLOCK_BYTES = 1 << 16  # So much text at most is read at once; of a pipe, what is there.
 LONGEST_LINE_BYTES = 1 << 24  # What has no end of line for so long is no text of steps.
 EVENT = re.compile(r"([0-9]{1,9})(?::(-?[0-9]{1,9}))?")
+
+NO_STEPS = "--stream {}: there is not one step in it"
 
 Frames = dict[str, np.ndarray]
 
@@ -46,6 +48,16 @@ def steps_of(path: str, program: Program, model_dt: float | None = None) -> Iter
         if suffix in FORMATS:
             return _of_events(path, program, model_dt)
     return _of_file(path, program)
+
+
+def read_stream(path: str, program: Program, model_dt: float | None = None) -> Data:
+    """All steps of a stream as one sample, laid out as the program says; raises as `steps_of` does."""
+    chunks = list(steps_of(path, program, model_dt))
+    if not chunks:
+        raise OptionError(NO_STEPS.format(path))
+    axis = 1 if program.network.layout == "TB" else 0
+    x = {name: np.expand_dims(np.concatenate([chunk[name] for chunk in chunks]), axis) for name in chunks[0]}
+    return Data(x, path=path, layout=program.network.layout)
 
 
 def _opened(path: str) -> IO[bytes]:

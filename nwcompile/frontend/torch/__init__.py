@@ -86,7 +86,8 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
         network, recording = max(imports, key=lambda pair: _n_late(pair[0]))
         if relu is None:
             compare_spikes(network, _repeated(x, recording.n_steps) if layout == "B" else x, recording.spikes)
-        return network.laid_out(layout, recording.n_steps if layout == "B" else None)
+        network = network.laid_out(layout, recording.n_steps if layout == "B" else None)
+        return replace(network, real_example=bool((x != x.trunc()).any()))
     if any(isinstance(e, LayoutError) for e in refused):
         raise next((e for e in refused if not isinstance(e, LayoutError)), refused[0])
     hint = _hint(module, example_input, layout, relu)

@@ -15,6 +15,11 @@ from nwcompile.ir.program import Program
 from nwcompile.report.export.sanafe_network import network_lines
 
 SYNAPSES = ("dense", "sparse", "conv")
+CURRENT = "a current that outlasts its step (decay_u)"
+WITHOUT_CURRENT = (
+    "; if `approximate` chose the current, compile with the chip's neuron.current = false "
+    "(--set neuron.current=false), and it chooses none"
+)
 NOTE = (
     "SANA-FE neither wraps nor saturates sums and membranes as {chip} does, so spikes are equal as long as neither "
     "happens; it knows no limits of axons and synapse memory, and takes noc.buffer_flits x noc.virtual_channels as the "
@@ -80,7 +85,7 @@ def _check_neurons(program: Program) -> None:
         waits = np.max(spec.refractory) > 1
         no_memory = np.all(np.asarray(spec.decay_u) == 1 << spec.fixed.decay_bits)
         for text, asked in (
-            ("a current that outlasts its step (decay_u)", not no_memory),
+            (CURRENT, not no_memory),
             (f"reset_timing={spec.reset_timing!r}", spec.reset_timing != "now"),
             (f"spikes={spec.spikes!r}", spec.spikes != "binary"),
             ("a threshold that is met at equality and subtracted", subtracts and not spec.strict and spec.fires),
@@ -90,7 +95,8 @@ def _check_neurons(program: Program) -> None:
             ("a v_min while a neuron is refractory", waits and spec.v_min is not None and np.any(spec.decay_v)),
         ):
             if asked:
-                raise ModelError(f"layer {name!r} has {text}, which SANA-FE computes otherwise or not at all")
+                advice = WITHOUT_CURRENT if text == CURRENT else ""
+                raise ModelError(f"layer {name!r} has {text}, which SANA-FE computes otherwise or not at all{advice}")
     for c, delay in zip(program.network.connections, program.schedule.delay, strict=True):
         if delay != 1:
             raise ModelError(

@@ -5,11 +5,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nwcompile.errors import OptionError, nearest_first, shown
+from nwcompile.ir import chip_sections
+from nwcompile.workbench.sweep.points import CHIP, INPUT, OPTIONS
 from nwcompile.workbench.sweep.search import Search
 
 TEXTS = ("model", "chip", "input", "calibration", "backend", "dialect")
 KEYS = (*TEXTS, "samples", "dt", "neuron", "grid", "search")
 SEARCH_KEYS = ("trials", "seed", "minimize", "maximize")
+GRID_KEYS = (CHIP, INPUT, *OPTIONS, *chip_sections.SECTIONS, *chip_sections.KEYS)
+PLACES = {"at the top, above every [table]": KEYS, "under [grid]": GRID_KEYS, "under [search]": SEARCH_KEYS}
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,9 @@ def read_plan(path: str) -> Plan:
     except (ValueError, RecursionError) as e:
         raise OptionError(f"plan {path} is not TOML: {e}") from None
     _check_keys(path, "", table, KEYS)
+    if isinstance(table.get("grid"), dict):
+        for key in table["grid"]:
+            _check_place(path, "grid.", key, GRID_KEYS)
     for key in ("model", "grid"):
         if key not in table:
             raise OptionError(f"plan {path}: {key} is missing; every plan names a model and the keys of its [grid]")
@@ -66,9 +73,17 @@ def read_plan(path: str) -> Plan:
 
 def _check_keys(path: str, section: str, table: dict, known: tuple[str, ...]) -> None:
     for key in table:
+        _check_place(path, section, key, known)
         if key not in known:
             near = nearest_first(key, known)
             raise OptionError(f"plan {path}: unknown key {section + key!r}; choose one of: {', '.join(near)}")
+
+
+def _check_place(path: str, section: str, key: str, known: tuple[str, ...]) -> None:
+    """Raise OptionError for a key that is none of `known`, those of its section, but one of another section."""
+    places = [] if key in known else [place for place, keys in PLACES.items() if key in keys]
+    if places:
+        raise OptionError(f"plan {path}: {section + key!r} is in the wrong place; put {key} {' or '.join(places)}")
 
 
 def _names(path: str, key: str, given) -> tuple[str, ...]:

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.interrupts import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[3]
 PROCESSORS = (80, 90)  # compute capabilities times ten: A100, H100 and H200
 WARP = 32
 
 
-def interpreted(*arguments: str, timeout_s: float = 120) -> str:
+def interpreted(*arguments: str, timeout_s: float = PATIENCE_S) -> str:
     """Run `python *arguments` in a process in which every kernel is interpreted on CPU tensors; gives what it prints.
 
     The switch must be set before a kernel is imported, hence the process. ("-m", "pytest", FILE) runs a file of tests,
@@ -32,7 +34,7 @@ def interpreted(*arguments: str, timeout_s: float = 120) -> str:
     return done.stdout
 
 
-def interpreted_tests(*files: str, marked: str = "not long", timeout_s: float = 300) -> str:
+def interpreted_tests(*files: str, marked: str = "not long", timeout_s: float = PATIENCE_S) -> str:
     """Run files of tests, those so marked, as `interpreted` does; some must pass, none be skipped."""
     options = "-q", "-x", "-p", "no:cacheprovider", "-n", "0", "-m", marked
     report = interpreted("-m", "pytest", *options, *files, timeout_s=timeout_s)

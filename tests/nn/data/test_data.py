@@ -12,6 +12,7 @@ from nwcompile.errors import ArtifactError, ModelError, NwWarning, OptionError
 from nwcompile.nn import data
 from nwcompile.nn.ops.scan import LIFNeurons, fire
 from nwcompile.nn.ops.surrogate import atan
+from tests.interrupts import PATIENCE_S
 
 BINNING = data.Binning((6, 4, 2), bin_length=10, include_incomplete=True, spatial_factor=0.5)
 FIELDS = np.dtype([("x", "<i2"), ("y", "<i2"), ("t", "<i8"), ("p", "?")])
@@ -124,7 +125,7 @@ def test_batches_come_from_forked_workers_while_layers_train(tmp_path):
     try:
         layer, samples = nn.LIFLayer(12), recordings()
         layer(torch.rand(64, 1000, 12))
-        options = {"batch_size": 2, "num_workers": 2, "multiprocessing_context": "fork", "timeout": 60}
+        options = {"batch_size": 2, "num_workers": 2, "multiprocessing_context": "fork", "timeout": PATIENCE_S}
         expected = list(data.batches(data.Transformed(samples, BINNING), batch_size=2))
         for of in (data.Transformed(samples, BINNING), data.cached(samples, BINNING, tmp_path)):
             found = []
@@ -253,7 +254,7 @@ def test_interrupted_cache_leaves_nothing_and_can_be_made_after(tmp_path, monkey
 
 
 def make_at_once(barrier, folder, results):
-    barrier.wait(30)
+    barrier.wait(PATIENCE_S)
     for seed in range(5):
         results.put((seed, data.cached(recordings(seed=seed), BINNING, folder).words.numpy().tobytes()))
 
@@ -264,9 +265,9 @@ def test_cache_may_be_made_by_two_processes_at_once(tmp_path):
     processes = [context.Process(target=make_at_once, args=(barrier, tmp_path, results)) for _ in range(2)]
     for process in processes:
         process.start()
-    found = [results.get(timeout=60) for _ in range(10)]
+    found = [results.get(timeout=PATIENCE_S) for _ in range(10)]
     for process in processes:
-        process.join(60)
+        process.join(PATIENCE_S)
         assert process.exitcode == 0
     for seed, words in found:
         assert words == data.packed(recordings(seed=seed), BINNING).words.numpy().tobytes()

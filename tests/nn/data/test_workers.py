@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from nwcompile import nn
 from nwcompile.nn.ops.threads import run_on_threads
+from tests.interrupts import PATIENCE_S
 
 
 class Encoded(Dataset):
@@ -34,7 +35,7 @@ def test_layers_run_in_the_forked_workers_of_a_loader():
         data = Encoded()
         expected = torch.stack([data[i] for i in range(4)])  # the process that forks has threads of its own by then
         assert 0 < expected.float().mean() < 1
-        loader = DataLoader(data, batch_size=2, num_workers=2, multiprocessing_context="fork", timeout=60)
+        loader = DataLoader(data, batch_size=2, num_workers=2, multiprocessing_context="fork", timeout=PATIENCE_S)
         assert torch.equal(torch.cat(list(loader)), expected)
     finally:
         torch.set_num_threads(before)
@@ -44,7 +45,7 @@ def test_parts_run_on_new_threads_in_a_forked_process():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        both = threading.Barrier(2, timeout=20)  # which one thread alone does not pass
+        both = threading.Barrier(2, timeout=PATIENCE_S)  # which one thread alone does not pass
         run_on_threads(lambda k: both.wait(), 2)
         child = os.fork()
         if child == 0:

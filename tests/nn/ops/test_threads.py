@@ -8,6 +8,7 @@ import torch
 from nwcompile import nn
 from nwcompile.nn.ops import threads
 from nwcompile.nn.ops.threads import _pools, run_on_threads
+from tests.interrupts import PATIENCE_S
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def two_threads():
 
 
 def test_parts_are_done_by_all_threads_and_each_once(two_threads):
-    both, done = threading.Barrier(2, timeout=20), []
+    both, done = threading.Barrier(2, timeout=PATIENCE_S), []
 
     def work(k):
         if k < 2:
@@ -33,7 +34,7 @@ def test_parts_are_done_by_all_threads_and_each_once(two_threads):
 def test_parts_wait_for_no_thread_that_is_late(two_threads):
     run_on_threads(lambda k: None, 2)
     later = threading.Event()
-    busy = _pools[2].submit(later.wait, 20)
+    busy = _pools[2].submit(later.wait, PATIENCE_S)
     try:
         done = []
         run_on_threads(done.append, 3)

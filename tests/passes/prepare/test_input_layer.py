@@ -6,6 +6,7 @@ import torch
 
 import nwcompile as nw
 from nwcompile.errors import ModelError, OptionError
+from nwcompile.flow import REAL_EXAMPLE
 from nwcompile.ir.legalization import HOST
 from nwcompile.report.json.collect import collect
 from nwcompile.report.text import verdict
@@ -176,6 +177,14 @@ def test_signed_spikes_come_on_two_lines_where_messages_have_no_sign(chip):
     with pytest.raises(ModelError) as error:
         nw.simulate(program, x * 0.5)
     assert "takes whole numbers" in str(error.value)
+
+
+@pytest.mark.parametrize("example, is_real", [(np.full((2, 3, 6), 0.5, np.float32), True), (np.ones((2, 3, 6)), False)])
+def test_a_model_of_real_valued_input_is_not_made_one_of_spikes_in_silence(example, is_real):
+    lif = nw.nn.LIFLayer(4, taus=20e-3, thresholds=1.0, reset_mechanism="zero", dt=1e-3)
+    network = nw.from_torch(torch.nn.Sequential(torch.nn.Linear(6, 4), lif), example)
+    assert (REAL_EXAMPLE in nw.compile(network, "loihi1").warnings) == is_real
+    assert REAL_EXAMPLE not in nw.compile(network, "loihi1", example).warnings
 
 
 def test_signed_spikes_stay_as_they_are_where_messages_carry_a_sign():

@@ -376,7 +376,8 @@ def test_quantize_refuses_real_valued_calibration():
         quantize(one_layer(np.ones((1, 2)), NeuronSpec()), LOIHI, np.full((1, 2, 2), 0.5), Options())
     assert str(error.value) == (
         "input 'in' has the value 0.5, but the integer program takes whole numbers; "
-        "encode real values into spikes first (nwcompile.encode does)"
+        "encode real values into spikes first (nwcompile.encode does), or compile the model with calibration "
+        "samples of such values"
     )
 
 

@@ -14,6 +14,7 @@ from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize import quantize as stage
 from nwcompile.passes.quantize.quantize import quantize, quantized
 from nwcompile.passes.quantize.shared import once, sharing
+from tests.interrupts import PATIENCE_S
 from tests.nets import integers
 
 
@@ -77,7 +78,7 @@ def test_of_two_threads_that_ask_for_the_same_one_makes_it():
         return len(calls)
 
     def ask(_: int) -> int:
-        both.wait(10)
+        both.wait(PATIENCE_S)
         return once("a kind", network(), samples(), make)
 
     with sharing():

@@ -8,10 +8,13 @@ import pytest
 import yaml
 
 from nwcompile.errors import ChipError, ModelError, OptionError
+from nwcompile.flow import compile
+from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
+from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.passes.emit.emit import emit
 from nwcompile.report.export.sanafe import sanafe_files
@@ -218,6 +221,18 @@ def refused(kind, program: Program, x=None) -> str:
     return str(error.value)
 
 
+def test_export_takes_an_approximation_that_was_asked_to_choose_no_current():
+    spec = NeuronSpec(threshold=1.0, beta=0.95, reset="subtract")
+    rng = np.random.default_rng(0)
+    edges = [Dense("in", "a", rng.normal(0.1, 0.3, (16, 20))), Dense("a", "b", rng.normal(0.1, 0.3, (4, 16)))]
+    network = Network.from_arrays({"a": spec, "b": spec}, edges, {"in": 20})
+    x = (rng.random((4, 20, 20)) < 0.4).astype(np.float32)
+    chip, options = Chip.load("loihi1"), Options(approximate="reset")
+    assert "(--set neuron.current=false)" in refused(ModelError, compile(network, chip, x, options), {"in": x[0]})
+    program = compile(network, chip.replace({"neuron.current": False}), x, options)
+    assert sanafe_files(program, "out", {"in": x[0]})
+
+
 def test_export_refuses_what_sanafe_would_compute_otherwise():
     def program(spec=SPECS[0], inputs=False, **chip):
         return program_of(0, {}, spec, inputs, **chip)
@@ -230,7 +245,9 @@ def test_export_refuses_what_sanafe_would_compute_otherwise():
         "input 'in' has values other than 0 and 1; SANA-FE's input neurons spike or do not"
     )
     assert refused(ModelError, program(SPECS[0].replace(decay_u=100))) == (
-        "layer 'a' has a current that outlasts its step (decay_u), which SANA-FE computes otherwise or not at all"
+        "layer 'a' has a current that outlasts its step (decay_u), which SANA-FE computes otherwise or not at all; if "
+        "`approximate` chose the current, compile with the chip's neuron.current = false (--set neuron.current=false), "
+        "and it chooses none"
     )
     assert refused(ModelError, program(SPECS[1].replace(reset_timing="next"))) == (
         "layer 'a' has reset_timing='next', which SANA-FE computes otherwise or not at all"

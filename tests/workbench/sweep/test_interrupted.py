@@ -14,6 +14,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.workbench.sweep.measure import of_point
 from nwcompile.workbench.sweep.store import FILE
+from tests.interrupts import PATIENCE_S
 from tests.long import EXAMPLES
 
 pytestmark = pytest.mark.long
@@ -80,7 +81,7 @@ def test_sweep_loses_nothing_at_ctrl_c(folder, n_rows):
         workers = workers_of(process)
         assert workers and not any(hears_ctrl_c(pid) for pid in workers)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all processes of the group
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     before = lines(folder)
     assert process.returncode == 130 and out == "" and "Traceback" not in err
     assert len(before) >= n_rows and all(line.endswith("\n") for line in before)
@@ -89,7 +90,7 @@ def test_sweep_loses_nothing_at_ctrl_c(folder, n_rows):
             f"nwcompile: interrupted; points that are done are in made/{FILE}, and the same command goes on from there"
         )
     process = started(folder, FEW)
-    out, err = process.communicate(timeout=600)
+    out, err = process.communicate(timeout=PATIENCE_S)
     doc = json.loads(out)
     assert process.returncode == 0 and len(doc["rows"]) == 16 and doc["n_computed"] == 16 - len(before)
     assert lines(folder)[: len(before)] == before
@@ -100,7 +101,7 @@ def test_points_killed_and_resumed_equal_single_compiles(folder):
     process = started(folder, MANY)
     wait_for(folder, N_POINTS // 2, process)
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE_S)
     before = [line for line in lines(folder) if line.endswith("\n")]
     assert N_POINTS // 2 <= len(before) < N_POINTS
     with open(folder / "made" / FILE, "a") as file:
