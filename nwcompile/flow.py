@@ -128,6 +128,7 @@ def _compiled(
 ) -> Program:
     """The program, stage after stage."""
     given = stage("input", legalize_input, network, chip, calibration, options)
+    given = replace(given, network=replace(given.network, left_out=network.left_out))
     labels = None if labels is None else _labels(given.samples, labels)
     draft = _in_integers(stage, given, chip, options, labels, mapping is None)
     draft = _on_cores(stage, draft, chip, options, mapping)
@@ -173,7 +174,7 @@ def _in_integers(
     if options.approximate:
         nearer = stage("approximate", approximate, fixed, chip, options, x, labels)
         if nearer.network is not fixed:
-            check_loss(nearer.price, options, chip.name)
+            check_loss(nearer.price, options, chip.name, given.network)
         fixed, price = nearer.network, nearer.price
         changes, notes = nearer.with_price(changes), [*notes, *nearer.warnings]
         scales = {name: fit.scale_factor for name, fit in nearer.factors.items()}

@@ -67,7 +67,8 @@ class Network:
     Several connections into one node add up. Frozen; every stage makes a new one. `layout`, one of LAYOUTS, says how
     whoever made the network lays out samples; in "B" each is repeated `n_steps` times, unless it comes as
     `[B, T, *shape]`. Results are `[B, T, *shape]` in every layout. `host`: what the CPU computes of samples before
-    this network, which is then the part on the chip (`ir.host`).
+    this network, which is then the part on the chip (`ir.host`). `left_out`: a sentence on what of the imported model's
+    result is not in the network, "" for nothing; it changes neither results nor hashes.
     """
 
     inputs: dict[str, Node]
@@ -76,6 +77,7 @@ class Network:
     layout: str = "BT"
     n_steps: int | None = None
     host: "Host | None" = None
+    left_out: str = ""
 
     @classmethod
     def from_arrays(cls, layers, connections, inputs=None) -> "Network":

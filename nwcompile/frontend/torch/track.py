@@ -86,12 +86,13 @@ class Tracker(TorchFunctionMode):
         lead = self.lead if tuple(tensor.shape[: len(axes)]) == axes else "B"
         return tuple(tensor.shape[len(self.extent.axes[lead]) :]), lead
 
-    def refuse(self, result, reason: str) -> None:
-        """Whatever tensors are in `result` cannot be followed."""
+    def refuse(self, result, reason: str, by: tuple[str, ...] = (), layer: str = "") -> None:
+        """Whatever tensors are in `result` cannot be followed; `by` and `layer` as in `Unsupported`."""
         self.refused.append(reason)
+        by = tuple(dict.fromkeys(by)) or (() if layer else (reason.partition(", which")[0],))
         for tensor in tensors_in(result):
             shape, lead = self.by_shape(tensor)
-            self.track(tensor, Unsupported(reason, shape), lead)
+            self.track(tensor, Unsupported(reason, shape, by, layer), lead)
 
     def is_spikes(self, symbol: Symbol) -> bool:
         """Whether a tensor is certain to hold spikes, 0 or 1."""
@@ -129,6 +130,7 @@ class Tracker(TorchFunctionMode):
             self.refuse(args[0], "a tensor that is filled by item assignment; use torch.stack or torch.cat")
         if not tensors or not tensors_in(result) or name in CREATES:
             return
+        where = f"{self.containers[-1][0]!r}" if self.containers[-1][0] else "forward"
         for tensor in tensors:
             symbol = self.known(tensor).symbol
             if (
@@ -139,9 +141,9 @@ class Tracker(TorchFunctionMode):
                 self.track(result, symbol, self.known(tensor).lead)
                 return
             if isinstance(symbol, Unsupported):
-                self.refuse(result, symbol.reason)
+                by = () if name in MOVES or name in CASTS else (f"torch function {name!r} in {where}",)
+                self.refuse(result, symbol.reason, (*symbol.by, *by), symbol.layer)
                 return
-        where = f"{self.containers[-1][0]!r}" if self.containers[-1][0] else "forward"
         reason = f"torch function {name!r} in {where}, which is not supported here"
         if name in CASTS and isinstance(result, torch.Tensor):
             self._cast(tensors[0], result, reason)

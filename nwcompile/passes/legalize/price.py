@@ -9,7 +9,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import MAX_LOSS, Options
 from nwcompile.passes.legalize.ideal import ideal_trace
 from nwcompile.sim.accuracy import share_right
-from nwcompile.sim.float_difference import strongest
+from nwcompile.sim.float_difference import answer_rule, strongest, warn_of_answers
 from nwcompile.sim.reference.run import output_of
 from nwcompile.sim.sequence.run import trace
 
@@ -87,8 +87,11 @@ def price_of(ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | N
     )
 
 
-def check_loss(price: Price | None, options: Options, chip_name: str) -> None:
-    """Raise LossError if the price is above `options.max_loss`, OptionError if it is not known in that unit."""
+def check_loss(price: Price | None, options: Options, chip_name: str, network: Network) -> None:
+    """Raise LossError if the price is above `options.max_loss`, OptionError if it is not known in that unit.
+
+    Warn with NwWarning where the points are those of `network`, and not of the module that it was imported from.
+    """
     if options.max_loss is None:
         return
     match = MAX_LOSS.fullmatch(options.max_loss)
@@ -106,12 +109,16 @@ def check_loss(price: Price | None, options: Options, chip_name: str) -> None:
     lost = price.accuracy_lost_points if is_accuracy else price.spikes_changed_percent
     if lost > limit:
         worst = max(price.spikes_changed, key=lambda name: price.spikes_changed[name])
-        what = f"{lost:.2g} points of accuracy" if is_accuracy else f"{lost:.3g} % of the spikes"
+        what = (
+            f"{lost:.2g} points of accuracy ({answer_rule(network)})" if is_accuracy else f"{lost:.3g} % of the spikes"
+        )
         raise LossError(
             f"approximating costs {what} on {chip_name}, more than max_loss={options.max_loss} "
             f"({price.n_samples} samples held out; most in layer {worst!r}); fine-tune with nn.quantize_aware, or "
             "accept more"
         )
+    if is_accuracy:
+        warn_of_answers(network, f"max_loss={options.max_loss!r}")
 
 
 def _answers(network: Network, spikes: dict, states: dict) -> np.ndarray | None:
