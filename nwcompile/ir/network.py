@@ -109,7 +109,7 @@ class Network:
                 if c.target in specs and c.target not in shapes and c.source in shapes:
                     shape = c.output_shape(shapes[c.source])
                     if shape is not None:
-                        shapes[c.target], pending = tuple(shape), True
+                        shapes[c.target], pending = _shape(c.target, shape), True
         for name in specs:
             if name not in shapes:
                 raise ModelError(f"layer {name!r}: no connection tells its shape; give (neuron, shape)")

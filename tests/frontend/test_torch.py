@@ -456,3 +456,20 @@ def test_from_torch_warns_where_a_layer_spikes_otherwise_than_in_the_module():
         "layer '0' spikes otherwise than the module on the example: 48 of 48 entries, first in step 0, sample 0, "
         "neuron 0: 0 in the module, 1 in the network"
     ]
+
+
+@pytest.mark.parametrize("missing", ["bias", "weight"])
+def test_from_torch_takes_batch_norms_with_one_of_weight_and_bias(missing):
+    torch.manual_seed(1)
+    norm = torch.nn.BatchNorm1d(5)
+    norm.running_mean.normal_(0, 0.2)
+    norm.running_var.uniform_(0.3, 1.5)
+    norm.bias.data.uniform_(-0.2, 0.2)
+    setattr(norm, missing, None)
+    module = torch.nn.Sequential(torch.nn.Linear(6, 5), norm, lif(5, threshold=0.4)).eval()
+    module[0].weight.data *= 4
+    x = spikes(3, 9, 6)
+    network = nw.from_torch(module, x)
+    expected = step_by_step(module, x).detach().numpy()
+    assert expected.any() and not expected.all()
+    np.testing.assert_array_equal(nw.simulate(network, x).output, expected)

@@ -36,6 +36,7 @@ from nwcompile.frontend.torch.kinds import clear, fit, is_foreign_neuron, kind_o
 from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
 from nwcompile.frontend.torch.record import ModuleRecorder, layer_name
 from nwcompile.frontend.torch.symbols import Recording
+from nwcompile.frontend.torch.track import RecordError
 from nwcompile.ir.network import LAYOUTS, Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
@@ -156,9 +157,12 @@ def _import(module: torch.nn.Module, x: torch.Tensor, lead: str, relu: NeuronSpe
 
 def _recorded(recorder: ModuleRecorder) -> Recording:
     try:
-        return recorder.record()
+        recorder.record()
+    except RecordError as e:
+        raise e.error from None
     except Exception as e:
         raise RunError(e, recorder.refused) from e
+    return recorder.recording()
 
 
 def _repeated(x: torch.Tensor, n_steps: int) -> torch.Tensor:

@@ -70,8 +70,8 @@ class ModuleRecorder(Tracker):
         self.values: dict[tuple[str, int], list[tuple[torch.Tensor, str]]] = {}
         self.refused_feeds: dict[str, str] = {}
 
-    def record(self) -> Recording:
-        """Run the module and give what it did. Exceptions of the module itself pass through."""
+    def record(self) -> None:
+        """Run the module and write down what it does. Exceptions of the module itself pass through."""
         last = self.extent.n_steps - 1
         whole = Source(self.input_name, self.shape, last, self.is_given_once)
         with torch.no_grad(), uncompiled(), self._hooks(), self:
@@ -90,9 +90,13 @@ class ModuleRecorder(Tracker):
                 x = self.quietly(self._whole)
                 self.track(x, whole, self.lead)
                 self._give(*2 * (self.module(x),))
+
+    def recording(self) -> Recording:
+        """What the module did."""
+        last = self.extent.n_steps - 1
         results = self._results()
         return Recording(
-            input=whole,
+            input=Source(self.input_name, self.shape, last, self.is_given_once),
             n_steps=last + 1,
             calls=self.calls,
             kinds=self.kinds,
@@ -139,7 +143,7 @@ class ModuleRecorder(Tracker):
             for place, entries in enumerate(zip(*self.answers, strict=False))
             for depth in (entries[-1][1],)
         )
-        spikes = {name: torch.cat(given, 1) for name, given in self.spikes.items()}
+        spikes = {name: torch.cat(given, 1) for name, given in self.spikes.items() if given}
         return Results(returned, self.kind_of_answer, spikes, self.values, self.extent)
 
     def _read(self, value) -> None:
@@ -188,7 +192,11 @@ class ModuleRecorder(Tracker):
     def _leave(self, module, args, kwargs, result):
         self.depth -= 1
         if self.depth == 0:
-            self.quietly(lambda: self._called(module, self.paths[id(module)], args, kwargs, result))
+            path = self.paths[id(module)]
+            what = f"{path!r} ({type(module).__name__})"
+            is_done = self.recorded(lambda: self._called(module, path, args, kwargs, result), result, what)
+            if not is_done and self._kind_of(module) is not None:
+                self.unknown[path] = self.refused[-1]
 
     def _called(self, module, path: str, args, kwargs, result) -> None:
         kind = self._kind_of(module)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 from torch.overrides import TorchFunctionMode
 
+from nwcompile.errors import NwError
 from nwcompile.frontend.torch.contract import MATRIX_PRODUCTS, REDUCTIONS, multiplied, reduced
 from nwcompile.frontend.torch.functional import FUNCTIONS, arguments, operation_of
 from nwcompile.frontend.torch.linear import is_linear, linear, product
@@ -119,11 +120,23 @@ class Tracker(TorchFunctionMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         if self.depth == 0:
-            self.quietly(lambda: self._function(func, args, kwargs, result))
+            self.recorded(lambda: self._function(func, args, kwargs, result), result, f"torch function {_name(func)!r}")
         return result
 
+    def recorded(self, action, result, what: str) -> bool:
+        """Do what writes down `what` the module did. A failure of it is ours: then `result` cannot be followed."""
+        try:
+            self.quietly(action)
+            return True
+        except NwError as e:
+            raise RecordError(e) from e
+        except Exception as e:
+            text = (str(e).strip().splitlines() or [""])[0]
+            self.refuse(result, f"{what}, on which nwcompile fails ({type(e).__name__}: {text}); please report it")
+            return False
+
     def _function(self, func, args, kwargs, result) -> None:
-        name = getattr(func, "__name__", repr(func))
+        name = _name(func)
         tensors = [t for t in tensors_in((args, tuple(kwargs.values()))) if id(t) in self.tracked]
         self.read.update(map(id, tensors))
         if name == "__setitem__":
@@ -232,6 +245,18 @@ class Tracker(TorchFunctionMode):
 
     def _path(self, name: str) -> str:
         return ".".join(filter(None, (self.containers[-1][0], name.strip("_"))))
+
+
+class RecordError(Exception):
+    """An error of nwcompile, raised while it writes down what a module does; `error` is what a person is told."""
+
+    def __init__(self, error: NwError):
+        super().__init__(str(error))
+        self.error = error
+
+
+def _name(func) -> str:
+    return getattr(func, "__name__", repr(func))
 
 
 def tensors_in(value) -> list[torch.Tensor]:
