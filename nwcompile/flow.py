@@ -133,6 +133,7 @@ def _compiled(
 ) -> Program:
     """The program, stage after stage."""
     given = stage("input", legalize_input, network, chip, calibration, options)
+    given = replace(given, network=replace(given.network, left_out=network.left_out))
     labels = None if labels is None else _labels(given.samples, labels)
     draft = _in_integers(stage, given, chip, options, labels, mapping is None)
     draft = _on_cores(stage, draft, chip, options, mapping)
@@ -177,7 +178,7 @@ def _in_integers(
     changes, price = [*changes, *proved], None
     if options.approximate:
         nearer = stage("approximate", approximate, fixed, chip, options, x, labels)
-        judged = [] if nearer.network is fixed else check_loss(nearer.price, options, chip.name)
+        judged = [] if nearer.network is fixed else check_loss(nearer.price, options, chip.name, given.network)
         for text in judged:
             warn(text, NwWarning, stacklevel=2)  # who asked for a limit hears that nothing has held it
         fixed, price = nearer.network, nearer.price

@@ -15,6 +15,7 @@ from nwcompile.errors import ModelError, OptionError, printable
 from nwcompile.ir.artifact import write_files
 from nwcompile.passes.quantize.bit_width_search import Narrowed, narrowest
 from nwcompile.sim.accuracy import check_labels, share_interval
+from nwcompile.sim.float_difference import warn_of_answers
 
 CALIBRATION_SHARE = 0.2  # A fifth of the samples calibrates where no others are given for it; the rest judges.
 MOST_CALIBRATION = 200  # More calibration samples would make every try of widths take longer.
@@ -35,6 +36,7 @@ def run(args: Namespace) -> int:
         check_labels(data.y, network.node(network.outputs[0]).n_neurons)
     calibration, data, split = _split(args, data)
     narrowed = narrowest(network, chip_of(args), calibration, data.x, data.y, options_of(args), drop / 100, _show)
+    warn_of_answers(network, "the accuracy")
     if narrowed.narrowest is None:
         raise ModelError(
             f"at its widest weights ({_listed(narrowed.start)} bits) the network is at "

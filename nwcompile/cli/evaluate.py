@@ -9,9 +9,11 @@ from nwcompile.cli.inputs.load import check_usage, is_program, model_network, ne
 from nwcompile.cli.outputs.text import as_json, table
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.options import Options
+from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import accuracy, share_interval
+from nwcompile.sim.float_difference import answer_rule, warn_of_answers
 from nwcompile.sim.inputs import prepare
 
 
@@ -32,6 +34,7 @@ def run(args: Namespace) -> int:
     if network is None:
         data = data.laid_out(program.network.layout)
     backend = args.backend or "sequence"
+    of_answers = network if network is not None else program.network
     result: dict[str, float] = {}
     if network is not None:
         result["float"] = accuracy(simulate(network, data.x), data.y)
@@ -40,26 +43,27 @@ def run(args: Namespace) -> int:
     interval = {name: share_interval(part, len(data.y)) for name, part in result.items()}
     if args.json:
         chip = program.chip.name if program is not None else None
-        print(
-            as_json(
-                {"n_samples": len(data.y), "accuracy": result, "interval": interval, "chip": chip, "backend": backend}
-            )
-        )
+        doc = {"n_samples": len(data.y), "accuracy": result, "interval": interval}
+        told = {"answer_rule": answer_rule(of_answers), "left_out": of_answers.left_out}
+        print(as_json({**doc, **told, "chip": chip, "backend": backend}))
     else:
         notes = {"float": "reference", "chip": f"{program.chip.name}, {backend}" if program is not None else ""}
+        rule = answer_rule(of_answers).removeprefix("class = ")
         rows = [
-            (name, f"{100 * part:.2f} %", f"{100 * low:.1f} to {100 * high:.1f} %", len(data.y), notes[name])
+            (name, f"{100 * part:.2f} %", f"{100 * low:.1f} to {100 * high:.1f} %", len(data.y), notes[name], rule)
             for (name, part), (low, high) in zip(result.items(), interval.values(), strict=True)
         ]
-        print(table(("network", "accuracy", "95 % interval", "samples", "on"), rows))
+        print(table(("network", "accuracy", "95 % interval", "samples", "on", "class ="), rows))
+    warn_of_answers(of_answers, "the accuracy")
     return 0
 
 
-def measured(args: Namespace, result: Run, data: Data) -> dict | None:
+def measured(args: Namespace, program: Program, result: Run, data: Data) -> dict | None:
     """What `report` takes as accuracy: of the run, and of the float model if it was named; None without labels."""
     if data.y is None:
         return None
     accuracies = {"chip": accuracy(result, data.y)}
+    warn_of_answers(program.network, "the accuracy")
     if args.model_of is not None:
         accuracies["float"] = accuracy(simulate(network_of(args.model_of, args, data.example), data.x), data.y)
     return {**accuracies, "n_samples": len(data.y)}

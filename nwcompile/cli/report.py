@@ -49,7 +49,7 @@ def run(args: Namespace) -> int:
     profiles = backend == "cycle" and program.chip.has_profile
     result = simulate(program, data.x, backend, args.device, "aligned", record, args.steps, profiles)
     seconds = time.perf_counter() - start
-    accuracy = measured(args, result, data)
+    accuracy = measured(args, program, result, data)
     if trace_file is not None:
         write_trace(args, trace_file, program, data.x, "aligned")
     doc = report(program, result, folder, accuracy, None, args.model_dt, seconds)

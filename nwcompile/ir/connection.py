@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from nwcompile.errors import ModelError, shown
-from nwcompile.ir.neuron import aligned, plain
+from nwcompile.ir.neuron import aligned, is_in_float32, plain, plain_numbers
 
 SIGN_MODES = ("mixed", "exc", "inh")
 ARRAYS = ("weight", "bias", "scale", "shift", "pre", "post")
@@ -43,7 +43,7 @@ class Connection(ABC):
         for f in fields(self):
             value = getattr(self, f.name)
             if not isinstance(value, np.ndarray) and (f.name in ARRAYS or not isinstance(value, tuple)):
-                value = plain(value)
+                value = plain_numbers(value) if f.name in ARRAYS else plain(value)
                 object.__setattr__(self, f.name, value)
             if f.name in ARRAYS and isinstance(value, list | tuple):
                 raise self.fail(f"{f.name} has rows of different lengths; give an array of numbers")
@@ -77,13 +77,18 @@ class Connection(ABC):
     def fail(self, text: str) -> ModelError:
         return ModelError(f"connection {self.source!r} -> {self.target!r}: {text}")
 
-    def verify_window(self, **least: int) -> None:
-        """Raise ModelError unless each of these fields is one whole number, or two, from its least on."""
+    def verify_window(self, n_most: int = 2, **least: int) -> None:
+        """Raise ModelError unless each of these fields is one whole number, or up to `n_most`, from its least on."""
         for name, low in least.items():
             value = getattr(self, name)
             numbers = np.asarray(value)
             whole = np.issubdtype(numbers.dtype, np.integer) or np.issubdtype(numbers.dtype, np.floating)
-            if not whole or numbers.size not in (1, 2) or (numbers != np.trunc(numbers)).any() or numbers.min() < low:
+            if (
+                not whole
+                or not 1 <= numbers.size <= n_most
+                or (numbers != np.trunc(numbers)).any()
+                or numbers.min() < low
+            ):
                 raise self.fail(f"{name}={shown(value)} must be whole numbers >= {low}")
             if numbers.max() > LARGEST_WINDOW:
                 raise self.fail(f"{name}={shown(value)} is beyond the largest supported, {LARGEST_WINDOW}")
@@ -104,11 +109,8 @@ class Connection(ABC):
             kind = np.asarray(0 if value is None else value).dtype
             if kind.kind not in "biuf":
                 raise self.fail(f"{name} of dtype {kind} must be an array of numbers")
-            with np.errstate(over="ignore"):
-                if value is not None and not np.isfinite(np.asarray(value, np.float32)).all():
-                    raise self.fail(
-                        f"{name} has NaN or infinite values; the model is not usable, train or load it again"
-                    )
+            if value is not None and not is_in_float32(value):
+                raise self.fail(f"{name} has NaN or infinite values; the model is not usable, train or load it again")
         if getattr(self, "sign_mode", "mixed") not in SIGN_MODES:
             raise self.fail(f"sign_mode {self.sign_mode!r} is none of {', '.join(SIGN_MODES)}")
         shape = self.output_shape(tuple(source_shape))
@@ -221,6 +223,13 @@ class Conv1d(Connection):
     sign_mode: str = "mixed"
     weight_bits: int | None = None
 
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("stride", "padding", "dilation"):
+            value = getattr(self, name)
+            if isinstance(value, tuple | np.ndarray) and np.size(value) == 1:
+                object.__setattr__(self, name, plain(value[0]))  # (1,), as torch has it
+
     def as_conv2d(self, shape: tuple[int, int]) -> Conv2d:
         """The same map on a source [C, L] viewed as [C, 1, L]."""
         return Conv2d(
@@ -242,7 +251,7 @@ class Conv1d(Connection):
     def output_shape(self, shape):
         if np.ndim(self.weight) != 3 or len(shape) != 2:
             raise self.fail(f"a 1-D convolution of weight {np.shape(self.weight)} needs a source [C, L], not {shape}")
-        self.verify_window(stride=1, dilation=1, padding=0, groups=1)
+        self.verify_window(1, stride=1, dilation=1, padding=0, groups=1)
         channels, _, length = self.as_conv2d(shape).output_shape(shape)
         return (channels, length)
 

@@ -68,7 +68,8 @@ class Network:
     whoever made the network lays out samples; in "B" each is repeated `n_steps` times, unless it comes as
     `[B, T, *shape]`. Results are `[B, T, *shape]` in every layout. `host`: what the CPU computes of samples before
     this network, which is then the part on the chip (`ir.host`). `real_example`: the example that it was imported with
-    has values that are not whole numbers.
+    has values that are not whole numbers. `left_out`: a sentence on what of the imported model's result is not in the
+    network, "" for nothing; it changes neither results nor hashes.
     """
 
     inputs: dict[str, Node]
@@ -78,6 +79,7 @@ class Network:
     n_steps: int | None = None
     host: "Host | None" = None
     real_example: bool = False
+    left_out: str = ""
 
     @classmethod
     def from_arrays(cls, layers, connections, inputs=None) -> "Network":
@@ -109,7 +111,7 @@ class Network:
                 if c.target in specs and c.target not in shapes and c.source in shapes:
                     shape = c.output_shape(shapes[c.source])
                     if shape is not None:
-                        shapes[c.target], pending = tuple(shape), True
+                        shapes[c.target], pending = _shape(c.target, shape), True
         for name in specs:
             if name not in shapes:
                 raise ModelError(f"layer {name!r}: no connection tells its shape; give (neuron, shape)")

@@ -37,6 +37,24 @@ def plain(value):
     return value.item() if isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0 else value
 
 
+def plain_numbers(value):
+    """As `plain`; whole numbers beyond 64 bits become floats."""
+    value = plain(value)
+    is_long = type(value) is int and not -(1 << 63) <= value < 1 << 63
+    if not is_long and not (isinstance(value, np.ndarray) and value.dtype.kind == "O"):
+        return value
+    try:
+        return plain(np.asarray(value, np.float64))
+    except (TypeError, ValueError, OverflowError):
+        return value
+
+
+def is_in_float32(value) -> bool:
+    """Whether numbers are finite as float32, which is what float networks compute with."""
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(np.asarray(value).astype(np.float32)).all())
+
+
 @dataclass(frozen=True)
 class FixedPoint:
     """Number format of a fixed-point layer: widths in bits, the shift of a synaptic sum, what u does on overflow.
@@ -188,7 +206,7 @@ class NeuronSpec:
 
     def __post_init__(self):
         for name in (*self.NUMBERS, "strict", "fires"):
-            object.__setattr__(self, name, plain(getattr(self, name)))
+            object.__setattr__(self, name, plain_numbers(getattr(self, name)))
         if isinstance(self.fixed, FixedPoint) and self.decay_u is None and self.fixed.decay_bits in range(32):
             object.__setattr__(self, "decay_u", self.fixed.fastest)
 
@@ -275,6 +293,12 @@ class NeuronSpec:
             ) from None
         if not np.isfinite(array).all():
             raise ModelError(f"layer {layer!r}: {name} has NaN or infinite values; give finite numbers")
+        if not is_in_float32(array):
+            largest = float(np.finfo(np.float32).max)
+            raise ModelError(
+                f"layer {layer!r}: {name} {np.abs(array).max():g} is beyond float32, whose largest number is "
+                f"{largest:g}; choose smaller units"
+            )
         whole = name == "refractory" or (self.fixed is not None and name in self.FIXED_NUMBERS)
         if whole and (array != np.trunc(array)).any():
             raise ModelError(f"layer {layer!r}: {name} of a fixed-point layer must be whole numbers")

@@ -124,10 +124,9 @@ class Program:
 
     def taking(self, network: Network, host: Host | None, registers: dict[str, Encoding]) -> "Program":
         """The program for samples as `network` takes them, with its host, whose `registers` are known now."""
-        if host is None and network.layout == "BT":
-            return self
         host = None if host is None else replace(host, gives={**host.gives, **registers})
-        return replace(self, network=replace(self.network, layout=network.layout, n_steps=network.n_steps, host=host))
+        laid_out = self.network.laid_out(network.layout, network.n_steps)
+        return replace(self, network=replace(laid_out, host=host, left_out=network.left_out))
 
     @property
     def host_layers(self) -> dict[str, Node]:
@@ -199,8 +198,9 @@ class Program:
 
     @property
     def warnings(self) -> list[str]:
-        """What the compiler found worth saying."""
-        return self.manifest.get("warnings", [])
+        """What the compiler found worth saying, and what the import of the model left out."""
+        left_out = [self.network.left_out] if self.network.left_out else []
+        return [*left_out, *self.manifest.get("warnings", [])]
 
     @cached_property
     def data(self) -> bytes:
@@ -230,6 +230,8 @@ class Program:
         }
         if self.network.layout != "BT":
             manifest["layout"] = {"name": self.network.layout, "n_steps": self.network.n_steps}
+        if self.network.left_out:
+            manifest["left_out"] = self.network.left_out
         if self.host is not None:
             manifest["host"] = pack.host(self.host)
         pack.arrays["site_of"] = self.mapping.site_of
@@ -394,7 +396,8 @@ class _Pack:
 def _unpack(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
     host = _unpack_host(manifest["host"], arrays) if "host" in manifest else None
     layout = manifest.get("layout", {"name": "BT", "n_steps": None})
-    network = replace(_network(manifest, arrays), layout=layout["name"], n_steps=layout["n_steps"], host=host)
+    network = _network(manifest, arrays).laid_out(layout["name"], layout["n_steps"])
+    network = replace(network, host=host, left_out=manifest.get("left_out", ""))
     table = manifest["schedule"]
     schedule = Schedule(table["execution"], table["period"], table["offset"], tuple(table["delay"]))
     core_of = {name: arrays[f"core_of{i}"] for i, name in enumerate(network.layers)}
@@ -410,8 +413,8 @@ def _unpack(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
         several = manifest["activity"].get("several", {})
         multi = {n: MultiSpike(arrays[f"multi{names.index(n)}"], largest) for n, largest in several.items()}
         activity = Activity(counts, manifest["activity"]["n_samples"], updates, multi, heard)
-    structure = ("schema", "layout", "host", "chip", "chip_hash", "network_hash", "inputs", "nodes", "connections",
-                 "schedule", "on_multi_spike", "mapping_note", "activity")  # fmt: skip
+    structure = ("schema", "layout", "left_out", "host", "chip", "chip_hash", "network_hash", "inputs", "nodes",
+                 "connections", "schedule", "on_multi_spike", "mapping_note", "activity")  # fmt: skip
     rest = {k: v for k, v in manifest.items() if k not in structure}
     chip, on_multi_spike = Chip.from_dict(manifest["chip"]), manifest.get("on_multi_spike", "refuse")
     return Program(

@@ -1,10 +1,11 @@
 """How far a program is from the float network that it was made from, on the same input: rates, spikes and answers."""
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.errors import ModelError, OptionError
+from nwcompile.errors import ModelError, NwWarning, OptionError
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
@@ -60,6 +61,18 @@ def answers(run: Run) -> np.ndarray | None:
     if isinstance(run.output, dict):
         return None
     return strongest(run.output)
+
+
+def answer_rule(network: Network) -> str:
+    """By which rule `answers` names the class of a sample."""
+    fires = any(network.node(name).neuron.fires for name in network.outputs)
+    return f"class = output neuron with {'most spikes' if fires else 'the largest sum of its membrane'} over all steps"
+
+
+def warn_of_answers(network: Network, what: str) -> None:
+    """Warn with NwWarning that `what` is of the network's answers, where the imported module may give others."""
+    if network.left_out:
+        warnings.warn(f"{what} is by the rule: {answer_rule(network)}; but {network.left_out}", NwWarning, stacklevel=3)
 
 
 def strongest(output: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.program import Program
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import accuracy
+from nwcompile.sim.float_difference import warn_of_answers
 from nwcompile.sim.inputs import prepare
 from nwcompile.sim.variation import Devices, verify_variation
 
@@ -95,6 +96,7 @@ def accuracies(
     devices = Devices(program, varied(program.chip, given), seed)
     inputs, n_samples, _ = prepare(program.network, x, None, program.chip, program.on_multi_spike)
     labels = verified_labels(y, n_samples)
+    warn_of_answers(program.network, "the accuracy")
 
     def part(of: Program) -> float:
         return accuracy(simulate(of, inputs, backend, device), labels)

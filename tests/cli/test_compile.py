@@ -155,6 +155,8 @@ def test_cli_evaluate_compiles_a_model_and_compares(command, model):
     assert code == 0 and set(result["accuracy"]) == {"float", "chip"} and result["chip"] == "tiny"
     code, out, _ = command("evaluate toy:make --input data.npz")
     assert code == 0 and out.splitlines()[1].startswith("float") and len(out.splitlines()) == 2
+    assert out.splitlines()[1].endswith("  output neuron with most spikes over all steps")
+    assert result["answer_rule"] == "class = output neuron with most spikes over all steps" and result["left_out"] == ""
 
 
 def test_cli_plan_only_prints_the_mapping_and_writes_nothing(command, model, folder):

@@ -370,11 +370,18 @@ def test_input_of_a_huge_shape_is_refused_before_anything_is_allocated():
         (lambda: graph("input > d > n > output",
                        input=inputs(2), d=nir.Delay(np.array([0, 1e300])), n=if_node(2), output=outputs(2)),
          "NIR node 'd' (Delay): delay 1e+300 is 1e+304 steps of dt=0.0001, more than 2147483647"),
+        (lambda: graph("input > w > n > output", input=inputs(2), n=if_node(2), output=outputs(2),
+                       w=nir.Linear(np.full((2, 2), 1e300))),
+         "NIR node 'w' (Linear): weight has values beyond float32, which networks compute with; choose smaller units"),
+        (lambda: graph("input > n > output", input=inputs(2), n=lif(2, v_threshold=np.array([1, 1e300])),
+                       output=outputs(2)),
+         "NIR node 'n' (LIF): v_threshold has values beyond float32, which networks compute with; choose smaller "
+         "units"),
         (lambda: graph("input > n > output", type_check=False, input=inputs(-2), n=if_node(), output=outputs(2)),
          "NIR node 'input' (Input): shape [-2.0] must be whole numbers >= 1"),
     ],
     ids=["cycle", "no neuron", "outputs", "no input", "dead end", "island", "membrane", "per neuron", "chain", "same",
-         "delay", "past", "far", "shape"],
+         "delay", "past", "far", "weight", "threshold", "shape"],
 )  # fmt: skip
 def test_unusable_graph_is_a_model_error(build, text):
     found = error(build())

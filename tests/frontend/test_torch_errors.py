@@ -6,6 +6,7 @@ import torch
 import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import ModelError
+from nwcompile.frontend.torch import operations, record, track
 
 
 def lif(n):
@@ -235,3 +236,69 @@ def test_from_torch_takes_modules_only():
     with pytest.raises(ModelError) as error:
         nw.from_torch("net.pt", spikes(2, 3, 8))
     assert str(error.value) == "from_torch takes a torch.nn.Module, not str"
+
+
+def test_from_torch_tells_its_own_failures_from_those_of_the_module(monkeypatch):
+    def fails(*_):
+        raise AttributeError("'NoneType' object has no attribute 'detach'")
+
+    monkeypatch.setitem(operations.MAKERS, torch.nn.Linear, fails)
+    with pytest.raises(ModelError) as error:
+        nw.from_torch(sequential(torch.nn.Linear(8, 4), lif(4)), spikes(2, 3, 8))
+    text = "on which nwcompile fails (AttributeError: 'NoneType' object has no attribute 'detach'); please report it"
+    assert f"is fed by '0' (Linear), {text}; supported" in str(error.value)
+    assert "cannot be run" not in str(error.value)
+
+
+def test_from_torch_tells_its_own_failures_at_neurons_and_functions(monkeypatch):
+    class Doubles(torch.nn.Sequential):
+        def forward(self, x):
+            return super().forward(x * 2)
+
+    module = Doubles(torch.nn.Linear(8, 4), lif(4))
+    with monkeypatch.context() as patch:
+        patch.setattr(track, "linear", lambda *_: 1 / 0)
+        with pytest.raises(
+            ModelError, match=r"'mul', on which nwcompile fails \(ZeroDivisionError: .*please report it"
+        ):
+            nw.from_torch(module, spikes(2, 3, 8))
+    monkeypatch.setattr(record, "samples_first", lambda *_: 1 / 0)
+    with pytest.raises(ModelError, match=r"^'1': '1' \(LIFLayer\), on which nwcompile fails \(ZeroDivisionError"):
+        nw.from_torch(module, spikes(2, 3, 8))
+
+
+def elsewhere(name: str, where: str, **methods):
+    """An instance of a class of that name that says it is defined in module `where`."""
+
+    def forward(self, x):
+        self.v = self.v * 0.5 + x
+        return (self.v > 1).float()
+
+    cls = type(name, (torch.nn.Module,), {"__module__": where, "forward": forward, "v": 0.0, **methods})
+    return cls()
+
+
+@pytest.mark.parametrize("name", ["LIFNode", "MultiStepLIFNode", "IFNode"])
+def test_from_torch_names_the_nodes_of_an_old_spikingjelly(name):
+    module = torch.nn.Sequential(torch.nn.Linear(8, 4), elsewhere(name, "spikingjelly.clock_driven.neuron"))
+    with pytest.raises(ModelError) as error:
+        nw.from_torch(module, spikes(2, 3, 8))
+    assert str(error.value).startswith(
+        f"'1': {name} is of spikingjelly.clock_driven (SpikingJelly up to 0.0.0.0.12), which is not supported; use the "
+        "node of spikingjelly.activation_based (step_mode='m' for a MultiStep node)"
+    )
+
+
+@pytest.mark.parametrize(
+    "use", [nw.from_torch, lambda m, x: nn.quantize_aware(m, "loihi2"), lambda m, x: nw.convert(m, x, 4)]
+)
+def test_modules_of_rockpool_are_refused_by_a_sentence(use):
+    as_rockpool = {"parameters": lambda self, family=None: {}, "modules": lambda self: {}}
+    module = elsewhere("LIFTorch", "rockpool.nn.modules.torch.lif_torch", **as_rockpool)
+    for net, where in ((module, "the module"), (torch.nn.Sequential(torch.nn.Linear(8, 4), module), "'1'")):
+        with pytest.raises(ModelError) as error:
+            use(net, spikes(2, 3, 8))
+        assert str(error.value) == (
+            f"{where} is LIFTorch of rockpool, whose modules are not read; export the network with "
+            "rockpool.nn.modules.to_nir and read the file by nw.from_nir(path, dialect='rockpool')"
+        )

@@ -11,6 +11,7 @@ SPEC = nw.NeuronSpec()
 FIXED = nw.NeuronSpec(threshold=64, fixed=nw.FixedPoint())
 ONES = np.ones((2, 16), np.float32)
 KERNEL = np.ones((2, 1, 3, 3), np.float32)
+BEYOND = "beyond float32, whose largest number is 3.40282e+38; choose smaller units"
 PRE, POST = np.array([0, 1]), np.array([0, 0])
 
 
@@ -105,6 +106,7 @@ def test_network_hash_changes_with_a_weight():
         ),
         (nw.Dense("in", "a", ONES, exponent=0.5), "exponent=0.5 must be a whole number -32..32"),
         (nw.Dense("in", "a", ONES, weight_bits=0), "weight_bits=0 must be a whole number 1..32"),
+        (nw.Scale("in", "a", 10**400), "scale of dtype object must be an array of numbers"),
         (nw.Sparse("in", "a", PRE * 0.5, POST, np.ones(2)), "pre of dtype float64 must be whole numbers"),
     ],
 )
@@ -123,6 +125,10 @@ def test_network_wrong_connection_is_refused_with_its_ends(connection, text):
         ({"threshold": "a"}, "threshold='a' must be a number"),
         ({"threshold": [1, 2, 3]}, "threshold of shape (3,) does not broadcast to the layer's shape (2,)"),
         ({"threshold": [[1], [2, 3]]}, "threshold=[[1], [2, 3]] must be a number"),
+        ({"bias": 1e300}, f"bias 1e+300 is {BEYOND}"),
+        ({"gain": [1.0, -1e300]}, f"gain 1e+300 is {BEYOND}"),
+        ({"threshold": 2**200}, f"threshold 1.60694e+60 is {BEYOND}"),
+        ({"v_min": -1e39}, f"v_min 1e+39 is {BEYOND}"),
         ({"refractory": 1 << 40}, "refractory 1.09951e+12 is beyond the largest supported, 1073741823"),
         ({"fixed": 24}, "fixed=24 must be an nw.FixedPoint, or None for float"),
         ({"strict": 1}, "strict=1 must be True or False"),
@@ -241,3 +247,31 @@ def test_network_computes_with_float32_weights():
     readout = nw.NeuronSpec(fires=False)
     network = nw.Network.from_arrays({"a": readout}, [nw.Dense("in", "a", weight)], {"in": 2})
     assert nw.simulate(network, np.ones((1, 1, 2))).output == 0
+
+
+def test_network_takes_whole_numbers_beyond_64_bits_as_floats():
+    x = np.ones((1, 3, 16), np.float32)
+    edges = [nw.Dense("in", "a", ONES), nw.Scale("a", "b", 2**70)]
+    network = nw.Network.from_arrays({"a": SPEC.replace(threshold=2**70), "b": SPEC}, edges, {"in": 16})
+    assert network.node("a").neuron.threshold == 2.0**70 and not nw.simulate(network, x).output.any()
+    nw.compile(network, "loihi2", x)
+
+
+@pytest.mark.parametrize("kind", [tuple, list, np.array])
+def test_conv1d_takes_the_tuples_of_torch(kind):
+    def edges(wrap):
+        numbers = {"stride": wrap(2), "padding": wrap(1), "dilation": wrap(1)}
+        return [nw.Conv1d("in", "a", KERNEL[:, :, 0], **numbers)]
+
+    plain, wrapped = (nw.Network.from_arrays({"a": SPEC}, edges(w), {"in": (1, 8)}) for w in (int, lambda n: kind([n])))
+    assert wrapped.node("a").shape == (2, 4) and wrapped.hash == plain.hash
+
+
+def test_conv1d_of_two_numbers_is_refused():
+    with pytest.raises(ModelError, match=r"padding=\(1, 2\) must be whole numbers >= 0"):
+        nw.Network.from_arrays({"a": SPEC}, [nw.Conv1d("in", "a", KERNEL[:, :, 0], padding=(1, 2))], {"in": (1, 8)})
+
+
+def test_layer_whose_shape_follows_from_a_connection_has_the_limit_of_others():
+    with pytest.raises(ModelError, match="'a': shape .* neurons; the limit is 2147483647"):
+        nw.Network.from_arrays({"a": SPEC}, [nw.Conv2d("in", "a", KERNEL, padding=2**62)], {"in": (1, 4, 4)})

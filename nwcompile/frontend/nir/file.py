@@ -16,6 +16,7 @@ import numpy as np
 
 from nwcompile.errors import ModelError, NwWarning
 from nwcompile.frontend.hdf5 import read_hdf5
+from nwcompile.ir.neuron import is_in_float32
 
 NEURONS = {
     "I": ("r",),
@@ -216,6 +217,8 @@ def _node(name: str, item: Mapping) -> NirNode:
             raise node.fail(f"{key} has shape {value.shape}, so no values; export the model again")
         elif np.isnan(value).any() or (kind not in NEURONS and not np.isfinite(value).all()):
             raise node.fail(f"{key} has NaN or infinite values; the model is not usable, train or export it again")
+        elif not key.startswith(("tau", "delay")) and not is_in_float32(value[np.isfinite(value)]):
+            raise node.fail(f"{key} has values beyond float32, which networks compute with; choose smaller units")
     n_dimensions = WEIGHT_DIMENSIONS.get(kind)
     if n_dimensions is not None and np.ndim(values["weight"]) != n_dimensions:
         raise node.fail(f"weight has shape {np.shape(values['weight'])}; it must have {n_dimensions} dimensions")

@@ -10,6 +10,7 @@ linear maps of modules as connections                operation                op
 delays as connections                                delayed                  delays.py
 neuron modules of the frameworks                     kind_of, traced          kind.py, kinds/
 what cannot be compiled, said so                     verify                   check.py
+what the network lacks of the result, said so        Results                  results.py
 connections and layers of what was recorded          Builder                  build.py
 the network's spikes against the module's            compare_spikes           compare.py
 networks with ReLUs -> spiking networks              convert                  convert.py, activations.py,
@@ -17,6 +18,7 @@ networks with ReLUs -> spiking networks              convert                  co
 quantization-aware training of a module              quantize_aware           quantize_aware.py
 """
 
+import warnings
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
@@ -24,7 +26,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from nwcompile.errors import ModelError
+from nwcompile.errors import ModelError, NwWarning
 from nwcompile.frontend.torch.build import Builder
 from nwcompile.frontend.torch.check import LayoutError, verify
 from nwcompile.frontend.torch.compare import compare_spikes
@@ -34,6 +36,7 @@ from nwcompile.frontend.torch.kinds import clear, fit, is_foreign_neuron, kind_o
 from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
 from nwcompile.frontend.torch.record import ModuleRecorder, layer_name
 from nwcompile.frontend.torch.symbols import Recording
+from nwcompile.frontend.torch.track import RecordError
 from nwcompile.ir.network import LAYOUTS, Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
@@ -62,9 +65,10 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     with numbers or constants, products of spikes, matrix products, sums and means over axes, and whatever only moves
     entries (indexing, views, cat, stack). A mean over the steps may end the module: its linear maps become readouts,
     whose mean over the steps is the module's result. What a layer receives from an earlier step becomes a connection
-    with that delay. What comes after the last layer is the reader's business and left out, but for linear maps with
-    weights: they become readouts, layers that never fire and whose membrane is the map's result. What torch.compile,
-    DataParallel or DistributedDataParallel wraps is imported as the module that it was.
+    with that delay. What comes after the last layer is left out, but for linear maps with weights: they become
+    readouts, layers that never fire and whose membrane is the map's result. An NwWarning names whatever of the module's
+    result the network does not give, membranes of layers that fire included; `Network.left_out` keeps the sentence.
+    What torch.compile, DataParallel or DistributedDataParallel wraps is imported as the module that it was.
 
     Layers are named by their module path, junctions by that of the linear map whose result they hold. In a plain
     torch.nn.Sequential the `(spikes, mem)` of a layer goes on as its spikes. The module is left as it was; nwcompile.nn
@@ -86,6 +90,8 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
         network, recording = max(imports, key=lambda pair: _n_late(pair[0]))
         if relu is None:
             compare_spikes(network, _repeated(x, recording.n_steps) if layout == "B" else x, recording.spikes)
+        if network.left_out:
+            warnings.warn(f"{type(module).__name__}: {network.left_out}", NwWarning, stacklevel=2)
         network = network.laid_out(layout, recording.n_steps if layout == "B" else None)
         return replace(network, real_example=bool((x != x.trunc()).any()))
     if any(isinstance(e, LayoutError) for e in refused):
@@ -152,11 +158,14 @@ def _import(module: torch.nn.Module, x: torch.Tensor, lead: str, relu: NeuronSpe
 
 def _recorded(recorder: ModuleRecorder) -> Recording:
     try:
-        return recorder.record()
+        recorder.record()
+    except RecordError as e:
+        raise e.error from None
     except Exception as e:
         failure = RunError(f"{type(e).__name__}: {(str(e).strip().splitlines() or [''])[0]}")
         failure.refused = recorder.refused
         raise failure from e
+    return recorder.recording()
 
 
 def _repeated(x: torch.Tensor, n_steps: int) -> torch.Tensor:
@@ -180,7 +189,8 @@ def _build(recording: Recording, modules: dict[str, torch.nn.Module]) -> Network
         builder.add_layer(name, _integrating(neurons) if name in recording.integrators else neurons.spec, fed)
         builder.connections += neurons.recurrent
     builder.add_readouts()
-    return builder.network()
+    network = builder.network()
+    return replace(network, left_out=recording.results.left_out(network, builder.readouts))
 
 
 def _integrating(neurons: ReadNeurons) -> NeuronSpec | NeuronProgram:

@@ -39,6 +39,7 @@ class Builder:
         self.connections: list[Connection] = []
         self.made: dict[tuple[Symbol, int], str] = {}  # node of a symbol that is `shift` steps late
         self.reached: set[Applied] = set()
+        self.readouts: set[str] = set()  # paths of linear maps that are layers
 
     def add_layer(self, name: str, spec: NeuronSpec | NeuronProgram, fed: Symbol) -> None:
         """A layer and everything that feeds it."""
@@ -58,6 +59,7 @@ class Builder:
                     f"{path!r} ends in no layer and is called {counts[path]} times for the {n_steps} steps of the "
                     "example; call it once with all steps, or once in every step"
                 )
+            self.readouts.add(path)
             self.add_layer(self._name(applied), READOUT, applied)
 
     def network(self) -> Network:

@@ -123,6 +123,13 @@ def _terms(symbol: Symbol, now: int, shift: int = 0, chain: tuple = (), has_bias
         yield Term(chain, symbol.reason, None, has_bias, isinstance(symbol, symbols.Constant) and symbol.is_zero)
 
 
+def is_sum_of_steps(symbol: Symbol, n_steps: int) -> bool:
+    """Whether it is a sum of the same thing in every step, as a loop adds it up."""
+    terms = [term for term in _terms(symbol, n_steps - 1) if not term.is_zero]
+    late = sorted(-1 if term.delay is None else term.delay for term in terms)
+    return late == list(range(n_steps)) and len({(term.chain, term.source) for term in terms}) == 1
+
+
 def _ends(symbol: Symbol) -> Iterator[Symbol]:
     inner = _inner(symbol)
     if not inner:

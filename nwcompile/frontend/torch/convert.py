@@ -9,7 +9,7 @@ from nwcompile.errors import ModelError, OptionError, shown, unknown_choice, who
 from nwcompile.frontend.torch import from_torch
 from nwcompile.frontend.torch.activations import Traced, activations, add_answer, traced, verify_same
 from nwcompile.frontend.torch.build import READOUT
-from nwcompile.frontend.torch.inputs import unwrapped
+from nwcompile.frontend.torch.inputs import unwrapped, verify_modules
 from nwcompile.frontend.torch.operations import verify_finite
 from nwcompile.frontend.torch.sigma_delta import with_sigma_delta
 from nwcompile.ir.connection import Connection, Scale
@@ -86,6 +86,7 @@ def convert(
     is_delta = neuron == "sigma-delta"
     n_levels = whole("levels", levels, 1, MAX_LEVELS)
     n_steps = _verified(1 if is_delta else steps, percentile, unit)
+    verify_modules(ann)
     verify_finite(unwrapped(ann))
     net = traced(ann)
     _verify_relus(net, method)

@@ -41,6 +41,22 @@ def layout_of(text) -> str:
     return letters
 
 
+def verify_modules(module: torch.nn.Module) -> None:
+    """Raise ModelError for a part that is TorchScript, or of rockpool, whose modules give dicts of their parameters."""
+    for path, part in torch.nn.Module.named_modules(module):
+        where = repr(path) if path else "the module"
+        if isinstance(part, torch.jit.ScriptModule):
+            raise ModelError(
+                f"{where} is TorchScript, whose functions cannot be followed; give from_torch the module that it was "
+                "made from"
+            )
+        if any(cls.__module__.partition(".")[0] == "rockpool" for cls in type(part).__mro__):
+            raise ModelError(
+                f"{where} is {type(part).__name__} of rockpool, whose modules are not read; export the network with "
+                "rockpool.nn.modules.to_nir and read the file by nw.from_nir(path, dialect='rockpool')"
+            )
+
+
 def example_of(module: torch.nn.Module, example_input, layout: str) -> torch.Tensor:
     """The example `[B, T, *shape]`, float32, on the module's device, of 2 samples and 2 steps at least.
 
@@ -48,12 +64,7 @@ def example_of(module: torch.nn.Module, example_input, layout: str) -> torch.Ten
     """
     if not isinstance(module, torch.nn.Module):
         raise ModelError(f"from_torch takes a torch.nn.Module, not {type(module).__name__}")
-    for path, part in module.named_modules():
-        if isinstance(part, torch.jit.ScriptModule):
-            raise ModelError(
-                f"{repr(path) if path else 'the module'} is TorchScript, whose functions cannot be followed; "
-                "give from_torch the module that it was made from"
-            )
+    verify_modules(module)
     axes = LAYOUTS[layout]
     try:
         x = torch.as_tensor(example_input)

@@ -89,6 +89,16 @@ class Extent:
         return {"BT": (b, t), "TB": (t, b), "B*T": (b * t,), "T*B": (t * b,), "B": (b,), "1B": (1, b)}
 
 
+def samples_first(tensor: torch.Tensor, lead: str, extent: Extent) -> torch.Tensor:
+    """A copy of what layers give as `[B, T, *]`, T = 1 for one step."""
+    n_samples, n_steps = extent.axes["BT"]
+    shape = tensor.shape[len(extent.axes[lead]) :]
+    if lead in ("TB", "T*B"):
+        return tensor.reshape(n_steps, n_samples, *shape).transpose(0, 1).clone()
+    n_steps = 1 if lead in ONE_STEP else n_steps
+    return tensor.reshape(n_samples, n_steps, *shape).clone()
+
+
 def follow(
     func, args, kwargs, operand: Callable[[torch.Tensor], Tracked | None], extent: Extent
 ) -> list[Tracked | None]:

@@ -334,9 +334,10 @@ def _batch_norm(module, path, _shape) -> Operation:
         raise UnfollowableError("which has no running statistics (track_running_stats=False)")
     scale = 1 / torch.sqrt(module.running_var.detach().double() + module.eps)
     shift = -module.running_mean.detach().double() * scale
-    if module.affine:
-        scale = scale * module.weight.detach()
-        shift = shift * module.weight.detach() + module.bias.detach()
+    for factor in () if module.weight is None else (module.weight.detach(),):
+        scale, shift = scale * factor, shift * factor
+    if module.bias is not None:
+        shift = shift + module.bias.detach()
     return affine(path, type(module).__name__, array(scale), array(shift), has_weight=True)
 
 

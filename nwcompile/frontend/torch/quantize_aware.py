@@ -5,7 +5,7 @@ import torch
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch import from_torch
-from nwcompile.frontend.torch.inputs import layout_of, unwrapped
+from nwcompile.frontend.torch.inputs import layout_of, unwrapped, verify_modules
 from nwcompile.frontend.torch.kinds import is_foreign_neuron, is_relu, kind_of
 from nwcompile.frontend.torch.operations import MAKERS, SUPPORTED
 from nwcompile.ir.chip import Chip
@@ -32,6 +32,7 @@ def quantize_aware(
         return QuantizedNetwork(model, chip, calibration, **choices)
     if not isinstance(model, torch.nn.Module):
         raise ModelError(f"quantize_aware takes a torch.nn.Module or an nw.Network, not {type(model).__name__}")
+    verify_modules(model)
     try:
         network = from_torch(model, _example(model, calibration, layout_of(layout)), layout)
     except ModelError as e:

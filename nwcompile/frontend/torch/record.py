@@ -1,5 +1,6 @@
 """Running a module on the example, and writing down what its neuron layers are fed with and what they give."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 
@@ -9,8 +10,9 @@ from nwcompile.frontend.torch.delays import DELAYING
 from nwcompile.frontend.torch.inputs import Stepwise, is_wrapper, uncompiled
 from nwcompile.frontend.torch.kind import Kind, ReadNeurons
 from nwcompile.frontend.torch.kinds import is_foreign_neuron, is_relu, kind_of, stated
-from nwcompile.frontend.torch.moves import Extent, Tracked
+from nwcompile.frontend.torch.moves import Extent, Tracked, samples_first
 from nwcompile.frontend.torch.operations import IDENTITIES, MAKERS, SHAPERS, UnfollowableError, affine, made, operation
+from nwcompile.frontend.torch.results import Results, Returned
 from nwcompile.frontend.torch.symbols import (
     Applied,
     Call,
@@ -62,39 +64,87 @@ class ModuleRecorder(Tracker):
         self.spikes: dict[str, list[torch.Tensor]] = {}
         self.given: dict[str, tuple[set[int], set[int]]] = {}  # of each layer, ids of its spikes and of its states
         self.unknown: dict[str, str] = {}
+        self.of_layers: list = []  # what calls of layers gave
+        self.answers: list[list] = []  # what every call of the module gave: `_entries`
+        self.kind_of_answer: type = type(None)
+        self.values: dict[tuple[str, int], list[tuple[torch.Tensor, str]]] = {}
         self.refused_feeds: dict[str, str] = {}
 
-    def record(self) -> Recording:
-        """Run the module and give what it did. Exceptions of the module itself pass through."""
+    def record(self) -> None:
+        """Run the module and write down what it does. Exceptions of the module itself pass through."""
         last = self.extent.n_steps - 1
         whole = Source(self.input_name, self.shape, last, self.is_given_once)
         with torch.no_grad(), uncompiled(), self._hooks(), self:
             if self.is_given_once:
                 image = self.quietly(lambda: self.x[:, 0].clone())
                 self.track(image, whole, "B")
-                self._read(self.module(image))
+                self._give(*2 * (self.module(image),))
             elif self.lead == "B":
                 step = Stepwise(self.module)
                 for t in range(self.extent.n_steps):
                     x_t = self.quietly(lambda t=t: self.x[:, t].clone())
                     self.track(x_t, Source(self.input_name, self.shape, t), "B")
-                    self._read(step.call(x_t))
+                    result = step.call(x_t)
+                    self._give(result, result[0] if step.states else result)
             else:
                 x = self.quietly(self._whole)
                 self.track(x, whole, self.lead)
-                self._read(self.module(x))
-        spikes = {name: torch.cat(given, 1) for name, given in self.spikes.items()}
+                self._give(*2 * (self.module(x),))
+
+    def recording(self) -> Recording:
+        """What the module did."""
+        last = self.extent.n_steps - 1
+        results = self._results()
         return Recording(
-            input=whole,
+            input=Source(self.input_name, self.shape, last, self.is_given_once),
             n_steps=last + 1,
             calls=self.calls,
             kinds=self.kinds,
             applied=self.applied,
             refused=self.refused_feeds,
             unknown=self.unknown,
-            spikes=spikes,
+            spikes=results.spikes,
             integrators=frozenset(name for name, given in self.given.items() if self._is_integrator(*given)),
+            results=results,
         )
+
+    def _give(self, result, answer) -> None:
+        """A call of the module gave `result`; `answer` is that without the state that it is given in the next step."""
+        self._read(result)
+        entries = list(self._entries(answer))
+        if any(result is given for given in self.of_layers):
+            entries = entries[:1]  # (spikes, mem) of the layer that ends the module
+        self.answers.append(entries)
+        self.kind_of_answer = type(answer)
+
+    def _entries(self, value, depth: int = 0) -> Iterator[tuple[tuple[torch.Tensor, ...], int]]:
+        """The tensors of a result, and how deep they are in it; of a list with a tensor for every step all together."""
+        if isinstance(value, torch.Tensor):
+            yield (value,), depth
+        elif isinstance(value, list) and self._are_steps(value):
+            yield tuple(value), depth
+        elif isinstance(value, dict | list | tuple):
+            for part in value.values() if isinstance(value, dict) else value:
+                yield from self._entries(part, depth + 1)
+
+    def _are_steps(self, values: list) -> bool:
+        """Whether it is a list with a tensor for every step of a module that is given all of them."""
+        if (self.lead == "B" and not self.is_given_once) or len(values) != self.extent.n_steps or len(values) == 1:
+            return False
+        axes = (self.extent.axes["BT"], self.extent.axes["TB"])
+        return all(isinstance(value, torch.Tensor) and tuple(value.shape[:2]) not in axes for value in values)
+
+    def _results(self) -> Results:
+        """What the module gave, and what it is compared with."""
+        returned = tuple(
+            Returned(
+                self.known(entries[-1][0][-1]), tuple(t for tensors, _ in entries for t in tensors), place == 0, depth
+            )
+            for place, entries in enumerate(zip(*self.answers, strict=False))
+            for depth in (entries[-1][1],)
+        )
+        spikes = {name: torch.cat(given, 1) for name, given in self.spikes.items() if given}
+        return Results(returned, self.kind_of_answer, spikes, self.values, self.extent)
 
     def _read(self, value) -> None:
         """Somebody has a use for the tensors in `value`."""
@@ -142,7 +192,11 @@ class ModuleRecorder(Tracker):
     def _leave(self, module, args, kwargs, result):
         self.depth -= 1
         if self.depth == 0:
-            self.quietly(lambda: self._called(module, self.paths[id(module)], args, kwargs, result))
+            path = self.paths[id(module)]
+            what = f"{path!r} ({type(module).__name__})"
+            is_done = self.recorded(lambda: self._called(module, path, args, kwargs, result), result, what)
+            if not is_done and self._kind_of(module) is not None:
+                self.unknown[path] = self.refused[-1]
 
     def _called(self, module, path: str, args, kwargs, result) -> None:
         kind = self._kind_of(module)
@@ -161,7 +215,7 @@ class ModuleRecorder(Tracker):
         if isinstance(module, IDENTITIES) or (is_relu(module) and self.is_spikes(known.symbol)):
             self.track(result, known.symbol, known.lead)
         elif isinstance(module, SHAPERS) and isinstance(known.symbol, Unsupported):
-            self.refuse(result, known.symbol.reason)
+            self.refuse(result, known.symbol.reason, known.symbol.by, known.symbol.layer)
         elif isinstance(module, SHAPERS):
             self.moved(module, args, kwargs, result, f"{path!r} ({name}), which mixes steps or samples")
         else:
@@ -184,6 +238,7 @@ class ModuleRecorder(Tracker):
         time = self.extent.n_steps - 1 if is_whole else len(calls)
         self.kinds[path] = kind
         fed = self._weighed_by_itself(kind.weight(module), f"{path}.weight", known, fed)
+        self.of_layers.append(result)
         calls.append(Call(fed, is_whole, self._fault(kind, name, tensors_in(given[1:]), time if not is_whole else 0)))
         spikes, *states = tensors_in(result)
         axes = self.extent.axes[lead]
@@ -203,12 +258,14 @@ class ModuleRecorder(Tracker):
         of_spikes, of_states = self.given.setdefault(name, (set(), set()))
         of_spikes.add(id(spikes))
         of_states.update(id(state) for state in states if state is not spikes)
-        for state in states:
+        for place, state in enumerate(states):
             if state is not spikes or not fires:
                 text = f"the membrane of layer {name!r}; only its spikes can be sent"
-                self.track(state, NeuronState(text, shape, name, time), lead)
+                self.track(state, NeuronState(text, shape, layer=name, time=time), lead)
+                if tuple(state.shape[: len(axes)]) == axes:
+                    self.values.setdefault((name, place), []).append((state, lead))
         if fires and tuple(spikes.shape[: len(axes)]) == axes:
-            self.spikes.setdefault(name, []).append(self._samples_first(spikes, lead) / factor)
+            self.spikes.setdefault(name, []).append(samples_first(spikes, lead, self.extent) / factor)
 
     def _weighed_by_itself(self, weight: torch.Tensor | None, path: str, given: Tracked, fed: Symbol) -> Symbol:
         """What a layer is fed with after the weights that it multiplies its input with."""
@@ -218,15 +275,6 @@ class ModuleRecorder(Tracker):
         applied = Applied(done, fed, (len(weight),))
         self.applied.append(applied)
         return applied
-
-    def _samples_first(self, spikes: torch.Tensor, lead: str) -> torch.Tensor:
-        """A copy of spikes as `[B, T, *]`, T = 1 for one step."""
-        n_samples, n_steps = self.extent.axes["BT"]
-        shape = spikes.shape[len(self.extent.axes[lead]) :]
-        if lead in ("TB", "T*B"):
-            return spikes.reshape(n_steps, n_samples, *shape).transpose(0, 1).clone()
-        n_steps = 1 if lead == "B" else n_steps
-        return spikes.reshape(n_samples, n_steps, *shape).clone()
 
     def _fault(self, kind: Kind, name: str, states: list[torch.Tensor], time: int) -> str | None:
         """What is wrong with the states that a layer is given in step `time`; None if nothing."""
@@ -249,7 +297,7 @@ class ModuleRecorder(Tracker):
         if isinstance(symbol, Unsupported):
             if next(module.parameters(), None) is not None:
                 self.refused_feeds.setdefault(path, symbol.reason)
-            self.refuse(result, symbol.reason)
+            self.refuse(result, symbol.reason, (*symbol.by, f"{path!r} ({kind})"), symbol.layer)
             return
         if isinstance(module, DELAYING) and given.lead not in ("BT", "B"):
             reason = f"{path!r} ({kind}), which takes {ORDERS['BT']} or {ORDERS['B']}, not {ORDERS[given.lead]}"
@@ -261,6 +309,8 @@ class ModuleRecorder(Tracker):
             self.refuse(result, f"{path!r} ({kind}), {e}")
             return
         self.operated(done, given, result)
+        if done.has_weight:
+            self.values.setdefault((path, 0), []).append((result, given.lead))
 
 
 def _gives(spec: NeuronSpec) -> str:

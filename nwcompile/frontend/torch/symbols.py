@@ -5,12 +5,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from nwcompile.frontend.torch.kind import Kind
 from nwcompile.ir.connection import Connection
+
+if TYPE_CHECKING:
+    from nwcompile.frontend.torch.results import Results
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,10 +144,15 @@ class Constant:
 
 @dataclass(frozen=True, eq=False)
 class Unsupported:
-    """What cannot be followed; `reason` completes "is fed by ..."."""
+    """What cannot be followed; `reason` completes "is fed by ...".
+
+    `by`: the functions that made it, each once. `layer`: whose state it is made of, "" if of none.
+    """
 
     reason: str
     shape: tuple[int, ...] = ()
+    by: tuple[str, ...] = ()
+    layer: str = ""
 
 
 class WrongLayout(Unsupported):
@@ -154,7 +163,6 @@ class WrongLayout(Unsupported):
 class NeuronState(Unsupported):
     """A state of a neuron layer after step `time`, which only the layer itself may be given, in the next step."""
 
-    layer: str = ""
     time: int = 0
 
 
@@ -177,6 +185,7 @@ class Recording:
     `kinds[layer]`: how its module is read. `refused`: modules with weights that are fed what cannot be followed, and
     the reason. `unknown`: neuron modules of a framework that cannot be read, and the reason. `spikes[layer]`: what the
     layer gave, `[B, T, *shape]`. `integrators`: layers of which only states are read or returned, never the spikes.
+    `results`: what the module gave.
     """
 
     input: Source
@@ -188,3 +197,4 @@ class Recording:
     unknown: dict[str, str]
     spikes: dict[str, torch.Tensor]
     integrators: frozenset[str]
+    results: "Results"

@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 from torch.overrides import TorchFunctionMode
 
+from nwcompile.errors import NwError
 from nwcompile.frontend.torch.contract import MATRIX_PRODUCTS, REDUCTIONS, multiplied, reduced
 from nwcompile.frontend.torch.functional import FUNCTIONS, arguments, operation_of
 from nwcompile.frontend.torch.linear import is_linear, linear, product
@@ -86,12 +87,13 @@ class Tracker(TorchFunctionMode):
         lead = self.lead if tuple(tensor.shape[: len(axes)]) == axes else "B"
         return tuple(tensor.shape[len(self.extent.axes[lead]) :]), lead
 
-    def refuse(self, result, reason: str) -> None:
-        """Whatever tensors are in `result` cannot be followed."""
+    def refuse(self, result, reason: str, by: tuple[str, ...] = (), layer: str = "") -> None:
+        """Whatever tensors are in `result` cannot be followed; `by` and `layer` as in `Unsupported`."""
         self.refused.append(reason)
+        by = tuple(dict.fromkeys(by)) or (() if layer else (reason.partition(", which")[0],))
         for tensor in tensors_in(result):
             shape, lead = self.by_shape(tensor)
-            self.track(tensor, Unsupported(reason, shape), lead)
+            self.track(tensor, Unsupported(reason, shape, by, layer), lead)
 
     def is_spikes(self, symbol: Symbol) -> bool:
         """Whether a tensor is certain to hold spikes, 0 or 1."""
@@ -118,17 +120,30 @@ class Tracker(TorchFunctionMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         if self.depth == 0:
-            self.quietly(lambda: self._function(func, args, kwargs, result))
+            self.recorded(lambda: self._function(func, args, kwargs, result), result, f"torch function {_name(func)!r}")
         return result
 
+    def recorded(self, action, result, what: str) -> bool:
+        """Do what writes down `what` the module did. A failure of it is ours: then `result` cannot be followed."""
+        try:
+            self.quietly(action)
+            return True
+        except NwError as e:
+            raise RecordError(e) from e
+        except Exception as e:
+            text = (str(e).strip().splitlines() or [""])[0]
+            self.refuse(result, f"{what}, on which nwcompile fails ({type(e).__name__}: {text}); please report it")
+            return False
+
     def _function(self, func, args, kwargs, result) -> None:
-        name = getattr(func, "__name__", repr(func))
+        name = _name(func)
         tensors = [t for t in tensors_in((args, tuple(kwargs.values()))) if id(t) in self.tracked]
         self.read.update(map(id, tensors))
         if name == "__setitem__":
             self.refuse(args[0], "a tensor that is filled by item assignment; use torch.stack or torch.cat")
         if not tensors or not tensors_in(result) or name in CREATES:
             return
+        where = f"{self.containers[-1][0]!r}" if self.containers[-1][0] else "forward"
         for tensor in tensors:
             symbol = self.known(tensor).symbol
             if (
@@ -139,9 +154,9 @@ class Tracker(TorchFunctionMode):
                 self.track(result, symbol, self.known(tensor).lead)
                 return
             if isinstance(symbol, Unsupported):
-                self.refuse(result, symbol.reason)
+                by = () if name in MOVES or name in CASTS else (f"torch function {name!r} in {where}",)
+                self.refuse(result, symbol.reason, (*symbol.by, *by), symbol.layer)
                 return
-        where = f"{self.containers[-1][0]!r}" if self.containers[-1][0] else "forward"
         reason = f"torch function {name!r} in {where}, which is not supported here"
         if name in CASTS and isinstance(result, torch.Tensor):
             self._cast(tensors[0], result, reason)
@@ -230,6 +245,18 @@ class Tracker(TorchFunctionMode):
 
     def _path(self, name: str) -> str:
         return ".".join(filter(None, (self.containers[-1][0], name.strip("_"))))
+
+
+class RecordError(Exception):
+    """An error of nwcompile, raised while it writes down what a module does; `error` is what a person is told."""
+
+    def __init__(self, error: NwError):
+        super().__init__(str(error))
+        self.error = error
+
+
+def _name(func) -> str:
+    return getattr(func, "__name__", repr(func))
 
 
 def tensors_in(value) -> list[torch.Tensor]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nwcompile.errors import ModelError, shown, unknown_choice
-from nwcompile.ir.neuron import LARGEST_WHOLE, MESSAGES, aligned, plain
+from nwcompile.ir.neuron import LARGEST_WHOLE, MESSAGES, aligned, is_in_float32, plain
 from nwcompile.ir.neuron_programs.ranges import FLOAT_ONLY, WHOLE_ONLY, ranges
 from nwcompile.ir.shown import in_lines
 
@@ -397,6 +397,8 @@ class NeuronProgram:
             raise fail(f"{name} of shape {np.shape(value)} does not broadcast to the layer's shape {shape}") from None
         if not np.isfinite(array).all():
             raise fail(f"{name} has NaN or infinite values; give finite numbers")
+        if not self.is_fixed and not is_in_float32(array):
+            raise fail(f"{name} {np.abs(array).max():g} is beyond float32; choose smaller units")
         if self.is_fixed and ((array != np.trunc(array)).any() or np.abs(array).max(initial=0) > LARGEST_WHOLE):
             raise fail(f"{name} must be whole numbers of at most {LARGEST_WHOLE} in a fixed-point program")
 

@@ -93,7 +93,8 @@ class ProgramLayer(Prepared):
         sent = []
         for x_t in current.unbind(1) if has_steps else (current,):
             states, output = self.neuron(SimpleNamespace(**states), x_t, **parameters)
-            sent.append(output if self.read is None else states[self.read])
+            states = {name: _as_number(value, current.dtype) for name, value in states.items()}
+            sent.append(_as_number(output, current.dtype) if self.read is None else states[self.read])
         self._kept = states
         return torch.stack(sent, 1) if has_steps else sent[0]
 
@@ -155,3 +156,8 @@ class ProgramLayer(Prepared):
 
     def extra_repr(self) -> str:
         return f"{self.neuron.name}, {list(self.shape)}"
+
+
+def _as_number(value, dtype: torch.dtype):
+    """What a comparison gives as 0 and 1, of the input's type; anything else unchanged."""
+    return value.to(dtype) if isinstance(value, torch.Tensor) and value.dtype == torch.bool else value

@@ -11,7 +11,7 @@ from nwcompile.ir.options import MAX_LOSS, Options
 from nwcompile.passes.legalize.ideal import ideal_trace
 from nwcompile.passes.legalize.samples import HELD_OUT
 from nwcompile.sim.accuracy import loss_interval, ratio_interval
-from nwcompile.sim.float_difference import strongest
+from nwcompile.sim.float_difference import answer_rule, strongest, warn_of_answers
 from nwcompile.sim.reference.run import output_of
 from nwcompile.sim.sequence.run import trace
 
@@ -102,11 +102,12 @@ def price_of(ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | N
     )
 
 
-def check_loss(price: Price | None, options: Options, chip_name: str) -> list[str]:
+def check_loss(price: Price | None, options: Options, chip_name: str, network: Network) -> list[str]:
     """Raise LossError if the price is above `options.max_loss`, OptionError if it is not known in that unit.
 
     It is above if all of its interval is. Where only a part is, the samples are too few to judge: that is the warning
     that is returned, with how many would do (an interval is as wide as 1 over the square root of their number).
+    Warn with NwWarning where the points are those of `network`, and not of the module that it was imported from.
     """
     if options.max_loss is None:
         return []
@@ -125,7 +126,9 @@ def check_loss(price: Price | None, options: Options, chip_name: str) -> list[st
     lost = price.accuracy_lost_points if is_accuracy else price.spikes_changed_percent
     low, high = price.lost_interval if is_accuracy else price.spikes_changed_interval
     interval = f"(95 % interval {low:.3g} to {high:.3g})"
-    what = f"{lost:.3g} points {interval} of accuracy" if is_accuracy else f"{lost:.3g} % {interval} of the spikes"
+    what = f"{lost:.3g} % {interval} of the spikes"
+    if is_accuracy:
+        what = f"{lost:.3g} points {interval} of accuracy ({answer_rule(network)})"
     if low > limit:
         worst = max(price.spikes_changed, key=lambda name: price.spikes_changed[name])
         raise LossError(
@@ -133,6 +136,8 @@ def check_loss(price: Price | None, options: Options, chip_name: str) -> list[st
             f"({price.n_samples} samples held out; most in layer {worst!r}); fine-tune with nn.quantize_aware, or "
             "accept more"
         )
+    if is_accuracy:
+        warn_of_answers(network, f"max_loss={options.max_loss!r}")
     if lost <= limit:
         return []
     n_enough = ceil(price.n_samples * ((lost - low) / (lost - limit)) ** 2)

@@ -29,6 +29,7 @@ from nwcompile.report.json.traffic import collect_traffic
 from nwcompile.report.text import io_text, multi_spike, number, verdict, verdict_rows
 from nwcompile.sim.accuracy import share_interval
 from nwcompile.sim.crosscheck import Crosscheck
+from nwcompile.sim.float_difference import answer_rule
 
 REPORT_SCHEMA = 1  # It grows when a key of report.json changes its meaning or goes.
 
@@ -88,6 +89,8 @@ def collect(
         "provenance": _provenance(program, run),
     }  # fmt: skip
     below = verdict_rows(doc) + ([] if doc["host"] is None else [["host", host_text(doc["host"])]])
+    if accuracy is not None or (doc["price"] or {}).get("output_changed_percent") is not None:
+        below.append(["answers", answer_rule(program.network)])
     return {"verdict": verdict(doc), "verdict_rows": below, **doc}
 
 

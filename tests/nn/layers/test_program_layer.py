@@ -169,3 +169,24 @@ def test_a_step_with_exp_goes_step_by_step():
     layer = nw.nn.ProgramLayer(exponential, 5)
     layer(X)
     assert not layer._compiled.has_kernel
+
+
+@nw.neuron
+def compares(state, x):
+    v = 0.5 * state.v + x
+    fired = v > 1.0
+    return {"v": torch.where(fired, 0.0, v), "fired": fired}, fired
+
+
+@pytest.mark.parametrize("given", [X, X[:, 0]])
+def test_what_a_comparison_gives_is_numbers(given):
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(5, 8), nw.nn.ProgramLayer(compares, 8), torch.nn.Linear(8, 3))
+    module[0].weight.data *= 4
+    sent = module[:2](given)
+    assert sent.dtype == torch.float32 and set(sent.unique().tolist()) == {0.0, 1.0}
+    nw.nn.prepare_net(module)
+    assert module(given).shape == (*given.shape[:-1], 3)
+    nw.nn.prepare_net(module)
+    network = nw.from_torch(module, X)
+    np.testing.assert_array_equal(nw.simulate(network, X.numpy()).spikes["1"], module[:2](X).detach().numpy())

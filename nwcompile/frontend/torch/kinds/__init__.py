@@ -26,8 +26,10 @@ REFUSED = {
 STATEFUL = {("spikingjelly", "MemoryModule"): spikingjelly.clear}  # neurons, and modules around them
 RELUS = (("torch", "ReLU"), ("sinabs", "NeuromorphicReLU"))
 ENCODERS = ("norse.torch.module.encode", "spikingjelly.activation_based.encoding")
+OLD = "spikingjelly.clock_driven."  # SpikingJelly up to 0.0.0.0.12
 NEURON_MODULES = (
     *ENCODERS,
+    f"{OLD}neuron",
     "snntorch._neurons",
     "spikingjelly.activation_based.neuron",
     "sinabs.layers.stateful_layer",
@@ -40,6 +42,8 @@ NEURON_MODULES = (
 
 def kind_of(module: torch.nn.Module) -> Kind | None:
     """How the calls of `module` are read; None for what is no neuron module that is known."""
+    if _is_old(module):
+        return None
     for cls in type(module).__mro__:
         kind = KINDS.get((cls.__module__.partition(".")[0], cls.__name__))
         if kind is not None:
@@ -55,8 +59,13 @@ def clear(module: torch.nn.Module) -> None:
     if kind is not None:
         kind.clear(module)
         return
-    for cls in type(module).__mro__:
+    for cls in () if _is_old(module) else type(module).__mro__:
         STATEFUL.get((cls.__module__.partition(".")[0], cls.__name__), lambda _: None)(module)
+
+
+def _is_old(module: torch.nn.Module) -> bool:
+    """Whether it is of a framework's interface that was given up."""
+    return any(cls.__module__.startswith(OLD) for cls in type(module).__mro__)
 
 
 def fit(module: torch.nn.Module, n_samples: int) -> None:
@@ -86,6 +95,11 @@ def stated(module: torch.nn.Module) -> str:
         reason = REFUSED.get((cls.__module__.partition(".")[0], cls.__name__))
         if reason is not None:
             return f"{type(module).__name__} cannot be a neuron program: {reason}"
+    if _is_old(module):
+        return (
+            f"{type(module).__name__} is of {OLD.rstrip('.')} (SpikingJelly up to 0.0.0.0.12), which is not supported; "
+            "use the node of spikingjelly.activation_based (step_mode='m' for a MultiStep node) and load the weights"
+        )
     package = next(cls.__module__ for cls in type(module).__mro__ if cls.__module__.startswith(NEURON_MODULES))
     package = package.partition(".")[0]
     names = [name for framework, name in KINDS if framework == package]

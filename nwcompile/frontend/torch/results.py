@@ -1,0 +1,165 @@
+"""What of a module's result the network does not have: what follows the last layers, membranes, the choice of a step.
+
+A network gives the spikes of its layers, or the membranes of those that never fire, in every step. The result is no
+more than that if it holds one of these in all steps, or their sum or mean over the steps, times any positive number.
+Symbols show it where all functions can be followed; elsewhere the numbers of the example do.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from nwcompile.frontend.torch.check import is_sum_of_steps
+from nwcompile.frontend.torch.moves import ONE_STEP, Extent, Tracked, samples_first
+from nwcompile.frontend.torch.symbols import (
+    Applied,
+    Averaged,
+    Constant,
+    NeuronState,
+    Picked,
+    Pooled,
+    Source,
+    Stacked,
+    Summed,
+    Symbol,
+    Unsupported,
+)
+from nwcompile.ir.network import Network
+
+
+@dataclass(frozen=True, eq=False)
+class Returned:
+    """One tensor of the module's result, as the last call gave it.
+
+    `calls`: the same of every call, or of every step where the module gives a list of them. `is_first`: whether no
+    other is before it. `depth`: in how many tuples, lists and dicts it is.
+    """
+
+    known: Tracked
+    calls: tuple[torch.Tensor, ...]
+    is_first: bool
+    depth: int
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """The tensors of a module's result, its type, and what layers gave: `spikes[layer]` `[B, T, *]`.
+
+    `values`: by layer or linear map, and which of its states it is, what every call gave and what its axes begin with.
+    """
+
+    returned: tuple[Returned, ...]
+    kind: type
+    spikes: dict[str, torch.Tensor]
+    values: dict[tuple[str, int], list[tuple[torch.Tensor, str]]]
+    extent: Extent
+
+    def left_out(self, network: Network, readouts: set[str]) -> str:
+        """A sentence that names what the network does not have of the result; "" if nothing is missing.
+
+        `readouts`: paths of linear maps that are layers.
+        """
+        things = [text for r in self.returned if (text := self._missing(r, network, readouts))]
+        if not self.returned and self.kind is not type(None):
+            things = [f"a result of type {self.kind.__name__}, which holds no tensor"]
+        if not things:
+            return ""
+        outputs = " and ".join(f"{name!r} {list(network.node(name).shape)}" for name in network.outputs)
+        shapes = " and ".join(str(list(r.calls[-1].shape)) for r in self.returned) or self.kind.__name__
+        return (
+            f"the import left out {' and '.join(dict.fromkeys(things))}, so that the network may answer otherwise than "
+            f"the module: the module gives {shapes}, the network's output is {outputs} in a step"
+        )
+
+    def _missing(self, returned: Returned, network: Network, readouts: set[str]) -> str | None:
+        symbol, layer = returned.known.symbol, getattr(returned.known.symbol, "layer", "")
+        fires = bool(layer) and network.node(layer).neuron.fires
+        is_last = len(returned.calls) == 1 and self._is_one_step(returned)
+        if isinstance(symbol, NeuronState) and (returned.depth > 1 or (is_last and not returned.is_first)):
+            return None  # the state that a next call goes on from
+        if fires:
+            return f"the membrane of layer {layer!r} (simulate(..., record='all') gives it in Run.states)"
+        text = None if isinstance(symbol, NeuronState) else self._beyond(symbol, readouts)
+        if (text is None and not is_last) or any(
+            self._is_record(returned.calls, record) for record in self._records(network)
+        ):
+            return None
+        return text or "the choice of one step"
+
+    def _records(self, network: Network) -> Iterator[torch.Tensor]:
+        """What layers and readouts gave, `[B, T, *]`."""
+        yield from self.spikes.values()
+        for (name, _), calls in self.values.items():
+            if name in network.layers and not network.node(name).neuron.fires:
+                yield torch.cat([samples_first(tensor, lead, self.extent) for tensor, lead in calls], 1)
+
+    def _is_one_step(self, returned: Returned) -> bool:
+        """Whether it holds one step of several, and no mean of them."""
+        axes = self.extent.axes[returned.known.lead]
+        is_one_step = returned.known.lead in ONE_STEP or returned.calls[0].shape[: len(axes)] != axes
+        return is_one_step and self.extent.n_steps > 1 and not self._is_of_all_steps(returned.known.symbol)
+
+    def _is_of_all_steps(self, symbol: Symbol) -> bool:
+        """Whether it is a mean or a sum over the steps, or made of one."""
+        if isinstance(symbol, Picked):
+            return all(map(self._is_of_all_steps, symbol.sources))
+        if isinstance(symbol, Applied):
+            return self._is_of_all_steps(symbol.source)
+        return isinstance(symbol, Averaged) or (
+            isinstance(symbol, Summed) and is_sum_of_steps(symbol, self.extent.n_steps)
+        )
+
+    def _beyond(self, symbol: Symbol, readouts: set[str]) -> str | None:
+        """What was done to the spikes of layers, or to readouts, to make this; None for nothing."""
+        if isinstance(symbol, Source):
+            return None
+        if isinstance(symbol, Averaged | Stacked):
+            return self._beyond(symbol.last, readouts)
+        if isinstance(symbol, Unsupported):
+            return " and ".join(symbol.by) or f"a choice or another order of the entries of {symbol.layer!r}"
+        if isinstance(symbol, Constant):
+            return symbol.reason
+        if isinstance(symbol, Applied | Pooled):
+            path, kind = symbol.operation.path, symbol.operation.kind
+            if isinstance(symbol, Applied) and path in readouts:
+                return None
+            return f"torch function {path!r}" if kind.islower() else f"{path!r} ({kind})"  # modules are CamelCase
+        parts = symbol.terms if isinstance(symbol, Summed) else symbol.sources
+        if (isinstance(symbol, Picked) and symbol.is_view) or self._is_of_all_steps(symbol):
+            return self._beyond(parts[-1], readouts)
+        done = "a sum" if isinstance(symbol, Summed) else "a choice or another order of the entries"
+        return next((text for part in parts if (text := self._beyond(part, readouts))), f"{done} of {_names(symbol)}")
+
+    def _is_record(self, calls: tuple[torch.Tensor, ...], record: torch.Tensor) -> bool:
+        """Whether the calls gave this record `[B, T, *]`, or its sum over the steps, times a positive number."""
+        n_samples, n_steps = record.shape[:2]
+        record = record.reshape(n_samples, n_steps, -1).double()
+        result = torch.stack(calls, 1) if len(calls) > 1 else calls[0]
+        if len(calls) > 1 and calls[-1].numel() == record[:, 0].numel() and _is_multiple(calls[-1], record.sum(1)):
+            return True
+        if result.numel() == record.numel():
+            steps_first = len(calls) == 1 and result.shape[:2] == (n_steps, n_samples)
+            return _is_multiple(result, record) or (steps_first and _is_multiple(result, record.transpose(0, 1)))
+        return result.numel() == record[:, 0].numel() and _is_multiple(result, record.sum(1))
+
+
+def _is_multiple(tensor: torch.Tensor, record: torch.Tensor) -> bool:
+    """Whether the tensor holds the entries of a record in their order, times a positive number."""
+    tensor = tensor.detach().double().reshape(record.shape)
+    factor = (tensor * record).sum() / (record * record).sum()
+    if not factor.isfinite():
+        return not tensor.any()
+    return bool(factor > 0) and torch.allclose(tensor, factor * record, 1e-4, 1e-5 * float(tensor.abs().max()))
+
+
+def _names(symbol: Symbol) -> str:
+    """The layers, linear maps and inputs that a sum or choice is made of."""
+    if isinstance(symbol, Summed | Picked):
+        parts = symbol.terms if isinstance(symbol, Summed) else symbol.sources
+        return ", ".join(dict.fromkeys(", ".join(map(_names, parts)).split(", ")))
+    if isinstance(symbol, Averaged | Stacked):
+        return _names(symbol.last)
+    if isinstance(symbol, Source):
+        return repr(symbol.name)
+    return repr(symbol.operation.path) if isinstance(symbol, Applied | Pooled) else symbol.reason
