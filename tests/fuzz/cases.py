@@ -13,6 +13,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from copy import deepcopy
 from math import fsum
 from pathlib import Path
@@ -228,8 +229,9 @@ def outcome(seed: int) -> str:
         return f"FAILED {type(e).__name__}: {str(e)[:300]} ({Path(frame.filename).name}:{frame.lineno})"
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.cases", description=__doc__.splitlines()[0])
+def run_seeds(name: str, text: str, outcome: Callable[[int], str], arguments: list[str] | None = None) -> int:
+    """The command line `name`, `text` in its help: what became of a range of seeds. The exit code."""
+    parser = argparse.ArgumentParser(prog=name, description=text.splitlines()[0])
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, default=100, help="how many seeds")
     given = parser.parse_args(arguments)
@@ -246,8 +248,12 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"interrupted; go on with --start {seed} --count {end - seed}")
     for text, n in counts.most_common():
         print(f"{n:6d}  {text}")
-    print(f"{seed - given.start} cases in {time.perf_counter() - start:.0f} s")
+    print(f"{seed - given.start} seeds in {time.perf_counter() - start:.0f} s")
     return int(any(text.startswith("FAILED") for text in counts))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return run_seeds("python -m tests.fuzz.cases", __doc__, outcome, arguments)
 
 
 if __name__ == "__main__":
