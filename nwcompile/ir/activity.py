@@ -5,6 +5,7 @@ from typing import Self
 
 import numpy as np
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError
 from nwcompile.ir.network import Network
 
@@ -80,6 +81,7 @@ class Activity:
         )
 
     @classmethod
+    @checked()
     def from_spikes(cls, network: Network, spikes: dict[str, np.ndarray], repeats: bool = False) -> "Activity":
         """From spike arrays [B, T, *shape]; any payload counts once, or, with `repeats`, as often as it is large."""
         multi = {name: several for name, s in spikes.items() if (several := MultiSpike.of(s)) is not None}
@@ -89,6 +91,7 @@ class Activity:
         return cls(counts, len(next(iter(spikes.values()))), multi=multi, heard=heard)
 
     @classmethod
+    @checked()
     def uniform(cls, network: Network, n_steps: int = 10, rate_percent: int = 10) -> "Activity":
         """Every neuron and input line sends in `rate_percent` of the samples of each step (100 samples)."""
         counts = {}

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from nwcompile import plugins
+from nwcompile.argument_types import checked
 from nwcompile.errors import ChipError, nearest_first, unknown_choice
 from nwcompile.ir.chip_check import (
     LARGEST_CORE_COUNT,
@@ -229,6 +230,7 @@ class Chip:
 
         return sorted(known.values(), key=rank)
 
+    @checked()
     def replace(self, changes: dict[str, Any]) -> "Chip":
         """A copy with keys like `"noc.buffer_flits"` overridden (None: left out); checked like a file."""
         if not changes:

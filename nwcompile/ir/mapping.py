@@ -5,6 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
@@ -59,6 +60,7 @@ class Mapping:
         """Routers with at least one core in use: what the barrier's cost depends on."""
         return len(np.unique(self.site_of[:, :2], axis=0))
 
+    @checked()
     def where(self, layer: str, neuron: int) -> tuple[int, tuple[int, int, int]]:
         """Logical core and site (x, y, port) of one neuron."""
         if layer not in self.core_of or not 0 <= neuron < len(self.core_of[layer]):
@@ -67,6 +69,7 @@ class Mapping:
         x, y, port = map(int, self.site_of[core])
         return core, (x, y, port)
 
+    @checked()
     def who(self, core: int) -> dict[str, np.ndarray]:
         """Neurons of each layer that lie on a logical core, flat indices."""
         if not 0 <= core < self.n_cores:

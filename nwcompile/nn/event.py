@@ -9,6 +9,7 @@ from math import exp, inf, log, sqrt
 import numpy as np
 import torch
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.kernels.layers.spike_times import MOST_COUNTED, Membrane, spike_time_adjoint, spike_times
 from nwcompile.nn.ops.threads import ranges, run_on_threads
@@ -34,6 +35,7 @@ class EventLIF(torch.nn.Module):
     with spikes, not with time.
     """
 
+    @checked()
     def __init__(
         self,
         n_in: int,
@@ -115,6 +117,7 @@ class EventLIF(torch.nn.Module):
         return f"{self.n_in}, {self.n_out}, t_end={m.t_end}, tau_mem={m.tau_mem}, tau_syn={m.tau_syn}"
 
 
+@checked()
 def first_spike_loss(times: torch.Tensor, labels: torch.Tensor, tau: float, t_end: float) -> torch.Tensor:
     """Cross-entropy of `-t / tau` over the first spike times t of `[B, classes, S]`: the earliest one should be right.
 

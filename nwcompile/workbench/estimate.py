@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nwcompile import plugins
+from nwcompile.argument_types import checked
 from nwcompile.at_once import at_once
 from nwcompile.cost.operations import Count, Operations, operations
 from nwcompile.cost.prediction import predict
@@ -124,6 +125,7 @@ def _cells_of(row: OnChip) -> tuple[str, ...]:
     return (row.chip, f"{row.n_cores} of {row.of_cores}", row.label, *texts, row.bound or NO_SOURCE)
 
 
+@checked("options")
 def estimate(
     network: Network, chips: Sequence[str | Chip] | str = ALL, x=None, options: Options = DEFAULTS
 ) -> Estimate:

@@ -12,6 +12,7 @@ from os import PathLike
 
 import numpy as np
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, NwWarning, shown, unknown_choice
 from nwcompile.frontend.nir.dialects import DIALECTS, dialect_of, neuron_spec
 from nwcompile.frontend.nir.file import NEURONS, NirGraph, NirNode, flat_graph, read_tree
@@ -26,6 +27,7 @@ from nwcompile.ir.neuron import NeuronSpec, plain
 LATE_BIAS = "the bias of a recurrence acts in every step; norse leaves it out in step 0, where nothing is fed back yet"
 
 
+@checked("dt", "dialect")
 def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: Mapping | None = None) -> Network:
     """The float Network of a NIR file: layers are named as its neuron nodes, shapes are computed from the weights.
 

@@ -10,6 +10,7 @@ from functools import cache
 
 import torch
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.nn.layers.lif import LIFLayer, LIFSynapse
@@ -40,6 +41,7 @@ class H1v1Synapse(LIFSynapse):
 
     limit = 0.9
 
+    @checked()
     def __init__(
         self,
         n_in: int,
@@ -102,6 +104,7 @@ class H1v1Frontend(H1v1Synapse):
     weights are 0.5.
     """
 
+    @checked()
     def __init__(
         self,
         nb_inputs: int = 16,
@@ -140,6 +143,7 @@ class H1v1Layer(LIFLayer):
     floor = True
     limit = H1v1Synapse.limit
 
+    @checked()
     def __init__(
         self,
         n_neurons: int,

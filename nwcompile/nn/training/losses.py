@@ -2,11 +2,13 @@
 
 import torch
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.nn.layers.h1 import BLOCK_NEURONS, H1v1Synapse, blocks_of
 from nwcompile.nn.layers.lif import LIFSynapse
 
 
+@checked()
 def weight_magnitude_loss(model: torch.nn.Module | torch.Tensor, limit: float = 0.9) -> torch.Tensor:
     """The mean of max(|w| - limit, 0)^2 over the weights of all synapses in `model`, or over a tensor of weights.
 
@@ -17,6 +19,7 @@ def weight_magnitude_loss(model: torch.nn.Module | torch.Tensor, limit: float = 
     return torch.cat(excess).mean()
 
 
+@checked()
 def topology_loss(model: torch.nn.Module | torch.Tensor, block: int = BLOCK_NEURONS) -> torch.Tensor:
     """How far weights are from one sign for each input and block of consecutive neurons; 0 where they have it.
 
@@ -32,6 +35,7 @@ def topology_loss(model: torch.nn.Module | torch.Tensor, block: int = BLOCK_NEUR
     return torch.cat(mixed).mean()
 
 
+@checked()
 def firing_rate_target_mse_loss(spikes: torch.Tensor, target: float | torch.Tensor) -> torch.Tensor:
     """The mean of (rate - target)^2 over samples and neurons; rate: the mean of `spikes` `[B, T, *]` over the steps.
 
@@ -51,6 +55,7 @@ class SignAnnealing:
     Raises ModelError for a model without H1 synapses, OptionError for numbers out of range.
     """
 
+    @checked()
     def __init__(
         self,
         model: torch.nn.Module,
