@@ -13,17 +13,20 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from nwcompile.errors import OptionError, shown
+from nwcompile.errors import NwError, OptionError, shown
 
 Function = TypeVar("Function", bound=Callable)
 WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "True or False", NoneType: "None",
          Path: "a path", Callable: "a function", np.ndarray: "an array"}  # fmt: skip
 ITEMS = {int: " of whole numbers", float: " of numbers", str: " of texts"}
+NO_ROOM = ("allocate memory", "Allocation failed", "Storage size calculation overflowed")  # torch's words
 MOST_SHOWN = 60  # characters of a value
 
 
 def checked(*names: str) -> Callable[[Function], Function]:
     """Make a function refuse arguments that are not of the annotated types, with an OptionError that names them.
+
+    What has no room in memory is an NwError.
 
     `names`: the parameters that are checked, by default all. A NumPy number is as good as Python's, a list as good as a
     tuple, and a text as good as a path; True and False are no numbers. Parameters without an annotation take anything.
@@ -40,7 +43,12 @@ def checked(*names: str) -> Callable[[Function], Function]:
                 kind = hints().get(name, Any)
                 if name in chosen:
                     _verify(function.__qualname__.removesuffix(".__init__"), name, value, kind)
-            return function(*given, **named)
+            try:
+                return function(*given, **named)
+            except (MemoryError, RuntimeError) as e:
+                if isinstance(e, NwError) or not (isinstance(e, MemoryError) or any(t in str(e) for t in NO_ROOM)):
+                    raise
+                raise _no_room(function.__qualname__) from None
 
         return verified
 
@@ -56,6 +64,10 @@ def checked_fields(noun) -> None:
 def _verify(where: str, name: str, value, kind: Any) -> None:
     if not is_of(value, kind):
         raise OptionError(f"{where}: {name}={_brief(value)} must be {_in_words(kind)}")
+
+
+def _no_room(where: str) -> NwError:
+    return NwError(f"{where.removesuffix('.__init__')}: this needs more memory than there is; give it smaller sizes")
 
 
 def is_of(value, kind: Any) -> bool:

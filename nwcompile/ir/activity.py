@@ -6,7 +6,7 @@ from typing import Self
 import numpy as np
 
 from nwcompile.argument_types import checked
-from nwcompile.errors import ModelError
+from nwcompile.errors import ModelError, shown
 from nwcompile.ir.network import Network
 
 
@@ -94,6 +94,8 @@ class Activity:
     @checked()
     def uniform(cls, network: Network, n_steps: int = 10, rate_percent: int = 10) -> "Activity":
         """Every neuron and input line sends in `rate_percent` of the samples of each step (100 samples)."""
+        if n_steps < 1 or not 0 <= rate_percent <= 100:
+            raise ModelError(f"n_steps={shown(n_steps)} must be 1 or more, rate_percent={shown(rate_percent)} 0 to 100")
         counts = {}
         for name in (*network.inputs, *network.layers):
             counts[name] = np.full((n_steps, network.node(name).n_neurons), rate_percent, np.int32)

@@ -97,7 +97,7 @@ class FixedPoint:
     def verify(self, layer: str) -> None:
         """Raise ModelError, naming the layer, unless the widths are whole numbers that the kernels can hold."""
         for name, value, choices in (("overflow", self.overflow, OVERFLOWS), ("decay", self.decay, DECAYS)):
-            if value not in choices:
+            if not isinstance(value, str) or value not in choices:
                 raise ModelError(f"layer {layer!r}: {unknown_choice(name, value, choices)}")
         if self.shifts and self.overflow != "clip":
             raise ModelError(f"layer {layer!r}: decay='shift' needs overflow='clip', not {self.overflow!r}")

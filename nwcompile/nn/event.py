@@ -79,7 +79,10 @@ class EventLIF(torch.nn.Module):
             with torch.no_grad():
                 init(weight)
             return weight
-        given = torch.as_tensor(init).detach().clone()
+        try:
+            given = torch.as_tensor(init).detach().clone()
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            raise ModelError(f"{self.name}: init must be numbers, not {type(init).__name__}") from None
         if given.shape != weight.shape:
             raise ModelError(f"{self.name}: init has shape {tuple(given.shape)}, not {tuple(weight.shape)}")
         return given

@@ -20,7 +20,7 @@ from nwcompile.report.json.collect import collect
 NUMBERS = re.compile(r"\[\n([-+.,\seE\dnul]+)\]")  # No text holds a line break of its own in JSON.
 
 
-@checked()
+@checked("path", "model_dt", "wall_seconds")
 def report(
     program: Program,
     run: Run,

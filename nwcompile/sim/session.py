@@ -7,6 +7,7 @@ from time import perf_counter
 
 import numpy as np
 
+from nwcompile.argument_types import checked
 from nwcompile.cost.time.stream import StreamFigures, StreamTimes
 from nwcompile.errors import BackendError, ModelError, OptionError, shown, unknown_choice
 from nwcompile.ir.network import Network
@@ -34,6 +35,7 @@ class Session:
     Raises OptionError and BackendError for what is unknown or cannot be streamed.
     """
 
+    @checked("backend", "record")
     def __init__(
         self,
         program: Program | Network,

@@ -23,7 +23,7 @@ import torch
 
 import nwcompile as nw
 from nwcompile import nn
-from nwcompile.ir.chip_sections import KEYS, Variation
+from nwcompile.ir.chip_sections import KEYS, SECTIONS, Variation
 from nwcompile.ir.neuron_programs.program import Operation, StateVariable
 from nwcompile.sim.variation import Devices
 from tests.fuzz.cases import run_seeds
@@ -122,13 +122,23 @@ def use_network_of(layers, connections, inputs=None):
     use_network(nw.Network.from_arrays(layers, connections, inputs))
 
 
+def is_hashable(value) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
 def use_chip(key, value):
+    key = key if is_hashable(key) else repr(key)
     nw.compile(small().network, nw.Chip.load("tiny").replace({key: value}), small().x)
 
 
 def use_chip_table(section, key, value):
     table = nw.Chip.load("tiny").to_dict()
-    table[section] = {**table[section], key: value} if section in table else value
+    section, key = (word if is_hashable(word) else repr(word) for word in (section, key))
+    table[section] = {**table[section], key: value} if section in SECTIONS else value
     nw.compile(small().network, nw.Chip.from_dict(table), small().x)
 
 

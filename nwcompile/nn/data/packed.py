@@ -131,6 +131,8 @@ def numbered(labels: list) -> torch.Tensor:
 @checked()
 def pack_bits(spikes: np.ndarray) -> np.ndarray:
     """int32 `[ceil(T/32), N]` of spikes uint8 `[T, N]` of 0 and 1: step t is bit t % 32 of word t // 32."""
+    if spikes.ndim != 2 or spikes.dtype != np.uint8:
+        raise ModelError(f"pack_bits takes spikes uint8 [T, N], not {spikes.dtype} {list(spikes.shape)}")
     n_steps, n = spikes.shape
     n_rows = -(-n_steps // WORD_BITS)
     rows = np.zeros((4 * n_rows, n), np.uint8)

@@ -5,6 +5,7 @@ from numbers import Real
 
 import torch
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError, shown, whole
 
 
@@ -22,7 +23,8 @@ class QuantizedReLU(torch.nn.Module):
 
     PERCENTILE = 0.999
 
-    def __init__(self, levels: int, step: float | None = None):
+    @checked("step")
+    def __init__(self, levels: int, step: float | torch.Tensor | None = None):
         super().__init__()
         self.levels = whole("levels", levels, 1)
         if step is not None and not (isinstance(step, Real | torch.Tensor) and 0 < step < math.inf):

@@ -41,6 +41,8 @@ def firing_rate_target_mse_loss(spikes: torch.Tensor, target: float | torch.Tens
 
     `target`: spikes a step, a number or one for each neuron.
     """
+    if spikes.ndim < 2:
+        raise ModelError(f"firing_rate_target_mse_loss: spikes of shape {tuple(spikes.shape)} must be [B, T, ...]")
     return (spikes.mean(1) - target).square().mean()
 
 
