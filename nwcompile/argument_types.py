@@ -50,7 +50,7 @@ def checked(*names: str) -> Callable[[Function], Function]:
                     raise
                 raise _no_room(function.__qualname__) from None
 
-        return verified
+        return verified  # type: ignore[return-value]
 
     return with_types
 
@@ -128,8 +128,9 @@ def _in_words(kind: Any) -> str:
     """An annotated type as a person says it: `a whole number or None`."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return " or ".join(dict.fromkeys(_in_words(one) for one in inner))
-    what = Callable if origin is not None and issubclass(origin, Callable) else origin or kind
+        kinds = [one for one in inner if one is not str or Path not in inner]  # a text is a path
+        return " or ".join(_in_words(one) for one in kinds)
+    what = origin or kind
     if what in (tuple, list, Sequence):
         return "a list" + (ITEMS.get(inner[0], "") if inner else "")
     if what in (dict, Mapping):

@@ -32,7 +32,7 @@ class ErrorCode:
 
 CODES = (
     # the command line, options, packages
-    ErrorCode("NW1000", "The system lacks memory, or refuses to read or write", "else:NwError"),
+    ErrorCode("NW1000", "The system lacks memory, or refuses to read or write", "else:NwError argument_types:checked"),
     ErrorCode(
         "NW1001",
         "The command line has a verb, flag or word that is unknown",

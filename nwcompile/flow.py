@@ -90,7 +90,7 @@ def compile(
     mapping: Mapping | None = None,
     on_stage: Callable | None = None,
     labels=None,
-    checkpoint: Path | None = None,
+    checkpoint: Path | str | None = None,
 ) -> Program:
     """The program of a float or fixed-point network for a chip (a Chip, a shipped name, or the path of a chip file).
 

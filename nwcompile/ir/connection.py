@@ -287,8 +287,8 @@ class Pool2d(Connection):
     def output_shape(self, shape):
         if len(shape) != 3:
             raise self.fail(f"2-D pooling needs a source [C, H, W], not {shape}")
-        if self.kind not in ("sum", "avg"):
-            raise self.fail(f"pooling kind {self.kind!r} is none of avg, sum")
+        if not isinstance(self.kind, str) or self.kind not in ("sum", "avg"):
+            raise self.fail(f"pooling kind {shown(self.kind)} is none of avg, sum")
         self.verify_window(kernel=1, padding=0, **({} if self.stride is None else {"stride": 1}))
         stride = self.kernel if self.stride is None else self.stride
         size = window_count(shape[1:], pair(self.kernel), stride, self.padding, 1)

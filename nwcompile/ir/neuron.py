@@ -189,8 +189,10 @@ class NeuronSpec:
     def __post_init__(self):
         for name in (*self.NUMBERS, "strict", "fires"):
             object.__setattr__(self, name, plain(getattr(self, name)))
-        if isinstance(self.fixed, FixedPoint) and self.decay_u is None and self.fixed.decay_bits in range(32):
-            object.__setattr__(self, "decay_u", self.fixed.fastest)
+        fixed = self.fixed
+        has_width = isinstance(fixed, FixedPoint) and type(fixed.decay_bits) is int and fixed.decay_bits in range(32)
+        if has_width and self.decay_u is None:
+            object.__setattr__(self, "decay_u", fixed.fastest)
 
     def replace(self, **changes) -> "NeuronSpec":
         """A copy with some fields changed."""

@@ -267,7 +267,7 @@ class Program:
         return self.data[-artifact.DIGEST_BYTES :].decode()
 
     @checked()
-    def save(self, path: Path) -> None:
+    def save(self, path: Path | str) -> None:
         """Write the .nwc file in one move; raises ArtifactError and leaves nothing half-written.
 
         It is written in pieces: no second copy of the program is held.
@@ -284,7 +284,7 @@ class Program:
 
     @classmethod
     @checked()
-    def load(cls, path: Path) -> "Program":
+    def load(cls, path: Path | str) -> "Program":
         """Read a .nwc file; raises ArtifactError for one that is cut, altered or of another schema."""
         manifest, arrays = artifact.read_file(path)
         schema = manifest.get("schema")

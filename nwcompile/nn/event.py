@@ -12,6 +12,7 @@ import torch
 from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.kernels.layers.spike_times import MOST_COUNTED, Membrane, spike_time_adjoint, spike_times
+from nwcompile.nn.layers.lif import fill
 from nwcompile.nn.ops.threads import ranges, run_on_threads
 
 DELAYS = ("axon", "synapse")
@@ -76,8 +77,7 @@ class EventLIF(torch.nn.Module):
             unit = self.membrane.threshold / _peak(self.membrane)
             return weight.normal_(unit / self.n_in, unit / sqrt(self.n_in))
         if callable(init):
-            with torch.no_grad():
-                init(weight)
+            fill(self.name, init, weight)
             return weight
         try:
             given = torch.as_tensor(init).detach().clone()

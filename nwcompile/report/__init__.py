@@ -24,7 +24,7 @@ NUMBERS = re.compile(r"\[\n([-+.,\seE\dnul]+)\]")  # No text holds a line break 
 def report(
     program: Program,
     run: Run,
-    path: Path,
+    path: Path | str,
     accuracy: float | dict | None = None,
     crosscheck=None,
     model_dt: float | None = None,

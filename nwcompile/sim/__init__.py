@@ -51,7 +51,7 @@ def simulate(
     steps=None,
     profile: bool = False,
     flight_steps: int = 0,
-    checkpoint: Path | None = None,
+    checkpoint: Path | str | None = None,
 ) -> Run:
     """Simulate a Network (backend reference; a float one also sequence, the same numbers) or a Program.
 

@@ -107,7 +107,7 @@ class Session:
 
         Lines of several inputs are numbered one input after the other; a line named k times has the value k.
         """
-        if not isinstance(events, Iterable):
+        if not isinstance(events, Iterable) or (hasattr(events, "ndim") and events.ndim == 0):
             raise ModelError(
                 f"events are {shown(events)}, must be a list of steps, each a list of lines that spike in it"
             )

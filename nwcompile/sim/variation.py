@@ -60,7 +60,8 @@ class Devices:
     variation: Variation
     seed: int = 0
 
-    __post_init__ = checked_fields
+    def __post_init__(self):
+        checked_fields(self)
 
     @checked()
     def device(self, index: int) -> Program:

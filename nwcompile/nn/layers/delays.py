@@ -11,7 +11,7 @@ from numbers import Integral
 import torch
 
 from nwcompile.argument_types import checked
-from nwcompile.errors import ModelError, OptionError, unknown_choice
+from nwcompile.errors import ModelError, OptionError, shown, unknown_choice
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, pair, synapse_list
 from nwcompile.nn.layers.lif import LIFSynapse, as_floats, verify_device
@@ -27,6 +27,9 @@ class History:
 
     steps: torch.Tensor
     given: torch.Tensor
+
+
+LONGEST = 1 << 24  # steps; delays are trained as float32, which holds no larger whole number exactly
 
 
 class Delays(Prepared):
@@ -180,7 +183,7 @@ class Delay(Prepared):
     (`prepare_net` clears what is kept). Arguments are those of `Delays`; `delays.steps` is `[n]`.
     """
 
-    @checked()
+    @checked("n", "width", "learn_delays", "surrogate", "device")
     def __init__(
         self,
         n: int,
@@ -225,7 +228,7 @@ class DelayedLinear(LIFSynapse):
     `Delays`; without `init_delay` delays are drawn evenly from 0 to max_delay.
     """
 
-    @checked()
+    @checked("n_in", "n_out", "width", "learn_delays", "surrogate", "device")
     def __init__(
         self,
         n_in: int,
@@ -265,7 +268,7 @@ class DelayedConv2d(Prepared):
     Its synapses are listed one by one, so it is for small maps: memory goes with outputs * kernel * channels.
     """
 
-    @checked()
+    @checked("in_channels", "out_channels", "width", "learn_delays", "surrogate", "device")
     def __init__(
         self,
         in_channels: int,
@@ -394,4 +397,6 @@ def longest(where: str, max_delay: int | Chip | str) -> int:
         return max_delay.neuron.delay_max_steps
     if isinstance(max_delay, bool) or not isinstance(max_delay, Integral) or max_delay < 0:
         raise OptionError(f"{where}: max_delay is {max_delay!r}, must be a whole number of steps >= 0 or a chip")
+    if max_delay > LONGEST:
+        raise OptionError(f"{where}: max_delay is {shown(max_delay)}, above the longest supported, {LONGEST} steps")
     return int(max_delay)

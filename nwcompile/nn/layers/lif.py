@@ -40,6 +40,15 @@ def as_floats(where: str, value) -> torch.Tensor:
         raise ModelError(f"{where} must be numbers, not {type(value).__name__}") from None
 
 
+def fill(where: str, init: Callable, weight: torch.Tensor) -> None:
+    """Let a person's function fill a tensor in place. Raises ModelError, beginning with `where`, where it cannot."""
+    with torch.no_grad():
+        try:
+            init(weight)
+        except Exception as e:
+            raise ModelError(f"{where}: init failed with {type(e).__name__}: {e}") from e
+
+
 def verify_device(given: torch.Tensor, parameter: torch.Tensor, name: str) -> None:
     """Raise ModelError, naming the layer, unless its input lies on the device of its parameters."""
     if given.device != parameter.device:
@@ -65,8 +74,7 @@ class LIFSynapse(Prepared):
         self.n_in, self.n_out = n_in, n_out
         weight = self._drawn()
         if callable(init):
-            with torch.no_grad():
-                init(weight)
+            fill(f"{name}({n_in}, {n_out})", init, weight)
         elif init is not None:
             weight = as_floats(f"{name}({n_in}, {n_out}): init", init)
             if weight.shape != (n_in, n_out):

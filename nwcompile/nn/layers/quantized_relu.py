@@ -5,7 +5,6 @@ from numbers import Real
 
 import torch
 
-from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError, shown, whole
 
 
@@ -21,13 +20,15 @@ class QuantizedReLU(torch.nn.Module):
     training has taken to 0 or below.
     """
 
+    MOST_LEVELS = 1 << 24  # float32 holds no larger whole number exactly
     PERCENTILE = 0.999
 
-    @checked("step")
-    def __init__(self, levels: int, step: float | torch.Tensor | None = None):
+    def __init__(self, levels: int, step: float | None = None):
         super().__init__()
         self.levels = whole("levels", levels, 1)
-        if step is not None and not (isinstance(step, Real | torch.Tensor) and 0 < step < math.inf):
+        if self.levels > self.MOST_LEVELS:
+            raise OptionError(f"levels={shown(levels)} is above the largest supported, {self.MOST_LEVELS}")
+        if step is not None and not (isinstance(step, Real | torch.Tensor) and 0 < step <= torch.finfo().max):
             raise OptionError(f"step={shown(step)} must be a number above 0, or None to set it by the first batch")
         self.step = torch.nn.Parameter(torch.tensor(0.0 if step is None else float(step)))
 

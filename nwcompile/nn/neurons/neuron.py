@@ -78,8 +78,11 @@ def spike(v: torch.Tensor, threshold=1.0, surrogate: str | Callable = "fast_sigm
         raise ModelError(f"spike takes a tensor of membranes, not {type(v).__name__}")
     try:
         threshold = torch.as_tensor(threshold, dtype=v.dtype, device=v.device)
+        torch.broadcast_shapes(v.shape, threshold.shape)
     except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise ModelError(f"spike: threshold={type(threshold).__name__} must be a number, or a tensor of them") from None
+        raise ModelError(
+            f"spike: threshold={type(threshold).__name__} must be a number, or a tensor of them that broadcasts"
+        ) from None
     return Spike.apply(v, threshold, named(surrogate))
 
 

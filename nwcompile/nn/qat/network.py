@@ -59,7 +59,7 @@ class QuantizedNetwork(torch.nn.Module):
     and FitError as `nw.compile` does.
     """
 
-    @checked("detach_reset", "learn_thresholds", "learn_taus", "learn_parameters")
+    @checked("network", "detach_reset", "learn_thresholds", "learn_taus", "learn_parameters")
     def __init__(
         self,
         network: Network,

@@ -30,7 +30,7 @@ def topology_loss(model: torch.nn.Module | torch.Tensor, block: int = BLOCK_NEUR
         raise OptionError(f"block is {block}, must be >= 1")
     mixed = []
     for weight in _weights(model):
-        blocks = blocks_of(weight, block)
+        blocks = blocks_of(weight, min(block, max(weight.shape[1], 1)))
         mixed.append((blocks.abs().sum(2) - blocks.sum(2).abs()).flatten())
     return torch.cat(mixed).mean()
 
