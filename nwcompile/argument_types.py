@@ -19,7 +19,8 @@ Function = TypeVar("Function", bound=Callable)
 WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "True or False", NoneType: "None",
          Path: "a path", Callable: "a function", np.ndarray: "an array"}  # fmt: skip
 ITEMS = {int: " of whole numbers", float: " of numbers", str: " of texts"}
-NO_ROOM = ("allocate memory", "Allocation failed", "Storage size calculation overflowed")  # torch's words
+NO_ROOM = ("allocate memory", "Allocation failed", "calculation overflowed", "multiplication overflow")  # as torch says
+MOST = 1 << 63  # that a whole number may be
 MOST_SHOWN = 60  # characters of a value
 
 
@@ -82,7 +83,7 @@ def is_of(value, kind: Any) -> bool:
     if kind is bool:
         return isinstance(value, bool | np.bool_)
     if kind is Path:
-        return isinstance(value, str | PathLike)
+        return isinstance(value, str | PathLike) and "\0" not in str(value)  # which no system takes
     if Callable in (kind, origin):
         return callable(value)
     what = origin or kind
@@ -100,11 +101,11 @@ def is_of(value, kind: Any) -> bool:
 
 
 def _is_whole(value) -> bool:
+    """Whether a value is a whole number of 64 bits."""
     try:
-        index(value)
+        return not isinstance(value, bool) and -MOST <= index(value) < MOST
     except TypeError:
         return False
-    return not isinstance(value, bool)
 
 
 def _is_number(value) -> bool:

@@ -131,7 +131,7 @@ class Chip:
             if plugins.found(plugins.CHIPS, "chip", path.name, cls.shipped()):
                 return cls._of_plugin(path.name)
             path = HWMODELS / f"{name_or_path}.toml"
-            if not path.is_file():
+            if path.name not in {f"{name}.toml" for name in cls.shipped()}:
                 known = unknown_choice("chip", name_or_path, cls.names())
                 raise ChipError(f"{known}, or give the path of a .toml file")
         return cls._of_file(path)

@@ -190,8 +190,8 @@ class NeuronSpec:
         for name in (*self.NUMBERS, "strict", "fires"):
             object.__setattr__(self, name, plain(getattr(self, name)))
         fixed = self.fixed
-        has_width = isinstance(fixed, FixedPoint) and type(fixed.decay_bits) is int and fixed.decay_bits in range(32)
-        if has_width and self.decay_u is None:
+        is_usable = isinstance(fixed, FixedPoint) and isinstance(fixed.decay, str) and type(fixed.decay_bits) is int
+        if is_usable and self.decay_u is None and fixed.decay_bits in range(32):
             object.__setattr__(self, "decay_u", fixed.fastest)
 
     def replace(self, **changes) -> "NeuronSpec":

@@ -171,7 +171,8 @@ def _chips(chips: Sequence[str | Chip] | str) -> tuple[list[Chip], dict[str, Chi
         boards = {chip.family: chip for chip in known if chip.is_board}
         given, broken = _of_plugins()
         return [*(chip for chip in known if not chip.is_board), *given], boards, broken
-    named = list(chips) if isinstance(chips, Iterable) and not isinstance(chips, str) else [chips]
+    is_one = isinstance(chips, str) or not isinstance(chips, Iterable) or getattr(chips, "ndim", 1) == 0
+    named = [chips] if is_one else list(chips)
     if not named:
         raise OptionError("estimate: no chip is named; give names, or 'all'")
     if any(isinstance(name, str) and name == ALL for name in named):

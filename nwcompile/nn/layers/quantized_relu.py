@@ -28,7 +28,8 @@ class QuantizedReLU(torch.nn.Module):
         self.levels = whole("levels", levels, 1)
         if self.levels > self.MOST_LEVELS:
             raise OptionError(f"levels={shown(levels)} is above the largest supported, {self.MOST_LEVELS}")
-        if step is not None and not (isinstance(step, Real | torch.Tensor) and 0 < step <= torch.finfo().max):
+        is_one = isinstance(step, Real) or (isinstance(step, torch.Tensor) and step.numel() == 1)
+        if step is not None and not (is_one and 0 < step <= torch.finfo().max):
             raise OptionError(f"step={shown(step)} must be a number above 0, or None to set it by the first batch")
         self.step = torch.nn.Parameter(torch.tensor(0.0 if step is None else float(step)))
 

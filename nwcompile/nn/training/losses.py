@@ -30,6 +30,8 @@ def topology_loss(model: torch.nn.Module | torch.Tensor, block: int = BLOCK_NEUR
         raise OptionError(f"block is {block}, must be >= 1")
     mixed = []
     for weight in _weights(model):
+        if weight.ndim != 2:
+            raise ModelError(f"topology_loss: weights of shape {tuple(weight.shape)} must be [n_in, n_out]")
         blocks = blocks_of(weight, min(block, max(weight.shape[1], 1)))
         mixed.append((blocks.abs().sum(2) - blocks.sum(2).abs()).flatten())
     return torch.cat(mixed).mean()
@@ -43,7 +45,13 @@ def firing_rate_target_mse_loss(spikes: torch.Tensor, target: float | torch.Tens
     """
     if spikes.ndim < 2:
         raise ModelError(f"firing_rate_target_mse_loss: spikes of shape {tuple(spikes.shape)} must be [B, T, ...]")
-    return (spikes.mean(1) - target).square().mean()
+    rates = spikes.mean(1)
+    if isinstance(target, torch.Tensor) and target.ndim and target.shape != rates.shape[-target.ndim :]:
+        raise ModelError(
+            f"firing_rate_target_mse_loss: target of shape {tuple(target.shape)} must be a number or one for each "
+            f"neuron, {tuple(rates.shape[1:])}"
+        )
+    return (rates - target).square().mean()
 
 
 class SignAnnealing:

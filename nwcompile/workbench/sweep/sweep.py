@@ -115,7 +115,7 @@ class Sweep:
         return header, [tuple(_cell(row.get(name)) for name in header) for row in rows]
 
 
-@checked("minimize", "maximize", "on_point")
+@checked("folder", "minimize", "maximize", "on_point")
 def sweep(
     network: Network,
     x,
