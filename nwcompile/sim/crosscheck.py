@@ -76,7 +76,7 @@ class Crosscheck:
         return f"{', '.join(self.backends)} disagree first at {self.first_difference}"
 
 
-@checked()
+@checked("program", "against")
 def crosscheck(
     program: Program,
     x=None,

@@ -47,8 +47,8 @@ class Binning:
     def __post_init__(self):
         for field in fields(self):
             value = _plain(getattr(self, field.name))
-            if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
-                raise OptionError(f"Binning: {field.name} is {shown(value)}, beyond 64 bits")
+            if type(value) is int and not shown(value).lstrip("-").isdigit():
+                raise OptionError(f"Binning: {field.name} is {shown(value)}, too large a number")
             object.__setattr__(self, field.name, value)
         if not _are_whole(self.sensor, 3) or min(self.sensor) < 1:
             raise OptionError(f"Binning: sensor is {self.sensor}, must be (width, height, polarities), each >= 1")
