@@ -32,7 +32,7 @@ class ErrorCode:
 
 CODES = (
     # the command line, options, packages
-    ErrorCode("NW1000", "The system lacks memory, or refuses to read or write", "else:NwError"),
+    ErrorCode("NW1000", "The system lacks memory, or refuses to read or write", "else:NwError argument_types:checked"),
     ErrorCode(
         "NW1001",
         "The command line has a verb, flag or word that is unknown",
@@ -62,6 +62,7 @@ CODES = (
     ),
     ErrorCode("NW1008", "A log of spikes does not fit the program", "cli.inputs.spike_log sim.spike_log"),
     ErrorCode("NW1009", "The work needs more memory than there is", "memory NotEnoughMemoryError"),
+    ErrorCode("NW1010", "An argument of a function is of another type than it takes", "argument_types:_verify"),
     ErrorCode(
         "NW1101",
         "An option of compiling is unknown or out of range",

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from warnings import warn
 
 import numpy as np
 
 from nwcompile import __version__, warm_up
+from nwcompile.argument_types import checked
 from nwcompile.at_once import heed
 from nwcompile.checkpoint import keeping
 from nwcompile.errors import FitError, ModelError, NwWarning, OptionError
@@ -84,6 +86,7 @@ class Draft:
     fewest: FewestCores | None = None
 
 
+@checked("on_stage", "checkpoint")
 def compile(
     network: Network,
     chip: Chip | str,
@@ -92,7 +95,7 @@ def compile(
     mapping: Mapping | None = None,
     on_stage: Callable | None = None,
     labels=None,
-    checkpoint=None,
+    checkpoint: Path | str | None = None,
 ) -> Program:
     """The program of a float or fixed-point network for a chip (a Chip, a shipped name, or the path of a chip file).
 

@@ -31,7 +31,7 @@ def chosen(group: str, kind: str, name: Any, built_in: Mapping[str, Any]) -> Any
     """What `name` stands for, built in or a plugin's; raises OptionError where it is neither, both, or cannot load."""
     if isinstance(name, str) and found(group, kind, name, built_in):
         return loaded(group, kind, name)
-    if name not in built_in:
+    if not isinstance(name, str) or name not in built_in:
         raise OptionError(unknown_choice(kind, name, names(group, built_in)))
     return built_in[name]
 

@@ -16,21 +16,28 @@ from nwcompile.passes.prepare.schedule import schedule
 
 
 @st.composite
-def specs(draw, repeated: bool = False) -> NeuronSpec:
-    """Any fixed-point neuron: narrow states make wrap and saturation common, and few spikes a step if `repeated`."""
+def formats(draw, repeated: bool = False) -> FixedPoint:
+    """Any number format: narrow states make wrap and saturation common."""
     state_bits = 9 if repeated else draw(st.sampled_from([10, 14, 24]))
+    shift = draw(st.sampled_from([0, 2, 6] if not repeated else [1, 3]))
+    if draw(st.booleans()):
+        return FixedPoint(state_bits, 4, shift, "clip", "shift")
+    return FixedPoint(state_bits, 12, shift, draw(st.sampled_from(OVERFLOWS)))
+
+
+@st.composite
+def specs(draw, repeated: bool = False, fixed: FixedPoint | None = None) -> NeuronSpec:
+    """Any fixed-point neuron, of any number format where none is given; few spikes a step if `repeated`."""
+    fixed = draw(formats(repeated)) if fixed is None else fixed
     spikes = draw(st.sampled_from([*SPIKES, "multi"] if repeated else SPIKES))
     reset = "subtract" if spikes == "gated" else draw(st.sampled_from(RESETS))
     timing = draw(st.sampled_from(RESET_TIMINGS if reset == "subtract" else RESET_TIMINGS[:2]))
     number = st.integers(-60, 60)
-    overflow, floor = draw(st.sampled_from(OVERFLOWS)), draw(st.sampled_from([None, None, 0, -30]))
+    floor = draw(st.sampled_from([None, None, 0, -30]))
     can_reset = floor is not None and reset != "none" and timing == "now" and spikes == "binary"
-    shift = draw(st.sampled_from([0, 2, 6] if not repeated else [1, 3]))
-    threshold = draw(st.integers(1 if spikes != "binary" else -2, 12)) << shift  # a sum often meets it exactly
-    fixed = FixedPoint(state_bits, 12, shift, overflow)
+    threshold = draw(st.integers(1 if spikes != "binary" else -2, 12)) << fixed.shift_bits  # a sum often meets it
     decays = {"decay_u": [4096, 4096, 1500, 0], "decay_v": [0, 0, 128, 3000, 4096]}
-    if draw(st.booleans()):
-        fixed = FixedPoint(state_bits, 4, shift, "clip", "shift")
+    if fixed.shifts:
         decays = {"decay_u": [0, 1, 2, 5], "decay_v": [0, 1, 3, 15]}
     return NeuronSpec(
         threshold=threshold + draw(st.sampled_from([0, 0, 0, 1])),
@@ -191,6 +198,12 @@ def programs(draw, on=chips, neurons=specs, executions=EXECUTIONS) -> Program:
     execution = draw(st.sampled_from(executions))
     feedback = 1 if execution == "phased" else 4  # a pipeline of up to four layers takes a step for each
     network, chip = draw(networks(on_multi_spike == "repeat", feedback, neurons)), draw(on())
+    return draw(mapped_at_random(network, chip, execution, on_multi_spike))
+
+
+@st.composite
+def mapped_at_random(draw, network: Network, chip: Chip, execution: str, on_multi_spike: str) -> Program:
+    """The network with any neuron on any core of the chip, whatever a core holds."""
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     open_sites = chip.sites[chip.limit("max_neurons") > 0]
     n_cores = draw(st.integers(1, len(open_sites)))

@@ -5,7 +5,8 @@ from typing import Self
 
 import numpy as np
 
-from nwcompile.errors import ModelError
+from nwcompile.argument_types import checked
+from nwcompile.errors import ModelError, shown
 from nwcompile.ir.network import Network
 
 
@@ -80,6 +81,7 @@ class Activity:
         )
 
     @classmethod
+    @checked()
     def from_spikes(cls, network: Network, spikes: dict[str, np.ndarray], repeats: bool = False) -> "Activity":
         """From spike arrays [B, T, *shape]; any payload counts once, or, with `repeats`, as often as it is large."""
         multi = {name: several for name, s in spikes.items() if (several := MultiSpike.of(s)) is not None}
@@ -89,8 +91,11 @@ class Activity:
         return cls(counts, len(next(iter(spikes.values()))), multi=multi, heard=heard)
 
     @classmethod
+    @checked()
     def uniform(cls, network: Network, n_steps: int = 10, rate_percent: int = 10) -> "Activity":
         """Every neuron and input line sends in `rate_percent` of the samples of each step (100 samples)."""
+        if n_steps < 1 or not 0 <= rate_percent <= 100:
+            raise ModelError(f"n_steps={shown(n_steps)} must be 1 or more, rate_percent={shown(rate_percent)} 0 to 100")
         counts = {}
         for name in (*network.inputs, *network.layers):
             counts[name] = np.full((n_steps, network.node(name).n_neurons), rate_percent, np.int32)

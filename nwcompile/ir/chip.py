@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from nwcompile import plugins
+from nwcompile.argument_types import checked
 from nwcompile.errors import ChipError, nearest_first, unknown_choice
 from nwcompile.ir.chip_check import (
     LARGEST_CORE_COUNT,
@@ -135,7 +136,7 @@ class Chip:
             if plugins.found(plugins.CHIPS, "chip", path.name, cls.shipped()):
                 return cls._of_plugin(path.name)
             path = HWMODELS / f"{name_or_path}.toml"
-            if not path.is_file():
+            if path.name not in {f"{name}.toml" for name in cls.shipped()}:
                 known = unknown_choice("chip", name_or_path, cls.names())
                 raise ChipError(f"{known}, or give the path of a .toml file")
         return cls._of_file(path)
@@ -237,6 +238,7 @@ class Chip:
 
         return sorted(known.values(), key=rank)
 
+    @checked()
     def replace(self, changes: dict[str, Any]) -> "Chip":
         """A copy with keys like `"noc.buffer_flits"` overridden (None: left out); checked like a file."""
         if not changes:

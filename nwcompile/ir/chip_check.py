@@ -68,6 +68,8 @@ TYPE_TEXT = {
 def check_names(table: Any, names, prefix: str, where: str) -> None:
     """Every key of `table` is one of `names`."""
     for key in table:
+        if not isinstance(key, str):
+            raise ChipError(f"{where}: {prefix}{shown(key)}: unknown key (keys are texts)")
         if key not in names:
             best = nearest_first(key, names)[0]
             raise ChipError(f"{where}: {prefix}{key}: unknown key (did you mean {prefix + best!r}?)")

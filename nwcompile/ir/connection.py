@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from nwcompile.argument_types import is_of
 from nwcompile.errors import ModelError, shown
 from nwcompile.ir.neuron import aligned, is_in_float32, plain, plain_numbers
 
@@ -42,7 +43,11 @@ class Connection(ABC):
     def __post_init__(self):
         for f in fields(self):
             value = getattr(self, f.name)
-            if not isinstance(value, np.ndarray) and (f.name in ARRAYS or not isinstance(value, tuple)):
+            if f.name in ("source", "target") and not isinstance(value, str):
+                raise ModelError(f"a connection's {f.name} is the name of a layer or input, not {shown(value)}")
+            if (not isinstance(value, np.ndarray) or value.ndim == 0) and (
+                f.name in ARRAYS or not isinstance(value, tuple)
+            ):
                 value = plain_numbers(value) if f.name in ARRAYS else plain(value)
                 object.__setattr__(self, f.name, value)
             if f.name in ARRAYS and isinstance(value, list | tuple):
@@ -111,8 +116,9 @@ class Connection(ABC):
                 raise self.fail(f"{name} of dtype {kind} must be an array of numbers")
             if value is not None and not is_in_float32(value):
                 raise self.fail(f"{name} has NaN or infinite values; the model is not usable, train or load it again")
-        if getattr(self, "sign_mode", "mixed") not in SIGN_MODES:
-            raise self.fail(f"sign_mode {self.sign_mode!r} is none of {', '.join(SIGN_MODES)}")
+        mode = getattr(self, "sign_mode", "mixed")
+        if not isinstance(mode, str) or mode not in SIGN_MODES:
+            raise self.fail(f"sign_mode {shown(mode)} is none of {', '.join(SIGN_MODES)}")
         shape = self.output_shape(tuple(source_shape))
         fits = shape is None or tuple(shape) == tuple(target_shape)
         may_reshape = shape is not None and (len(shape) == 1 or getattr(self, "source_shape", None) is not None)
@@ -192,6 +198,8 @@ class Conv2d(Connection):
         weight = np.asarray(self.weight)
         self.verify_window(stride=1, dilation=1, padding=0, groups=1)
         if self.source_shape is not None:
+            if not is_of(self.source_shape, tuple[int, int, int]):
+                raise self.fail(f"source_shape={shown(self.source_shape)} must be [C, H, W], three whole numbers")
             if int(np.prod(shape)) != int(np.prod(self.source_shape)):
                 raise self.fail(f"source_shape {tuple(self.source_shape)} does not hold the source {tuple(shape)}")
             shape = self.source_shape
@@ -292,8 +300,8 @@ class Pool2d(Connection):
     def output_shape(self, shape):
         if len(shape) != 3:
             raise self.fail(f"2-D pooling needs a source [C, H, W], not {shape}")
-        if self.kind not in POOLINGS:
-            raise self.fail(f"pooling kind {self.kind!r} is none of avg, sum")
+        if not isinstance(self.kind, str) or self.kind not in POOLINGS:
+            raise self.fail(f"pooling kind {shown(self.kind)} is none of avg, sum")
         self.verify_window(kernel=1, padding=0, **({} if self.stride is None else {"stride": 1}))
         stride = self.kernel if self.stride is None else self.stride
         size = window_count(shape[1:], pair(self.kernel), stride, self.padding, 1)
@@ -403,7 +411,10 @@ class Scale(Connection):
 
     def per_neuron(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """`scale` or `shift` as float32 of the source's shape."""
-        value = np.asarray(aligned(np.asarray(getattr(self, name), np.float32), shape))
+        try:
+            value = np.asarray(aligned(np.asarray(getattr(self, name), np.float32), shape))
+        except (TypeError, ValueError, OverflowError):
+            raise self.fail(f"{name} of type {type(getattr(self, name)).__name__} must be numbers") from None
         try:
             return np.broadcast_to(value, shape)
         except ValueError:

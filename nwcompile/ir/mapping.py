@@ -5,7 +5,8 @@ from functools import cached_property
 
 import numpy as np
 
-from nwcompile.errors import ModelError
+from nwcompile.argument_types import checked
+from nwcompile.errors import ModelError, shown
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.shown import counted, in_lines
@@ -59,18 +60,22 @@ class Mapping:
         """Routers with at least one core in use: what the barrier's cost depends on."""
         return len(np.unique(self.site_of[:, :2], axis=0))
 
+    @checked()
     def where(self, layer: str, neuron: int) -> tuple[int, tuple[int, int, int]]:
         """Logical core and site (x, y, port) of one neuron."""
         if layer not in self.core_of or not 0 <= neuron < len(self.core_of[layer]):
-            raise ModelError(f"there is no neuron {neuron} in a layer {layer!r}; layers: {', '.join(self.core_of)}")
+            raise ModelError(
+                f"there is no neuron {shown(neuron)} in a layer {layer!r}; layers: {', '.join(self.core_of)}"
+            )
         core = int(self.core_of[layer][neuron])
         x, y, port = map(int, self.site_of[core])
         return core, (x, y, port)
 
+    @checked()
     def who(self, core: int) -> dict[str, np.ndarray]:
         """Neurons of each layer that lie on a logical core, flat indices."""
         if not 0 <= core < self.n_cores:
-            raise ModelError(f"there is no core {core}; the mapping uses cores 0..{self.n_cores - 1}")
+            raise ModelError(f"there is no core {shown(core)}; the mapping uses cores 0..{self.n_cores - 1}")
         by_layer = {layer: np.flatnonzero(cores == core) for layer, cores in self.core_of.items()}
         return {layer: neurons for layer, neurons in by_layer.items() if len(neurons)}
 
@@ -123,6 +128,6 @@ def _whole(name: str, value) -> np.ndarray:
     array = np.asarray(value)
     whole = array.dtype.kind in "iuf" and (array == np.trunc(array)).all()
     if array.size and not (whole and array.min() >= -1 and array.max() < 1 << 31):
-        some = array.reshape(-1)[:3].tolist()
+        some = shown(array.reshape(-1)[:3].tolist())
         raise ModelError(f"mapping: {name} must be whole numbers, got {array.dtype} {some}...")
     return array.astype(np.int32)

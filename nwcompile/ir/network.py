@@ -1,6 +1,7 @@
 """Network: neuron layers, inputs and junctions, joined by connections; float or fixed-point."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import heappop, heappush
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, shown, unknown_choice
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
@@ -82,7 +84,8 @@ class Network:
     left_out: str = ""
 
     @classmethod
-    def from_arrays(cls, layers, connections, inputs=None) -> "Network":
+    @checked()
+    def from_arrays(cls, layers: dict, connections: Sequence, inputs: dict | None = None) -> "Network":
         """Build a network from `layers={name: neuron | (neuron, shape)}`, connections, `inputs={name: shape}`.
 
         A neuron is a NeuronSpec or a NeuronProgram. A layer without a shape gets that of the first connection into it

@@ -115,7 +115,7 @@ class FixedPoint:
     def verify(self, layer: str) -> None:
         """Raise ModelError, naming the layer, unless the widths are whole numbers that the kernels can hold."""
         for name, value, choices in (("overflow", self.overflow, OVERFLOWS), ("decay", self.decay, DECAYS)):
-            if value not in choices:
+            if not isinstance(value, str) or value not in choices:
                 raise ModelError(f"layer {layer!r}: {unknown_choice(name, value, choices)}")
         if self.shifts and self.overflow != "clip":
             raise ModelError(f"layer {layer!r}: decay='shift' needs overflow='clip', not {self.overflow!r}")
@@ -207,8 +207,10 @@ class NeuronSpec:
     def __post_init__(self):
         for name in (*self.NUMBERS, "strict", "fires"):
             object.__setattr__(self, name, plain_numbers(getattr(self, name)))
-        if isinstance(self.fixed, FixedPoint) and self.decay_u is None and self.fixed.decay_bits in range(32):
-            object.__setattr__(self, "decay_u", self.fixed.fastest)
+        fixed = self.fixed
+        is_usable = isinstance(fixed, FixedPoint) and isinstance(fixed.decay, str) and type(fixed.decay_bits) is int
+        if is_usable and self.decay_u is None and fixed.decay_bits in range(32):
+            object.__setattr__(self, "decay_u", fixed.fastest)
 
     def replace(self, **changes) -> "NeuronSpec":
         """A copy with some fields changed."""

@@ -69,7 +69,7 @@ class Options:
 
     def __post_init__(self):
         for name, choices in (("optimize", OBJECTIVES), ("execution", EXECUTIONS), ("on_multi_spike", ON_MULTI_SPIKE)):
-            if getattr(self, name) not in choices:
+            if not isinstance(getattr(self, name), str) or getattr(self, name) not in choices:
                 raise OptionError(unknown_choice(name, getattr(self, name), choices))
         object.__setattr__(self, "approximate", _words(self.approximate))
         if self.max_loss is not None and not (isinstance(self.max_loss, str) and MAX_LOSS.fullmatch(self.max_loss)):
@@ -77,7 +77,9 @@ class Options:
                 f"max_loss={shown(self.max_loss)} must be points of accuracy like '0.5pt', or a share of the spikes "
                 "like '2%'"
             )
-        if self.input_layer is not None and self.input_layer not in INPUT_LAYERS:
+        if self.input_layer is not None and (
+            not isinstance(self.input_layer, str) or self.input_layer not in INPUT_LAYERS
+        ):
             raise OptionError(unknown_choice("input_layer", self.input_layer, INPUT_LAYERS))
         for name, low, high in (("seed", 0, LARGEST), ("bits", 1, MOST_BITS), ("n_cores", 1, LARGEST)):
             value = getattr(self, name)

@@ -2,10 +2,12 @@
 
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ArtifactError, ModelError, NwError
 from nwcompile.ir import artifact
 from nwcompile.ir import connection as connections
@@ -267,7 +269,8 @@ class Program:
         """SHA-256 that closes the .nwc file."""
         return self.data[-artifact.DIGEST_BYTES :].decode()
 
-    def save(self, path) -> None:
+    @checked()
+    def save(self, path: Path | str) -> None:
         """Write the .nwc file in one move; raises ArtifactError and leaves nothing half-written.
 
         It is written in pieces: no second copy of the program is held.
@@ -283,7 +286,8 @@ class Program:
         artifact.write_files({path: write})
 
     @classmethod
-    def load(cls, path) -> "Program":
+    @checked()
+    def load(cls, path: Path | str) -> "Program":
         """Read a .nwc file; raises ArtifactError for one that is cut, altered or of another schema."""
         manifest, arrays = artifact.read_file(path)
         schema = manifest.get("schema")

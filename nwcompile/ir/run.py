@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.profile import Profile
@@ -157,6 +158,7 @@ class Run:
     def _repr_html_(self) -> str:
         return look_up("nwcompile.ir.run", "html_of_run")(self)
 
+    @checked()
     def to_frame(self, rows: str = "layers"):
         """The run as a tidy pandas.DataFrame, all samples added up, in one of four forms.
 

@@ -9,8 +9,10 @@ from math import exp, inf, log, sqrt
 import numpy as np
 import torch
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.kernels.layers.spike_times import MOST_COUNTED, Membrane, spike_time_adjoint, spike_times
+from nwcompile.nn.layers.lif import fill
 from nwcompile.nn.ops.threads import ranges, run_on_threads
 
 DELAYS = ("axon", "synapse")
@@ -34,6 +36,7 @@ class EventLIF(torch.nn.Module):
     with spikes, not with time.
     """
 
+    @checked()
     def __init__(
         self,
         n_in: int,
@@ -74,10 +77,12 @@ class EventLIF(torch.nn.Module):
             unit = self.membrane.threshold / _peak(self.membrane)
             return weight.normal_(unit / self.n_in, unit / sqrt(self.n_in))
         if callable(init):
-            with torch.no_grad():
-                init(weight)
+            fill(self.name, init, weight)
             return weight
-        given = torch.as_tensor(init).detach().clone()
+        try:
+            given = torch.as_tensor(init).detach().clone()
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            raise ModelError(f"{self.name}: init must be numbers, not {type(init).__name__}") from None
         if given.shape != weight.shape:
             raise ModelError(f"{self.name}: init has shape {tuple(given.shape)}, not {tuple(weight.shape)}")
         return given
@@ -115,6 +120,7 @@ class EventLIF(torch.nn.Module):
         return f"{self.n_in}, {self.n_out}, t_end={m.t_end}, tau_mem={m.tau_mem}, tau_syn={m.tau_syn}"
 
 
+@checked()
 def first_spike_loss(times: torch.Tensor, labels: torch.Tensor, tau: float, t_end: float) -> torch.Tensor:
     """Cross-entropy of `-t / tau` over the first spike times t of `[B, classes, S]`: the earliest one should be right.
 

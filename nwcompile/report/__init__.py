@@ -9,6 +9,7 @@ from json import dumps
 from pathlib import Path
 from types import ModuleType
 
+from nwcompile.argument_types import checked
 from nwcompile.ir.artifact import write_files
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
@@ -19,7 +20,16 @@ from nwcompile.report.json.collect import collect
 NUMBERS = re.compile(r"\[\n([-+.,\seE\dnul]+)\]")  # No text holds a line break of its own in JSON.
 
 
-def report(program: Program, run: Run, path, accuracy=None, crosscheck=None, model_dt=None, wall_seconds=None) -> dict:
+@checked("path", "model_dt", "wall_seconds")
+def report(
+    program: Program,
+    run: Run,
+    path: Path | str,
+    accuracy: float | dict | None = None,
+    crosscheck=None,
+    model_dt: float | None = None,
+    wall_seconds: float | None = None,
+) -> dict:
     """Write `path`/report.json and `path`/report.html and give the content of the former.
 
     `accuracy`: that of the chip, 0..1, or {"float": ..., "chip": ..., "n_samples": ...}, whose 95 % intervals it

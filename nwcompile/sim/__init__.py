@@ -20,7 +20,9 @@ samples and steps over threads                       over_samples, over_steps pa
 """
 
 from functools import partial
+from pathlib import Path
 
+from nwcompile.argument_types import checked
 from nwcompile.checkpoint import keeping
 from nwcompile.errors import BackendError, OptionError, unknown_choice
 from nwcompile.ir.host import with_registers
@@ -38,17 +40,18 @@ WINDOWS = ("aligned", "hardware")
 RECORDS = ("spikes", "all", "totals")
 
 
+@checked()
 def simulate(
     model,
     x=None,
-    backend="reference",
-    device="cpu",
-    window="aligned",
-    record="spikes",
+    backend: str = "reference",
+    device: str = "cpu",
+    window: str = "aligned",
+    record: str = "spikes",
     steps=None,
-    profile=False,
-    flight_steps=0,
-    checkpoint=None,
+    profile: bool = False,
+    flight_steps: int = 0,
+    checkpoint: Path | str | None = None,
 ) -> Run:
     """Simulate a Network (backend reference; a float one also sequence, the same numbers) or a Program.
 

@@ -1,9 +1,11 @@
 """Do the backends agree? Runs one program on several and finds the first difference."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import BackendError, OptionError, unknown_choice
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
@@ -74,8 +76,14 @@ class Crosscheck:
         return f"{', '.join(self.backends)} disagree first at {self.first_difference}"
 
 
+@checked("program", "against")
 def crosscheck(
-    program: Program, x=None, against=BACKENDS, window="aligned", steps=None, network: Network | None = None
+    program: Program,
+    x=None,
+    against: str | Sequence[str] = BACKENDS,
+    window: str = "aligned",
+    steps=None,
+    network: Network | None = None,
 ) -> Crosscheck:
     """Compare spikes, all states and all integer counters of the backends in `against`, the first being the measure.
 

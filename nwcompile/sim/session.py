@@ -7,6 +7,7 @@ from time import perf_counter
 
 import numpy as np
 
+from nwcompile.argument_types import checked
 from nwcompile.cost.time.stream import StreamFigures, StreamTimes
 from nwcompile.errors import BackendError, ModelError, OptionError, shown, unknown_choice
 from nwcompile.ir.network import Network
@@ -34,6 +35,7 @@ class Session:
     Raises OptionError and BackendError for what is unknown or cannot be streamed.
     """
 
+    @checked("backend", "record")
     def __init__(
         self,
         program: Program | Network,
@@ -111,7 +113,7 @@ class Session:
 
         Lines of several inputs are numbered one input after the other; a line named k times has the value k.
         """
-        if not isinstance(events, Iterable):
+        if not isinstance(events, Iterable) or (hasattr(events, "ndim") and events.ndim == 0):
             raise ModelError(
                 f"events are {shown(events)}, must be a list of steps, each a list of lines that spike in it"
             )

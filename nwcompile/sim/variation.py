@@ -29,6 +29,7 @@ from numbers import Real
 
 import numpy as np
 
+from nwcompile.argument_types import checked, checked_fields
 from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.errors import ModelError, OptionError, shown
 from nwcompile.ir.chip_sections import Variation
@@ -59,6 +60,10 @@ class Devices:
     variation: Variation
     seed: int = 0
 
+    def __post_init__(self):
+        checked_fields(self)
+
+    @checked()
     def device(self, index: int) -> Program:
         """The program as device `index`, 0 or more, computes it."""
         network = self.program.loaded.network

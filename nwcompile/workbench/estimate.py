@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nwcompile import plugins
+from nwcompile.argument_types import checked
 from nwcompile.at_once import at_once
 from nwcompile.cost.operations import Count, Operations, operations
 from nwcompile.cost.prediction import predict
@@ -124,6 +125,7 @@ def _cells_of(row: OnChip) -> tuple[str, ...]:
     return (row.chip, f"{row.n_cores} of {row.of_cores}", row.label, *texts, row.bound or NO_SOURCE)
 
 
+@checked("options")
 def estimate(
     network: Network, chips: Sequence[str | Chip] | str = ALL, x=None, options: Options = DEFAULTS
 ) -> Estimate:
@@ -171,7 +173,8 @@ def _chips(chips: Sequence[str | Chip] | str) -> tuple[list[Chip], dict[str, lis
                 boards.setdefault(chip.listing.board_of, []).append(chip)
         given, broken = _of_plugins()
         return [*(chip for chip in shipped if chip.listing.board_of is None), *given], boards, broken
-    named = list(chips) if isinstance(chips, Iterable) and not isinstance(chips, str) else [chips]
+    is_one = isinstance(chips, str) or not isinstance(chips, Iterable) or getattr(chips, "ndim", 1) == 0
+    named = [chips] if is_one else list(chips)
     if not named:
         raise OptionError("estimate: no chip is named; give names, or 'all'")
     if any(isinstance(name, str) and name == ALL for name in named):

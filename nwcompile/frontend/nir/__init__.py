@@ -8,6 +8,7 @@ connections, `dialects` turns neuron nodes into NeuronSpecs, `overrides` checks 
 import warnings
 from collections import deque
 from collections.abc import Mapping
+from math import inf
 from os import PathLike
 
 import numpy as np
@@ -103,11 +104,11 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
 
 
 def _check_choices(dt, dialect, neuron) -> None:
-    if dialect is not None and dialect not in DIALECTS:
+    if dialect is not None and (not isinstance(dialect, str) or dialect not in DIALECTS):
         raise ModelError(unknown_choice("dialect", dialect, DIALECTS))
     if dt is not None:
         number = not isinstance(dt, bool) and isinstance(dt, int | float | np.integer | np.floating)
-        if not number or not np.isfinite(dt) or dt <= 0:
+        if not number or not 0 < dt < inf:
             raise ModelError(f"dt={shown(dt)} must be a number above 0, in the unit of the file's time constants")
     if neuron is not None and not isinstance(neuron, Mapping):
         raise ModelError(f"neuron={neuron!r} must be a dict of NeuronSpec fields, or of such dicts by node name")

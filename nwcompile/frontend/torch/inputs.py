@@ -35,7 +35,7 @@ def uncompiled():
 
 def layout_of(text) -> str:
     """ "BT", "TB" or "B" of a layout such as "BT", "[B, T]", "[T, B]" or "[B]". Raises ModelError."""
-    letters = "".join(c for c in text.upper() if c.isalpha()) if isinstance(text, str) else text
+    letters = "".join(c for c in text.upper() if c.isalpha()) if isinstance(text, str) else ""
     if letters not in LAYOUTS:
         raise ModelError(unknown_choice("layout", text, LAYOUTS))
     return letters

@@ -1,12 +1,14 @@
 """NeuronProgram: any neuron as data: named states, and the operations of one step, of a closed set (DESIGN 4.1)."""
 
 import keyword
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from nwcompile.argument_types import is_of
 from nwcompile.errors import ModelError, shown, unknown_choice
 from nwcompile.ir.neuron import LARGEST_WHOLE, MESSAGES, aligned, is_in_float32, plain
 from nwcompile.ir.neuron_programs.ranges import FLOAT_ONLY, WHOLE_ONLY, ranges
@@ -119,6 +121,13 @@ class NeuronProgram:
     tables: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self):
+        kinds = {"states": StateVariable, "operations": Operation}
+        for name, kind in kinds.items():
+            if not is_of(getattr(self, name), tuple[kind, ...]):
+                raise ModelError(f"neuron program {shown(self.name)}: {name} must be a tuple of {kind.__name__}s")
+        for name in ("parameters", "tables"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise ModelError(f"neuron program {shown(self.name)}: {name} must be a dict by name")
         object.__setattr__(self, "parameters", {name: plain(value) for name, value in self.parameters.items()})
         object.__setattr__(self, "tables", {name: _entries(value) for name, value in self.tables.items()})
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from nwcompile.errors import ModelError, OptionError
+from nwcompile.errors import ModelError, OptionError, shown
 from nwcompile.nn.data.events import LARGEST, Events, events, frames
 from nwcompile.nn.data.samples import as_array
 
@@ -47,7 +47,10 @@ class Binning:
 
     def __post_init__(self):
         for field in fields(self):
-            object.__setattr__(self, field.name, _plain(getattr(self, field.name)))
+            value = _plain(getattr(self, field.name))
+            if type(value) is int and not shown(value).lstrip("-").isdigit():
+                raise OptionError(f"Binning: {field.name} is {shown(value)}, too large a number")
+            object.__setattr__(self, field.name, value)
         if not _are_whole(self.sensor, 3) or min(self.sensor) < 1:
             raise OptionError(f"Binning: sensor is {self.sensor}, must be (width, height, polarities), each >= 1")
         if (self.bin_length is None) == (self.n_bins is None):

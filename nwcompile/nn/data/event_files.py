@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError
 
 EVENT = np.dtype([("t", np.int64), ("x", np.int64), ("y", np.int64), ("p", np.int64)])
@@ -14,6 +15,7 @@ AEDAT_HEAD = b"#!AER-DAT"
 UNSAID_SENSOR = (1280, 720)  # Faery asks for one where an EVT or DAT file has none; events do not depend on it.
 
 
+@checked()
 def read_events(path: str | Path) -> np.ndarray:
     """The events of a file, a structured array `[n]` of int64 t (microseconds), x, y and p (0 or 1), for `Binning`.
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError
 from nwcompile.nn.data.samples import as_array, count, transformed
 from nwcompile.nn.ops.device import torch_device
@@ -127,8 +128,11 @@ def numbered(labels: list) -> torch.Tensor:
     return torch.from_numpy(array.astype(np.float64 if array.itemsize > 8 else array.dtype.newbyteorder("=")))
 
 
+@checked()
 def pack_bits(spikes: np.ndarray) -> np.ndarray:
     """int32 `[ceil(T/32), N]` of spikes uint8 `[T, N]` of 0 and 1: step t is bit t % 32 of word t // 32."""
+    if spikes.ndim != 2 or spikes.dtype != np.uint8:
+        raise ModelError(f"pack_bits takes spikes uint8 [T, N], not {spikes.dtype} {list(spikes.shape)}")
     n_steps, n = spikes.shape
     n_rows = -(-n_steps // WORD_BITS)
     rows = np.zeros((4 * n_rows, n), np.uint8)

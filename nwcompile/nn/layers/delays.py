@@ -10,10 +10,11 @@ from numbers import Integral
 
 import torch
 
-from nwcompile.errors import ModelError, OptionError, unknown_choice
+from nwcompile.argument_types import checked
+from nwcompile.errors import ModelError, OptionError, shown, unknown_choice
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, pair, synapse_list
-from nwcompile.nn.layers.lif import LIFSynapse, verify_device
+from nwcompile.nn.layers.lif import LIFSynapse, as_floats, verify_device
 from nwcompile.nn.layers.prepare import Prepared, verify_forward
 from nwcompile.nn.ops.delays import SURROGATES, SynapseLists, delayed_sums, lists_of, taps_of
 from nwcompile.nn.ops.device import torch_device
@@ -26,6 +27,9 @@ class History:
 
     steps: torch.Tensor
     given: torch.Tensor
+
+
+LONGEST = 1 << 24  # steps; delays are trained as float32, which holds no larger whole number exactly
 
 
 class Delays(Prepared):
@@ -61,7 +65,7 @@ class Delays(Prepared):
         self.surrogate, self.width = surrogate, float(width)
         steps = torch.rand(shape) * self.max_delay
         if init is not None:
-            steps = torch.as_tensor(init, dtype=torch.float32).detach().cpu()
+            steps = as_floats(f"{where}: init_delay", init).cpu()
             if steps.ndim and steps.shape != torch.Size(shape):
                 raise ModelError(f"{where}: init_delay has shape {tuple(steps.shape)}, not {tuple(shape)}")
             if not ((steps >= 0) & (steps <= self.max_delay)).all():
@@ -179,6 +183,7 @@ class Delay(Prepared):
     (`prepare_net` clears what is kept). Arguments are those of `Delays`; `delays.steps` is `[n]`.
     """
 
+    @checked("n", "width", "learn_delays", "surrogate", "device")
     def __init__(
         self,
         n: int,
@@ -223,6 +228,7 @@ class DelayedLinear(LIFSynapse):
     `Delays`; without `init_delay` delays are drawn evenly from 0 to max_delay.
     """
 
+    @checked("n_in", "n_out", "width", "learn_delays", "surrogate", "device")
     def __init__(
         self,
         n_in: int,
@@ -262,6 +268,7 @@ class DelayedConv2d(Prepared):
     Its synapses are listed one by one, so it is for small maps: memory goes with outputs * kernel * channels.
     """
 
+    @checked("in_channels", "out_channels", "width", "learn_delays", "surrogate", "device")
     def __init__(
         self,
         in_channels: int,
@@ -289,7 +296,7 @@ class DelayedConv2d(Prepared):
         bound = 1 / math.sqrt(math.prod(shape[1:]))
         weight = torch.empty(shape).uniform_(-bound, bound)
         if init is not None:
-            weight = torch.as_tensor(init, dtype=torch.float32).detach().clone()
+            weight = as_floats(f"{where}: init", init)
             if weight.shape != shape:
                 raise ModelError(f"{where}: init has shape {tuple(weight.shape)}, not {shape}")
         self.weight = torch.nn.Parameter(weight.to(torch_device(device)))
@@ -344,6 +351,7 @@ class DelayAnnealing:
     gradient any more, while weights go on. Raises ModelError for a model without delays, OptionError for n_steps < 1.
     """
 
+    @checked()
     def __init__(self, model: torch.nn.Module, n_steps: int):
         self.delays = [m for m in model.modules() if isinstance(m, Delays)]
         if not self.delays:
@@ -360,6 +368,7 @@ class DelayAnnealing:
             delays.width = width * (1 - self.n_done / self.n_steps)
 
 
+@checked()
 def freeze_delays(model: torch.nn.Module) -> None:
     """Round the delays of `model` to whole steps for good; they are not trained any more.
 
@@ -388,4 +397,6 @@ def longest(where: str, max_delay: int | Chip | str) -> int:
         return max_delay.neuron.delay_max_steps
     if isinstance(max_delay, bool) or not isinstance(max_delay, Integral) or max_delay < 0:
         raise OptionError(f"{where}: max_delay is {max_delay!r}, must be a whole number of steps >= 0 or a chip")
+    if max_delay > LONGEST:
+        raise OptionError(f"{where}: max_delay is {shown(max_delay)}, above the longest supported, {LONGEST} steps")
     return int(max_delay)

@@ -10,7 +10,8 @@ from functools import cache
 
 import torch
 
-from nwcompile.errors import ModelError
+from nwcompile.argument_types import checked
+from nwcompile.errors import ModelError, shown
 from nwcompile.ir.chip import Chip
 from nwcompile.nn.layers.lif import LIFLayer, LIFSynapse
 from nwcompile.nn.layers.mismatch import Mismatch
@@ -40,6 +41,7 @@ class H1v1Synapse(LIFSynapse):
 
     limit = 0.9
 
+    @checked()
     def __init__(
         self,
         n_in: int,
@@ -55,7 +57,9 @@ class H1v1Synapse(LIFSynapse):
         if not 0 < lif_threshold < math.inf:
             raise ModelError(f"{where}: lif_threshold is {lif_threshold}, must be a number > 0")
         if quantization_bits is not None and not 2 <= quantization_bits <= 16:
-            raise ModelError(f"{where}: quantization_bits is {quantization_bits}, must be 2..16, or None for none")
+            raise ModelError(
+                f"{where}: quantization_bits is {shown(quantization_bits)}, must be 2..16, or None for none"
+            )
         self.lif_threshold, self.quantization_bits = lif_threshold, quantization_bits
         self.mismatches["weight"] = Mismatch(where, "stddev", stddev)
         self.annealing: tuple[float, int] | None = None  # alpha and block of a SignAnnealing under way
@@ -102,6 +106,7 @@ class H1v1Frontend(H1v1Synapse):
     weights are 0.5.
     """
 
+    @checked()
     def __init__(
         self,
         nb_inputs: int = 16,
@@ -140,6 +145,7 @@ class H1v1Layer(LIFLayer):
     floor = True
     limit = H1v1Synapse.limit
 
+    @checked()
     def __init__(
         self,
         n_neurons: int,

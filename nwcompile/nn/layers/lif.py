@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.nn.layers.mismatch import Mismatch
 from nwcompile.nn.layers.prepare import Prepared, verify_forward
@@ -31,6 +32,23 @@ class KeptState:
     exported: bool
 
 
+def as_floats(where: str, value) -> torch.Tensor:
+    """A float32 copy of numbers that a person gave. Raises ModelError, beginning with `where`, for anything else."""
+    try:
+        return torch.as_tensor(value, dtype=torch.float32).detach().clone()
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise ModelError(f"{where} must be numbers, not {type(value).__name__}") from None
+
+
+def fill(where: str, init: Callable, weight: torch.Tensor) -> None:
+    """Let a person's function fill a tensor in place. Raises ModelError, beginning with `where`, where it cannot."""
+    with torch.no_grad():
+        try:
+            init(weight)
+        except Exception as e:
+            raise ModelError(f"{where}: init failed with {type(e).__name__}: {e}") from e
+
+
 def verify_device(given: torch.Tensor, parameter: torch.Tensor, name: str) -> None:
     """Raise ModelError, naming the layer, unless its input lies on the device of its parameters."""
     if given.device != parameter.device:
@@ -47,6 +65,7 @@ class LIFSynapse(Prepared):
     without it weights are uniform in +-1/sqrt(n_in). Raises ModelError for sizes below 1 or an `init` of another shape.
     """
 
+    @checked()
     def __init__(self, n_in: int, n_out: int, device: str = "cpu", init=None):
         super().__init__()
         name = type(self).__name__
@@ -55,10 +74,9 @@ class LIFSynapse(Prepared):
         self.n_in, self.n_out = n_in, n_out
         weight = self._drawn()
         if callable(init):
-            with torch.no_grad():
-                init(weight)
+            fill(f"{name}({n_in}, {n_out})", init, weight)
         elif init is not None:
-            weight = torch.as_tensor(init, dtype=torch.float32).detach().clone()
+            weight = as_floats(f"{name}({n_in}, {n_out}): init", init)
             if weight.shape != (n_in, n_out):
                 shape = tuple(weight.shape)
                 raise ModelError(f"{name}({n_in}, {n_out}): init has shape {shape}, not {(n_in, n_out)}")
@@ -117,6 +135,7 @@ class LIFLayer(Prepared):
     w_rec: torch.Tensor
     floor = False  # whether the membrane is clipped at 0
 
+    @checked()
     def __init__(
         self,
         n_neurons: int,
@@ -164,7 +183,7 @@ class LIFLayer(Prepared):
             self.mismatches["weight"] = Mismatch(where, "weight")
 
     def _per_neuron(self, key: str, value) -> torch.Tensor:
-        value = torch.as_tensor(value, dtype=torch.float32).detach().cpu()
+        value = as_floats(f"{type(self).__name__}({self.n_neurons}): {key}", value).cpu()
         if value.ndim > 1 or value.numel() not in (1, self.n_neurons):
             name = type(self).__name__
             n = self.n_neurons

@@ -37,7 +37,7 @@ class Mismatch:
     def __init__(self, where: str, argument: str, deviation: float | None = None, waits: bool = False):
         if deviation is not None and not 0 <= deviation < math.inf:
             raise ModelError(f"{where}: {argument} is {deviation}, must be a number >= 0, or None for none")
-        self.where, self.deviation = where, deviation or 0.0
+        self.where, self.deviation = where, float(deviation or 0.0)
         self.name = ""
         self.seed: int | None = None
         self.in_eval = False

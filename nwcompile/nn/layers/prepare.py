@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError
 from nwcompile.nn.layers.mismatch import Mismatch
 from nwcompile.nn.ops.device import Movable
@@ -118,6 +119,7 @@ class Prepared(Movable):
         return {**self.__dict__, "_made": {}, "_known": {}}
 
 
+@checked()
 def prepare_net(model: torch.nn.Module, seed: int | None = None, mismatch_in_eval: bool = False) -> None:
     """Make `model` ready for a new batch: call it before each forward pass that does not go on from the last one.
 

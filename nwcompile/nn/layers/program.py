@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from operator import index
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.kernels.cores.programs.source import WITHOUT_KERNEL
@@ -37,14 +39,15 @@ class ProgramLayer(Prepared):
     asked for (`torch.no_grad()`), all steps of float32 input are one generated kernel, with the same numbers.
     """
 
-    def __init__(self, neuron: Neuron, shape, learn: tuple[str, ...] = (), **parameters):
+    @checked("shape", "learn")
+    def __init__(self, neuron: Neuron, shape: int | tuple[int, ...], learn: tuple[str, ...] = (), **parameters):
         super().__init__()
         if not isinstance(neuron, Neuron):
             raise ModelError(f"ProgramLayer takes a function decorated with nw.neuron, not {type(neuron).__name__}")
         if neuron.bits is not None:
             raise ModelError(f"neuron {neuron.name!r} computes in whole numbers, which are not trained; leave bits out")
         self.neuron = neuron
-        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.shape = tuple(shape) if isinstance(shape, list | tuple) else (index(shape),)
         tensors = neuron.tensors(parameters)
         for name in learn:
             if name not in tensors:

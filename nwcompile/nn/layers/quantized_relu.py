@@ -20,12 +20,16 @@ class QuantizedReLU(torch.nn.Module):
     training has taken to 0 or below.
     """
 
+    MOST_LEVELS = 1 << 24  # float32 holds no larger whole number exactly
     PERCENTILE = 0.999
 
     def __init__(self, levels: int, step: float | None = None):
         super().__init__()
         self.levels = whole("levels", levels, 1)
-        if step is not None and not (isinstance(step, Real | torch.Tensor) and 0 < step < math.inf):
+        if self.levels > self.MOST_LEVELS:
+            raise OptionError(f"levels={shown(levels)} is above the largest supported, {self.MOST_LEVELS}")
+        is_one = isinstance(step, Real) or (isinstance(step, torch.Tensor) and step.numel() == 1)
+        if step is not None and not (is_one and 0 < step <= torch.finfo().max):
             raise OptionError(f"step={shown(step)} must be a number above 0, or None to set it by the first batch")
         self.step = torch.nn.Parameter(torch.tensor(0.0 if step is None else float(step)))
 

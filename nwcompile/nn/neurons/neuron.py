@@ -7,6 +7,7 @@ from typing import Any, overload
 
 import torch
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.nn.neurons.trace import trace
@@ -73,7 +74,16 @@ class Neuron:
 
 def spike(v: torch.Tensor, threshold=1.0, surrogate: str | Callable = "fast_sigmoid") -> torch.Tensor:
     """1 where v >= threshold, else 0; its gradient is that of `surrogate` (of `nn.surrogate`) at v - threshold."""
-    return Spike.apply(v, torch.as_tensor(threshold, dtype=v.dtype, device=v.device), named(surrogate))
+    if not isinstance(v, torch.Tensor):
+        raise ModelError(f"spike takes a tensor of membranes, not {type(v).__name__}")
+    try:
+        threshold = torch.as_tensor(threshold, dtype=v.dtype, device=v.device)
+        torch.broadcast_shapes(v.shape, threshold.shape)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise ModelError(
+            f"spike: threshold={type(threshold).__name__} must be a number, or a tensor of them that broadcasts"
+        ) from None
+    return Spike.apply(v, threshold, named(surrogate))
 
 
 @overload
@@ -90,7 +100,15 @@ def neuron(
 ) -> Callable[[Callable], Neuron]: ...
 
 
-def neuron(step: Callable | None = None, *, bits=None, overflow="saturate", sends=None, initial=None):
+@checked()
+def neuron(
+    step: Callable | None = None,
+    *,
+    bits: int | dict[str, int] | None = None,
+    overflow: str | dict[str, str] = "saturate",
+    sends: str | None = None,
+    initial: dict[str, Any] | None = None,
+):
     """Decorate `step(state, x, **parameters) -> (next states, what leaves)` as a neuron of a user's own.
 
     `state.v` is what the step before left of state `v`, `x` the synaptic input; further arguments are parameters.

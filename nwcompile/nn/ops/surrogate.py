@@ -79,6 +79,10 @@ NO_FUNCTION = (
 
 def named(surrogate: str | Callable) -> Callable:
     """The surrogate of that name, or the callable itself. Raises OptionError for an unknown name, and for eventprop."""
+    if not isinstance(surrogate, str) and not callable(surrogate):
+        raise OptionError(
+            f"surrogate={type(surrogate).__name__} must be a name, or a function of nwcompile.nn.surrogate"
+        )
     if surrogate in ("eventprop", eventprop):
         raise OptionError(NO_FUNCTION)
     if callable(surrogate):

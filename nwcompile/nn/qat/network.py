@@ -8,6 +8,7 @@ from warnings import warn
 import numpy as np
 import torch
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import FitError, ModelError, NwWarning
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Sparse
@@ -58,6 +59,7 @@ class QuantizedNetwork(torch.nn.Module):
     and FitError as `nw.compile` does.
     """
 
+    @checked("network", "detach_reset", "learn_thresholds", "learn_taus", "learn_parameters")
     def __init__(
         self,
         network: Network,
@@ -70,7 +72,7 @@ class QuantizedNetwork(torch.nn.Module):
         detach_reset: bool = False,
         learn_thresholds: bool = False,
         learn_taus: bool = False,
-        learn_parameters: Sequence[str] = (),
+        learn_parameters: str | Sequence[str] = (),
         on_multi_spike: str = "refuse",
         approximate: tuple[str, ...] | str = (),
         input_layer: str | None = None,
@@ -142,7 +144,7 @@ class QuantizedNetwork(torch.nn.Module):
             else:
                 layer.pin(Pin.of(chosen.layers[name], chosen.scaled[name]))
         for text in self.warnings:
-            warn(text, NwWarning, stacklevel=3)
+            warn(text, NwWarning, stacklevel=4)  # who made the network
 
     def forward(self, x=None, steps: int | None = None):
         """What the last layer sends, float32 `[B, T, *shape]`; of a readout its membrane in the float network's units.

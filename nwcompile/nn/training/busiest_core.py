@@ -5,6 +5,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from nwcompile.argument_types import checked
 from nwcompile.cost.time.spike_cost import idle_cycles, spike_cost
 from nwcompile.errors import ModelError, OptionError, shown, unknown_choice
 from nwcompile.ir.program import Program
@@ -13,6 +14,7 @@ from nwcompile.nn.layers.lif import LIFLayer
 WORKS = ("synops", "cycles")
 
 
+@checked()
 def busiest_core_loss(
     spikes: dict[str, torch.Tensor], program: Program, work: str = "synops", order: float = inf
 ) -> torch.Tensor:
@@ -44,6 +46,7 @@ def busiest_core_loss(
     return (torch.linalg.vector_norm(total / largest, ord=order, dim=-1, keepdim=True) * largest).mean()
 
 
+@checked()
 def spikes_of(net: torch.nn.Module, x: torch.Tensor, name: str = "input") -> tuple[object, dict[str, torch.Tensor]]:
     """What `net(x)` gives, and the spikes `[B, T, *shape]` of all its LIFLayers by their names in it, and of its input.
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch.nn.utils import parametrize
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.nn.layers.lif import LIFLayer, LIFSynapse
@@ -32,6 +33,7 @@ class DeviatingWeight(Prepared):
         return self._deviating("weight", weight, self.mismatch)
 
 
+@checked()
 def inject_mismatch(
     model: torch.nn.Module, weight: float | None = None, threshold: float | None = None, leak: float | None = None
 ) -> torch.nn.Module:

@@ -2,11 +2,13 @@
 
 import torch
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.nn.layers.h1 import BLOCK_NEURONS, H1v1Synapse, blocks_of
 from nwcompile.nn.layers.lif import LIFSynapse
 
 
+@checked()
 def weight_magnitude_loss(model: torch.nn.Module | torch.Tensor, limit: float = 0.9) -> torch.Tensor:
     """The mean of max(|w| - limit, 0)^2 over the weights of all synapses in `model`, or over a tensor of weights.
 
@@ -17,6 +19,7 @@ def weight_magnitude_loss(model: torch.nn.Module | torch.Tensor, limit: float = 
     return torch.cat(excess).mean()
 
 
+@checked()
 def topology_loss(model: torch.nn.Module | torch.Tensor, block: int = BLOCK_NEURONS) -> torch.Tensor:
     """How far weights are from one sign for each input and block of consecutive neurons; 0 where they have it.
 
@@ -27,17 +30,28 @@ def topology_loss(model: torch.nn.Module | torch.Tensor, block: int = BLOCK_NEUR
         raise OptionError(f"block is {block}, must be >= 1")
     mixed = []
     for weight in _weights(model):
-        blocks = blocks_of(weight, block)
+        if weight.ndim != 2:
+            raise ModelError(f"topology_loss: weights of shape {tuple(weight.shape)} must be [n_in, n_out]")
+        blocks = blocks_of(weight, min(block, max(weight.shape[1], 1)))
         mixed.append((blocks.abs().sum(2) - blocks.sum(2).abs()).flatten())
     return torch.cat(mixed).mean()
 
 
+@checked()
 def firing_rate_target_mse_loss(spikes: torch.Tensor, target: float | torch.Tensor) -> torch.Tensor:
     """The mean of (rate - target)^2 over samples and neurons; rate: the mean of `spikes` `[B, T, *]` over the steps.
 
     `target`: spikes a step, a number or one for each neuron.
     """
-    return (spikes.mean(1) - target).square().mean()
+    if spikes.ndim < 2:
+        raise ModelError(f"firing_rate_target_mse_loss: spikes of shape {tuple(spikes.shape)} must be [B, T, ...]")
+    rates = spikes.mean(1)
+    if isinstance(target, torch.Tensor) and target.ndim and target.shape != rates.shape[-target.ndim :]:
+        raise ModelError(
+            f"firing_rate_target_mse_loss: target of shape {tuple(target.shape)} must be a number or one for each "
+            f"neuron, {tuple(rates.shape[1:])}"
+        )
+    return (rates - target).square().mean()
 
 
 class SignAnnealing:
@@ -51,6 +65,7 @@ class SignAnnealing:
     Raises ModelError for a model without H1 synapses, OptionError for numbers out of range.
     """
 
+    @checked()
     def __init__(
         self,
         model: torch.nn.Module,

@@ -2,11 +2,13 @@
 
 import torch
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError
 from nwcompile.ir.program import Program
 from nwcompile.sim import simulate
 
 
+@checked()
 def accuracy(output: torch.Tensor, labels: torch.Tensor) -> float:
     """The share of samples whose largest output is that of their label, 0..1.
 
@@ -20,6 +22,7 @@ def accuracy(output: torch.Tensor, labels: torch.Tensor) -> float:
     return float((total.argmax(1) == labels.to(total.device)).double().mean())
 
 
+@checked("program")
 def chip_consumption(program: Program, x) -> dict[str, float | None]:
     """What the chip of `program` spends on a sample of `x` `[B, T, *shape]`, on average.
 

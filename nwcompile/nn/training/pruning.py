@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch.nn.utils import parametrize
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError, shown
 
 
@@ -21,6 +22,7 @@ class Mask(torch.nn.Module):
         return weight * self.mask
 
 
+@checked()
 def prune(model: torch.nn.Module, sparsity: float | dict[str, float], together: bool = False) -> float:
     """Set the smallest weights of `model` to 0 until so large a part of them is, and give the part that is, 0..1.
 
@@ -56,6 +58,7 @@ def prune(model: torch.nn.Module, sparsity: float | dict[str, float], together: 
         return sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
 
 
+@checked()
 def finish_pruning(model: torch.nn.Module) -> None:
     """Take the masks away and leave their zeros in plain parameters; the optimizer of before knows others."""
     for module, name in weights_of(model).values():

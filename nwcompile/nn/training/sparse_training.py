@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.nn.utils import parametrize
 
+from nwcompile.argument_types import checked
 from nwcompile.cost.traffic.memory import row_bits
 from nwcompile.errors import ModelError, OptionError, shown, whole
 from nwcompile.ir.chip import Chip
@@ -102,6 +103,7 @@ class SparseTraining:
     where n_cores cannot be enough, and ModelError for names and modules.
     """
 
+    @checked()
     def __init__(
         self,
         model: torch.nn.Module,

@@ -1,7 +1,7 @@
 """Collect: all figures of a report as plain JSON values, units in the keys. Text and HTML are made from this alone."""
 
 from dataclasses import asdict
-from math import nan, prod
+from math import inf, nan, prod
 from typing import Any
 
 import numpy as np
@@ -227,6 +227,8 @@ def real_time(run: Run, model_dt: float | None, wall_seconds: float | None) -> d
     if model_dt is None:
         return None
     n_steps = next(iter(run.spikes.values())).shape[1] if run.totals is None else run.totals.n_steps
+    if not 0 < model_dt < inf:
+        raise ModelError(f"model_dt is {model_dt}; give the seconds that a step of the model stands for, above 0")
     model = model_dt * n_steps * run.n_samples
     return {"model_dt_s": model_dt, "model_s": model,
             "hardware_factor": None if run.seconds is None else run.seconds / model,

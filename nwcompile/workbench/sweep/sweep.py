@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nwcompile.argument_types import checked
 from nwcompile.code_version import code_version
 from nwcompile.errors import ModelError, OptionError, shown, unknown_choice
 from nwcompile.ir.artifact import write_bytes, write_files
@@ -114,6 +115,7 @@ class Sweep:
         return header, [tuple(_cell(row.get(name)) for name in header) for row in rows]
 
 
+@checked("folder", "minimize", "maximize", "on_point")
 def sweep(
     network: Network,
     x,

@@ -1,0 +1,139 @@
+"""Arguments of public functions are compared with their annotations before anything is computed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import cache, wraps
+from inspect import signature
+from numbers import Real
+from operator import index
+from os import PathLike
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from nwcompile.errors import NwError, OptionError, shown
+
+Function = TypeVar("Function", bound=Callable)
+WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "True or False", NoneType: "None",
+         Path: "a path", Callable: "a function", np.ndarray: "an array"}  # fmt: skip
+ITEMS = {int: " of whole numbers", float: " of numbers", str: " of texts"}
+NO_ROOM = ("allocate memory", "Allocation failed", "calculation overflowed", "multiplication overflow")  # as torch says
+MOST = 1 << 63  # that a whole number may be
+MOST_SHOWN = 60  # characters of a value
+
+
+def checked(*names: str) -> Callable[[Function], Function]:
+    """Make a function refuse arguments that are not of the annotated types, with an OptionError that names them.
+
+    What has no room in memory is an NwError.
+
+    `names`: the parameters that are checked, by default all. A NumPy number is as good as Python's, a list as good as a
+    tuple, and a text as good as a path; True and False are no numbers. Parameters without an annotation take anything.
+    """
+
+    def with_types(function: Function) -> Function:
+        parameters = signature(function)
+        chosen = names or tuple(parameters.parameters)
+        hints = cache(lambda: get_type_hints(function))
+
+        @wraps(function)
+        def verified(*given, **named):
+            for name, value in parameters.bind(*given, **named).arguments.items():
+                kind = hints().get(name, Any)
+                if name in chosen:
+                    _verify(function.__qualname__.removesuffix(".__init__"), name, value, kind)
+            try:
+                return function(*given, **named)
+            except (MemoryError, RuntimeError) as e:
+                if isinstance(e, NwError) or not (isinstance(e, MemoryError) or any(t in str(e) for t in NO_ROOM)):
+                    raise
+                raise _no_room(function.__qualname__) from None
+
+        return verified  # type: ignore[return-value]
+
+    return with_types
+
+
+def checked_fields(noun) -> None:
+    """Refuse fields of a dataclass that are not of the annotated types, as `checked` does: its `__post_init__`."""
+    for field in fields(noun):
+        _verify(type(noun).__name__, field.name, getattr(noun, field.name), field.type)
+
+
+def _verify(where: str, name: str, value, kind: Any) -> None:
+    if not is_of(value, kind):
+        raise OptionError(f"{where}: {name}={_brief(value)} must be {_in_words(kind)}")
+
+
+def _no_room(where: str) -> NwError:
+    return NwError(f"{where.removesuffix('.__init__')}: this needs more memory than there is; give it smaller sizes")
+
+
+def is_of(value, kind: Any) -> bool:
+    """Whether a value is of an annotated type; of lists and dicts, whether every item is."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return any(is_of(value, one) for one in inner)
+    if kind is int:
+        return _is_whole(value)
+    if kind is float:
+        return _is_number(value)
+    if kind is bool:
+        return isinstance(value, bool | np.bool_)
+    if kind is Path:
+        return isinstance(value, str | PathLike) and "\0" not in str(value)  # which no system takes
+    if Callable in (kind, origin):
+        return callable(value)
+    what = origin or kind
+    if what in (tuple, list, Sequence):
+        is_fixed = what is tuple and inner and inner[-1] is not ...
+        kinds = inner if is_fixed else inner[:1] * len(value) if isinstance(value, tuple | list) else ()
+        return isinstance(value, tuple | list) and (
+            not inner or (len(kinds) == len(value) and all(map(is_of, value, kinds)))
+        )
+    if what in (dict, Mapping):
+        return isinstance(value, Mapping) and (
+            not inner or all(is_of(k, inner[0]) and is_of(v, inner[1]) for k, v in value.items())
+        )
+    return what is Any or not isinstance(what, type) or isinstance(value, what)
+
+
+def _is_whole(value) -> bool:
+    """Whether a value is a whole number of 64 bits."""
+    try:
+        return not isinstance(value, bool) and -MOST <= index(value) < MOST
+    except TypeError:
+        return False
+
+
+def _is_number(value) -> bool:
+    """Whether a value is a real number that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
+
+
+def _brief(value) -> str:
+    """A short value as it is written, of any other its type."""
+    text = shown(value) if isinstance(value, str | Real | None | complex | tuple | list) else ""
+    return text if 0 < len(text) <= MOST_SHOWN else f"<{type(value).__name__}>"
+
+
+def _in_words(kind: Any) -> str:
+    """An annotated type as a person says it: `a whole number or None`."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        kinds = [one for one in inner if one is not str or Path not in inner]  # a text is a path
+        return " or ".join(_in_words(one) for one in kinds)
+    what = origin or kind
+    if what in (tuple, list, Sequence):
+        return "a list" + (ITEMS.get(inner[0], "") if inner else "")
+    if what in (dict, Mapping):
+        return "a dict"
+    return WORDS.get(what) or f"a {getattr(what, '__name__', what)}"
