@@ -1,6 +1,7 @@
 """One network of the zoo on one chip: whether it lands, how it is labeled, and whether the backends agree on it."""
 
 import time
+import warnings
 from dataclasses import dataclass, field
 from functools import cache
 from math import prod
@@ -8,7 +9,7 @@ from math import prod
 import numpy as np
 
 import nwcompile as nw
-from nwcompile.errors import FitError, ModelError, NwError
+from nwcompile.errors import FitError, ModelError, NwError, NwWarning
 from nwcompile.ir.legalization import APPROXIMATE, EXACT, HOST
 from tests.conftest import REFERENCE
 from tests.zoo import norse_sinabs_nets, snntorch_nets, spikingjelly_nets
@@ -59,7 +60,9 @@ class Cell:
 def imported(name: str) -> tuple[Net, nw.Network]:
     """The network as written, and as from_torch reads it."""
     net = NETWORKS[name]()
-    return net, nw.from_torch(net.module, net.calibration, net.layout)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*the import left out", NwWarning)  # membranes, last steps, softmax
+        return net, nw.from_torch(net.module, net.calibration, net.layout)
 
 
 def land(name: str, chip: str, boards: bool = True, **search) -> Cell:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 import nwcompile as nw
 from nwcompile import nn
-from nwcompile.errors import BackendError
+from nwcompile.errors import BackendError, NwWarning
 
 FAMILIES = {"lif": "LIFSNN", "h1v1": "H1SNN", "h1v2": "H1v2SNN"}
 CHIPS = {"lif": "tiny", "h1v1": "h1v1", "h1v2": "h1v2"}
@@ -104,7 +104,8 @@ def test_tutorial_porting_patterns(tutorial, family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tutorial_net_is_imported_and_compiled(tutorial, family):
     net, x = net_of(tutorial, family), spikes()
-    network = nw.from_torch(net, x[:2].numpy())
+    with pytest.warns(NwWarning, match="left out the membrane of layer 'l1' .* and the membrane of layer 'l2'"):
+        network = nw.from_torch(net, x[:2].numpy())
     run = nw.simulate(network, x.numpy())
     with torch.no_grad():
         out = net(x)
