@@ -26,7 +26,7 @@ def run(args: Namespace) -> int:
         if args.load is None:
             raise OptionError("noc: --traffic needs --load, in flits per core and cycle")
         result = asdict(load(chip, args.traffic, args.load, args.flits, args.warmup, args.cycles, args.seed))
-        print(as_json({"chip": chip.name, **result}) if args.json else _sentence(result))
+        print(as_json({"chip": chip.name, **result}) if args.json else _text_of_load(result, args.cycles))
         return 0
     packets = read_packets(Path(args.trace_in))
     time, src, dst, size = (packets[name] for name in COLUMNS)
@@ -84,11 +84,18 @@ def _text(done) -> str:
     return "inject,arrive\n" + "".join(f"{i},{a}\n" for i, a in zip(done.inject, done.arrive, strict=True))
 
 
-def _sentence(result: dict) -> str:
+def _text_of_load(result: dict, cycles: int) -> str:
     offered, accepted = (f"{result[name]:.4f}" for name in ("offered", "accepted"))
     head = (
         f"{result['pattern']}, {result['n_packets']} packets: offered {offered}, accepted {accepted} flits/core/cycle"
     )
     if result["stable"]:
-        return f"{head}; mean latency {result['mean_latency']:.2f} cycles"
-    return f"{head}; saturated, busiest link: {result['bottleneck']}"
+        verdict = f"mean latency {result['mean_latency']:.2f} cycles"
+    elif result["stable"] is None:
+        verdict = f"not enough cycles to tell whether that lasts, measure more than {cycles} (--cycles)"
+    else:
+        verdict = f"saturated, busiest link: {result['bottleneck']}"
+    busiest_first = sorted(result["link_load"].items(), key=lambda row: -row[1])
+    width = max(len(name) for name, _ in busiest_first)
+    links = [f"  {name:<{width}}  {load:.4f}" for name, load in busiest_first]
+    return "\n".join([f"{head}; {verdict}", "load of each link, as the share of cycles in which it is busy:", *links])

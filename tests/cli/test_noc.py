@@ -43,3 +43,22 @@ def test_cli_noc_wrong_list_is_one_sentence(command, folder, content, text):
         f"nwcompile: error: {text}\n",
     )
     assert not (folder / "out.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("cycles", "said"),
+    [(300, "not enough cycles to tell whether that lasts, measure more than 300 (--cycles)"), (5000, "mean latency ")],
+)
+def test_cli_noc_says_how_it_took_a_load_and_the_load_of_each_link(command, cycles, said):
+    flags = f"noc --chip mesh_spec --set noc.columns=2 --set noc.rows=1 --traffic uniform --load 0.2 --cycles {cycles}"
+    code, out, _ = command(flags)
+    verdict, head, *links = out.splitlines()
+    assert code == 0 and said in verdict and head.startswith("load of each link")
+    # each of the two cores injects and ejects 0.2, and half of what it sends crosses to the other
+    load_of = {line[2 : line.rindex("  ")].strip(): float(line.split()[-1]) for line in links}
+    assert set(load_of) == {
+        "(0, 0) E",
+        "(1, 0) W",
+        *(f"({x}, 0) port 0 {end}" for x in (0, 1) for end in ("inject", "eject")),
+    }
+    assert load_of["(0, 0) E"] == pytest.approx(0.1, abs=0.05) and [*load_of.values()] == sorted(load_of.values())[::-1]

@@ -86,7 +86,7 @@ def test_cli_simulate_and_noc_tell_of_the_bus(tmp_path, capsys, monkeypatch):
     assert "\nbus: 0.667 slots of 15 ns a step" in capsys.readouterr().out
     assert (
         cli.main(
-            ["noc", "--chip", "ladderbus", "--traffic", "uniform", "--load", "0.005", "--cycles", "2000", "--json"]
+            ["noc", "--chip", "ladderbus", "--traffic", "uniform", "--load", "0.005", "--cycles", "8000", "--json"]
         )
         == 0
     )

@@ -112,8 +112,9 @@ def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarr
         cycles["visit"] = np.full_like(cycles["visit"], chip.scan_cycles * n_barriers)
     core_ticks, noc_ticks = chip.ticks
     paths = token_paths(program, n_samples) if chip.waits_for_neighbors else None
-    flits = link_flits if paths is None else link_flits.cumsum(0)
-    busiest = link_busy(chip, flits).max(1, initial=0) * noc_ticks // core_ticks  # rounded down: it stays a bound
+    flits, n_free = (link_flits, 0) if paths is None else (link_flits.cumsum(0), n_samples)
+    busiest = link_busy(chip, flits, n_free).max(1, initial=0)
+    busiest = busiest * noc_ticks // core_ticks  # rounded down: it stays a bound
     if paths is not None:
         busiest = np.diff(busiest, prepend=0)
     return Work(cycles, units, busiest, n_barriers * chip.barrier_cycles(program.mapping.n_tiles), paths)
@@ -135,8 +136,11 @@ def update_cycles(chip: Chip, spec: NeuronSpec | NeuronProgram) -> int:
     return cycles_of_event(chip, "update") + instructions(chip, spec) * cycles_of_event(chip, "instruction")
 
 
-def link_busy(chip: Chip, link_flits: np.ndarray) -> np.ndarray:
+def link_busy(chip: Chip, link_flits: np.ndarray, n_free: int = 0) -> np.ndarray:
     """int64[H, link]: least NoC cycles that each link needs for so many flits; the lanes of a bus share them.
+
+    `n_free` of the flits count only until they are out of the link, not until it is free again. Without a barrier that
+    is the last flit of each sample: cores go on once it is there.
 
     That is what a link takes for them one after another; or, where that is more, the hops of as many as the buffers
     that it leads to have slots for, side by side: a flit has its slot from when the link takes it until it goes on.
@@ -147,7 +151,8 @@ def link_busy(chip: Chip, link_flits: np.ndarray) -> np.ndarray:
     if chip.is_bus:
         return flits * chip.link_cycles // chip.link_lanes
     n_slots = chip.noc.buffer_flits * chip.noc.virtual_channels
-    return np.maximum(flits * chip.link_cycles, flits * chip.link_latency // n_slots)
+    held = flits * chip.link_cycles - n_free * np.maximum(chip.link_cycles - chip.link_latency, 0)
+    return np.maximum(held, flits * chip.link_latency // n_slots)
 
 
 def link_place(chip: Chip, link: int) -> tuple[int, int, str]:

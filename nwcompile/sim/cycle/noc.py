@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from nwcompile.cost.time.work import link_busy, link_name
+from nwcompile.cost.traffic.link_flits import links_on_route
 from nwcompile.errors import OptionError, unknown_choice
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.flat import csr_offset
+from nwcompile.ir.flat import csr_offset, csr_sums
 from nwcompile.ir.noc.routing import hops
 from nwcompile.kernels.noc.event_queue import NEVER
 from nwcompile.kernels.noc.event_replay import Packets, Sources, replay_events
@@ -22,7 +23,12 @@ PATTERNS = ("uniform", "transpose", "neighbor", "hotspot")
 MAX_SIZE_FLITS = 1 << 16  # Sums of flits of all packets in flight stay within 32 bits.
 MAX_TIME_CYCLES = 1 << 48  # Latencies can be added without overflow of 64 bits.
 CHUNK_CYCLES = 1 << 14  # Packets are drawn for so many cycles at once: 130 MB of random numbers for 1024 cores.
-KEEPS_UP = 0.95  # A network that is not saturated accepts at least this share of the offered load.
+MOST_GROWTH = 1.25  # A latency has settled if that of the second half of the window is at most so many times the first.
+LATENCIES_LONG = 50  # A window is long enough to say so if it is so many mean latencies,
+RELAXATIONS_LONG = 20  # and so many times Q^2 / S, as `_verdict` has them: 2.5 relaxation times of the queues.
+# Packets wait for good if Q^2 is above so many times S and the cycles passed: 2.4 standard deviations of what a queue
+# at exactly its capacity has gathered by then.
+SATURATED = 6.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +46,10 @@ class Load:
     """How a network took a generated load.
 
     Loads are flits per core and cycle, within the measured cycles. `mean_latency`: cycles from the making of a measured
-    packet to the arrival of its tail, waiting at the source included; None where not all arrived. `stable`: all did,
-    and at least 95 % of the offered load was accepted. `bottleneck`: the busiest link, where it is not stable.
+    packet to the arrival of its tail, waiting at the source included; None unless stable. `stable`: the latency has
+    settled within a window that is long enough to say so; False: packets wait ever longer; None: there are not enough
+    cycles to tell. `bottleneck`: the busiest link, where it is not stable. `link_load`: by link, the share of all
+    cycles in which it was busy.
     """
 
     pattern: str
@@ -49,8 +57,9 @@ class Load:
     offered: float
     accepted: float
     mean_latency: float | None
-    stable: bool
+    stable: bool | None
     bottleneck: str | None
+    link_load: dict[str, float]
 
 
 def replay(chip: Chip, time, src, dst, size, last: int = int(NEVER)) -> Replay:
@@ -186,10 +195,10 @@ def load(
     within = (done.arrive >= warmup) & (done.arrive < warmup + cycles)
     per = flits / (chip.n_cores * cycles)
     made, accepted = measured.sum() * per, within.sum() * per
-    arrived = done.arrive[measured] >= 0
-    stable = bool(arrived.all() and accepted >= KEEPS_UP * made - 3 * np.sqrt(made * per))
+    stable = _verdict(chip, time, src, dst, done, flits, warmup, cycles)
     latency = float((done.arrive - time)[measured].mean()) if stable else None
-    busiest = None if stable else link_name(chip, int(np.argmax(link_busy(chip, done.link_flits))))
+    busy = link_busy(chip, done.link_flits)
+    busiest = None if stable else link_name(chip, int(np.argmax(busy)))
     return Load(
         pattern=pattern,
         n_packets=int(measured.sum()),
@@ -198,7 +207,46 @@ def load(
         mean_latency=latency,
         stable=stable,
         bottleneck=busiest,
+        link_load={
+            link_name(chip, link): min(float(busy[link] / last), 1.0) for link in np.flatnonzero(done.link_flits)
+        },
     )
+
+
+def _verdict(chip: Chip, time, src, dst, done: Replay, flits: int, warmup: int, cycles: int) -> bool | None:
+    """`Load.stable` of packets of `flits` that were sent from an idle network, until twice `cycles` after `warmup`.
+
+    Q is the root of the mean square, over packets, of how long those of their source wait on average. S is what a link
+    takes for a packet. A queue of mean wait W and service S forgets in about 8 W^2 / S cycles, and one at its capacity
+    gathers sqrt(S t) in t cycles (Brownian limits: Abate and Whitt, Adv. Appl. Probab. 19, 1987). So a window is long
+    or short by Q^2 / S, whatever the network.
+    """
+    arrived = done.arrive >= 0
+    if not arrived.any():
+        return None
+    latency = np.where(arrived, done.arrive, warmup + 2 * cycles) - time  # at least
+    wait = latency if chip.is_bus else latency - _way_cycles(chip, src, dst)
+    wait = wait - wait[arrived].min()
+    measured = (time >= warmup) & (time < warmup + cycles)
+    of_source = np.bincount(src[measured], minlength=chip.n_cores)
+    mean_wait = np.bincount(src[measured], wait[measured], chip.n_cores) / np.maximum(of_source, 1)
+    forgets = float((mean_wait**2 * of_source).sum() / of_source.sum()) / (flits * int(chip.link_cycles.max()))
+    if forgets >= SATURATED * (warmup + cycles):
+        return False
+    late = time[measured] >= warmup + cycles / 2
+    if late.all() or not late.any() or not arrived[measured].all():
+        return None
+    halves = latency[measured][~late].mean(), latency[measured][late].mean()
+    is_long = cycles >= max(LATENCIES_LONG * latency[measured].mean(), RELAXATIONS_LONG * forgets)
+    return True if is_long and halves[1] <= MOST_GROWTH * halves[0] else None
+
+
+def _way_cycles(chip: Chip, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    """int64[packet]: cycles of the links between routers on its route."""
+    n = chip.n_cores
+    pairs, of_packet = np.unique(src * n + dst, return_inverse=True)
+    offset, link = links_on_route(chip, pairs // n, pairs % n)
+    return csr_sums(offset, chip.link_latency[link])[of_packet.reshape(-1)]
 
 
 def _whole(name: str, values) -> np.ndarray:

@@ -1,7 +1,11 @@
 """The floorline against hand computations and against SANA-FE's simple timing model."""
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from nwcompile.cost.time.advice import Advice
 from nwcompile.cost.time.floorline import floorline, tightness
@@ -9,10 +13,16 @@ from nwcompile.cost.time.work import Bottleneck, link_name
 from nwcompile.cost.traffic.axons import build_axons
 from nwcompile.cost.traffic.events import count_events, synops_into
 from nwcompile.cost.traffic.link_flits import link_flits
+from nwcompile.errors import ChipError
+from nwcompile.flow import compile
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Dense
 from nwcompile.ir.flat import flat_cores
 from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS
 from nwcompile.ir.schedule import Schedule
@@ -247,6 +257,51 @@ def test_floorline_never_exceeds_the_measured_step_time(units, execution):
         line = floorline(program, run.counters, run.link_flits, run.n_samples)
         assert (line.bound_cycles <= run.step_cycles).all()
         assert 0.5 < tightness(line.bound_cycles, run.step_cycles) <= 1
+
+
+def in_mode(chip: Chip, keys: dict) -> Chip:
+    """The chip with those of the keys that its kind takes."""
+    for key, value in keys.items():
+        with suppress(ChipError):
+            chip = chip.replace({key: value})
+    return chip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long if Chip.load(name).is_board else ())
+        for name in Chip.names()
+        if Chip.load(name).has_times
+    ],
+)
+@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_floorline_never_exceeds_the_measured_time_of_any_chip_in_any_mode(name, data):
+    """Weights of 1 and a threshold below it: most neurons fire, so that links, too, are what takes longest."""
+    one_of = {
+        "cost.sync": ["neighbors", "barrier"],
+        "cost.units": ["overlap", "shared"],
+        "noc.multicast": ["unicast", "tree"],
+        "noc.flits_per_message": [1, 3],
+        "noc.link_cycles_per_flit": [1, 7, 60],
+        "noc.cycle_ns": [0.7, 5.0],
+        "noc.buffer_flits": [1, 4],
+    }
+    chip = in_mode(Chip.load(name), {key: data.draw(st.sampled_from(values), key) for key, values in one_of.items()})
+    n = data.draw(st.integers(2, 6), "neurons")
+    spec = NeuronSpec(threshold=0.5, beta=1.0, reset=chip.neuron.reset[0])
+    edges = [Dense(here, there, np.ones((n, n), np.float32)) for here, there in (("in", "a"), ("a", "b"))]
+    options = Options(
+        seed=data.draw(st.integers(0, 9), "seed"), partitioner="sequential", placer="random",
+        n_cores=data.draw(st.integers(2, 3), "cores"), on_multi_spike="repeat",
+    )  # fmt: skip
+    program = compile(Network.from_arrays({"a": (spec, n), "b": (spec, n)}, edges, {"in": n}), chip, options=options)
+    run = simulate(program, np.ones((2, 3, n)), backend="cycle")
+    bound, measured = floorline(program, run.counters, run.link_flits, run.n_samples).bound_cycles, run.step_cycles
+    if chip.waits_for_neighbors:
+        bound, measured = bound.cumsum(), measured.cumsum()
+    assert (bound <= measured).all()
 
 
 def test_tightness_is_the_bound_over_the_measured_time():

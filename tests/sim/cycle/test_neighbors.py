@@ -42,6 +42,7 @@ def chips_of_neighbors(draw) -> Chip:
     """Random chips without a barrier, most of them with the smallest buffers; with trees, io sites, any units."""
     table = draw(chips()).to_dict()
     table["noc"]["buffer_flits"] = draw(st.sampled_from([1, 1, 2, 3]))
+    table["noc"]["link_cycles_per_flit"] = draw(st.sampled_from([1, 3, 40]))  # 40: links are what is busiest
     table["cost"]["sync"] = "neighbors"
     return Chip.from_dict(table)
 

@@ -93,6 +93,39 @@ def test_latency_under_load_and_saturation_are_those_of_booksim(reference, prese
         assert got.mean_latency == pytest.approx(float(row["plat_avg"]), rel=0.03), row
 
 
+def test_a_load_that_booksim_calls_unstable_is_never_called_stable_and_its_links_are_loaded(reference):
+    """Of each pattern and router, the highest load that BookSim bears, and the lowest that it does not."""
+    for pattern, preset, flits, buffer, n_vcs in (
+        ("uniform", "spec", 1, 8, 1), ("transpose", "spec", 4, 4, 1), ("hotspot({36})", "def", 1, 8, 1)
+    ):  # fmt: skip
+        wanted = (pattern, preset, str(flits), str(buffer), str(n_vcs), "latency")
+        keys = ("traffic", "preset", "packet_size", "vc_buf_size", "num_vcs", "sim_type")
+        rows = [r for r in rows_of(reference / "booksim" / "mesh8.csv") if tuple(r[k] for k in keys) == wanted]
+        first_unstable = [r["stable"] for r in rows].index("0")
+        for row in rows[first_unstable - 1 : first_unstable + 1]:
+            offered, is_stable = float(row["offered_flit_rate"]), row["stable"] == "1"
+            got = [
+                load(mesh(preset, 8, n_vcs, buffer), pattern.split("(")[0], offered, flits, cycles=n)
+                for n in (300, 20000)
+            ]
+            assert got[0].stable in (None, is_stable) and got[1].stable is is_stable, row
+            hottest = max(got[1].link_load.values())
+            assert offered < hottest <= 1 and (
+                got[1].bottleneck is None or got[1].link_load[got[1].bottleneck] == hottest
+            )
+
+
+@pytest.mark.parametrize("cycles", [1000, 10000, 40000])
+def test_latency_that_grows_with_the_window_is_not_stable(cycles):
+    assert load(mesh("spec"), "uniform", 0.4, cycles=cycles).stable is False
+
+
+def test_a_window_of_few_latencies_is_too_short_to_tell():
+    short, long = (load(mesh("spec", 4), "uniform", 0.3, cycles=n) for n in (300, 5000))
+    assert (short.stable, short.mean_latency) == (None, None) and long.stable is True
+    assert short.bottleneck in short.link_load
+
+
 def test_a_saturated_network_names_its_busiest_link():
     got = load(mesh("spec", 4), "hotspot", 0.5, cycles=500)
     assert (got.stable, got.mean_latency, got.bottleneck) == (False, None, "(2, 2) port 0 eject")

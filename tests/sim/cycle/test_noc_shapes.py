@@ -113,7 +113,7 @@ def test_a_link_between_chips_carries_a_flit_in_as_many_cycles_as_it_says():
 
 def test_a_torus_carries_more_than_a_mesh():
     keys = {"cores_per_router": 1, "columns": 8, "rows": 8, "virtual_channels": 8, "hop_cycles_ns": 4}
-    mesh, torus = (load(chip(name, **keys), "uniform", 0.55, cycles=800) for name in ("xy", "torus xy"))
+    mesh, torus = (load(chip(name, **keys), "uniform", 0.55, cycles=4000) for name in ("xy", "torus xy"))
     assert (torus.stable, mesh.stable) == (True, False)
 
 
