@@ -93,13 +93,17 @@ class Activity:
     @classmethod
     @checked()
     def uniform(cls, network: Network, n_steps: int = 10, rate_percent: int = 10) -> "Activity":
-        """Every neuron and input line sends in `rate_percent` of the samples of each step (100 samples)."""
+        """Every neuron and input line sends in `rate_percent` of the samples of each step (100 samples).
+
+        Axons that neurons share are set as often.
+        """
         if n_steps < 1 or not 0 <= rate_percent <= 100:
             raise ModelError(f"n_steps={shown(n_steps)} must be 1 or more, rate_percent={shown(rate_percent)} 0 to 100")
         counts = {}
         for name in (*network.inputs, *network.layers):
             counts[name] = np.full((n_steps, network.node(name).n_neurons), rate_percent, np.int32)
-        return cls(counts, 100)
+        sharing = [name for name, node in network.nodes.items() if node.axon_of is not None]
+        return cls(counts, 100, heard={name: counts[name] for name in sharing})
 
     def verify(self, network: Network) -> None:
         """Raise ModelError unless every layer and input of `network` has counts of its size, that samples can have."""

@@ -10,7 +10,7 @@ from nwcompile.cost.traffic.wiring import axis_taps, synapse_count
 from nwcompile.errors import MOST_OF_A_KIND, FitError, ModelError, Violation
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
-from nwcompile.ir.flat import count_neurons, join_layers, layer_numbers
+from nwcompile.ir.flat import join_layers, layer_numbers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import DENSE, SPARSE
@@ -22,6 +22,7 @@ from nwcompile.passes.fit.core_rules import core_rule_violations
 from nwcompile.passes.fit.maxima import maximum_violations
 from nwcompile.passes.fit.pool import pool_violations, spike_cap
 from nwcompile.passes.fit.products import product_violations
+from nwcompile.passes.legalize.pool_spikes import pooled_spikes
 from nwcompile.sim.reference.synaptic_sums import fold_bias
 
 
@@ -59,7 +60,7 @@ def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> No
     """
     violations = [*maximum_violations(network), *product_violations(network, chip)]
     violations += [*_layer_violations(network, chip, on_multi_spike), *pool_violations(network, chip)]
-    n_neurons = count_neurons(network)
+    n_neurons = sum(size for size, _ in _sizes(network, chip))
     room = int(chip.limit("max_neurons").sum())
     if n_neurons > room:
         violations.append(
@@ -91,12 +92,12 @@ def least_cores(network: Network, chip: Chip) -> int:
     n_bits = sum(_bits_of_ends(network, chip).values())
     bits = chip.limit("synapse_bits")
     by_bits = 0 if bits is None else ceil(n_bits / int(bits.max()))
-    return max(_cores_of_layers(_sizes(network), chip), by_bits)
+    return max(_cores_of_layers(_sizes(network, chip), chip), by_bits)
 
 
 def verify_relays(network: Network, chip: Chip, relays: list[tuple[int, int]]) -> None:
     """Raise FitError unless the chip may have cores for a network and for `relays`: their neurons, how many layers."""
-    n_cores = _cores_of_layers([*_sizes(network), *relays], chip)
+    n_cores = _cores_of_layers([*_sizes(network, chip), *relays], chip)
     if n_cores > capacity.n_usable(chip):
         where = f"network with relay neurons -> {chip.name}"
         n_neurons, n_layers = sum(size * n for size, n in relays), sum(n for _, n in relays)
@@ -105,9 +106,11 @@ def verify_relays(network: Network, chip: Chip, relays: list[tuple[int, int]]) -
         raise FitError(chip.name, [Violation("cores", where, n_cores, capacity.n_usable(chip), advice)])
 
 
-def _sizes(network: Network) -> list[tuple[int, int]]:
-    """The neurons of each layer, and that it is one."""
-    return [(network.node(name).n_neurons, 1) for name in network.layers]
+def _sizes(network: Network, chip: Chip) -> list[tuple[int, int]]:
+    """The neurons of each layer, and that it is one; without the relay neurons that `merge_axons` may remove."""
+    may_merge = chip.core.axon_merge == "or" and chip.limit("max_destinations") is None
+    gone = {name for name in network.built_in if may_merge and pooled_spikes(network, name, chip) is not None}
+    return [(network.node(name).n_neurons, 1) for name in network.layers if name not in gone]
 
 
 def _cores_of_layers(layers: list[tuple[int, int]], chip: Chip) -> int:
@@ -117,7 +120,7 @@ def _cores_of_layers(layers: list[tuple[int, int]], chip: Chip) -> int:
     beyond = ceil(max(0, n_all - int(room[-1])) / largest)  # on further cores as large as the largest
     by_neurons = len(room) + beyond if beyond else int(np.searchsorted(room, n_all)) + 1
     max_layers = chip.limit("max_layers")
-    if max_layers is None or chip.core.axon_merge == "or":  # then layers of relay neurons may go (`merge_axons`)
+    if max_layers is None:
         return by_neurons
     return max(by_neurons, ceil(sum(ceil(size / largest) * n for size, n in layers) / int(max_layers.max())))
 

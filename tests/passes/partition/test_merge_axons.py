@@ -5,6 +5,7 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.cost.traffic.axons import core_use
+from nwcompile.errors import FitError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.connection import Conv2d, Dense, MaxPool2d
@@ -48,6 +49,20 @@ def spikes_in(size: int = 8) -> np.ndarray:
 def equal_spikes(one: nw.Run, other: nw.Run) -> bool:
     """Of the layers that both have: not copies."""
     return all((one.spikes[name] == other.spikes[name]).all() for name in one.spikes.keys() & other.spikes.keys())
+
+
+def test_relay_neurons_that_merged_axons_replace_need_no_room():
+    room = {"noc.columns": 1, "noc.rows": 1, "core.max_neurons": 160}  # 158 neurons, and 32 of the maximum
+    program = nw.compile(pooled(is_dense=True), truenorth(**room), spikes_in())
+    assert list(program.network.layers) == ["a", "out"]
+    with pytest.raises(FitError, match="190 of 160"):
+        nw.compile(pooled(is_dense=True), truenorth(**room, **NO_MERGE), spikes_in())
+
+
+def test_merged_axons_that_do_not_fit_are_refused_with_what_would():
+    chip = truenorth(**{"noc.columns": 7, "noc.rows": 1})
+    with pytest.raises(FitError, match=r"8 of 7(.|\n)*it fits with"):
+        nw.compile(pooled(is_dense=True), chip, spikes_in())
 
 
 @pytest.mark.parametrize("size, is_dense", [(8, False), (9, False), (8, True)])
