@@ -106,7 +106,7 @@ class Activity:
         return cls(counts, 100, heard={name: counts[name] for name in sharing})
 
     def verify(self, network: Network) -> None:
-        """Raise ModelError unless every layer and input of `network` has counts of its size, that samples can have."""
+        """Raise ModelError unless every layer and input of `network` has counts of its size."""
         if type(self.n_samples) is not int or self.n_samples < 1:
             raise ModelError(f"activity: n_samples={self.n_samples!r} must be a whole number >= 1")
         for name in (*network.inputs, *network.layers):
@@ -119,11 +119,6 @@ class Activity:
                 is_whole = array is not None and array.shape == (self.n_steps, n) and array.dtype.kind in "iu"
                 if array is None or not is_whole or array.min(initial=0) < 0:
                     raise ModelError(f"activity: {kind} of {name!r} are missing, negative or not of shape [T, {n}]")
-                may_repeat = kind == "counts" and name in self.multi  # each of several spikes may be a message
-                if array.max(initial=0) > self.n_samples and not may_repeat:
-                    raise ModelError(
-                        f"activity: {kind} of {name!r} reach {array.max()} in a step of {self.n_samples} samples"
-                    )
         for name, multi in self.multi.items():
             n = network.node(name).n_neurons if name in network.offsets else 0
             table = multi.by_source
@@ -132,6 +127,16 @@ class Activity:
             is_whole = is_whole and ((table >= 0) & (table[0] <= sent) & (sent <= table[1])).all()
             if not is_whole or type(multi.largest) is not int or multi.largest < 1:
                 raise ModelError(f"activity: the counts of several spikes of {name!r} are not of this network")
+
+    def verify_counts(self) -> None:
+        """Raise ModelError for more in a step than there are samples, unless each of several spikes is a message."""
+        for kind, arrays in (("counts", self.counts), ("updates", self.updates), ("heard", self.heard)):
+            for name, array in arrays.items():
+                may_repeat = kind == "counts" and name in self.multi
+                if array.max(initial=0) > self.n_samples and not may_repeat:
+                    raise ModelError(
+                        f"activity: {kind} of {name!r} reach {array.max()} in a step of {self.n_samples} samples"
+                    )
 
 
 def _messages(spikes: np.ndarray, repeats: bool) -> np.ndarray:

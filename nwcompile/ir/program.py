@@ -326,6 +326,7 @@ class Program:
             raise ArtifactError(f"on_multi_spike {self.on_multi_spike!r} is none of {', '.join(ON_MULTI_SPIKE)}")
         if self.activity is not None:
             self.activity.verify(self.network)
+            self.activity.verify_counts()
         n_sources = count_lines(self.network) + count_neurons(self.network)
         axons = self.axons
         tables = {name: getattr(axons, name) for name in AXON_TYPES}

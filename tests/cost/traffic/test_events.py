@@ -19,8 +19,8 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.run import COUNTERS
-from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.prepare.schedule import schedule
 from tests.chips import small_chip
 from tests.nets import FIXED, conv_net, dense_net, feed_forward, integers, sparse_edge
 
@@ -188,11 +188,9 @@ def naive_counts(program, activity, window):
 @pytest.mark.parametrize("execution", ["pipelined", "phased"])
 def test_count_events_agrees_with_every_spike_walked(window, execution):
     network, chip, rng = mixed_net(3), small_chip(), np.random.default_rng(0)
-    schedule = feed_forward(network)
-    if execution == "phased":
-        schedule = Schedule("phased", 3, {"in": 0, "a": 0, "b": 1, "c": 2}, (1,) * 7)
+    timing = schedule(network, execution) if execution == "phased" else feed_forward(network)
     core_of = {name: rng.integers(0, 5, network.node(name).n_neurons) for name in network.layers}
-    program = emit(network, schedule, Mapping.from_arrays(core_of, chip.sites[[0, 7, 3, 11, 4]]), chip, None, {})
+    program = emit(network, timing, Mapping.from_arrays(core_of, chip.sites[[0, 7, 3, 11, 4]]), chip, None, {})
     activity = Activity(
         {n: rng.poisson(0.3, (4, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}, 3
     )

@@ -106,7 +106,7 @@ def test_loads_are_those_of_the_axons_and_events_of_a_mapping(seed):
     held, busy = state.held, state.busy
     n_cores = int(core_of.max()) + 1
     mapping = Mapping(split_layers(network, core_of[cluster_of]), chip.sites[:n_cores])
-    program = emit(network, timing, mapping, chip, activity, {}, "repeat")
+    program = emit(network, timing, mapping, chip, None, {}, "repeat")
     counters = count_events(program, activity)
     done = work(program, counters, np.zeros((counters["synops"].shape[0], 1), np.int64), activity.n_samples)
     in_use = np.arange(len(busy.load)) % N_CORES < n_cores
