@@ -450,7 +450,7 @@ def _options(parser: Parser, default: Options = DEFAULTS) -> None:
     for name, words, what in (
         ("partitioner", partitioners, "how neurons come to cores"),
         ("placer", placers, "how cores come to sites"),
-        ("optimize", choices.OBJECTIVES, "what the mapping makes least"),
+        ("optimize", choices.OBJECTIVES, f"what the mapping makes least (time: on {choices.CORES_RULE})"),
         ("execution", choices.EXECUTIONS, "layers side by side, or one after the other in each step"),
     ):
         listed = f"{what}: {', '.join(words)} (default: {getattr(default, name)})"

@@ -10,9 +10,10 @@ from nwcompile.report.text import grouped, percent
 def collect_host(program: Program, run: Run, synops_per_sample: float) -> dict | None:
     """The host's work a step and what is left on the chip; None where the chip takes samples as they are.
 
-    `macs_per_step`: multiplications with weights; of a run that was not simulated those of one step, and the registers
-    written in a step, `writes_per_step`, are not known. `messages_per_step` come from outside to the cores. The chip's
-    share of synops counts the host's multiplications among all; `lands` is whether a layer that spikes is on the chip.
+    `macs_per_step`: multiplications with weights for one step of one sample, simulated or not; `macs_once` is whether
+    the run did them once a sample, for input that stays. The registers written in a step, `writes_per_step`, are known
+    of a run only. `messages_per_step` come from outside to the cores. The chip's share of synops counts the host's
+    multiplications of every step among all; `lands` is whether a layer that spikes is on the chip.
     """
     host = program.host
     if host is None:
@@ -20,14 +21,14 @@ def collect_host(program: Program, run: Run, synops_per_sample: float) -> dict |
     activity, work = run.activity, run.host
     n_steps = run.totals.n_steps if run.totals is not None else activity.n_steps if activity is not None else 1
     n_outer = run.n_samples * n_steps
-    macs = host.macs if work is None else work.n_macs / n_outer
     on_chip = [program.network.node(name) for name in program.network.layers]
     n_neurons = sum(node.n_neurons for node in on_chip)
-    all_synops = synops_per_sample + macs * n_steps
+    all_synops = synops_per_sample + host.macs * n_steps
     doc = {
         "way": host.way,
         "layers": list(host.layers),
-        "macs_per_step": macs,
+        "macs_per_step": host.macs,
+        "macs_once": work is not None and work.n_macs < host.macs * n_outer,
         "writes_per_step": None if work is None else work.n_writes / n_outer,
         "messages_per_step": None if activity is None else _messages(program, run) / (activity.n_samples * n_steps),
         "clipped": None if work is None else work.n_clipped,
@@ -52,7 +53,8 @@ def _messages(program: Program, run: Run) -> int:
 
 def host_text(host: dict) -> str:
     """The host's work in the verdict."""
-    parts = [f"{grouped(host['macs_per_step'])} MACs a step"]
+    once = ", done once a sample" if host["macs_once"] else ""
+    parts = [f"{grouped(host['macs_per_step'])} MACs a step{once}"]
     if host["writes_per_step"]:
         parts.append(f"{grouped(host['writes_per_step'])} registers written a step")
     if host["messages_per_step"]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from nwcompile.ir.legalization import APPROXIMATE
+from nwcompile.ir.options import CORES_RULE, weighs_cores
 from nwcompile.ir.resources import RESOURCE_OF
 
 FEWEST_FOR_A_SHARE = 10  # Of fewer samples held out, answers that changed are counted: a share would promise too much.
@@ -83,6 +84,8 @@ def verdict_rows(doc: dict) -> list[list[str]]:
     if b is not None:
         cause = bottleneck(b).replace("-bound", "", 1)
         rows.append(["bound by", f"{cause}; {percent(b['share_percent'])} of the step"])
+    if b is not None and weighs_cores(doc["provenance"].get("options", {})):
+        rows.append(["cores", CORES_RULE])
     if fewest is not None:
         n = fewest["n_cores"]
         rows.append(["fewest cores", f"{n} hold{'s' if n == 1 else ''} it, at {number(fewest['step_us'])} us a step"])

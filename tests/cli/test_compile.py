@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.cli.outputs.progress import STAGES
 from nwcompile.errors import unknown_choice
+from nwcompile.ir.options import CORES_RULE
 from nwcompile.passes.partition.partition import PARTITIONERS
 from nwcompile.passes.place.place import PLACERS
 
@@ -193,3 +195,10 @@ def test_cli_fixed_sites_keeps_cores_at_their_sites(command, model):
     ):
         code, out, err = command(f"{COMPILE} --plan-only --fixed-sites {given}")
         assert (code, out) == (2, "") and err.splitlines()[-1] == f"nwcompile: error: {text}"
+
+
+def test_the_rule_of_cores_is_the_same_sentence_in_help_and_docs(command, capsys):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "mapping.md").read_text()
+    with pytest.raises(SystemExit):
+        command("compile --help")
+    assert CORES_RULE in page.replace("`", "") and CORES_RULE in " ".join(capsys.readouterr().out.split())

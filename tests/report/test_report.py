@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
+from nwcompile.cost.prediction import predict
 from nwcompile.errors import ArtifactError, ModelError
 from nwcompile.report.html.page import render_html
 from nwcompile.report.json.collect import collect
 from nwcompile.report.terminal import render_text
 from nwcompile.sim.crosscheck import Crosscheck, Difference
 from tests.chips import small_chip
+from tests.nets import conv_net, dense_net
 from tests.report.programs import chip_without, run_of, three_cores
 from tests.sim.cycle.test_multicast import spread
 
@@ -44,6 +46,31 @@ def test_report_of_steps_that_take_no_time_has_no_rate(tmp_path):
     doc = nw.report(program, nw.simulate(program, None, "cycle", steps=1), tmp_path)
     assert (doc["time"]["sample_us"], doc["time"]["samples_per_second"]) == (0, None)
     assert "no step takes any" in (tmp_path / "report.html").read_text()
+
+
+def figures(doc, path=()):
+    """(path, value) of all that a report holds."""
+    parts = doc.items() if isinstance(doc, dict) else enumerate(doc) if isinstance(doc, list) else ()
+    for key, value in parts:
+        yield from figures(value, (*path, key))
+    if not isinstance(doc, dict | list):
+        yield ".".join(map(str, path)), doc
+
+
+@pytest.mark.parametrize("network", [dense_net(20, 90, 90), conv_net((2, 8, 8), padding=1)], ids=["dense", "conv"])
+def test_figures_of_compile_are_those_of_the_report_of_the_same_samples(network):
+    """Of what simulation adds, times and powers, none is in both."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 2, (3, 6, *network.inputs["in"].shape)).astype(np.int32)
+    program = nw.compile(network, small_chip(noc__columns=8, noc__rows=8), x)
+    before, after = (
+        dict(figures(collect(program, run))) for run in (predict(program), nw.simulate(program, x, "cycle"))
+    )
+    of_runs = ("verdict", "run.backend", "run.device", "provenance.backend", "provenance.device", "time.",
+               "steps.measured_us", "steps.power_mw", "energy.mean_mw", "energy.largest_mw")  # fmt: skip
+    differ = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+    assert [name for name in differ if not name.startswith(of_runs)] == []
+    assert after["time.step_us"] >= before["time.step_us"]
 
 
 def test_report_figures_equal_a_hand_count():

@@ -1,4 +1,7 @@
-"""Advice: the one change that shortens the step most, by the floorline's own formula."""
+"""Advice: the one change that shortens the step most, by the floorline's own formula.
+
+More cores are advised by the rule that also chooses them (`CORES_RULE` of ir/options.py), so never where it chose.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -8,6 +11,7 @@ import numpy as np
 from nwcompile.cost.time.layers import LayerShare
 from nwcompile.cost.time.work import FILLS, Bottleneck, Work
 from nwcompile.ir.flat import csr_sums
+from nwcompile.ir.options import CORES_WORTH, weighs_cores
 from nwcompile.ir.program import Program
 
 WORTH_SAYING = 1.05  # A step that becomes less than 5 % shorter is not worth a change.
@@ -99,12 +103,15 @@ def _even(program: Program, done: Work, layer: str) -> Iterator[tuple[str, Work,
 
 
 def _spread(program: Program, done: Work, share: LayerShare, layer: str) -> Iterator[tuple[str, Work, float]]:
-    """A layer on twice its cores, or as many as are free: each reads and updates less, its sources send more."""
+    """A layer on twice its cores, or as many as are free: each reads and updates less, its sources send more.
+
+    Only where the cores are worth it, and the number of cores was not chosen by what they are worth.
+    """
     chip, mapping = program.chip, program.mapping
     cores = np.unique(mapping.core_of[layer])
     n_splittable = len(mapping.core_of[layer]) - len(cores)
     more = min(len(cores), int(chip.is_usable.sum()) - mapping.n_cores, n_splittable)
-    if more < 1:
+    if more < 1 or weighs_cores(program.manifest.get("options", {})):
         return
     keep = len(cores) / (len(cores) + more)
     index = share.layers.index(layer)
@@ -125,6 +132,9 @@ def _spread(program: Program, done: Work, share: LayerShare, layer: str) -> Iter
     n_routers = chip.noc.columns * chip.noc.rows
     tiles = min(n_routers, mapping.n_tiles + -(-more // chip.noc.cores_per_router))
     after = replace(done, cycles=cycles, barrier_cycles=_barrier(program, done, tiles))
+    least_gain = (1 + more / mapping.n_cores) ** CORES_WORTH
+    if float(done.bound_cycles.sum()) < least_gain * float(after.bound_cycles.sum()):
+        return
     change = f"spread layer {layer} over {len(cores) + more} cores instead of {len(cores)}"
     yield f"{change} (n_cores={mapping.n_cores + more})", after, 1.0
 

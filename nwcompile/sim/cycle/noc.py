@@ -23,7 +23,7 @@ PATTERNS = ("uniform", "transpose", "neighbor", "hotspot")
 MAX_SIZE_FLITS = 1 << 16  # Sums of flits of all packets in flight stay within 32 bits.
 MAX_TIME_CYCLES = 1 << 48  # Latencies can be added without overflow of 64 bits.
 CHUNK_CYCLES = 1 << 14  # Packets are drawn for so many cycles at once: 130 MB of random numbers for 1024 cores.
-MOST_GROWTH = 1.25  # A latency has settled if that of the second half of the window is at most so many times the first.
+MOST_GROWTH = 1.5  # A latency has settled if that of the second half of the window is at most so many times the first.
 LATENCIES_LONG = 50  # A window is long enough to say so if it is so many mean latencies,
 RELAXATIONS_LONG = 20  # and so many times Q^2 / S, as `_verdict` has them: 2.5 relaxation times of the queues.
 # Packets wait for good if Q^2 is above so many times S and the cycles passed: 2.4 standard deviations of what a queue

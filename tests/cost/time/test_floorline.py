@@ -210,6 +210,13 @@ def test_advice_for_a_memory_bound_layer_is_to_spread_it():
     assert str(got) == "spread layer fc1 over 4 cores instead of 2 (n_cores=5): about 1.8x shorter step"
 
 
+def test_advice_to_spread_must_be_worth_its_cores():
+    # 16,000 of 22,000 cycles stay: half of fc1's 6,000 is saved by 2 cores more than 3, a gain of 22 / 19 < sqrt(5 / 3)
+    given = {"synops_dense": [[0, 0, 0], [1500, 1500, 0]], "neuron_visits": [[0, 0, 0], [0, 0, 0]]}
+    got = advice(given, cost__barrier_cycles={"1": 8000})
+    assert "spread" not in str(got)
+
+
 def test_advice_counts_the_messages_that_spreading_adds():
     # fc1 sends all it has to fc2: on two cores instead of one, fc2 would make core 0 send 4000 messages, not 2000
     got = advice({"synops_dense": [[0, 0, 0], [0, 0, 5000]], "messages_out": [[0, 0, 0], [2000, 0, 0]]})

@@ -1,13 +1,17 @@
 """Real-valued, static and signed input: every way that a chip can go, on three backends, against the framework."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 
 import nwcompile as nw
+from nwcompile.cost.prediction import predict
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.flow import REAL_EXAMPLE
 from nwcompile.ir.legalization import HOST
+from nwcompile.report.host import host_text
 from nwcompile.report.json.collect import collect
 from nwcompile.report.text import verdict
 from tests.frontend.frameworks import framework
@@ -391,6 +395,23 @@ def test_a_static_sample_needs_a_number_of_steps():
         "input 'in' of shape [2, 6] is the same in every step, and nothing says how many steps there are; give steps=N"
     )
     assert nw.simulate(network, np.zeros((2, 6)), steps=3).output.shape == (2, 3, 8)
+
+
+@pytest.mark.parametrize(("way", "once"), [("bias", ", done once a sample"), ("host", "")])
+def test_figures_of_the_host_are_the_same_before_and_after_simulation(way, once):
+    """The image stays, so the linear map is computed once a sample; its layer of leaky neurons in every step."""
+    _, network, x = static()
+    program = nw.compile(network, "loihi1", x, nw.Options(input_layer=way))
+    predicted, measured = (
+        collect(program, run)["host"] for run in (predict(program), nw.simulate(program, x, "cycle"))
+    )
+    of_runs = ("macs_once", "writes_per_step", "clipped")
+    assert {k: v for k, v in predicted.items() if k not in of_runs} == {
+        k: v for k, v in measured.items() if k not in of_runs
+    }
+    assert predicted["macs_per_step"] == program.host.macs == 12 * 16 and "192 mult" in program.host.text
+    assert host_text(measured).startswith(f"host ({way}): 192 MACs a step{once}, ")
+    assert re.match(rf"host \({way}\): 192 MACs a step[,;] (?!done)", host_text(predicted))
 
 
 def test_the_report_states_the_work_of_the_host():

@@ -21,7 +21,7 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
-from nwcompile.ir.options import Options
+from nwcompile.ir.options import CORES_WORTH, Options
 from nwcompile.kernels.mapping import core_usage
 from nwcompile.passes.fit import capacity
 from nwcompile.passes.fit.core_rules import n_over, needs_slices, with_fewer_layers
@@ -71,9 +71,6 @@ class FloorlineSearch:
     # Up to so many cores every number is tried; beyond, twice as many each time, then those between.
     all_tried_cores: int = 4
 
-    # For `time`, cores that are added must save this share of their own share in the time.
-    worth_share: float = 0.5
-
     # So many numbers of cores, one after another, may be worth less than the best before the search ends.
     patience_counts: int = 2
 
@@ -96,9 +93,9 @@ def floorline(
 ) -> LogicalCores:
     """The cores of every layer, on `options.n_cores` cores or on as many as `options.optimize` asks for.
 
-    `time` makes the sum of the predicted step times least, then messages, on cores that are worth it: a share more of
-    them must save half that share of the time (least is the time times the root of the cores in use); on a chip without
-    times nothing is known to be saved, and the fewest cores that are found are taken. `energy` and
+    `time` makes the sum of the predicted step times least, then messages, on as many cores as make that time times the
+    square root of the cores least; on a chip without times nothing is known to be saved, and the fewest cores that are
+    found are taken. `energy` and
     `edp` make least what they say, `cores` the number of cores, then the time. `traffic` makes least the routed hops,
     then the messages, and gives a Mapping, sites included, where all sites are alike. With `options.time_budget_s` it
     goes on until the time is up or until an interrupt (Ctrl-C), and gives the best so far. For a chip whose core rules
@@ -358,7 +355,7 @@ def _worth(search: Search, partition: Partition) -> tuple[int, float]:
     """Smaller is better, among different numbers of cores too: for `time`, more of them must be worth it."""
     if search.options.optimize != "time":
         return partition.rank
-    return partition.excess, partition.cost * len(np.unique(partition.core_of)) ** FLOORLINE.worth_share
+    return partition.excess, partition.cost * len(np.unique(partition.core_of)) ** CORES_WORTH
 
 
 def _begun(search: Search, n_cores: int, per_core: int = 1) -> Partition:

@@ -12,6 +12,7 @@ from nwcompile.cost.energy import energy_pj, step_energy_pj
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.connection import Dense
 from nwcompile.ir.flat import neuron_places, split_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
@@ -115,6 +116,31 @@ def test_floorline_is_faster_than_slices_and_stripes():
     assert times["floorline"][cluster_state.EXCESS] == 0
     assert times["floorline"][cluster_state.TIME] < 0.98 * times["striped"][cluster_state.TIME]
     assert times["floorline"][cluster_state.TIME] < 0.98 * times["sequential"][cluster_state.TIME]
+
+
+def test_time_pays_for_messages_what_it_costs_to_send_and_receive_them_by_hand():
+    """The neuron of `a0` is read by the two of `b`, that of `a1` by the two of `c`; they spike in different steps."""
+    free = {f"cost__{event}_cycles": 0 for event in ("visit", "update", "spike")}
+    chip = small_chip(**free, cost__barrier_cycles={"1": 0})
+    rest = {"message_out": 5, "message_in": 16, "word": 1, "synop_dense": 4}
+    assert {event: getattr(chip.cost, f"{event}_cycles") for event in rest} == rest
+    edges = [Dense(f"a{k}", target, np.ones((2, 1), np.int8)) for k, target in enumerate("bc")]
+    network = Network.from_arrays({"a0": (FIXED, 1), "a1": (FIXED, 1), "b": (FIXED, 2), "c": (FIXED, 2)}, edges, {})
+    counts = {name: np.zeros((2, network.node(name).n_neurons), np.int32) for name in network.layers}
+    counts["a0"][0], counts["a1"][1] = 1, 1
+    activity = Activity(counts, 1)
+    weight = weights(network, chip, activity, schedule(network).n_hardware_steps(2), "time")
+    together, apart = (
+        judged(network, chip, activity, np.array(c), 2) for c in ([0, 1, 0, 0, 1, 1], [0, 1, 0, 1, 0, 1])
+    )
+    # Both readers on one core: a step is one message in (16), a word (1), two synops (2 x 4) = 25; two steps, 50.
+    # A reader on each core: one synop less each, 16 + 1 + 4 = 21; two steps, 42. But four messages instead of two.
+    assert (together[cluster_state.TIME], together[cluster_state.MESSAGES]) == (50, 2)
+    assert (apart[cluster_state.TIME], apart[cluster_state.MESSAGES]) == (42, 4)
+    # A message costs 5 to send and 16 to receive, 21, shared by two cores: 50 + 2 x 21 / 2 = 71, 42 + 4 x 21 / 2 = 84.
+    assert (moves.cost(together, weight), moves.cost(apart, weight)) == (71.0, 84.0)
+    found = judged(network, chip, activity, mapped(network, chip, activity, n_cores=2), 2)
+    assert (found[cluster_state.TIME], found[cluster_state.MESSAGES]) == (50, 2)
 
 
 def test_every_objective_is_served_best_by_its_own_search():

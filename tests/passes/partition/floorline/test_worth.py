@@ -10,7 +10,7 @@ from nwcompile.cli.compile import predict
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip_sections import Cost
 from nwcompile.ir.network import Network
-from nwcompile.ir.options import Options
+from nwcompile.ir.options import CORES_RULE, Options
 from nwcompile.passes.partition.floorline import floorline as stage
 from nwcompile.passes.partition.floorline.demand import DESTINATIONS, neuron_load
 from nwcompile.passes.partition.floorline.floorline import floorline
@@ -176,5 +176,8 @@ def test_what_the_cores_beyond_the_fewest_buy_is_kept():
     bound, told = predict(program), more.manifest["fewest_cores"]["step_us"]
     slowest = collect(program, bound)["time"]["step_us"]
     assert slowest <= told <= 1.5 * slowest  # the number that is told is of a shorter search
-    rows = dict(collect(more, predict(more))["verdict_rows"])
+    doc = collect(more, predict(more))
+    rows = dict(doc["verdict_rows"])
+    assert rows["cores"] == CORES_RULE and "n_cores=" not in doc["advice"]["text"]
+    assert "cores" not in dict(collect(program, bound)["verdict_rows"])
     assert rows["fewest cores"].startswith("2 hold it, at ")
