@@ -111,13 +111,8 @@ plt.tight_layout()
 # %% [markdown]
 # ## What to do about it
 #
-<<<<<<< HEAD
 # Without `n_cores` the compiler takes as many cores as make the step time times the square root of the cores least.
 # The verdict ends with the one change that would help most.
-=======
-# The default does not ask you: without `n_cores` the compiler takes as many cores as make the step time times the
-# square root of the cores least. The verdict ends with the one change that would help most.
->>>>>>> wc
 
 # %%
 program = nw.compile(network, "loihi1", calibration)
