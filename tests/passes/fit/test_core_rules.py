@@ -137,7 +137,7 @@ def test_speck_refuses_ten_layers():
     with pytest.raises(nw.FitError) as error:
         nw.compile(Network.from_arrays(dict.fromkeys(names, (spec, (2,))), edges, {"in": (2,)}), "speck")
     assert first_lines(error.value) == (
-        "1 limit exceeded on speck\n  cores  network -> speck  10 of 9  make a0 smaller or raise noc.columns"
+        "1 limit exceeded on speck\n  cores  network -> speck  10 of 9  use at most 9 layers or raise noc.columns"
     )
 
 
