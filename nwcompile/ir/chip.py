@@ -503,19 +503,21 @@ class Chip:
             if key not in KEYS and key not in SECTIONS:
                 best = nearest_first(key, (*KEYS, *SECTIONS))[0]
                 raise ChipError(f"{where}: sources.{key}: there is no such section or key (did you mean {best!r}?)")
-        lacking = []
+        lacking, first = [], ""
         for section, kind in SECTIONS.items():
+            stated = []
             for f in fields(kind):
-                key = f"{section}.{f.name}"
                 default = f.default_factory() if f.default_factory is not MISSING else f.default
-                if self.value(key) not in (None, default) and self.source_of(key) is None:
-                    lacking.append(key)
+                if self.value(f"{section}.{f.name}") not in (None, default):
+                    stated.append(f"{section}.{f.name}")
+            without = [key for key in stated if self.source_of(key) is None]
+            first = first or next(iter(without), "")
+            lacking += [section] if without == stated and len(without) > 3 else without
         if lacking:
-            first, has = lacking[0], "has no source" if len(lacking) == 1 else "have no source"
-            section = first.partition(".")[0]
-            each = "" if len(lacking) == 1 else " and so on"
+            has, section = "has no source" if len(lacking) == 1 else "have no source", first.partition(".")[0]
+            more = "" if len(lacking) == 1 else " and so on"
             raise ChipError(
-                f'{where}: {", ".join(lacking)}: {has}; add sources.{section} or sources."{first}"{each} '
+                f'{where}: {", ".join(lacking)}: {has}; add sources.{section} or sources."{first}"{more} '
                 '("assumed: <reason>" is allowed)'
             )
 

@@ -134,8 +134,9 @@ def test_chip_truenorth_refuses_six_weights_a_neuron():
 def test_chips_without_published_costs_per_event_have_times_marked_as_assumed_or_cited(name):
     chip = Chip.load(name)
     assert chip.has_times and not chip.has_energies
-    given = [f"cost.{f.name}" for f in fields(Cost)]
-    assert all("assumed" in chip.source_of(key) or "as cited by others" in chip.source_of(key) for key in given[1:])
+    stated = [chip.source_of(f"cost.{f.name}") for f in fields(Cost)[1:]]
+    given = [text for text in stated if text is not None]
+    assert given and all("assumed" in text or "as cited by others" in text for text in given)
 
 
 @pytest.mark.parametrize(

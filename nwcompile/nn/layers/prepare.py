@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import torch
 
-from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError
 from nwcompile.nn.layers.mismatch import Mismatch
 from nwcompile.nn.ops.device import Movable
@@ -119,7 +118,6 @@ class Prepared(Movable):
         return {**self.__dict__, "_made": {}, "_known": {}}
 
 
-@checked()
 def prepare_net(model: torch.nn.Module, seed: int | None = None, mismatch_in_eval: bool = False) -> None:
     """Make `model` ready for a new batch: call it before each forward pass that does not go on from the last one.
 
@@ -129,6 +127,8 @@ def prepare_net(model: torch.nn.Module, seed: int | None = None, mismatch_in_eva
     `mismatch_in_eval`. A second backward pass without this call in between is a ModelError where it would go through
     weights that the first one has used up.
     """
+    if not isinstance(model, torch.nn.Module):
+        raise ModelError(f"prepare_net takes a torch.nn.Module, not {type(model).__name__}")
     for name, module in model.named_modules():
         if isinstance(module, Prepared):
             module.prepare(name, seed, mismatch_in_eval)

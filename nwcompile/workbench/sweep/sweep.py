@@ -1,6 +1,6 @@
 """Sweep: one network at many points of chips, options and inputs; each kept when it is done, none computed twice."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -128,8 +128,8 @@ def sweep(
     backend: str | None = None,
     folder: Path | str | None = None,
     search: Search | int | None = None,
-    minimize: tuple[str, ...] | None = None,
-    maximize: tuple[str, ...] | None = None,
+    minimize: str | Sequence[str] | None = None,
+    maximize: str | Sequence[str] | None = None,
     processes: int | None = None,
     cluster: str | None = None,
     keep: str | None = None,

@@ -37,11 +37,12 @@ def program_of(seed: int, conv: dict, spec: NeuronSpec, inputs: bool, **chip) ->
     edges += [Dense("a", "odd name", integers((7, n), seed)), Dense("odd name", "odd name", integers((7, 7), seed)),
               Sparse("odd name", "c", rng.integers(0, 7, 20), rng.integers(0, 5, 20), integers(20, seed))]  # fmt: skip
     layers = {"a": (spec.replace(bias=rng.integers(-9, 9, n)), hidden), "odd name": (spec, (7,)), "c": (spec, (5,))}
+    edges = [e.replace(delay=1) for e in edges]
     if inputs:
         network = Network.from_arrays(layers, edges, {"in": shape})
     else:
         driven = NeuronSpec(threshold=90, fixed=FixedPoint(), bias=rng.integers(0, 60, shape))
-        network = Network.from_arrays({"in": (driven, shape), **layers}, [e.replace(delay=1) for e in edges])
+        network = Network.from_arrays({"in": (driven, shape), **layers}, edges)
     schedule = feed_forward(network)
     schedule = type(schedule)("pipelined", 1, dict.fromkeys(schedule.offset, 0), tuple(1 for _ in edges))
     chip = small_chip(**{**NO_WORDS, **chip})

@@ -38,7 +38,7 @@ def test_link_time_is_that_of_the_program(name, seed):
     silent = {n: np.zeros_like(activity.counts[n]) if n in network.inputs else c for n, c in activity.counts.items()}
     activity = type(activity)(silent, 1)
     timing = schedule(network)
-    program = emit(network, timing, mapping, chip, activity, {})
+    program = emit(network, timing, mapping, chip, None, {})
     done = work(program, count_events(program, activity), link_flits(program, activity), 1)
     cores = np.concatenate([mapping.core_of[n] for n in network.layers])
     clusters = np.random.default_rng(seed).permutation(len(cores))
