@@ -22,7 +22,6 @@ from nwcompile.passes.fit.core_rules import core_rule_violations
 from nwcompile.passes.fit.maxima import maximum_violations
 from nwcompile.passes.fit.pool import pool_violations, spike_cap
 from nwcompile.passes.fit.products import product_violations
-from nwcompile.passes.legalize.pool_spikes import pooled_spikes
 from nwcompile.sim.reference.synaptic_sums import fold_bias
 
 
@@ -107,9 +106,13 @@ def verify_relays(network: Network, chip: Chip, relays: list[tuple[int, int]]) -
 
 
 def _sizes(network: Network, chip: Chip) -> list[tuple[int, int]]:
-    """The neurons of each layer, and that it is one; without the relay neurons that `merge_axons` may remove."""
+    """The neurons of each layer, and that it is one; without those that may be relay neurons of merged axons.
+
+    Relay neurons read one layer, all with the same weight. Not all layers that do are merged: this is a lower bound.
+    """
     may_merge = chip.core.axon_merge == "or" and chip.limit("max_destinations") is None
-    gone = {name for name in network.built_in if may_merge and pooled_spikes(network, name, chip) is not None}
+    into = {name: network.into(name) for name in network.layers if may_merge}
+    gone = {n for n, edges in into.items() if len(edges) == 1 and np.unique(getattr(edges[0], "weight", 0)).size == 1}
     return [(network.node(name).n_neurons, 1) for name in network.layers if name not in gone]
 
 
