@@ -101,3 +101,8 @@ def test_losses_name_what_is_wrong(make, error, text):
     with pytest.raises(error) as raised:
         make()
     assert str(raised.value) == text
+
+
+def test_losses_take_whole_numbers_beyond_64_bits():
+    assert nn.firing_rate_target_mse_loss(torch.ones(2, 3, 4), 2**62).item() == 2.0**124
+    assert nn.weight_magnitude_loss(torch.ones(2, 2), 2**62).item() == 0
