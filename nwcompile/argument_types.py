@@ -75,7 +75,7 @@ def is_of(value, kind: Any) -> bool:
     """Whether a value is of an annotated type; of lists and dicts, whether every item is."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return any(is_of(value, one) for one in inner)
+        return any(is_of(value, one) for one in _alternatives(inner))
     if kind is int:
         return _is_whole(value)
     if kind is float:
@@ -98,6 +98,11 @@ def is_of(value, kind: Any) -> bool:
             not inner or all(is_of(k, inner[0]) and is_of(v, inner[1]) for k, v in value.items())
         )
     return what is Any or not isinstance(what, type) or isinstance(value, what)
+
+
+def _alternatives(kinds: Sequence) -> list:
+    """The kinds of a union; where a path is one of them, a text is a path."""
+    return [kind for kind in kinds if kind is not str or Path not in kinds]
 
 
 def _is_whole(value) -> bool:
@@ -129,8 +134,7 @@ def _in_words(kind: Any) -> str:
     """An annotated type as a person says it: `a whole number or None`."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        kinds = [one for one in inner if one is not str or Path not in inner]  # a text is a path
-        return " or ".join(_in_words(one) for one in kinds)
+        return " or ".join(_in_words(one) for one in _alternatives(inner))
     what = origin or kind
     if what in (tuple, list, Sequence):
         return "a list" + (ITEMS.get(inner[0], "") if inner else "")

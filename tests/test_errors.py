@@ -8,7 +8,9 @@ from multiprocessing import get_context
 
 import numpy as np
 import pytest
+import torch
 
+import nwcompile as nw
 from nwcompile.error_codes import PACKAGE, code_of
 from nwcompile.errors import (
     ChipError,
@@ -155,6 +157,36 @@ def one_layer(layer=FIXED, **edge) -> Network:
             lambda: Chip.load("tiny").replace({"neuron.strict": HUGE}),
             f"tiny: neuron.strict: expected a list of true/false, got {SHOWN}",
         ),
+        (
+            lambda: Chip.from_dict(Chip.load("tiny").to_dict() | {"noc": {HUGE: 2}}),
+            f"chip: noc.{SHOWN}: unknown key (keys are texts)",
+        ),
+        (lambda: Chip.from_dict({"name": HUGE}), "chip: noc: missing key; every chip file needs it"),
+        (lambda: Chip.from_dict(HUGE), f"chip: expected a table of keys, got {SHOWN}"),
+        (
+            lambda: one_layer(nw.NeuronProgram(HUGE, (), (), "s", "binary")),
+            f"layer 'a': program {SHOWN}: its name must be a text of printable characters",
+        ),
+        (
+            lambda: nw.from_lava("net.net", neuron=HUGE),
+            f"neuron={SHOWN} must be a dict of NeuronSpec fields, or of such dicts by layer",
+        ),
+        (
+            lambda: nw.from_nir("net.nir", neuron=HUGE),
+            f"neuron={SHOWN} must be a dict of NeuronSpec fields, or of such dicts by node name",
+        ),
+        (
+            lambda: nw.from_torch(torch.nn.Linear(1, 1), torch.ones(1, 2, 1), relu=HUGE),
+            f"relu={SHOWN} must be an nw.NeuronSpec, the neuron that stands for every ReLU",
+        ),
+        (
+            lambda: nw.convert(torch.nn.Linear(1, 1), np.ones((1, 1)), 4, unit=HUGE),
+            f"unit={SHOWN} is out of the range of float32; scale the samples to 0..1",
+        ),
+        (
+            lambda: nw.Session(dense_net(3, 4), model_dt=HUGE),
+            f"Session: model_dt={SHOWN} must be a number or None",
+        ),
     ],
 )
 def test_a_number_of_too_many_digits_to_write_is_refused_in_a_sentence(refused, text):
@@ -165,3 +197,11 @@ def test_a_number_of_too_many_digits_to_write_is_refused_in_a_sentence(refused, 
 
 def test_a_choice_of_too_many_digits_to_write_is_unknown():
     assert unknown_choice("kind", HUGE, ["b", "a"]) == f"unknown kind '{SHOWN}'; choose one of: a, b"
+
+
+def test_a_path_with_a_zero_character_is_refused_in_a_sentence(tmp_path):
+    program = compile(dense_net(3, 4), "tiny")
+    for use in (program.save, nw.Program.load):
+        with pytest.raises(OptionError) as error:
+            use("a\0b")
+        assert str(error.value).endswith("path='a\\x00b' must be a path")

@@ -18,7 +18,7 @@ import numpy as np
 
 from nwcompile import plugins
 from nwcompile.argument_types import checked
-from nwcompile.errors import ChipError, nearest_first, unknown_choice
+from nwcompile.errors import ChipError, nearest_first, shown, unknown_choice
 from nwcompile.ir.chip_check import (
     LARGEST_CORE_COUNT,
     MOST_CHANNELS,
@@ -181,7 +181,7 @@ class Chip:
     def from_dict(cls, table: dict, where: str = "chip") -> "Chip":
         """A chip from nested dicts, as `to_dict` gives them, or with a `base` whose figures they change."""
         if not isinstance(table, dict):
-            raise ChipError(f"{where}: expected a table of keys, got {table!r}")
+            raise ChipError(f"{where}: expected a table of keys, got {shown(table)}")
         written = _written(table)
         if "base" in table:
             if table["base"] not in cls.shipped():
@@ -197,7 +197,7 @@ class Chip:
                 raise ChipError(f"{where}: {key}: missing key; every chip file needs it")
         for key in ("name", "description"):
             if not isinstance(table.get(key, ""), str) or (key == "name" and not table[key]):
-                raise ChipError(f"{where}: {key}: expected a text, got {table[key]!r}")
+                raise ChipError(f"{where}: {key}: expected a text, got {shown(table[key])}")
         sources = table.get("sources", {})
         if not isinstance(sources, dict) or not all(isinstance(v, str) and v.strip() for v in sources.values()):
             raise ChipError(
@@ -525,7 +525,7 @@ class Chip:
 def _written(table: dict) -> frozenset[str]:
     """The keys that a table gives a figure or a source."""
     sections = ((section, table.get(section)) for section in SECTIONS)
-    figures = {f"{section}.{name}" for section, keys in sections if isinstance(keys, dict) for name in keys}
+    figures = {f"{section}.{shown(name, str)}" for section, keys in sections if isinstance(keys, dict) for name in keys}
     sources = table.get("sources")
     return frozenset(figures | {key for key in (sources if isinstance(sources, dict) else ()) if key in KEYS})
 

@@ -78,7 +78,7 @@ def check_names(table: Any, names, prefix: str, where: str) -> None:
 def read_section(kind, table: Any, section: str, where: str):
     """A `kind` (a dataclass of `nwcompile.ir.chip_sections`) from one table of a chip file, its types checked."""
     if not isinstance(table, dict):
-        raise ChipError(f"{where}: {section}: expected a table of keys, got {table!r}")
+        raise ChipError(f"{where}: {section}: expected a table of keys, got {shown(table)}")
     check_names(table, [f.name for f in fields(kind)], f"{section}.", where)
     values = {}
     for f in fields(kind):

@@ -45,10 +45,9 @@ class Connection(ABC):
             value = getattr(self, f.name)
             if f.name in ("source", "target") and not isinstance(value, str):
                 raise ModelError(f"a connection's {f.name} is the name of a layer or input, not {shown(value)}")
-            if (not isinstance(value, np.ndarray) or value.ndim == 0) and (
-                f.name in ARRAYS or not isinstance(value, tuple)
-            ):
-                value = plain_numbers(value) if f.name in ARRAYS else plain(value)
+            is_array = isinstance(value, np.ndarray) and value.ndim > 0
+            if f.name in ARRAYS or not (is_array or isinstance(value, tuple)):
+                value = plain_numbers(value) if f.name in ARRAYS and not is_array else plain(value)
                 object.__setattr__(self, f.name, value)
             if f.name in ARRAYS and isinstance(value, list | tuple):
                 raise self.fail(f"{f.name} has rows of different lengths; give an array of numbers")

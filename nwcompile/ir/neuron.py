@@ -25,6 +25,7 @@ LARGEST_REFRACTORY = (1 << 30) - 1  # Twice as many steps still fit 32 bits.
 def plain(value):
     """Tensors, lists and tuples as NumPy arrays, NumPy scalars and 0-d arrays as Python's, the rest as it is.
 
+    Arrays are in the byte order of the machine, so that equal numbers give equal programs.
     What makes no array is left for `verify` to refuse.
     """
     if hasattr(value, "detach"):
@@ -34,6 +35,8 @@ def plain(value):
             value = np.asarray(value)
         except ValueError:
             return value
+    if isinstance(value, np.ndarray):
+        value = value.astype(value.dtype.newbyteorder("="), copy=False)
     return value.item() if isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0 else value
 
 

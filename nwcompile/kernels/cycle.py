@@ -119,13 +119,14 @@ def visit_core(plan, job, chip, net, programs, lossy, shared, neuron_record, sen
     """Visit and update the neurons of core `c`; fills its part of the outbox from message `at` on.
 
     Where no message can be lost (`lossy` is None), a spike's synapses are accumulated here, for all cores at once.
-    Returns the next message, or -1 where a neuron spikes more often than messages are repeated.
+    Returns the next message, or -1 where a neuron spikes more often than messages are repeated; all neurons are updated
+    then, too.
     """
     costs, outbox = chip.tables.costs, chip.work.outbox
     states, drive = net.states, net.drive
     row = micro // plan.period - job.first_step
     slot, is_shared = micro % drive.sum.shape[0], neuron_record.updated.shape[0] > 0
-    ticks, n_visits, n_updates, n_instructions = np.int64(0), 0, 0, np.int64(0)
+    ticks, n_visits, n_updates, n_instructions, is_too_often = np.int64(0), 0, 0, np.int64(0), False
     for n in range(plan.first[c], plan.first[c + 1]):
         j = plan.neuron[n]
         i = j - plan.n_inputs
@@ -171,7 +172,8 @@ def visit_core(plan, job, chip, net, programs, lossy, shared, neuron_record, sen
             continue
         times = abs(count) if plan.repeats else np.int64(1)
         if times > plan.max_repeats:
-            return np.int64(-1)
+            is_too_often = True
+            continue
         read, sender = j, j  # whose synapses the spike reads, and whose messages it is
         if shared is not None:
             axon = shared.axon_of[i]
@@ -199,7 +201,7 @@ def visit_core(plan, job, chip, net, programs, lossy, shared, neuron_record, sen
         sent[VISITS] += n_visits
         sent[UPDATES] += n_updates
         sent[INSTRUCTIONS] += n_instructions
-    return at
+    return np.int64(-1) if is_too_often else at
 
 
 @inlined
@@ -278,12 +280,14 @@ def fill_outbox(plan, job, chip, net, programs, lossy, shared, neuron_record, se
     axons, outbox, inputs = chip.tables.axons, chip.work.outbox, chip.work.inputs
     n_cores, n_io = axons.n_cores, axons.n_sites - axons.n_cores
     inputs.first[:] = -1
-    at = np.int64(0)
+    at, is_too_often = np.int64(0), False
     for c in range(n_cores):
         outbox.first[c] = at
-        at = visit_core(plan, job, chip, net, programs, lossy, shared, neuron_record, sent[c], c, micro, b, at)
-        if at < 0:
-            return at
+        end = visit_core(plan, job, chip, net, programs, lossy, shared, neuron_record, sent[c], c, micro, b, at)
+        is_too_often |= end < 0
+        at = max(at, end)
+    if is_too_often:
+        return np.int64(-1)
     for site in range(n_io):
         outbox.first[n_cores + site] = at
         outbox.tail[n_cores + site] = 0

@@ -111,5 +111,5 @@ def with_host(run: Run, done: HostRun | None) -> Run:
 
 
 def _totals(spikes: np.ndarray) -> np.ndarray:
-    """Spikes added up over the steps, int64[B, 1, *shape]."""
-    return spikes.sum(1, keepdims=True, dtype=np.int64)
+    """How many spikes each neuron sent in all steps, whatever their signs, int64[B, 1, *shape]."""
+    return np.abs(spikes, dtype=np.int64).sum(1, keepdims=True)

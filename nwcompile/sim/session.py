@@ -35,7 +35,7 @@ class Session:
     Raises OptionError and BackendError for what is unknown or cannot be streamed.
     """
 
-    @checked("backend", "record")
+    @checked("backend", "record", "model_dt")
     def __init__(
         self,
         program: Program | Network,
@@ -56,7 +56,7 @@ class Session:
                 "be a stream; encode the input into spikes (nwcompile.encode), and compile for those"
             )
         if model_dt is not None and not (isinstance(model_dt, Real) and 0 < model_dt < float("inf")):
-            raise OptionError(f"model_dt={model_dt!r} must be a time in seconds above 0")
+            raise OptionError(f"model_dt={shown(model_dt)} must be a time in seconds above 0")
         self.program, self.backend = program, backend
         self._compiled = compiled = program if isinstance(program, Program) else None
         self.n_steps = 0  # aligned steps fed

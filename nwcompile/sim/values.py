@@ -103,10 +103,10 @@ def verify_counts(
 ) -> None:
     """Raise ModelError, naming the first of them, unless a chip's messages can tell how often neurons spike in a step.
 
-    `spikes[layer]` is [B, T, *shape]; `on_multi_spike` that of `Options`. First by sample, then by step. They begin
-    with sample `first_sample` and, by layer, with step `first_step`.
+    `spikes[layer]` is [B, T, *shape]; `on_multi_spike` that of `Options`. First by sample, then by step, then by layer.
+    They begin with sample `first_sample` and, by layer, with step `first_step`.
     """
-    repeats = on_multi_spike == "repeat"
+    repeats, beyond = on_multi_spike == "repeat", {}
     for name in network.layers:
         message = network.node(name).neuron.message
         if message not in ("multi", "graded"):
@@ -116,20 +116,23 @@ def verify_counts(
             continue
         flat = spikes[name].reshape(*spikes[name].shape[:2], -1)
         sample, step, neuron = (int(i) for i in np.argwhere(np.abs(flat.astype(np.int64)) > limit)[0])
-        n = int(flat[sample, step, neuron])
-        sample = first_sample + sample
-        step = step + (first_step[name] if first_step else 0)
-        where = f"layer {name!r} fires {n} spikes at once (sample {sample}, step {step}, neuron {neuron})"
-        if repeats:
-            raise ModelError(
-                f"{where}, but at most {limit} a step are sent one by one; train it to fire less, "
-                "or compile with on_multi_spike='graded'"
-            )
+        step_of_run = step + (first_step[name] if first_step else 0)
+        n, place = int(flat[sample, step, neuron]), f"sample {first_sample + sample}, step {step_of_run}"
+        where = f"layer {name!r} fires {n} spikes at once ({place}, neuron {neuron})"
+        beyond[where, limit] = sample, step_of_run
+    if not beyond:
+        return
+    where, limit = min(beyond, key=beyond.__getitem__)
+    if repeats:
         raise ModelError(
-            f"{where}, but a message of {chip.name} carries at most {limit} (noc.payload_bits = "
-            f"{chip.noc.payload_bits}); train it to fire less, raise noc.payload_bits, "
-            "or compile with on_multi_spike='repeat'"
+            f"{where}, but at most {limit} a step are sent one by one; train it to fire less, "
+            "or compile with on_multi_spike='graded'"
         )
+    raise ModelError(
+        f"{where}, but a message of {chip.name} carries at most {limit} (noc.payload_bits = "
+        f"{chip.noc.payload_bits}); train it to fire less, raise noc.payload_bits, "
+        "or compile with on_multi_spike='repeat'"
+    )
 
 
 def verify_totals(spikes: dict[str, np.ndarray]) -> None:

@@ -200,11 +200,14 @@ def check_streams(case: Case, program: Program) -> None:
 
 
 def check_cycle(case: Case, program: Program, run: Run) -> None:
-    """No step is shorter than its bound, links carry the flits of the routes, and totals are the sums of the steps."""
+    """No step is before its bound, links carry the flits of the routes, and totals are the sums of the steps."""
     if program.chip.has_times:
         bound = floorline(program, run.counters, run.link_flits, run.n_samples).bound_cycles
-        late = np.flatnonzero(bound > run.step_cycles)
-        assert not len(late), f"bound {bound[late[0]]} of step {late[0]} is above {run.step_cycles[late[0]]}"
+        measured = run.step_cycles
+        if program.chip.waits_for_neighbors:  # cores are in different steps: a bound on all steps until then
+            bound, measured = bound.cumsum(), measured.cumsum()
+        late = np.flatnonzero(bound > measured)
+        assert not len(late), f"bound {bound[late[0]]} of step {late[0]} is above {measured[late[0]]}"
     if not loses_messages(program.chip):
         assert np.array_equal(link_flits(program, run.activity, run.window), run.link_flits), "flits of links"
     if program.chip.waits_for_neighbors:

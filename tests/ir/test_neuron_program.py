@@ -36,6 +36,7 @@ REFUSED = [
     (program(("y", "add", "v", "y")), "'y' uses 'y', which nothing computed before"),
     (program(("y", "add", "v", 0.5)), "'y' uses 0.5, and a fixed-point program needs whole numbers"),
     (program(("y", "add", "v", float("nan")), is_fixed=False), "which is not a finite number"),
+    (program(("y", "add", "v", 10**400), is_fixed=False), "which is not a finite number"),
     (program(("x", "add", "v", 1)), "'x' names two values; give each its own name"),
     (program(("v 2", "add", "v", 1)), "'v 2' is not a name that a value can have"),
     (program(("import", "add", "v", 1)), "'import' is not a name that a value can have"),

@@ -301,3 +301,20 @@ def test_mapping_says_where_and_who():
     assert mapping.where("a", 2) == (1, (1, 0, 2)) and mapping.who(1)["a"].tolist() == [1, 2]
     with pytest.raises(ModelError, match="there is no neuron 3 in a layer 'a'; layers: a"):
         mapping.where("a", 3)
+
+
+def test_programs_of_numbers_in_either_byte_order_are_equal():
+    """Also those of layers on the host, whose weights are kept as they were given."""
+    rng, x = np.random.default_rng(0), np.full((1, 4, 3), 0.3, np.float32)
+    weights = rng.normal(0.5, 0.5, (2, 3)), rng.normal(0.5, 0.5, (2, 2))
+
+    def program(dtype: str) -> nw.Program:
+        first, second, threshold = (a.astype(dtype) for a in (*weights, np.array([0.5, 1.0])))
+        edges = [nw.Dense("in", "a", first, threshold), nw.Dense("a", "b", second)]
+        layers = {"a": nw.NeuronSpec(threshold=threshold), "b": nw.NeuronSpec()}
+        network = nw.Network.from_arrays(layers, edges, {"in": (3,)})
+        assert network.connections[0].weight.dtype.isnative
+        return nw.compile(network, "loihi2", x, nw.Options(input_layer="host"))
+
+    small, big = program("<f4"), program(">f4")
+    assert small.data == big.data == pickle.loads(pickle.dumps(big)).data

@@ -149,7 +149,7 @@ def _steps(acting: list[Entry], layers: dict[str, tuple]) -> dict[str, int]:
 
 def _check_fields(neuron) -> None:
     if neuron is not None and not isinstance(neuron, Mapping):
-        raise ModelError(f"neuron={neuron!r} must be a dict of NeuronSpec fields, or of such dicts by layer")
+        raise ModelError(f"neuron={shown(neuron)} must be a dict of NeuronSpec fields, or of such dicts by layer")
     for part in (neuron or {}, *(value for value in (neuron or {}).values() if isinstance(value, Mapping))):
         for name, value in part.items():
             if name not in NEURON_FIELDS and not (part is neuron and isinstance(value, Mapping)):

@@ -111,7 +111,7 @@ def _check_choices(dt, dialect, neuron) -> None:
         if not number or not 0 < dt < inf:
             raise ModelError(f"dt={shown(dt)} must be a number above 0, in the unit of the file's time constants")
     if neuron is not None and not isinstance(neuron, Mapping):
-        raise ModelError(f"neuron={neuron!r} must be a dict of NeuronSpec fields, or of such dicts by node name")
+        raise ModelError(f"neuron={shown(neuron)} must be a dict of NeuronSpec fields, or of such dicts by node name")
 
 
 def _named(path) -> str:

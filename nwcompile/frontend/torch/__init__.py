@@ -26,7 +26,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from nwcompile.errors import ModelError, NwWarning
+from nwcompile.errors import ModelError, NwWarning, shown
 from nwcompile.frontend.torch.build import Builder
 from nwcompile.frontend.torch.check import LayoutError, verify
 from nwcompile.frontend.torch.compare import compare_spikes
@@ -82,7 +82,7 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     except ModelError as e:
         raise e.ending(_hint(module, example_input, layout, relu)) from None
     if relu is not None and not isinstance(relu, NeuronSpec):
-        raise ModelError(f"relu={relu!r} must be an nw.NeuronSpec, the neuron that stands for every ReLU")
+        raise ModelError(f"relu={shown(relu)} must be an nw.NeuronSpec, the neuron that stands for every ReLU")
     verify_finite(module)
     imports, refused, failed = _attempts(module, x, layout, relu)
     if imports:

@@ -191,7 +191,7 @@ def _verified(steps, percentile, unit) -> int:
     if not isinstance(unit, int | float | np.number) or not 0 < unit < float("inf"):
         raise OptionError(f"unit={shown(unit)} must be a number above 0: what a 1 of the input is worth")
     if not MIN_UNIT <= unit <= 1 / MIN_UNIT:
-        raise OptionError(f"unit={unit!r} is out of the range of float32; scale the samples to 0..1")
+        raise OptionError(f"unit={shown(unit)} is out of the range of float32; scale the samples to 0..1")
     return n_steps
 
 

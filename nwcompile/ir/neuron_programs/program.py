@@ -4,6 +4,7 @@ import keyword
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -311,7 +312,7 @@ class NeuronProgram:
         """Raise ModelError, naming the layer, unless names, numbers and ranges are usable for a layer of `shape`."""
 
         def fail(text: str) -> ModelError:
-            return ModelError(f"layer {layer!r}: program {self.name!r}: {text}")
+            return ModelError(f"layer {layer!r}: program {shown(self.name)}: {text}")
 
         if not isinstance(self.name, str) or not self.name.isprintable() or not self.name:
             raise fail("its name must be a text of printable characters")
@@ -332,7 +333,7 @@ class NeuronProgram:
                 value = initial.min() if initial.min() < low else initial.max()
                 raise fail(f"state {state.name!r} begins at {value}, and its {state.bits} bits hold {low}..{high}")
         if not self.fires and self.output not in self._initial:
-            raise fail(f"sends 'none' reads a state, and {self.output!r} is none of {', '.join(self._initial)}")
+            raise fail(f"sends 'none' reads a state, and {shown(self.output)} is none of {', '.join(self._initial)}")
         self._verify_ranges(fail)
 
     def _verify_names(self, fail) -> None:
@@ -340,7 +341,7 @@ class NeuronProgram:
         names = [INPUT, *self.parameters, *self._initial, *(o.result for o in self.operations)]
         for name in (*names, *self.tables):
             if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
-                raise fail(f"{name!r} is not a name that a value can have")
+                raise fail(f"{shown(name)} is not a name that a value can have")
             if name in known:
                 raise fail(f"{name!r} names two values; give each its own name")
             known.add(name)
@@ -351,6 +352,8 @@ class NeuronProgram:
                 raise fail(unknown_choice(f"operation of {operation.result!r}", kind, WRITTEN))
             if kind in (FLOAT_ONLY if self.is_fixed else WHOLE_ONLY):
                 raise fail(f"{kind!r} of {operation.result!r} is not an operation of {self._kind_of_numbers}")
+            if not isinstance(used, tuple | list):
+                raise fail(f"the operands of {operation.result!r} must be a tuple, not {shown(used)}")
             if len(used) != ARITY[kind]:
                 raise fail(f"{kind!r} of {operation.result!r} takes {ARITY[kind]} operands, not {len(used)}")
             if kind == "table":
@@ -374,7 +377,7 @@ class NeuronProgram:
             if isinstance(operand, str):
                 if operand not in known:
                     raise fail(f"{of} uses {operand!r}, which nothing computed before")
-            elif isinstance(operand, bool) or not isinstance(operand, int | float) or not np.isfinite(operand):
+            elif not isinstance(operand, int | float) or not is_of(operand, float) or not isfinite(operand):
                 raise fail(f"{of} uses {shown(operand)}, which is not a finite number")
             elif self.is_fixed and not isinstance(operand, int):
                 raise fail(f"{of} uses {operand}, and a fixed-point program needs whole numbers")

@@ -268,7 +268,8 @@ class DelayedConv2d(Prepared):
     Its synapses are listed one by one, so it is for small maps: memory goes with outputs * kernel * channels.
     """
 
-    @checked("in_channels", "out_channels", "width", "learn_delays", "surrogate", "device")
+    @checked("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "width",
+             "learn_delays", "surrogate", "device")  # fmt: skip
     def __init__(
         self,
         in_channels: int,

@@ -15,7 +15,7 @@ def weight_magnitude_loss(model: torch.nn.Module | torch.Tensor, limit: float = 
     Weights of H1 synapses are taken over their `lif_threshold`, as the chip has them. Raises ModelError for a model
     without synapses.
     """
-    excess = [(w.abs() - limit).clamp(min=0).square().flatten() for w in _weights(model)]
+    excess = [(w.abs() - float(limit)).clamp(min=0).square().flatten() for w in _weights(model)]
     return torch.cat(excess).mean()
 
 
@@ -51,6 +51,7 @@ def firing_rate_target_mse_loss(spikes: torch.Tensor, target: float | torch.Tens
             f"firing_rate_target_mse_loss: target of shape {tuple(target.shape)} must be a number or one for each "
             f"neuron, {tuple(rates.shape[1:])}"
         )
+    target = target if isinstance(target, torch.Tensor) else float(target)
     return (rates - target).square().mean()
 
 

@@ -92,7 +92,8 @@ def nearest(
     if can.current is False and np.any(kept):
         was = f"a current that keeps up to {100 * float(np.max(kept)):.3g} % a step"
         change("decay", was, "no current", **_without_current(spec))
-    if can.current_bias is False and (np.any(spec.bias_u) or (has_bias and spec.alpha is not None)):
+    is_biased = np.any(spec.bias_u) or (has_bias and spec.alpha is not None)
+    if can.current_bias is False and is_biased and np.max(_kept_current(spec)) < 1:  # else it grows without an end
         change("bias", "a bias of the current", AT_MEMBRANE, **_at_membrane(spec, chip))
     return spec, features
 

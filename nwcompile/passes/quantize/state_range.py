@@ -111,7 +111,7 @@ def _bounds(network: Network, name: str, sent: dict | None, of_input: tuple[floa
     u_up, u_down = _either_sign(u, spec, "u")
     if spec.fixed.shifts:  # the membrane gets what the decay leaves
         left = 1 - spec.fixed.lost(spec.array("decay_u", node.shape).reshape(-1))
-        u_up, u_down = (bound * left + (bound > 0) for bound in (u_up, u_down))
+        u_up, u_down = (multiply_bounds(bound, left) + (bound > 0) for bound in (u_up, u_down))
     bias = spec.array("bias", node.shape).reshape(-1)
     v = _membrane(u_up + np.maximum(bias, 0), u_down + np.maximum(-bias, 0), spec, node.shape)
     return u, _either_sign(v, spec, "v")

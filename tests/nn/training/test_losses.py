@@ -101,3 +101,8 @@ def test_losses_name_what_is_wrong(make, error, text):
     with pytest.raises(error) as raised:
         make()
     assert str(raised.value) == text
+
+
+def test_losses_take_whole_numbers_that_64_bits_do_not_hold():
+    assert nn.firing_rate_target_mse_loss(torch.ones(1, 3, 1).double(), 2**64).item() == 2.0**128
+    assert nn.weight_magnitude_loss(torch.ones(2, 2), 2**64).item() == 0

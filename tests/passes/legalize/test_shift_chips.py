@@ -7,6 +7,7 @@ import torch
 import nwcompile as nw
 from nwcompile.errors import FitError
 from nwcompile.ir.chip import Chip
+from nwcompile.passes.legalize.nearest import AT_MEMBRANE, nearest_network
 from nwcompile.passes.legalize.relays import relay_neuron
 from tests.frontend.frameworks import framework
 
@@ -88,3 +89,16 @@ def test_xylo_gives_neurons_without_a_current_one_and_says_so(recwarn):
 
 def test_relay_neurons_are_not_made_where_a_current_outlasts_its_step():
     assert relay_neuron(Chip.load("xylo_imu")) is None and relay_neuron(Chip.load("loihi1")) is not None
+
+
+@pytest.mark.parametrize("alpha, moves", [(1.0, False), (np.array([0.5, 1.0]), False), (0.5, True)])
+def test_a_bias_of_a_current_that_never_decays_stays_there(alpha, moves):
+    """Such a current grows without an end, so no bias of the membrane is as large as it is then."""
+    spec = nw.NeuronSpec(alpha=alpha, strict=False, reset="subtract", spikes="multi")
+    weight, bias = np.ones((2, 3), np.float32), np.array([0.1, 0.2])
+    network = nw.Network.from_arrays({"a": spec}, [nw.Dense("in", "a", weight, bias)], {"in": (3,)})
+    with np.errstate(divide="raise"):
+        nearest, features = nearest_network(network, Chip.load("xylo_imu"), nw.Options(approximate="all"))
+    has = [feature.has for feature in features.get("a", [])]
+    assert (AT_MEMBRANE in has) == moves
+    assert (nearest.connections[0].bias is None) == moves

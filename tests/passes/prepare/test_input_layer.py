@@ -338,6 +338,19 @@ def test_the_host_takes_no_layer_that_the_chip_hears_nothing_of(edges, reason):
     assert str(error.value) == f"input cannot come to loihi2: host: {reason}"
 
 
+def test_totals_of_layers_on_the_host_count_spikes_of_either_sign():
+    spec, edges = nw.NeuronSpec(spikes="bipolar"), {("in", "a"): 0, ("a", "b"): 0}
+    edges = [nw.Dense(*ends, 2 * np.eye(2, dtype=np.float32)) for ends in edges]
+    network = nw.Network.from_arrays({"a": (spec, (2,)), "b": (nw.NeuronSpec(), (2,))}, edges, {"in": (2,)})
+    x = np.array([[[1.5, -1.5], [-1.5, 1.5], [1.5, 0]]], np.float32)
+    options = nw.Options(input_layer="host", on_multi_spike="graded")
+    program = nw.compile(network, "loihi2", x, options)
+    assert program.host.layers == ("a",)
+    whole, totals = (nw.simulate(program, x, "cycle", record=record) for record in ("spikes", "totals"))
+    assert whole.spikes["a"].min() == -1
+    assert np.array_equal(totals.spikes["a"], np.abs(whole.spikes["a"]).sum(1, keepdims=True))
+
+
 def test_the_host_sends_no_count_that_a_message_cannot_hold():
     spec = nw.NeuronSpec(threshold=2.0**-10, spikes="multi", reset="subtract")
     edges = [nw.Dense(a, b, np.ones((1, 1), np.float32)) for a, b in (("in", "a"), ("a", "b"))]

@@ -79,3 +79,14 @@ def test_spikes_that_a_loop_makes_more_of_in_every_step_are_refused_by_their_lay
         quantize(network, CHIP, np.ones((1, 12, 1), np.float32), Options())
     assert str(error.value).startswith("layer 'h' sends up to ")
     assert str(error.value).endswith("holds 8388607; where it feeds itself, make those weights smaller")
+
+
+def test_a_current_that_loses_all_leaves_little_of_unbounded_input():
+    """Where nothing bounds the counts that arrive, 0 times infinity is no NaN: the current leaves at most 1."""
+    many = NeuronSpec(threshold=1, spikes="multi", reset="subtract", decay_u=0, decay_v=0, fixed=FORM)
+    one = NeuronSpec(threshold=9, decay_u=0, decay_v=1, fixed=FORM)
+    edges = [Dense("in", "a", np.ones((1, 1), int)), Dense("a", "b", np.ones((1, 1), int))]
+    network = Network.from_arrays({"a": many, "b": one}, edges, {"in": (1,)})
+    with np.errstate(invalid="raise"):
+        found = state_range(network, "b", None, None)
+    assert found.u_bound is None and found.v_bound == 4  # v loses half, rounded: at most (1 + 1) / (1 - 1/2)
