@@ -123,12 +123,14 @@ def test_network_wrong_connection_is_refused_with_its_ends(connection, text):
         ({"reset": "zeor"}, "unknown reset 'zeor'; choose one of: zero, none, subtract, value"),
         ({"threshold": np.nan}, "threshold has NaN or infinite values; give finite numbers"),
         ({"threshold": "a"}, "threshold='a' must be a number"),
+        ({"threshold": "1"}, "threshold='1' must be a number"),
+        ({"threshold": ["1", "2"]}, "threshold=array(['1', '2'], dtype='<U1') must be a number"),
         ({"threshold": [1, 2, 3]}, "threshold of shape (3,) does not broadcast to the layer's shape (2,)"),
         ({"threshold": [[1], [2, 3]]}, "threshold=[[1], [2, 3]] must be a number"),
         ({"bias": 1e300}, f"bias 1e+300 is {BEYOND}"),
-        ({"gain": [1.0, -1e300]}, f"gain 1e+300 is {BEYOND}"),
+        ({"gain": [1.0, -1e300]}, f"gain -1e+300 is {BEYOND}"),
         ({"threshold": 2**200}, f"threshold 1.60694e+60 is {BEYOND}"),
-        ({"v_min": -1e39}, f"v_min 1e+39 is {BEYOND}"),
+        ({"v_min": -1e39}, f"v_min -1e+39 is {BEYOND}"),
         ({"refractory": 1 << 40}, "refractory 1.09951e+12 is beyond the largest supported, 1073741823"),
         ({"fixed": 24}, "fixed=24 must be an nw.FixedPoint, or None for float"),
         ({"strict": 1}, "strict=1 must be True or False"),
@@ -193,6 +195,7 @@ def test_network_cycle_without_delay_names_its_layers():
     [
         ({"a": SPEC}, {}, "layer 'a': no connection tells its shape; give (neuron, shape)"),
         ({"a": (SPEC, 0)}, {}, "'a': shape (0,) must be whole numbers >= 1"),
+        ({"a": (SPEC, (2, None))}, {}, "'a': shape (2, None) must be whole numbers >= 1"),
         ({"a": (SPEC, 2)}, {"a": 2}, "name 'a' is used by an input and a layer; give each its own name"),
         ({"a": (None, 2)}, {}, "the network has no neuron layer; it needs at least one"),
         ({1: (SPEC, 2)}, {}, "name 1 of an input or a layer must be a text of printable characters"),
@@ -274,4 +277,4 @@ def test_conv1d_of_two_numbers_is_refused():
 
 def test_layer_whose_shape_follows_from_a_connection_has_the_limit_of_others():
     with pytest.raises(ModelError, match="'a': shape .* neurons; the limit is 2147483647"):
-        nw.Network.from_arrays({"a": SPEC}, [nw.Conv2d("in", "a", KERNEL, padding=2**62)], {"in": (1, 4, 4)})
+        nw.Network.from_arrays({"a": SPEC}, [nw.Conv2d("in", "a", KERNEL, padding=2**24)], {"in": (1, 4, 4)})

@@ -81,9 +81,10 @@ class Results:
         if fires:
             return f"the membrane of layer {layer!r} (simulate(..., record='all') gives it in Run.states)"
         text = None if isinstance(symbol, NeuronState) else self._beyond(symbol, readouts)
-        if (text is None and not is_last) or any(
-            self._is_record(returned.calls, record) for record in self._records(network)
-        ):
+        if text is None and not is_last:
+            return None
+        is_choice = text is None and returned.known.lead in ONE_STEP  # followed, so that numbers tell no more
+        if not is_choice and any(self._is_record(returned.calls, record) for record in self._records(network)):
             return None
         return text or "the choice of one step"
 
