@@ -513,9 +513,9 @@ class Chip:
         if lacking:
             first, has = lacking[0], "has no source" if len(lacking) == 1 else "have no source"
             section = first.partition(".")[0]
-            each = "" if len(lacking) == 1 else " and so on"
+            others = "" if len(lacking) == 1 else " and so on"
             raise ChipError(
-                f'{where}: {", ".join(lacking)}: {has}; add sources.{section} or sources."{first}"{each} '
+                f'{where}: {", ".join(lacking)}: {has}; add sources.{section} or sources."{first}"{others} '
                 '("assumed: <reason>" is allowed)'
             )
 

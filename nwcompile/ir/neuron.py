@@ -313,9 +313,7 @@ class NeuronSpec:
             raise ModelError(f"layer {layer!r}: {name} of a fixed-point layer must be whole numbers")
         largest = LARGEST_REFRACTORY if name == "refractory" else LARGEST_WHOLE
         if whole and np.abs(array).max() > largest:
-            raise ModelError(
-                f"layer {layer!r}: {name} {_furthest(array):g} is beyond the largest supported, {largest}"
-            )
+            raise ModelError(f"layer {layer!r}: {name} {_furthest(array):g} is beyond the largest supported, {largest}")
 
     def _verify_ranges(self, layer: str) -> None:
         if np.min(self.refractory) < 0:

@@ -4,6 +4,7 @@ import keyword
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from nwcompile.argument_types import is_of
 from nwcompile.errors import ModelError, shown, unknown_choice
 from nwcompile.ir.neuron import LARGEST_WHOLE, MESSAGES, aligned, is_in_float32, plain
-from nwcompile.ir.neuron_programs.ranges import FLOAT_ONLY, WHOLE_ONLY, ranges
+from nwcompile.ir.neuron_programs.ranges import FLOAT_ONLY, LARGEST_NUMBER, WHOLE_ONLY, ranges
 from nwcompile.ir.shown import in_lines
 
 SENDS = (*MESSAGES, "graded", "none")  # graded: any number, of either sign; none: the output is only read
@@ -374,10 +375,12 @@ class NeuronProgram:
             if isinstance(operand, str):
                 if operand not in known:
                     raise fail(f"{of} uses {operand!r}, which nothing computed before")
-            elif isinstance(operand, bool) or not isinstance(operand, int | float) or not np.isfinite(operand):
+            elif isinstance(operand, bool) or not isinstance(operand, int | float) or not -inf < operand < inf:
                 raise fail(f"{of} uses {shown(operand)}, which is not a finite number")
             elif self.is_fixed and not isinstance(operand, int):
                 raise fail(f"{of} uses {operand}, and a fixed-point program needs whole numbers")
+            elif self.is_fixed and abs(operand) > LARGEST_NUMBER:
+                raise fail(f"{of} uses {shown(operand)}, which is beyond 64 bits; make it smaller")
 
     def _verify_state(self, state: StateVariable, fail) -> None:
         low, high = STATE_BITS

@@ -200,18 +200,19 @@ def price_of_answers(n_samples: int, n_lost: int, n_won: int) -> Price:
 
 def test_max_loss_in_points_asks_for_more_samples_before_it_refuses():
     options = Options(max_loss="2pt")
-    (text,) = check_loss(price_of_answers(40, 2, 0), options, "a")
+    (text,) = check_loss(price_of_answers(40, 2, 0), options, "a", leaky_net())
     assert text == (
         "too few samples to judge max_loss=2pt: approximating costs 5 points (95 % interval -4.46 to 14) of accuracy "
-        "on the 40 samples held out; about 398 would do, which are every 5th of 1990 calibration samples"
+        "(class = output neuron with most spikes over all steps) on 40 samples held out; about 398 would do: give 1990 "
+        "calibration samples, of which every 5th is held out"
     )
-    assert check_loss(price_of_answers(40, 1, 1), options, "a") == []
+    assert check_loss(price_of_answers(40, 1, 1), options, "a", leaky_net()) == []
     with pytest.raises(
-        LossError, match=r"costs 25 points \(95 % interval [\d.]+ to [\d.]+\) of accuracy on a, more than "
+        LossError, match=r"costs 25 points \(95 % interval [\d.]+ to [\d.]+\) of accuracy \(class = .*\) on a, more "
     ):
-        check_loss(price_of_answers(40, 10, 0), options, "a")
+        check_loss(price_of_answers(40, 10, 0), options, "a", leaky_net())
     with pytest.raises(LossError):
-        check_loss(price_of_answers(4000, 200, 0), options, "a")
+        check_loss(price_of_answers(4000, 200, 0), options, "a", leaky_net())
 
 
 def test_approximate_meets_several_spikes_by_one_and_a_clamp_by_none():

@@ -421,9 +421,9 @@ def test_quantize_warns_once_of_all_neurons_that_lose_their_weights(kind):
     shapes = ((8, 2, 1), (30, 2, 1)) if kind == "conv" else ((8,), (30,))
     threshold = np.maximum(size, 1e-3).reshape(8, *[1] * (len(shapes[0]) - 1))
     network = Network.from_arrays({"a": (NeuronSpec(threshold=threshold, beta=0.9), shapes[0])}, [c], {"in": shapes[1]})
-    what = "6 neurons get only weights of 0 after rounding, in layer 'a' (6 of 16: 0, 1, 2, 3, 4, and 1 more)"
+    what = "6 neurons have only weights of 0 after rounding, in layer 'a' (6 of 16: 0, 1, 2, 3, 4, and 1 more)"
     if kind != "conv":
-        what = "3 neurons get only weights of 0 after rounding, in layer 'a' (3 of 8: 0, 1, 2)"
+        what = "3 neurons have only weights of 0 after rounding, in layer 'a' (3 of 8: 0, 1, 2)"
     x = spikes(rng, 4, 60, *shapes[1], chance=0.3)
     for samples in (x, None):
         warnings = quantize(network, LOIHI, samples, Options(bits=4)).warnings
