@@ -68,7 +68,7 @@ def _verify(where: str, name: str, value, kind: Any) -> None:
 
 
 def _no_room(where: str) -> NwError:
-    return NwError(f"{where.removesuffix('.__init__')}: this needs more memory than there is; give it smaller sizes")
+    return NwError(f"{where.removesuffix('.__init__')}: this needs more memory than there is; use smaller sizes")
 
 
 def is_of(value, kind: Any) -> bool:

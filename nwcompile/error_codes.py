@@ -62,7 +62,7 @@ CODES = (
     ),
     ErrorCode("NW1008", "A log of spikes does not fit the program", "cli.inputs.spike_log sim.spike_log"),
     ErrorCode("NW1009", "The work needs more memory than there is", "memory NotEnoughMemoryError"),
-    ErrorCode("NW1010", "An argument of a function is of another type than it takes", "argument_types:_verify"),
+    ErrorCode("NW1010", "An argument of a function has the wrong type", "argument_types:_verify"),
     ErrorCode(
         "NW1101",
         "An option of compiling is unknown or out of range",

@@ -111,7 +111,7 @@ plt.tight_layout()
 # %% [markdown]
 # ## What to do about it
 #
-# Without `n_cores` the compiler takes as many cores as make the step time times the square root of the cores least.
+# Without `n_cores` the compiler takes as many cores as minimize the step time times the square root of their number.
 # The verdict ends with the one change that would help most.
 
 # %%

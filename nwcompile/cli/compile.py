@@ -53,8 +53,8 @@ def plan(args: Namespace) -> int:
 def program_for(args: Namespace, network: Network | None = None, samples=None) -> Program:
     """The program of a .nwc file, or MODEL (its `network`, if that is read already) compiled as the flags say.
 
-    `samples`: those that the program is to run on. Raises OptionError if they have real values and MODEL would be
-    compiled for whole numbers.
+    `samples`: what the program is to run on. Raises OptionError if they have real values and MODEL would be compiled
+    for whole numbers.
     """
     if is_program(args.model):
         return program_of(args.model, args.set)

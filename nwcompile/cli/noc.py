@@ -92,7 +92,7 @@ def _text_of_load(result: dict, cycles: int) -> str:
     if result["stable"]:
         verdict = f"mean latency {result['mean_latency']:.2f} cycles"
     elif result["stable"] is None:
-        verdict = f"not enough cycles to tell whether that lasts, measure more than {cycles} (--cycles)"
+        verdict = f"too few cycles to tell whether that lasts; measure more than {cycles} (--cycles)"
     else:
         verdict = f"saturated, busiest link: {result['bottleneck']}"
     busiest_first = sorted(result["link_load"].items(), key=lambda row: -row[1])

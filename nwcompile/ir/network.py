@@ -314,7 +314,7 @@ def _verify_axons(node: Node) -> None:
 
 def _shape(name: str, shape) -> tuple[int, ...]:
     shape = (shape,) if np.ndim(shape) == 0 else tuple(shape)
-    if not shape or any(int(n) != n or n < 1 for n in shape):
+    if not shape or not all(map(_is_size, shape)):
         raise ModelError(f"{name!r}: shape {shown(shape)} must be whole numbers >= 1")
     shape = tuple(int(n) for n in shape)
     if prod(shape) >= LARGEST_LAYER:
@@ -322,6 +322,13 @@ def _shape(name: str, shape) -> tuple[int, ...]:
             f"{name!r}: shape {shown(shape)} has {shown(prod(shape))} neurons; the limit is {LARGEST_LAYER - 1}"
         )
     return shape
+
+
+def _is_size(n) -> bool:
+    try:
+        return bool(int(n) == n and n >= 1)
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def _feed(digest, name: str, value) -> None:

@@ -52,6 +52,11 @@ def plain_numbers(value):
         return value
 
 
+def _furthest(array: np.ndarray) -> float:
+    """The number that is furthest from 0."""
+    return array.flat[np.abs(array).argmax()]
+
+
 def is_in_float32(value) -> bool:
     """Whether numbers are finite as float32, which is what float networks compute with."""
     with np.errstate(over="ignore"):
@@ -288,10 +293,12 @@ class NeuronSpec:
         if value is None and name in self.MAY_BE_NONE:
             return
         try:
+            if np.asarray(value).dtype.kind in "US":  # NumPy reads numbers from texts
+                raise TypeError
             array = np.asarray(value, np.float64)
             np.broadcast_to(aligned(array, shape), shape)
         except (TypeError, ValueError, OverflowError):
-            if isinstance(value, list | tuple) or np.ndim(value) == 0:
+            if isinstance(value, list | tuple) or np.ndim(value) == 0 or np.asarray(value).dtype.kind in "US":
                 raise ModelError(f"layer {layer!r}: {name}={shown(value)} must be a number") from None
             raise ModelError(
                 f"layer {layer!r}: {name} of shape {np.shape(value)} does not broadcast to the layer's shape {shape}"
@@ -301,7 +308,7 @@ class NeuronSpec:
         if not is_in_float32(array):
             largest = float(np.finfo(np.float32).max)
             raise ModelError(
-                f"layer {layer!r}: {name} {np.abs(array).max():g} is beyond float32, whose largest number is "
+                f"layer {layer!r}: {name} {_furthest(array):g} is beyond float32, whose largest number is "
                 f"{largest:g}; choose smaller units"
             )
         whole = name == "refractory" or (self.fixed is not None and name in self.FIXED_NUMBERS)
@@ -309,9 +316,7 @@ class NeuronSpec:
             raise ModelError(f"layer {layer!r}: {name} of a fixed-point layer must be whole numbers")
         largest = LARGEST_REFRACTORY if name == "refractory" else LARGEST_WHOLE
         if whole and np.abs(array).max() > largest:
-            raise ModelError(
-                f"layer {layer!r}: {name} {np.abs(array).max():g} is beyond the largest supported, {largest}"
-            )
+            raise ModelError(f"layer {layer!r}: {name} {_furthest(array):g} is beyond the largest supported, {largest}")
 
     def _verify_ranges(self, layer: str) -> None:
         if np.min(self.refractory) < 0:

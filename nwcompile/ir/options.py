@@ -15,7 +15,7 @@ EXECUTIONS = ("pipelined", "phased")
 OBJECTIVES = ("time", "energy", "traffic", "cores", "edp")
 # For `time`, cores that are added must save this share of their own share of the time: twice the cores 29 % of it.
 CORES_WORTH = 0.5
-CORES_RULE = "as many cores as make the step time times the square root of the cores least; n_cores asks for more"
+CORES_RULE = "as many cores as minimize the step time times the square root of their number; n_cores asks for more"
 WITH_STEP_LIMIT = ("traffic", "cores")
 ON_MULTI_SPIKE = ("refuse", "graded", "repeat")
 APPROXIMATIONS = ("reset", "timing", "v_min", "multi-spike", "decay", "bias", "refractory", "strict", "pool", "program")
@@ -35,7 +35,7 @@ class Options:
     (routed hops, then messages between cores), `cores`, or `edp` (energy times time). Placement: hop cycles (`time`,
     `cores`, `edp`), hop pJ (`energy`) or hops (`traffic`), weighted by messages. `n_cores` spreads the network over
     that many cores instead of the fewest that hold it (`floorline`: of as many as serve `optimize` best; for `time`, as
-    many as make the step time times the square root of the cores least, and on a chip without times the fewest).
+    many as minimize the step time times the square root of their number, and on a chip without times the fewest).
     `bits` is the width of every weight, 1 to 16 and at most the chip's own, which is the default; `layer_bits` that of
     the weights into some layers, by name. Weights of 1 bit are -s or s, or 0 or s where a connection's have one sign.
     `fixed_sites` gives the first cores of a layer sites (x, y, port) that placement leaves them at.

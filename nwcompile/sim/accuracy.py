@@ -61,8 +61,10 @@ def ratio_interval(part: np.ndarray, whole: np.ndarray) -> tuple[float, float]:
     """The 95 % interval of sum(part) / sum(whole), both [B] by sample; 0 where the whole is 0.
 
     Percentiles of N_RESAMPLED bootstrap samples (B. Efron, R. J. Tibshirani, An Introduction to the Bootstrap, 1993,
-    chapter 13), always the same ones.
+    chapter 13), always the same ones. One sample does not show how samples differ: its interval is 0 to 1.
     """
+    if len(part) == 1:
+        return 0.0, float(whole.any())
     rng, n = np.random.default_rng(0), len(part)
     drawn = (rng.integers(n, size=n) for _ in range(N_RESAMPLED))
     ratios = [part[rows].sum() / max(whole[rows].sum(), 1) for rows in drawn]

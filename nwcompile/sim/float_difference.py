@@ -70,9 +70,11 @@ def answer_rule(network: Network) -> str:
 
 
 def warn_of_answers(network: Network, what: str) -> None:
-    """Warn with NwWarning that `what` is of the network's answers, where the imported module may give others."""
+    """Warn with NwWarning that `what` follows the network's answers, if those of the imported module may differ."""
     if network.left_out:
-        warnings.warn(f"{what} is by the rule: {answer_rule(network)}; but {network.left_out}", NwWarning, stacklevel=3)
+        warnings.warn(
+            f"{what} follows the rule '{answer_rule(network)}', but {network.left_out}", NwWarning, stacklevel=3
+        )
 
 
 def strongest(output: np.ndarray) -> np.ndarray:

@@ -95,7 +95,7 @@ def test_stream_refuses_what_it_cannot_read(folder, tmp_path, capsys):
         ("no.npy", "cannot be read: ValueError: "),
         ("no.npz", "cannot be read: BadZipFile: File is not a zip file"),
         ("none.txt", "cannot be read: No such file or directory"),
-        ("empty.txt", "there is not one step in it"),
+        ("empty.txt", "it holds no step"),
     ):
         assert call(folder.at / "net.nwc", "--stream", tmp_path / name) == 2
         assert f"{tmp_path / name}: {said}" in capsys.readouterr().err
@@ -142,7 +142,7 @@ def test_report_of_a_stream_refuses_flags_of_batches_and_a_stream_without_a_step
     for words, said in (
         (["--stream", "x.txt", "--input", "x.npz", "--samples", "3"],
          "--stream is one sample, and does not go with --input, --samples"),
-        (["--stream", str(empty)], f"--stream {empty}: there is not one step in it"),
+        (["--stream", str(empty)], f"--stream {empty}: it holds no step"),
     ):  # fmt: skip
         assert main(["report", program, *words, "-o", str(tmp_path / "out")]) == 2
         assert said in capsys.readouterr().err

@@ -86,6 +86,8 @@ TOLD = {
     "membranes": (lambda s, m, net: m, "the membrane of layer 'lif'"),
     "both": (lambda s, m, net: (s, m), "the membrane of layer 'lif'"),
     "the last step": (lambda s, m, net: s[:, -1], "the choice of one step"),
+    "a readout of the last step": (lambda s, m, net: net.out(s[:, -1]), "the choice of one step"),
+    "the last step of no spikes": (lambda s, m, net: net.more(-1.0 * s)[0][:, -1], "the choice of one step"),
     "some neurons": (lambda s, m, net: s[..., :4], "a choice or another order of the entries of 'lif'"),
     "other neurons": (lambda s, m, net: s.flip(-1), "a choice or another order of the entries of 'lif'"),
     "a list of numbers": (lambda s, m, net: s.sum(1).argmax(-1).tolist(), "a result of type list, which holds no tens"),
@@ -144,7 +146,7 @@ def test_programs_keep_what_the_import_left_out(tmp_path):
 
 def test_points_of_accuracy_are_told_to_be_those_of_the_output_neurons():
     options = nw.Options(approximate="all", max_loss="100pt")
-    with pytest.warns(NwWarning, match="max_loss='100pt' is by the rule: class = output neuron with most spikes"):
+    with pytest.warns(NwWarning, match="max_loss='100pt' follows the rule 'class = output neuron with most spikes"):
         nw.compile(strict(voting()), "loihi1", example().numpy(), options, labels=np.zeros(4, int))
 
 

@@ -38,3 +38,8 @@ def test_intervals_hold_the_truth_in_about_95_percent_of_the_draws():
         ):
             held[name] += low <= truth <= high
     assert all(0.9 * N_TRIALS < n < N_TRIALS for n in held.values()), held
+
+
+def test_one_sample_does_not_bound_a_ratio():
+    assert ratio_interval(np.array([3]), np.array([10])) == (0.0, 1.0)
+    assert ratio_interval(np.array([0]), np.array([0])) == (0.0, 0.0)

@@ -25,7 +25,7 @@ BLOCK_BYTES = 1 << 16  # So much text at most is read at once; of a pipe, what i
 LONGEST_LINE_BYTES = 1 << 24  # What has no end of line for so long is no text of steps.
 EVENT = re.compile(r"([0-9]{1,9})(?::(-?[0-9]{1,9}))?")
 
-NO_STEPS = "--stream {}: there is not one step in it"
+NO_STEPS = "--stream {}: it holds no step"
 
 Frames = dict[str, np.ndarray]
 

@@ -65,11 +65,11 @@ class Results:
             things = [f"a result of type {self.kind.__name__}, which holds no tensor"]
         if not things:
             return ""
-        outputs = " and ".join(f"{name!r} {list(network.node(name).shape)}" for name in network.outputs)
+        outputs = " and ".join(f"{name!r} of shape {list(network.node(name).shape)}" for name in network.outputs)
         shapes = " and ".join(str(list(r.calls[-1].shape)) for r in self.returned) or self.kind.__name__
         return (
-            f"the import left out {' and '.join(dict.fromkeys(things))}, so that the network may answer otherwise than "
-            f"the module: the module gives {shapes}, the network's output is {outputs} in a step"
+            f"the import left out {' and '.join(dict.fromkeys(things))}, so the network's answers may differ from the "
+            f"module's: the module returns {shapes}; the network gives {outputs} in each step"
         )
 
     def _missing(self, returned: Returned, network: Network, readouts: set[str]) -> str | None:
@@ -81,9 +81,10 @@ class Results:
         if fires:
             return f"the membrane of layer {layer!r} (simulate(..., record='all') gives it in Run.states)"
         text = None if isinstance(symbol, NeuronState) else self._beyond(symbol, readouts)
-        if (text is None and not is_last) or any(
-            self._is_record(returned.calls, record) for record in self._records(network)
-        ):
+        if text is None and not is_last:
+            return None
+        is_choice = text is None and returned.known.lead in ONE_STEP  # followed, so that numbers tell no more
+        if not is_choice and any(self._is_record(returned.calls, record) for record in self._records(network)):
             return None
         return text or "the choice of one step"
 

@@ -12,7 +12,7 @@ import numpy as np
 from nwcompile.argument_types import is_of
 from nwcompile.errors import ModelError, shown, unknown_choice
 from nwcompile.ir.neuron import LARGEST_WHOLE, MESSAGES, aligned, is_in_float32, plain
-from nwcompile.ir.neuron_programs.ranges import FLOAT_ONLY, WHOLE_ONLY, ranges
+from nwcompile.ir.neuron_programs.ranges import FLOAT_ONLY, LARGEST_NUMBER, WHOLE_ONLY, ranges
 from nwcompile.ir.shown import in_lines
 
 SENDS = (*MESSAGES, "graded", "none")  # graded: any number, of either sign; none: the output is only read
@@ -381,6 +381,8 @@ class NeuronProgram:
                 raise fail(f"{of} uses {shown(operand)}, which is not a finite number")
             elif self.is_fixed and not isinstance(operand, int):
                 raise fail(f"{of} uses {operand}, and a fixed-point program needs whole numbers")
+            elif self.is_fixed and abs(operand) > LARGEST_NUMBER:
+                raise fail(f"{of} uses {shown(operand)}, which is beyond 64 bits; make it smaller")
 
     def _verify_state(self, state: StateVariable, fail) -> None:
         low, high = STATE_BITS

@@ -13,6 +13,8 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Network
 
+HOPELESS = 2  # Times a limit from which on the synapses of a network are not counted.
+
 
 def is_apart(network: Network, chip: Chip, layer: str) -> bool:
     """Whether a layer's neurons are outputs that lie apart on this chip: those of the output layers."""
@@ -42,15 +44,18 @@ def pool_violations(network: Network, chip: Chip) -> Iterator[Violation]:
     n_hidden = sum(network.node(name).n_neurons for name in hidden)
     n_inputs = sum(node.n_neurons for node in network.inputs.values())
     room = int(chip.limit("max_neurons").sum()) - chip.core.max_outputs
+    is_hopeless = False
     for what, used, limit, key in (
         ("input lines", n_inputs, chip.core.max_inputs, "core.max_inputs"),
         ("hidden neurons", n_hidden, room, "core.max_neurons"),
         ("output neurons", n_outputs, chip.core.max_outputs, "core.max_outputs"),
     ):
         if limit is not None and used > limit:
+            is_hopeless |= used > HOPELESS * limit
             yield Violation(what, where, used, limit, f"use fewer {what} or raise {key}")
     yield from _wires(network, outputs)
-    yield from _reached(network, chip, hidden, outputs, room)
+    if not is_hopeless:  # else a list of all its synapses may take minutes
+        yield from _reached(network, chip, hidden, outputs, room)
     if chip.weights.one_exponent and network.is_fixed:
         for group in ("input", "hidden", "output"):
             exponents = sorted({c.exponent for c in network.connections if group_of(network, chip, c) == group})

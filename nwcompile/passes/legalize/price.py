@@ -8,6 +8,7 @@ import numpy as np
 from nwcompile.errors import LossError, OptionError
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import MAX_LOSS, Options
+from nwcompile.ir.shown import counted
 from nwcompile.passes.legalize.ideal import ideal_trace
 from nwcompile.passes.legalize.samples import HELD_OUT
 from nwcompile.sim.accuracy import loss_interval, ratio_interval
@@ -133,18 +134,18 @@ def check_loss(price: Price | None, options: Options, chip_name: str, network: N
         worst = max(price.spikes_changed, key=lambda name: price.spikes_changed[name])
         raise LossError(
             f"approximating costs {what} on {chip_name}, more than max_loss={options.max_loss} "
-            f"({price.n_samples} samples held out; most in layer {worst!r}); fine-tune with nn.quantize_aware, or "
-            "accept more"
+            f"({counted(price.n_samples, 'sample')} held out; most in layer {worst!r}); fine-tune with "
+            "nn.quantize_aware, or accept more"
         )
     if is_accuracy:
         warn_of_answers(network, f"max_loss={options.max_loss!r}")
     if lost <= limit:
         return []
-    n_enough = ceil(price.n_samples * ((lost - low) / (lost - limit)) ** 2)
+    n_enough = max(price.n_samples + 1, ceil(price.n_samples * ((lost - low) / (lost - limit)) ** 2))
     return [
-        f"too few samples to judge max_loss={options.max_loss}: approximating costs {what} on the "
-        f"{price.n_samples} samples held out; about {n_enough} would do, which are every {HELD_OUT}th of "
-        f"{HELD_OUT * n_enough} calibration samples"
+        f"too few samples to judge max_loss={options.max_loss}: approximating costs {what} on "
+        f"{counted(price.n_samples, 'sample')} held out; about {n_enough} would do: give {HELD_OUT * n_enough} "
+        f"calibration samples, of which every {HELD_OUT}th is held out"
     ]
 
 

@@ -299,7 +299,7 @@ def _host(network: Network, chip: Chip, samples: Inputs | None, options: Options
         raise _ClosedError("no layer would be left for the chip")
     lost = [name for name in network.outputs if name in layers]
     if lost:
-        raise _ClosedError(f"output layer {lost[0]!r} hears the input, so the chip would not have it")
+        raise _ClosedError(f"output layer {lost[0]!r} reads the input, so it would not be on the chip")
     needed = _before(network, layers)
     sources = {name: node for name, node in network.inputs.items() if name in needed}
     nodes = {name: node for name, node in network.nodes.items() if name in needed or name in layers}
@@ -308,7 +308,7 @@ def _host(network: Network, chip: Chip, samples: Inputs | None, options: Options
     behind = _before(network, set(left))
     lines = {name: Node(name, network.node(name).shape) for name in network.layers if name in layers and name in behind}
     if not lines:
-        raise _ClosedError("the layers left for the chip would hear nothing of it")
+        raise _ClosedError("the layers left for the chip would get no input")
     silent = [name for name in lines if not network.node(name).neuron.fires]
     if silent:
         raise _ClosedError(f"layer {silent[0]!r} never fires, so it has nothing to send")

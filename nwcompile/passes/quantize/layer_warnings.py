@@ -137,7 +137,7 @@ def lost_warnings(layers: dict[str, Layer], scaled: dict[str, Scaled], wanted: d
             n_neurons += int(lost.sum())
             neurons.append(f"{name!r} ({lost.sum()} of {n}: {_named([str(i) for i in np.flatnonzero(lost)])})")
     advice = (
-        "the other weights of the layer are so much larger; give the layer more weight bits if the chip has them, or "
+        "the other weights of the layer are much larger; give the layer more weight bits if the chip has them, or "
         "train it with weights of more equal size"
     )
     warnings = []
@@ -145,7 +145,7 @@ def lost_warnings(layers: dict[str, Layer], scaled: dict[str, Scaled], wanted: d
         what = f"{counted(len(connections), 'connection')} {'has' if len(connections) == 1 else 'have'}"
         warnings.append(f"{what} only weights of 0 after rounding ({_named(connections)}): {advice}")
     if neurons:
-        what = f"{counted(n_neurons, 'neuron')} {'gets' if n_neurons == 1 else 'get'}"
+        what = f"{counted(n_neurons, 'neuron')} {'has' if n_neurons == 1 else 'have'}"
         warnings.append(f"{what} only weights of 0 after rounding, in layer {_named(neurons)}: {advice}")
     return warnings
 

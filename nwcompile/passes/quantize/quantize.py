@@ -231,7 +231,8 @@ class _Samples:
                     f"layer {name!r} sends up to {largest:.0f} spikes in a step of the calibration samples, and a "
                     f"message holds {LARGEST_SPIKE}; where it feeds itself, make those weights smaller"
                 )
-        sent = {name: array.astype(np.int32) for name, array in samples.items()}  # of registers nothing is sent
+        with np.errstate(invalid="ignore"):  # of registers, whose numbers may be larger, nothing is sent
+            sent = {name: array.astype(np.int32) for name, array in samples.items()}
         return cls(samples, run, {**sent, **run.spikes})
 
     def evidence(self, layer: Layer) -> Evidence:

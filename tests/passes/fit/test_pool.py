@@ -8,6 +8,7 @@ from nwcompile.errors import FitError, ModelError
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.passes.fit.pool import pool_violations
 
 OUT = NeuronSpec(threshold=1.0, reset="subtract", strict=False, alpha=0.5, beta=0.75, current_order="add_then_decay")
 HIDDEN = OUT.replace(spikes="multi", max_spikes=31)
@@ -89,3 +90,11 @@ def test_pool_inputs_have_a_largest_value():
         "input 'in' has values up to 16, but an input line of xylo_imu takes at most 15 in a step (io.max_value); "
         "scale it down, or spread it over more steps"
     )
+
+
+def test_pool_of_a_network_with_too_many_neurons_is_refused_without_a_list_of_its_synapses(monkeypatch):
+    monkeypatch.setattr("nwcompile.passes.fit.pool.fed_neurons", None)
+    edges = [nw.Dense("in", "a", np.ones((2001, 2), np.float32)), nw.Dense("a", "b", np.ones((2, 2001), np.float32))]
+    network = nw.Network.from_arrays({"a": nw.NeuronSpec(), "b": nw.NeuronSpec()}, edges, {"in": 2})
+    (found,) = pool_violations(network, nw.Chip.load("xylo_audio2"))
+    assert (found.what, found.used) == ("hidden neurons", 2001)

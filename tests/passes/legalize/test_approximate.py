@@ -203,13 +203,12 @@ def test_max_loss_in_points_asks_for_more_samples_before_it_refuses():
     (text,) = check_loss(price_of_answers(40, 2, 0), options, "a", leaky_net())
     assert text == (
         "too few samples to judge max_loss=2pt: approximating costs 5 points (95 % interval -4.46 to 14) of accuracy "
-        "(class = output neuron with most spikes over all steps) on the 40 samples held out; about 398 would do, which "
-        "are every 5th of 1990 calibration samples"
+        "(class = output neuron with most spikes over all steps) on 40 samples held out; about 398 would do: give 1990 "
+        "calibration samples, of which every 5th is held out"
     )
     assert check_loss(price_of_answers(40, 1, 1), options, "a", leaky_net()) == []
     with pytest.raises(
-        LossError,
-        match=r"costs 25 points \(95 % interval [\d.]+ to [\d.]+\) of accuracy \(class = .*\) on a, more than ",
+        LossError, match=r"costs 25 points \(95 % interval [\d.]+ to [\d.]+\) of accuracy \(class = .*\) on a, more "
     ):
         check_loss(price_of_answers(40, 10, 0), options, "a", leaky_net())
     with pytest.raises(LossError):

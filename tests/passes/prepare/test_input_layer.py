@@ -327,9 +327,9 @@ def test_real_numbers_into_a_junction_that_feeds_no_layer_are_refused(way, text)
     [
         (
             {("in", "a"): 0, ("in", "b"): 0, ("b", "c"): 0},
-            "output layer 'a' hears the input, so the chip would not have it",
+            "output layer 'a' reads the input, so it would not be on the chip",
         ),
-        ({("in", "a"): 0, ("a", "b"): 0, ("b", "a"): 3}, "the layers left for the chip would hear nothing of it"),
+        ({("in", "a"): 0, ("a", "b"): 0, ("b", "a"): 3}, "the layers left for the chip would get no input"),
     ],
 )
 def test_the_host_takes_no_layer_that_the_chip_hears_nothing_of(edges, reason):

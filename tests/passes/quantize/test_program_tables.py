@@ -296,3 +296,15 @@ def test_a_division_by_a_constant_without_an_inverse_is_refused(tau, x):
         "program 'slow': t2 = t1 / tau divides by 'tau', which is 0; its inverse is not finite, so give it "
         "another value"
     )
+
+
+def test_a_constant_whose_whole_number_is_beyond_64_bits_is_refused():
+    @nw.neuron
+    def deaf(state, x):
+        v = 0.9 * state.v + x
+        return {"v": v}, v > 1e30
+
+    edge = nw.Dense("in", "a", np.ones((3, 4), np.float32))
+    network = nw.Network.from_arrays({"a": (deaf.program(), (3,))}, [edge], {"in": (4,)})
+    with pytest.raises(ModelError, match=r"program 'deaf': 'q\d+' uses \d+, which is beyond 64 bits; make it smaller"):
+        nw.compile(network, "loihi2", np.ones((2, 5, 4), np.int8))

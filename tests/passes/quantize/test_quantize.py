@@ -1,11 +1,14 @@
 """Quantizing: exact where the chip's numbers allow it, closest where they do not, and never off the chip's grids."""
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nwcompile.errors import ModelError
+from nwcompile.flow import compile
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network
@@ -19,7 +22,7 @@ from nwcompile.passes.quantize.scale_search import choose, spike_distance
 from nwcompile.passes.quantize.scaled_layer import describe, scale_layer
 from nwcompile.passes.quantize.table import COLUMNS
 from nwcompile.sim import simulate
-from tests.nets import FIXED, dense_net
+from tests.nets import FIXED, dense_net, float_net
 
 TINY, LOIHI = Chip.load("tiny"), Chip.load("loihi1")
 
@@ -418,9 +421,9 @@ def test_quantize_warns_once_of_all_neurons_that_lose_their_weights(kind):
     shapes = ((8, 2, 1), (30, 2, 1)) if kind == "conv" else ((8,), (30,))
     threshold = np.maximum(size, 1e-3).reshape(8, *[1] * (len(shapes[0]) - 1))
     network = Network.from_arrays({"a": (NeuronSpec(threshold=threshold, beta=0.9), shapes[0])}, [c], {"in": shapes[1]})
-    what = "6 neurons get only weights of 0 after rounding, in layer 'a' (6 of 16: 0, 1, 2, 3, 4, and 1 more)"
+    what = "6 neurons have only weights of 0 after rounding, in layer 'a' (6 of 16: 0, 1, 2, 3, 4, and 1 more)"
     if kind != "conv":
-        what = "3 neurons get only weights of 0 after rounding, in layer 'a' (3 of 8: 0, 1, 2)"
+        what = "3 neurons have only weights of 0 after rounding, in layer 'a' (3 of 8: 0, 1, 2)"
     x = spikes(rng, 4, 60, *shapes[1], chance=0.3)
     for samples in (x, None):
         warnings = quantize(network, LOIHI, samples, Options(bits=4)).warnings
@@ -573,3 +576,9 @@ def test_quantize_warns_of_zeros_that_binary_weights_cannot_be():
         "give it 2 bits, or leave these synapses out"
     )
     assert not any("no 0" in w for w in quantize(network, TINY, x, Options(bits=2)).warnings)
+
+
+def test_quantize_samples_beyond_a_message_are_compiled_without_a_warning_of_numpy():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        compile(float_net(6, 4), "loihi2", np.full((2, 3, 6), 2**40))

@@ -93,8 +93,8 @@ def floorline(
 ) -> LogicalCores:
     """The cores of every layer, on `options.n_cores` cores or on as many as `options.optimize` asks for.
 
-    `time` makes the sum of the predicted step times least, then messages, on as many cores as make that time times the
-    square root of the cores least; on a chip without times nothing is known to be saved, and the fewest cores that are
+    `time` minimizes the sum of the predicted step times, then messages, on as many cores as minimize that time times
+    the square root of their number; on a chip without times nothing is known to be saved, and the fewest cores that are
     found are taken. `energy` and
     `edp` make least what they say, `cores` the number of cores, then the time. `traffic` makes least the routed hops,
     then the messages, and gives a Mapping, sites included, where all sites are alike. With `options.time_budget_s` it
