@@ -165,6 +165,11 @@ def _recorded(recorder: ModuleRecorder) -> Recording:
         failure = RunError(f"{type(e).__name__}: {(str(e).strip().splitlines() or [''])[0]}")
         failure.refused = recorder.refused
         raise failure from e
+    for name, steps in recorder.spikes.items():
+        if len({tensor.shape[2:] for tensor in steps}) > 1:  # as where samples are taken for steps
+            failure = RunError(f"layer {name!r} gives tensors of other shapes in other steps")
+            failure.refused = recorder.refused
+            raise failure
     return recorder.recording()
 
 

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import torch
 
-from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.delays import DELAYING
 from nwcompile.frontend.torch.inputs import Stepwise, is_wrapper, uncompiled
 from nwcompile.frontend.torch.kind import Kind, ReadNeurons
@@ -144,11 +143,6 @@ class ModuleRecorder(Tracker):
             for place, entries in enumerate(zip(*self.answers, strict=False))
             for depth in (entries[-1][1],)
         )
-        for name, given in self.spikes.items():
-            shapes = {tuple(spikes.shape[2:]): None for spikes in given}
-            if len(shapes) > 1:
-                listed = " and ".join(str(list(shape)) for shape in shapes)
-                raise ModelError(f"layer {name!r} has neurons of other shapes in other calls: {listed}")
         spikes = {name: torch.cat(given, 1) for name, given in self.spikes.items() if given}
         return Results(returned, self.kind_of_answer, spikes, self.values, self.extent)
 
