@@ -62,6 +62,7 @@ WHOLE = {
 }
 LOOPED = {
     "stacked": lambda s, m, net: torch.stack(s, 1),
+    "stacked, time last": lambda s, m, net: torch.stack(s, -1),
     "a list": lambda s, m, net: s,
     "and where to go on from": lambda s, m, net: (torch.stack(s, 1), m[-1]),
     "counted": lambda s, m, net: added_up(s),

@@ -140,8 +140,12 @@ class Results:
         if len(calls) > 1 and calls[-1].numel() == record[:, 0].numel() and _is_multiple(calls[-1], record.sum(1)):
             return True
         if result.numel() == record.numel():
-            steps_first = len(calls) == 1 and result.shape[:2] == (n_steps, n_samples)
-            return _is_multiple(result, record) or (steps_first and _is_multiple(result, record.transpose(0, 1)))
+            orders = [result]
+            if len(calls) == 1 and result.shape[:2] == (n_steps, n_samples):
+                orders.append(result.transpose(0, 1))
+            if len(calls) == 1 and result.shape[0] == n_samples and result.shape[-1] == n_steps:
+                orders.append(result.movedim(-1, 1))
+            return any(_is_multiple(order, record) for order in orders)
         return result.numel() == record[:, 0].numel() and _is_multiple(result, record.sum(1))
 
 
