@@ -185,7 +185,7 @@ def one_layer(layer=FIXED, **edge) -> Network:
         ),
         (
             lambda: nw.Session(dense_net(3, 4), model_dt=HUGE),
-            f"Session: model_dt={SHOWN} must be a number or None",
+            f"model_dt={SHOWN} must be a time in seconds above 0",
         ),
     ],
 )

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from numbers import Real
 from time import perf_counter
 
 import numpy as np
 
-from nwcompile.argument_types import checked
+from nwcompile.argument_types import checked, is_of
 from nwcompile.cost.time.stream import StreamFigures, StreamTimes
 from nwcompile.errors import BackendError, ModelError, OptionError, shown, unknown_choice
 from nwcompile.ir.network import Network
@@ -35,7 +34,7 @@ class Session:
     Raises OptionError and BackendError for what is unknown or cannot be streamed.
     """
 
-    @checked("backend", "record", "model_dt")
+    @checked("backend", "record")
     def __init__(
         self,
         program: Program | Network,
@@ -55,7 +54,7 @@ class Session:
                 f"the host computes the input of this program from whole samples ({program.host.text}), so it cannot "
                 "be a stream; encode the input into spikes (nwcompile.encode), and compile for those"
             )
-        if model_dt is not None and not (isinstance(model_dt, Real) and 0 < model_dt < float("inf")):
+        if model_dt is not None and not (is_of(model_dt, float) and 0 < model_dt < float("inf")):
             raise OptionError(f"model_dt={shown(model_dt)} must be a time in seconds above 0")
         self.program, self.backend = program, backend
         self._compiled = compiled = program if isinstance(program, Program) else None
