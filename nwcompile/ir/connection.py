@@ -85,7 +85,8 @@ class Connection(ABC):
         """Raise ModelError unless each of these fields is one whole number, or up to `n_most`, from its least on."""
         for name, low in least.items():
             value = getattr(self, name)
-            numbers = np.asarray(value)
+            is_ragged = isinstance(plain(value), list | tuple)
+            numbers = np.zeros(0) if is_ragged else np.asarray(value)
             whole = np.issubdtype(numbers.dtype, np.integer) or np.issubdtype(numbers.dtype, np.floating)
             if (
                 not whole

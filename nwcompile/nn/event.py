@@ -125,7 +125,8 @@ def first_spike_loss(times: torch.Tensor, labels: torch.Tensor, tau: float, t_en
     """Cross-entropy of `-t / tau` over the first spike times t of `[B, classes, S]`: the earliest one should be right.
 
     tau and t_end in seconds. A neuron that does not spike counts as one that does at `t_end`, and has no gradient.
-    Raises ModelError for times of another shape, OptionError where tau or t_end is no number > 0.
+    `labels`: whole numbers `[B]`. Raises ModelError for times or labels of another shape, OptionError where tau
+    or t_end is no number > 0.
     """
     if times.dim() != 3 or times.shape[2] == 0:
         raise ModelError(
@@ -133,6 +134,11 @@ def first_spike_loss(times: torch.Tensor, labels: torch.Tensor, tau: float, t_en
         )
     if not (0 < tau < inf and 0 < t_end < inf):
         raise OptionError(f"first_spike_loss: tau is {tau} and t_end {t_end}; both must be seconds > 0")
+    if labels.shape != times.shape[:1] or labels.dtype not in (torch.int64, torch.uint8):
+        raise ModelError(
+            f"first_spike_loss: labels of shape {tuple(labels.shape)} and {labels.dtype} must be whole numbers, "
+            f"one for each of {len(times)} samples"
+        )
     first = times[:, :, 0].clamp(max=t_end)
     return torch.nn.functional.cross_entropy(-first / tau, labels)
 

@@ -39,7 +39,8 @@ def report(
     Raises ArtifactError if the folder cannot be written (then nothing is written) and ModelError if
     `run` is not one of `program`.
     """
-    doc = collect(program, run, accuracy, crosscheck, model_dt, wall_seconds)
+    seconds = (None if s is None else float(s) for s in (model_dt, wall_seconds))
+    doc = collect(program, run, accuracy, crosscheck, *seconds)
     write_files(files(doc, path))
     return doc
 

@@ -66,6 +66,8 @@ class Devices:
     @checked()
     def device(self, index: int) -> Program:
         """The program as device `index`, 0 or more, computes it."""
+        if index < 0:
+            raise OptionError(f"index={index} of a device must be 0 or more")
         network = self.program.loaded.network
         for name in network.programs:
             raise ModelError(f"layer {name!r} is a neuron program, and devices vary built-in neurons only")

@@ -93,7 +93,7 @@ def use_network(network: nw.Network) -> None:
 def use_neuron(kind: type) -> Callable:
     def use(**given):
         neuron = kind(**given)
-        edge = nw.Dense("in", "fc", np.ones((3, 4), np.int8 if neuron.is_fixed else np.float32))
+        edge = nw.Dense("in", "fc", np.ones((3, 4), np.int8 if neuron.is_fixed is True else np.float32))
         use_network(nw.Network.from_arrays({"fc": neuron}, [edge], {"in": (4,)}))
 
     return named_like(kind, use)

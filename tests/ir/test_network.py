@@ -270,6 +270,12 @@ def test_conv1d_takes_the_tuples_of_torch(kind):
     assert wrapped.node("a").shape == (2, 4) and wrapped.hash == plain.hash
 
 
+@pytest.mark.parametrize("name", ["stride", "padding", "dilation"])
+def test_window_of_rows_of_different_lengths_is_refused(name):
+    with pytest.raises(ModelError, match=rf"{name}=\[\[1\], \[1, 2\]\] must be whole numbers >= "):
+        build(nw.Conv2d("in", "a", KERNEL, **{name: [[1], [1, 2]]}))
+
+
 def test_conv1d_of_two_numbers_is_refused():
     with pytest.raises(ModelError, match=r"padding=\(1, 2\) must be whole numbers >= 0"):
         nw.Network.from_arrays({"a": SPEC}, [nw.Conv1d("in", "a", KERNEL[:, :, 0], padding=(1, 2))], {"in": (1, 8)})

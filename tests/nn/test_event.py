@@ -398,3 +398,11 @@ def test_no_samples_and_no_spikes_are_fine():
     assert out.shape == (2, 2, 16) and (out == inf).all()
     first_spike_loss(out, torch.zeros(2, dtype=torch.int64), 1.0, 0.1).backward()
     assert (layer.weight.grad == 0).all()
+
+
+@pytest.mark.parametrize("labels", [torch.zeros(1), torch.zeros(2).long(), torch.tensor(0)])
+def test_labels_that_are_no_whole_numbers_for_each_sample_are_refused(labels):
+    with pytest.raises(
+        ModelError, match="^first_spike_loss: labels of shape .* must be whole numbers, one for each of 1"
+    ):
+        first_spike_loss(torch.ones(1, 2, 1), labels, 1.0, 1.0)

@@ -247,3 +247,9 @@ def test_report_compares_single_messages_with_trees(kind):
     other = {"unicast": "tree", "tree": "unicast"}[kind]
     assert doc["multicast"]["text"] == f"sent as {texts[kind]}; as {texts[other]}"
     assert doc["multicast"]["text"] in render_text(doc) and doc["multicast"]["text"] in render_html(doc)
+
+
+def test_report_takes_seconds_of_numpy(tmp_path):
+    program = three_cores()
+    nw.report(program, run_of(program), tmp_path, model_dt=np.int64(3), wall_seconds=np.float32(2))
+    assert json.loads((tmp_path / "report.json").read_text())["real_time"]

@@ -253,3 +253,8 @@ def test_decays_by_shift_do_not_vary():
         "leak=0.1: neurons of xylo_audio2 decay by whole shifts, which are alike on all devices; vary weight, "
         "threshold, stuck or dead"
     )
+
+
+def test_device_before_the_first_is_refused():
+    with pytest.raises(OptionError, match="^index=-1 of a device must be 0 or more$"):
+        device(-1, weight=0.1)

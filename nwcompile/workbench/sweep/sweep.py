@@ -157,7 +157,7 @@ def sweep(
     minimize, maximize = _objectives(space, minimize, maximize)
     if search is None:
         check_size(space)
-    if keep is not None and keep not in KEPT:
+    if keep is not None and not (isinstance(keep, str) and keep in KEPT):
         raise OptionError(unknown_choice("keep", keep, KEPT))
     if keep is not None and folder is None:
         raise OptionError(f"keep={keep!r} needs a folder to keep programs and reports in")

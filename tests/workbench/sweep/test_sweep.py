@@ -172,6 +172,7 @@ def test_search_goes_on_where_points_fail():
 @pytest.mark.parametrize(
     "given, text",
     [
+        ({"keep": np.ones(2), "folder": "x"}, "unknown keep '[1. 1.]'; choose one of: all, front"),
         ({"keep": "best", "folder": "x"}, "unknown keep 'best'; choose one of: all, front"),
         ({"keep": "all"}, "keep='all' needs a folder to keep programs and reports in"),
         ({"backend": "cycl"}, "unknown backend 'cycl'; choose one of: cycle, prediction, reference, sequence"),
