@@ -92,6 +92,8 @@ TOLD = {
     "some neurons": (lambda s, m, net: s[..., :4], "a choice or another order of the entries of 'lif'"),
     "other neurons": (lambda s, m, net: s.flip(-1), "a choice or another order of the entries of 'lif'"),
     "a list of numbers": (lambda s, m, net: s.sum(1).argmax(-1).tolist(), "a result of type list, which holds no tens"),
+    "a hidden layer": (lambda s, m, net: (s, net.more(0.6 * s))[0], "the choice of the hidden layer 'lif'"),
+    "rates of a hidden layer": (lambda s, m, net: (s.mean(1), net.more(0.6 * s))[0], "the choice of the hidden layer"),
     "two layers": (lambda s, m, net: s + net.more(0.6 * s)[0], "a sum of 'lif', 'more'"),
 }
 

@@ -63,6 +63,9 @@ class Results:
         things = [text for r in self.returned if (text := self._missing(r, network, readouts))]
         if not self.returned and self.kind is not type(None):
             things = [f"a result of type {self.kind.__name__}, which holds no tensor"]
+        whole = [_layer_of(r.known.symbol) for r in self.returned]
+        if whole and all(name in network.layers and name not in network.outputs for name in whole):
+            things.append(f"the choice of the hidden layer {whole[0]!r}")
         if not things:
             return ""
         outputs = " and ".join(f"{name!r} of shape {list(network.node(name).shape)}" for name in network.outputs)
@@ -156,6 +159,13 @@ def _is_multiple(tensor: torch.Tensor, record: torch.Tensor) -> bool:
     if not factor.isfinite():
         return not tensor.any()
     return bool(factor > 0) and torch.allclose(tensor, factor * record, 1e-4, 1e-5 * float(tensor.abs().max()))
+
+
+def _layer_of(symbol: Symbol) -> str | None:
+    """The layer or input whose spikes, or their mean over the steps, these are; None for others."""
+    if isinstance(symbol, Averaged | Stacked):
+        return _layer_of(symbol.last)
+    return symbol.name if isinstance(symbol, Source) else None
 
 
 def _names(symbol: Symbol) -> str:
