@@ -228,7 +228,8 @@ def _on(network: Network, chip: Chip, x, options: Options) -> OnChip:
 def _counted(network: Network, inputs: Inputs | None) -> tuple[Operations | None, str | None]:
     """The operations of a sample, None where they are not counted, and a note on what is not."""
     if inputs is None:
-        return None, "operations are not counted without samples; give --input (x=)"
+        real = ", and the figures are for spikes, though the model's example has real values" * network.real_example
+        return None, f"operations are not counted without samples{real}; give --input (x=)"
     try:
         return _operations(network, inputs)
     except ModelError as e:

@@ -81,6 +81,13 @@ def test_estimate_of_a_network_in_integers_says_which_tools_do_not_count_it():
     assert "syops and SpikingJelly count layers of torch, not networks in integers" in repr(made)
 
 
+def test_estimate_without_samples_says_that_a_model_of_real_values_gets_spikes():
+    for is_real in (True, False):
+        made = nw.estimate(replace(network(), real_example=is_real), ["tiny"])
+        real = ", and the figures are for spikes, though the model's example has real values" if is_real else ""
+        assert made.lines == [f"operations are not counted without samples{real}; give --input (x=)"]
+
+
 def test_estimate_says_that_the_operations_of_a_maximum_of_currents_are_not_counted():
     kernel = integers((3, 1, 3, 3), 0, -3, 5).astype(np.float32) / 4
     edges = [nw.Conv2d("in", "0", kernel, padding=1), nw.MaxPool2d("0", "out", 2)]
