@@ -6,12 +6,13 @@ import time
 from threading import main_thread
 
 PATIENCE_S = 600.0  # A wait ends after so long only if the test fails: no test depends on how fast the machine is.
+WAITING = ("wait", "_wait_for_tstate_lock")  # The functions of `threading` in which a thread waits.
 
 
 def press_ctrl_c() -> None:
     """From any thread, once the main one waits: just before that it would hear it when the wait ends."""
     main = main_thread().ident
-    while sys._current_frames()[main].f_code.co_name != "wait":
+    while sys._current_frames()[main].f_code.co_name not in WAITING:
         time.sleep(0.001)
     time.sleep(0.05)
     signal.pthread_kill(main, signal.SIGINT)
