@@ -50,16 +50,16 @@ def plan(args: Namespace) -> int:
     return 0
 
 
-def program_for(args: Namespace, network: Network | None = None, x=None) -> Program:
+def program_for(args: Namespace, network: Network | None = None, samples=None) -> Program:
     """The program of a .nwc file, or MODEL (its `network`, if that is read already) compiled as the flags say.
 
-    `x`: samples that the program is to run on. Raises OptionError if they have real values and MODEL would be compiled
-    for whole numbers.
+    `samples`: those that the program is to run on. Raises OptionError if they have real values and MODEL would be
+    compiled for whole numbers.
     """
     if is_program(args.model):
         return program_of(args.model, args.set)
-    if x is not None and args.calibration is None and args.input_layer is None:
-        arrays = x.values() if isinstance(x, dict) else [x]
+    if samples is not None and args.calibration is None and args.input_layer is None:
+        arrays = samples.values() if isinstance(samples, dict) else [samples]
         if any((np.asarray(array) % 1).any() for array in arrays):
             raise OptionError(
                 f"{args.input} has real values, and without calibration samples {args.model} is compiled for whole "

@@ -511,9 +511,9 @@ class Chip:
         if lacking:
             first, has = lacking[0], "has no source" if len(lacking) == 1 else "have no source"
             section = first.partition(".")[0]
-            each = "" if len(lacking) == 1 else " and so on"
+            more = "" if len(lacking) == 1 else " and so on"
             raise ChipError(
-                f'{where}: {", ".join(lacking)}: {has}; add sources.{section} or sources."{first}"{each} '
+                f'{where}: {", ".join(lacking)}: {has}; add sources.{section} or sources."{first}"{more} '
                 '("assumed: <reason>" is allowed)'
             )
 
