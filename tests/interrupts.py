@@ -8,6 +8,7 @@ from threading import main_thread
 from nwcompile.at_once import heed
 
 PATIENCE_S = 600.0  # A wait ends after so long only if the test fails: no test depends on how fast the machine is.
+WAITING = ("wait", "_wait_for_tstate_lock")  # The functions of `threading` in which a thread waits.
 
 
 def press_ctrl_c() -> None:
@@ -16,7 +17,7 @@ def press_ctrl_c() -> None:
     Raises KeyboardInterrupt in a thread of `at_once` that nobody waits for: Ctrl-C was pressed before.
     """
     main = main_thread().ident
-    while sys._current_frames()[main].f_code.co_name != "wait":
+    while sys._current_frames()[main].f_code.co_name not in WAITING:
         heed()
         time.sleep(0.001)
     time.sleep(0.05)

@@ -13,9 +13,24 @@ import pytest
 from nwcompile.errors import NwWarning
 from nwcompile.frontend.nir import from_nir
 from nwcompile.sim import simulate
-from tests.conftest import REFERENCE
+from tests.conftest import stored
 
-CASES = sorted(path.stem for path in (REFERENCE / "frameworks").glob("*.nir")) or ["no case"]
+CASES = stored(
+    "frameworks/*.nir",
+    "norse_dense_lifbox",
+    "rockpool_dense_lifneuron",
+    "sinabs_conv_iaf_sumpool",
+    "sinabs_dense_iaf_singlespike",
+    "sinabs_dense_lif_norm",
+    "snntorch_conv_avgpool",
+    "snntorch_dense_leaky_default",
+    "snntorch_dense_leaky_zero_nodelay",
+    "snntorch_dense_synaptic_subtract",
+    "snntorch_rec_rleaky_zero_nodelay",
+    "spikingjelly_dense_cubalif",
+    "spikingjelly_dense_if",
+    "spikingjelly_dense_lif_decayinput",
+)
 
 
 def options(case: str, meta: dict) -> dict:

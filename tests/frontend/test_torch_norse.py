@@ -8,12 +8,12 @@ import torch
 
 import nwcompile as nw
 from nwcompile.errors import ModelError, NwWarning
-from tests.conftest import REFERENCE
+from tests.conftest import stored
 from tests.frontend.frameworks import framework
 
 norse = framework("norse.torch")
 reset_subtract = framework("norse.torch.functional.reset").reset_subtract
-CASES = sorted(path.stem for path in (REFERENCE / "frameworks").glob("norse_*.npz")) or ["no case"]
+CASES = stored("frameworks/norse_*.npz", "norse_dense_lifbox", "norse_rec_lif")
 N = 24
 
 

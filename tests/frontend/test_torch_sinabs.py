@@ -8,12 +8,14 @@ import torch
 
 import nwcompile as nw
 from nwcompile.errors import ModelError
-from tests.conftest import REFERENCE
+from tests.conftest import stored
 from tests.frontend.frameworks import framework
 
 framework("sinabs")
 layers, activation = framework("sinabs.layers"), framework("sinabs.activation")
-CASES = sorted(path.stem for path in (REFERENCE / "frameworks").glob("sinabs_*.npz")) or ["no case"]
+CASES = stored(
+    "frameworks/sinabs_*.npz", "sinabs_conv_iaf_sumpool", "sinabs_dense_iaf_singlespike", "sinabs_dense_lif_norm"
+)
 N = 24
 FORMS = {
     "integrator": lambda: layers.IAF(),

@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from itertools import count
 from pathlib import Path
 from threading import Event, Timer
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,22 +47,32 @@ def test_fuzz_keeps_the_file_of_what_is_raised(monkeypatch, tmp_path):
 
 WORKER = """
 import json, os, sys, time
-for index in range(int(sys.argv[1]), int(sys.argv[2])):
+from pathlib import Path
+for index in range(int(sys.argv[2]), int(sys.argv[3])):
     if index == 3:
         os.abort()
     if index == 5:
-        time.sleep(60)
+        Path(sys.argv[1]).write_text(str(os.getpid()))
+        time.sleep(1_000_000)
     result = "Traceback: KeyError" if index == 6 else "accepted" if index % 2 else "refused"
     print(json.dumps([index, result, 0.25 if index == 4 else 0.0]), flush=True)
 """
 
 
-def test_fuzz_goes_on_after_a_crash_a_hang_and_an_exception():
-    tally = watch([sys.executable, "-c", WORKER], 1, 9, Event(), hang_seconds=2)
+def test_fuzz_goes_on_after_a_crash_a_hang_and_an_exception(tmp_path, monkeypatch):
+    """By a clock that goes on only while the worker hangs, which says so in a file."""
+    hung, clock = tmp_path / "hung", count(0, PATIENCE_S / 2)
+
+    def monotonic() -> float:
+        hangs = hung.exists() and (pid := hung.read_text()) and Path(f"/proc/{pid}").exists()
+        return next(clock) if hangs else 0.0
+
+    monkeypatch.setattr("tests.fuzz.watch.time", SimpleNamespace(monotonic=monotonic))
+    tally = watch([sys.executable, "-c", WORKER, str(hung)], 1, 9, Event(), hang_seconds=PATIENCE_S)
     assert dict(tally.counts) == {"accepted": 2, "refused": 3, "failed": 3} and tally.n == 8
     texts = dict(tally.failures)
     assert texts[3].startswith("crashes: exit code -6")
-    assert texts[5] == "hangs: no answer in 2 s" and texts[6] == "Traceback: KeyError"
+    assert texts[5] == "hangs: no answer in 600 s" and texts[6] == "Traceback: KeyError"
     assert report({"nir": tally}).splitlines()[1].split() == ["nir", "8", "3", "2", "3", "0.25", "s", "4"]
 
 
@@ -76,7 +88,8 @@ def test_fuzz_that_is_interrupted_ends_and_says_where_to_go_on(tmp_path):
     assert out.splitlines()[1].split()[0] == "chip" and out.splitlines()[1].split()[4] == "0"
 
 
-def test_worker_that_ctrl_c_reaches_while_it_starts_is_no_crash():
+def test_worker_that_ctrl_c_reaches_while_it_starts_is_no_crash(monkeypatch):
+    monkeypatch.setattr("tests.fuzz.watch.LATE_SECONDS", PATIENCE_S)
     line = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGINT)"]
     interrupted = Event()
     pressed = Timer(2, interrupted.set)

@@ -38,7 +38,7 @@ def test_pipeline_trains_as_one_process_does(tmp_path):
 def test_no_process_waits_for_one_that_has_stopped(tmp_path):
     told, other = ranks.start(2, ranks.left_alone, tmp_path)
     assert told == 3 * [
-        "BackendError: pipeline, process 0 of 2: another process has stopped or did not answer in 1.5 s; see its own "
+        "BackendError: pipeline, process 0 of 2: another process has stopped or did not answer in 5 s; see its own "
         "error, then start all of them again"
     ]
     assert other is None  # it has died

@@ -95,7 +95,7 @@ def test_hopeless_networks_are_refused_after_a_look_at_few_synapses(monkeypatch)
         return partition(network, *given)
 
     monkeypatch.setattr(stage, "partition", counted)
-    last_line(maps(24, side=32), "truenorth")
+    last_line(maps(8, side=32), "truenorth")
     assert 0 < sum(looked_at) <= stage.MOST_SYNAPSES
     looked_at.clear()
     last_line(maps(48, side=96), "truenorth")  # of 190 million synapses

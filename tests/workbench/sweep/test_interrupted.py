@@ -74,8 +74,8 @@ def hears_ctrl_c(pid: str) -> bool:
 @pytest.mark.parametrize("n_rows", [0, 1, 5])
 def test_sweep_loses_nothing_at_ctrl_c(folder, n_rows):
     process = started(folder, FEW)
-    if n_rows == 0:
-        time.sleep(3)  # while everything is still being imported, or a pool started
+    while not (folder / "made").exists() and process.poll() is None:  # with n_rows 0: as the pool is about to start
+        time.sleep(0.05)
     wait_for(folder, n_rows, process)
     if n_rows:
         workers = workers_of(process)
