@@ -1,4 +1,4 @@
-"""Random cases through the whole compiler and all backends. `make test-long`; LONG_EXAMPLES of them."""
+"""Random cases through the whole compiler and all backends. `make test-long`: LONG_EXAMPLES times 20 of them."""
 
 from collections import Counter
 
@@ -18,7 +18,7 @@ PARTS = 10  # for several processes; a part has every tenth seed
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(PARTS))
 def test_fuzz_case_holds(part):
-    found = {seed: outcome(seed) for seed in range(part, EXAMPLES, PARTS)}
+    found = {seed: outcome(seed) for seed in range(part, 20 * EXAMPLES, PARTS)}
     failed = [f"python -m tests.fuzz.cases --start {s} --count 1: {t}" for s, t in found.items() if t[:6] == "FAILED"]
     assert not failed, "\n".join(failed)
     assert list(found.values()).count("passed") > len(found) // 4, Counter(found.values())
