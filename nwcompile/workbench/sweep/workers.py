@@ -136,8 +136,8 @@ class Workers:
         self._dead = (distributed.scheduler.KilledWorker,)
         if cluster == DASK:
             self._close.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 0}))
-            made = distributed.LocalCluster(
-                n_workers=self.n, threads_per_worker=1, dashboard_address=None, silence_logs=50, env=ONE_THREAD
+            made = distributed.LocalCluster(  # at any free port: the usual one may be another cluster's
+                n_workers=self.n, threads_per_worker=1, dashboard_address=":0", silence_logs=50, env=ONE_THREAD
             )
             self._close.enter_context(made)
             client = distributed.Client(made)

@@ -356,7 +356,7 @@ def test_full_cores_leave_traffic_as_low_with_a_step_limit_as_without():
     for limit in (None, 1e6):
         options = Options(optimize="traffic", n_cores=9, step_limit_us=limit)
         mapping = partition(network, chip, activity, options).mapping
-        program = emit(network, schedule(network), mapping, chip, activity, {})
+        program = emit(network, schedule(network), mapping, chip, None, {})
         hops.append(int(count_events(program, activity)["hops"].sum()))
     assert hops[1] <= 1.1 * hops[0]
 
