@@ -13,24 +13,23 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from nwcompile.errors import NwError, OptionError, shown
+from nwcompile.errors import NotEnoughMemoryError, OptionError, shown
 
 Function = TypeVar("Function", bound=Callable)
 WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "True or False", NoneType: "None",
          Path: "a path", Callable: "a function", np.ndarray: "an array"}  # fmt: skip
 ITEMS = {int: " of whole numbers", float: " of numbers", str: " of texts"}
-NO_ROOM = ("allocate memory", "Allocation failed", "calculation overflowed", "multiplication overflow")  # as torch says
-MOST = 1 << 63  # that a whole number may be
-MOST_SHOWN = 60  # characters of a value
+NO_ROOM = ("allocate memory", "Allocation failed", "calculation overflowed", "multiplication overflow")  # torch's texts
+MOST = 1 << 63  # Whole numbers are below it.
+MOST_SHOWN = 60  # Longer values are shown as their type.
 
 
 def checked(*names: str) -> Callable[[Function], Function]:
     """Make a function refuse arguments that are not of the annotated types, with an OptionError that names them.
 
-    What has no room in memory is an NwError.
-
-    `names`: the parameters that are checked, by default all. A NumPy number is as good as Python's, a list as good as a
-    tuple, and a text as good as a path; True and False are no numbers. Parameters without an annotation take anything.
+    `names`: the parameters to check, by default all. A NumPy number counts as a Python number, a list as a tuple and a
+    string as a path; True and False are not numbers. Parameters without an annotation take anything. If an allocation
+    fails inside the function, NotEnoughMemoryError is raised.
     """
 
     def with_types(function: Function) -> Function:
@@ -47,9 +46,14 @@ def checked(*names: str) -> Callable[[Function], Function]:
             try:
                 return function(*given, **named)
             except (MemoryError, RuntimeError) as e:
-                if isinstance(e, NwError) or not (isinstance(e, MemoryError) or any(t in str(e) for t in NO_ROOM)):
+                if isinstance(e, NotEnoughMemoryError):
                     raise
-                raise _no_room(function.__qualname__) from None
+                if not (isinstance(e, MemoryError) or any(text in str(e) for text in NO_ROOM)):
+                    raise
+                where = function.__qualname__.removesuffix(".__init__")
+                raise NotEnoughMemoryError(
+                    f"{where}: this needs more memory than there is; use smaller sizes"
+                ) from None
 
         return verified  # type: ignore[return-value]
 
@@ -65,10 +69,6 @@ def checked_fields(noun) -> None:
 def _verify(where: str, name: str, value, kind: Any) -> None:
     if not is_of(value, kind):
         raise OptionError(f"{where}: {name}={_brief(value)} must be {_in_words(kind)}")
-
-
-def _no_room(where: str) -> NwError:
-    return NwError(f"{where.removesuffix('.__init__')}: this needs more memory than there is; use smaller sizes")
 
 
 def is_of(value, kind: Any) -> bool:
@@ -125,7 +125,7 @@ def _is_number(value) -> bool:
 
 
 def _brief(value) -> str:
-    """A short value as it is written, of any other its type."""
+    """A short value as it is written, or the type of any other value."""
     text = shown(value) if isinstance(value, str | Real | None | complex | tuple | list) else ""
     return text if 0 < len(text) <= MOST_SHOWN else f"<{type(value).__name__}>"
 

@@ -32,7 +32,7 @@ class ErrorCode:
 
 CODES = (
     # the command line, options, packages
-    ErrorCode("NW1000", "The system lacks memory, or refuses to read or write", "else:NwError argument_types:checked"),
+    ErrorCode("NW1000", "The system lacks memory, or refuses to read or write", "else:NwError"),
     ErrorCode(
         "NW1001",
         "The command line has a verb, flag or word that is unknown",
@@ -61,7 +61,9 @@ CODES = (
         "cli.bits cli.bits_file passes.prepare.weight_bits passes.quantize.bit_width_search",
     ),
     ErrorCode("NW1008", "A log of spikes does not fit the program", "cli.inputs.spike_log sim.spike_log"),
-    ErrorCode("NW1009", "The work needs more memory than there is", "memory NotEnoughMemoryError"),
+    ErrorCode(
+        "NW1009", "The work needs more memory than there is", "memory argument_types:checked NotEnoughMemoryError"
+    ),
     ErrorCode("NW1010", "An argument of a function has the wrong type", "argument_types:_verify"),
     ErrorCode(
         "NW1101",

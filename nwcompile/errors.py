@@ -74,7 +74,7 @@ class ArtifactError(NwError):
 
 
 class NotEnoughMemoryError(NwError, MemoryError):
-    """The work is known to need more memory than this process may take; it was not begun."""
+    """The work needs more memory than this process may take."""
 
 
 class NwWarning(UserWarning):

@@ -215,11 +215,9 @@ def _relaying(
 ) -> Relayed:
     """The network with relay neurons, if totals alone do not show that these cannot fit."""
     try:
-        relayed = stage("delays", relay_delays, network, timing, chip, options)
-        estimate(on_chip(expected(relayed.network, chip, options)), chip, options.on_multi_spike)
+        return stage("delays", relay_delays, network, timing, chip, options)
     except FitError as e:
         raise _refused(given, chip, options, e.violations, None) from None
-    return relayed
 
 
 def _sending_sums(

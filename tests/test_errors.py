@@ -55,7 +55,7 @@ RAISED = [
     *(kind("two\x1b", "lines") for kind in sorted(every_kind(NwError) - {FitError}, key=lambda kind: kind.__name__)),
     FitError("tiny", VIOLATIONS, "2 cores", "loihi1 takes it"),
     NwWarning("two lines"),
-    RunError("ValueError: shape"),
+    RunError("ValueError: shape", ["'0' (GELU)"]),
     UnfollowableError("which is not supported"),
 ]
 

@@ -158,19 +158,18 @@ def _simulate(parser: Parser) -> None:
         "--profile", action="store_true", help="say where the cycles go: phases, latencies, links, critical paths"
     )
     _trace(parser)
-    _stream(parser, "one sample without an end, in constant memory", "; -o OUT.txt (-: standard output) gets the same")
+    _stream(parser, "one sample without an end, in constant memory")
     _checkpoint(parser)
-    parser.add_argument("-o", "--output", metavar="OUT.npz", help="write spikes, states and counters there")
+    written = "write spikes, states and counters there; of --stream, spikes in its text form (-: standard output)"
+    parser.add_argument("-o", "--output", metavar="OUT.npz", help=written)
 
 
-def _stream(parser: Parser, what: str, more: str = "") -> None:
-    parser.add_argument(
-        "--stream",
-        metavar="FILE",
-        help=f"{what}: .npy or .npz [T, *shape]; an event file (.bin, .aedat4, .raw, .dat, .es), in steps of "
-        "--model-dt; or text (-: standard input), on every line the numbers of the input lines that spike in a "
-        f"step{more}",
+def _stream(parser: Parser, what: str) -> None:
+    given = (
+        f"{what}: .npy or .npz [T, *shape]; an event file (.bin, .aedat4, .raw, .dat, .es), in steps of --model-dt; or "
+        "text (-: standard input), on every line the numbers of the input lines that spike in a step"
     )
+    parser.add_argument("--stream", metavar="FILE", help=given)
 
 
 def _checkpoint(parser: Parser) -> None:
@@ -199,9 +198,7 @@ def _bits(parser: Parser) -> None:
     )
     parser.add_argument("--samples", type=_whole, metavar="N", help="use the first N samples only")
     parser.add_argument("--labels", metavar="Y.npy", help="labels, where the file of --input has none")
-    parser.add_argument(
-        "--drop", required=True, metavar="PERCENT", help="points of accuracy that may be lost, like 1%%"
-    )
+    parser.add_argument("--drop", required=True, metavar="PERCENT", help="points of accuracy to lose at most, like 1%%")
     _calibration(parser)
     _widths(parser)
     parser.add_argument("--seed", type=_whole, metavar="N", help="draws the samples that calibrate (default: 0)")
@@ -374,9 +371,7 @@ def _model(parser: Parser, text: str = MODEL) -> None:
 
 
 def _float_model(parser: Parser) -> None:
-    parser.add_argument(
-        "--model", dest="model_of", metavar="MODEL", help="float model of the program, for its accuracy"
-    )
+    parser.add_argument("--model", dest="model_of", metavar="MODEL", help="the program's float model, for its accuracy")
 
 
 def _model_flags(parser: Parser) -> None:

@@ -14,6 +14,7 @@ from nwcompile.cli.outputs.text import as_json, table
 from nwcompile.errors import ModelError, OptionError, printable
 from nwcompile.ir.artifact import write_files
 from nwcompile.passes.quantize.bit_width_search import Narrowed, narrowest
+from nwcompile.report.text import interval_text
 from nwcompile.sim.accuracy import check_labels, share_interval
 from nwcompile.sim.float_difference import warn_of_answers
 
@@ -129,10 +130,10 @@ def _table(narrowed: Narrowed) -> str:
 
 
 def _accuracies(narrowed: Narrowed, n_samples: int) -> str:
-    low, high = share_interval(narrowed.accuracy, n_samples)
+    interval = interval_text(share_interval(narrowed.accuracy, n_samples))
     return (
         f"accuracy: float {_part(narrowed.accuracy_float)}, at the start {_part(narrowed.accuracy_start)}, now "
-        f"{_part(narrowed.accuracy)} ({100 * low:.1f} to {100 * high:.1f} at 95 %) of {n_samples} samples, after "
+        f"{_part(narrowed.accuracy)} ({interval} at 95 %) of {n_samples} samples, after "
         f"{len(narrowed.tried)} tries; these samples chose the widths: on others it may be lower"
     )
 

@@ -14,6 +14,7 @@ from nwcompile.cli.inputs.load import check_usage, model_network
 from nwcompile.cli.outputs.text import as_json, table
 from nwcompile.errors import OptionError
 from nwcompile.ir.program import Program
+from nwcompile.report.text import interval_text
 from nwcompile.sim.accuracy import check_labels, share_interval, share_right
 from nwcompile.sim.crosscheck import Crosscheck, crosscheck
 from nwcompile.sim.float_difference import FloatDifference
@@ -87,8 +88,9 @@ def _float_text(gap: FloatDifference, n_samples: int, accuracy: dict[str, float]
     else:
         answer = f"answer: float and chip agree on {gap.n_alike} of {n_samples} samples"
     if accuracy is not None:
-        ends = {name: share_interval(part, n_samples) for name, part in accuracy.items()}
-        parts = [f"{name} {100 * part:.2f} % ({100 * ends[name][0]:.1f} to {100 * ends[name][1]:.1f})"
-                 for name, part in accuracy.items()]  # fmt: skip
+        parts = [
+            f"{name} {100 * part:.2f} % ({interval_text(share_interval(part, n_samples))})"
+            for name, part in accuracy.items()
+        ]
         answer += f"; accuracy {', '.join(parts)}, 95 % intervals"
     return ["float against the chip's integers (what quantizing changed):", table(header, rows), answer]

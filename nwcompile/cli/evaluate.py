@@ -11,6 +11,7 @@ from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
+from nwcompile.report.text import interval_text
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import accuracy, share_interval
 from nwcompile.sim.float_difference import answer_rule, warn_of_answers
@@ -50,8 +51,8 @@ def run(args: Namespace) -> int:
         notes = {"float": "reference", "chip": f"{program.chip.name}, {backend}" if program is not None else ""}
         rule = answer_rule(of_answers).removeprefix("class = ")
         rows = [
-            (name, f"{100 * part:.2f} %", f"{100 * low:.1f} to {100 * high:.1f} %", len(data.y), notes[name], rule)
-            for (name, part), (low, high) in zip(result.items(), interval.values(), strict=True)
+            (name, f"{100 * part:.2f} %", f"{interval_text(interval[name])} %", len(data.y), notes[name], rule)
+            for name, part in result.items()
         ]
         print(table(("network", "accuracy", "95 % interval", "samples", "on", "class ="), rows))
     warn_of_answers(of_answers, "the accuracy")
@@ -59,7 +60,7 @@ def run(args: Namespace) -> int:
 
 
 def measured(args: Namespace, program: Program, result: Run, data: Data) -> dict | None:
-    """What `report` takes as accuracy: of the run, and of the float model if it was named; None without labels."""
+    """The `accuracy` of `nw.report`: of the run, and of the float model if one was named; None without labels."""
     if data.y is None:
         return None
     accuracies = {"chip": accuracy(result, data.y)}

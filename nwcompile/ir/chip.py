@@ -66,10 +66,10 @@ LARGEST_CLOCK_RATIO = 1000  # Core and network clocks are counted in common tick
 
 @dataclass(frozen=True)
 class Listing:
-    """Where a chip file lies, whether a refusal on another chip may name it, and the chip that a board is made of.
+    """The place of a chip file, whether a refusal on another chip may name it, and the chip that a board is made of.
 
-    `written`: the keys that the file or its base gives a figure or a source; all others have their defaults. None if
-    that is not known.
+    `written`: the keys that have a figure or a source in the file or its base; all others are defaults. None if that is
+    not known.
     """
 
     folder: Path | None = None

@@ -1,6 +1,6 @@
 """Text: how figures are written, the verdict, and tables as lines. All from the content of report.json."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from nwcompile.ir.legalization import APPROXIMATE
 from nwcompile.ir.options import CORES_RULE, weighs_cores
@@ -117,13 +117,17 @@ def _on_chips(chip: dict) -> str:
     return f" on {chip['n_chips_used']} of {chip['n_chips']} chips" if chip.get("n_chips", 1) > 1 else ""
 
 
+def interval_text(ends: Sequence[float]) -> str:
+    """`91.7 to 94.7`: the two ends, 0..1, of the interval of an accuracy in percent."""
+    return " to ".join(f"{100 * end:.1f}" for end in ends)
+
+
 def accuracy_text(accuracy: dict) -> str:
     """`float 93.3 % (91.7 to 94.7), chip 93.0 % (91.3 to 94.4); 1 000 samples, 95 % intervals`."""
     parts = []
     for name in ("float", "chip"):
         if accuracy.get(name) is not None:
-            low, high = accuracy["interval"][name]
-            parts.append(f"{name} {percent(100 * accuracy[name])} ({100 * low:.1f} to {100 * high:.1f})")
+            parts.append(f"{name} {percent(100 * accuracy[name])} ({interval_text(accuracy['interval'][name])})")
     n = accuracy["n_samples"]
     return f"{', '.join(parts)}; {grouped(n)} sample{'s' if n > 1 else ''}, 95 % intervals"
 

@@ -499,13 +499,13 @@ def test_reading_leaves_no_warning_where_all_is_said():
     "path, more, text",
     [
         ("input > f > n > output", {"z": lif(2)},
-         "its Output shows 'n', but the outputs of a network are the layers that feed no other, 'z', 'n'; remove from "
-         "the graph what is left over"),
+         "its Output shows 'n', but the outputs of a network are the layers that feed no other, 'z', 'n'; remove the "
+         "nodes that are left over"),
         ("input > f > n > w > output", {"w": linear(3, 3), "z": lif(2)}, "its Output shows 'output', but "),
         ("input > f > n > output, n > w > z > v > z", {"z": lif(2), "w": linear(2, 3), "v": linear(2, 2)},
          "its Output shows 'n', but the outputs of a network are the layers that feed no other, 'z'; "),
         ("input > f > n, z > v > y", {"z": lif(2), "v": linear(2, 2), "y": lif(2), "x": lif(2)},
-         "no edge names 'x', which is an output all the same; remove it if it is left over"),
+         "no edge names 'x', so the network has it as an output; remove it if it is left over"),
     ],
 )  # fmt: skip
 def test_outputs_that_the_graph_does_not_show_are_said(path, more, text):

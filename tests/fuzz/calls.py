@@ -28,11 +28,12 @@ from nwcompile.ir.neuron_programs.program import Operation, StateVariable
 from nwcompile.sim.variation import Devices
 from tests.fuzz.cases import run_seeds
 from tests.fuzz.mutate import DTYPES, NUMBERS
+from tests.interrupts import PATIENCE_S
 
 # Functions of a person, whose own errors come out as they are: what cannot be called is drawn for them.
 OWN = ("partitioner", "placer", "on_stage", "on_point", "surrogate", "step")
 PROGRAMMABLE = nw.Chip.load("tiny").replace({"neuron.programmable": True})
-MOST_SECONDS = 60  # of a call, on a machine that is busy
+MOST_SECONDS = int(PATIENCE_S)  # A call that takes longer hangs.
 # No text is a path that leads out of the folder that the calls are in.
 TEXTS = ("", "0", "x", "in", "fc", "all", "total", "é漢\u202e", "a\0b", "\n", "no such.nir", "no such folder/x", "-1",
          "1e400", "z" * 300)  # fmt: skip

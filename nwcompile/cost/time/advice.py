@@ -151,7 +151,7 @@ def _fewer_spikes(program: Program, done: Work, share: LayerShare, source: int) 
     for event in () if is_input else ("spike", "message_out"):
         cycles[event] = cycles[event] * (1 - share.send[source - n_inputs] / 2)
     on_links = 0 if is_input else share.messages[source].sum() / max(share.messages[n_inputs:].sum(), 1)
-    change = f"encode input {name} with half the spikes" if is_input else f"train layer {name} to half its spikes"
+    change = f"encode input {name!r} with half the spikes" if is_input else f"train layer {name} to half its spikes"
     yield change, replace(done, cycles=cycles, link_cycles=done.link_cycles * (1 - on_links / 2)), MODEL_CHANGE_PENALTY
 
 

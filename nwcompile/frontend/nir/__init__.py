@@ -90,14 +90,14 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
     if shown is not None and network.outputs != (shown,):
         message = (
             f"NIR graph: its Output shows {shown!r}, but the outputs of a network are the layers that feed no other, "
-            f"{outputs}; remove from the graph what is left over"
+            f"{outputs}; remove the nodes that are left over"
         )
         warnings.warn(message, NwWarning, stacklevel=2)
     unnamed = [repr(name) for name in network.outputs if not (graph.before[name] or graph.after[name])]
     if shown is None and unnamed:
         message = (
-            f"NIR graph: no edge names {', '.join(unnamed)}, which is an output all the same; remove it if it is left "
-            "over"
+            f"NIR graph: no edge names {', '.join(unnamed)}, so the network has it as an output; remove it if it "
+            "is left over"
         )
         warnings.warn(message, NwWarning, stacklevel=2)
     return network

@@ -10,7 +10,7 @@ linear maps of modules as connections                operation                op
 delays as connections                                delayed                  delays.py
 neuron modules of the frameworks                     kind_of, traced          kind.py, kinds/
 what cannot be compiled, said so                     verify                   check.py
-what the network lacks of the result, said so        Results                  results.py
+results that the network does not give               Results                  results.py
 connections and layers of what was recorded          Builder                  build.py
 the network's spikes against the module's            compare_spikes           compare.py
 networks with ReLUs -> spiking networks              convert                  convert.py, activations.py,
@@ -162,14 +162,11 @@ def _recorded(recorder: ModuleRecorder) -> Recording:
     except RecordError as e:
         raise e.error from None
     except Exception as e:
-        failure = RunError(f"{type(e).__name__}: {(str(e).strip().splitlines() or [''])[0]}")
-        failure.refused = recorder.refused
-        raise failure from e
+        text = (str(e).strip().splitlines() or [""])[0]
+        raise RunError(f"{type(e).__name__}: {text}", recorder.refused) from e
     for name, steps in recorder.spikes.items():
-        if len({tensor.shape[2:] for tensor in steps}) > 1:  # as where samples are taken for steps
-            failure = RunError(f"layer {name!r} gives tensors of other shapes in other steps")
-            failure.refused = recorder.refused
-            raise failure
+        if len({tensor.shape[2:] for tensor in steps}) > 1:  # for example if samples are taken for steps
+            raise RunError(f"layer {name!r} gives tensors of different shapes in its steps", recorder.refused)
     return recorder.recording()
 
 
@@ -179,9 +176,14 @@ def _repeated(x: torch.Tensor, n_steps: int) -> torch.Tensor:
 
 
 class RunError(Exception):
-    """The module raised an exception on the example, its first line here; `refused`: what was not followed before."""
+    """The module raised an exception on the example: `text`; `refused`: what could not be followed before that."""
 
-    refused: list[str]
+    def __init__(self, text: str, refused: list[str]):
+        super().__init__(text, refused)
+        self.refused = refused
+
+    def __str__(self):
+        return self.args[0]
 
 
 def _build(recording: Recording, modules: dict[str, torch.nn.Module]) -> Network:

@@ -334,8 +334,8 @@ def _batch_norm(module, path, _shape) -> Operation:
         raise UnfollowableError("which has no running statistics (track_running_stats=False)")
     scale = 1 / torch.sqrt(module.running_var.detach().double() + module.eps)
     shift = -module.running_mean.detach().double() * scale
-    for factor in () if module.weight is None else (module.weight.detach(),):
-        scale, shift = scale * factor, shift * factor
+    if module.weight is not None:
+        scale, shift = scale * module.weight.detach(), shift * module.weight.detach()
     if module.bias is not None:
         shift = shift + module.bias.detach()
     return affine(path, type(module).__name__, array(scale), array(shift), has_weight=True)

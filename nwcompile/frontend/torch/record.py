@@ -78,7 +78,8 @@ class ModuleRecorder(Tracker):
             if self.is_given_once:
                 image = self.quietly(lambda: self.x[:, 0].clone())
                 self.track(image, whole, "B")
-                self._give(*2 * (self.module(image),))
+                result = self.module(image)
+                self._give(result, result)
             elif self.lead == "B":
                 step = Stepwise(self.module)
                 for t in range(self.extent.n_steps):
@@ -89,10 +90,11 @@ class ModuleRecorder(Tracker):
             else:
                 x = self.quietly(self._whole)
                 self.track(x, whole, self.lead)
-                self._give(*2 * (self.module(x),))
+                result = self.module(x)
+                self._give(result, result)
 
     def recording(self) -> Recording:
-        """What the module did."""
+        """The Recording of all calls since `record`."""
         last = self.extent.n_steps - 1
         results = self._results()
         return Recording(
@@ -109,7 +111,7 @@ class ModuleRecorder(Tracker):
         )
 
     def _give(self, result, answer) -> None:
-        """A call of the module gave `result`; `answer` is that without the state that it is given in the next step."""
+        """Note the `result` of a call; `answer` is the result without the state that the next call is given."""
         self._read(result)
         entries = list(self._entries(answer))
         if any(result is given for given in self.of_layers):
@@ -118,7 +120,7 @@ class ModuleRecorder(Tracker):
         self.kind_of_answer = type(answer)
 
     def _entries(self, value, depth: int = 0) -> Iterator[tuple[tuple[torch.Tensor, ...], int]]:
-        """The tensors of a result, and how deep they are in it; of a list with a tensor for every step all together."""
+        """Yield each tensor of a result, and its depth in tuples and dicts; a list of steps counts as one entry."""
         if isinstance(value, torch.Tensor):
             yield (value,), depth
         elif isinstance(value, list) and self._are_steps(value):
@@ -135,16 +137,14 @@ class ModuleRecorder(Tracker):
         return all(isinstance(value, torch.Tensor) and tuple(value.shape[:2]) not in axes for value in values)
 
     def _results(self) -> Results:
-        """What the module gave, and what it is compared with."""
-        returned = tuple(
-            Returned(
-                self.known(entries[-1][0][-1]), tuple(t for tensors, _ in entries for t in tensors), place == 0, depth
-            )
-            for place, entries in enumerate(zip(*self.answers, strict=False))
-            for depth in (entries[-1][1],)
-        )
+        """The results of the module, and the spikes and states that they are compared with."""
+        returned = []
+        for place, entries in enumerate(zip(*self.answers, strict=False)):
+            tensors, depth = entries[-1]
+            calls = tuple(tensor for given, _ in entries for tensor in given)
+            returned.append(Returned(known=self.known(tensors[-1]), calls=calls, is_first=place == 0, depth=depth))
         spikes = {name: torch.cat(given, 1) for name, given in self.spikes.items() if given}
-        return Results(returned, self.kind_of_answer, spikes, self.values, self.extent)
+        return Results(tuple(returned), self.kind_of_answer, spikes, self.values, self.extent)
 
     def _read(self, value) -> None:
         """Somebody has a use for the tensors in `value`."""

@@ -1,8 +1,8 @@
-"""What of a module's result the network does not have: what follows the last layers, membranes, the choice of a step.
+"""Results: compare what a module returns with what its network gives, and name the difference.
 
-A network gives the spikes of its layers, or the membranes of those that never fire, in every step. The result is no
-more than that if it holds one of these in all steps, or their sum or mean over the steps, times any positive number.
-Symbols show it where all functions can be followed; elsewhere the numbers of the example do.
+A network gives the spikes of its layers, or the membranes of those that never fire, in every step. It gives the whole
+result if the result holds one of these in all steps, or their sum or mean over the steps, times a positive number.
+Symbols decide that if all functions can be followed; otherwise the numbers of the example do.
 """
 
 from collections.abc import Iterator
@@ -32,8 +32,8 @@ from nwcompile.ir.network import Network
 class Returned:
     """One tensor of the module's result, as the last call gave it.
 
-    `calls`: the same of every call, or of every step where the module gives a list of them. `is_first`: whether no
-    other is before it. `depth`: in how many tuples, lists and dicts it is.
+    `calls`: the tensors of every call, or of every step if the module returns a list of steps. `is_first`: whether it
+    is the first tensor of the result. `depth`: the number of tuples, lists and dicts around it.
     """
 
     known: Tracked
@@ -44,9 +44,9 @@ class Returned:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The tensors of a module's result, its type, and what layers gave: `spikes[layer]` `[B, T, *]`.
+    """The tensors of a module's result, its type, and the spikes of its layers, `spikes[layer]` `[B, T, *]`.
 
-    `values`: by layer or linear map, and which of its states it is, what every call gave and what its axes begin with.
+    `values`: by layer or linear map and the number of its state, the tensor of every call and the order of its axes.
     """
 
     returned: tuple[Returned, ...]
@@ -56,7 +56,7 @@ class Results:
     extent: Extent
 
     def left_out(self, network: Network, readouts: set[str]) -> str:
-        """A sentence that names what the network does not have of the result; "" if nothing is missing.
+        """Return a sentence that names what the network does not give of the result; "" if nothing is missing.
 
         `readouts`: paths of linear maps that are layers.
         """
@@ -92,7 +92,7 @@ class Results:
         return text or "the choice of one step"
 
     def _records(self, network: Network) -> Iterator[torch.Tensor]:
-        """What layers and readouts gave, `[B, T, *]`."""
+        """Yield the spikes of every layer and the values of every readout, `[B, T, *]`."""
         yield from self.spikes.values()
         for (name, _), calls in self.values.items():
             if name in network.layers and not network.node(name).neuron.fires:
@@ -115,7 +115,7 @@ class Results:
         )
 
     def _beyond(self, symbol: Symbol, readouts: set[str]) -> str | None:
-        """What was done to the spikes of layers, or to readouts, to make this; None for nothing."""
+        """Name the operations after the spikes of layers, or after readouts, that make this; None for none."""
         if isinstance(symbol, Source):
             return None
         if isinstance(symbol, Averaged | Stacked):

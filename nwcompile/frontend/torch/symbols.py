@@ -144,9 +144,9 @@ class Constant:
 
 @dataclass(frozen=True, eq=False)
 class Unsupported:
-    """What cannot be followed; `reason` completes "is fed by ...".
+    """A tensor that cannot be followed; `reason` completes "is fed by ...".
 
-    `by`: the functions that made it, each once. `layer`: whose state it is made of, "" if of none.
+    `by`: the functions that made it, each once. `layer`: the layer whose state it is made of, "" for none.
     """
 
     reason: str
@@ -185,7 +185,7 @@ class Recording:
     `kinds[layer]`: how its module is read. `refused`: modules with weights that are fed what cannot be followed, and
     the reason. `unknown`: neuron modules of a framework that cannot be read, and the reason. `spikes[layer]`: what the
     layer gave, `[B, T, *shape]`. `integrators`: layers of which only states are read or returned, never the spikes.
-    `results`: what the module gave.
+    `results`: the tensors that the module returned.
     """
 
     input: Source

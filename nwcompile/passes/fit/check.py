@@ -1,6 +1,6 @@
 """Check: does the network fit the chip? Every limit that is exceeded is listed at once, with what to do about it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import ceil
 
 import numpy as np
@@ -86,17 +86,20 @@ def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> No
         raise FitError(chip.name, violations)
 
 
-def least_cores(network: Network, chip: Chip) -> int:
-    """Cores that no mapping of a network is below: what its neurons, layers or least synapse memory fill."""
+def least_cores(network: Network, chip: Chip, relays: Sequence[tuple[int, int]] = ()) -> int:
+    """Return the cores that every mapping takes at least: by neurons, by layers and by the least synapse memory.
+
+    `relays`: relay layers that are still to be made, as pairs of their neurons and how many layers have so many.
+    """
     n_bits = sum(_bits_of_ends(network, chip).values())
     bits = chip.limit("synapse_bits")
     by_bits = 0 if bits is None else ceil(n_bits / int(bits.max()))
-    return max(_cores_of_layers(_sizes(network, chip), chip), by_bits)
+    return max(_cores_of_layers([*_sizes(network, chip), *relays], chip), by_bits)
 
 
-def verify_relays(network: Network, chip: Chip, relays: list[tuple[int, int]]) -> None:
-    """Raise FitError unless the chip may have cores for a network and for `relays`: their neurons, how many layers."""
-    n_cores = _cores_of_layers([*_sizes(network, chip), *relays], chip)
+def verify_relays(network: Network, chip: Chip, relays: Sequence[tuple[int, int]]) -> None:
+    """Raise FitError unless the chip may have cores for a network and its relay layers (`least_cores`)."""
+    n_cores = least_cores(network, chip, relays)
     if n_cores > capacity.n_usable(chip):
         where = f"network with relay neurons -> {chip.name}"
         n_neurons, n_layers = sum(size * n for size, n in relays), sum(n for _, n in relays)
@@ -106,9 +109,9 @@ def verify_relays(network: Network, chip: Chip, relays: list[tuple[int, int]]) -
 
 
 def _sizes(network: Network, chip: Chip) -> list[tuple[int, int]]:
-    """The neurons of each layer, and that it is one; without those that may be relay neurons of merged axons.
+    """Pairs (neurons, 1) of all layers except those that `merge_axons` may remove, so that a sum is a lower bound.
 
-    Relay neurons read one layer, all with the same weight. Not all layers that do are merged: this is a lower bound.
+    It removes relay neurons, which read one layer with equal weights; every such layer is left out.
     """
     may_merge = chip.core.axon_merge == "or" and chip.limit("max_destinations") is None
     into = {name: network.into(name) for name in network.layers if may_merge}
@@ -117,7 +120,7 @@ def _sizes(network: Network, chip: Chip) -> list[tuple[int, int]]:
 
 
 def _cores_of_layers(layers: list[tuple[int, int]], chip: Chip) -> int:
-    """Cores that layers (their neurons, how many layers) take at least, by what neurons and layers a core holds."""
+    """Return the cores that layers, as pairs (neurons, how many layers), take at least, by neurons and by layers."""
     room = np.sort(chip.limit("max_neurons"))[::-1].cumsum()
     largest, n_all = int(room[0]), sum(size * n for size, n in layers)
     beyond = ceil(max(0, n_all - int(room[-1])) / largest)  # on further cores as large as the largest

@@ -29,11 +29,20 @@ def has_late(network: Network, timing: Schedule, chip: Chip) -> bool:
     return any(_steps(c, delay, timing) > reach for c, delay in zip(network.connections, timing.delay, strict=True))
 
 
-def count_relays(network: Network, timing: Schedule, chip: Chip) -> int:
-    """Layers of relay neurons that delays longer than the chip's take at most."""
+def relay_layers(network: Network, timing: Schedule, chip: Chip, options: Options) -> dict[tuple[str, int], int]:
+    """Return how many relay layers the delays need that are longer than the chip's, by source and aligned delay."""
     reach = 1 + chip.neuron.delay_max_steps
-    steps = (_steps(c, delay, timing) for c, delay in zip(network.connections, timing.delay, strict=True))
-    return sum(max(0, -(-n // reach) - 1) for n in steps)
+    late: dict[tuple[str, int], int] = {}
+    for c, delay in zip(network.connections, timing.delay, strict=True):
+        n = -(-_steps(c, delay, timing) // reach) - 1
+        if n > 0 and c.source not in network.outputs and sends_binary(network, chip, options, c.source):
+            late[c.source, c.aligned_delay] = max(n, late.get((c.source, c.aligned_delay), 0))
+    return late
+
+
+def sizes_of(network: Network, n_relays_of: dict[tuple[str, int], int]) -> list[tuple[int, int]]:
+    """The pairs of `least_cores`: neurons of a relay layer, and how many such layers there are."""
+    return [(network.node(source).n_neurons, n) for (source, _), n in n_relays_of.items()]
 
 
 def relay_delays(network: Network, timing: Schedule, chip: Chip, options: Options) -> Relayed:
@@ -46,16 +55,16 @@ def relay_delays(network: Network, timing: Schedule, chip: Chip, options: Option
     neuron is made, where they are more than the chip has room for.
     """
     reach = 1 + chip.neuron.delay_max_steps
-    wanted = {c: _steps(c, delay, timing) for c, delay in zip(network.connections, timing.delay, strict=True)}
-    late: dict[tuple[str, int], list[Connection]] = {}
-    for c, steps in wanted.items():
-        if steps > reach and c.source not in network.outputs and sends_binary(network, chip, options, c.source):
-            late.setdefault((c.source, c.aligned_delay), []).append(c)
-    relay = relay_of(network, chip, options) if late else None
+    n_relays_of = relay_layers(network, timing, chip, options)
+    relay = relay_of(network, chip, options) if n_relays_of else None
     if relay is None:
         return Relayed(network, timing, [])
-    n_relays_of = {key: max(-(-wanted[c] // reach) for c in connections) - 1 for key, connections in late.items()}
-    verify_relays(network, chip, [(network.node(source).n_neurons, n) for (source, _), n in n_relays_of.items()])
+    verify_relays(network, chip, sizes_of(network, n_relays_of))
+    wanted = {c: _steps(c, delay, timing) for c, delay in zip(network.connections, timing.delay, strict=True)}
+    late: dict[tuple[str, int], list[Connection]] = {key: [] for key in n_relays_of}
+    for c, steps in wanted.items():
+        if steps > reach and (c.source, c.aligned_delay) in late:
+            late[c.source, c.aligned_delay].append(c)
     rewired: dict[Connection, Connection] = {}
     chains: dict[str, list[tuple[Node, Connection]]] = {}
     offset = dict(timing.offset)

@@ -19,9 +19,9 @@ from nwcompile.ir.noc.board import count_chips, fewest_chips
 from nwcompile.ir.options import Options
 from nwcompile.passes.fit import capability
 from nwcompile.passes.fit.axon_types import too_many_weights
-from nwcompile.passes.fit.check import estimate, least_cores
+from nwcompile.passes.fit.check import estimate, least_cores, verify_relays
 from nwcompile.passes.legalize.legalize import legalize, sized
-from nwcompile.passes.legalize.relay_delays import count_relays, has_late, relay_delays
+from nwcompile.passes.legalize.relay_delays import relay_delays, relay_layers, sizes_of
 from nwcompile.passes.legalize.sums.send_sums import scheduled
 from nwcompile.passes.legalize.sums.split_fan_in import parts_surely_hold, with_parts
 from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
@@ -80,10 +80,12 @@ def _place(network: Network, chip: Chip, options: Options, most_work: int) -> Pl
         estimate(legal, chip, options.on_multi_spike)
         timing = scheduled(legal, options.execution)
         weights = (v for c in legal.connections if legal.is_fixed for v in capability.weight_violations(c, chip))
-        if SYNAPSES_OF_A_PAIR * count_relays(legal, timing, chip) ** 2 > MOST_SYNAPSES:
-            return None
-        if has_late(legal, timing, chip):
-            legal, timing, _ = relay_delays(legal, timing, chip, options)
+        n_relays_of = relay_layers(legal, timing, chip, options)
+        if SYNAPSES_OF_A_PAIR * sum(n_relays_of.values()) ** 2 > most_work:
+            relays = sizes_of(legal, n_relays_of)
+            verify_relays(legal, chip, relays)
+            return Place(chip, 0, least_cores(legal, chip, relays), False)
+        legal, timing, _ = relay_delays(legal, timing, chip, options)
         if any(capability.delay_violations(legal, timing, chip)) or any(weights) or too_many_weights(legal, chip):
             return None
         work = sum(synapse_count(legal, c) for c in legal.connections)

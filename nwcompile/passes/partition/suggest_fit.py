@@ -21,6 +21,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import Options
 from nwcompile.ir.resources import RESOURCES, SYNAPSE_BITS
+from nwcompile.passes.fit.check import least_cores
 from nwcompile.passes.fit.core_rules import has_rules
 from nwcompile.passes.partition.partition import partition
 
@@ -46,7 +47,7 @@ def smallest_change(network: Network, chip: Chip, error: FitError, options: Opti
     n_synapses = sum(synapse_count(network, c) for c in network.connections)
     if n_synapses > (LARGEST if has_rules(chip) else LARGEST_COUNTED):
         return None
-    if _fits(network, chip):
+    if least_cores(network, chip) <= chip.n_cores and _fits(network, chip):
         return _other_options(network, chip, options)
     is_small = n_synapses <= (LARGEST_WITH_RULES if has_rules(chip) else LARGEST)
     lacks_cores = any(v.what in TOTALS and v.where == f"network -> {chip.name}" for v in error.violations)
@@ -96,6 +97,9 @@ def _other_options(network: Network, chip: Chip, options: Options) -> str | None
 def _more_cores(network: Network, chip: Chip) -> Iterator[tuple[float, str]]:
     """As many more columns of the same cores as it takes."""
     growth, mapping, a_column = 1, None, chip.noc.rows * chip.noc.cores_per_router
+    n_least = least_cores(network, chip)
+    while 2 * growth * chip.n_cores < n_least:
+        growth *= 2
     try:
         while mapping is None and growth < MOST_GROWTH:
             growth *= 2

@@ -230,7 +230,7 @@ def test_advice_for_uneven_cores_is_to_even_them_out():
 
 def test_advice_without_a_free_core_is_to_send_less():
     got = advice({"synops_dense": [[0, 0, 0], [5000, 5000, 0]]}, noc__rows=1, noc__cores_per_router=1)
-    assert got == Advice("encode input in with half the spikes", pytest.approx(22000 / 12000))
+    assert got == Advice("encode input 'in' with half the spikes", pytest.approx(22000 / 12000))
     got = advice({"messages_out": [[0, 0, 0], [4000, 4000, 0]]}, noc__rows=1, noc__cores_per_router=1)
     assert got == Advice("train layer fc1 to half its spikes", pytest.approx(22000 / 12000))
 

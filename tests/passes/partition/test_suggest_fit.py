@@ -10,6 +10,7 @@ from nwcompile.ir.connection import Conv2d, Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import core_usage
+from nwcompile.passes.partition import suggest_fit
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import shrunk, smallest_change
 from tests.chips import small_chip
@@ -62,6 +63,17 @@ def test_a_neuron_that_no_core_holds_is_tried_once_on_cores_that_are_alike(monke
     with pytest.raises(FitError, match="one neuron of a alone takes 784"):
         nw.compile(network, "truenorth")
     assert 0 < len(tried) < 1000  # not once for each of its 4,096 cores, and of as many times more as are tried
+
+
+def test_cores_that_cannot_be_enough_are_not_tried(monkeypatch):
+    tried = []
+    monkeypatch.setattr(suggest_fit, "_fits", lambda network, chip, *_: tried.append(chip.n_cores))
+    chip, lacking = small_chip(core__max_neurons=1), [Violation("cores", "network -> small", 3000, 12, "")]
+    for n_neurons, growths in ((1500, []), (200, [32, 64])):  # 125 and 17 times as many cores as there are
+        tried.clear()
+        network = Network.from_arrays({"a": (FIXED, (n_neurons,))}, [], {})
+        smallest_change(network, chip, FitError(chip.name, lacking), Options())
+        assert [n for n in tried if n > chip.n_cores] == [chip.n_cores * growth for growth in growths]
 
 
 def test_maps_shrink_by_channels():

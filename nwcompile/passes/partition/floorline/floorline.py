@@ -94,10 +94,9 @@ def floorline(
     """The cores of every layer, on `options.n_cores` cores or on as many as `options.optimize` asks for.
 
     `time` minimizes the sum of the predicted step times, then messages, on as many cores as minimize that time times
-    the square root of their number; on a chip without times nothing is known to be saved, and the fewest cores that are
-    found are taken. `energy` and
-    `edp` make least what they say, `cores` the number of cores, then the time. `traffic` makes least the routed hops,
-    then the messages, and gives a Mapping, sites included, where all sites are alike. With `options.time_budget_s` it
+    the square root of their number; on a chip without times it takes the fewest cores that it finds. `energy` and `edp`
+    minimize what they say, `cores` the number of cores, then the time. `traffic` minimizes the routed hops, then the
+    messages, and gives a Mapping, sites included, if all sites are alike. With `options.time_budget_s` it
     goes on until the time is up or until an interrupt (Ctrl-C), and gives the best so far. For a chip whose core rules
     (`nwcompile.passes.fit.core_rules`) only slices are sure to keep, and where what was found exceeds a limit or breaks
     a rule, these are the slices of `sequential`. The result may exceed the chip: `partition` judges it.
