@@ -129,7 +129,7 @@ def register_encoding(layer: Layer, chip: Chip, scale: float) -> Encoding:
     unit = scale / (1 << shift)
     largest = grids.largest_bias(chip) >> shift
     factor, constant = (
-        float(a) if a.size == 1 else np.ascontiguousarray(np.broadcast_to(a, layer.node.shape))
+        a.item() if a.size == 1 else np.ascontiguousarray(np.broadcast_to(a, layer.node.shape))
         for a in (np.asarray(layer.dynamics.factor) * unit, np.asarray(layer.constant) * unit)
     )
     return Encoding(

@@ -217,6 +217,20 @@ def test_registers_hold_larger_numbers_than_messages_do():
     np.testing.assert_array_equal(run.spikes["fc1"], wanted.spikes["fc1"])
 
 
+@pytest.mark.parametrize("field", ["gain", "w_in", "bias"])
+def test_the_register_of_one_neuron_takes_its_parameters_as_arrays_or_numbers(field):
+    edges = [nw.Dense("in", "a", np.full((1, 3), 0.5, np.float32))]
+    x = np.random.default_rng(0).random((2, 9, 3)).astype(np.float32)
+    given = set()
+    for value in (1.125, np.array([1.125])):
+        spec = nw.NeuronSpec(beta=0.75, alpha=0.5, **{field: value})
+        network = nw.Network.from_arrays({"a": (spec, (1,))}, edges, {"in": (3,)})
+        program = nw.compile(network, "spinnaker2", x, nw.Options(input_layer="bias"))
+        runs_alike(program, x)
+        given.add(str(program.host.gives))
+    assert len(given) == 1
+
+
 def test_a_maximum_before_the_first_layer_runs_on_the_host():
     spec = nw.NeuronSpec(threshold=1.0, beta=0.75)
     kernel = np.random.default_rng(3).normal(size=(2, 1, 3, 3)).astype(np.float32)
