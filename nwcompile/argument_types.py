@@ -9,7 +9,7 @@ from operator import index
 from os import PathLike
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import numpy as np
 
@@ -86,6 +86,15 @@ def is_of(value, kind: Any) -> bool:
         return isinstance(value, str | PathLike) and "\0" not in str(value)  # which no system takes
     if Callable in (kind, origin):
         return callable(value)
+    if origin is Literal:
+        return value in inner
+    if is_typeddict(kind):
+        hints = _hints(kind)
+        return (
+            isinstance(value, dict)
+            and kind.__required_keys__ <= set(value)
+            and all(is_of(value[key], hints[key]) for key in set(hints) & set(value))
+        )
     what = origin or kind
     if what in (tuple, list, Sequence):
         is_fixed = what is tuple and inner and inner[-1] is not ...
@@ -98,6 +107,9 @@ def is_of(value, kind: Any) -> bool:
             not inner or all(is_of(k, inner[0]) and is_of(v, inner[1]) for k, v in value.items())
         )
     return what is Any or not isinstance(what, type) or isinstance(value, what)
+
+
+_hints = cache(get_type_hints)
 
 
 def _alternatives(kinds: Sequence) -> list:
@@ -135,6 +147,8 @@ def _in_words(kind: Any) -> str:
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return " or ".join(_in_words(one) for one in _alternatives(inner))
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, inner))}"
     what = origin or kind
     if what in (tuple, list, Sequence):
         return "a list" + (ITEMS.get(inner[0], "") if inner else "")

@@ -199,7 +199,7 @@ CODES = (
         "sim.cycle.noc sim.cycle.packets sim.cycle.bus cli.noc",
     ),
     # files and reports
-    ErrorCode("NW7001", "A file is no whole .nwc program", "ir.artifact:read ir.program ir.host"),
+    ErrorCode("NW7001", "A file is no whole .nwc program", "ir.artifact:read ir.program ir.host ir.manifest"),
     ErrorCode("NW7002", "A file cannot be read or written", "ir.artifact else:ArtifactError"),
     ErrorCode(
         "NW7003",

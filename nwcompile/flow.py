@@ -17,7 +17,7 @@ from nwcompile.errors import FitError, ModelError, NwWarning, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.host import of_copies, on_chip, registers_of
-from nwcompile.ir.legalization import Change
+from nwcompile.ir.manifest import Change
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options

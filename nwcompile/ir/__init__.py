@@ -11,6 +11,7 @@ Activity                   activity.py:Activity         how often each neuron se
 Mapping                    mapping.py:Mapping           neuron -> core -> site
 Program                    program.py:Program           what a chip is loaded with; its bytes: artifact.py:encode
 Run, Profile               run.py:Run                   what simulating gave; where time went: profile.py:Profile
+Manifest                   manifest.py:Manifest         what the compiler tells people of a program, entry by entry
 Options                    options.py:Options           what a person may choose about compiling
 
 the integer arithmetic of all backends, each rule named once   arithmetic.py

@@ -15,6 +15,7 @@ from nwcompile.ir.activity import Activity, MultiSpike
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import cores_of_sources, count_lines, count_neurons, csr_groups, join_layers
 from nwcompile.ir.host import Encoding, Host, with_registers
+from nwcompile.ir.manifest import verify_manifest
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
@@ -193,11 +194,11 @@ class Program:
     @property
     def output_scale(self) -> dict[str, float]:
         """Per layer: integer state units per unit of the float network's membrane."""
-        return {row["layer"]: row["scale"] for row in self.manifest.get("quantization", [])}
+        return {row["layer"]: row.get("scale") for row in self.manifest.get("quantization", [])}
 
     @property
     def legalization(self) -> list[dict]:
-        """What was rewritten for the chip, a row a change (`ir/legalization.py:Change`)."""
+        """What was rewritten for the chip, a row a change (`ir/manifest.py:Change`)."""
         return self.manifest.get("legalization", [])
 
     @property
@@ -326,6 +327,7 @@ class Program:
         self.schedule.verify(self.network)
         if self.on_multi_spike not in ON_MULTI_SPIKE:
             raise ArtifactError(f"on_multi_spike {self.on_multi_spike!r} is none of {', '.join(ON_MULTI_SPIKE)}")
+        verify_manifest(self.manifest)
         if self.activity is not None:
             self.activity.verify(self.network)
             self.activity.verify_counts()

@@ -1,6 +1,6 @@
 """Legalization in the report: one row for each change that the chip needed, what it cost, and all of it together."""
 
-from nwcompile.ir.legalization import APPROXIMATE
+from nwcompile.ir.manifest import APPROXIMATE
 from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.html_tables import table
 from nwcompile.report.text import aligned, percent, whole_price
@@ -40,7 +40,7 @@ def _whole_lines(doc: dict) -> list[str]:
 
 def _row(change: dict) -> tuple[str, ...]:
     cells = tuple(change[name] for name in ("layer", "was", "has", "how", "label"))
-    return (*cells, _price(change["price"]))
+    return (*cells, _price(change.get("price")))
 
 
 def _price(price: dict | None) -> str:

@@ -1,7 +1,7 @@
 """Neuron programs in the report: each state's unit and width, each table's range and error."""
 
 from collections.abc import Iterable
-from math import ceil, floor, log2, log10
+from math import ceil, floor, frexp, log10
 
 from nwcompile.report.text import grouped, number
 
@@ -33,8 +33,9 @@ def notes(doc: dict) -> list[str]:
 
 def _programs(doc: dict) -> Iterable[tuple[str, dict]]:
     for row in doc["layers"]:
-        if (row["quantization"] or {}).get("states"):
-            yield row["layer"], row["quantization"]
+        entry = row["quantization"] or {}
+        if entry.get("states") and {"program", "instructions"} <= set(entry):
+            yield row["layer"], entry
 
 
 def _row(layer: str, state: dict) -> tuple[str, ...]:
@@ -57,8 +58,8 @@ def _scale(state: dict) -> str:
     unit, scale = state.get("unit"), state.get("scale")
     if scale is None:
         return UNKNOWN
-    if unit == "dimensionless" and log2(scale).is_integer():
-        after = int(log2(scale))
+    if unit == "dimensionless" and frexp(scale)[0] == 0.5:  # a power of two
+        after = frexp(scale)[1] - 1
         return f"Q{state['bits'] - 1 - after}.{after}"
     return "1" if unit == "count" else f"{grouped(scale)} units"
 

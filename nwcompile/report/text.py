@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from nwcompile.ir.legalization import APPROXIMATE
+from nwcompile.ir.manifest import APPROXIMATE
 from nwcompile.ir.options import CORES_RULE, weighs_cores
 from nwcompile.ir.resources import RESOURCE_OF
 
@@ -144,11 +144,11 @@ def whole_price(price: dict | None) -> str:
     parts = [f"{percent(price['spikes_changed_percent'])}{interval} of the spikes"]
     if price["output_changed_percent"] is not None:
         share = price["output_changed_percent"]
-        n_changed = round(share * n_samples / 100)
+        n_changed = round(share / 100 * n_samples)
         few = n_samples < FEWEST_FOR_A_SHARE
         parts.append(f"{n_changed} of {n_samples} answers" if few else f"{percent(share)} of the answers")
     text = f"{' and '.join(parts)} changed"
-    if price["accuracy_chip"] is not None:
+    if price["accuracy_chip"] is not None and price["accuracy_ideal"] is not None:
         before, after = (percent(100 * price[key]) for key in ("accuracy_ideal", "accuracy_chip"))
         points = _interval(price, "accuracy_lost_interval_points", " points lost")
         text += f", accuracy {before} -> {after}{points}"

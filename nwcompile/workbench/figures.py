@@ -4,7 +4,7 @@ from nwcompile.cost.time.floorline import floorline
 from nwcompile.cost.time.pool import mean_step_cycles
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.errors import FitError
-from nwcompile.ir.legalization import APPROXIMATE, EXACT, HOST
+from nwcompile.ir.manifest import APPROXIMATE, EXACT, HOST
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 

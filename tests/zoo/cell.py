@@ -10,7 +10,7 @@ import numpy as np
 
 import nwcompile as nw
 from nwcompile.errors import FitError, ModelError, NwError, NwWarning
-from nwcompile.ir.legalization import APPROXIMATE, EXACT, HOST
+from nwcompile.ir.manifest import APPROXIMATE, EXACT, HOST
 from tests.conftest import REFERENCE
 from tests.zoo import norse_sinabs_nets, snntorch_nets, spikingjelly_nets
 from tests.zoo.net import Net

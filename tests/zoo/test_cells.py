@@ -2,7 +2,7 @@
 
 import pytest
 
-from nwcompile.ir.legalization import APPROXIMATE, EXACT, HOST
+from nwcompile.ir.manifest import APPROXIMATE, EXACT, HOST
 from tests.zoo.cell import BOARDS, CHIPS, DOES_NOT_FIT, land
 
 MOST_RATE_CHANGE = 10.0  # Percent: a cell whose layers fire more or less than that is no landing.

@@ -11,7 +11,7 @@ import numpy as np
 
 from nwcompile.errors import OptionError
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.legalization import APPROXIMATE, Change
+from nwcompile.ir.manifest import APPROXIMATE, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options

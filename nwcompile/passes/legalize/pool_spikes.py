@@ -7,7 +7,7 @@ import numpy as np
 from nwcompile.ir.arithmetic import effective_weight
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, MaxPool2d, Pool2d, Scale, Sparse, pair, synapse_list
-from nwcompile.ir.legalization import APPROXIMATE, EXACT, Change
+from nwcompile.ir.manifest import APPROXIMATE, EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options

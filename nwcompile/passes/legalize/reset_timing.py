@@ -15,7 +15,7 @@ leaves of two thresholds, which is not looked at.
 import numpy as np
 
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.legalization import EXACT, Change
+from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options

@@ -7,7 +7,7 @@ step alone: neither its reset nor its clamp, which come after the spike, can be 
 import numpy as np
 
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.legalization import EXACT, Change
+from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options

@@ -14,7 +14,7 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, Sparse, pair, synapse_list
-from nwcompile.ir.legalization import EXACT, Change
+from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.schedule import Schedule

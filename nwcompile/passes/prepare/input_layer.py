@@ -19,7 +19,7 @@ from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import MaxPool2d, Scale
 from nwcompile.ir.host import Encoding, Host, injected, with_registers
-from nwcompile.ir.legalization import EXACT, HOST, Change
+from nwcompile.ir.manifest import EXACT, HOST, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options

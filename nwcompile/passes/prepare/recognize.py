@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.legalization import EXACT, Change
+from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram

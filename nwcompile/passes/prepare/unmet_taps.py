@@ -11,7 +11,7 @@ import numpy as np
 
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, pair, window_count
-from nwcompile.ir.legalization import EXACT, Change
+from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 

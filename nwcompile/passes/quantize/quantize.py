@@ -48,19 +48,9 @@ UPDATE_SUMS = 10  # A neuron update takes about as long as so many synaptic sums
 
 @dataclass(frozen=True, eq=False)
 class Quantized:
-    """The fixed-point `network`, one `table` row a layer, and `warnings`.
+    """The fixed-point `network`, one `table` row a layer (`ir/manifest.py:QuantizationRow`), and `warnings`.
 
     `registers`: by input that the host writes into a layer's registers, how it makes the numbers.
-
-    A row (`quantization_table.COLUMNS`): `layer`; weight `bits`; `scale` S, integer state units per unit of the float
-    membrane; `channel_scale`, what S is multiplied by in each channel, [least, largest]; `exponents` of its connections
-    in order; `clipped_weights` of its `n_weights`; `weight_error_rms`, over the weights' own root mean square; time
-    constants in steps, of current and membrane, wanted (`tau_u`, `tau_v`) and on the chip, with the largest error;
-    thresholds, a number or [least, largest], and the `threshold_factor` beyond the scale with which narrow weights came
-    closest; `strict_change`, a text where the chip's comparison is not the float network's; `rate_float`, `rate_fixed`,
-    spikes per neuron and step; `spike_agreement_percent`, neurons and steps that spike alike over those in which either
-    spikes; what `state_range` says of u and v, and `overflow`, a sentence if they could. What is not known without
-    calibration, or does not exist, is None.
     """
 
     network: Network

@@ -7,24 +7,13 @@ import numpy as np
 from nwcompile.cost.neuron_program import program_length, state_words
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
+from nwcompile.ir.manifest import QuantizationRow
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.passes.quantize.scaled_layer import Layer, Scaled, weight_error
 from nwcompile.passes.quantize.state_range import StateRange, state_bits
 
-COLUMNS = ("layer", "bits", "scale", "channel_scale", "exponents", "n_weights", "clipped_weights", "clipped_percent",
-           "weight_error_rms", "tau_u", "tau_u_chip", "tau_v", "tau_v_chip", "tau_error_percent", "threshold_float",
-           "threshold_int", "threshold_factor", "strict_change", "rate_float", "rate_fixed", "spike_agreement_percent",
-           "u_bound", "v_bound", "u_largest", "v_largest", "state_limit", "state_bits", "overflow")  # fmt: skip
-
-OF_PROGRAMS = (
-    "program",
-    "instructions",
-    "state_words",
-    "states",
-    "parameters",
-    "tables",
-)  # more columns of layers that are programs
+COLUMNS = tuple(QuantizationRow.__annotations__)
 
 
 def scaled_row(layer: Layer, scaled: Scaled) -> dict:
@@ -75,7 +64,7 @@ def refitted_row(row: dict, neuron: NeuronSpec | NeuronProgram, scale_factor: fl
         return row
     if "program" in row:
         scale = None if scale_factor is None else row["scale"] * scale_factor
-        row = {key: value for key, value in row.items() if key not in OF_PROGRAMS} | {"scale": scale}
+        row = {key: value for key, value in row.items() if key in COLUMNS} | {"scale": scale}
     return row | _built_in(neuron)
 
 

@@ -10,7 +10,7 @@ import nwcompile as nw
 from nwcompile.cost.prediction import predict
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.flow import REAL_EXAMPLE
-from nwcompile.ir.legalization import HOST
+from nwcompile.ir.manifest import HOST
 from nwcompile.report.host import host_text
 from nwcompile.report.json.collect import collect
 from nwcompile.report.text import verdict

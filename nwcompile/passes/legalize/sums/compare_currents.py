@@ -18,7 +18,7 @@ import numpy as np
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, MaxPool2d
 from nwcompile.ir.flat import count_neurons
-from nwcompile.ir.legalization import EXACT, Change
+from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import Options
 from nwcompile.passes.fit.maxima import maxima, pooled_layer

@@ -8,7 +8,7 @@ import numpy as np
 from nwcompile.errors import FitError, Violation
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Sparse
-from nwcompile.ir.legalization import Change
+from nwcompile.ir.manifest import Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import LARGEST_OUTPUT, NeuronProgram, Operation
 from nwcompile.ir.options import Options

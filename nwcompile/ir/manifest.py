@@ -1,0 +1,169 @@
+"""Manifest: what the compiler tells people of a program, entry by entry."""
+
+import json
+from dataclasses import asdict, dataclass
+from numbers import Integral
+from typing import Any, Final, Literal, Required, TypedDict
+
+from nwcompile.argument_types import checked_fields, is_of
+from nwcompile.errors import ArtifactError
+
+EXACT: Final = "exact"  # The user's layers spike as the same integers do on a chip with every neuron feature.
+APPROXIMATE: Final = "approximate"  # Spikes differ from those; by how much is the price.
+HOST: Final = "host"  # The CPU computes it, once per input, as the framework does.
+Span = float | tuple[float, float] | None  # A number, or the least and the largest where neurons differ.
+
+
+class QuantizationRow(TypedDict, total=False):
+    """The integers of a layer, what they lost, and what they did in the calibration samples.
+
+    What is not known without samples, or does not exist, is None.
+    """
+
+    layer: Required[str]
+    bits: int | None  # of a weight
+    scale: float | None  # integer state units per unit of the float membrane
+    channel_scale: Span  # what the scale is multiplied by in each channel
+    exponents: list[int] | None  # of its connections, in order
+    n_weights: int | None
+    clipped_weights: int | None  # of n_weights
+    clipped_percent: float | None
+    weight_error_rms: float | None  # over the root mean square of the weights
+    tau_u: Span  # steps: time constant of the current as trained,
+    tau_u_chip: Span  # and on the chip
+    tau_v: Span  # steps: of the membrane
+    tau_v_chip: Span
+    tau_error_percent: float | None  # the largest
+    threshold_float: Span
+    threshold_int: Span
+    threshold_factor: float | None  # beyond the scale, with which narrow weights came closest
+    strict_change: str | None  # where the chip compares by another rule than the float network
+    rate_float: float | None  # spikes per neuron and step
+    rate_fixed: float | None
+    spike_agreement_percent: float | None  # neurons and steps that spike alike, of those in which either spikes
+    u_bound: Integral | None  # the largest magnitude for any input
+    v_bound: Integral | None
+    u_largest: Integral | None  # in the samples
+    v_largest: Integral | None
+    state_limit: Integral | None
+    state_bits: int | None
+    overflow: str | None  # which states could become too large, and what then happens
+
+
+class StateRow(TypedDict):
+    """A state of a neuron program."""
+
+    state: str
+    unit: str | None
+    scale: float | None  # integer units per unit of the float program
+    bits: int
+    overflow: Literal["saturate", "modulo"]
+    bound: Integral | None
+    largest: Integral | None
+
+
+class ParameterRow(TypedDict):
+    """A parameter of a neuron program, and the unit that it is counted in."""
+
+    parameter: str
+    unit: str
+
+
+class TableRow(TypedDict):
+    """A table that stands for a curve of a neuron program, in the curve's own units."""
+
+    of: str
+    argument: str
+    low: float
+    high: float
+    bounds: str
+    first: float
+    last: float
+    entries: int
+    error: float
+    error_units: float
+
+
+class ProgramRow(QuantizationRow, total=False):
+    """The row of a layer whose neuron is a program."""
+
+    program: str
+    instructions: int
+    state_words: int
+    states: list[StateRow]
+    parameters: list[ParameterRow]
+    tables: list[TableRow]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One rewriting of one layer: what it `was`, what the chip `has` instead, `how` that meets it, and a label.
+
+    `price`: plain numbers by name, measured on samples that no parameter was fitted to (docs/legalize.md defines
+    them), or None where there is nothing to pay or no samples to measure with.
+    """
+
+    layer: str
+    was: str
+    has: str
+    how: str
+    label: Literal["exact", "approximate", "host"]
+    price: dict[str, float] | None = None
+
+    def __post_init__(self):
+        checked_fields(self)
+
+    def to_dict(self) -> dict:
+        """Plain values for the manifest of a program."""
+        return asdict(self)
+
+
+class Price(TypedDict, total=False):
+    """What approximations cost, on samples held out (`passes/legalize/price.py`); intervals are of 95 %."""
+
+    n_samples: Required[int]
+    spikes_changed_percent: Required[float]
+    spikes_changed_interval_percent: tuple[float, float]
+    output_changed_percent: Required[float | None]
+    accuracy_ideal: Required[float | None]
+    accuracy_chip: Required[float | None]
+    accuracy_lost_points: float | None
+    accuracy_lost_interval_points: tuple[float, float] | None
+    layers: dict[str, dict[str, float] | None]
+
+
+class FewestCores(TypedDict):
+    """As few cores as hold the network, where the partitioner took more, and the predicted step on them."""
+
+    n_cores: int
+    step_us: float
+
+
+class Manifest(TypedDict, total=False):
+    """Every entry may be absent."""
+
+    tool: str
+    version: str
+    seed: int
+    options: dict[str, Any]
+    quantization: list[ProgramRow]
+    legalization: list[dict]
+    warnings: list[str]
+    price: Price
+    fewest_cores: FewestCores
+
+
+def verify_manifest(manifest: dict) -> None:
+    """Raise an NwError unless every entry has its type, and every number is finite."""
+    for key, kind in Manifest.__annotations__.items():
+        if key in manifest and not is_of(manifest[key], kind):
+            raise ArtifactError(f"{key} is not what this version writes")
+    for row in manifest.get("legalization", []):
+        try:
+            Change(**row)
+        except TypeError:
+            raise ArtifactError("legalization is not what this version writes") from None
+    try:
+        json.dumps(manifest, allow_nan=False)
+    except ValueError:
+        raise ArtifactError("the manifest has a number that is not finite") from None
