@@ -97,8 +97,12 @@ def energy_table(doc: dict) -> Markup:
         for kind, pj in sorted(kinds.items(), key=lambda item: -(item[1] or 0))
         if pj
     ]
-    rows += [[KINDS[kind], "no source", None] for kind, pj in kinds.items() if pj is None]
-    everything = "all together" if "static" in kinds else "all events"
+    rows += [
+        [KINDS[kind], "not measured" if kind == "static" else "no source", None]
+        for kind, pj in kinds.items()
+        if pj is None
+    ]
+    everything = "all together" if kinds.get("static") is not None else "all events"
     return table(columns, rows, foot=[everything, _with(total / 1000, "nJ"), None])
 
 

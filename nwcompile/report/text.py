@@ -16,9 +16,10 @@ PHASES = {
 PARTS = {"send": "sending", "stall": "stalled on injection", "network": "in the network", "receive": "receiving",
          "link": "until the last link is idle"}  # fmt: skip
 
-WITHOUT_SOURCE = {  # What an energy is without, where the chip file has no figure for it.
+LEFT_OUT = {  # What an energy is without.
     "io_pj": "the energy is without input and output: {chip} gives no energy.io_pj",
     "chip_link_pj": "the energy is without links between chips: {chip} gives no energy.chip_link_pj",
+    "static_pj": "the energy is without static power: only a run of backend cycle has the times that it takes",
 }
 
 
@@ -63,7 +64,8 @@ def verdict_parts(doc: dict) -> list[str]:
     elif doc["chip"].get("pool_step_us") is not None:
         parts.append(f"{number(doc['chip']['pool_step_us'])} us a step")
     if energy is not None:
-        parts.append(f"{grouped(energy['sample_nj'])} nJ a sample")
+        least = "at least " if energy["by_kind_pj_per_sample"].get("static_pj", 0) is None else ""
+        parts.append(f"{least}{grouped(energy['sample_nj'])} nJ a sample")
     if accuracy:
         values = [percent(100 * accuracy[k]) for k in ("float", "chip") if accuracy.get(k) is not None]
         parts.append(f"accuracy {' -> '.join(values)}")
@@ -285,9 +287,7 @@ def unknown(doc: dict) -> list[str]:
     sentences = [] if doc["energy"] else [f"no energies: {lacks}"]
     if doc["energy"] is not None:
         by_kind = doc["energy"]["by_kind_pj_per_sample"]
-        sentences += [
-            WITHOUT_SOURCE[kind].format(chip=doc["chip"]["name"]) for kind in by_kind if by_kind[kind] is None
-        ]
+        sentences += [LEFT_OUT[kind].format(chip=doc["chip"]["name"]) for kind in by_kind if by_kind[kind] is None]
     if doc["chip"].get("pool_step_us") is not None:
         sentences.insert(0, _pool_times(doc))
     elif doc["time"] is None:

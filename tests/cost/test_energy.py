@@ -8,11 +8,14 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.cost.energy import KINDS, energy_pj, step_energy_pj
+from nwcompile.cost.prediction import predict
 from nwcompile.errors import ChipError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.run import COUNTERS
+from nwcompile.report.html_tables import energy_table
 from nwcompile.report.json.collect import collect
 from nwcompile.report.terminal import render_text
+from nwcompile.report.text import grouped
 from nwcompile.sim import BACKENDS
 from tests.chips import small_chip
 from tests.report.programs import run_of, spikes_in, three_cores
@@ -142,6 +145,20 @@ def test_report_says_what_the_energy_is_without():
     alone = collect(three_cores(), run_of(three_cores()))
     assert not {"io_pj", "chip_link_pj"} & set(alone["energy"]["by_kind_pj_per_sample"])
     assert "the energy is without" not in render_text(alone)
+
+
+def test_energy_of_a_run_without_times_is_the_least_where_the_chip_has_static_power():
+    program = three_cores(BOARD.replace({"energy.static_mw": 0.3}))
+    for run, least in (
+        (predict(program), "at least "),
+        (run_of(program, "sequence"), "at least "),
+        (run_of(program), ""),
+    ):
+        doc = collect(program, run)
+        assert f"; {least}{grouped(doc['energy']['sample_nj'])} nJ a sample" in doc["verdict"]
+        is_least = "the energy is without static power: only a run of backend cycle has the times" in render_text(doc)
+        assert is_least == bool(least) == ("not measured" in energy_table(doc))
+    assert "at least" not in collect(three_cores(BOARD), run_of(three_cores(BOARD)))["verdict"]
 
 
 def test_energies_of_what_a_chip_has_not_are_refused():

@@ -1,5 +1,6 @@
 """Random float networks, drawn by hypothesis: every connection and neuron, odd shapes, types and names among them."""
 
+from contextlib import suppress
 from math import prod
 
 import numpy as np
@@ -29,8 +30,9 @@ def networks(draw) -> Network:
         for source in draw(st.lists(st.sampled_from([*shapes][:-1]), max_size=3)) if len(shapes) > 1 else ():
             kind = draw(st.sampled_from((Conv1d, Conv2d, Pool2d, Dense, Sparse, Scale)))
             edge = draw(connections(kind, rng, source, name, shapes[source], shape))
-            if kind in (Conv1d, Conv2d, Pool2d) and not any(e.target == name for e in edges):
-                shape = shapes[name] = edge.output_shape(shapes[source]) if draw(st.booleans()) else shape
+            if kind in (Conv1d, Conv2d, Pool2d) and not any(e.target == name for e in edges) and draw(st.booleans()):
+                with suppress(ModelError):  # a kernel larger than its source: the edge is left out
+                    shape = shapes[name] = edge.output_shape(shapes[source])
             edges += [edge] if _fits(edge, shapes) else []
         is_layer = not layers or draw(st.sampled_from([True, True, False]))
         layers[name] = draw(specs(rng, shape)) if is_layer else None

@@ -34,6 +34,7 @@ from nwcompile.report.json.collect import collect
 from nwcompile.sim import BACKENDS, simulate
 from nwcompile.sim.crosscheck import compare
 from nwcompile.sim.cycle.overload import loses_messages
+from tests.figures import contradictions
 from tests.random_cases import Case, cases
 from tests.sim.test_session import assert_is_run, assert_same, stream
 
@@ -155,6 +156,8 @@ def check_runs(case: Case, program: Program, runs: dict[str, Run]) -> None:
         if not loses_messages(program.chip):
             check_network(case, program, first)
         check_streams(case, program)
+        if case.program is None and case.calibration is not None and not loses_messages(program.chip):
+            assert (differ := contradictions(program, runs["cycle"])) == [], f"figures of compile: {differ}"
     check_cycle(case, program, runs["cycle"])
     summarize(program, runs["cycle"])
     render_html(collect(program, first))

@@ -263,7 +263,7 @@ def _energy(doc: dict) -> list[Markup]:
     if doc["energy"] is None:
         return []
     about = "Events of a sample times the chip file's figure for each."
-    if "static_pj" in doc["energy"]["by_kind_pj_per_sample"]:
+    if doc["energy"]["by_kind_pj_per_sample"].get("static_pj") is not None:
         about += " Static power: the chip file's, for as long as the sample takes."
     pj_per_synop = doc["energy"]["pj_per_synop"]
     if pj_per_synop is not None:

@@ -209,10 +209,14 @@ def _work(summary: Summary) -> dict | None:
 
 
 def _energy(summary: Summary, chip: Chip) -> dict | None:
-    """Energy of a sample and its kinds; None for a kind that the total is without, as the chip file has no figure."""
+    """Energy of a sample and its kinds; None for a kind that the total is without.
+
+    The chip file has no figure for it, or, for static power, no times were measured.
+    """
     if summary.energy_pj is None:
         return None
-    by_kind = dict.fromkeys((f"{kind}_pj" for kind in kinds_without_source(chip)), None)
+    left_out = [*kinds_without_source(chip), *(["static"] if chip.energy.static_mw else [])]
+    by_kind = dict.fromkeys((f"{kind}_pj" for kind in left_out), None)
     by_kind |= {f"{kind}_pj": pj for kind, pj in summary.energy_pj.items()}
     mean = largest = None
     if summary.step_us is not None and summary.step_power_mw is not None:

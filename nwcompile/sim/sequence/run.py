@@ -61,7 +61,8 @@ def record(
     inputs, _, n_steps = prepare(network, x, steps)
     network = effective_network(fold_biases(network))
     spikes, _, updates = _run(network, _delays(network, n_steps), inputs, n_steps, False)
-    return replace(Activity.from_spikes(network, {**inputs, **spikes}, repeats), updates=updates), spikes
+    counts = {name: x.astype(np.int32, copy=False) for name, x in inputs.items()}  # prepared for a float network, maybe
+    return replace(Activity.from_spikes(network, {**counts, **spikes}, repeats), updates=updates), spikes
 
 
 def trace(network: Network, x, steps: int | None = None, keep_states: bool = True) -> tuple[dict, dict]:
