@@ -28,7 +28,7 @@ def collect_host(program: Program, run: Run, synops_per_sample: float) -> dict |
         "way": host.way,
         "layers": list(host.layers),
         "macs_per_step": host.macs,
-        "macs_once": work is not None and work.n_macs < host.macs * n_outer,
+        "macs_once": None if work is None else work.n_macs < host.macs * n_outer,
         "writes_per_step": None if work is None else work.n_writes / n_outer,
         "messages_per_step": None if activity is None else _messages(program, run) / (activity.n_samples * n_steps),
         "clipped": None if work is None else work.n_clipped,
