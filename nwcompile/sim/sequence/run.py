@@ -32,6 +32,7 @@ from nwcompile.sim.reference.synaptic_sums import convolve, effective_network, f
 from nwcompile.sim.sequence import tables
 
 SPARSE_SHARE = 32  # A spike takes so many times as long in a loop over spikes as a number in a matrix product.
+SHORT_UPDATES = 1 << 16  # Fewer neuron updates take less time than it takes to start threads for them.
 
 
 def run_program(
@@ -293,7 +294,8 @@ class LayerGroup:
             else:
                 scan(self.neurons, *run)
 
-        updates: Any = sum(over_samples(n_samples, part))
+        is_short = not self.is_loop and not self.is_program and drive.size < SHORT_UPDATES
+        updates: Any = part(slice(0, n_samples)) if is_short else sum(over_samples(n_samples, part))
         return Kept(u, v, words, updates)
 
     def _scan_program(
