@@ -232,6 +232,13 @@ def test_relay_neurons_beyond_the_chip_are_refused_before_any_is_made(steps, cor
     assert "quantize" not in stages
 
 
+def test_relay_neurons_that_fill_the_chip_to_its_last_neuron_are_made():
+    edges = [dense("in", "a", 1), dense("a", "b", 2), dense("a", "b", 3, delay=6)]
+    network = nw.Network.from_arrays(dict.fromkeys("ab", (LIF, 8)), edges, {"in": 8})
+    chip = nw.Chip.load("tiny").replace({"neuron.delay_max_steps": 0, "core.max_neurons": 16})
+    assert nw.compile(network, chip, spikes_in()).mapping.n_cores == chip.n_cores == 4  # (2 + 6 layers) x 8 / 16
+
+
 @pytest.mark.parametrize(
     "spec, edge, text",
     [
