@@ -35,6 +35,7 @@ REFUSED = [
     (program(("y", "add", "v", "z")), "'y' uses 'z', which nothing computed before"),
     (program(("y", "add", "v", "y")), "'y' uses 'y', which nothing computed before"),
     (program(("y", "add", "v", 0.5)), "'y' uses 0.5, and a fixed-point program needs whole numbers"),
+    (program(("y", "mul", "x", 0), ("z", "mul", "y", 1 << 63), output="z"), "which is beyond 64 bits; make it smaller"),
     (program(("y", "add", "v", float("nan")), is_fixed=False), "which is not a finite number"),
     (program(("y", "add", "v", 10**400), is_fixed=False), "which is not a finite number"),
     (program(("x", "add", "v", 1)), "'x' names two values; give each its own name"),
