@@ -374,12 +374,14 @@ def test_the_host_sends_no_count_that_a_message_cannot_hold():
     assert str(error.value) == f"input 'a' has values up to {2**31}; the limit is {2**23 - 1}"
 
 
-@pytest.mark.parametrize("way", ["bias", "graded", "host", None])
-def test_an_input_that_feeds_nothing_may_have_any_values(way, tmp_path):
+@pytest.mark.parametrize(
+    "way, chip", [("bias", "loihi1"), ("bias", "speck"), ("graded", "loihi2"), ("host", "loihi2"), (None, "loihi2")]
+)
+def test_an_input_that_feeds_nothing_may_have_any_values(way, chip, tmp_path):
     network = of_layers({("in", "a"): 0, ("a", "b"): 0, ("c", "b"): 0}, **{"in": 4, "idle": 2})
     rng = np.random.default_rng(1)
     x = {"in": rng.random((2, 1, 4)).repeat(6, 1), "idle": rng.normal(size=(2, 6, 2)).astype(np.float32)}
-    program = nw.compile(network, "loihi1" if way == "bias" else "loihi2", x, nw.Options(input_layer=way))
+    program = nw.compile(network, chip, x, nw.Options(input_layer=way))
     program.save(tmp_path / "net.nwc")
     run, other = runs_alike(program, x), {"in": x["in"], "idle": 9 * x["idle"]}
     for name, spikes in nw.simulate(nw.Program.load(tmp_path / "net.nwc"), other).spikes.items():
@@ -437,6 +439,7 @@ def test_figures_of_the_host_are_the_same_before_and_after_simulation(way, once)
         k: v for k, v in measured.items() if k not in of_runs
     }
     assert predicted["macs_per_step"] == program.host.macs == 12 * 16 and "192 mult" in program.host.text
+    assert measured["macs_once"] == (once != "")
     assert host_text(measured).startswith(f"host ({way}): 192 MACs a step{once}, ")
     assert re.match(rf"host \({way}\): 192 MACs a step[,;] (?!done)", host_text(predicted))
 
