@@ -62,6 +62,7 @@ REFUSED = [
         "state 'v' begins at 256, and its 9 bits hold -255..255",
     ),
     (program(ADD, k=[1, 2]), "k of shape (2,) does not broadcast to the layer's shape (3,)"),
+    (program(ADD, is_fixed=False, k=[0.0, 0.0, -1e300]), "k 1e+300 is beyond float32; choose smaller units"),
     (program(ADD, k=0.5), "k must be whole numbers of at most 1099511627776 in a fixed-point program"),
     (program(ADD, k=float("inf")), "k has NaN or infinite values; give finite numbers"),
     (program(ADD, sends="none"), "sends 'none' reads a state, and 'y' is none of v"),
