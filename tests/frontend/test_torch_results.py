@@ -147,10 +147,12 @@ def test_programs_keep_what_the_import_left_out(tmp_path):
     assert network.hash == nw.from_torch(Net(WHOLE["spikes"]), example()).hash
 
 
-def test_points_of_accuracy_are_told_to_be_those_of_the_output_neurons():
+@pytest.mark.parametrize("largest", [1.0, 0.5])
+def test_points_of_accuracy_are_told_to_be_those_of_the_output_neurons(largest):
+    """Also where the host computes the input layer, of real values."""
     options = nw.Options(approximate="all", max_loss="100pt")
     with pytest.warns(NwWarning, match="max_loss='100pt' follows the rule 'class = output neuron with most spikes"):
-        nw.compile(strict(voting()), "loihi1", example().numpy(), options, labels=np.zeros(4, int))
+        nw.compile(strict(voting()), "loihi1", largest * example().numpy(), options, labels=np.zeros(4, int))
 
 
 def strict(network):
