@@ -189,6 +189,7 @@ def test_a_model_of_real_valued_input_is_not_made_one_of_spikes_in_silence(examp
     network = nw.from_torch(torch.nn.Sequential(torch.nn.Linear(6, 4), lif), example)
     assert (REAL_EXAMPLE in nw.compile(network, "loihi1").warnings) == is_real
     assert REAL_EXAMPLE not in nw.compile(network, "loihi1", example).warnings
+    assert REAL_EXAMPLE not in nw.compile(network, "loihi1", options=nw.Options(input_layer="exact")).warnings
 
 
 def test_signed_spikes_stay_as_they_are_where_messages_carry_a_sign():
@@ -447,8 +448,12 @@ def test_figures_of_the_host_are_the_same_before_and_after_simulation(way, once)
 def test_the_report_states_the_work_of_the_host():
     _, network, x = static()
     program = nw.compile(network, "loihi1", x, nw.Options(input_layer="host"))
-    doc = collect(program, nw.simulate(program, x, "cycle"))
+    run = nw.simulate(program, x, "cycle")
+    doc = collect(program, run)
     host = doc["host"]
+    on_chip = sum(run.counters[f"synops_{kind}"].sum() for kind in ("dense", "sparse", "conv")) / len(x)
+    share = 100 * on_chip / (on_chip + 12 * 16 * N_STEPS)
+    assert host["synops_on_chip_percent"] == pytest.approx(share) and 0 < share < 50
     assert host["macs_per_step"] == 12 * 16 and host["layers"] == ["lif1"] and host["lands"]
     assert host["neurons_on_chip_percent"] == 20.0 and host["messages_per_step"] > 0
     said = dict(doc["verdict_rows"])["host"]
