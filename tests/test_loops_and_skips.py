@@ -1,11 +1,14 @@
 """Residual, recurrent and delayed networks on a pipelined chip give the spikes that the network's own steps give."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import nwcompile as nw
 from nwcompile.errors import FitError, ModelError
 from nwcompile.sim import BACKENDS
+from nwcompile.sim.memory import reference_bytes
 from nwcompile.sim.reference.run import Machine
 from nwcompile.sim.sequence import tables
 from tests.nets import integers
@@ -214,7 +217,11 @@ def test_programs_keep_no_more_sums_than_a_run_has_steps(monkeypatch):
     for window in ("aligned", "hardware"):
         assert nw.crosscheck(program, x, window=window).agree
         assert Machine(program, 1, window, 20).n_slots == 21
-    assert made and max(made) <= x.shape[1] + program.schedule.depth + 1
+    longest = x.shape[1] + program.schedule.depth
+    assert made and max(made) <= longest + 1
+    shorter = replace(program.schedule, delay=tuple(min(delay, longest) for delay in program.schedule.delay))
+    needed = [reference_bytes(p, 3, 20, False) for p in (program, replace(program, schedule=shorter))]
+    assert needed[0] == needed[1]
 
 
 @pytest.mark.parametrize("steps, cores", [(160, 80), (1_000_000, 500_000)])
@@ -230,6 +237,13 @@ def test_relay_neurons_beyond_the_chip_are_refused_before_any_is_made(steps, cor
         "hold spikes that are delayed: shorten the delays, or raise neuron.delay_max_steps or noc.columns"
     )
     assert "quantize" not in stages
+
+
+def test_relay_neurons_that_fill_the_chip_to_its_last_neuron_are_made():
+    edges = [dense("in", "a", 1), dense("a", "b", 2), dense("a", "b", 3, delay=6)]
+    network = nw.Network.from_arrays(dict.fromkeys("ab", (LIF, 8)), edges, {"in": 8})
+    chip = nw.Chip.load("tiny").replace({"neuron.delay_max_steps": 0, "core.max_neurons": 16})
+    assert nw.compile(network, chip, spikes_in()).mapping.n_cores == chip.n_cores == 4  # (2 + 6 layers) x 8 / 16
 
 
 @pytest.mark.parametrize(

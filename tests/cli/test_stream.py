@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -123,12 +124,13 @@ def test_stream_without_standard_input_or_onto_its_own_file_is_refused(folder, t
     assert "--stream -: there is no standard input to read from; give a file, or let a pipe" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["x.txt", "x.npy", "x.npz"])
-def test_report_of_a_stream_is_that_of_one_sample(folder, tmp_path, capsys, name):
-    np.savez(tmp_path / "one.npz", x=folder.x[None])
-    docs = []
+@pytest.mark.parametrize("name, layout", [("x.txt", "BT"), ("x.npy", "BT"), ("x.npz", "BT"), ("x.txt", "TB")])
+def test_report_of_a_stream_is_that_of_one_sample(folder, tmp_path, capsys, name, layout):
+    np.savez(tmp_path / "one.npz", x=np.expand_dims(folder.x, layout.index("B")))
+    program, docs = nw.Program.load(folder.at / "net.nwc"), []
+    replace(program, network=program.network.laid_out(layout, None)).save(tmp_path / "net.nwc")
     for flag, file in (("--stream", folder.at / name), ("--input", tmp_path / "one.npz")):
-        assert main(["report", f"{folder.at}/net.nwc", flag, f"{file}", "-o", f"{tmp_path}/{flag}", "--json"]) == 0
+        assert main(["report", f"{tmp_path}/net.nwc", flag, f"{file}", "-o", f"{tmp_path}/{flag}", "--json"]) == 0
         docs.append(json.loads(capsys.readouterr().out))
     for key in ("time", "energy", "traffic"):
         assert docs[0][key] == docs[1][key]

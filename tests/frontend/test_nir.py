@@ -495,6 +495,14 @@ def test_reading_leaves_no_warning_where_all_is_said():
         from_nir(one_layer(lif(3)), **ZERO)
 
 
+def test_an_output_behind_a_flatten_shows_the_layer_before_it():
+    ends = {"flat": nir.Flatten({"input": np.array([3])}, 0), "output": outputs(3)}
+    source = graph("input > f > n > flat > output", type_check=False, input=inputs(2), f=linear(3, 2), n=lif(3), **ends)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert from_nir(source, **ZERO).outputs == ("n",)
+
+
 @pytest.mark.parametrize(
     "path, more, text",
     [

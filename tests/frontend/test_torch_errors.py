@@ -267,6 +267,15 @@ def test_from_torch_tells_its_own_failures_at_neurons_and_functions(monkeypatch)
         nw.from_torch(module, spikes(2, 3, 8))
 
 
+def test_from_torch_passes_on_what_it_refuses_while_it_records(monkeypatch):
+    def refuses(*_):
+        raise ModelError("'0' has no number of steps")
+
+    monkeypatch.setitem(operations.MAKERS, torch.nn.Linear, refuses)
+    with pytest.raises(ModelError, match="^'0' has no number of steps"):
+        nw.from_torch(sequential(torch.nn.Linear(8, 4), lif(4)), spikes(2, 3, 8))
+
+
 def elsewhere(name: str, where: str, **methods):
     """An instance of a class of that name that says it is defined in module `where`."""
 

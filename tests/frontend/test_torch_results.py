@@ -59,6 +59,7 @@ WHOLE = {
     "a readout of rates": lambda s, m, net: net.out(s.mean(1)),
     "a dict": lambda s, m, net: {"spikes": s},
     "nothing": lambda s, m, net: None,
+    "a layer that ends it": lambda s, m, net: net.more(0.6 * s),
 }
 LOOPED = {
     "stacked": lambda s, m, net: torch.stack(s, 1),
@@ -94,6 +95,7 @@ TOLD = {
     "a list of numbers": (lambda s, m, net: s.sum(1).argmax(-1).tolist(), "a result of type list, which holds no tens"),
     "a hidden layer": (lambda s, m, net: (s, net.more(0.6 * s))[0], "the choice of the hidden layer 'lif'"),
     "rates of a hidden layer": (lambda s, m, net: (s.mean(1), net.more(0.6 * s))[0], "the choice of the hidden layer"),
+    "counts of the other sign": (lambda s, m, net: -s.sum(1), "torch function 'sum' in forward and torch function"),
     "two layers": (lambda s, m, net: s + net.more(0.6 * s)[0], "a sum of 'lif', 'more'"),
 }
 
@@ -105,6 +107,11 @@ def test_from_torch_names_what_it_leaves_out_of_the_result(ending):
         network = nw.from_torch(Net(make), example())
     assert len(told) == 1 and str(told[0].message) == f"Net: {network.left_out}"
     assert network.left_out.startswith(f"the import left out {text}")
+
+
+def test_from_torch_names_a_sum_of_some_steps():
+    with pytest.warns(NwWarning, match="the import left out a sum of 'lif', so the network's answers may differ"):
+        nw.from_torch(Net(lambda s, m, net: added_up(s[2:]), in_steps=True), example())
 
 
 def test_from_torch_names_a_layer_of_the_users_own_that_comes_last():
@@ -147,10 +154,12 @@ def test_programs_keep_what_the_import_left_out(tmp_path):
     assert network.hash == nw.from_torch(Net(WHOLE["spikes"]), example()).hash
 
 
-def test_points_of_accuracy_are_told_to_be_those_of_the_output_neurons():
+@pytest.mark.parametrize("largest", [1.0, 0.5])
+def test_points_of_accuracy_are_told_to_be_those_of_the_output_neurons(largest):
+    """Also where the host computes the input layer, of real values."""
     options = nw.Options(approximate="all", max_loss="100pt")
     with pytest.warns(NwWarning, match="max_loss='100pt' follows the rule 'class = output neuron with most spikes"):
-        nw.compile(strict(voting()), "loihi1", example().numpy(), options, labels=np.zeros(4, int))
+        nw.compile(strict(voting()), "loihi1", largest * example().numpy(), options, labels=np.zeros(4, int))
 
 
 def strict(network):

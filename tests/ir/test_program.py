@@ -21,6 +21,7 @@ from nwcompile.ir.host import Encoding, Host
 from nwcompile.ir.program import KINDS
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.input_layer import READOUT
+from nwcompile.passes.prepare.schedule import schedule
 from tests.nets import FIXED, conv_net, dense_net, feed_forward, sparse_edge
 from tests.neuron_programs import every_operation
 from tests.saved import first_difference, verify_saved
@@ -223,6 +224,7 @@ OF_HOST = "host: input 'in' is not made of a layer of the host network; compile 
         (("activity", "n_samples"), 9, "activity: counts of 'in' reach 10 in a step of 9 samples"),
         (("activity", "n_samples"), True, "activity: n_samples=True must be a whole number >= 1"),
         (("host", "gives", 0, 1, "register"), "fc3", OF_HOST),
+        (("host", "gives", 0, 1, "register"), "fc1", OF_HOST),  # of 4 neurons, not 5
         (("host", "gives", 0, 1, "neurons"), 3, OF_HOST),
         (("host", "gives", 0, 1, "shift_bits"), -1, OF_HOST),
         (("host", "gives", 0, 1, "high"), 2.5, OF_HOST),
@@ -253,9 +255,13 @@ def test_program_whose_counts_of_several_spikes_are_others_than_its_messages_is_
         activity = Activity.from_spikes(made.network, spikes, repeats)
         replace(made, activity=activity).verify()
         several = activity.multi["fc1"]
-        altered = replace(activity, multi={**activity.multi, "fc1": replace(several, by_source=several.by_source * 0)})
-        with pytest.raises(ModelError, match="activity: the counts of several spikes of 'fc1' are not of this network"):
-            replace(made, activity=altered).verify()
+        for factor in (0, 9):  # fewer spikes than messages, more steps with a spike than messages
+            multi = activity.multi | {"fc1": replace(several, by_source=several.by_source * factor)}
+            with pytest.raises(ModelError, match="activity: the counts of several spikes of 'fc1' are not of this net"):
+                replace(made, activity=replace(activity, multi=multi)).verify()
+        updates = {name: np.full((3, made.network.node(name).n_neurons), 3) for name in made.network.layers}
+        with pytest.raises(ModelError, match="activity: updates of 'fc1' reach 3 in a step of 2 samples"):
+            replace(made, activity=replace(activity, updates=updates)).verify()
 
 
 def test_program_that_is_no_archive_is_refused(tmp_path):
@@ -270,6 +276,10 @@ def test_program_schedule_must_be_that_of_its_network():
     made = program()
     with pytest.raises(ModelError, match="the schedule is not one of this network; schedule it again"):
         replace(made, schedule=replace(made.schedule, delay=(0, 1, 1, 1))).verify()
+    late = replace(made.schedule, offset={name: steps + 1 for name, steps in made.schedule.offset.items()})
+    for other in (late, replace(schedule(made.network, "phased"), execution="pipelined")):
+        with pytest.raises(ModelError, match="the schedule is not one of this network; schedule it again"):
+            replace(made, schedule=other).verify()
     with pytest.raises(ModelError, match="the schedule's period 2 does not hold its phases; schedule it again"):
         replace(made, schedule=replace(made.schedule, execution="phased", period=2, delay=(1, 1, 2, 2))).verify()
 

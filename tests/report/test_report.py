@@ -246,6 +246,13 @@ def test_report_compares_single_messages_with_trees(kind):
     assert doc["multicast"]["text"] in render_text(doc) and doc["multicast"]["text"] in render_html(doc)
 
 
+@pytest.mark.parametrize("model_dt", [0.0, -1.0, float("inf"), float("nan")])
+def test_report_refuses_a_step_of_no_time(model_dt, tmp_path):
+    program = three_cores()
+    with pytest.raises(ModelError, match="give the seconds that a step of the model stands for, above 0"):
+        nw.report(program, run_of(program), tmp_path, model_dt=model_dt)
+
+
 def test_report_takes_seconds_of_numpy(tmp_path):
     program = three_cores()
     nw.report(program, run_of(program), tmp_path, model_dt=np.int64(3), wall_seconds=np.float32(2))

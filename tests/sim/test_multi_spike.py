@@ -122,11 +122,13 @@ def test_multi_spike_counts_beyond_are_named_by_sample_step_layer_and_neuron(bac
     spec = MULTI.replace(threshold=1)
     edges = [Dense("in", "a", [[1, 0, 0], [2, 0, 0]]), Dense("in", "b", [[0, 1, 1]])]
     network = Network.from_arrays({"a": (spec, 2), "b": (spec, 1)}, edges, {"in": 3})
-    mapping = Mapping.from_arrays({"a": [1, 0], "b": [1]}, [[0, 0, 0], [0, 0, 1]])
+    mapping = Mapping.from_arrays(
+        {"a": [1, 0], "b": [1]}, [[0, 0, 0], [0, 0, 1]], {"a": [1, 1], "b": [0]}
+    )  # core 1 visits b first
     chip = small_chip(neuron__spikes=["binary", "multi"])
     program = emit(network, schedule(network), mapping, chip, None, {}, "repeat")
     x = np.zeros((2, 2, 3), np.int32)
-    x[0, 1, 1] = x[1, 0, 0] = 100
+    x[0, 1, 1] = x[1, 0] = 100
     for samples, text in (
         (x, r"'b' .*\(sample 0, step 1, neuron 0\)"),
         (x[1:], r"'a' .*\(sample 0, step 0, neuron 0\)"),

@@ -77,7 +77,7 @@ def legalize_input(network: Network, chip: Chip, calibration, options: Options) 
         raise OptionError(
             f"no input of the network feeds a layer, so input_layer={way!r} has none to serve; leave it out"
         )
-    if way is None and (samples is None or not heard or _stays(network, samples, chip, options)):
+    if way is None and (samples is None or _stays(network, samples, chip, options)):
         return _unchanged(bare, chip, samples, options)
     if way in ("bias", "graded") and samples is None:
         raise OptionError(

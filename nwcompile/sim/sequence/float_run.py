@@ -112,13 +112,11 @@ class _Neurons:
 
     def run(self, x: np.ndarray, steps: range) -> np.ndarray:
         """Go on from the step before: from the sums of some steps, what leaves in these."""
-        sent = np.empty_like(x)
         for i, t in enumerate(steps):
-            sent[:, i] = spikes = self.state.step(np.ascontiguousarray(x[:, i]))
-            record_spikes(self.spikes, t, spikes)
+            record_spikes(self.spikes, t, self.state.step(np.ascontiguousarray(x[:, i])))
             for name, kept in self.states.items():
                 kept[:, t] = self.state.named[name]
-        return sent
+        return self.spikes[:, steps.start : steps.stop]
 
 
 class _Programs(_Neurons):

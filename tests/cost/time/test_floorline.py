@@ -1,6 +1,7 @@
 """The floorline against hand computations and against SANA-FE's simple timing model."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from nwcompile.cost.time.advice import Advice
 from nwcompile.cost.time.floorline import floorline, tightness
-from nwcompile.cost.time.work import Bottleneck, link_name
+from nwcompile.cost.time.work import Bottleneck, link_busy, link_name
 from nwcompile.cost.traffic.axons import build_axons
 from nwcompile.cost.traffic.events import count_events, synops_into
 from nwcompile.cost.traffic.link_flits import link_flits
@@ -217,6 +218,20 @@ def test_advice_to_spread_must_be_worth_its_cores():
     assert "spread" not in str(got)
 
 
+def test_advice_to_spread_is_given_from_the_root_of_the_cores_on():
+    # 2 x 1000 + 4000 -> 2 x 1000 + 2000, a gain of 6 / 4 on 5 / 3 of the cores
+    got = advice({"synops_dense": [[0, 0, 0], [1000, 1000, 0]]})
+    assert got == Advice("spread layer fc1 over 4 cores instead of 2 (n_cores=5)", pytest.approx(6000 / 4000))
+
+
+@pytest.mark.parametrize("n_cores, is_spread", [(None, False), (3, True)])
+def test_advice_is_to_spread_only_where_a_person_chose_the_number_of_cores(n_cores, is_spread):
+    chip = small_chip()
+    program = replace(three_core_program(chip), manifest={"options": Options(n_cores=n_cores).to_dict()})
+    busy = counters(synops_dense=[[0, 0, 0], [5000, 5000, 0]])
+    assert ("spread" in str(floorline(program, busy, no_flits(chip), 1).advice)) == is_spread
+
+
 def test_advice_counts_the_messages_that_spreading_adds():
     # fc1 sends all it has to fc2: on two cores instead of one, fc2 would make core 0 send 4000 messages, not 2000
     got = advice({"synops_dense": [[0, 0, 0], [0, 0, 5000]], "messages_out": [[0, 0, 0], [2000, 0, 0]]})
@@ -264,6 +279,14 @@ def test_floorline_never_exceeds_the_measured_step_time(units, execution):
         line = floorline(program, run.counters, run.link_flits, run.n_samples)
         assert (line.bound_cycles <= run.step_cycles).all()
         assert 0.5 < tightness(line.bound_cycles, run.step_cycles) <= 1
+
+
+def test_link_is_busy_until_the_last_flit_of_a_sample_is_out_of_it():
+    """Link 0 passes a flit on after 4 cycles."""
+    chip, flits = small_chip(noc__link_cycles_per_flit=10), no_flits(small_chip(), 1)
+    flits[:, 0] = 3
+    assert [link_busy(chip, flits, n_free)[0, 0] for n_free in (0, 1)] == [30, 10 + 10 + 4]
+    assert not link_busy(small_chip(), 0 * flits, 1).any()
 
 
 def in_mode(chip: Chip, keys: dict) -> Chip:

@@ -61,6 +61,12 @@ def test_bits_come_back_as_they_were(n_steps):
     assert np.array_equal(back[0].numpy(), spikes)
 
 
+@pytest.mark.parametrize("spikes", [np.ones((3, 5)), np.ones((3, 5), np.int64), np.ones((2, 3, 5), np.uint8)])
+def test_bits_are_of_one_sample_of_uint8(spikes):
+    with pytest.raises(ModelError, match=r"^pack_bits takes spikes uint8 \[T, N\], not "):
+        data.pack_bits(spikes)
+
+
 def test_bits_are_laid_out_as_those_of_the_kernels():
     current = torch.rand(2, 45, 9, generator=torch.Generator().manual_seed(0))
     n = LIFNeurons(torch.full((9,), 0.9), torch.ones(9), "subtraction", atan)

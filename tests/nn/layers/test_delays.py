@@ -162,6 +162,7 @@ def test_sequential_gives_delays_all_steps():
     [
         (lambda: nn.Delay(0, 3), ModelError, r"Delay\(0\): the number of axons must be >= 1"),
         (lambda: nn.Delay(3, -1), OptionError, r"Delay\(3\): max_delay is -1, must be a whole number of steps >= 0"),
+        (lambda: nn.Delay(3, (1 << 24) + 1), OptionError, "16777217, above the longest supported, 16777216 steps"),
         (lambda: nn.Delay(3, 2.5), OptionError, r"max_delay is 2.5, must be a whole number"),
         (lambda: nn.Delay(3, "speck"), ModelError, r"speck has no delays \(neuron.delay_max_steps is 0\)"),
         (lambda: nn.Delay(3, 4, 5), ModelError, r"init_delay is 5 to 5 steps, must be within 0..max"),

@@ -173,7 +173,7 @@ def test_a_step_with_exp_goes_step_by_step():
 
 @nw.neuron
 def compares(state, x):
-    v = 0.5 * state.v + x
+    v = 0.5 * state.v + x * (1 - state.fired)
     fired = v > 1.0
     return {"v": torch.where(fired, 0.0, v), "fired": fired}, fired
 

@@ -55,6 +55,7 @@ def gone_below(relu: QuantizedReLU) -> torch.Tensor:
     "make, text",
     [
         (lambda: QuantizedReLU(0), "levels=0 must be a whole number from 1 on"),
+        (lambda: QuantizedReLU((1 << 24) + 1), "levels=16777217 is above the largest supported, 16777216"),
         (lambda: QuantizedReLU(2.5), "levels=2.5 must be a whole number from 1 on"),
         (lambda: QuantizedReLU(4, "0.1"), "step='0.1' must be a number above 0, or None to set it by the first batch"),
         (lambda: QuantizedReLU(4)(X * math.inf),

@@ -48,6 +48,13 @@ def graded(state, x, theta=0.25):
     return {"v": v - n * theta, "n": state.n + n.abs()}, n
 
 
+@nw.neuron
+def inverting(state, x, beta=0.5):
+    v = beta * state.v + state.last / x
+    fired = nn.spike(v, 1.5)
+    return {"v": torch.where(fired > 0, 0.0, v), "last": x}, fired
+
+
 def dense(hidden=None, detaches: bool = False) -> torch.nn.Sequential:
     torch.manual_seed(0)
     first = hidden or nn.ProgramLayer(
@@ -227,6 +234,20 @@ def test_parameters_of_programs_that_are_spoiled_are_named():
     with torch.no_grad():
         module.layers[0].learned["rho"].fill_(torch.nan)
     assert refused(lambda: module(X)).startswith("layer '1': learned.rho has NaN or infinite values; an optimizer step")
+
+
+def test_a_parameter_that_has_become_0_is_not_divided_by():
+    module = nn.quantize_aware(dense(), "loihi2", X, learn_parameters=("tau",))
+    with torch.no_grad():
+        module.layers[1].learned["tau"].zero_()
+    assert "divides by 'tau', which is 0; its inverse is not finite, so give it another" in refused(lambda: module(X))
+
+
+def test_programs_that_divide_by_their_input_are_exact_with_a_bias_in_it():
+    edge = nw.Dense("in", "a", np.linspace(0.25, 1.0, 12).reshape(3, 4), bias=np.array([1.0, 1.5, 2.0]))
+    network = nw.Network.from_arrays({"a": (inverting.program(), (3,))}, [edge], {"in": (4,)})
+    x = spikes(4, 12, 4)
+    assert_equal_bits(nn.quantize_aware(network, "loihi2", x), x)
 
 
 def test_a_loss_without_numbers_is_told_of_programs():

@@ -23,6 +23,7 @@ def test_topology_loss_is_zero_for_one_sign_in_every_block():
     blocks = [0, 0, 5 - 1, 2]
     assert nn.topology_loss(weight).item() == pytest.approx(sum(blocks) / 4)
     assert nn.topology_loss(weight, block=7).item() == pytest.approx((18 - 12 + 7 - 1) / 2)
+    assert nn.topology_loss(weight, block=1 << 50).item() == nn.topology_loss(weight, block=7).item()
     assert nn.topology_loss(one_sign(weight)).item() == 0
 
 
@@ -84,6 +85,11 @@ def test_sign_annealing_is_for_training_and_has_its_own_gradient():
         (lambda: nn.topology_loss(torch.nn.Linear(2, 3)), ModelError, "Linear has no synapses of nwcompile.nn"),
         (lambda: nn.weight_magnitude_loss(nn.LIFLayer(3)), ModelError, "LIFLayer has no synapses of nwcompile.nn"),
         (lambda: nn.topology_loss(torch.ones(2, 3), 0), OptionError, "block is 0, must be >= 1"),
+        (
+            lambda: nn.firing_rate_target_mse_loss(torch.ones(2, 5, 3), torch.ones(2, 1)),  # one for each sample
+            ModelError,
+            "firing_rate_target_mse_loss: target of shape (2, 1) must be a number or one for each neuron, (3,)",
+        ),
         (
             lambda: nn.SignAnnealing(nn.LIFSynapse(2, 3), 4),
             ModelError,

@@ -273,6 +273,7 @@ def test_estimate_counts_the_layers_that_cores_run():
     assert [str(v) for v in error.value.violations] == [
         "cores  network -> small  13 of 12  use at most 24 layers or raise noc.columns"
     ]
+    assert least_cores(dense_net(1, 65, 1), small_chip(core__max_layers=1)) == 3  # of 64 neurons each: 64, 1 and 1
 
 
 def test_estimate_counts_large_cores_before_small_ones():

@@ -77,6 +77,14 @@ def test_a_chip_that_clamps_at_zero_takes_membranes_that_are_never_below():
     assert [row.layer for row in idle_clamps(positive, signed, Options())[1]] == ["b"]  # input lines may be negative
 
 
+@pytest.mark.parametrize(("v_min", "is_idle"), [(-4.0, True), (-3.75, False)])
+def test_negative_spikes_lower_float_membranes_through_positive_weights(v_min, is_idle):
+    spec = NeuronSpec(threshold=1.0, beta=0.5, v_min=v_min)  # two lines of -1 in every step: -2 / (1 - 0.5)
+    network = Network.from_arrays({"a": spec}, [Dense("in", "a", np.ones((1, 2), np.float32))], {"in": 2})
+    signed = small_chip(neuron__spikes=["binary", "bipolar"])
+    assert may_be_idle(network, signed, Options()).node("a").neuron.v_min == (None if is_idle else v_min)
+
+
 def test_compile_drops_an_idle_clamp_of_a_float_network_and_refuses_one_that_acts():
     rng = np.random.default_rng(0)
     weight = rng.integers(0, 6, (6, 5)).astype(np.float32) / 8

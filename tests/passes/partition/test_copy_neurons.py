@@ -120,6 +120,14 @@ def test_copies_that_would_grow_without_end_are_given_up_at_once(share, settles,
     assert (plan is not None) == settles
 
 
+def test_copies_on_a_common_core_are_one_destination_of_their_own_spikes():
+    edges = [dense("in", "a", 3, 1, 1), dense("a", "a", 1, 1, 2, delay=1), dense("a", "b", 1, 1, 3)]
+    network = nw.Network.from_arrays(dict.fromkeys("ab", (LIF, 1)), edges, {"in": 3})
+    chip = small_chip(core__max_neuron_destinations=1)
+    plan = copy_plan(network, chip, np.arange(2), np.array([True, False]))
+    assert plan.copies.tolist() == [2, 1]  # one for the core of all copies of a, one for that of b
+
+
 def test_copies_of_a_loop_that_reaches_one_core_settle():
     edges = [dense("in", "a", 3, 2, 1), dense("a", "b", 2, 2, 2), dense("b", "a", 2, 2, 3, delay=2)]
     network = nw.Network.from_arrays(dict.fromkeys("ab", (LIF, 2)), edges, {"in": 3})

@@ -67,13 +67,13 @@ def test_a_neuron_that_no_core_holds_is_tried_once_on_cores_that_are_alike(monke
 
 def test_cores_that_cannot_be_enough_are_not_tried(monkeypatch):
     tried = []
-    monkeypatch.setattr(suggest_fit, "_fits", lambda network, chip, *_: tried.append(chip.n_cores))
+    monkeypatch.setattr(suggest_fit, "_fits", lambda network, chip, *_: tried.append((network, chip.n_cores)))
     chip, lacking = small_chip(core__max_neurons=1), [Violation("cores", "network -> small", 3000, 12, "")]
     for n_neurons, growths in ((1500, []), (200, [32, 64])):  # 125 and 17 times as many cores as there are
         tried.clear()
         network = Network.from_arrays({"a": (FIXED, (n_neurons,))}, [], {})
         smallest_change(network, chip, FitError(chip.name, lacking), Options())
-        assert [n for n in tried if n > chip.n_cores] == [chip.n_cores * growth for growth in growths]
+        assert [n for tried_on, n in tried if tried_on is network] == [chip.n_cores * growth for growth in growths]
 
 
 def test_maps_shrink_by_channels():

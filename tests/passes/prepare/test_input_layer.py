@@ -189,6 +189,7 @@ def test_a_model_of_real_valued_input_is_not_made_one_of_spikes_in_silence(examp
     network = nw.from_torch(torch.nn.Sequential(torch.nn.Linear(6, 4), lif), example)
     assert (REAL_EXAMPLE in nw.compile(network, "loihi1").warnings) == is_real
     assert REAL_EXAMPLE not in nw.compile(network, "loihi1", example).warnings
+    assert REAL_EXAMPLE not in nw.compile(network, "loihi1", options=nw.Options(input_layer="exact")).warnings
 
 
 def test_signed_spikes_stay_as_they_are_where_messages_carry_a_sign():
@@ -374,12 +375,14 @@ def test_the_host_sends_no_count_that_a_message_cannot_hold():
     assert str(error.value) == f"input 'a' has values up to {2**31}; the limit is {2**23 - 1}"
 
 
-@pytest.mark.parametrize("way", ["bias", "graded", "host", None])
-def test_an_input_that_feeds_nothing_may_have_any_values(way, tmp_path):
+@pytest.mark.parametrize(
+    "way, chip", [("bias", "loihi1"), ("bias", "speck"), ("graded", "loihi2"), ("host", "loihi2"), (None, "loihi2")]
+)
+def test_an_input_that_feeds_nothing_may_have_any_values(way, chip, tmp_path):
     network = of_layers({("in", "a"): 0, ("a", "b"): 0, ("c", "b"): 0}, **{"in": 4, "idle": 2})
     rng = np.random.default_rng(1)
     x = {"in": rng.random((2, 1, 4)).repeat(6, 1), "idle": rng.normal(size=(2, 6, 2)).astype(np.float32)}
-    program = nw.compile(network, "loihi1" if way == "bias" else "loihi2", x, nw.Options(input_layer=way))
+    program = nw.compile(network, chip, x, nw.Options(input_layer=way))
     program.save(tmp_path / "net.nwc")
     run, other = runs_alike(program, x), {"in": x["in"], "idle": 9 * x["idle"]}
     for name, spikes in nw.simulate(nw.Program.load(tmp_path / "net.nwc"), other).spikes.items():
@@ -437,6 +440,7 @@ def test_figures_of_the_host_are_the_same_before_and_after_simulation(way, once)
         k: v for k, v in measured.items() if k not in of_runs
     }
     assert predicted["macs_per_step"] == program.host.macs == 12 * 16 and "192 mult" in program.host.text
+    assert measured["macs_once"] == (once != "")
     assert host_text(measured).startswith(f"host ({way}): 192 MACs a step{once}, ")
     assert re.match(rf"host \({way}\): 192 MACs a step[,;] (?!done)", host_text(predicted))
 
@@ -444,8 +448,12 @@ def test_figures_of_the_host_are_the_same_before_and_after_simulation(way, once)
 def test_the_report_states_the_work_of_the_host():
     _, network, x = static()
     program = nw.compile(network, "loihi1", x, nw.Options(input_layer="host"))
-    doc = collect(program, nw.simulate(program, x, "cycle"))
+    run = nw.simulate(program, x, "cycle")
+    doc = collect(program, run)
     host = doc["host"]
+    on_chip = sum(run.counters[f"synops_{kind}"].sum() for kind in ("dense", "sparse", "conv")) / len(x)
+    share = 100 * on_chip / (on_chip + 12 * 16 * N_STEPS)
+    assert host["synops_on_chip_percent"] == pytest.approx(share) and 0 < share < 50
     assert host["macs_per_step"] == 12 * 16 and host["layers"] == ["lif1"] and host["lands"]
     assert host["neurons_on_chip_percent"] == 20.0 and host["messages_per_step"] > 0
     said = dict(doc["verdict_rows"])["host"]

@@ -30,6 +30,12 @@ def test_schedule_delays_a_skip_until_the_longer_path_arrives():
     assert s.delay == (1, 1, 1, 2)
 
 
+def test_schedule_takes_the_longest_delay_and_none_beyond():
+    assert schedule(net(("in", "a", 1 << 20))).delay == (1 << 20,)
+    with pytest.raises(ModelError, match="takes 1048577 micro-steps of the chip, of at most 1048576; shorten it"):
+        schedule(net(("in", "a", (1 << 20) + 1)))
+
+
 def test_schedule_uses_an_aligned_delay_instead_of_depth():
     s = schedule(net(("in", "a", 0), ("a", "b", 3), ("in", "c", 1)))
     assert s.offset == {"in": 0, "a": 1, "b": 0, "c": 0} and s.delay == (1, 2, 1)

@@ -17,6 +17,7 @@ from nwcompile.ir.options import Options
 from nwcompile.passes.fit.capability import neuron_violations, weight_violations
 from nwcompile.passes.quantize.dynamics import dynamics
 from nwcompile.passes.quantize.grids import WeightGrid, round_bias, round_threshold
+from nwcompile.passes.quantize.layer_warnings import rate_warnings
 from nwcompile.passes.quantize.quantize import quantize
 from nwcompile.passes.quantize.scale_search import choose, spike_distance
 from nwcompile.passes.quantize.scaled_layer import describe, scale_layer
@@ -450,6 +451,23 @@ def test_quantize_warns_of_rates_that_rounding_moves():
     for chip, n in ((Chip.load("h1v2"), 1), (LOIHI, 0)):  # Loihi's connections have exponents of their own
         quantized = quantize(network, chip, x, Options())
         assert sum(found.startswith(text) for found in quantized.warnings) == n
+
+
+@pytest.mark.parametrize(
+    "wanted, sent, is_moved",
+    [
+        ((50, 50, 50, 50), (65, 65, 65, 65), True),  # by 30 %
+        ((50, 50, 50, 50), (35, 35, 35, 35), True),
+        ((50, 50, 50, 50), (58, 58, 58, 58), False),  # by 16 %
+        ((20, 20, 20, 20), (10, 10, 10, 10), False),  # 80 spikes are too few to tell
+        ((50, 50, 50, 50), (80, 50, 50, 20), True),  # half of the neurons by 60 %
+        ((50, 50, 50, 50), (77, 41, 41, 41), False),  # a quarter of them by 54 %
+    ],
+)
+def test_rates_that_move_are_told_up_and_down_of_layers_and_of_neurons(wanted, sent, is_moved):
+    spikes = [{"a": (np.arange(100)[:, None] < counts)[None]} for counts in (wanted, sent)]  # 1 sample of 100 steps
+    row = {"layer": "a", "rate_float": spikes[0]["a"].mean(), "rate_fixed": spikes[1]["a"].mean()}
+    assert len(rate_warnings([row], *spikes)) == is_moved
 
 
 def test_quantize_fills_the_weights_of_a_chip_without_exponents():

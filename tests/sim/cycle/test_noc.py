@@ -126,6 +126,18 @@ def test_a_window_of_few_latencies_is_too_short_to_tell():
     assert short.bottleneck in short.link_load
 
 
+def test_a_queue_near_its_capacity_needs_a_window_of_many_relaxations():
+    """All 16 cores send to one, 0.96 flits a cycle: by M/D/1 each waits W = 12 cycles, and 20 W^2 are 2880."""
+    short, long = (load(mesh("spec", 4), "hotspot", 0.96 / 16, cycles=n) for n in (1500, 20000))
+    assert short.stable is None and long.stable is True and 50 * long.mean_latency < 1500
+
+
+@pytest.mark.parametrize("flits, cycles, seed", [(4, 1500, 9), (16, 4000, 9), (16, 4000, 11)])
+def test_a_latency_that_grows_within_the_window_has_not_settled(flits, cycles, seed):
+    """Four cores send one as much as it takes, so that no latency lasts, in windows that are long by its mean."""
+    assert load(mesh("spec", 2), "hotspot", 1 / 4, flits, warmup=0, cycles=cycles, seed=seed).stable is None
+
+
 def test_a_saturated_network_names_its_busiest_link():
     got = load(mesh("spec", 4), "hotspot", 0.5, cycles=500)
     assert (got.stable, got.mean_latency, got.bottleneck) == (False, None, "(2, 2) port 0 eject")

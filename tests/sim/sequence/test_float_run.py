@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import ModelError
+from nwcompile.ir.arithmetic import spike_count
 from nwcompile.sim.sequence import float_run
 from tests.frontend.float_networks import networks
 from tests.random_neurons import float_neurons
@@ -174,16 +175,22 @@ def test_counts_beyond_32_bits_are_exact_and_alike(first, second):
     assert run.activity.multi["a"].largest == 3 * 2**40
 
 
-@pytest.mark.parametrize("backend", ["reference", "sequence"])
+@pytest.mark.parametrize("backend", ["reference", "sequence", "stream"])
 @pytest.mark.parametrize("neuron", [MULTI, MULTI.replace(reset="none"), counting.program()])
 @pytest.mark.parametrize("x", [2.0**52, 1e38, [2.0**51] * 2])
 def test_more_spikes_than_can_be_counted_are_refused(x, neuron, backend):
-    network = chain(neuron, neuron)
+    network, x = chain(neuron, neuron), np.reshape(x, (1, -1, 1))
     with pytest.raises(ModelError) as error:
-        nw.simulate(network, np.reshape(x, (1, -1, 1)), backend)
+        nw.Session(network).feed(x[0]) if backend == "stream" else nw.simulate(network, x, backend)
     assert str(error.value) == (
         "layer 'a' fires more than 2**62 spikes, which cannot be counted; scale its input down, or raise its threshold"
     )
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_membranes_of_too_many_thresholds_fire_as_often_as_64_bits_surely_hold():
+    v = np.array([1.0, 2.0**51, 1e38, np.inf], np.float32)
+    assert spike_count(v, np.float32(2.0**-10), False, "multi").tolist() == [2**10, 2**61, 2**62, 2**62]
 
 
 def test_input_beyond_float32_is_refused():

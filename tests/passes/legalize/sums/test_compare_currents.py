@@ -50,6 +50,9 @@ def flat(network: nw.Network) -> nw.Network:
 def test_a_flat_layer_behind_a_maximum_sends_what_one_of_channels_does(chip):
     """On loihi1, which cannot compare currents, spikes are pooled instead."""
     network, x = pooled(after=(np.array([0.5, -1.0, 2.0], np.float32), 0.0)), spikes_in(0.15)
+    conv, *others = network.connections
+    biased = conv.replace(bias=np.array([0.25, 0.5, -0.25], np.float32))  # then neurons differ by channel
+    network = replace(network, connections=(biased, *others))
     options = replace(EXACT, approximate="pool")
     programs = [nw.compile(net, chip, x, options) for net in (network, flat(network))]
     run, flat_run = (nw.simulate(program, x).spikes for program in programs)
