@@ -1,4 +1,4 @@
-"""Whether two versions of the code make the same programs: 30 small networks, compiled and simulated, bit by bit.
+"""Whether two versions of the code make the same programs: small networks, compiled and simulated, bit by bit.
 
     python benchmarks/same_programs.py record OUT.json
     python benchmarks/same_programs.py compare OLD.json [NEW.json] [--only NAME]
@@ -6,9 +6,10 @@
 
 A refactoring changes no program. `record` compiles every case and keeps what came out as text and SHA-256: each array
 and each part of the manifest of the saved .nwc file, and the spikes, states, counters and times that every backend
-gives for a small input. `compare` sets a record beside another one, or beside what the code at hand gives now, prints
-a line for each case, "same" or the first part that differs, and ends with exit code 1 where anything differs. `list`
-shows which case covers which chip, partitioner, placer, objective, option and kind of network.
+gives for a small input, for some cases also as a stream, as totals and with a checkpoint. `compare` sets a record
+beside another one, or beside what the code at hand gives now, prints a line for each case, "same" or the first part
+that differs, and ends with exit code 1 where anything differs. `list` shows which case covers which chip, partitioner,
+placer, objective, option and kind of network.
 
 The code is whatever `import nwcompile` finds (PYTHONPATH=... chooses it; both commands name it). Only its public names
 are used, so that modules may move. What was renamed on purpose is in `RENAMED_KEYS` and `RENAMED_TEXTS`. Where
@@ -40,6 +41,7 @@ import numpy as np
 from same_programs_cases import HYPERGRAPH, IF_INSTALLED, N_STEPS, NETWORKS, Case, cases, spikes_for
 
 import nwcompile as nw
+from nwcompile.checkpoint import keeping
 
 RENAMED_KEYS = {"optimise": "optimize"}  # of options and of the manifest: old -> new
 RENAMED_TEXTS = {"tests/sim/test_noc.py": "tests/sim/cycle/test_noc.py"}  # of options, warnings, notes and chip texts
@@ -70,9 +72,49 @@ def parts_of(case: Case) -> dict[str, str | list[str]]:
         parts = {"network": network.hash, "import warnings": warned, **file_parts(path)}
         program = nw.Program.load(path)
     x = spikes_for(program.network, N_SAMPLES, 2, case.values) or None
+    steps = None if x else N_STEPS
     for backend in BACKENDS:
-        run = nw.simulate(program, x, backend, record="all", steps=None if x else N_STEPS)
+        run = nw.simulate(program, x, backend, record="all", steps=steps)
         parts |= {f"{backend} {name}": value for name, value in run_parts(run).items()}
+        if "stream" in case.also:
+            parts |= stream_parts(program, x, backend)
+    if "totals" in case.also:
+        run = nw.simulate(program, x, "cycle", record="totals", steps=steps)
+        parts |= {f"totals, {name}": value for name, value in run_parts(run).items()}
+    if "checkpoint" in case.also:
+        parts |= checkpoint_parts(network, chip, case, options, program, x)
+    return parts
+
+
+def stream_parts(program: nw.Program, x: dict[str, np.ndarray], backend: str) -> dict[str, str]:
+    """Spikes and counters of the chunks of a stream of the first sample, 1, 2, 3, ... steps long."""
+    session, chunks, first = nw.Session(program, backend), [], 0
+    while first < N_STEPS:
+        last = first + len(chunks) + 1
+        chunks.append(session.feed({name: samples[0, first:last] for name, samples in x.items()}))
+        first = last
+    chunks.append(session.close())
+    spikes = {f"spikes of {name}": [chunk.spikes[name] for chunk in chunks] for name in chunks[0].spikes}
+    counters = {f"counter {name}": [chunk.counters[name] for chunk in chunks] for name in chunks[0].counters or ()}
+    texts = {name: array_text(np.concatenate(parts, 1)) for name, parts in spikes.items()}
+    texts |= {name: array_text(np.concatenate(parts)) for name, parts in counters.items()}
+    return {f"{backend} stream, {name}": text for name, text in texts.items()}
+
+
+def checkpoint_parts(
+    network: nw.Network, chip: nw.Chip, case: Case, options: nw.Options, program: nw.Program, x: dict
+) -> dict[str, str]:
+    """The program compiled, and its runs, with a checkpoint, each made and then read out of it."""
+    samples = spikes_for(network, case.n_calibration, 1, case.values) if case.n_calibration else None
+    parts = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for when in ("made", "read"):
+            with keeping(folder):
+                parts[f"checkpoint {when}, program"] = nw.compile(network, chip, samples, options).hash
+                for backend in BACKENDS:
+                    run = nw.simulate(program, x, backend, record="all")
+                    texts = run_parts(run)
+                    parts |= {f"checkpoint {when}, {backend} {name}": text for name, text in texts.items()}
     return parts
 
 

@@ -1,4 +1,4 @@
-"""The networks and the 30 cases of `same_programs.py`: chips, partitioners, placers, objectives and options, covered.
+"""The networks and the cases of `same_programs.py`: chips, partitioners, placers, objectives and options, covered.
 
 Only public names of `nwcompile` are used, and no code of this repository beside it, so that every version can run them.
 """
@@ -17,12 +17,15 @@ N_STEPS = 8  # of calibration and of the simulated input
 HYPERGRAPH = "mtkahypar"  # the module that partitioner `hypergraph` needs
 
 
-def spikes_for(network: nw.Network, n_samples: int, seed: int, values: tuple[int, ...] = (1,)) -> dict[str, np.ndarray]:
-    """Input spikes int8[B, T, *shape] of every input by name."""
+def spikes_for(
+    network: nw.Network, n_samples: int, seed: int, values: tuple[float, ...] = (1,)
+) -> dict[str, np.ndarray]:
+    """Input spikes int8[B, T, *shape] of every input that is given; float32 where `values` are real."""
     rng, x = np.random.default_rng(seed), {}
-    for name, node in network.inputs.items():
+    for name, node in getattr(network, "given", network.inputs).items():
         shape = (n_samples, N_STEPS, *node.shape)
-        x[name] = ((rng.random(shape) < rng.uniform(0.1, 0.35)) * rng.choice(values, shape)).astype(np.int8)
+        kind = np.int8 if all(float(value).is_integer() for value in values) else np.float32
+        x[name] = ((rng.random(shape) < rng.uniform(0.1, 0.35)) * rng.choice(values, shape)).astype(kind)
     return x
 
 
@@ -48,9 +51,10 @@ def kept(seed: int, weight: np.ndarray, share: float) -> np.ndarray:
 
 
 def lif(chip: nw.Chip, **more) -> nw.NeuronSpec:
-    """A leaky float neuron that resets as the chip's neurons do."""
+    """A float neuron that resets as the chip's neurons do, leaky where they can be."""
     reset = "zero" if "zero" in chip.neuron.reset else "subtract"
-    return nw.NeuronSpec(**{"threshold": 0.5, "beta": 0.875, "reset": reset} | more)
+    beta = 1.0 if chip.neuron.leak is False else 0.875
+    return nw.NeuronSpec(**{"threshold": 0.5, "beta": beta, "reset": reset} | more)
 
 
 def fixed(chip: nw.Chip, threshold: int, **more) -> nw.NeuronSpec:
@@ -202,8 +206,54 @@ def crossbar(chip: nw.Chip) -> nw.Network:
         return kept(seed, weight.astype(np.float32), 0.4)
 
     edges = [nw.Dense("in", "a", joined(0, 180, 60)), nw.Dense("a", "b", joined(1, 90, 180))]
-    spec = lif(chip, threshold=6.0, strict=False, v_min=-8.0)
+    clamp = {} if chip.neuron.v_min == "reset" else {"v_min": -8.0}
+    spec = lif(chip, threshold=6.0, strict=False, **clamp)
     return nw.Network.from_arrays({"a": spec, "b": spec}, edges, {"in": 60})
+
+
+def shared_windows(chip: nw.Chip) -> nw.Network:
+    """Maxima of spikes of windows, whose neurons can share axons, and a dense layer of two kinds of input."""
+    weight = np.where(np.random.default_rng(2).random((1, 16)) < 0.4, -1.0, 2.0) * np.ones((9, 1))
+    edges = [nw.Scale("in", "a"), nw.MaxPool2d("a", "b", 2), nw.Dense("b", "c", weight.astype(np.float32))]
+    spec = lif(chip, threshold=1.0, strict=False, beta=1.0)
+    layers = {"a": (spec, (1, 8, 8)), "b": (spec, (1, 4, 4)), "c": (spec, (9,))}
+    return nw.Network.from_arrays(layers, edges, {"in": (1, 8, 8)})
+
+
+def largest_current(chip: nw.Chip) -> nw.Network:
+    """A maximum of the currents of windows: what the chip compares before a neuron."""
+    edges = [
+        nw.Conv2d("in", "a", floats(3, 2, 2, 3, 3), padding=1),
+        nw.Conv2d("a", "sum", floats(0, 4, 2, 3, 3), padding=1),
+        nw.MaxPool2d("sum", "b", 2),
+        nw.Dense("b", "c", floats(1, 6, 64)),
+    ]
+    layers = {"a": (lif(chip), (2, 8, 8)), "sum": (None, (4, 8, 8)), "b": (lif(chip), (4, 4, 4)), "c": lif(chip)}
+    return nw.Network.from_arrays(layers, edges, {"in": (2, 8, 8)})
+
+
+def spiking_hidden(chip: nw.Chip) -> nw.Network:
+    """A hidden layer that sends several spikes, onto itself and to a layer that sends one, as nets for Xylo are."""
+    many = lif(chip, alpha=0.75, spikes="multi", max_spikes=31, strict=False)
+    edges = [nw.Dense("in", "hidden", floats(0, 40, 12)), nw.Dense("hidden", "out", floats(2, 6, 40)),
+             nw.Dense("hidden", "hidden", 0.3 * floats(1, 40, 40), delay=1)]  # fmt: skip
+    one = lif(chip, alpha=0.75, strict=False)
+    return nw.Network.from_arrays({"hidden": many, "out": one}, edges, {"in": 12})
+
+
+def adaptive(chip: nw.Chip) -> nw.Network:
+    """A neuron of one's own, whose threshold grows with its spikes through a curve, between leaky ones."""
+
+    @nw.neuron
+    def adaptive(state, x, beta=0.9, rho=0.97, jump=0.3):
+        v = beta * state.v + x
+        threshold = (state.a / 4).exp()
+        spike = nw.nn.spike(v, threshold)
+        return {"v": v - spike * threshold, "a": rho * state.a + jump * spike}, spike
+
+    edges = [nw.Dense(s, t, floats(i, m, n)) for i, (s, t, n, m) in enumerate((("in", "a", 24, 60), ("a", "b", 60, 30),
+                                                                              ("b", "c", 30, 5)))]  # fmt: skip
+    return nw.Network.from_arrays({"a": lif(chip), "b": (adaptive.program(), (30,)), "c": lif(chip)}, edges, {"in": 24})
 
 
 def one_layer_a_core(chip: nw.Chip) -> nw.Network:
@@ -349,9 +399,10 @@ NETWORKS: dict[str, Callable[[nw.Chip], nw.Network]] = {
     "dense": dense, "conv-pool": conv_pool, "conv1d": conv1d, "skips": skips, "half-zeros": half_zeros,
     "readout": readout, "random-list": random_list, "both-signs": both_signs, "whole-numbers": whole_numbers,
     "counts": counts, "bipolar": bipolar, "own-thresholds": own_thresholds, "crossbar": crossbar,
-    "one-layer-a-core": one_layer_a_core, "gestures": gestures, "torch-recurrent": torch_recurrent,
-    "torch-conv": torch_conv, "h1v1": h1v1, "h1v2": h1v2, "converted": converted, "gated": gated,
-    "quantize-aware": quantize_aware, "nir": through_nir,
+    "shared-windows": shared_windows, "largest-current": largest_current, "spiking-hidden": spiking_hidden,
+    "adaptive": adaptive, "one-layer-a-core": one_layer_a_core, "gestures": gestures,
+    "torch-recurrent": torch_recurrent, "torch-conv": torch_conv, "h1v1": h1v1, "h1v2": h1v2, "converted": converted,
+    "gated": gated, "quantize-aware": quantize_aware, "nir": through_nir,
 }  # fmt: skip
 
 
@@ -375,7 +426,8 @@ class Case(NamedTuple):
     """A network of `NETWORKS` for a chip (a shipped one, some keys changed), options, and samples for calibration.
 
     `n_calibration` 0 is compiling without. Input spikes are 1 at a tenth to a third of all places, or any number of
-    `values`. `options` have today's names; `by_hand` makes the mapping.
+    `values`. `options` have today's names; `by_hand` makes the mapping. `also` names more ways to simulate it: as a
+    `stream`, by `totals`, with a `checkpoint`.
     """
 
     name: str
@@ -384,8 +436,9 @@ class Case(NamedTuple):
     options: dict = {}
     n_calibration: int = 4
     chip_keys: dict = {}
-    values: tuple[int, ...] = (1,)
+    values: tuple[float, ...] = (1,)
     by_hand: Callable | None = None
+    also: tuple[str, ...] = ()
 
 
 SMALL = {"core.max_neurons": 24, "core.max_in_axons": 512, "core.max_out_axons": 512, "noc.cores_per_router": 1}
@@ -396,6 +449,8 @@ BOARD = {"noc.columns": 6, "noc.rows": 4, "noc.cores_per_router": 2, "noc.chip_c
          "noc.chip_hop_cycles": 20, "noc.chip_link_cycles_per_flit": 4, "noc.multicast": "tree", "noc.payload_flits": 0,
          "noc.routing": "yx", "core.max_neurons": 16}  # fmt: skip
 GATES = {"noc.columns": 6, "noc.rows": 4, "noc.cores_per_router": 2, "io.sites": ["0,0,0", "5,3,1"]} | ROOM
+REAL = (0.25, 0.5, 1.75)
+WAYS = ("stream", "totals", "checkpoint")
 CASES = (
     Case("loihi1-time", "loihi1", "dense", {"n_cores": 6}),
     Case("loihi1-uncalibrated", "loihi1", "nir", {"seed": 7}, 0, SMALL),
@@ -438,6 +493,21 @@ CASES = (
     Case("tiny-gated-sites", "tiny", "gated",
          {"fixed_sites": {"2": ((3, 2, 1), (0, 3, 1))}, "layer_bits": {"6": 4}}, 4, GATES),
     Case("tiny-torus-own", "tiny", "dense", {"partitioner": every_third, "placer": backwards}, 4, TORUS),
+    Case("tiny-board", "tiny", "dense", {}, 4, BOARD, also=WAYS),
+    Case("ranc-crossbar", "ranc", "crossbar", also=WAYS),
+    Case("ranc_dense-layers", "ranc_dense", "dense", also=("stream",)),
+    Case("xylo_audio2", "xylo_audio2", "spiking-hidden"),
+    Case("xylo_audio3", "xylo_audio3", "spiking-hidden", also=WAYS),
+    Case("xylo_imu", "xylo_imu", "spiking-hidden"),
+    Case("host-bias", "loihi1", "dense", {"input_layer": "bias"}, 4, SMALL, REAL),
+    Case("host-layer", "loihi1", "dense", {"input_layer": "host"}, 4, SMALL, REAL, also=("totals", "checkpoint")),
+    Case("host-graded", "loihi2", "dense", {"input_layer": "graded"}, 4, SMALL, REAL),
+    Case("truenorth-merged-axons", "truenorth", "shared-windows", also=WAYS),
+    Case("loihi2-largest-current", "loihi2", "largest-current", {}, 4, {"core.max_neurons": 64}),
+    Case("spinnaker2-split-fan-in", "spinnaker2", "dense", {}, 4, {"core.max_in_axons": 32}),
+    Case("loihi2-neighbors", "loihi2", "dense", {"n_cores": 6}, 4, {"cost.sync": "neighbors"}),
+    Case("loihi1-ways", "loihi1", "skips", {}, 4, SMALL, also=WAYS),
+    Case("loihi2-own-neuron", "loihi2", "adaptive", {}, 4, SMALL, also=WAYS),
 )  # fmt: skip
 IF_INSTALLED = (Case("tiny-hypergraph", "tiny", "half-zeros", {"partitioner": "hypergraph"}, 4, BOARD),)
 
