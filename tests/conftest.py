@@ -49,13 +49,13 @@ def reference() -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def every_compiled_program_is_saved_and_loaded(tmp_path_factory) -> Iterator[None]:
     """Whatever a test of this process compiles is compared with what its file holds."""
-    folder, compiled = tmp_path_factory.mktemp("saved"), flow._compiled
+    folder, run = tmp_path_factory.mktemp("saved"), flow.run
 
-    def compiled_and_saved(*given):
-        program = compiled(*given)
-        verify_saved(program, folder / f"{get_ident()}.nwc")  # networks may be compiled in several threads at once
-        return program
+    def run_and_saved(*given, **named):
+        compilation = run(*given, **named)
+        verify_saved(compilation.program, folder / f"{get_ident()}.nwc")  # several threads may compile at once
+        return compilation
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flow, "_compiled", compiled_and_saved)
+        patch.setattr(flow, "run", run_and_saved)
         yield

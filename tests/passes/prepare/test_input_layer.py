@@ -9,8 +9,8 @@ import torch
 import nwcompile as nw
 from nwcompile.cost.prediction import predict
 from nwcompile.errors import ModelError, OptionError
-from nwcompile.flow import REAL_EXAMPLE
 from nwcompile.ir.manifest import HOST
+from nwcompile.passes.emit.stages import REAL_EXAMPLE
 from nwcompile.report.host import host_text
 from nwcompile.report.json.collect import collect
 from nwcompile.report.text import verdict

@@ -1,0 +1,79 @@
+"""Compilation: a network on its way to a chip. Stages take one and give the next one."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nwcompile.errors import FitError
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.host import Encoding
+from nwcompile.ir.manifest import Change
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
+from nwcompile.ir.program import Program
+from nwcompile.ir.schedule import Schedule
+from nwcompile.passes.legalize.price import Price
+from nwcompile.passes.partition.logical_cores import FewestCores
+from nwcompile.passes.prepare.input_layer import InputLayer
+from nwcompile.passes.quantize.quantize import Quantized
+
+
+@dataclass(frozen=True, eq=False)
+class Compilation:
+    """A network on its way to a chip: what was given, then what stages have made. What is not made yet is None.
+
+    `network` is what the last stage left: in float, then in integers, at last what is on the chip. `passed` names the
+    checks that it has passed.
+    """
+
+    given: Network
+    chip: Chip
+    options: Options
+    calibration: Any  # samples, as they were given
+    labels: np.ndarray | None  # int[B] of the samples
+    given_mapping: Mapping | None  # made elsewhere: it is kept
+    network: Network
+    input: InputLayer | None = None  # how its input comes to the chip
+    normal: Network | None = None  # in float, its scales and batch norms folded
+    legal: Network | None = None  # in float, as the chip's neurons can have it
+    compared: tuple[str, ...] = ()  # layers of a maximum of currents
+    timing: Schedule | None = None
+    quantized: Quantized | None = None
+    samples: dict[str, np.ndarray] | None = None  # int[B, T, *shape] of every input of `network`
+    activity: Activity | None = None
+    registers: dict[str, Encoding] = field(default_factory=dict)  # by input that the host writes
+    changes: list[Change] = field(default_factory=list)
+    lasting: list[Change] = field(default_factory=list)  # currents that last longer; listed after all other changes
+    notes: list[str] = field(default_factory=list)  # warnings for the manifest
+    price: Price | None = None
+    fewest: FewestCores | None = None
+    mapping: Mapping | None = None
+    program: Program | None = None
+    passed: tuple[str, ...] = ()
+
+
+class Advice(NamedTuple):
+    """All that does not fit, and the change that would help, None where there is no single one."""
+
+    violations: Sequence
+    change: str | None
+
+
+class Stage(NamedTuple):
+    """A step of the compiler. `run` gives its argument where there is nothing to do.
+
+    `advise` says what is told of its FitError; without it, or where it gives None, the error is told as it is.
+    """
+
+    name: str
+    run: Callable[[Compilation], Compilation]
+    advise: Callable[[Compilation, FitError], Advice | None] | None = None
+
+
+def as_it_is(c: Compilation, error: FitError) -> Advice:
+    """No advice beside what does not fit."""
+    return Advice(error.violations, None)

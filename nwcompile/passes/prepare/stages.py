@@ -1,0 +1,42 @@
+"""Prepare: how input comes to the chip, and the network without what training needed."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from nwcompile.errors import ModelError
+from nwcompile.passes.compilation import Compilation, Stage
+from nwcompile.passes.legalize.legalize import sized
+from nwcompile.passes.prepare.input_layer import legalize_input
+from nwcompile.passes.prepare.normalize import normalize
+from nwcompile.passes.quantize.memory import verify_memory
+
+
+def choose_input(c: Compilation) -> Compilation:
+    """Choose how input comes to the chip; what comes before it is the host's."""
+    chosen = legalize_input(c.given, c.chip, c.calibration, c.options)
+    network = replace(chosen.network, left_out=c.given.left_out)
+    labels = None if c.labels is None else _labels(chosen.samples, c.labels)
+    return replace(c, input=replace(chosen, network=network), network=network, labels=labels, changes=chosen.changes)
+
+
+def fold(c: Compilation) -> Compilation:
+    """Fold scales, batch norms and average pools into weights. Raises NotEnoughMemoryError before any is made."""
+    normal = normalize(sized(c.network, c.chip, c.options))
+    verify_memory(normal, c.input.samples)
+    return replace(c, network=normal, normal=normal)
+
+
+def _labels(samples: dict | None, given) -> np.ndarray:
+    """Labels as int[B], or ModelError."""
+    labels = np.asarray(given)
+    n_samples = 0 if not samples else len(next(iter(samples.values())))
+    if labels.shape != (n_samples,) or labels.dtype.kind not in "iu":
+        raise ModelError(
+            f"labels of shape {list(labels.shape)} and type {labels.dtype} must be whole numbers, one for each of the "
+            f"{n_samples} calibration samples"
+        )
+    return labels
+
+
+STAGES = (Stage("input", choose_input), Stage("normalize", fold))

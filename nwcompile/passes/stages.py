@@ -1,0 +1,55 @@
+"""All stages of the compiler in order, grouped as their folders are, and the loop over them."""
+
+from collections.abc import Callable
+from time import perf_counter
+
+from nwcompile.at_once import heed
+from nwcompile.errors import FitError
+from nwcompile.ir.host import on_chip
+from nwcompile.passes.compilation import Compilation, Stage
+from nwcompile.passes.emit import stages as emit
+from nwcompile.passes.fit import stages as fit
+from nwcompile.passes.legalize import stages as legalize
+from nwcompile.passes.partition import stages as partition
+from nwcompile.passes.partition.elsewhere import elsewhere
+from nwcompile.passes.place import stages as place
+from nwcompile.passes.prepare import stages as prepare
+from nwcompile.passes.quantize import stages as quantize
+
+GROUPS: dict[str, tuple[Stage, ...]] = {
+    "prepare": prepare.STAGES,
+    "legalize": legalize.STAGES,
+    "quantize": quantize.STAGES,
+    "fit": fit.STAGES,
+    "partition": partition.STAGES,
+    "place": place.STAGES,
+    "emit": emit.STAGES,
+}
+STAGES: tuple[Stage, ...] = tuple(stage for stages in GROUPS.values() for stage in stages)
+
+
+def run(compilation: Compilation, until: str | None = None, on_stage: Callable | None = None) -> Compilation:
+    """What the stages make of a compilation: all of them, or those up to the stage `until`."""
+    for stage in STAGES:
+        heed()
+        start = perf_counter()
+        before, compilation = compilation, run_stage(stage, compilation)
+        changed = compilation is not before and (stage.name != "input" or compilation.input.text is not None)
+        if on_stage is not None and changed:
+            on_stage(stage.name, compilation, perf_counter() - start)
+        if stage.name == until:
+            break
+    return compilation
+
+
+def run_stage(stage: Stage, compilation: Compilation) -> Compilation:
+    """What a stage makes, or the refusal: all that does not fit, a change that would help, and chips that take it."""
+    try:
+        return stage.run(compilation)
+    except FitError as e:
+        advice = None if stage.advise is None else stage.advise(compilation, e)
+        if advice is None:
+            raise
+        chip = compilation.chip
+        others = elsewhere(on_chip(compilation.input.network), chip, compilation.options)
+        raise FitError(chip.name, advice.violations, advice.change, others) from None
