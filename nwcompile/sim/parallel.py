@@ -19,12 +19,17 @@ def n_threads() -> int:
     return min(at_hand, max(int(told), 1)) if told.isdecimal() else at_hand
 
 
-def over_samples(n_samples: int, work: Callable[[slice], object], interrupted: np.ndarray | None = None) -> list:
+def over_samples(
+    n_samples: int, work: Callable[[slice], object], interrupted: np.ndarray | None = None, is_short: bool = False
+) -> list:
     """What `work` gives for each of consecutive slices of the samples, in order; one slice for each core at hand.
 
-    `interrupted` bool[1] tells work in progress that nobody waits for it any more (Ctrl-C).
+    `interrupted` bool[1] tells work in progress that nobody waits for it any more (Ctrl-C). `is_short`: the work takes
+    less time than it takes to start threads; it is done here, as one slice.
     """
     heed()
+    if is_short:
+        return [work(slice(0, n_samples))]
     n_slices = max(1, min(n_samples, n_threads()))
     bounds = np.linspace(0, n_samples, n_slices + 1).astype(int)
     slices = [slice(bounds[k], bounds[k + 1]) for k in range(n_slices)]

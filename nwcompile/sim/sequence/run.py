@@ -295,7 +295,7 @@ class LayerGroup:
                 scan(self.neurons, *run)
 
         is_short = not self.is_loop and not self.is_program and drive.size < SHORT_UPDATES
-        updates: Any = part(slice(0, n_samples)) if is_short else sum(over_samples(n_samples, part))
+        updates: Any = sum(over_samples(n_samples, part, is_short=is_short))
         return Kept(u, v, words, updates)
 
     def _scan_program(
