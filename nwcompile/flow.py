@@ -12,7 +12,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
-from nwcompile.passes.compilation import Compilation
+from nwcompile.passes.draft import Draft
 from nwcompile.passes.stages import run
 
 DEFAULTS = Options()
@@ -35,8 +35,8 @@ def compile(
     a dict of such arrays by input name: it tells how input comes to the chip (`Options.input_layer`), chooses the scale
     of every layer, and the mapping is made for how often its neurons spike. With a `mapping` made elsewhere, neurons
     stay where it puts them. `labels`, int[B] of the samples, let the price of approximations be told in accuracy.
-    `on_stage(name, compilation, seconds)` is called after each stage that changed something, with the `Compilation`
-    (`passes/compilation.py`) that it left. With a folder `checkpoint` every annealing that is done is kept there, and
+    `on_stage(name, draft, seconds)` is called after each stage that changed something, with the `Draft`
+    (`passes/draft.py`) that it left. With a folder `checkpoint` every annealing that is done is kept there, and
     the same call goes on from them after it was killed, to the same program. Equal arguments give equal programs
     (unless `options.time_budget_s` is set). Raises ModelError, ChipError, OptionError, FitError with all that does not
     fit, LossError where the price is above `options.max_loss`, ArtifactError for a `checkpoint` that cannot be used,
@@ -51,8 +51,16 @@ def compile(
         )
     warm_up.start(chip)
     with keeping(checkpoint):
-        given = Compilation(network, chip, options, calibration, labels, mapping, network, mapping=mapping)
-        return run(given, on_stage=on_stage).program
+        draft = Draft(
+            given=network,
+            chip=chip,
+            options=options,
+            calibration=calibration,
+            labels=labels,
+            given_mapping=mapping,
+            mapping=mapping,
+        )
+        return run(draft, on_stage=on_stage).program
 
 
 def _verified(network, chip, options, mapping) -> Chip:

@@ -52,9 +52,9 @@ def every_compiled_program_is_saved_and_loaded(tmp_path_factory) -> Iterator[Non
     folder, run = tmp_path_factory.mktemp("saved"), flow.run
 
     def run_and_saved(*given, **named):
-        compilation = run(*given, **named)
-        verify_saved(compilation.program, folder / f"{get_ident()}.nwc")  # several threads may compile at once
-        return compilation
+        draft = run(*given, **named)
+        verify_saved(draft.program, folder / f"{get_ident()}.nwc")  # several threads may compile at once
+        return draft
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flow, "run", run_and_saved)

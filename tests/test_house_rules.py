@@ -16,6 +16,7 @@ PACKAGE = ROOT / "nwcompile"
 ENGINE_ROOM = ("kernels", "passes", "sim")  # where structures stay small; nouns that mirror a file may be wide
 MOST_FILES = 20  # of a folder of code, its `__init__` not counted
 MOST_FIELDS = 12  # of a structure in the engine room
+CARRIER = "Draft"  # What all stages make, and so as wide as they are many (docs/decisions/one-pipeline.md).
 MOST_BY_POSITION = 5  # fields of a structure that may be given without their names
 SAYS_NOTHING = {"found", "own", "each", "most"}  # names that do not say what they hold
 STRUCTURES = ("NamedTuple", "dataclass")
@@ -65,7 +66,7 @@ def wide_structures(paths=(PACKAGE,)) -> Iterator[str]:
     for file in files(paths):
         if PACKAGE in file.parents and file.relative_to(PACKAGE).parts[0] in ENGINE_ROOM:
             for node in nodes(file):
-                if is_structure(node) and len(fields(node)) > MOST_FIELDS:
+                if is_structure(node) and len(fields(node)) > MOST_FIELDS and node.name != CARRIER:
                     yield f"{file.relative_to(ROOT)}:{node.lineno}: {node.name} has {len(fields(node))} fields"
 
 

@@ -6,7 +6,7 @@ from time import perf_counter
 from nwcompile.at_once import heed
 from nwcompile.errors import FitError
 from nwcompile.ir.host import on_chip
-from nwcompile.passes.compilation import Compilation, Stage
+from nwcompile.passes.draft import Draft, Stage
 from nwcompile.passes.emit import stages as emit
 from nwcompile.passes.fit import stages as fit
 from nwcompile.passes.legalize import stages as legalize
@@ -28,28 +28,28 @@ GROUPS: dict[str, tuple[Stage, ...]] = {
 STAGES: tuple[Stage, ...] = tuple(stage for stages in GROUPS.values() for stage in stages)
 
 
-def run(compilation: Compilation, until: str | None = None, on_stage: Callable | None = None) -> Compilation:
-    """What the stages make of a compilation: all of them, or those up to the stage `until`."""
+def run(draft: Draft, until: str | None = None, on_stage: Callable | None = None) -> Draft:
+    """What the stages make of a draft: all of them, or those up to the stage `until`."""
     for stage in STAGES:
         heed()
         start = perf_counter()
-        before, compilation = compilation, run_stage(stage, compilation)
-        changed = compilation is not before and (stage.name != "input" or compilation.input.text is not None)
+        before, draft = draft, run_stage(stage, draft)
+        changed = draft is not before and (stage.name != "input" or draft.input.text is not None)
         if on_stage is not None and changed:
-            on_stage(stage.name, compilation, perf_counter() - start)
+            on_stage(stage.name, draft, perf_counter() - start)
         if stage.name == until:
             break
-    return compilation
+    return draft
 
 
-def run_stage(stage: Stage, compilation: Compilation) -> Compilation:
+def run_stage(stage: Stage, draft: Draft) -> Draft:
     """What a stage makes, or the refusal: all that does not fit, a change that would help, and chips that take it."""
     try:
-        return stage.run(compilation)
+        return stage.run(draft)
     except FitError as e:
-        advice = None if stage.advise is None else stage.advise(compilation, e)
+        advice = None if stage.advise is None else stage.advise(draft, e)
         if advice is None:
             raise
-        chip = compilation.chip
-        others = elsewhere(on_chip(compilation.input.network), chip, compilation.options)
+        chip = draft.chip
+        others = elsewhere(on_chip(draft.input.network), chip, draft.options)
         raise FitError(chip.name, advice.violations, advice.change, others) from None

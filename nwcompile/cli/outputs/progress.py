@@ -9,7 +9,7 @@ from nwcompile.ir.flat import count_neurons
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.shown import counted
-from nwcompile.passes.compilation import Compilation
+from nwcompile.passes.draft import Draft
 from nwcompile.passes.place.place import routed_cost
 from nwcompile.report.text import improved, stage_line
 
@@ -17,7 +17,8 @@ STAGES = ("normalize", "legalize", "estimate", "schedule", "quantize", "prove", 
           "check", "interleave", "emit")  # fmt: skip
 # Stages that go over an earlier one's result, where needed.
 REPEATS = {"delays": "schedule", "compare": "prove", "split": "prove", "merge": "calibrate", "copies": "partition"}
-OF_NETWORKS, OF_TIMING = ("normalize", "legalize", "approximate", "merge"), ("schedule", "delays", "compare", "split")
+OF_NETWORKS = ("normalize", "legalize", "approximate", "merge")
+OF_TIMING = ("schedule", "delays", "compare", "split")
 OF_MAPPINGS = ("partition", "copies", "place", "check", "interleave")
 
 
@@ -33,42 +34,41 @@ class Progress:
     """What `flow.compile` calls after each stage: prints name, size, seconds and the figure that the stage improved."""
 
     def __init__(self, network: Network, chip: Chip, options: Options):
-        self.before = Compilation(network, chip, options, None, None, None, network)
-        self.options = options
+        self.before = Draft(given=network, chip=chip, options=options)
 
-    def __call__(self, name: str, after: Compilation, seconds: float) -> None:
+    def __call__(self, name: str, after: Draft, seconds: float) -> None:
         if name == "input":
             print(f"input: {after.input.text}  {seconds:.1f} s", file=sys.stderr, flush=True)
         else:
-            stages = stages_of(self.options)
+            stages = stages_of(after.options)
             place = stages.index(REPEATS.get(name, name)) + 1
             line = stage_line(place, len(stages), name, _size(name, after), seconds, _figure(name, self.before, after))
             print(line, file=sys.stderr, flush=True)
         self.before = after
 
 
-def _size(name: str, c: Compilation) -> str:
+def _size(name: str, draft: Draft) -> str:
     """What a stage made, in a few words."""
     if name in OF_NETWORKS:
-        return f"{counted(len(c.network.layers), 'layer')}, {counted(count_neurons(c.network), 'neuron')}"
+        return f"{counted(len(draft.network.layers), 'layer')}, {counted(count_neurons(draft.network), 'neuron')}"
     if name in OF_TIMING:
-        return f"{c.timing.execution}, depth {c.timing.depth}"
+        return f"{draft.timing.execution}, depth {draft.timing.depth}"
     if name in OF_MAPPINGS:
-        return f"{counted(c.mapping.n_cores, 'core')} on {counted(c.mapping.n_tiles, 'tile')}"
+        return f"{counted(draft.mapping.n_cores, 'core')} on {counted(draft.mapping.n_tiles, 'tile')}"
     if name == "quantize":
-        bits = sorted({row["bits"] for row in c.quantized.table if row["bits"] is not None}) or ["no"]
+        bits = sorted({row["bits"] for row in draft.quantized.table if row["bits"] is not None}) or ["no"]
         return f"{'/'.join(map(str, bits))}-bit weights"
-    if name == "calibrate" and not c.activity.updates:
+    if name == "calibrate" and not draft.activity.updates:
         return "no samples"
     if name == "calibrate":
-        return f"{counted(c.activity.n_samples, 'sample')} of {counted(c.activity.n_steps, 'step')}"
-    return counted(c.program.axons.n_axons, "axon") if name == "emit" else ""
+        return f"{counted(draft.activity.n_samples, 'sample')} of {counted(draft.activity.n_steps, 'step')}"
+    return counted(draft.program.axons.n_axons, "axon") if name == "emit" else ""
 
 
-def _figure(name: str, before: Compilation, after: Compilation) -> str:
+def _figure(name: str, before: Draft, after: Draft) -> str:
     """The figure that a stage improved, or that says how well it did."""
     if name == "normalize":
-        return improved("connections", len(before.network.connections), len(after.network.connections))
+        return improved("connections", len(after.given.connections), len(after.network.connections))
     if name == "prove" or name in REPEATS:
         made = after.changes[len(before.changes) :]
         return "; ".join(f"{change.layer}: {change.how}" for change in made)
@@ -87,6 +87,6 @@ def _figure(name: str, before: Compilation, after: Compilation) -> str:
     return improved("hops a step and sample", _hops(before), _hops(after)) if name == "place" else ""
 
 
-def _hops(c: Compilation) -> float:
-    messages = routed_cost(c.mapping, c.network, c.chip, c.activity, "traffic")
-    return messages / (c.activity.n_steps * c.activity.n_samples)
+def _hops(draft: Draft) -> float:
+    messages = routed_cost(draft.mapping, draft.network, draft.chip, draft.activity, "traffic")
+    return messages / (draft.activity.n_steps * draft.activity.n_samples)

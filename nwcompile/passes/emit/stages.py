@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from nwcompile import __version__
-from nwcompile.passes.compilation import Compilation, Stage
+from nwcompile.passes.draft import Draft, Stage
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
 
@@ -17,35 +17,43 @@ REAL_EXAMPLE = (
 )
 
 
-def make_program(c: Compilation) -> Compilation:
+def make_program(draft: Draft) -> Draft:
     """Make the program of the network on the chip, for samples as the given network takes them."""
-    manifest, way = _manifest(c), c.options.on_multi_spike
-    program = emit(c.network, c.timing, c.mapping, c.chip, c.activity, manifest, way)
-    return replace(c, program=program.taking(c.given, c.input.host, c.registers))
+    manifest, way = _manifest(draft), draft.options.on_multi_spike
+    program = emit(
+        draft.network,
+        draft.timing,
+        draft.mapping,
+        draft.chip,
+        draft.activity,
+        manifest,
+        way,
+    )
+    return replace(draft, program=program.taking(draft.given, draft.input.host, draft.registers))
 
 
-def check_step_time(c: Compilation) -> Compilation:
+def check_step_time(draft: Draft) -> Draft:
     """Check that a step is not predicted to be longer than `step_limit_us`. Raises FitError."""
-    if c.options.step_limit_us is None:
-        return c
-    verify_step_time(c.program, c.options)
-    return replace(c, passed=(*c.passed, "limit"))
+    if draft.options.step_limit_us is None:
+        return draft
+    verify_step_time(draft.program, draft.options)
+    return replace(draft, passed=(*draft.passed, "limit"))
 
 
-def _manifest(c: Compilation) -> dict:
-    no_samples = [NO_CALIBRATION] if c.input.samples is None else []
-    if no_samples and c.given.real_example and not c.given.is_fixed and c.options.input_layer is None:
+def _manifest(draft: Draft) -> dict:
+    no_samples = [NO_CALIBRATION] if draft.input.samples is None else []
+    if no_samples and draft.given.real_example and not draft.given.is_fixed and draft.options.input_layer is None:
         no_samples = [REAL_EXAMPLE, NO_CALIBRATION]
     return {
         "tool": "nwcompile",
         "version": __version__,
-        "seed": c.options.seed,
-        "options": c.options.to_dict(),
-        "quantization": c.quantized.table,
-        **({"legalization": [change.to_dict() for change in c.changes]} if c.changes else {}),
-        "warnings": [*no_samples, *c.notes, *c.quantized.warnings],
-        **({} if c.price is None else {"price": c.price.to_dict()}),
-        **({} if c.fewest is None else {"fewest_cores": c.fewest._asdict()}),
+        "seed": draft.options.seed,
+        "options": draft.options.to_dict(),
+        "quantization": draft.quantized.table,
+        **({"legalization": [change.to_dict() for change in draft.changes]} if draft.changes else {}),
+        "warnings": [*no_samples, *draft.notes, *draft.quantized.warnings],
+        **({} if draft.price is None else {"price": draft.price.to_dict()}),
+        **({} if draft.fewest is None else {"fewest_cores": draft.fewest._asdict()}),
     }
 
 

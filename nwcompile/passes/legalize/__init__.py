@@ -21,7 +21,6 @@ approximate approximate.py:approximate         on integers: the nearest neurons,
             nearest_program.py:built_in        a built-in neuron for a neuron program
             refit.py:refit                     the threshold and leak with which they fire most alike
             driven.py:DrivenLayer              a layer run alone, with one neuron after another
-            samples.py:split                   which samples are fitted to, and which give the price
-            price.py:price_of                  how far from the same integers on an ideal chip
+            price.py:price_of                  how far from the same integers on an ideal chip, on samples held out
 split       sums/split_fan_in.py:split_fan_in  fan-ins beyond a core's, by neurons that send partial sums
 """

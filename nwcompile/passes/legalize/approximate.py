@@ -20,9 +20,8 @@ from nwcompile.passes.legalize.ideal import PooledLayer, ideal_trace, pooled_lay
 from nwcompile.passes.legalize.nearest import Feature, nearest_network
 from nwcompile.passes.legalize.nearest_program import FittedProgram, float_neuron, refit_program, refit_readout
 from nwcompile.passes.legalize.pool_spikes import FULL, relays_of
-from nwcompile.passes.legalize.price import Price, price_of
+from nwcompile.passes.legalize.price import Price, as_many, price_of, split
 from nwcompile.passes.legalize.refit import Refitted, refit
-from nwcompile.passes.legalize.samples import as_many, split
 from nwcompile.sim.reference.synaptic_sums import fold_biases
 
 NOT_FITTED = (

@@ -10,11 +10,15 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import MAX_LOSS, Options
 from nwcompile.ir.shown import counted
 from nwcompile.passes.legalize.ideal import ideal_trace
-from nwcompile.passes.legalize.samples import HELD_OUT
 from nwcompile.sim.accuracy import loss_interval, ratio_interval
 from nwcompile.sim.float_difference import answer_rule, strongest, warn_of_answers
 from nwcompile.sim.reference.run import output_of
 from nwcompile.sim.sequence.run import trace
+
+HELD_OUT = 5  # Every fifth sample, 20 %, is kept back: no parameter of an approximation is fitted to it.
+FEWEST = 2  # Of fewer samples none can be kept back.
+LARGEST_FIT = 1_000_000  # Neuron updates of one run of a layer: with more, each of the search's runs takes too long.
+FEWEST_FITTED = 4  # With fewer samples a neuron would be fitted to chance.
 
 
 @dataclass(frozen=True)
@@ -165,3 +169,21 @@ def _by_sample(where: np.ndarray) -> np.ndarray:
 
 def _percent(part: int, whole: int) -> float:
     return float(100 * part / whole) if whole else 0.0
+
+
+def split(n_samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of the samples to fit to and of those that are held out, the last of every five, or of fewer than five.
+
+    Without FEWEST samples nothing is held out: then there is no price.
+    """
+    index = np.arange(n_samples)
+    held = index % HELD_OUT == HELD_OUT - 1
+    if n_samples < HELD_OUT:
+        held = (index == n_samples - 1) & (n_samples >= FEWEST)
+    return index[~held], index[held]
+
+
+def as_many(samples: np.ndarray, n_updates: int) -> np.ndarray:
+    """As many of the samples, evenly spread, as a search has time for; `n_updates`: neuron updates of one of them."""
+    n_kept = min(len(samples), max(FEWEST_FITTED, LARGEST_FIT // max(n_updates, 1)))
+    return samples[np.linspace(0, len(samples) - 1, n_kept).astype(int)]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from nwcompile.errors import FitError
 from nwcompile.ir.host import on_chip
-from nwcompile.passes.compilation import Advice, Compilation, Stage, as_it_is
+from nwcompile.passes.draft import Advice, Draft, Stage, as_it_is
 from nwcompile.passes.fit.check import estimate
 from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.legalize import expected, legalize
@@ -14,46 +14,60 @@ from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.prepare.schedule import schedule
 
 
-def rewrite(c: Compilation) -> Compilation:
+def rewrite(draft: Draft) -> Draft:
     """Rewrite what the chip's neurons cannot do into what they can."""
-    legal, changes, notes, compared = legalize(c.network, c.chip, c.options)
+    legal, changes, notes, compared = legalize(draft.network, draft.chip, draft.options)
     return replace(
-        c, network=legal, legal=legal, changes=[*c.changes, *changes], notes=[*c.notes, *notes], compared=compared
+        draft,
+        network=legal,
+        legal=legal,
+        changes=[*draft.changes, *changes],
+        notes=[*draft.notes, *notes],
+        compared=compared,
     )
 
 
-def check_totals(c: Compilation) -> Compilation:
+def check_totals(draft: Draft) -> Draft:
     """Check that the network fits as far as its totals show. Raises FitError."""
-    estimate(on_chip(expected(c.legal, c.chip, c.options)), c.chip, c.options.on_multi_spike)
-    return replace(c, passed=(*c.passed, "estimate"))
+    estimate(
+        on_chip(expected(draft.legal, draft.chip, draft.options)),
+        draft.chip,
+        draft.options.on_multi_spike,
+    )
+    return replace(draft, passed=(*draft.passed, "estimate"))
 
 
-def advise_on_totals(c: Compilation, error: FitError) -> Advice:
+def advise_on_totals(draft: Draft, error: FitError) -> Advice:
     """The approximations, or else the change of the chip or the mapping, with which the totals would fit."""
-    change = approximations(on_chip(c.legal), c.chip, c.options)
-    change = change or smallest_change(on_chip(with_parts(c.legal, c.chip, c.options)), c.chip, error, c.options)
+    change = approximations(on_chip(draft.legal), draft.chip, draft.options)
+    change = change or smallest_change(
+        on_chip(with_parts(draft.legal, draft.chip, draft.options)),
+        draft.chip,
+        error,
+        draft.options,
+    )
     return Advice(error.violations, change)
 
 
-def time_layers(c: Compilation) -> Compilation:
+def time_layers(draft: Draft) -> Draft:
     """Choose the steps in which layers work."""
-    return replace(c, timing=schedule(c.legal, c.options.execution))
+    return replace(draft, timing=schedule(draft.legal, draft.options.execution))
 
 
-def relay(c: Compilation) -> Compilation:
+def relay(draft: Draft) -> Draft:
     """Put relay neurons where spikes are delayed longer than the chip can. Raises FitError where they have no room.
 
     Where sums are sent later, which takes steps, it is done then (`relay_sums`).
     """
-    if c.given_mapping is not None or sends_sums(c) or not has_late(c.legal, c.timing, c.chip):
-        return c
-    legal, timing, changes = relay_delays(c.legal, c.timing, c.chip, c.options)
-    return replace(c, network=legal, legal=legal, timing=timing, changes=[*c.changes, *changes])
+    if draft.given_mapping is not None or sends_sums(draft) or not has_late(draft.legal, draft.timing, draft.chip):
+        return draft
+    legal, timing, changes = relay_delays(draft.legal, draft.timing, draft.chip, draft.options)
+    return replace(draft, network=legal, legal=legal, timing=timing, changes=[*draft.changes, *changes])
 
 
-def sends_sums(c: Compilation) -> bool:
+def sends_sums(draft: Draft) -> bool:
     """Whether neurons will send sums: currents to be compared, or parts of a wide fan-in."""
-    return bool(c.compared) or has_wide(c.legal, c.chip, c.options)
+    return bool(draft.compared) or has_wide(draft.legal, draft.chip, draft.options)
 
 
 STAGES = (

@@ -3,35 +3,47 @@
 from dataclasses import replace
 
 from nwcompile.errors import FitError
-from nwcompile.passes.compilation import Advice, Compilation, Stage, as_it_is
+from nwcompile.passes.draft import Advice, Draft, Stage, as_it_is
 from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check
 from nwcompile.passes.place.place import place
 
 
-def choose_sites(c: Compilation) -> Compilation:
+def choose_sites(draft: Draft) -> Draft:
     """Give every core a site. A mapping that was given stays."""
     return (
-        c
-        if c.given_mapping is not None
-        else replace(c, mapping=place(c.mapping, c.network, c.chip, c.activity, c.options))
+        draft
+        if draft.given_mapping is not None
+        else replace(
+            draft,
+            mapping=place(draft.mapping, draft.network, draft.chip, draft.activity, draft.options),
+        )
     )
 
 
-def check_mapping(c: Compilation) -> Compilation:
+def check_mapping(draft: Draft) -> Draft:
     """Check that the mapping fits. Raises FitError."""
-    kept = check(c.network, c.chip, c.timing, c.mapping, c.options.on_multi_spike)
-    return replace(c, mapping=kept, passed=(*c.passed, "check"))
+    kept = check(
+        draft.network,
+        draft.chip,
+        draft.timing,
+        draft.mapping,
+        draft.options.on_multi_spike,
+    )
+    return replace(draft, mapping=kept, passed=(*draft.passed, "check"))
 
 
-def advise_on_mapping(c: Compilation, error: FitError) -> Advice | None:
+def advise_on_mapping(draft: Draft, error: FitError) -> Advice | None:
     """A mapping made elsewhere is refused as it is: no other chip takes it."""
-    return None if c.given_mapping is not None else as_it_is(c, error)
+    return None if draft.given_mapping is not None else as_it_is(draft, error)
 
 
-def order_visits(c: Compilation) -> Compilation:
+def order_visits(draft: Draft) -> Draft:
     """Choose the order in which each core visits its neurons."""
-    return replace(c, mapping=interleave_visits(c.mapping, c.network, c.chip, c.activity))
+    return replace(
+        draft,
+        mapping=interleave_visits(draft.mapping, draft.network, draft.chip, draft.activity),
+    )
 
 
 STAGES = (

@@ -5,26 +5,28 @@ from dataclasses import replace
 import numpy as np
 
 from nwcompile.errors import ModelError
-from nwcompile.passes.compilation import Compilation, Stage
+from nwcompile.passes.draft import Draft, Stage
 from nwcompile.passes.legalize.legalize import sized
 from nwcompile.passes.prepare.input_layer import legalize_input
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.memory import verify_memory
 
 
-def choose_input(c: Compilation) -> Compilation:
+def choose_input(draft: Draft) -> Draft:
     """Choose how input comes to the chip; what comes before it is the host's."""
-    chosen = legalize_input(c.given, c.chip, c.calibration, c.options)
-    network = replace(chosen.network, left_out=c.given.left_out)
-    labels = None if c.labels is None else _labels(chosen.samples, c.labels)
-    return replace(c, input=replace(chosen, network=network), network=network, labels=labels, changes=chosen.changes)
+    chosen = legalize_input(draft.given, draft.chip, draft.calibration, draft.options)
+    network = replace(chosen.network, left_out=draft.given.left_out)
+    labels = None if draft.labels is None else _labels(chosen.samples, draft.labels)
+    return replace(
+        draft, input=replace(chosen, network=network), network=network, labels=labels, changes=chosen.changes
+    )
 
 
-def fold(c: Compilation) -> Compilation:
+def fold(draft: Draft) -> Draft:
     """Fold scales, batch norms and average pools into weights. Raises NotEnoughMemoryError before any is made."""
-    normal = normalize(sized(c.network, c.chip, c.options))
-    verify_memory(normal, c.input.samples)
-    return replace(c, network=normal, normal=normal)
+    normal = normalize(sized(draft.network, draft.chip, draft.options))
+    verify_memory(normal, draft.input.samples)
+    return replace(draft, network=normal, normal=normal)
 
 
 def _labels(samples: dict | None, given) -> np.ndarray:

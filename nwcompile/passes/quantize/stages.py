@@ -6,7 +6,7 @@ from functools import partial
 from warnings import warn
 
 from nwcompile.errors import FitError, NwWarning
-from nwcompile.passes.compilation import Advice, Compilation, Stage, as_it_is
+from nwcompile.passes.draft import Advice, Draft, Stage, as_it_is
 from nwcompile.passes.legalize.approximate import approximate
 from nwcompile.passes.legalize.legalize import prove
 from nwcompile.passes.legalize.price import check_loss
@@ -22,87 +22,102 @@ from nwcompile.passes.quantize.table import refitted_row
 from nwcompile.sim.inputs import with_constants
 
 
-def choose_integers(c: Compilation) -> Compilation:
+def choose_integers(draft: Draft) -> Draft:
     """Choose the scale of every layer, and round."""
-    given = with_constants(c.legal, c.input.samples)
-    made = quantized(c.legal, c.chip, given, c.options)
-    return replace(_in_integers(c, made), samples=encoded(given, made.registers))
+    given = with_constants(draft.legal, draft.input.samples)
+    made = quantized(draft.legal, draft.chip, given, draft.options)
+    return replace(_in_integers(draft, made), samples=encoded(given, made.registers))
 
 
-def simplify(c: Compilation) -> Compilation:
+def simplify(draft: Draft) -> Draft:
     """Rewrite what is the same for these integers."""
-    fixed, changes = prove(c.legal, c.network, c.chip, c.options)
-    c = _in_integers(c, replace(c.quantized, network=fixed))
-    return replace(c, changes=[*c.changes, *changes], lasting=lasting_currents(c.legal, fixed))
+    fixed, changes = prove(draft.legal, draft.network, draft.chip, draft.options)
+    draft = _in_integers(draft, replace(draft.quantized, network=fixed))
+    return replace(draft, changes=[*draft.changes, *changes], lasting=lasting_currents(draft.legal, fixed))
 
 
-def compare(c: Compilation) -> Compilation:
+def compare(draft: Draft) -> Draft:
     """Let neurons send their currents where the largest of them is read. Raises FitError."""
-    if not c.compared:
-        return c
-    c = _sending_sums(c, _comparing(c)(chip=c.chip))
-    return _in_integers(c, with_rates(c.quantized, c.normal, c.input.samples, c.samples))
+    if not draft.compared:
+        return draft
+    draft = _sending_sums(draft, _comparing(draft)(chip=draft.chip))
+    return _in_integers(
+        draft,
+        with_rates(draft.quantized, draft.normal, draft.input.samples, draft.samples),
+    )
 
 
-def approach(c: Compilation) -> Compilation:
+def approach(draft: Draft) -> Draft:
     """Take the nearest neurons that the chip has, and measure their price. Raises LossError.
 
     Warns (NwWarning) where the samples are too few to judge `max_loss`.
     """
-    if not c.options.approximate:
-        return c
-    nearer = approximate(c.network, c.chip, c.options, c.samples, c.labels)
-    judged = [] if nearer.network is c.network else check_loss(nearer.price, c.options, c.chip.name, c.input.network)
+    if not draft.options.approximate:
+        return draft
+    nearer = approximate(draft.network, draft.chip, draft.options, draft.samples, draft.labels)
+    judged = (
+        []
+        if nearer.network is draft.network
+        else check_loss(nearer.price, draft.options, draft.chip.name, draft.input.network)
+    )
     for text in judged:
         warn(text, NwWarning, stacklevel=2)  # who asked for a limit hears that nothing has held it
     scales = {name: fit.scale_factor for name, fit in nearer.factors.items()}
     rows = [
         refitted_row(row, nearer.network.node(row["layer"]).neuron, scales.get(row["layer"]))
-        for row in c.quantized.table
+        for row in draft.quantized.table
     ]
     return replace(
-        _in_integers(c, replace(c.quantized, network=nearer.network, table=rows)),
+        _in_integers(draft, replace(draft.quantized, network=nearer.network, table=rows)),
         price=nearer.price,
-        changes=nearer.with_price(c.changes),
-        notes=[*c.notes, *nearer.warnings, *judged],
+        changes=nearer.with_price(draft.changes),
+        notes=[*draft.notes, *nearer.warnings, *judged],
     )
 
 
-def split(c: Compilation) -> Compilation:
+def split(draft: Draft) -> Draft:
     """Split neurons that read more than a core can, into neurons that send parts of their sums. Raises FitError."""
-    return _sending_sums(c, _splitting(c)(chip=c.chip)) if has_wide(c.network, c.chip, c.options) else c
+    return (
+        _sending_sums(draft, _splitting(draft)(chip=draft.chip))
+        if has_wide(draft.network, draft.chip, draft.options)
+        else draft
+    )
 
 
-def relay_sums(c: Compilation) -> Compilation:
+def relay_sums(draft: Draft) -> Draft:
     """Put relay neurons where sums have made delays longer than the chip's. Raises FitError where they have no room."""
-    if c.given_mapping is not None or not sends_sums(c) or not has_late(c.network, c.timing, c.chip):
-        return c
-    fixed, timing, changes = relay_delays(c.network, c.timing, c.chip, c.options)
-    table = with_rows(c.quantized.table, fixed, c.chip)
-    c = _in_integers(c, replace(c.quantized, network=fixed, table=table))
-    return replace(c, timing=timing, changes=[*c.changes, *changes])
+    if (
+        draft.given_mapping is not None
+        or not sends_sums(draft)
+        or not has_late(draft.network, draft.timing, draft.chip)
+    ):
+        return draft
+    fixed, timing, changes = relay_delays(draft.network, draft.timing, draft.chip, draft.options)
+    table = with_rows(draft.quantized.table, fixed, draft.chip)
+    draft = _in_integers(draft, replace(draft.quantized, network=fixed, table=table))
+    return replace(draft, timing=timing, changes=[*draft.changes, *changes])
 
 
-def _comparing(c: Compilation) -> Callable[..., WithSums]:
-    return partial(compare_currents, c.quantized, c.compared, options=c.options)
+def _comparing(draft: Draft) -> Callable[..., WithSums]:
+    return partial(compare_currents, draft.quantized, draft.compared, options=draft.options)
 
 
-def _splitting(c: Compilation) -> Callable[..., WithSums]:
-    return partial(split_fan_in, c.quantized, options=c.options)
+def _splitting(draft: Draft) -> Callable[..., WithSums]:
+    return partial(split_fan_in, draft.quantized, options=draft.options)
 
 
-def advise_on_messages(send: Callable, c: Compilation, error: FitError) -> Advice:
+def advise_on_messages(send: Callable, draft: Draft, error: FitError) -> Advice:
     """The width of messages with which sums could be sent."""
-    change = wider_messages(error, c.chip, lambda wider: send(c)(chip=wider).quantized.network)
+    change = wider_messages(error, draft.chip, lambda wider: send(draft)(chip=wider).quantized.network)
     return Advice(error.violations, change)
 
 
-def _in_integers(c: Compilation, made: Quantized) -> Compilation:
-    return replace(c, quantized=made, network=made.network)
+def _in_integers(draft: Draft, made: Quantized) -> Draft:
+    return replace(draft, quantized=made, network=made.network)
 
 
-def _sending_sums(c: Compilation, made: WithSums) -> Compilation:
-    return replace(_in_integers(c, made.quantized), timing=made.timing, changes=[*c.changes, *made.changes])
+def _sending_sums(draft: Draft, made: WithSums) -> Draft:
+    return replace(_in_integers(draft, made.quantized), timing=made.timing, changes=[*draft.changes, *made.changes])
 
 
 STAGES = (

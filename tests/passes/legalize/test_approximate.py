@@ -14,8 +14,7 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.legalize.approximate import NOT_FITTED, NOT_PRICED
-from nwcompile.passes.legalize.price import Price, check_loss
-from nwcompile.passes.legalize.samples import split
+from nwcompile.passes.legalize.price import Price, check_loss, split
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import loss_interval
 

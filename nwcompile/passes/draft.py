@@ -1,4 +1,4 @@
-"""Compilation: a network on its way to a chip. Stages take one and give the next one."""
+"""Draft: a network on its way to a chip. Stages take one and give the next one."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from nwcompile.passes.quantize.quantize import Quantized
 
 
 @dataclass(frozen=True, eq=False)
-class Compilation:
+class Draft:
     """A network on its way to a chip: what was given, then what stages have made. What is not made yet is None.
 
     `network` is what the last stage left: in float, then in integers, at last what is on the chip. `passed` names the
@@ -33,10 +33,10 @@ class Compilation:
     given: Network
     chip: Chip
     options: Options
-    calibration: Any  # samples, as they were given
-    labels: np.ndarray | None  # int[B] of the samples
-    given_mapping: Mapping | None  # made elsewhere: it is kept
-    network: Network
+    calibration: Any = None  # samples, as they were given
+    labels: np.ndarray | None = None  # int[B] of the samples
+    given_mapping: Mapping | None = None  # made elsewhere: it is kept
+    network: Network | None = None
     input: InputLayer | None = None  # how its input comes to the chip
     normal: Network | None = None  # in float, its scales and batch norms folded
     legal: Network | None = None  # in float, as the chip's neurons can have it
@@ -70,10 +70,10 @@ class Stage(NamedTuple):
     """
 
     name: str
-    run: Callable[[Compilation], Compilation]
-    advise: Callable[[Compilation, FitError], Advice | None] | None = None
+    run: Callable[[Draft], Draft]
+    advise: Callable[[Draft, FitError], Advice | None] | None = None
 
 
-def as_it_is(c: Compilation, error: FitError) -> Advice:
+def as_it_is(draft: Draft, error: FitError) -> Advice:
     """No advice beside what does not fit."""
     return Advice(error.violations, None)
