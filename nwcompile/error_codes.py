@@ -173,7 +173,11 @@ CODES = (
     ),
     ErrorCode("NW5009", "Layers feed each other too fast for a pipelined chip", "passes.prepare.schedule"),
     ErrorCode("NW5010", "Neurons or weights cannot be written in the chip's integers", "passes.quantize"),
-    ErrorCode("NW5011", "A stage is given a network of the wrong kind", "passes.emit passes.fit.check passes.prepare.stages flow"),
+    ErrorCode(
+        "NW5011",
+        "A stage is given a network of the wrong kind",
+        "passes.emit passes.fit.check passes.prepare.stages flow",
+    ),
     # running
     ErrorCode("NW6001", "Input does not fit the network", "sim.inputs"),
     ErrorCode("NW6002", "Input has values that the program or the chip does not take", "sim.values sim.host"),

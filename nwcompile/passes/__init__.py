@@ -1,12 +1,13 @@
-"""The stages of the compiler, in the order in which `nwcompile/flow.py` calls them: frozen values in, a new one out.
+"""The stages of the compiler: each takes a `Draft` (draft.py) and gives the next one; stages.py has them in order.
 
-    room         what it does                                              main function
-    prepare/     a network the chip can run: legal, folded, scheduled      legalize.py:legalize, normalize.py:normalize
-    quantize/    float numbers -> the chip's integers                      quantize.py:quantize
-    fit/         what a core holds, and every limit that is exceeded       check.py:check
-    partition/   neurons -> cores                                          partition.py:partition
-    place/       cores -> sites                                            place.py:place
-    emit/        visiting order; the tables a chip is loaded with          emit.py:emit, visit_order.py
+    room         what it does                                                  its stages and their functions
+    prepare/     how input comes to the chip; a network without training parts  stages.py, normalize.py:normalize
+    legalize/    what the chip's neurons cannot do, rewritten                   stages.py, legalize.py:legalize
+    quantize/    float numbers -> the chip's integers                           stages.py, quantize.py:quantize
+    fit/         what a core holds, and every limit that is exceeded            stages.py, check.py:check
+    partition/   neurons -> cores                                               stages.py, partition.py:partition
+    place/       cores -> sites                                                 stages.py, place.py:place
+    emit/        visiting order; the tables a chip is loaded with               stages.py, emit.py:emit, visit_order.py
 
 `partition/` and `place/` choose among methods by name; those of other papers are in their `baselines/`.
 """

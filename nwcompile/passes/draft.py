@@ -36,6 +36,7 @@ class Draft:
     calibration: Any = None  # samples, as they were given
     labels: np.ndarray | None = None  # int[B] of the samples
     given_mapping: Mapping | None = None  # made elsewhere: it is kept
+    may_compare: bool = True  # maxima of currents by neurons that compare two: not while weights are trained
     network: Network | None = None
     input: InputLayer | None = None  # how its input comes to the chip
     normal: Network | None = None  # in float, its scales and batch norms folded

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from nwcompile.argument_types import checked
-from nwcompile.errors import FitError, ModelError, NwWarning
+from nwcompile.errors import ModelError, NwWarning
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Sparse
 from nwcompile.ir.host import Encoding, Injected, on_chip
@@ -23,16 +23,14 @@ from nwcompile.nn.qat.host import HostMaps
 from nwcompile.nn.qat.layer import Integers, Pin, QuantizedLayer
 from nwcompile.nn.qat.program import IntegerProgram, QuantizedProgram
 from nwcompile.nn.qat.sums import exact, sums
-from nwcompile.passes.fit.check import estimate
-from nwcompile.passes.legalize.advice import approximations
+from nwcompile.passes.draft import Draft
 from nwcompile.passes.legalize.approximate import approximate as approximated
 from nwcompile.passes.legalize.approximate import as_float
 from nwcompile.passes.legalize.ideal import pooled_layers
-from nwcompile.passes.legalize.legalize import expected, legalize, sized
 from nwcompile.passes.legalize.nearest import nearest_network
-from nwcompile.passes.prepare.input_layer import behind_host, legalize_input
-from nwcompile.passes.prepare.normalize import normalize
+from nwcompile.passes.prepare.input_layer import behind_host
 from nwcompile.passes.quantize.quantize import assembled, choose_scales, described, encoded, quantize
+from nwcompile.passes.stages import run
 from nwcompile.sim.host import run_host
 from nwcompile.sim.inputs import prepare
 from nwcompile.sim.sequence.run import groups
@@ -91,18 +89,13 @@ class QuantizedNetwork(torch.nn.Module):
         network.verify()
         self.learned_parameters = _known(network, learn_parameters)
         self.given = network
-        given = legalize_input(network, self.chip, calibration, self.options)
+        draft = Draft(given=network, chip=self.chip, options=self.options, calibration=calibration, may_compare=False)
+        draft = run(draft, until="estimate")
+        given = draft.input
         self.host = None if given.host is None else HostMaps(given.host)
-        normal = normalize(sized(given.network, self.chip, self.options))
-        legal, self.legalization, unsigned, _ = legalize(normal, self.chip, self.options, may_compare=False)
-        self.legalization = [*given.changes, *self.legalization]
-        try:
-            estimate(on_chip(expected(legal, self.chip, self.options)), self.chip, on_multi_spike)
-        except FitError as e:
-            change = approximations(on_chip(legal), self.chip, self.options)
-            raise FitError(self.chip.name, e.violations, change) from None
-        self.float_network = self._nearest(legal, given.samples)
-        self._lasting = [*unsigned, *_pruned_whole(self.float_network)]
+        self.legalization = draft.changes
+        self.float_network = self._nearest(draft.legal, given.samples)
+        self._lasting = [*draft.notes, *_pruned_whole(self.float_network)]
         self.names = self.float_network.layers
         learned = ("threshold",) * learn_thresholds + ("alpha", "beta") * learn_taus
         trained = _trained(given.network, self.float_network)

@@ -16,7 +16,7 @@ from nwcompile.passes.prepare.schedule import schedule
 
 def rewrite(draft: Draft) -> Draft:
     """Rewrite what the chip's neurons cannot do into what they can."""
-    legal, changes, notes, compared = legalize(draft.network, draft.chip, draft.options)
+    legal, changes, notes, compared = legalize(draft.network, draft.chip, draft.options, draft.may_compare)
     return replace(
         draft,
         network=legal,
