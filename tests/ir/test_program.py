@@ -226,6 +226,7 @@ OF_HOST = "host: input 'in' is not made of a layer of the host network; compile 
         (("host", "gives", 0, 1, "neurons"), 3, OF_HOST),
         (("host", "gives", 0, 1, "shift_bits"), -1, OF_HOST),
         (("host", "gives", 0, 1, "high"), 2.5, OF_HOST),
+        (("host", "nodes", 0, 2, "fires"), True, OF_HOST),
         (("host", "gives", 0, 0), "other", OF_HOST.replace("'in'", "'other'")),
     ],
 )
