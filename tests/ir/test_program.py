@@ -178,6 +178,7 @@ def test_program_of_the_schema_before_is_read_with_its_options_renamed(tmp_path)
     "change, text",
     [
         ({"axons_core": np.full(32, 7, np.int32)}, "the axon table does not fit the network; compile it again"),
+        ({"axons_core": 0 * program().axons.core}, "the axon table does not fit the network; compile it again"),
         ({"axons_core": program().axons.core.astype(np.int8)},
          "the axon table does not fit the network; compile it again"),
         ({"axons_words": np.full(3, 1, np.int32)}, "the axon table does not fit the network; compile it again"),
