@@ -139,7 +139,7 @@ def one_layer(layer=FIXED, **edge) -> Network:
         ),
         (
             lambda: one_layer(delay=-HUGE),
-            f"connection 'in' -> 'a': delay {SHOWN} must be a whole number of steps >= 0",
+            f"connection 'in' -> 'a': delay {SHOWN} must be a whole number of steps, 0..2147483647",
         ),
         (
             lambda: one_layer(exponent=HUGE),

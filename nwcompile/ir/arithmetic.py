@@ -125,7 +125,7 @@ def round_mantissa(value, mantissa_bits: int, exponent_max: int, unit_bits: int 
     In whole multiples of 2**unit_bits; what no mantissa holds becomes the largest that one does.
     """
     top = (1 << (mantissa_bits - 1)) - 1
-    value = np.asarray(value, np.float64)
+    value = np.clip(np.asarray(value, np.float64), -(top << exponent_max), top << exponent_max)
     rounded = np.zeros(value.shape, np.int64)
     for exponent in range(exponent_max, -1, -1):
         grid = 1 << max(exponent, unit_bits)

@@ -18,6 +18,7 @@ SIGN_MODES = ("mixed", "exc", "inh")
 ARRAYS = ("weight", "bias", "scale", "shift", "pre", "post")
 WHOLE = {"exponent": (-32, 32), "weight_bits": (1, 32)}
 POOLINGS = ("sum", "avg")
+LARGEST_DELAY = (1 << 31) - 1  # Steps, which are kept in 32 bits.
 LARGEST_WINDOW = 1 << 24  # Rows and columns of a window, its steps and padding: their products fit 64 bits.
 
 
@@ -102,9 +103,9 @@ class Connection(ABC):
         """Raise ModelError unless the numbers are finite and the shapes of both ends fit."""
         steps = self.delay
         if steps is not None and not (
-            isinstance(steps, int | float | np.number) and 0 <= steps < 1 << 31 and int(steps) == steps
+            isinstance(steps, int | float | np.number) and 0 <= steps <= LARGEST_DELAY and int(steps) == steps
         ):
-            raise self.fail(f"delay {shown(steps, str)} must be a whole number of steps >= 0")
+            raise self.fail(f"delay {shown(steps, str)} must be a whole number of steps, 0..{LARGEST_DELAY}")
         for name, (low, high) in WHOLE.items():
             value = getattr(self, name, None)
             if value is not None and (type(value) is not int or not low <= value <= high):

@@ -54,6 +54,7 @@ class Encoding:
         counts = (self.low, self.high, 1 if self.mantissa_bits is None else self.mantissa_bits)
         good = node is not None and node.neuron is not None and all(type(n) is int for n in counts)
         good = good and all(type(n) is int and 0 <= n < 32 for n in (self.exponent_max, self.shift_bits))
+        good = good and node.neuron.fires is (self.scale is None)
         if good and self.scale is not None:
             numbers = [np.asarray(x) for x in (self.scale, self.offset)]
             good = all(x.dtype.kind in "iuf" and x.shape in ((), node.shape) for x in numbers) and self.low <= self.high

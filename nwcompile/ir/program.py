@@ -341,6 +341,7 @@ class Program:
             and axons.offset[-1] == axons.n_axons
             and (np.diff(axons.offset) >= 0).all()
             and (axons.n_axons == 0 or axons.core.max() < self.mapping.n_cores)
+            and ((np.diff(axons.source) > 0) | (np.diff(axons.core) > 0)).all()
             and axons.synops.shape == (axons.n_axons, len(SYNAPSE_KINDS))
             and axons.words.shape == axons.row_bits.shape == axons.core.shape == (axons.n_axons,)
             and axons.kernel_bits.shape == (self.mapping.n_cores,)

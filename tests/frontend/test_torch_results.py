@@ -90,6 +90,11 @@ TOLD = {
     "the last step": (lambda s, m, net: s[:, -1], "the choice of one step"),
     "a readout of the last step": (lambda s, m, net: net.out(s[:, -1]), "the choice of one step"),
     "the last step of no spikes": (lambda s, m, net: net.more(-1.0 * s)[0][:, -1], "the choice of one step"),
+    "the answer": (
+        lambda s, m, net: s.sum(1).argmax(-1),
+        "torch function 'sum' in forward and torch function 'argmax'",
+    ),
+    "the maximum of no spikes": (lambda s, m, net: net.more(-1.0 * s)[0].amax(1), "torch function 'amax' in forward"),
     "some neurons": (lambda s, m, net: s[..., :4], "a choice or another order of the entries of 'lif'"),
     "other neurons": (lambda s, m, net: s.flip(-1), "a choice or another order of the entries of 'lif'"),
     "a list of numbers": (lambda s, m, net: s.sum(1).argmax(-1).tolist(), "a result of type list, which holds no tens"),
@@ -136,6 +141,16 @@ def test_from_torch_names_the_membrane_that_each_step_gives():
 
     with pytest.warns(NwWarning, match="left out the membrane of layer 'lif'"):
         nw.from_torch(Steps(None), example())
+
+
+def test_from_torch_takes_a_module_whose_result_grows_with_every_step():
+    class Growing(Net):
+        def forward(self, x):
+            self.kept = [*getattr(self, "kept", []), self.lif(self.fc(x))[0]]
+            return torch.stack(self.kept).softmax(-1)
+
+    with pytest.warns(NwWarning, match="left out torch function"):
+        nw.from_torch(Growing(None), example())
 
 
 def voting():

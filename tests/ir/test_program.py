@@ -179,6 +179,7 @@ def test_program_of_the_schema_before_is_read_with_its_options_renamed(tmp_path)
     "change, text",
     [
         ({"axons_core": np.full(32, 7, np.int32)}, "the axon table does not fit the network; compile it again"),
+        ({"axons_core": 0 * program().axons.core}, "the axon table does not fit the network; compile it again"),
         ({"axons_core": program().axons.core.astype(np.int8)},
          "the axon table does not fit the network; compile it again"),
         ({"axons_words": np.full(3, 1, np.int32)}, "the axon table does not fit the network; compile it again"),
@@ -228,6 +229,7 @@ OF_HOST = "host: input 'in' is not made of a layer of the host network; compile 
         (("host", "gives", 0, 1, "neurons"), 3, OF_HOST),
         (("host", "gives", 0, 1, "shift_bits"), -1, OF_HOST),
         (("host", "gives", 0, 1, "high"), 2.5, OF_HOST),
+        (("host", "nodes", 0, 2, "fires"), True, OF_HOST),
         (("host", "gives", 0, 0), "other", OF_HOST.replace("'in'", "'other'")),
     ],
 )

@@ -139,7 +139,8 @@ class Results:
         """Whether the calls gave this record `[B, T, *]`, or its sum over the steps, times a positive number."""
         n_samples, n_steps = record.shape[:2]
         record = record.reshape(n_samples, n_steps, -1).double()
-        result = torch.stack(calls, 1) if len(calls) > 1 else calls[0]
+        calls = calls if all(call.shape == calls[0].shape for call in calls) else calls[-1:]  # what was kept of all
+        result = torch.stack(calls, min(1, calls[0].ndim)) if len(calls) > 1 else calls[0]
         if len(calls) > 1 and calls[-1].numel() == record[:, 0].numel() and _is_multiple(calls[-1], record.sum(1)):
             return True
         if result.numel() == record.numel():
@@ -156,8 +157,6 @@ def _is_multiple(tensor: torch.Tensor, record: torch.Tensor) -> bool:
     """Whether the tensor holds the entries of a record in their order, times a positive number."""
     tensor = tensor.detach().double().reshape(record.shape)
     factor = (tensor * record).sum() / (record * record).sum()
-    if not factor.isfinite():
-        return not tensor.any()
     return bool(factor > 0) and torch.allclose(tensor, factor * record, 1e-4, 1e-5 * float(tensor.abs().max()))
 
 

@@ -196,6 +196,7 @@ def matrix(linear):
     return csr_array((np.concatenate(weights), index), shape=(n_target, n_source))
 
 
+@np.errstate(over="ignore")  # A network refuses weights beyond float32.
 def connection(linear, source: str, target: str, delay: int, bias, source_shape, target_shape) -> Connection:
     """The map as a Dense, Conv2d or Sparse connection in float32; `bias` is float64[n_target] or None."""
     bias = _compact(bias, target_shape)

@@ -9,6 +9,7 @@ from math import floor, inf, log2
 
 import numpy as np
 
+from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Sparse
 from nwcompile.passes.prepare.fold import forward, linear_map
@@ -134,6 +135,11 @@ def largest_scale(layer: Layer, chip: Chip, evidence: Evidence | None) -> float:
     if chip.neuron.bias:
         bounds += [(grids.largest_bias(chip), np.abs(x).max()) for x in (d.constant_u, d.constant_v)]
     top = min((float(limit / need) for limit, need in bounds if need > 0), default=inf)
+    if not top:
+        name = layer.node.name
+        raise ModelError(
+            f"layer {name!r}: membranes go beyond float32 in the calibration samples; choose smaller units"
+        )
     return top if top == inf else floor(top * (grain := 2.0 ** (10 - floor(log2(top))))) / grain
 
 

@@ -285,3 +285,11 @@ def test_normalize_refuses_a_junction_in_a_fixed_network():
     with pytest.raises(ModelError) as error:
         normalize(raw)
     assert str(error.value) == "junction 'j' in a fixed-point network: connect its sources to its targets directly"
+
+
+def test_normalize_refuses_a_product_of_weights_beyond_float32():
+    weight = np.full((2, 2), 1e30, np.float32)
+    layers = {"sum": (None, (2,)), "a": (NeuronSpec(), (2,))}
+    network = Network.from_arrays(layers, [Dense("in", "sum", weight), Dense("sum", "a", weight)], {"in": 2})
+    with pytest.raises(ModelError, match="'in' -> 'a': weight has NaN or infinite values"):
+        normalize(network)

@@ -158,6 +158,7 @@ def test_round_bias_uses_the_finest_grid_that_holds_each_value():
     values = np.array([5.0, 4095.0, 4097.0, -9001.0, 1e9])
     assert list(round_bias(values, LOIHI)) == [5, 4095, 4096, -9000, 4095 << 7]
     assert list(round_bias(np.array([100.0]), LOIHI, unit_bits=6)) == [128]
+    assert list(round_bias(np.array([1e20, -1e20]), LOIHI)) == [4095 << 7, -4095 << 7]
 
 
 def test_quantize_clips_weights_that_no_spike_meets():

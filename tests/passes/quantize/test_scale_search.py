@@ -5,6 +5,8 @@ import weakref
 import numpy as np
 import pytest
 
+from nwcompile.errors import ModelError
+from nwcompile.flow import compile
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
@@ -59,3 +61,11 @@ def test_choose_keeps_the_weights_of_one_scale_besides_the_one_it_tries(monkeypa
     monkeypatch.setattr(scale_search, "scale_layer", scaled)
     chosen, _ = choose(layer, chip, Evidence(arriving=(x,), wanted=x, peak_u=1.0, peak_v=1.0))
     assert len(made) > 3 and max(most) == 1 and chosen is not None
+
+
+def test_membranes_beyond_float32_are_refused():
+    network = Network.from_arrays(
+        {"a": NeuronSpec(leak=3e38, reset="subtract")}, [Dense("in", "a", np.ones((2, 3)))], {"in": 3}
+    )
+    with pytest.raises(ModelError, match="layer 'a': membranes go beyond float32 in the calibration samples"):
+        compile(network, Chip.load("tiny"), np.ones((1, 4, 3), np.int8))
