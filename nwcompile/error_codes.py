@@ -68,7 +68,7 @@ CODES = (
     ErrorCode(
         "NW1101",
         "An option of compiling is unknown or out of range",
-        "ir.options errors:whole plugins:chosen else:OptionError",
+        "ir.options errors:whole plugins:chosen passes.stages:run else:OptionError",
     ),
     ErrorCode(
         "NW1102",

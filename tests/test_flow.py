@@ -3,10 +3,13 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from nwcompile import flow
+from nwcompile.cli.outputs import progress
 from nwcompile.errors import ChipError, FitError, ModelError, OptionError
 from nwcompile.flow import compile
 from nwcompile.ir.chip import Chip
@@ -16,7 +19,10 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
+from nwcompile.passes import stages
+from nwcompile.passes.draft import Draft
 from nwcompile.passes.emit.stages import NO_CALIBRATION
+from nwcompile.passes.stages import run
 from nwcompile.sim import simulate
 
 SPEC = NeuronSpec(threshold=1.0, beta=0.5)
@@ -66,6 +72,27 @@ def test_compile_reports_each_stage_in_order_with_what_it_made():
     program = compile(image_net(), "tiny", X, on_stage=lambda *stage: seen.append(stage))
     assert [name for name, _, _ in seen] == STAGES
     assert seen[-1][1].program is program and all(seconds >= 0 for _, _, seconds in seen)
+
+
+def test_a_prefix_of_the_stages_can_be_run():
+    given = Draft(given=image_net(), chip=Chip.load("tiny"), options=Options(), calibration=X)
+    seen = []
+    draft = run(given, until="estimate", on_stage=lambda name, *_: seen.append(name))
+    assert seen == ["normalize", "legalize", "estimate"] and draft.passed == ("estimate",)
+    assert set(draft.legal.layers) == {"conv", "fc", "out"} and draft.quantized is draft.program is None
+    with pytest.raises(OptionError, match="unknown until 'estimat'; choose one of: estimate, "):
+        run(given, until="estimat")
+
+
+def test_the_order_of_the_stages_is_written_once():
+    """`flow.py` is the loop; progress lines count the stages that every network goes through, in their order."""
+    text = Path(flow.__file__).read_text()
+    assert len(text.splitlines()) <= 100 and text.count("\nfrom ") + text.count("\nimport ") <= 15
+    names = [stage.name for stage in stages.STAGES]
+    assert set(names) == {"input", "approximate", "limit", *progress.STAGES, *progress.REPEATS}
+    assert [name for name in names if name in progress.STAGES] == [*progress.STAGES] == STAGES
+    files = [Path(flow.__file__), *Path(stages.__file__).parent.glob("*.py")]
+    assert [file.name for file in files if "except FitError" in file.read_text()] == ["stages.py"]
 
 
 def test_compile_counts_the_activity_of_the_fixed_point_network():

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from nwcompile.at_once import heed
-from nwcompile.errors import FitError
+from nwcompile.errors import FitError, OptionError, unknown_choice
 from nwcompile.ir.host import on_chip
 from nwcompile.passes.draft import Draft, Stage
 from nwcompile.passes.emit import stages as emit
@@ -29,7 +29,10 @@ STAGES: tuple[Stage, ...] = tuple(stage for stages in GROUPS.values() for stage 
 
 
 def run(draft: Draft, until: str | None = None, on_stage: Callable | None = None) -> Draft:
-    """What the stages make of a draft: all of them, or those up to the stage `until`."""
+    """What the stages make of a draft: all of them, or those up to the stage `until`. Raises OptionError."""
+    names = tuple(dict.fromkeys(stage.name for stage in STAGES))
+    if until is not None and until not in names:
+        raise OptionError(unknown_choice("until", until, names))
     for stage in STAGES:
         heed()
         start = perf_counter()
