@@ -20,15 +20,7 @@ REAL_EXAMPLE = (
 def make_program(draft: Draft) -> Draft:
     """Make the program of the network on the chip, for samples as the given network takes them."""
     manifest, way = _manifest(draft), draft.options.on_multi_spike
-    program = emit(
-        draft.network,
-        draft.timing,
-        draft.mapping,
-        draft.chip,
-        draft.activity,
-        manifest,
-        way,
-    )
+    program = emit(draft.network, draft.timing, draft.mapping, draft.chip, draft.activity, manifest, way)
     return replace(draft, program=program.taking(draft.given, draft.input.host, draft.registers))
 
 

@@ -29,23 +29,17 @@ def rewrite(draft: Draft) -> Draft:
 
 def check_totals(draft: Draft) -> Draft:
     """Check that the network fits as far as its totals show. Raises FitError."""
-    estimate(
-        on_chip(expected(draft.legal, draft.chip, draft.options)),
-        draft.chip,
-        draft.options.on_multi_spike,
-    )
+    whole = on_chip(expected(draft.legal, draft.chip, draft.options))
+    estimate(whole, draft.chip, draft.options.on_multi_spike)
     return replace(draft, passed=(*draft.passed, "estimate"))
 
 
 def advise_on_totals(draft: Draft, error: FitError) -> Advice:
     """The approximations, or else the change of the chip or the mapping, with which the totals would fit."""
     change = approximations(on_chip(draft.legal), draft.chip, draft.options)
-    change = change or smallest_change(
-        on_chip(with_parts(draft.legal, draft.chip, draft.options)),
-        draft.chip,
-        error,
-        draft.options,
-    )
+    if change is None:
+        whole = on_chip(with_parts(draft.legal, draft.chip, draft.options))
+        change = smallest_change(whole, draft.chip, error, draft.options)
     return Advice(error.violations, change)
 
 

@@ -30,14 +30,7 @@ def copy(draft: Draft) -> Draft:
     """Copy neurons that send to more cores than a neuron of the chip can. Raises FitError where copies have no room."""
     if draft.given_mapping is not None or not sends_too_far(draft.network, draft.chip, draft.mapping):
         return draft
-    copied = copy_neurons(
-        draft.network,
-        draft.timing,
-        draft.chip,
-        draft.activity,
-        draft.mapping,
-        draft.options,
-    )
+    copied = copy_neurons(draft.network, draft.timing, draft.chip, draft.activity, draft.mapping, draft.options)
     return replace(
         draft,
         mapping=copied.mapping,

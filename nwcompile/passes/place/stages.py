@@ -11,25 +11,14 @@ from nwcompile.passes.place.place import place
 
 def choose_sites(draft: Draft) -> Draft:
     """Give every core a site. A mapping that was given stays."""
-    return (
-        draft
-        if draft.given_mapping is not None
-        else replace(
-            draft,
-            mapping=place(draft.mapping, draft.network, draft.chip, draft.activity, draft.options),
-        )
-    )
+    if draft.given_mapping is not None:
+        return draft
+    return replace(draft, mapping=place(draft.mapping, draft.network, draft.chip, draft.activity, draft.options))
 
 
 def check_mapping(draft: Draft) -> Draft:
     """Check that the mapping fits. Raises FitError."""
-    kept = check(
-        draft.network,
-        draft.chip,
-        draft.timing,
-        draft.mapping,
-        draft.options.on_multi_spike,
-    )
+    kept = check(draft.network, draft.chip, draft.timing, draft.mapping, draft.options.on_multi_spike)
     return replace(draft, mapping=kept, passed=(*draft.passed, "check"))
 
 
@@ -40,10 +29,7 @@ def advise_on_mapping(draft: Draft, error: FitError) -> Advice | None:
 
 def order_visits(draft: Draft) -> Draft:
     """Choose the order in which each core visits its neurons."""
-    return replace(
-        draft,
-        mapping=interleave_visits(draft.mapping, draft.network, draft.chip, draft.activity),
-    )
+    return replace(draft, mapping=interleave_visits(draft.mapping, draft.network, draft.chip, draft.activity))
 
 
 STAGES = (

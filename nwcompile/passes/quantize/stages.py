@@ -41,13 +41,10 @@ def compare(draft: Draft) -> Draft:
     if not draft.compared:
         return draft
     draft = _sending_sums(draft, _comparing(draft)(chip=draft.chip))
-    return _in_integers(
-        draft,
-        with_rates(draft.quantized, draft.normal, draft.input.samples, draft.samples),
-    )
+    return _in_integers(draft, with_rates(draft.quantized, draft.normal, draft.input.samples, draft.samples))
 
 
-def approach(draft: Draft) -> Draft:
+def take_nearest(draft: Draft) -> Draft:
     """Take the nearest neurons that the chip has, and measure their price. Raises LossError.
 
     Warns (NwWarning) where the samples are too few to judge `max_loss`.
@@ -55,11 +52,9 @@ def approach(draft: Draft) -> Draft:
     if not draft.options.approximate:
         return draft
     nearer = approximate(draft.network, draft.chip, draft.options, draft.samples, draft.labels)
-    judged = (
-        []
-        if nearer.network is draft.network
-        else check_loss(nearer.price, draft.options, draft.chip.name, draft.input.network)
-    )
+    judged: list[str] = []
+    if nearer.network is not draft.network:
+        judged = check_loss(nearer.price, draft.options, draft.chip.name, draft.input.network)
     for text in judged:
         warn(text, NwWarning, stacklevel=2)  # who asked for a limit hears that nothing has held it
     scales = {name: fit.scale_factor for name, fit in nearer.factors.items()}
@@ -77,20 +72,15 @@ def approach(draft: Draft) -> Draft:
 
 def split(draft: Draft) -> Draft:
     """Split neurons that read more than a core can, into neurons that send parts of their sums. Raises FitError."""
-    return (
-        _sending_sums(draft, _splitting(draft)(chip=draft.chip))
-        if has_wide(draft.network, draft.chip, draft.options)
-        else draft
-    )
+    if not has_wide(draft.network, draft.chip, draft.options):
+        return draft
+    return _sending_sums(draft, _splitting(draft)(chip=draft.chip))
 
 
 def relay_sums(draft: Draft) -> Draft:
     """Put relay neurons where sums have made delays longer than the chip's. Raises FitError where they have no room."""
-    if (
-        draft.given_mapping is not None
-        or not sends_sums(draft)
-        or not has_late(draft.network, draft.timing, draft.chip)
-    ):
+    may_add = draft.given_mapping is None and sends_sums(draft)
+    if not may_add or not has_late(draft.network, draft.timing, draft.chip):
         return draft
     fixed, timing, changes = relay_delays(draft.network, draft.timing, draft.chip, draft.options)
     table = with_rows(draft.quantized.table, fixed, draft.chip)
@@ -124,7 +114,7 @@ STAGES = (
     Stage("quantize", choose_integers),
     Stage("prove", simplify),
     Stage("compare", compare, partial(advise_on_messages, _comparing)),
-    Stage("approximate", approach),
+    Stage("approximate", take_nearest),
     Stage("split", split, partial(advise_on_messages, _splitting)),
     Stage("delays", relay_sums, as_it_is),
 )
