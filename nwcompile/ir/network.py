@@ -224,12 +224,12 @@ class Network:
         """Whether this is a fixed-point network."""
         return any(node.neuron is not None and node.neuron.is_fixed for node in self.nodes.values())
 
-    @property
+    @cached_property
     def built_in(self) -> tuple[str, ...]:
         """Names of the layers whose neurons are NeuronSpecs, which rewritings can change; in topological order."""
         return tuple(n for n in self.layers if isinstance(self.node(n).neuron, NeuronSpec))
 
-    @property
+    @cached_property
     def programs(self) -> tuple[str, ...]:
         """Names of the layers whose neurons are programs, in topological order."""
         return tuple(n for n in self.layers if isinstance(self.node(n).neuron, NeuronProgram))
