@@ -125,6 +125,14 @@ def test_package_index_names_files_and_functions_that_exist(index):
     assert wrong_places(docstring, index) + wrong_rows(docstring, index) == []
 
 
+@pytest.mark.parametrize("index", [i for i in INDEXES if i.parent != PACKAGE], ids=id_of)
+def test_package_index_names_every_file_of_its_folder(index):
+    docstring = ast.get_docstring(ast.parse(index.read_text())) or ""
+    files = {file.name for file in index.parent.glob("*.py")} - {"__init__.py"}
+    folders = {f"{file.parent.name}/" for file in index.parent.glob("*/__init__.py")}
+    assert sorted(name for name in files | folders if not re.search(rf"(?<![\w/]){name}", docstring)) == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=id_of)
 def test_docs_links_lead_somewhere(page):
     broken = []

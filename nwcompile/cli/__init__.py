@@ -2,6 +2,12 @@
 
 Exit code 0: good; 1: does not fit, does not agree, or is worse (report --diff); 2: wrong usage or unusable input;
 130: interrupted.
+
+what every verb shares                     verbs.py (their list), arguments.py (flags), inputs/, outputs/
+a model for a chip                         compile.py, check.py, estimate.py, show.py, bits.py (bits_file.py: its file)
+what a program does                        simulate.py, evaluate.py, crosscheck.py, report.py, robustness.py, noc.py
+many points; other tools; recorded spikes  sweep.py; export.py; verify.py
+help                                       chips.py, explain.py, completion.py
 """
 
 import io

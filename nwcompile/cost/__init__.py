@@ -15,5 +15,6 @@ the same as syops and SpikingJelly count them                          syops.py:
 what every torch layer of a network is called with                     layer_calls.py:calls
 instructions of neurons that are not the built-in one                  neuron_program.py:extra_instructions
 several spikes a step; single messages beside trees                    multi_spike.py, unicast_vs_tree.py
+fan-in axons of a core typed, for chips with axon types                axon_colors.py
 how a segmented bus was used                                           bus.py
 """

@@ -7,5 +7,5 @@ nir/         NIR files, with a time step and a dialect; writes them    from_nir,
 lava/        lava-dl `.net` files, integer weights untouched           from_lava
 
 real-valued samples as what a chip takes in every step                 encode.py:encode
-HDF5 files, read in a process of their own                             hdf5.py
+HDF5 files, read in a process of their own                             hdf5.py, hdf5_child.py
 """

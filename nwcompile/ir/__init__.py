@@ -14,6 +14,7 @@ Run, Profile               run.py:Run                   what simulating gave; wh
 Manifest                   manifest.py:Manifest         what the compiler tells people of a program, entry by entry
 Options                    options.py:Options           what a person may choose about compiling
 
+what the host computes of input before the chip                host.py:Host
 the integer arithmetic of all backends, each rule named once   arithmetic.py
 routes, multicast trees and lanes of the network on chip       noc/
 a chip file read and checked, key by key                       chip_check.py:read_section

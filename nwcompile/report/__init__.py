@@ -1,5 +1,11 @@
 """Report: a run of a program as report.json and one self-contained report.html. Formats figures, computes none.
 
+report.json                                json/
+report.html                                html/; its elements and tables: html_markup.py, html_tables.py
+lines for the terminal; figures, verdict   terminal.py; text.py
+a part of all three                        bus.py, host.py, legalization.py, quantization.py, neuron_states.py
+two mappings; DataFrames; other tools      diff.py; frames.py; export/
+
 The module can be called: `nwcompile.report(program, run, path)` is `nwcompile.report.report(program, run, path)`.
 """
 

@@ -11,10 +11,11 @@ inputs that a network or a chip takes                prepare                  in
 what a run takes of memory, before it                verify_simulation        memory.py
 the numbers that messages carry                      verify_counts            values.py
 what the CPU computes of them first                  run_host                 host.py
-one sample without an end                            Session                  session.py
+one sample without an end; what it gives at once     Session; Chunk           session.py; chunk.py
 its steps as a backend does them, and as they are    Rows, Aligned            rows.py
 steps told by the lines that spike                   frames_of                events.py
 what a checkpoint keeps of a run                     groups_of_samples        kept.py
+spikes that a chip has logged, against a program     compare_log              spike_log.py
 answers that are right                               accuracy                 accuracy.py
 samples and steps over threads                       over_samples, over_steps parallel.py
 """

@@ -1,2 +1,2 @@
 """What a command line names, read: models, programs and chips (load.py), samples and labels (data.py), steps of a
-stream (stream.py), weight widths (bits_file.py)."""
+stream (stream.py), spikes that a chip has logged (spike_log.py)."""

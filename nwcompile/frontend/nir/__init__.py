@@ -1,8 +1,10 @@
 """from_nir: a NIR file, read with a time step and a dialect, as a Network that computes what the framework did.
 
-The pieces: `file` reads the tree, `order` finds the recurrent edges, `stateless` turns weights and pooling into
-connections, `dialects` turns neuron nodes into NeuronSpecs, `overrides` checks what is stated about them,
-`wiring` decides what is a junction. Files that `to_nir` wrote are read by `noted`.
+Reading: file.py reads the tree, order.py finds the recurrent edges, stateless.py turns weights, pooling and delays into
+connections, dialects.py turns neuron nodes into NeuronSpecs, overrides.py checks what is stated about them, wiring.py
+decides what is a junction. Files that `to_nir` wrote are read by noted.py.
+Writing: write.py (`to_nir`), tree.py (the nodes), nearest_neuron.py and nearest_operation.py (what other readers take),
+notes.py (what only `from_nir` reads).
 """
 
 import warnings

@@ -5,5 +5,6 @@
 | routers of a mesh or torus, without its faults | `Grid`, `build_grid` | routing.py |
 | output, hops and links of a route; dateline class | `ports`, `hops`, `routes`, `vc_classes` | routing.py |
 | a board of several chips: how many, how many in use | `count_chips`, `chips_used`, `fewest_chips` | board.py |
+| routers without channels: FIFOs joined by merges | `MERGE_CYCLES` | merges.py |
 | segmented ladder bus: links, longest transfer | `stretches`, `longest_transfer_cycles` | bus.py |
 """

@@ -5,6 +5,9 @@
     for spikes, lengths, labels in data.batches(train.to("cpu"), batch_size=64, shuffle=True):
         ...                                                 # spikes [B, T, N]
 
+binning.py (recording to spikes), packed.py (as bits), cache.py (on disk), batches.py (for training), coding.py (random
+coding of numbers), events.py and event_files.py (what a recording is, and its files), samples.py (one sample).
+
 `data.read_events("recording.aedat4")` gives the events of a file of an event camera.
 `samples` is any map-style data set of pairs (recording, label), as Tonic's are. Datasets and loaders are PyTorch's own.
 """

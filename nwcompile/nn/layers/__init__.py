@@ -3,6 +3,7 @@
 purpose                                              class                    file
 leaky integrate-and-fire neurons and synapses        LIFLayer, LIFSynapse     lif.py
 the same under the rules of two analog chips         H1v1Layer, H1v2Layer     h1.py
+neurons of one's own (`nw.neuron`)                   ProgramLayer             program.py
 delays of axons, synapses and convolutions           Delay, DelayedLinear, ... delays.py
 layers one after the other, over time                Sequential               sequential.py
 activations for conversion                           QuantizedReLU            quantized_relu.py

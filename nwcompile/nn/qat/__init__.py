@@ -3,6 +3,7 @@
 purpose                                              class or function        file
 the network: scales chosen, run, compiled again      QuantizedNetwork         network.py
 a layer's connections, whatever its neurons are      ConnectedLayer           connected.py
+maps that the host computes before the first layers  HostMaps                 host.py
 built-in neurons, rounded to the chip's grid         QuantizedLayer           layer.py
 neuron programs, likewise                            QuantizedProgram         program.py
 integer neurons over time, with gradients            run                      scan.py

@@ -1,6 +1,7 @@
 """Fit: what cores hold, and every limit of the chip that a network or a mapping exceeds.
 
 stage       function                           what it does
+stages      stages.py:STAGES                   those of this folder, in order
 estimate    check.py:estimate                  totals that cannot fit, before anything is mapped
             maxima.py:maximum_violations       pooling that is no sum
             products.py:product_violations     matrix products that no neurons can be
@@ -8,6 +9,7 @@ check       check.py:check                     every violation of a mapped netwo
             capability.py:neuron_violations    what layers ask of the chip's neurons, weights and delays
             capacity.py:account                what neurons take on cores, whole or one by one
             core_rules.py:core_rule_violations layers and destinations of a core, where a chip limits them
+            pool.py:pool_violations            chips whose hidden neurons are one pool, outputs apart
             axon_types.py:axon_type_violations whether the axons of a core can be typed
             fixed_sites.py:pins                cores that a person has put at sites
 

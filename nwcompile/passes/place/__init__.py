@@ -1,6 +1,7 @@
 """Logical cores to sites, so that messages take short routes. `place.py:place` is the stage; it calls a method.
 
     step                                            function                    file
+    the stages of this folder, in order             STAGES                      stages.py
     choose a method, judge its sites                place                       place.py
     messages, costs of routes, who may go where     placement_problem           problem.py
     method `anneal`, the default                    anneal                      anneal.py
@@ -11,5 +12,5 @@
     which chip of several takes which cores         region_sizes                chip_regions.py
     the fewest chips of a board                     on_fewest_chips             chip_regions.py
 
-`baselines/` holds methods of papers that are kept only for comparison. Nothing here imports `passes/partition`.
+`baselines/` holds methods of papers that are kept only for comparison. No method imports `passes/partition`.
 """

@@ -9,6 +9,7 @@
 | tables of axons and io sites | `axon_tables` | axons.py |
 | tables of routers, for both router engines | `mesh_of`, `with_trees`, `queues` | noc_tables.py |
 | the lockstep engine: whom it suits, its tables | `suits`, `suits_cores`, `lockstep_network` | lockstep.py |
+| routers that are merges: their tables; their packets | `merge_network`; `packets` | merges.py; packets.py |
 | the segmented bus: its tables, its schedule | `bus_of`, `bus_network`, `schedule_of` | bus.py |
 | cores that wait for their neighbors only | `with_tokens`, `go` | neighbors.py |
 | the network by itself, packets or generated load | `replay`, `load` | noc.py |
