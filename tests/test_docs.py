@@ -20,7 +20,7 @@ from nwcompile.cli.verbs import VERBS
 from nwcompile.ir import artifact
 from nwcompile.ir.chip import HWMODELS
 from nwcompile.ir.chip_sections import SECTIONS
-from nwcompile.ir.program import SCHEMA
+from nwcompile.ir.program import HOST_SCHEMA, PROGRAM_SCHEMA, SCHEMA
 from tests.nets import conv_net
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -196,7 +196,16 @@ def test_docs_freeze_names_all_that_is_public():
         flags |= {flag for action in parser._actions for flag in action.option_strings}
     public = [*nw.__all__, *nw.nn.__all__, *keys, *options, *SECTIONS, *arguments.PARSERS, *flags - {"-h"}]
     assert sorted(set(public) - said) == []
-    assert f"Schema {SCHEMA} is final" in page
+    assert f"Schemas {SCHEMA}, {HOST_SCHEMA} and {PROGRAM_SCHEMA} are final" in page
+
+
+def test_docs_freeze_promises_no_name_that_is_not_there():
+    page = (DOCS / "freeze.md").read_text()
+    promised = re.search(r"Of `nwcompile`:(.*?)Of `nwcompile.nn`:(.*?)Methods.*?## Options(.*?)## ", page, re.DOTALL)
+    names, of_nn, options = (re.findall(r"`(\w+)`", text) for text in promised.groups())
+    assert [name for name in names if not hasattr(nw, name)] == []
+    assert [name for name in of_nn if not hasattr(nw.nn, name)] == []
+    assert sorted(options) == sorted(field.name for field in fields(nw.Options))
 
 
 def test_docs_freeze_promises_no_flag_that_a_verb_lacks():
