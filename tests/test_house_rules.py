@@ -5,6 +5,7 @@
 
 import ast
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -139,6 +140,17 @@ OF_FILES = [wide_structures, structures_by_position, argument_packs, one_letter_
 @pytest.mark.parametrize("rule", [*OF_FOLDERS, *OF_FILES], ids=lambda rule: rule.__name__)
 def test_house_rule_is_kept(rule):
     assert list(rule()) == []
+
+
+def test_the_package_stays_within_its_lines():
+    budget = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["nwcompile"]["lines"]
+    n_lines = {file: len(file.read_text().splitlines()) for file in files()}
+    counts = {
+        "package": sum(n_lines.values()),
+        "core": sum(n for file, n in n_lines.items() if PACKAGE / "nn" not in file.parents),
+    }
+    print(f"lines: {counts} of {budget}")
+    assert all(counts[name] <= most for name, most in budget.items()), f"{counts} of {budget}: cut, or raise the budget"
 
 
 if __name__ == "__main__":
