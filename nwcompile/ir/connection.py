@@ -331,11 +331,6 @@ class MaxPool2d(Connection):
         """Rows and columns between windows."""
         return pair(self.kernel if self.stride is None else self.stride)
 
-    @property
-    def is_tiling(self) -> bool:
-        """Whether no two windows overlap."""
-        return all(step >= size for step, size in zip(self.strides, pair(self.kernel), strict=True))
-
     def output_shape(self, shape):
         if len(shape) not in (2, 3):
             raise self.fail(f"maximum pooling needs a source [C, H, W] or [C, L], not {shape}")

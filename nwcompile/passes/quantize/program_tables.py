@@ -301,8 +301,3 @@ def _reached(curve: Curve, start: float, end: float, allowed: float) -> float:
 
 def _inside(curve: Curve, at: int, direction: int, unit: float) -> int:
     return at if np.isfinite(curve(np.array(at / unit))) else at + direction
-
-
-def _bits_before(largest: float) -> int:
-    """Bits before the point of numbers up to `largest`; negative where the first after it are 0."""
-    return ceil(log2(largest)) if largest > 0 else 0

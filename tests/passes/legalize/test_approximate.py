@@ -197,6 +197,13 @@ def price_of_answers(n_samples: int, n_lost: int, n_won: int) -> Price:
     )
 
 
+def test_a_loss_of_exactly_the_limit_is_accepted():
+    price = replace(price_of_answers(40, 0, 0), spikes_changed_percent=2.0, spikes_changed_interval=(1.5, 3.0))
+    assert check_loss(price, Options(max_loss="2%"), "a", leaky_net()) == []
+    (text,) = check_loss(price, Options(max_loss="1.5%"), "a", leaky_net())  # where the interval begins
+    assert text.startswith("too few samples to judge max_loss=1.5%: ")
+
+
 def test_max_loss_in_points_asks_for_more_samples_before_it_refuses():
     options = Options(max_loss="2pt")
     (text,) = check_loss(price_of_answers(40, 2, 0), options, "a", leaky_net())

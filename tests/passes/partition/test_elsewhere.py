@@ -102,6 +102,16 @@ def test_hopeless_networks_are_refused_after_a_look_at_few_synapses(monkeypatch)
     assert sum(looked_at) == 0
 
 
+def test_the_look_at_synapses_ends_when_all_that_may_be_looked_at_are(monkeypatch):
+    network = dense(100, 3000, 40)
+    n_synapses = 100 * 3000 + 3000 * 40
+    n_looks = []
+    for most in (1, 2):
+        monkeypatch.setattr(stage, "MOST_SYNAPSES", most * (n_synapses + 1000))
+        n_looks.append(last_line(network, "speck").partition("; by its totals it may fit")[0].count(" of "))
+    assert n_looks == [1, 2]
+
+
 def test_shipped_files_say_which_are_proposed_and_of_which_chip_a_board_is():
     shipped = {name: Chip.load(name) for name in Chip.names()}
     boards = {name: chip.listing.board_of for name, chip in shipped.items() if chip.listing.board_of is not None}
