@@ -68,7 +68,7 @@ CODES = (
     ErrorCode(
         "NW1101",
         "An option of compiling is unknown or out of range",
-        "ir.options errors:whole plugins:chosen passes.stages:run else:OptionError",
+        "ir.options errors:whole plugins:chosen passes.stages.run:run else:OptionError",
     ),
     ErrorCode(
         "NW1102",
@@ -176,7 +176,7 @@ CODES = (
     ErrorCode(
         "NW5011",
         "A stage is given a network of the wrong kind",
-        "passes.emit passes.fit.check passes.prepare.stages flow",
+        "passes.emit passes.fit.check passes.stages.prepare flow",
     ),
     # running
     ErrorCode("NW6001", "Input does not fit the network", "sim.inputs"),

@@ -1,4 +1,4 @@
-"""Compile: from a network to the program that a chip is loaded with, by the stages of `passes/stages.py`."""
+"""Compile: from a network to the program that a chip is loaded with, by the stages of `passes/stages/run.py`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +12,8 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
-from nwcompile.passes.draft import Draft
-from nwcompile.passes.stages import run
+from nwcompile.passes.stages.draft import Draft
+from nwcompile.passes.stages.run import run
 
 DEFAULTS = Options()
 
@@ -36,7 +36,7 @@ def compile(
     of every layer, and the mapping is made for how often its neurons spike. With a `mapping` made elsewhere, neurons
     stay where it puts them. `labels`, int[B] of the samples, let the price of approximations be told in accuracy.
     `on_stage(name, draft, seconds)` is called after each stage that changed something, with the `Draft`
-    (`passes/draft.py`) that it left. With a folder `checkpoint` every annealing that is done is kept there, and
+    (`passes/stages/draft.py`) that it left. With a folder `checkpoint` every annealing that is done is kept there, and
     the same call goes on from them after it was killed, to the same program. Equal arguments give equal programs
     (unless `options.time_budget_s` is set). Raises ModelError, ChipError, OptionError, FitError with all that does not
     fit, LossError where the price is above `options.max_loss`, ArtifactError for a `checkpoint` that cannot be used,

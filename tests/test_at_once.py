@@ -151,4 +151,4 @@ def test_what_may_take_long_in_a_compilation_asks_whether_anyone_waits_for_it(mo
     )
     nw.estimate(network, "loihi1", np.ones((2, 4, 20), np.float32))
     nw.compile(dense_net(20, 30, 5), "loihi1", options=nw.Options(partitioner="streaming"))
-    assert asking >= {"stage", "_layer_by_layer", "run_values", "over_samples", "_repair", "_begun", "cool"}
+    assert asking >= {"run", "_layer_by_layer", "run_values", "over_samples", "_repair", "_begun", "cool"}

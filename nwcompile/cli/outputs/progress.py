@@ -9,8 +9,8 @@ from nwcompile.ir.flat import count_neurons
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.shown import counted
-from nwcompile.passes.draft import Draft
 from nwcompile.passes.place.place import routed_cost
+from nwcompile.passes.stages.draft import Draft
 from nwcompile.report.text import improved, stage_line
 
 STAGES = ("normalize", "legalize", "estimate", "schedule", "quantize", "prove", "calibrate", "partition", "place",

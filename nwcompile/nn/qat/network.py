@@ -23,14 +23,14 @@ from nwcompile.nn.qat.host import HostMaps
 from nwcompile.nn.qat.layer import Integers, Pin, QuantizedLayer
 from nwcompile.nn.qat.program import IntegerProgram, QuantizedProgram
 from nwcompile.nn.qat.sums import exact, sums
-from nwcompile.passes.draft import Draft
 from nwcompile.passes.legalize.approximate import approximate as approximated
 from nwcompile.passes.legalize.approximate import as_float
 from nwcompile.passes.legalize.ideal import pooled_layers
 from nwcompile.passes.legalize.nearest import nearest_network
 from nwcompile.passes.prepare.input_layer import behind_host
 from nwcompile.passes.quantize.quantize import assembled, choose_scales, described, encoded, quantize
-from nwcompile.passes.stages import run
+from nwcompile.passes.stages.draft import Draft
+from nwcompile.passes.stages.run import run
 from nwcompile.sim.host import run_host
 from nwcompile.sim.inputs import prepare
 from nwcompile.sim.sequence.run import groups

@@ -1,7 +1,6 @@
 """Fit: what cores hold, and every limit of the chip that a network or a mapping exceeds.
 
 stage       function                           what it does
-stages      stages.py:STAGES                   those of this folder, in order
 estimate    check.py:estimate                  totals that cannot fit, before anything is mapped
             maxima.py:maximum_violations       pooling that is no sum
             products.py:product_violations     matrix products that no neurons can be

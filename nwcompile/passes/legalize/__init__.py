@@ -1,7 +1,6 @@
 """Legalize: what a chip's neurons, weights and messages cannot be is rewritten, with a row for each change.
 
 stage       function                           what it does
-stages      stages.py:STAGES                   those of this folder, in order
 legalize    legalize.py:legalize               the rewritings below, in this order
             pool_spikes.py:pool_spikes         spikes pooled where currents were, if that is asked for
             sums/                              fan-ins split, maxima of currents compared, see compare and split

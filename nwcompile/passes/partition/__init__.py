@@ -1,7 +1,6 @@
 """Neurons to logical cores, within every limit of the chip. `partition.py:partition` is the stage; it calls a method.
 
     step                                            function                    file
-    the stages of this folder, in order             STAGES                      stages.py
     choose a method, put its cores at sites         partition                   partition.py
     what a method gives                             LogicalCores                logical_cores.py
     method `floorline`, the default                 floorline                   floorline/floorline.py

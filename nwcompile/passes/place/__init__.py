@@ -1,7 +1,6 @@
 """Logical cores to sites, so that messages take short routes. `place.py:place` is the stage; it calls a method.
 
     step                                            function                    file
-    the stages of this folder, in order             STAGES                      stages.py
     choose a method, judge its sites                place                       place.py
     messages, costs of routes, who may go where     placement_problem           problem.py
     method `anneal`, the default                    anneal                      anneal.py

@@ -1,7 +1,6 @@
 """Prepare: a network as the chip can run it, before its numbers are chosen.
 
 stage       function                           what it does
-stages      stages.py:STAGES                   those of this folder, in order
 input       input_layer.py:legalize_input      how input comes to the chip, and what the host computes of it
 normalize   weight_bits.py:apply_weight_bits   how many bits the weights into each layer have
             prune_zeros.py:prune_zeros         pruned dense connections as lists of their synapses

@@ -1,7 +1,6 @@
 """Quantize: float weights, thresholds and leaks become the chip's integers, layer after layer.
 
 stage       function                           what it does
-stages      stages.py:STAGES                   those of this folder, in order
 (before)    memory.py:verify_memory            what compiling takes of the memory of this machine
 quantize    quantize.py:quantize               all layers, driven by the integers of those before them
             shared.py:once                     what chips have in common, once for all of them (in an estimate)

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from nwcompile.errors import FitError
-from nwcompile.passes.draft import Advice, Draft, Stage, as_it_is
 from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check
 from nwcompile.passes.place.place import place
+from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
 
 
 def choose_sites(draft: Draft) -> Draft:

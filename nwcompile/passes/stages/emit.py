@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from nwcompile import __version__
-from nwcompile.passes.draft import Draft, Stage
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
+from nwcompile.passes.stages.draft import Draft, Stage
 
 NO_CALIBRATION = (
     "no calibration samples: scales follow the largest weights, and the mapping takes every neuron to spike in 10 % of "

@@ -6,15 +6,9 @@ from time import perf_counter
 from nwcompile.at_once import heed
 from nwcompile.errors import FitError, OptionError, unknown_choice
 from nwcompile.ir.host import on_chip
-from nwcompile.passes.draft import Draft, Stage
-from nwcompile.passes.emit import stages as emit
-from nwcompile.passes.fit import stages as fit
-from nwcompile.passes.legalize import stages as legalize
-from nwcompile.passes.partition import stages as partition
 from nwcompile.passes.partition.elsewhere import elsewhere
-from nwcompile.passes.place import stages as place
-from nwcompile.passes.prepare import stages as prepare
-from nwcompile.passes.quantize import stages as quantize
+from nwcompile.passes.stages import emit, fit, legalize, partition, place, prepare, quantize
+from nwcompile.passes.stages.draft import Draft, Stage
 
 GROUPS: dict[str, tuple[Stage, ...]] = {
     "prepare": prepare.STAGES,

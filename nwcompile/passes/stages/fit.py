@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.host import on_chip, registers_of
-from nwcompile.passes.draft import Draft, Stage
 from nwcompile.passes.partition.merge_axons import merge_axons
+from nwcompile.passes.stages.draft import Draft, Stage
 from nwcompile.sim.sequence.run import record
 from nwcompile.sim.values import verify_counts
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from nwcompile.errors import FitError
 from nwcompile.ir.host import on_chip
-from nwcompile.passes.draft import Advice, Draft, Stage, as_it_is
 from nwcompile.passes.fit.check import estimate
 from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.legalize import expected, legalize
@@ -12,6 +11,7 @@ from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
 from nwcompile.passes.legalize.sums.split_fan_in import has_wide, with_parts
 from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.prepare.schedule import schedule
+from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
 
 
 def rewrite(draft: Draft) -> Draft:

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from nwcompile.errors import FitError
 from nwcompile.ir.host import of_copies
-from nwcompile.passes.draft import Advice, Draft, Stage, as_it_is
 from nwcompile.passes.fit.check import unmapped_violations
 from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import smallest_change
+from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
 
 
 def share_out(draft: Draft) -> Draft:

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 
 from nwcompile.errors import ModelError
-from nwcompile.passes.draft import Draft, Stage
 from nwcompile.passes.legalize.legalize import sized
 from nwcompile.passes.prepare.input_layer import legalize_input
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.memory import verify_memory
+from nwcompile.passes.stages.draft import Draft, Stage
 
 
 def choose_input(draft: Draft) -> Draft:

@@ -6,19 +6,19 @@ from functools import partial
 from warnings import warn
 
 from nwcompile.errors import FitError, NwWarning
-from nwcompile.passes.draft import Advice, Draft, Stage, as_it_is
 from nwcompile.passes.legalize.approximate import approximate
 from nwcompile.passes.legalize.legalize import prove
 from nwcompile.passes.legalize.price import check_loss
 from nwcompile.passes.legalize.prove import lasting_currents
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
-from nwcompile.passes.legalize.stages import sends_sums
 from nwcompile.passes.legalize.sums.compare_currents import compare_currents
 from nwcompile.passes.legalize.sums.send_sums import WithSums, with_rows
 from nwcompile.passes.legalize.sums.split_fan_in import has_wide, split_fan_in
 from nwcompile.passes.partition.suggest_fit import wider_messages
 from nwcompile.passes.quantize.quantize import Quantized, encoded, quantized, with_rates
 from nwcompile.passes.quantize.table import refitted_row
+from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
+from nwcompile.passes.stages.legalize import sends_sums
 from nwcompile.sim.inputs import with_constants
 
 

@@ -1,0 +1,12 @@
+"""The stages of the compiler: functions from a Draft to the next one, which call what the other folders have.
+
+what goes through the stages                          Draft, Stage   draft.py
+all of them in order, and the loop over them          STAGES, run    run.py
+how input comes to the chip; scales and norms folded  STAGES         prepare.py
+what the chip cannot do, rewritten; the schedule      STAGES         legalize.py
+integers, approximations, sums that are sent          STAGES         quantize.py
+what lies on the chip, and how often it sends         STAGES         fit.py
+neurons -> cores; copies                              STAGES         partition.py
+cores -> sites, checked; the order of visits          STAGES         place.py
+the program                                           STAGES         emit.py
+"""
