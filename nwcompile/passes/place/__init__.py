@@ -11,5 +11,5 @@
     which chip of several takes which cores         region_sizes                chip_regions.py
     the fewest chips of a board                     on_fewest_chips             chip_regions.py
 
-`baselines/` holds methods of papers that are kept only for comparison. No method imports `passes/partition`.
+`baselines/` holds methods of papers that are kept only for comparison. Nothing here imports `passes/partition`.
 """
