@@ -1,7 +1,8 @@
 """Several items worked on at once, in threads that end soon after Ctrl-C, or an error of another item.
 
 Python tells the main thread alone of Ctrl-C. An exception put into another from outside could reach it as it takes a
-lock, of Numba's or of Python's own, which would then stay taken; so long work asks by itself (`heed`) now and then.
+lock, of Numba's or of Python's own, which would then stay taken; so long work asks by itself now and then
+(`raise_if_cancelled`).
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +22,8 @@ _IS_OVER: ContextVar[Event | None] = ContextVar("is_over", default=None)
 def at_once(work: Callable[[Item], Value], items: Sequence[Item], n_workers: int) -> list[Value]:
     """What `work` gives for each item, in order, `n_workers` threads going on with it, in copies of this context.
 
-    The first error, of the first item that has one, or Ctrl-C ends it: what has begun ends where it next calls `heed`.
+    The first error, of the first item that has one, or Ctrl-C ends it: what has begun ends where it next calls
+    `raise_if_cancelled`.
     """
     if min(n_workers, len(items)) < 2:
         return [work(item) for item in items]
@@ -30,7 +32,7 @@ def at_once(work: Callable[[Item], Value], items: Sequence[Item], n_workers: int
 
     def one(item: Item) -> Value:
         _IS_OVER.set(is_over)
-        heed()
+        raise_if_cancelled()
         return work(item)
 
     with ThreadPoolExecutor(n_workers) as pool:
@@ -47,8 +49,8 @@ def at_once(work: Callable[[Item], Value], items: Sequence[Item], n_workers: int
             raise
 
 
-def heed() -> None:
-    """Raise KeyboardInterrupt in a thread of `at_once` whose work nobody waits for any more."""
+def raise_if_cancelled() -> None:
+    """Raise KeyboardInterrupt if the enclosing `at_once` was cancelled."""
     is_over = _IS_OVER.get()
     if is_over is not None and is_over.is_set():
         raise KeyboardInterrupt

@@ -1,10 +1,10 @@
 """Checkpoint: a folder of arrays that took long to compute, so that work that was killed goes on where it was.
 
-What is kept is the value of a function whose result follows from its arguments alone (`kept`): an annealing of the
-partitioner or the placer; or what some steps of a simulation leave (`in_parts`). A file is named by the SHA-256 of
-those arguments and of nwcompile's Python files, so what another network, option or version made is never taken. Files
-are those of `ir/artifact.py`: moved into place when whole, closed by a checksum, read without pickle. One process at a
-time may use a folder.
+What is kept is the value of a function whose result follows from its arguments alone (`load_or_compute`): an annealing
+of the partitioner or the placer; or what some steps of a simulation leave (`in_parts`). A file is named by the SHA-256
+of those arguments and of nwcompile's Python files, so what another network, option or version made is never taken.
+Files are those of `ir/artifact.py`: moved into place when whole, closed by a checksum, read without pickle. One process
+at a time may use a folder.
 """
 
 import fcntl
@@ -75,7 +75,7 @@ class Checkpoint:
             os.close(self._lock)
             self._lock = None
 
-    def kept(self, name: str, given, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    def load_or_compute(self, name: str, given, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """The arrays that `make()` gives, from the folder if they are there; `name` and `given` are all they depend on.
 
         A file that is damaged is computed again, with a warning that says so.
@@ -143,10 +143,10 @@ def is_keeping() -> bool:
     return _CURRENT.get() is not None
 
 
-def kept(name: str, given, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """`Checkpoint.kept` of the checkpoint that is being kept; without one, what `make()` gives."""
+def load_or_compute(name: str, given, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """`Checkpoint.load_or_compute` of the checkpoint that is being kept; without one, what `make()` gives."""
     checkpoint = _CURRENT.get()
-    return make() if checkpoint is None else checkpoint.kept(name, given, make)
+    return make() if checkpoint is None else checkpoint.load_or_compute(name, given, make)
 
 
 class Recorded(NamedTuple):

@@ -12,7 +12,7 @@ from numba import njit
 from numba.core.compiler_lock import global_compiler_lock
 
 import nwcompile as nw
-from nwcompile.at_once import at_once, heed
+from nwcompile.at_once import at_once, raise_if_cancelled
 from nwcompile.passes.place.annealing import cool
 from nwcompile.sim.parallel import over_samples
 from tests.interrupts import PATIENCE_S, press_ctrl_c
@@ -24,7 +24,7 @@ def until_it_is_over() -> None:
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         time.sleep(0.001)
-        heed()
+        raise_if_cancelled()
 
 
 @pytest.mark.parametrize("n_workers", [1, 3])
@@ -140,7 +140,7 @@ def test_what_may_take_long_in_a_compilation_asks_whether_anyone_waits_for_it(mo
 
     class Asked:
         def get(self) -> None:
-            """No thread's: stands in for the variable that `heed` looks at."""
+            """No thread's: stands in for the variable that `raise_if_cancelled` looks at."""
             asking.add(sys._getframe(2).f_code.co_name)
 
     monkeypatch.setattr("nwcompile.at_once._IS_OVER", Asked())
@@ -151,4 +151,4 @@ def test_what_may_take_long_in_a_compilation_asks_whether_anyone_waits_for_it(mo
     )
     nw.estimate(network, "loihi1", np.ones((2, 4, 20), np.float32))
     nw.compile(dense_net(20, 30, 5), "loihi1", options=nw.Options(partitioner="streaming"))
-    assert asking >= {"run", "_layer_by_layer", "run_values", "over_samples", "_repair", "_begun", "cool"}
+    assert asking >= {"run", "_layer_by_layer", "run_values", "over_samples", "_repair", "_search_coarse", "cool"}

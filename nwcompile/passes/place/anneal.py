@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.checkpoint import kept
+from nwcompile.checkpoint import load_or_compute
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
@@ -60,7 +60,8 @@ def annealed(problem: placement.PlacementProblem, best: np.ndarray, options: Opt
     if not len(problem.other) and not (problem.outside.any() and problem.io_cost.any()):
         return best
     if options.time_budget_s is None:
-        return kept("sites", [problem, best, options.seed], lambda: {"site": _annealed(problem, best, options)})["site"]
+        given = [problem, best, options.seed]
+        return load_or_compute("sites", given, lambda: {"site": _annealed(problem, best, options)})["site"]
     return _annealed(problem, best, options)
 
 

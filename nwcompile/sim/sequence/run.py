@@ -216,7 +216,7 @@ class LayerGroup:
         spikes: dict,
         states: dict,
         updates: dict,
-        at: tables.At | None = None,
+        at: tables.SimState | None = None,
     ) -> None:
         """Fill the chunk's part of `spikes`, `states` and `updates` of these layers, going on from `at` if given."""
         n_samples = len(next(iter(spikes.values()))[chunk])
@@ -257,12 +257,12 @@ class LayerGroup:
             first += node.n_neurons
         return drive, touched
 
-    def cleared(self, n_samples: int) -> tables.At:
+    def cleared(self, n_samples: int) -> tables.SimState:
         """Where samples begin."""
         inner = tables.drive(self.n_slots, self.n_sources) if self.is_loop else None
         return tables.cleared(n_samples, len(self.neurons.rule_of), inner, self.programs)
 
-    def scan(self, drive, touched, out, keep_states: bool = False, at: tables.At | None = None) -> "Kept":
+    def scan(self, drive, touched, out, keep_states: bool = False, at: tables.SimState | None = None) -> "Kept":
         """Scan over time: spikes into `out`, the rest of what the neurons did.
 
         Every sample from cleared state; or from where it is, which `at` holds and is moved on.
@@ -281,7 +281,7 @@ class LayerGroup:
                     some(slice(b, b + 1), counts, at, b)
             return counts
 
-        def some(samples: slice, counts: np.ndarray, at: tables.At, b: int) -> None:
+        def some(samples: slice, counts: np.ndarray, at: tables.SimState, b: int) -> None:
             """Scan over some samples, with the state of sample b of `at`."""
             now, inner, programs = at.of(b, self.programs)
             states = (array[samples] if keep_states else array for array in (u, v))

@@ -132,8 +132,8 @@ def drive(n_slots: int, n_sources: int) -> Drive:
     return Drive(np.zeros((n_slots, n_sources), np.int64), np.zeros((n_slots, n_sources), np.uint8))
 
 
-class At(NamedTuple):
-    """Where neurons are, between two steps: what they go on from. Each array has a first axis for samples."""
+class SimState(NamedTuple):
+    """The state of a simulation between two steps. Each array has a first axis for samples."""
 
     first_step: int  # the step that comes next
     states: States
@@ -152,14 +152,14 @@ class At(NamedTuple):
         return States(*(a[b] for a in self.states)), drive, of_samples(made, self.words[b])
 
 
-def cleared(n_samples: int, n_neurons: int, drive: Drive | None, made: Programs) -> At:
-    """Where samples begin; `drive`: that of one."""
+def cleared(n_samples: int, n_neurons: int, drive: Drive | None, made: Programs) -> SimState:
+    """The state in which samples begin; `drive`: that of one."""
 
     def of_all(array: np.ndarray) -> np.ndarray:
         return np.repeat(array[None], n_samples, 0)
 
     drive = None if drive is None else Drive(*map(of_all, drive))
-    return At(0, States(*map(of_all, scratch(n_neurons))), drive, of_all(made.initial))
+    return SimState(0, States(*map(of_all, scratch(n_neurons))), drive, of_all(made.initial))
 
 
 def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synapses:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nwcompile.at_once import heed
+from nwcompile.at_once import raise_if_cancelled
 from nwcompile.errors import FitError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
@@ -120,7 +120,7 @@ def floorline(
     best: Partition | None = None
     first: Partition | None = None
     sites = None
-    improvements = _least_traffic if options.optimize == "traffic" else _improvements
+    improvements = _minimize_traffic if options.optimize == "traffic" else _improve
     try:
         for best, sites in improvements(search):  # noqa: B007
             first = best if first is None else first
@@ -131,20 +131,20 @@ def floorline(
             raise
     cores = best.neuron_core
     if not best.excess and sites is None:
-        cores = _in_order(best)
+        cores = _number_cores(best)
         cores = with_fewer_layers(network, chip, cores) if options.n_cores is None else cores
     if best.excess or cores.max() >= capacity.n_usable(chip) or n_over(network, chip, cores):
         slices = sequential(network, chip, activity, options)
         n_cores = len(np.unique(slices.by_neuron(network)))
         return slices if n_cores == 1 else slices._replace(warnings=(_SLICES_INSTEAD.format(chip=chip.name),))
     if sites is None:
-        return logical_cores(network, cores)._replace(fewest=_fewest(search, first, int(cores.max()) + 1))
+        return logical_cores(network, cores)._replace(fewest=_fewest_cores(search, first, int(cores.max()) + 1))
     used, cores = np.unique(best.neuron_core, return_inverse=True)
     in_order_of_sites = logical_cores(network, cores.reshape(-1))
     return in_order_of_sites._replace(mapping=Mapping(in_order_of_sites.core_of, chip.sites[sites[used]]))
 
 
-def _fewest(search: Search, first: Partition, n_cores: int) -> FewestCores | None:
+def _fewest_cores(search: Search, first: Partition, n_cores: int) -> FewestCores | None:
     """The first partition, on as many cores as slices take, where `n_cores` are more because they are worth it."""
     options = search.options
     is_asked = options.n_cores is not None or options.optimize != "time" or not search.chip.has_times
@@ -155,7 +155,7 @@ def _fewest(search: Search, first: Partition, n_cores: int) -> FewestCores | Non
     return FewestCores(n_first, step_us(step_cycles(search, first.neuron_core), search))
 
 
-def _in_order(partition: Partition) -> np.ndarray:
+def _number_cores(partition: Partition) -> np.ndarray:
     """int32[neuron]: the cores numbered region by region, those of one by their first neuron, without gaps."""
     core = partition.neuron_core
     regions = np.array([partition.n_cores]) if partition.regions is None else partition.regions
@@ -165,21 +165,21 @@ def _in_order(partition: Partition) -> np.ndarray:
     return numbered
 
 
-def _least_traffic(search: Search) -> Iterator[tuple[Partition, np.ndarray | None]]:
+def _minimize_traffic(search: Search) -> Iterator[tuple[Partition, np.ndarray | None]]:
     """The best partition so far and the sites of its cores, None where they are not known: see `least_traffic`."""
-    best, limit_cycles = _in_time(search), max_cycles(search)
+    best, limit_cycles = _within_step_limit(search), max_cycles(search)
     if best is None:
-        for best in _coarse(search):
+        for best in _search_counts(search):
             yield best, None
-        slices = _cores_by(sequential, search, best.n_cores)
+        slices = _cores_of_method(sequential, search, best.n_cores)
         starts = [best.neuron_core, *([] if slices is None else [slices])]
-        tried = [(starts, None), (starts, _cut(best.cluster_of, best.neuron_core))]
+        tried = [(starts, None), (starts, _split_clusters(best.cluster_of, best.neuron_core))]
     else:
         yield best, None
         tiles = filled(search, best.n_cores) if are_full(search, best.n_cores) else None
         tried = [*([] if tiles is None else [([tiles], None)]), ([best.neuron_core], best.cluster_of)]
     is_placed, least = are_alike(search.chip, search.options), np.inf
-    given = None if limit_cycles is None else _of_metis(search, best, limit_cycles)
+    given = None if limit_cycles is None else _search_from_metis(search, best, limit_cycles)
     if given is not None:
         least = given[0].cost
         yield given[0], given[1] if is_placed else None
@@ -193,20 +193,20 @@ def _least_traffic(search: Search) -> Iterator[tuple[Partition, np.ndarray | Non
             return
 
 
-def _of_metis(search: Search, best: Partition, limit_cycles: int) -> tuple[Partition, np.ndarray] | None:
+def _search_from_metis(search: Search, best: Partition, limit_cycles: int) -> tuple[Partition, np.ndarray] | None:
     """METIS's partition on as many cores, and their sites, made to keep `limit_cycles`; None where that is not found.
 
     It draws from a copy of the random state: where it is not the best, what is found is as without it.
     """
     search = search._replace(state=search.state.copy())
-    cores = None if best.n_cores == 1 else _cores_by(metis, search, best.n_cores)
+    cores = None if best.n_cores == 1 else _cores_of_method(metis, search, best.n_cores)
     if cores is None:
         return None
-    placed = repair_start(search, cores, _cut(best.cluster_of, cores), limit_cycles)
+    placed = repair_start(search, cores, _split_clusters(best.cluster_of, cores), limit_cycles)
     return None if placed is None or placed[0].excess > best.excess else placed
 
 
-def _in_time(search: Search) -> Partition | None:
+def _within_step_limit(search: Search) -> Partition | None:
     """A partition that keeps `options.step_limit_us`, on few cores unless their number is given; None: no limit.
 
     One that exceeds the chip if none fits. Raises FitError with the shortest step that was found if none keeps it.
@@ -215,7 +215,7 @@ def _in_time(search: Search) -> Partition | None:
     if limit_cycles is None:
         return None
     timed = search._replace(options=replace(options, optimize="time", step_limit_us=None))
-    tried, shortest, n_cores = _more_and_more(timed) if options.n_cores is None else _improvements(timed), np.inf, 0
+    tried, shortest, n_cores = _double_core_count(timed) if options.n_cores is None else _improve(timed), np.inf, 0
     for best, _ in tried:
         taken = np.inf if best.excess else step_cycles(search, best.neuron_core)
         if taken <= limit_cycles:
@@ -229,7 +229,7 @@ def _in_time(search: Search) -> Partition | None:
         raise too_slow(search.chip, step_us(shortest, search), options.step_limit_us, n_cores)
     too_few = best.n_cores if options.n_cores is not None else best.n_cores // 2
     while best.n_cores - too_few > 1:
-        fewer = _begun(timed, (best.n_cores + too_few) // 2)
+        fewer = _search_coarse(timed, (best.n_cores + too_few) // 2)
         if not fewer.excess and step_cycles(search, fewer.neuron_core) <= limit_cycles:
             best = fewer
         else:
@@ -237,14 +237,14 @@ def _in_time(search: Search) -> Partition | None:
     return best
 
 
-def _more_and_more(search: Search) -> Iterator[tuple[Partition, None]]:
+def _double_core_count(search: Search) -> Iterator[tuple[Partition, None]]:
     """A short search on the cores that slices take, then on twice as many each time, up to all."""
-    slices, max_cores = _cores_by(sequential, search), _max_cores(search)
+    slices, max_cores = _cores_of_method(sequential, search), _max_cores(search)
     n_cores = min(max_cores, 1 if slices is None else int(slices.max()) + 1)
-    yield _begun(search, n_cores), None
+    yield _search_coarse(search, n_cores), None
     while n_cores < max_cores:
         n_cores = min(max_cores, 2 * n_cores)
-        yield _begun(search, n_cores), None
+        yield _search_coarse(search, n_cores), None
 
 
 def _max_cores(search: Search) -> int:
@@ -252,45 +252,45 @@ def _max_cores(search: Search) -> int:
     return min(len(search.load), capacity.n_usable(search.chip))
 
 
-def _improvements(search: Search) -> Iterator[tuple[Partition, None]]:
+def _improve(search: Search) -> Iterator[tuple[Partition, None]]:
     """The best partition so far, after every search: of several numbers of cores, then of finer and finer clusters."""
-    begun = _in_time(search)
+    begun = _within_step_limit(search)
     best: Partition | None = None
-    for best in _coarse(search) if begun is None else [begun]:
+    for best in _search_counts(search) if begun is None else [begun]:
         yield best, None
     for level in range(search.n_levels):
-        best = min(_finer(search, best, level, 1.0), best, key=lambda p: p.rank)
+        best = min(_refine_clusters(search, best, level, 1.0), best, key=lambda p: p.rank)
         yield best, None
         if len(best.core_of) == len(search.load):
             break
     while search.deadline is not None:
-        best = min(_finer(search, best, FLOORLINE.n_levels - 1, 1.0), best, key=lambda p: p.rank)
+        best = min(_refine_clusters(search, best, FLOORLINE.n_levels - 1, 1.0), best, key=lambda p: p.rank)
         yield best, None
 
 
-def _coarse(search: Search) -> Iterator[Partition]:
+def _search_counts(search: Search) -> Iterator[Partition]:
     """The best partition of coarse clusters so far, after every search of some number of cores.
 
     Where nothing else fits, it is the slices of `sequential` or the stripes of `striped` that are moved; in large
     networks, clusters of so few neurons that they fill cores well.
     """
     best: Partition | None = None
-    slices = _cores_by(sequential, search)
+    slices = _cores_of_method(sequential, search)
     n_slices = 1 if slices is None else int(slices.max()) + 1
-    for best in _of_counts(search, n_slices):
+    for best in _try_core_counts(search, n_slices):
         yield best
     if best.excess and len(search.load) > FLOORLINE.max_cut_neurons:
-        n_cores = search.options.n_cores or _most_tried(search, n_slices)
-        yield min(_begun(search, n_cores, FLOORLINE.clusters_per_core), best, key=lambda p: _worth(search, p))
+        n_cores = search.options.n_cores or _largest_count_tried(search, n_slices)
+        yield min(_search_coarse(search, n_cores, FLOORLINE.clusters_per_core), best, key=lambda p: _rank(search, p))
     elif best.excess:
-        stripes = _cores_by(striped, search)
+        stripes = _cores_of_method(striped, search)
         given = [c for c in (slices, stripes) if c is not None and c.max() < search.chip.n_cores]
         for cores in given:
-            best = min(_of_given(search, cores, best), best, key=lambda p: _worth(search, p))
+            best = min(_search_from(search, cores, best), best, key=lambda p: _rank(search, p))
             yield best
 
 
-def _of_counts(search: Search, n_slices: int) -> Iterator[Partition]:
+def _try_core_counts(search: Search, n_slices: int) -> Iterator[Partition]:
     """The best partition so far, after a short search on every number of cores that is tried.
 
     As many as asked for; fewer that fit as well, where more do not serve the objective; or twice as many each time
@@ -301,25 +301,25 @@ def _of_counts(search: Search, n_slices: int) -> Iterator[Partition]:
     max_cores = _max_cores(search)
     first = min(n_slices, max_cores)
     if options.n_cores is not None:
-        yield _begun(search, options.n_cores)
+        yield _search_coarse(search, options.n_cores)
     elif options.optimize in SAVE_CORES or (options.optimize == "time" and not search.chip.has_times):
         least = 1 + int(np.searchsorted(np.cumsum(np.sort(limit)[::-1]), len(search.load)))
-        yield from _falling(search, first, least)
+        yield from _bisect_core_count(search, first, least)
     else:
-        yield from _rising(search, first, _most_tried(search, n_slices))
+        yield from _grow_core_count(search, first, _largest_count_tried(search, n_slices))
 
 
-def _most_tried(search: Search, n_slices: int) -> int:
+def _largest_count_tried(search: Search, n_slices: int) -> int:
     """The most cores that are tried, where `sequential` takes `n_slices`."""
     max_cores = _max_cores(search)
     return max(min(n_slices, max_cores), min(max_cores, FLOORLINE.max_clusters // FLOORLINE.clusters_per_core))
 
 
-def _falling(search: Search, first: int, least: int) -> Iterator[Partition]:
+def _bisect_core_count(search: Search, first: int, least: int) -> Iterator[Partition]:
     """By bisection: where some number of cores fits, more of them are taken to fit as well."""
     best, n_cores = None, first
     while best is None or (least < first and not best.excess):
-        partition = _begun(search, n_cores)
+        partition = _search_coarse(search, n_cores)
         if partition.excess:
             least = n_cores + 1
         else:
@@ -329,40 +329,40 @@ def _falling(search: Search, first: int, least: int) -> Iterator[Partition]:
         n_cores = (least + first) // 2
 
 
-def _rising(search: Search, first: int, max_cores: int) -> Iterator[Partition]:
+def _grow_core_count(search: Search, first: int, max_cores: int) -> Iterator[Partition]:
     n_cores, n_worse = min(max_cores, whole_chips(search.chip, first)), 0
-    by_count = {n_cores: _begun(search, n_cores)}
+    by_count = {n_cores: _search_coarse(search, n_cores)}
     best = by_count[n_cores]
     yield best
     while n_cores < max_cores and (best.excess or n_worse < FLOORLINE.patience_counts):
         n_cores = min(
             max_cores, n_cores + 1 if n_cores < FLOORLINE.all_tried_cores else twice_the_cores(search.chip, n_cores)
         )
-        by_count[n_cores] = _begun(search, n_cores)
-        n_worse = 0 if _worth(search, by_count[n_cores]) < _worth(search, best) else n_worse + 1
+        by_count[n_cores] = _search_coarse(search, n_cores)
+        n_worse = 0 if _rank(search, by_count[n_cores]) < _rank(search, best) else n_worse + 1
         best = best if n_worse else by_count[n_cores]
         yield best
     at = [*by_count].index(best.n_cores)
     for near in ([*by_count][max(at - 1, 0)], [*by_count][min(at + 1, len(by_count) - 1)]):
         n_cores = min(max_cores, whole_chips(search.chip, round((best.n_cores * near) ** 0.5)))
         if n_cores not in by_count:
-            by_count[n_cores] = _begun(search, n_cores)
-            yield min(by_count.values(), key=lambda p: _worth(search, p))
+            by_count[n_cores] = _search_coarse(search, n_cores)
+            yield min(by_count.values(), key=lambda p: _rank(search, p))
 
 
-def _worth(search: Search, partition: Partition) -> tuple[int, float]:
+def _rank(search: Search, partition: Partition) -> tuple[int, float]:
     """Smaller is better, among different numbers of cores too: for `time`, more of them must be worth it."""
     if search.options.optimize != "time":
         return partition.rank
     return partition.excess, partition.cost * len(np.unique(partition.core_of)) ** CORES_WORTH
 
 
-def _begun(search: Search, n_cores: int, per_core: int = 1) -> Partition:
+def _search_coarse(search: Search, n_cores: int, per_core: int = 1) -> Partition:
     """A short search from coarse clusters, dealt out in turn, by pixels or in slices: the best of them.
 
     A core holds the neurons of `per_core` clusters or more.
     """
-    heed()
+    raise_if_cancelled()
     n = len(search.load)
     cluster_of = np.arange(n)
     if n > FLOORLINE.fine_neurons:
@@ -371,14 +371,23 @@ def _begun(search: Search, n_cores: int, per_core: int = 1) -> Partition:
     regions = region_sizes(search.chip, n_cores)
     if n <= FLOORLINE.fine_neurons or len(regions) == 1:
         return improved(
-            search, cluster_of, _starts(search, cluster_of, np.array([n_cores])), n_cores, FLOORLINE.first_effort_share
+            search,
+            cluster_of,
+            _initial_cores(search, cluster_of, np.array([n_cores])),
+            n_cores,
+            FLOORLINE.first_effort_share,
         )
     return improved(
-        search, cluster_of, _starts(search, cluster_of, regions), n_cores, FLOORLINE.first_effort_share, regions=regions
+        search,
+        cluster_of,
+        _initial_cores(search, cluster_of, regions),
+        n_cores,
+        FLOORLINE.first_effort_share,
+        regions=regions,
     )
 
 
-def _starts(search: Search, cluster_of: np.ndarray, regions: np.ndarray) -> list[np.ndarray]:
+def _initial_cores(search: Search, cluster_of: np.ndarray, regions: np.ndarray) -> list[np.ndarray]:
     """Cores int64[cluster] to begin with: those of a region dealt over its cores in turn, by pixels, or in slices."""
     region = cluster_regions(search.network, search.load, cluster_of, regions)
     first = np.unique(cluster_of, return_index=True)[1]
@@ -396,7 +405,7 @@ def _starts(search: Search, cluster_of: np.ndarray, regions: np.ndarray) -> list
     return starts
 
 
-def _finer(search: Search, coarse: Partition, level: int, effort: float) -> Partition:
+def _refine_clusters(search: Search, coarse: Partition, level: int, effort: float) -> Partition:
     """A search from the same cores with clusters of at most half the weight, halved on every further level."""
     n_clusters = (FLOORLINE.clusters_per_core << level) * coarse.n_cores
     cluster_of = fitting_clusters(search.network, search.chip, search.load, n_clusters, coarse.cluster_of)
@@ -412,7 +421,7 @@ def _finer(search: Search, coarse: Partition, level: int, effort: float) -> Part
     )
 
 
-def _cores_by(method, search: Search, n_cores: int | None = None) -> np.ndarray | None:
+def _cores_of_method(method, search: Search, n_cores: int | None = None) -> np.ndarray | None:
     """Cores int32[neuron] of another partitioner, on `n_cores` if given; None where it knows none of that number."""
     options = search.options if n_cores is None else replace(search.options, n_cores=n_cores)
     try:
@@ -422,13 +431,13 @@ def _cores_by(method, search: Search, n_cores: int | None = None) -> np.ndarray 
     return cores if n_cores is None or cores.max() < n_cores else None
 
 
-def _cut(cluster_of: np.ndarray, cores: np.ndarray) -> np.ndarray:
+def _split_clusters(cluster_of: np.ndarray, cores: np.ndarray) -> np.ndarray:
     """int64[neuron]: clusters int64[neuron] cut where cores int[neuron] meet."""
     return np.unique(cluster_of * (int(cores.max()) + 1) + cores, return_inverse=True)[1].reshape(-1)
 
 
-def _of_given(search: Search, cores: np.ndarray, other: Partition) -> Partition:
+def _search_from(search: Search, cores: np.ndarray, other: Partition) -> Partition:
     """A search that begins with the given cores int32[neuron], whose borders cut the clusters of another partition."""
-    n_cores, cluster_of = int(cores.max()) + 1, _cut(other.cluster_of, cores)
+    n_cores, cluster_of = int(cores.max()) + 1, _split_clusters(other.cluster_of, cores)
     first = np.unique(cluster_of, return_index=True)[1]
     return improved(search, cluster_of, [cores[first]], n_cores, FLOORLINE.first_effort_share)

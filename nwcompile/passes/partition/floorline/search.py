@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.checkpoint import is_keeping, kept
+from nwcompile.checkpoint import is_keeping, load_or_compute
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
@@ -85,7 +85,7 @@ def kept_partition(search: Search, name: str, given, make: Callable[[], Partitio
         [activity.counts, activity.updates, activity.heard, repr(activity.n_samples)],
         [[of.largest, of.by_source] for of in activity.multi.values()],
     ]
-    stored = kept(name, [of_search, given], arrays)
+    stored = load_or_compute(name, [of_search, given], arrays)
     search.state[:] = stored["state"]
     return Partition(
         cluster_of=stored["cluster_of"],
