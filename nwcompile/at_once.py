@@ -2,7 +2,7 @@
 
 Python tells the main thread alone of Ctrl-C. An exception put into another from outside could reach it as it takes a
 lock, of Numba's or of Python's own, which would then stay taken; so long work asks by itself now and then
-(`raise_if_cancelled`).
+(`raise_if_canceled`).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ def at_once(work: Callable[[Item], Value], items: Sequence[Item], n_workers: int
     """What `work` gives for each item, in order, `n_workers` threads going on with it, in copies of this context.
 
     The first error, of the first item that has one, or Ctrl-C ends it: what has begun ends where it next calls
-    `raise_if_cancelled`.
+    `raise_if_canceled`.
     """
     if min(n_workers, len(items)) < 2:
         return [work(item) for item in items]
@@ -32,7 +32,7 @@ def at_once(work: Callable[[Item], Value], items: Sequence[Item], n_workers: int
 
     def one(item: Item) -> Value:
         _IS_OVER.set(is_over)
-        raise_if_cancelled()
+        raise_if_canceled()
         return work(item)
 
     with ThreadPoolExecutor(n_workers) as pool:
@@ -49,8 +49,8 @@ def at_once(work: Callable[[Item], Value], items: Sequence[Item], n_workers: int
             raise
 
 
-def raise_if_cancelled() -> None:
-    """Raise KeyboardInterrupt if the enclosing `at_once` was cancelled."""
+def raise_if_canceled() -> None:
+    """Raise KeyboardInterrupt if the enclosing `at_once` was canceled."""
     is_over = _IS_OVER.get()
     if is_over is not None and is_over.is_set():
         raise KeyboardInterrupt

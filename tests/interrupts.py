@@ -5,7 +5,7 @@ import sys
 import time
 from threading import main_thread
 
-from nwcompile.at_once import raise_if_cancelled
+from nwcompile.at_once import raise_if_canceled
 
 PATIENCE_S = 600.0  # A wait ends after so long only if the test fails: no test depends on how fast the machine is.
 WAITING = ("wait", "_wait_for_tstate_lock")  # The functions of `threading` in which a thread waits.
@@ -18,7 +18,7 @@ def press_ctrl_c() -> None:
     """
     main = main_thread().ident
     while sys._current_frames()[main].f_code.co_name not in WAITING:
-        raise_if_cancelled()
+        raise_if_canceled()
         time.sleep(0.001)
     time.sleep(0.05)
     signal.pthread_kill(main, signal.SIGINT)

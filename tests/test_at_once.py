@@ -12,7 +12,7 @@ from numba import njit
 from numba.core.compiler_lock import global_compiler_lock
 
 import nwcompile as nw
-from nwcompile.at_once import at_once, raise_if_cancelled
+from nwcompile.at_once import at_once, raise_if_canceled
 from nwcompile.passes.place.annealing import cool
 from nwcompile.sim.parallel import over_samples
 from tests.interrupts import PATIENCE_S, press_ctrl_c
@@ -24,7 +24,7 @@ def until_it_is_over() -> None:
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         time.sleep(0.001)
-        raise_if_cancelled()
+        raise_if_canceled()
 
 
 @pytest.mark.parametrize("n_workers", [1, 3])
@@ -140,7 +140,7 @@ def test_what_may_take_long_in_a_compilation_asks_whether_anyone_waits_for_it(mo
 
     class Asked:
         def get(self) -> None:
-            """No thread's: stands in for the variable that `raise_if_cancelled` looks at."""
+            """No thread's: stands in for the variable that `raise_if_canceled` looks at."""
             asking.add(sys._getframe(2).f_code.co_name)
 
     monkeypatch.setattr("nwcompile.at_once._IS_OVER", Asked())

@@ -30,7 +30,7 @@ from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
-from nwcompile.at_once import raise_if_cancelled
+from nwcompile.at_once import raise_if_canceled
 from nwcompile.errors import NwWarning
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -280,7 +280,7 @@ class NoneAfterCtrlC(event.Listener):
     """Begins no kernel in a thread that nobody waits for any more; the last to hear, as all others hear of its end."""
 
     def on_start(self, event) -> None:
-        raise_if_cancelled()
+        raise_if_canceled()
 
     def on_end(self, event) -> None:
         pass

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from nwcompile.at_once import raise_if_cancelled
+from nwcompile.at_once import raise_if_canceled
 
 MAX_CHUNK_STEPS = 64  # So many steps of a sample at most are computed before other threads can go on with them.
 
@@ -27,7 +27,7 @@ def over_samples(
     `interrupted` bool[1] tells work in progress that nobody waits for it any more (Ctrl-C). `is_short`: the work takes
     less time than it takes to start threads; it is done here, as one slice.
     """
-    raise_if_cancelled()
+    raise_if_canceled()
     if is_short:
         return [work(slice(0, n_samples))]
     n_slices = max(1, min(n_samples, n_threads()))

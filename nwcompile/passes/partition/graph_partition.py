@@ -11,7 +11,7 @@ from math import ceil
 
 import numpy as np
 
-from nwcompile.at_once import raise_if_cancelled
+from nwcompile.at_once import raise_if_canceled
 from nwcompile.cost.traffic.memory import synapse_bits
 from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.errors import FitError, Violation
@@ -179,7 +179,7 @@ def _repair(fan, least_bits: np.ndarray, demand: np.ndarray, kind: np.ndarray, p
 
     `kind` int64[neuron]: `_kinds`; `least_bits`: `_least_bits`.
     """
-    raise_if_cancelled()
+    raise_if_canceled()
     core, core_of = capacity.empty_core(fan), np.full(len(parts), -1, np.int32)
     tried = kernels.Tried(kind, np.full(int(kind.max()) + 1, -1), np.zeros(1, np.int64))
     bits, n_kernels = np.zeros(len(limits), np.int64), np.zeros((len(limits), len(core.n_kernels)), np.int64)

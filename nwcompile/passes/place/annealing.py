@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nwcompile.at_once import raise_if_cancelled
+from nwcompile.at_once import raise_if_canceled
 
 
 def cool(
@@ -22,7 +22,7 @@ def cool(
     """
     for i, temperature in enumerate(temperatures):
         for left in range(n_moves, 0, -chunk_moves):
-            raise_if_cancelled()
+            raise_if_canceled()
             if not attempt(i, temperature, min(left, chunk_moves)):
                 return
 

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from nwcompile.at_once import raise_if_cancelled
+from nwcompile.at_once import raise_if_canceled
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d
@@ -140,7 +140,7 @@ def _layer_by_layer(
     scaled: dict[str, Scaled] = {}
     programs: dict[str, FixedLayer] = {}
     for name in network.layers:
-        raise_if_cancelled()
+        raise_if_canceled()
         if name in network.programs:
             run = None if samples is None else samples.run.states[name]
             programs[name] = fixed_layer(network, name, chip, run, learned)

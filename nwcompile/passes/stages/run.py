@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from time import perf_counter
 
-from nwcompile.at_once import raise_if_cancelled
+from nwcompile.at_once import raise_if_canceled
 from nwcompile.errors import FitError, OptionError, unknown_choice
 from nwcompile.ir.host import on_chip
 from nwcompile.passes.partition.elsewhere import elsewhere
@@ -28,7 +28,7 @@ def run(draft: Draft, until: str | None = None, on_stage: Callable | None = None
     if until is not None and until not in names:
         raise OptionError(unknown_choice("until", until, names))
     for stage in STAGES:
-        raise_if_cancelled()
+        raise_if_canceled()
         start = perf_counter()
         before, draft = draft, run_stage(stage, draft)
         changed = draft is not before and (stage.name != "input" or draft.input.text is not None)

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from nwcompile.at_once import raise_if_cancelled
+from nwcompile.at_once import raise_if_canceled
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
@@ -47,7 +47,7 @@ def run_values(
     for names in groups(network):
         is_loop = any(c.source in names and c.target in names for c in network.connections)
         for steps in (range(t, t + 1) for t in range(n_steps)) if is_loop else (range(n_steps),):
-            raise_if_cancelled()
+            raise_if_canceled()
             for name in names:
                 node = network.node(name)
                 x = _drive(network, node, values, steps)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nwcompile.at_once import raise_if_cancelled
+from nwcompile.at_once import raise_if_canceled
 from nwcompile.errors import FitError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
@@ -362,7 +362,7 @@ def _search_coarse(search: Search, n_cores: int, per_core: int = 1) -> Partition
 
     A core holds the neurons of `per_core` clusters or more.
     """
-    raise_if_cancelled()
+    raise_if_canceled()
     n = len(search.load)
     cluster_of = np.arange(n)
     if n > FLOORLINE.fine_neurons:

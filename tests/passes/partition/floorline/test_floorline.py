@@ -216,7 +216,7 @@ def test_a_warning_says_where_floorline_gives_nothing_but_slices(monkeypatch):
         n_neurons = len(search.load)
         yield Partition(np.arange(n_neurons), np.zeros(n_neurons, np.int32), 1, 1, 0.0), None  # exceeds limits
 
-    monkeypatch.setattr(floorline_module, "_improvements", improvements)
+    monkeypatch.setattr(floorline_module, "_improve", improvements)
     sliced = nw.compile(network, chip, options=Options(partitioner="floorline"))
     warning = ("partitioner 'floorline' found nothing better within the limits of small than contiguous slices: cores "
                "are cut as with partitioner='sequential'")  # fmt: skip

@@ -229,9 +229,9 @@ def test_where_metis_is_not_the_best_traffic_is_as_without_it(monkeypatch):
         return found and (found[0]._replace(cost=np.inf), found[1])
 
     original = floorline._of_metis
-    monkeypatch.setattr(floorline, "_of_metis", of_metis)
+    monkeypatch.setattr(floorline, "_search_from_metis", of_metis)
     beside = partition(network, chip, activity, options).mapping
-    monkeypatch.setattr(floorline, "_of_metis", lambda *_: None)
+    monkeypatch.setattr(floorline, "_search_from_metis", lambda *_: None)
     without = partition(network, chip, activity, options).mapping
     assert tried[0] is not None
     assert np.array_equal(beside.site_of, without.site_of)

@@ -29,8 +29,8 @@ def tried(monkeypatch, time_of, n_neurons: int = 64, board=None, **options) -> t
         return Partition(np.arange(n_neurons), (np.arange(n_neurons) % n_cores).astype(np.int32), n_cores, 0,
                          time_of(n_cores))  # fmt: skip
 
-    monkeypatch.setattr(stage, "_begun", begun)
-    monkeypatch.setattr(stage, "_finer", lambda search, best, level, effort: best)
+    monkeypatch.setattr(stage, "_search_coarse", begun)
+    monkeypatch.setattr(stage, "_refine_clusters", lambda search, best, level, effort: best)
     network = Network.from_arrays(
         {"a": (FIXED, (n_neurons,))}, [sparse_edge("in", "a", 4, n_neurons, 80)], {"in": (4,)}
     )
@@ -91,8 +91,8 @@ def test_fewest_cores_are_found_by_bisection(monkeypatch, n_least):
         counts.append(n_cores)
         return Partition(np.zeros(1, np.int64), np.zeros(1, np.int32), n_cores, max(0, n_least - n_cores), -n_cores)
 
-    monkeypatch.setattr(stage, "_begun", begun)
-    assert [*stage._falling(None, 8, 1)][-1].n_cores == min(n_least, 8)
+    monkeypatch.setattr(stage, "_search_coarse", begun)
+    assert [*stage._bisect_core_count(None, 8, 1)][-1].n_cores == min(n_least, 8)
     assert counts[0] == 8 and len(counts) <= 4
 
 
@@ -119,16 +119,16 @@ def test_load_of_a_neuron_is_its_share_of_what_is_sent_or_received(units):
 def test_stripes_are_moved_where_coarse_clusters_fit_on_no_number_of_cores(monkeypatch):
     network = conv_net((2, 8, 8), channels=8, padding=1)
     chip = small_chip(noc__columns=4, noc__rows=4, core__max_neurons=80, core__max_in_axons=600)
-    begun = stage._begun
-    monkeypatch.setattr(stage, "_begun", lambda *args: begun(*args)._replace(excess=1))
+    begun = stage._search_coarse
+    monkeypatch.setattr(stage, "_search_coarse", lambda *args: begun(*args)._replace(excess=1))
     given = []
 
     def of_given(search, cores, other):
         given.append(cores.max() + 1)
         return made(search, cores, other)
 
-    made = stage._of_given
-    monkeypatch.setattr(stage, "_of_given", of_given)
+    made = stage._search_from
+    monkeypatch.setattr(stage, "_search_from", of_given)
     floorline(network, chip, Activity.uniform(network), Options())
     assert len(given) == 2
 
@@ -136,7 +136,7 @@ def test_stripes_are_moved_where_coarse_clusters_fit_on_no_number_of_cores(monke
 def test_large_networks_get_clusters_of_few_neurons_where_coarse_ones_fit_on_no_number_of_cores(monkeypatch):
     network = conv_net((2, 8, 8), channels=8, padding=1)
     chip = small_chip(noc__columns=4, noc__rows=4, core__max_neurons=80, core__max_in_axons=600)
-    begun, finer = stage._begun, []
+    begun, finer = stage._search_coarse, []
 
     def never_fits_coarsely(search, n_cores, per_core=1):
         partition = begun(search, n_cores, per_core)
@@ -146,8 +146,8 @@ def test_large_networks_get_clusters_of_few_neurons_where_coarse_ones_fit_on_no_
         return partition
 
     monkeypatch.setattr(stage, "FLOORLINE", replace(stage.FLOORLINE, max_cut_neurons=100))
-    monkeypatch.setattr(stage, "_begun", never_fits_coarsely)
-    monkeypatch.setattr(stage, "_of_given", None)  # its tables would take gigabytes
+    monkeypatch.setattr(stage, "_search_coarse", never_fits_coarsely)
+    monkeypatch.setattr(stage, "_search_from", None)  # its tables would take gigabytes
     cores = floorline(network, chip, Activity.uniform(network), Options())
     assert finer == [(32, stage.FLOORLINE.clusters_per_core)] and not cores.warnings
 
