@@ -119,7 +119,7 @@ class Change:
 
 
 class Price(TypedDict, total=False):
-    """What approximations cost, on samples held out (`passes/legalize/price.py`); intervals are of 95 %."""
+    """The price of the approximations, measured on samples held out (`passes/legalize/price.py`); 95 % intervals."""
 
     n_samples: Required[int]
     spikes_changed_percent: Required[float]

@@ -198,7 +198,7 @@ class Program:
 
     @property
     def legalization(self) -> list[dict]:
-        """What was rewritten for the chip, a row a change (`ir/manifest.py:Change`)."""
+        """The changes that the chip needed, one row each (`ir/manifest.py:Change`)."""
         return self.manifest.get("legalization", [])
 
     @property

@@ -1,4 +1,4 @@
-"""What the compiler does to a network on its way to a chip: frozen values in, new ones out.
+"""The compiler: stages that bring a network to a chip, and the functions that they call.
 
     room         what it does                                                   main function
     stages/      the stages, in order; each calls functions of the rooms below  run.py:run

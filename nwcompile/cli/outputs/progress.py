@@ -11,12 +11,13 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.shown import counted
 from nwcompile.passes.place.place import routed_cost
 from nwcompile.passes.stages.draft import Draft
+from nwcompile.passes.stages.run import STAGES as ALL_STAGES
 from nwcompile.report.text import improved, stage_line
 
-STAGES = ("normalize", "legalize", "estimate", "schedule", "quantize", "prove", "calibrate", "partition", "place",
-          "check", "interleave", "emit")  # fmt: skip
 # Stages that go over an earlier one's result, where needed.
 REPEATS = {"delays": "schedule", "compare": "prove", "split": "prove", "merge": "calibrate", "copies": "partition"}
+SOMETIMES = {"input", "approximate", "limit", *REPEATS}
+STAGES = tuple(stage.name for stage in ALL_STAGES if stage.name not in SOMETIMES)
 OF_NETWORKS = ("normalize", "legalize", "approximate", "merge")
 OF_TIMING = ("schedule", "delays", "compare", "split")
 OF_MAPPINGS = ("partition", "copies", "place", "check", "interleave")
@@ -24,10 +25,8 @@ OF_MAPPINGS = ("partition", "copies", "place", "check", "interleave")
 
 def stages_of(options: Options) -> tuple[str, ...]:
     """The stages that these options ask for, in order."""
-    stages = list(STAGES)
-    if options.approximate:
-        stages.insert(stages.index("prove") + 1, "approximate")
-    return (*stages, "limit") if options.step_limit_us is not None else tuple(stages)
+    asked = {"approximate": bool(options.approximate), "limit": options.step_limit_us is not None}
+    return tuple(stage.name for stage in ALL_STAGES if asked.get(stage.name, stage.name in STAGES))
 
 
 class Progress:
@@ -48,7 +47,7 @@ class Progress:
 
 
 def _size(name: str, draft: Draft) -> str:
-    """What a stage made, in a few words."""
+    """The size of the result of a stage."""
     if name in OF_NETWORKS:
         return f"{counted(len(draft.network.layers), 'layer')}, {counted(count_neurons(draft.network), 'neuron')}"
     if name in OF_TIMING:

@@ -184,6 +184,6 @@ def split(n_samples: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def as_many(samples: np.ndarray, n_updates: int) -> np.ndarray:
-    """As many of the samples, evenly spread, as a search has time for; `n_updates`: neuron updates of one of them."""
+    """Evenly spread samples, so few that a search ends in time; `n_updates`: neuron updates of one sample."""
     n_kept = min(len(samples), max(FEWEST_FITTED, LARGEST_FIT // max(n_updates, 1)))
     return samples[np.linspace(0, len(samples) - 1, n_kept).astype(int)]

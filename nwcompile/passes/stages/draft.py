@@ -24,10 +24,10 @@ from nwcompile.passes.quantize.quantize import Quantized
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """A network on its way to a chip: what was given, then what stages have made. What is not made yet is None.
+    """A network on its way to a chip: the arguments of `compile`, then the results of stages, None until they are made.
 
-    `network` is what the last stage left: in float, then in integers, at last what is on the chip. `passed` names the
-    checks that it has passed.
+    `network` is the result of the last stage that changed it: in float, then in integers, at last without the host's
+    registers. `passed`: the names of the checks that it passed.
     """
 
     given: Network
@@ -58,16 +58,17 @@ class Draft:
 
 
 class Advice(NamedTuple):
-    """All that does not fit, and the change that would help, None where there is no single one."""
+    """The violations of a refusal, and a change that would make the network fit, or None."""
 
     violations: Sequence
     change: str | None
 
 
 class Stage(NamedTuple):
-    """A step of the compiler. `run` gives its argument where there is nothing to do.
+    """A step of the compiler. `run` returns its argument if there is nothing to do.
 
-    `advise` says what is told of its FitError; without it, or where it gives None, the error is told as it is.
+    `advise` turns a FitError of `run` into Advice. The error is raised unchanged if there is no `advise` or it returns
+    None.
     """
 
     name: str
@@ -76,5 +77,5 @@ class Stage(NamedTuple):
 
 
 def as_it_is(draft: Draft, error: FitError) -> Advice:
-    """No advice beside what does not fit."""
+    """Keep the violations of the error, and add no advice."""
     return Advice(error.violations, None)

@@ -20,7 +20,7 @@ def share_out(draft: Draft) -> Draft:
 
 
 def advise_on_cores(draft: Draft, error: FitError) -> Advice:
-    """What no mapping can mend comes first; where there is nothing of that, the change with which it fits."""
+    """List violations that no mapping can avoid first; if there are none, add the smallest change that fits."""
     needs = unmapped_violations(draft.network, draft.chip, draft.timing, draft.options.on_multi_spike)
     change = None if needs else smallest_change(draft.network, draft.chip, error, draft.options)
     return Advice([*needs, *error.violations], change)

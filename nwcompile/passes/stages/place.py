@@ -23,7 +23,7 @@ def check_mapping(draft: Draft) -> Draft:
 
 
 def advise_on_mapping(draft: Draft, error: FitError) -> Advice | None:
-    """A mapping made elsewhere is refused as it is: no other chip takes it."""
+    """Raise the error of a given mapping unchanged: other chips do not take that mapping."""
     return None if draft.given_mapping is not None else as_it_is(draft, error)
 
 

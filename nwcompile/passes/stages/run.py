@@ -23,7 +23,7 @@ STAGES: tuple[Stage, ...] = tuple(stage for stages in GROUPS.values() for stage 
 
 
 def run(draft: Draft, until: str | None = None, on_stage: Callable | None = None) -> Draft:
-    """What the stages make of a draft: all of them, or those up to the stage `until`. Raises OptionError."""
+    """Run all stages on a draft, or those up to the stage `until`. Raises OptionError for an unknown `until`."""
     names = tuple(dict.fromkeys(stage.name for stage in STAGES))
     if until is not None and until not in names:
         raise OptionError(unknown_choice("until", until, names))
@@ -40,7 +40,7 @@ def run(draft: Draft, until: str | None = None, on_stage: Callable | None = None
 
 
 def run_stage(stage: Stage, draft: Draft) -> Draft:
-    """What a stage makes, or the refusal: all that does not fit, a change that would help, and chips that take it."""
+    """Run one stage. Its FitError gets all violations, a change that would help, and other chips that would do."""
     try:
         return stage.run(draft)
     except FitError as e:
