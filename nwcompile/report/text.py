@@ -16,7 +16,7 @@ PHASES = {
 PARTS = {"send": "sending", "stall": "stalled on injection", "network": "in the network", "receive": "receiving",
          "link": "until the last link is idle"}  # fmt: skip
 
-LEFT_OUT = {  # What an energy is without.
+LEFT_OUT = {  # Sentences for kinds that the energy does not include.
     "io_pj": "the energy is without input and output: {chip} gives no energy.io_pj",
     "chip_link_pj": "the energy is without links between chips: {chip} gives no energy.chip_link_pj",
     "static_pj": "the energy is without static power: only a run of backend cycle has the times that it takes",

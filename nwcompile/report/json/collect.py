@@ -209,9 +209,9 @@ def _work(summary: Summary) -> dict | None:
 
 
 def _energy(summary: Summary, chip: Chip) -> dict | None:
-    """Energy of a sample and its kinds; None for a kind that the total is without.
+    """Energy of a sample, in all and by kind. The total does not include kinds that are None.
 
-    The chip file has no figure for it, or, for static power, no times were measured.
+    A kind is None if the chip file has no figure for it; static power is None if no times were measured.
     """
     if summary.energy_pj is None:
         return None

@@ -62,7 +62,7 @@ def record(
     inputs, _, n_steps = prepare(network, x, steps)
     network = effective_network(fold_biases(network))
     spikes, _, updates = _run(network, _delays(network, n_steps), inputs, n_steps, False)
-    counts = {name: x.astype(np.int32, copy=False) for name, x in inputs.items()}  # prepared for a float network, maybe
+    counts = {name: x.astype(np.int32, copy=False) for name, x in inputs.items()}  # float32 from a float network
     return replace(Activity.from_spikes(network, {**counts, **spikes}, repeats), updates=updates), spikes
 
 
