@@ -228,7 +228,7 @@ def test_where_metis_is_not_the_best_traffic_is_as_without_it(monkeypatch):
         tried.append(found := original(*given))
         return found and (found[0]._replace(cost=np.inf), found[1])
 
-    original = floorline._of_metis
+    original = floorline._search_from_metis
     monkeypatch.setattr(floorline, "_search_from_metis", of_metis)
     beside = partition(network, chip, activity, options).mapping
     monkeypatch.setattr(floorline, "_search_from_metis", lambda *_: None)
