@@ -136,6 +136,21 @@ def test_compile_keeps_a_mapping_made_elsewhere():
     assert np.array_equal(program.mapping.site_of, mapping.site_of)
 
 
+def test_compile_refuses_a_mapping_made_elsewhere_that_does_not_fit_and_changes_nothing():
+    """No relay layers, which the mapping has no cores for, and no other chips, which do not take this mapping."""
+    chip = Chip.load("tiny")
+    n = chip.core.max_neurons + 1
+    spec = NeuronSpec(threshold=64, fixed=chip.fixed_point)
+    edges = [Dense("in", "a", np.ones((n, 4), np.int8)), Dense("a", "b", np.ones((2, n), np.int8), delay=99)]
+    network = Network.from_arrays({"a": spec, "b": spec}, edges, {"in": 4})
+    mapping = Mapping.from_arrays({"a": np.zeros(n, int), "b": [1, 1]}, [[0, 0, 0], [1, 0, 0]])
+    with pytest.raises(FitError) as error:
+        compile(network, chip, mapping=mapping)
+    told = [(violation.what, violation.used, violation.limit) for violation in error.value.violations]
+    assert told[:2] == [("delay steps", 97, 15), ("neurons", n, n - 1)]
+    assert error.value.change is None and error.value.elsewhere is None
+
+
 def test_compile_takes_a_chip_or_a_name_and_a_dict_of_inputs():
     by_name = compile(image_net(), "tiny", {"in": X})
     assert by_name.hash == compile(image_net(), Chip.load("tiny"), X).hash

@@ -61,3 +61,12 @@ def test_progress_tells_of_a_fan_in_that_is_split(capsys):
     lines = [line.split("] ")[1] for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
     (split,) = [line for line in lines if line.startswith("split")]
     assert "pipelined, depth 2" in split and "fc1: 8 neurons send sums, 2 for each of fc1" in split
+
+
+def test_progress_counts_the_check_of_the_step_time_where_a_limit_was_given(capsys):
+    edge = nw.Dense("in", "fc1", integers((4, 30), 0, -6, 9).astype(np.float32) / 16)
+    network = nw.Network.from_arrays({"fc1": (LIF, (4,))}, [edge], {"in": (30,)})
+    chip, options = nw.Chip.load("tiny"), nw.Options(optimize="cores", step_limit_us=1000.0)
+    nw.compile(network, chip, options=options, on_stage=Progress(network, chip, options))
+    lines = [line.split("  ")[0] for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
+    assert lines[0] == "[1/13] normalize" and lines[-1] == "[13/13] limit" and len(lines) == 13

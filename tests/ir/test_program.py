@@ -308,6 +308,13 @@ def test_mapping_negative_core_is_named():
         mapping.verify(network, nw.Chip.load("tiny"))
 
 
+def test_mapping_refuses_notes_that_are_no_texts():
+    network = nw.Network.from_arrays({"a": (FIXED, 2)}, [])
+    mapping = replace(nw.Mapping.from_arrays({"a": [0, 0]}, [[0, 0, 0]]), note={0: ["full"]})
+    with pytest.raises(ModelError, match="mapping: notes must be texts by core"):
+        mapping.verify(network, nw.Chip.load("tiny"))
+
+
 def test_mapping_says_where_and_who():
     mapping = nw.Mapping.from_arrays({"a": [0, 1, 1]}, [[0, 0, 0], [1, 0, 2]])
     assert mapping.where("a", 2) == (1, (1, 0, 2)) and mapping.who(1)["a"].tolist() == [1, 2]
