@@ -5,6 +5,7 @@
 
 import ast
 import importlib
+import pkgutil
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -143,8 +144,14 @@ def names_of_modules_that_are_gone(paths=(ROOT / "tests", ROOT / "benchmarks", R
         modules = {name: module_of(*given[name]) for name in given.keys() - local}
         for node in nodes(file):
             owner, name = (node.value, node.attr) if isinstance(node, ast.Attribute) else (None, None)
-            if isinstance(node, ast.Call) and last_name(node.func) == "setattr" and len(node.args) > 1:
+            if isinstance(node, ast.Call) and last_name(node.func) == "setattr":
                 owner, name = node.args[0], getattr(node.args[1], "value", None)
+                if (
+                    isinstance(owner, ast.Constant)
+                    and owner.value.startswith("nwcompile.")
+                    and not is_there(owner.value)
+                ):
+                    yield f"{file.relative_to(ROOT)}:{node.lineno}: {owner.value}"
             module = modules.get(owner.id) if isinstance(owner, ast.Name) else None
             if module is not None and isinstance(name, str) and not hasattr(module, name):
                 yield f"{file.relative_to(ROOT)}:{node.lineno}: {module.__name__}.{name}"
@@ -156,6 +163,14 @@ def module_of(package: str, name: str):
         return importlib.import_module(f"{package}.{name}")
     except ModuleNotFoundError:
         return None
+
+
+def is_there(dotted: str) -> bool:
+    try:
+        pkgutil.resolve_name(dotted)
+    except (AttributeError, ImportError):
+        return False
+    return True
 
 
 OF_FOLDERS = [crowded_folders, folders_without_index]
