@@ -32,7 +32,8 @@ def run(args: Namespace) -> int:
     time, src, dst, size = (packets[name] for name in COLUMNS)
     done = replay(chip, time, src, dst, size)
     if args.trace_out is not None:
-        write_bytes(args.trace_out, _text(done).encode())
+        rows = (f"{i},{a}\n" for i, a in zip(done.inject, done.arrive, strict=True))
+        write_bytes(args.trace_out, ("inject,arrive\n" + "".join(rows)).encode())
     latency = done.arrive - packets["time"]
     figures = {
         "chip": chip.name,
@@ -78,10 +79,6 @@ def read_packets(path: Path) -> dict[str, np.ndarray]:
         except (ValueError, IndexError, OverflowError):
             raise OptionError(f"{path}, line {line}: {','.join(row)!r} must hold whole numbers") from None
     return dict(zip(COLUMNS, packets, strict=True))
-
-
-def _text(done) -> str:
-    return "inject,arrive\n" + "".join(f"{i},{a}\n" for i, a in zip(done.inject, done.arrive, strict=True))
 
 
 def _text_of_load(result: dict, cycles: int) -> str:

@@ -179,7 +179,7 @@ class Network:
         seen, pending = set(), [name]
         while pending:
             source = pending.pop()
-            for target in (c.target for c in self.connections if c.source == source):
+            for target in (c.target for c in self.out_of(source)):
                 if target not in seen:
                     seen.add(target)
                     pending += [target] if self.node(target).neuron is None else []
@@ -240,7 +240,19 @@ class Network:
 
     def into(self, name: str) -> tuple[Connection, ...]:
         """Connections that end at `name`, in the order given."""
-        return tuple(c for c in self.connections if c.target == name)
+        return self._by_target.get(name, ())
+
+    def out_of(self, name: str) -> tuple[Connection, ...]:
+        """Connections that begin at `name`, in the order given."""
+        return self._by_source.get(name, ())
+
+    @cached_property
+    def _by_target(self) -> dict[str, tuple[Connection, ...]]:
+        return _grouped(self.connections, "target")
+
+    @cached_property
+    def _by_source(self) -> dict[str, tuple[Connection, ...]]:
+        return _grouped(self.connections, "source")
 
     def verify(self) -> None:
         """Raise ModelError unless names, shapes, numbers, delays and the layout are usable."""
@@ -298,6 +310,14 @@ class Network:
             for name, value in c.canonical():
                 _feed(digest, name, value)
         return digest.hexdigest()
+
+
+def _grouped(connections: tuple[Connection, ...], end: str) -> dict[str, tuple[Connection, ...]]:
+    """The connections by the name of their `source` or `target`."""
+    groups: dict[str, list[Connection]] = {}
+    for c in connections:
+        groups.setdefault(getattr(c, end), []).append(c)
+    return {name: tuple(group) for name, group in groups.items()}
 
 
 def _verify_axons(node: Node) -> None:

@@ -146,7 +146,10 @@ def _agreement(program: Program, runs: dict[str, Run], layer: str) -> LayerAgree
     first = next(iter(runs))
     best = None
     for quantity in ("spikes", *runs[first].states[layer]):
-        arrays = {name: _array(run, quantity, layer) for name, run in runs.items()}
+        arrays = {
+            name: run.spikes[layer] if quantity == "spikes" else run.states[layer][quantity]
+            for name, run in runs.items()
+        }
         for other in arrays.values():
             if np.array_equal(arrays[first], other):
                 continue
@@ -161,10 +164,6 @@ def _agreement(program: Program, runs: dict[str, Run], layer: str) -> LayerAgree
     fired = {name: int(np.count_nonzero(run.spikes[layer])) for name, run in runs.items()}
     n_neurons = program.network.node(layer).n_neurons
     return LayerAgreement(layer, n_neurons, runs[first].spikes[layer].size, fired, best)
-
-
-def _array(run: Run, quantity: str, layer: str) -> np.ndarray:
-    return run.spikes[layer] if quantity == "spikes" else run.states[layer][quantity]
 
 
 def _counters(runs: dict[str, Run]) -> Difference | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.cost.traffic.wiring import Wiring, wiring
+from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.flat import csr_entries, csr_groups, csr_offset
@@ -38,14 +38,14 @@ class Flows(NamedTuple):
     messages: np.ndarray  # int64[flow]
 
 
-def source_classes(network: Network, wires: list[Wiring]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def source_classes(network: Network) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """The source class of every source of each node that sends, int64[n], and the sizes, int64[class].
 
     Neurons that share an axon are of one class, and count once in its size.
     """
     class_of, sizes, n_classes = {}, [np.zeros(0, np.int64)], 0
     for name in network.offsets:
-        leaving = [w for c, w in zip(network.connections, wires, strict=True) if c.source == name]
+        leaving = [wiring(network, c) for c in network.out_of(name)]
         if not leaving:
             continue
         source_class = leaving[0].source_class.astype(np.int64)
@@ -68,7 +68,7 @@ def rows_by_source(network: Network, core_of: np.ndarray, n_cores: int) -> Itera
     """
     for name in network.offsets:
         rows = []
-        for c in (c for c in network.connections if c.source == name):
+        for c in network.out_of(name):
             first = network.offsets[c.target]
             core_of_targets = core_of[first : first + network.node(c.target).n_neurons]
             rows.append((c, wiring(network, c).rows(core_of_targets, n_cores)))
@@ -78,7 +78,7 @@ def rows_by_source(network: Network, core_of: np.ndarray, n_cores: int) -> Itera
 
 def destinations(network: Network, rows: Iterable[RowsOfNode], n_cores: int) -> Destinations:
     """The Destinations of a normalized network with these `rows_by_source`."""
-    class_of, size = source_classes(network, [wiring(network, c) for c in network.connections])
+    class_of, size = source_classes(network)
     keys = [np.zeros(0, np.int64)]
     for name, leaving in rows:
         classes, one = np.unique(class_of[name], return_index=True)

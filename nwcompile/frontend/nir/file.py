@@ -163,10 +163,6 @@ def _outward(name: str) -> Iterable[str]:
         name = name.rpartition(".")[0]
 
 
-def _ends(graph: NirGraph) -> list[str]:
-    return [node.name for node in graph.nodes.values() if node.kind in ("Input", "Output")]
-
-
 def _inside(graph: NirGraph) -> list[NirNode]:
     return [node for node in graph.nodes.values() if node.kind not in ("Input", "Output")]
 
@@ -183,7 +179,7 @@ def _splice(name: str, edges: list, inner: NirGraph) -> list:
         ports[kind] = inner_ports[0] if inner_ports else name
     edges = [(ports["Output"] if a == name else a, ports["Input"] if b == name else b) for a, b in edges]
     edges += inner.edges
-    for port in _ends(inner):
+    for port in (node.name for node in inner.nodes.values() if node.kind in ("Input", "Output")):
         before = [a for a, b in edges if b == port]
         after = [b for a, b in edges if a == port]
         edges = [e for e in edges if port not in e] + [(a, b) for a in before for b in after]

@@ -65,7 +65,7 @@ def lost_fields(spec: NeuronSpec, shape: tuple[int, ...], node: Mapping, dt: flo
         read, _ = neuron_spec(NirNode("", str(node["type"]), values), shape, DIALECTS["nir"], dt, {})
     names = ["membrane", "refractory", "v_min", "clamp"]
     if spec.membrane == "linear":
-        names += ["beta", "gain"] if _same_drive(spec, read, shape) else ["beta", "gain", "leak", "bias"]
+        names += ["beta", "gain"] if _equal(_drive(spec), _drive(read), shape) else ["beta", "gain", "leak", "bias"]
     elif not _equal(np.clip(spec.k, 0, 1), spec.k, shape):
         names += ["k"]
     if spec.alpha is not None:
@@ -76,10 +76,6 @@ def lost_fields(spec: NeuronSpec, shape: tuple[int, ...], node: Mapping, dt: flo
         names += ["reset_timing"] if spec.reset != "none" else []
         names += ["reset_value"] if spec.reset == "value" else []
     return {name: getattr(spec, name) for name in names if not _equal(getattr(spec, name), getattr(read, name), shape)}
-
-
-def _same_drive(spec: NeuronSpec, read: NeuronSpec, shape: tuple[int, ...]) -> bool:
-    return _equal(_drive(spec), _drive(read), shape)
 
 
 def _is_threshold(spec: NeuronSpec) -> bool:

@@ -87,7 +87,7 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     imports, refused, failed = _attempts(module, x, layout, relu)
     if imports:
         # A module that keeps spikes in its attributes runs on all steps at once too, but then feeds nothing back.
-        network, recording = max(imports, key=lambda pair: _n_late(pair[0]))
+        network, recording = max(imports, key=lambda pair: sum(c.aligned_delay > 0 for c in pair[0].connections))
         if relu is None:
             compare_spikes(network, _repeated(x, recording.n_steps) if layout == "B" else x, recording.spikes)
         if network.left_out:
@@ -217,10 +217,6 @@ def _leads(module: torch.nn.Module, layout: str) -> tuple[str, ...]:
     parts = [(kind_of(part), part) for part in module.modules()]
     takes_merged = any(merged in kind.leads(part) for kind, part in parts if kind is not None)
     return (layout, "B", merged) if takes_merged else (layout, "B")
-
-
-def _n_late(network: Network) -> int:
-    return sum(c.aligned_delay > 0 for c in network.connections)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from nwcompile.cost.axon_colors import colors_of_axons
+from nwcompile.cost.traffic.wiring import axis_taps
 from nwcompile.errors import MOST_OF_A_KIND, Violation
 from nwcompile.ir.arithmetic import effective_weight
 from nwcompile.ir.chip import Chip
@@ -41,31 +42,48 @@ def axon_type_violations(network: Network, chip: Chip, core_of: np.ndarray, n_co
     for i, (used, core, neurons) in enumerate(over[: MOST_OF_A_KIND + 1]):
         layer = _layer_of(network, neurons)
         place = f"core {core}" if i < MOST_OF_A_KIND else f"{len(over) - MOST_OF_A_KIND} more cores"
-        advice = f"give each neuron of {layer} at most {limit} weights, and inputs of one kind the same one"
-        yield Violation("axon types", f"{layer} -> {place}", used, limit, f"{advice}, or raise weights.axon_types")
+        yield _violation(layer, f"{layer} -> {place}", used, limit)
 
 
-def too_many_weights(network: Network, chip: Chip) -> bool:
-    """Whether some neuron alone reads more weights than there are axon types, over one connection, wherever it lies.
+def too_many_weights(network: Network, chip: Chip) -> Iterator[Violation]:
+    """Connections over which one neuron alone reads more weights than there are axon types, wherever it lies.
 
-    Weights of a float network are judged on the finest grid of their width, the largest at its end.
+    Weights of a float network are judged on the finest grid of their width, the largest at its end. Connections with
+    the same ends add up, and are not judged.
     """
     limit = chip.weights.axon_types
-    if limit is None:
-        return False
-    return any(_most_weights(c, chip) > limit for c in network.connections if isinstance(c, Dense | Conv2d | Sparse))
+    for c in network.connections if limit is not None else ():
+        if isinstance(c, Dense | Conv2d | Sparse) and [e.source for e in network.into(c.target)].count(c.source) == 1:
+            used = _most_weights(network, c, chip)
+            if used > limit:
+                yield _violation(c.target, f"{c.source} -> {c.target}", used, limit)
 
 
-def _most_weights(connection: Connection, chip: Chip) -> int:
-    """The most weights other than 0 that a neuron reads: of a convolution, one that reads its whole kernel."""
+def _most_weights(network: Network, connection: Connection, chip: Chip) -> int:
+    """The most weights other than 0 that a neuron reads; 0 where weights add up or no neuron reads the whole kernel."""
     weight = np.asarray(connection.weight)
-    if not connection.is_integer and np.any(weight):
+    if isinstance(connection, Sparse):
+        ends = np.stack([connection.pre, connection.post])
+        if np.unique(ends, axis=1).shape != ends.shape:
+            return 0
+    if isinstance(connection, Conv2d):
+        taps = axis_taps(connection, network.node(connection.source).shape)
+        if tuple(int(n.max(initial=0)) for n in taps) != weight.shape[2:]:
+            return 0
+    if connection.is_integer:
+        weight = effective_weight(weight, connection.exponent, chip.weights.effective_limit)
+    elif np.any(weight):
         bits = getattr(connection, "weight_bits", None) or chip.weights.bits
         weight = np.rint(weight / np.abs(weight).max() * max((1 << (bits - 1)) - 1, 1))
     rows = weight.reshape(len(weight), -1) if weight.ndim > 1 else weight[:, None]
     of_row = np.asarray(connection.post) if isinstance(connection, Sparse) else np.arange(len(rows))
     pairs = np.stack([np.broadcast_to(of_row[:, None], rows.shape)[rows != 0], rows[rows != 0].astype(np.int64)])
     return int(np.bincount(np.unique(pairs, axis=1)[0]).max(initial=0))
+
+
+def _violation(layer: str, where: str, used: int, limit: int) -> Violation:
+    advice = f"give each neuron of {layer} at most {limit} weights, and inputs of one kind the same one"
+    return Violation("axon types", where, used, limit, f"{advice}, or raise weights.axon_types")
 
 
 def n_types(weights: np.ndarray, limit: int) -> int:

@@ -192,12 +192,12 @@ def _slots(network: Network, wires: list[Wiring], chip: Chip):
     """Slots by neuron (offset, target class, kernel)."""
     first_class = csr_offset([len(w.offset) - 1 for w in wires])
     first_kernel = csr_offset([_n_kernels(w, chip) for w in wires])
+    number = {c: i for i, c in enumerate(network.connections)}
     offset, classes, kernel = [np.zeros(1, np.int64)], [], []
     for name in network.layers:
         columns, kernel_columns = [], []
-        for i, (c, w) in enumerate(zip(network.connections, wires, strict=True)):
-            if c.target != name:
-                continue
+        for c in network.into(name):
+            i, w = number[c], wires[number[c]]
             columns.append(w.target_class + first_class[i])
             if w.kind == CONV and chip.weights.sharing:
                 kernel_columns.append(w.kernel + first_kernel[i])
@@ -233,7 +233,7 @@ def _shared_kernels(network: Network, wires: list[Wiring], chip: Chip) -> kernel
 
 def _source_classes(network: Network, wires: list[Wiring], first_class: np.ndarray):
     """The source classes of every row, as CSR, and their sizes."""
-    class_of, size = source_classes(network, wires)
+    class_of, size = source_classes(network)
     pairs = [np.zeros((0, 2), np.int64)]
     for i, c in enumerate(network.connections):
         row, source_class = wires[i].source_class + first_class[i], class_of[c.source]

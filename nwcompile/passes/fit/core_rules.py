@@ -151,5 +151,5 @@ def _advice(network: Network, what: str, layer: str, limit: int) -> str:
         return f"shorten the neuron of {layer} ({program_length(network.node(layer).neuron)} operations)"
     if what == "state memory":
         return f"keep fewer states in {layer} ({state_words(network.node(layer).neuron)} a neuron)"
-    fed = ", ".join(dict.fromkeys(c.target for c in network.connections if c.source == layer))
+    fed = ", ".join(dict.fromkeys(c.target for c in network.out_of(layer)))
     return f"make what {layer} feeds ({fed}) so small that it takes {limit} core{'s' if limit > 1 else ''}"

@@ -30,7 +30,7 @@ def pooled_layer(network: Network, pool: MaxPool2d) -> str | None:
     It has to fire binary spikes, be driven by this maximum alone, scaled channel by channel at most, and have equal
     neurons throughout a channel.
     """
-    edges = [c for c in network.connections if c.source == pool.target]
+    edges = network.out_of(pool.target)
     last: Connection
     if network.node(pool.target).neuron is not None:
         layer, last = pool.target, pool

@@ -138,7 +138,7 @@ def relays_of(network: Network, chip: Chip) -> dict[str, str]:
     for name in network.built_in:
         if is_stateless(network.node(name).neuron) and pooled_spikes(network, name, chip) is not None:
             (edge,) = network.into(name)
-            if not edge.aligned_delay and [c.target for c in network.connections if c.source == edge.source] == [name]:
+            if not edge.aligned_delay and [c.target for c in network.out_of(edge.source)] == [name]:
                 relays[edge.source] = name
     return relays
 

@@ -44,7 +44,7 @@ def _subtracts_late(spec: NeuronSpec) -> bool:
 def _has_room(network: Network, node: Node, chip: Chip) -> bool:
     """Whether a neuron may send to one core more, and its current cannot overflow with its threshold in it."""
     limit = chip.limit("max_neuron_destinations")
-    feeds_others = any(c.source == node.name and c.target != node.name for c in network.connections)
+    feeds_others = any(c.target != node.name for c in network.out_of(node.name))
     u_bound = state_range(network, node.name, None, None).u_bound
     largest = (1 << (chip.state.bits - 1)) - 1
     holds = u_bound is not None and u_bound + int(np.max(node.neuron.threshold)) <= largest

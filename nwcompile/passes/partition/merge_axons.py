@@ -57,7 +57,7 @@ def _mergeable(network: Network, name: str, chip: Chip) -> tuple[np.ndarray, np.
         return None
     (edge,) = network.into(name)
     source = network.node(edge.source)
-    alone = [c for c in network.connections if c.source == source.name] == [edge]
+    alone = network.out_of(source.name) == (edge,)
     if source.neuron is None or source.axon_of is not None or not alone or edge.aligned_delay:
         return None
     each_once, n_windows = len(np.unique(windows[0])) == len(windows[0]), len(np.unique(windows[1]))
@@ -71,7 +71,7 @@ def _reaches(network: Network, start: str, end: str) -> bool:
     pending = [start]
     while pending:
         at = pending.pop()
-        more = {c.target for c in network.connections if c.source == at} - seen
+        more = {c.target for c in network.out_of(at)} - seen
         seen |= more
         pending += more
     return end in seen

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from nwcompile.errors import FitError
 from nwcompile.ir.host import of_copies
+from nwcompile.passes.fit.axon_types import too_many_weights
 from nwcompile.passes.fit.check import unmapped_violations
 from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
 from nwcompile.passes.partition.partition import partition
@@ -12,18 +13,23 @@ from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
 
 
 def share_out(draft: Draft) -> Draft:
-    """Share the neurons out over cores. A mapping that was given stays. Raises FitError."""
+    """Share the neurons out over cores. A mapping that was given stays. Raises FitError.
+
+    Violations that no mapping can avoid are told before any is searched for.
+    """
     if draft.given_mapping is not None:
         return draft
+    needs = unmapped_violations(draft.network, draft.chip, draft.timing, draft.options.on_multi_spike)
+    needs += too_many_weights(draft.network, draft.chip)
+    if needs:
+        raise FitError(draft.chip.name, needs)
     made = partition(draft.network, draft.chip, draft.activity, draft.options)
     return replace(draft, mapping=made.mapping, notes=[*draft.notes, *made.warnings], fewest=made.fewest)
 
 
 def advise_on_cores(draft: Draft, error: FitError) -> Advice:
-    """List violations that no mapping can avoid first; if there are none, add the smallest change that fits."""
-    needs = unmapped_violations(draft.network, draft.chip, draft.timing, draft.options.on_multi_spike)
-    change = None if needs else smallest_change(draft.network, draft.chip, error, draft.options)
-    return Advice([*needs, *error.violations], change)
+    """Add the smallest change that fits."""
+    return Advice(error.violations, smallest_change(draft.network, draft.chip, error, draft.options))
 
 
 def copy(draft: Draft) -> Draft:

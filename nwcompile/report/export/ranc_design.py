@@ -56,7 +56,7 @@ class Design:
                 f"{self.program.chip.limit('max_in_axons').max()}"
             )
         for name in network.outputs:
-            fed = [c.target for c in network.connections if c.source == name]
+            fed = [c.target for c in network.out_of(name)]
             if fed:
                 raise ModelError(
                     f"layer {name!r} is an output and feeds {fed[0]!r}; a neuron of RANC sends to one place, so add a "

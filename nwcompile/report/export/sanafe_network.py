@@ -135,8 +135,7 @@ def _inputs(program: Program, x: dict[str, np.ndarray], group) -> Iterator[tuple
     for name in network.inputs:
         if not np.isin(x[name], (0, 1)).all():
             raise OptionError(f"input {name!r} has values other than 0 and 1; SANA-FE's input neurons spike or do not")
-        from_here = [c for c in network.connections if c.source == name]
-        synapses_into = [(c.target, *synapses(network, c)) for c in from_here]
+        synapses_into = [(c.target, *synapses(network, c)) for c in network.out_of(name)]
         tiles = [tile_of[program.mapping.core_of[target][post]] for target, _, post, _ in synapses_into]
         for tile in np.unique(np.concatenate([np.zeros(0, np.int64), *tiles])).tolist():
             here = [t == tile for t in tiles]

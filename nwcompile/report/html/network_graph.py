@@ -38,15 +38,13 @@ def network_graph(network: Network) -> Markup:
         for i, name in enumerate(row):
             place[name] = (left + i * (BOX_WIDTH + GAP_X), GAP_Y / 2 + level * (BOX_HEIGHT + GAP_Y))
     lines = [_line(c, place, rank) for c in network.connections]
-    boxes = [_box(node, place[name], name in network.inputs) for name, node in _nodes(network).items()]
+    boxes = [
+        _box(node, place[name], name in network.inputs) for name, node in {**network.inputs, **network.nodes}.items()
+    ]
     size = {"width": width, "height": height, "viewBox": f"0 0 {width} {height}"}
     style = Markup("".join(f".{NAME} {rule}" for rule in RULES))
     drawing = tag("svg", tag("style", style), *lines, *boxes, class_=NAME, xmlns="http://www.w3.org/2000/svg", **size)
     return tag("div", drawing, style=f"max-height:{MOST_HEIGHT}px;overflow:auto")
-
-
-def _nodes(network: Network) -> dict[str, Node]:
-    return {**network.inputs, **network.nodes}
 
 
 def _ranks(network: Network) -> dict[str, int]:

@@ -13,6 +13,7 @@ from nwcompile.ir.noc.routing import hops
 from nwcompile.kernels.noc.event_queue import NEVER
 from nwcompile.kernels.noc.event_replay import Packets, Sources, replay_events
 from nwcompile.kernels.noc.mesh import Mesh
+from nwcompile.memory import verify_room
 from nwcompile.sim.cycle.bus import send_on_bus
 from nwcompile.sim.cycle.lockstep import send as send_in_lockstep
 from nwcompile.sim.cycle.lockstep import suits
@@ -23,6 +24,8 @@ PATTERNS = ("uniform", "transpose", "neighbor", "hotspot")
 MAX_SIZE_FLITS = 1 << 16  # Sums of flits of all packets in flight stay within 32 bits.
 MAX_TIME_CYCLES = 1 << 48  # Latencies can be added without overflow of 64 bits.
 CHUNK_CYCLES = 1 << 14  # Packets are drawn for so many cycles at once: 130 MB of random numbers for 1024 cores.
+CHUNK_PAIRS = 1 << 18  # The routes of so many pairs of cores are held at once: 200 MB on a mesh of 64 x 64.
+PACKET_BYTES = 80  # At least, of a generated packet: 86 were measured at 43 million.
 MOST_GROWTH = 1.5  # A latency has settled if that of the second half of the window is at most so many times the first.
 LATENCIES_LONG = 50  # A window is long enough to say so if it is so many mean latencies,
 RELAXATIONS_LONG = 20  # and so many times Q^2 / S, as `_verdict` has them: 2.5 relaxation times of the queues.
@@ -154,7 +157,8 @@ def load(
     Each core makes a packet with probability offered / flits in every cycle, independently (Bernoulli). Patterns, on
     the grid of cores (x, y), which needs one core a router: `uniform` any core, itself too; `transpose` (y, x);
     `neighbor` (x + 1, y + 1), going round; `hotspot` all to the core at (columns // 2, rows // 2). Load is kept up
-    while the measured packets arrive, for as long again at most. Raises OptionError.
+    while the measured packets arrive, for as long again at most. Raises OptionError, and NotEnoughMemoryError before
+    packets are made that cannot have room.
     """
     noc = chip.noc
     if pattern not in PATTERNS:
@@ -181,6 +185,9 @@ def load(
             raise OptionError(f"{name} {value} is above the largest supported, {highest}")
     if not 0 < offered / flits <= 1:
         raise OptionError(f"load {offered:g} must be above 0 and at most {flits}, one packet of {flits} flits a cycle")
+    n_packets = offered / flits * chip.n_cores * (warmup + 2 * cycles)
+    work = f"load {offered:g} on {chip.n_cores} cores in {warmup + 2 * cycles} cycles, {n_packets:.3g} packets,"
+    verify_room(work, int(PACKET_BYTES * n_packets), lambda _: "lower the load, or measure fewer cycles (--cycles)")
     rng = np.random.default_rng(seed)
     time, src = _made(rng, warmup + 2 * cycles, chip.n_cores, offered / flits)
     dst = _destinations(pattern, chip, src, rng)
@@ -225,7 +232,7 @@ def _verdict(chip: Chip, time, src, dst, done: Replay, flits: int, warmup: int, 
     if not arrived.any():
         return None
     latency = np.where(arrived, done.arrive, warmup + 2 * cycles) - time  # at least
-    wait = latency if chip.is_bus else latency - _way_cycles(chip, src, dst)
+    wait = latency if chip.is_bus else latency - _way_cycles(chip, src, dst, done.hops)
     wait = wait - wait[arrived].min()
     measured = (time >= warmup) & (time < warmup + cycles)
     of_source = np.bincount(src[measured], minlength=chip.n_cores)
@@ -241,12 +248,19 @@ def _verdict(chip: Chip, time, src, dst, done: Replay, flits: int, warmup: int, 
     return True if is_long and halves[1] <= MOST_GROWTH * halves[0] else None
 
 
-def _way_cycles(chip: Chip, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """int64[packet]: cycles of the links between routers on its route."""
-    n = chip.n_cores
+def _way_cycles(chip: Chip, src: np.ndarray, dst: np.ndarray, n_hops: np.ndarray) -> np.ndarray:
+    """int64[packet]: cycles of the links between routers on its route, `n_hops` of them."""
+    n, latency = chip.n_cores, chip.link_latency
+    between_routers = latency[: len(latency) - 2 * n]
+    if (between_routers == latency[0]).all():
+        return n_hops * latency[0]
     pairs, of_packet = np.unique(src * n + dst, return_inverse=True)
-    offset, link = links_on_route(chip, pairs // n, pairs % n)
-    return csr_sums(offset, chip.link_latency[link])[of_packet.reshape(-1)]
+    cycles = np.empty(len(pairs), np.int64)
+    for first in range(0, len(pairs), CHUNK_PAIRS):
+        part = slice(first, first + CHUNK_PAIRS)
+        offset, link = links_on_route(chip, pairs[part] // n, pairs[part] % n)
+        cycles[part] = csr_sums(offset, latency[link])
+    return cycles[of_packet.reshape(-1)]
 
 
 def _whole(name: str, values) -> np.ndarray:

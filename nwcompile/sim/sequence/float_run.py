@@ -62,14 +62,13 @@ def _drive(network: Network, node: Node, values: dict[str, np.ndarray], steps: r
     """Synaptic sums into a layer or junction in some steps, float32[B, step, *shape]."""
     n_samples = len(values[node.name])
     total = np.zeros((n_samples, len(steps), *node.shape), np.float32)
-    for c in network.connections:
-        if c.target == node.name:
-            source, first = values[c.source], steps.start - c.aligned_delay
-            for part in _parts(c, source, len(steps), node):
-                times = range(first + part.start, first + part.stop)
-                x = np.stack([source[:, t] if t >= 0 else np.zeros_like(source[:, 0]) for t in times], 1)
-                flat = apply(c, x.reshape(-1, *x.shape[2:]), node.shape)
-                total[:, part] = total[:, part] + flat.reshape(n_samples, len(times), *node.shape)
+    for c in network.into(node.name):
+        source, first = values[c.source], steps.start - c.aligned_delay
+        for part in _parts(c, source, len(steps), node):
+            times = range(first + part.start, first + part.stop)
+            x = np.stack([source[:, t] if t >= 0 else np.zeros_like(source[:, 0]) for t in times], 1)
+            flat = apply(c, x.reshape(-1, *x.shape[2:]), node.shape)
+            total[:, part] = total[:, part] + flat.reshape(n_samples, len(times), *node.shape)
     return total
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from nwcompile.ir.connection import Conv2d, Dense
+from nwcompile.ir.connection import Conv2d, Dense, Sparse, synapse_list
 from nwcompile.ir.network import Network
-from nwcompile.passes.fit.axon_types import n_types
+from nwcompile.passes.fit.axon_types import n_types, too_many_weights
 from tests.chips import small_chip
 from tests.nets import FIXED, sparse_edge
 from tests.passes.fit.test_check import lines
@@ -84,6 +84,34 @@ def test_axon_types_of_a_convolution_are_those_of_its_synapses_one_by_one(conv, 
     assert used > 5
     found = lines(network, small_chip(core__max_neurons=128, weights__axon_types=1))
     assert [line.split("  ")[2] for line in found] == [f"{used} of 1"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_too_many_weights_are_those_that_a_neuron_reads_wherever_it_lies(seed):
+    """Never more than it reads, and told where the weights of no two synapses add up and a whole kernel is read."""
+    rng = np.random.default_rng(seed)
+    shape = (2, *rng.integers(1, 5, 2).tolist())
+    n = 2 * shape[1] * shape[2]
+    kernel = rng.integers(-3, 4, (3, 2, *rng.integers(1, 4, 2))).astype(np.int8)
+    edge = [
+        Dense("in", "a", rng.integers(-3, 4, (6, n)).astype(np.int8)),
+        Conv2d("in", "a", kernel, padding=(2, 2), stride=int(rng.integers(1, 3))),
+        sparse_edge("in", "a", n, 6, int(rng.integers(1, 20)), seed),
+    ][seed % 3]
+    edges = [edge] if seed % 4 else [edge, edge.replace()]
+    out = edge.output_shape(shape) or (6,)
+    network = Network.from_arrays({"a": (FIXED, out)}, edges, {"in": shape})
+    read = np.zeros((n, int(np.prod(out))), np.int64)
+    for c in edges:
+        pre, post, place = synapse_list(c, shape)
+        np.add.at(read, (pre, post), np.ravel(c.weight)[place])
+    most = max(len(np.unique(column[column != 0])) for column in read.T)
+    told = [violation.used for violation in too_many_weights(network, small_chip(weights__axon_types=1))]
+    adds_up = len(edges) > 1 or (
+        isinstance(edge, Sparse) and len({*zip(edge.pre, edge.post, strict=True)}) < len(edge.pre)
+    )
+    may_be_part = isinstance(edge, Conv2d) and any(k > m for k, m in zip(kernel.shape[2:], shape[1:], strict=True))
+    assert told == ([most] if most > 1 and not adds_up and not may_be_part else [])
 
 
 def test_axon_types_of_a_core_that_is_too_full_are_not_judged():

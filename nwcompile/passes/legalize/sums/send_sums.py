@@ -84,7 +84,7 @@ def scheduled(network: Network, execution: str) -> Schedule:
         return timing
     offset = dict(timing.offset)
     for name in sorted(network.programs, key=lambda name: -offset[name]):
-        out_of = [c for c in network.connections if c.source == name]
+        out_of = network.out_of(name)
         if is_sender(network, name) and out_of:
             offset[name] = min(offset[c.target] + c.aligned_delay - 1 for c in out_of)
     delay = tuple(c.aligned_delay + offset[c.target] - offset[c.source] for c in network.connections)

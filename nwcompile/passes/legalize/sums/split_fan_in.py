@@ -172,7 +172,7 @@ def _behind(network: Network, name: str) -> set[str]:
     ahead = [name]
     while ahead:
         source = ahead.pop()
-        new = {c.target for c in network.connections if c.source == source} - reached
+        new = {c.target for c in network.out_of(source)} - reached
         reached |= new
         ahead += sorted(new)
     return reached

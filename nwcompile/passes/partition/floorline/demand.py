@@ -253,7 +253,7 @@ def _read(network: Network, table: SynapseTable, start, neurons) -> tuple[Entrie
     digest = np.zeros((len(table.class_size), 2), np.uint64)
     np.add.at(digest, table.classes, of_row)
     merged, first = _merged(digest)
-    class_of, _ = source_classes(network, [wiring(network, c) for c in network.connections])
+    class_of, _ = source_classes(network)
     is_first = np.zeros(len(digest), bool)
     is_first[first] = True
     is_kept = is_first[table.classes]
