@@ -1,4 +1,4 @@
-"""`nwcompile check`: does a model fit a chip? Exit code 1 and every violation if not; nothing is written."""
+"""`nwcompile check`: does a model fit a chip? Exit code 1 and the violations if not; nothing is written."""
 
 from argparse import Namespace
 

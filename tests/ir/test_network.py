@@ -44,6 +44,9 @@ def test_network_order_is_topological_and_recurrence_has_a_delay():
     )
     assert network.layers == ("a", "b")
     assert [c.aligned_delay for c in network.connections] == [0, 0, 1, 1]
+    a_b, in_a, b_b, b_a = network.connections
+    assert (network.into("a"), network.into("b"), network.into("in")) == ((in_a, b_a), (a_b, b_b), ())
+    assert (network.out_of("a"), network.out_of("b"), network.out_of("in")) == ((a_b,), (b_b, b_a), (in_a,))
 
 
 def test_network_outputs_are_layers_that_feed_no_other_whatever_junctions_lie_between():

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.errors import OptionError
-from nwcompile.sim.cycle.noc import load, replay
+from nwcompile.errors import NotEnoughMemoryError, OptionError
+from nwcompile.sim.cycle.noc import _way_cycles, load, replay
 
 SETTINGS = [("spec", 1, 8), ("spec", 4, 8), ("spec", 1, 4), ("la", 1, 8), ("def", 1, 8), ("def", 4, 8)]
 
@@ -195,6 +195,24 @@ def test_loads_that_cannot_be_are_named(changes, text):
     with pytest.raises(OptionError) as error:
         load(mesh("spec", 4), **{"pattern": "uniform", "offered": 0.1, **changes})
     assert str(error.value) == text
+
+
+def test_a_load_of_more_packets_than_memory_holds_is_refused_before_any_is_made():
+    with pytest.raises(NotEnoughMemoryError) as error:
+        load(mesh("spec", 4), "uniform", 0.5, cycles=1 << 40)
+    assert str(error.value).startswith(
+        "load 0.5 on 16 cores in 2199023256552 cycles, 1.76e+13 packets, needs 1310720 GiB of memory or more, and this"
+    )
+    assert str(error.value).endswith("; lower the load, or measure fewer cycles (--cycles)")
+
+
+@pytest.mark.parametrize(("ew", "ns"), [(2, 2), (2, 5)])
+def test_cycles_of_a_way_are_those_of_its_links(monkeypatch, ew, ns):
+    monkeypatch.setattr("nwcompile.sim.cycle.noc.CHUNK_PAIRS", 7)
+    chip = mesh("spec", 4).replace({"noc.hop_cycles_ew": ew, "noc.hop_cycles_ns": ns})
+    src, dst = (ends.reshape(-1) for ends in np.meshgrid(range(16), range(16)))
+    columns, rows = abs(src % 4 - dst % 4), abs(src // 4 - dst // 4)
+    assert _way_cycles(chip, src, dst, columns + rows).tolist() == (ew * columns + ns * rows).tolist()
 
 
 def test_traffic_patterns_need_a_grid_of_cores():
