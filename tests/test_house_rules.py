@@ -144,14 +144,11 @@ def names_of_modules_that_are_gone(paths=(ROOT / "tests", ROOT / "benchmarks", R
         modules = {name: module_of(*given[name]) for name in given.keys() - local}
         for node in nodes(file):
             owner, name = (node.value, node.attr) if isinstance(node, ast.Attribute) else (None, None)
-            if isinstance(node, ast.Call) and last_name(node.func) == "setattr":
+            if isinstance(node, ast.Call) and last_name(node.func) == "setattr" and len(node.args) > 1:
                 owner, name = node.args[0], getattr(node.args[1], "value", None)
-                if (
-                    isinstance(owner, ast.Constant)
-                    and owner.value.startswith("nwcompile.")
-                    and not is_there(owner.value)
-                ):
-                    yield f"{file.relative_to(ROOT)}:{node.lineno}: {owner.value}"
+                dotted = str(getattr(owner, "value", None))
+                if dotted.startswith("nwcompile.") and not is_there(dotted):
+                    yield f"{file.relative_to(ROOT)}:{node.lineno}: {dotted}"
             module = modules.get(owner.id) if isinstance(owner, ast.Name) else None
             if module is not None and isinstance(name, str) and not hasattr(module, name):
                 yield f"{file.relative_to(ROOT)}:{node.lineno}: {module.__name__}.{name}"

@@ -13,7 +13,7 @@ LINK_COLUMNS = ("link", "x", "y", "kind", "flits_per_step")  # Where no link car
 def cores_frame(program: Program, run: Run | None = None):
     """One row a core in use; `layers` as text, `hidden: 8, out: 10` neurons."""
     rows = core_rows(program, _summary(program, run))
-    return data_frame([{**row, "layers": _held(row["layers"])} for row in rows])
+    return data_frame([{**row, "layers": ", ".join(f"{k}: {n}" for k, n in row["layers"].items())} for row in rows])
 
 
 def links_frame(program: Program, run: Run | None = None):
@@ -30,10 +30,6 @@ def layers_frame(program: Program, run: Run | None = None):
 
 def _summary(program: Program, run: Run | None) -> Summary:
     return summarize(program, predict(program) if run is None else run)
-
-
-def _held(layers: dict[str, int]) -> str:
-    return ", ".join(f"{name}: {n}" for name, n in layers.items())
 
 
 def _flat(row: dict) -> dict:

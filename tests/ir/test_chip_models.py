@@ -125,7 +125,7 @@ def test_chip_truenorth_refuses_six_weights_a_neuron():
     with pytest.raises(nw.FitError) as error:
         nw.compile(float_net(Chip.load("truenorth"), n_weights=6), "truenorth")
     assert first_lines(error.value) == (
-        "2 limits exceeded on truenorth\n  axon types  in -> hid  5 of 4  give each neuron of hid at most 4 "
+        "2 limits exceeded on truenorth\n  axon types  in -> hid  5 or more of 4  give each neuron of hid at most 4 "
         "weights, and inputs of one kind the same one, or raise weights.axon_types"
     )
 

@@ -51,7 +51,8 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
     neuron = {str(key): value for key, value in (neuron or {}).items()}
     tree = read_tree(path)
     if has_notes(tree):
-        network = _as_noted(tree, _named(path), dt, dialect, neuron)
+        source = f"NIR file {path}" if isinstance(path, str | PathLike) else "NIR graph"
+        network = _as_noted(tree, source, dt, dialect, neuron)
         if network is not None:
             return network
     if dialect is None:
@@ -114,10 +115,6 @@ def _check_choices(dt, dialect, neuron) -> None:
             raise ModelError(f"dt={shown(dt)} must be a number above 0, in the unit of the file's time constants")
     if neuron is not None and not isinstance(neuron, Mapping):
         raise ModelError(f"neuron={shown(neuron)} must be a dict of NeuronSpec fields, or of such dicts by node name")
-
-
-def _named(path) -> str:
-    return f"NIR file {path}" if isinstance(path, str | PathLike) else "NIR graph"
 
 
 def _as_noted(tree: Mapping, where: str, dt, dialect, neuron: Mapping) -> Network | None:

@@ -45,29 +45,39 @@ def axon_type_violations(network: Network, chip: Chip, core_of: np.ndarray, n_co
         yield _violation(layer, f"{layer} -> {place}", used, limit)
 
 
-def too_many_weights(network: Network, chip: Chip) -> Iterator[Violation]:
+def too_many_weights(network: Network, chip: Chip) -> list[Violation]:
     """Connections over which one neuron alone reads more weights than there are axon types, wherever it lies.
 
     Weights of a float network are judged on the finest grid of their width, the largest at its end. Connections with
     the same ends add up, and are not judged.
     """
     limit = chip.weights.axon_types
+    over = []
     for c in network.connections if limit is not None else ():
         if isinstance(c, Dense | Conv2d | Sparse) and [e.source for e in network.into(c.target)].count(c.source) == 1:
             used = _most_weights(network, c, chip)
             if used > limit:
-                yield _violation(c.target, f"{c.source} -> {c.target}", used, limit)
+                over.append((used, c.source, c.target))
+    return [
+        _violation(
+            target,
+            f"{source} -> {target}" if i < MOST_OF_A_KIND else f"{len(over) - MOST_OF_A_KIND} more connections",
+            f"{used} or more",
+            limit,
+        )
+        for i, (used, source, target) in enumerate(over[: MOST_OF_A_KIND + 1])
+    ]
 
 
 def _most_weights(network: Network, connection: Connection, chip: Chip) -> int:
     """The most weights other than 0 that a neuron reads; 0 where weights add up or no neuron reads the whole kernel."""
-    weight = np.asarray(connection.weight)
+    weight, shape = np.asarray(connection.weight), network.node(connection.source).shape
     if isinstance(connection, Sparse):
-        ends = np.stack([connection.pre, connection.post])
-        if np.unique(ends, axis=1).shape != ends.shape:
+        synapses = np.asarray(connection.post, np.int64) * int(np.prod(shape)) + np.asarray(connection.pre)
+        if len(np.unique(synapses)) < len(synapses):
             return 0
     if isinstance(connection, Conv2d):
-        taps = axis_taps(connection, network.node(connection.source).shape)
+        taps = axis_taps(connection, shape)
         if tuple(int(n.max(initial=0)) for n in taps) != weight.shape[2:]:
             return 0
     if connection.is_integer:
@@ -75,13 +85,14 @@ def _most_weights(network: Network, connection: Connection, chip: Chip) -> int:
     elif np.any(weight):
         bits = getattr(connection, "weight_bits", None) or chip.weights.bits
         weight = np.rint(weight / np.abs(weight).max() * max((1 << (bits - 1)) - 1, 1))
-    rows = weight.reshape(len(weight), -1) if weight.ndim > 1 else weight[:, None]
-    of_row = np.asarray(connection.post) if isinstance(connection, Sparse) else np.arange(len(rows))
-    pairs = np.stack([np.broadcast_to(of_row[:, None], rows.shape)[rows != 0], rows[rows != 0].astype(np.int64)])
-    return int(np.bincount(np.unique(pairs, axis=1)[0]).max(initial=0))
+    rows = (weight.reshape(len(weight), -1) if weight.ndim > 1 else weight[:, None]).astype(np.int64)
+    of_row = np.asarray(connection.post, np.int64) if isinstance(connection, Sparse) else np.arange(len(rows))
+    low, span = rows.min(initial=0), rows.max(initial=0) - rows.min(initial=0) + 1
+    read = np.unique((of_row[:, None] * span + rows - low)[rows != 0])
+    return int(np.bincount(read // span).max(initial=0))
 
 
-def _violation(layer: str, where: str, used: int, limit: int) -> Violation:
+def _violation(layer: str, where: str, used: int | str, limit: int) -> Violation:
     advice = f"give each neuron of {layer} at most {limit} weights, and inputs of one kind the same one"
     return Violation("axon types", where, used, limit, f"{advice}, or raise weights.axon_types")
 

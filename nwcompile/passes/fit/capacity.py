@@ -192,12 +192,14 @@ def _slots(network: Network, wires: list[Wiring], chip: Chip):
     """Slots by neuron (offset, target class, kernel)."""
     first_class = csr_offset([len(w.offset) - 1 for w in wires])
     first_kernel = csr_offset([_n_kernels(w, chip) for w in wires])
-    number = {c: i for i, c in enumerate(network.connections)}
+    into: dict[str, list[int]] = {name: [] for name in network.layers}
+    for i, c in enumerate(network.connections):
+        into[c.target].append(i)
     offset, classes, kernel = [np.zeros(1, np.int64)], [], []
     for name in network.layers:
         columns, kernel_columns = [], []
-        for c in network.into(name):
-            i, w = number[c], wires[number[c]]
+        for i in into[name]:
+            w = wires[i]
             columns.append(w.target_class + first_class[i])
             if w.kind == CONV and chip.weights.sharing:
                 kernel_columns.append(w.kernel + first_kernel[i])

@@ -23,7 +23,7 @@ def approximations(network: Network, chip: Chip, options: Options) -> str | None
         words.add("pool")
     if words == set(options.approximate):
         return None
-    if any(too_many_weights(network, chip)) or not _fits(network, chip, replace(options, approximate=tuple(words))):
+    if too_many_weights(network, chip) or not _fits(network, chip, replace(options, approximate=tuple(words))):
         return None
     listed = ",".join(word for word in APPROXIMATIONS if word in words)
     text = f"{_sent(network, chip, options, words)}approximate={listed!r} (--approximate {listed}): the nearest that "

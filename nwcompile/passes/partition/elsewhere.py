@@ -86,7 +86,7 @@ def _place(network: Network, chip: Chip, options: Options, most_work: int) -> Pl
             verify_relays(legal, chip, relays)
             return Place(chip, 0, least_cores(legal, chip, relays), False)
         legal, timing, _ = relay_delays(legal, timing, chip, options)
-        if any(capability.delay_violations(legal, timing, chip)) or any(weights) or any(too_many_weights(legal, chip)):
+        if any(capability.delay_violations(legal, timing, chip)) or any(weights) or too_many_weights(legal, chip):
             return None
         work = sum(synapse_count(legal, c) for c in legal.connections)
         work += SYNAPSES_OF_A_PAIR * len(legal.layers) * len(legal.connections)

@@ -31,7 +31,7 @@ class Axis:
         values = [v for v in values if v > 0 or not log] or [1.0]
         low, high = min(values), max(values)
         if log:
-            self.low, self.high = _below(low), _above(high)
+            self.low, self.high = 1 / _nice(1.02 / low), _nice(high * 1.02)
         else:
             step = _nice((high or 1.0) / 5)
             self.low, self.high = 0.0, ceil((high or 1.0) / step - 1e-9) * step
@@ -64,14 +64,6 @@ def _nice(x: float) -> float:
     """The least of 1, 2, 5 times a power of ten that is not below x."""
     power = 10.0 ** floor(log10(x))
     return next(m * power for m in (1, 2, 5, 10) if m * power >= x * 0.999)
-
-
-def _above(x: float) -> float:
-    return _nice(x * 1.02)
-
-
-def _below(x: float) -> float:
-    return 1 / _nice(1.02 / x)
 
 
 def floorline_plot(doc: dict) -> Markup:

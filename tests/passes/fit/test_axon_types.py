@@ -111,7 +111,16 @@ def test_too_many_weights_are_those_that_a_neuron_reads_wherever_it_lies(seed):
         isinstance(edge, Sparse) and len({*zip(edge.pre, edge.post, strict=True)}) < len(edge.pre)
     )
     may_be_part = isinstance(edge, Conv2d) and any(k > m for k, m in zip(kernel.shape[2:], shape[1:], strict=True))
-    assert told == ([most] if most > 1 and not adds_up and not may_be_part else [])
+    assert told == ([f"{most} or more"] if most > 1 and not adds_up and not may_be_part else [])
+
+
+def test_too_many_weights_lists_five_connections_and_how_many_more_there_are():
+    rng = np.random.default_rng(0)
+    names = ["in", *(f"l{i}" for i in range(8))]
+    edges = [Dense(a, b, rng.integers(1, 100, (4, 4)).astype(np.int8)) for a, b in zip(names, names[1:], strict=False)]
+    network = Network.from_arrays(dict.fromkeys(names[1:], (FIXED, (4,))), edges, {"in": (4,)})
+    told = [violation.where for violation in too_many_weights(network, small_chip(weights__axon_types=2))]
+    assert told == ["in -> l0", "l0 -> l1", "l1 -> l2", "l2 -> l3", "l3 -> l4", "3 more connections"]
 
 
 def test_axon_types_of_a_core_that_is_too_full_are_not_judged():

@@ -12,6 +12,7 @@ from nwcompile.passes.fit import capacity
 from nwcompile.passes.partition import graph_partition
 from tests.chips import small_chip
 from tests.cost.traffic.test_events import mixed_net, synapses
+from tests.nets import FIXED
 
 
 @pytest.mark.parametrize(("sharing", "rows"), [(False, None), (True, None), (True, True)])
@@ -32,6 +33,13 @@ def test_fan_in_counts_a_core_as_its_axons_do(seed, sharing, rows):
         assert core.used[:4].tolist() == [int(held[r.key][c]) for r in RESOURCES]
         kernels.clear(fan, core, demand, neurons[::-1])
         assert not any(part.any() for part in core)
+
+
+def test_a_connection_that_is_listed_twice_counts_twice():
+    edge = nw.Dense("in", "a", np.full((4, 8), 2, np.int8))
+    networks = [nw.Network.from_arrays({"a": (FIXED, (4,))}, edges, {"in": (8,)}) for edges in ([edge, edge], [edge])]
+    twice, once = (capacity.alone(capacity.fan_in(n, small_chip()), np.arange(4))[:, 3] for n in networks)
+    assert (twice == 2 * once).all() and once.all()
 
 
 def test_fill_stops_at_what_does_not_fit():

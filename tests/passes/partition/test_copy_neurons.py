@@ -134,3 +134,21 @@ def test_copies_of_a_loop_that_reaches_one_core_settle():
     chip = small_chip(core__max_neuron_destinations=1)
     plan = copy_plan(network, chip, np.array([0, 0, 1, 1]), np.zeros(4, bool))
     assert plan.copies.tolist() == [1, 1, 1, 1]
+
+
+def test_a_delay_that_a_splitter_shortens_is_judged_after_it():
+    """`b -> x` is one step too late for the chip until a splitter of p1 puts b, the output, one step later."""
+    n, rng = 100, np.random.default_rng(0)
+
+    def weights(n_target, n_source):
+        return (rng.random((n_target, n_source)) < 0.1).astype(np.float32) * 0.5
+
+    spec = nw.NeuronSpec(threshold=1.0, reset="zero")
+    sizes = {"x": n, "y": n, "p0": n, "p1": n, "p2": n, "b": 300}
+    pairs = [("in", "p0"), ("p0", "p1"), ("p1", "p2"), ("p2", "b"), ("in", "x"), ("x", "y")]
+    edges = [nw.Dense(a, b, weights(sizes[b], sizes.get(a, 20))) for a, b in pairs]
+    edges.append(nw.Dense("y", "x", weights(n, n), delay=3))
+    edges.append(nw.Sparse("b", "x", np.arange(n), np.arange(n), np.full(n, 0.5, np.float32), delay=19))
+    network = nw.Network.from_arrays({name: (spec, size) for name, size in sizes.items()}, edges, {"in": 20})
+    program = nw.compile(network, "truenorth")
+    assert "p1/splitter" in program.network.layers and max(program.schedule.delay) == 15
