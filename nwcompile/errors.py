@@ -2,7 +2,7 @@
 
 import difflib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from operator import index
@@ -81,7 +81,13 @@ class NwWarning(UserWarning):
     """Something was assumed, or a file contradicts what was said about it; the sentence says what was used."""
 
 
-MOST_OF_A_KIND = 5  # Of cores that break one limit alike five are listed, and how many more there are.
+MOST_OF_A_KIND = 5  # Of places that break one limit alike, five are listed, and how many more there are.
+
+
+def first_places(places: Sequence[str], kind: str) -> list[str]:
+    """List the first places and, if there are more, their number: `3 more cores`."""
+    n_more = len(places) - MOST_OF_A_KIND
+    return [*places[:MOST_OF_A_KIND], *([f"{n_more} more {kind}"] if n_more > 0 else [])]
 
 
 @dataclass(frozen=True)

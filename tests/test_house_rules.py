@@ -135,7 +135,7 @@ def names_that_say_nothing(paths=(PACKAGE,)) -> Iterator[str]:
 
 
 def names_of_modules_that_are_gone(paths=(ROOT / "tests", ROOT / "benchmarks", ROOT / "examples")) -> Iterator[str]:
-    """What tests read from a module or replace in it: a long test that names what is gone fails only in CI."""
+    """Attributes of modules that tests use and that do not exist: in a long test, that fails only in CI."""
     for file in files(paths):
         imports = [n for n in nodes(file) if isinstance(n, ast.ImportFrom) and (n.module or "").startswith("nwcompile")]
         given = {alias.asname or alias.name: (n.module, alias.name) for n in imports for alias in n.names}

@@ -10,7 +10,7 @@ import numpy as np
 
 from nwcompile.cost.axon_colors import colors_of_axons
 from nwcompile.cost.traffic.wiring import axis_taps
-from nwcompile.errors import MOST_OF_A_KIND, Violation
+from nwcompile.errors import Violation, first_places
 from nwcompile.ir.arithmetic import effective_weight
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, synapse_list
@@ -39,38 +39,36 @@ def axon_type_violations(network: Network, chip: Chip, core_of: np.ndarray, n_co
         if used > limit:
             over.append((used, core, post[mine]))
     over.sort(key=lambda entry: (-entry[0], entry[1]))
-    for i, (used, core, neurons) in enumerate(over[: MOST_OF_A_KIND + 1]):
+    places = first_places([f"core {core}" for _, core, _ in over], "cores")
+    for (used, _, neurons), place in zip(over, places, strict=False):
         layer = _layer_of(network, neurons)
-        place = f"core {core}" if i < MOST_OF_A_KIND else f"{len(over) - MOST_OF_A_KIND} more cores"
         yield _violation(layer, f"{layer} -> {place}", used, limit)
 
 
 def too_many_weights(network: Network, chip: Chip) -> list[Violation]:
-    """Connections over which one neuron alone reads more weights than there are axon types, wherever it lies.
+    """List connections of which a single neuron needs more axon types than the chip has, whatever the mapping.
 
-    Weights of a float network are judged on the finest grid of their width, the largest at its end. Connections with
-    the same ends add up, and are not judged.
+    The used figure is a lower bound: a neuron needs a type for each different weight that it reads. Weights of a float
+    network are rounded to the finest grid of their width, whose end is the largest weight. Connections with the same
+    ends are skipped, because their weights add up.
     """
-    limit = chip.weights.axon_types
-    over = []
+    limit, over = chip.weights.axon_types, []
     for c in network.connections if limit is not None else ():
         if isinstance(c, Dense | Conv2d | Sparse) and [e.source for e in network.into(c.target)].count(c.source) == 1:
             used = _most_weights(network, c, chip)
             if used > limit:
-                over.append((used, c.source, c.target))
+                over.append((used, c))
+    places = first_places([f"{c.source} -> {c.target}" for _, c in over], "connections")
     return [
-        _violation(
-            target,
-            f"{source} -> {target}" if i < MOST_OF_A_KIND else f"{len(over) - MOST_OF_A_KIND} more connections",
-            f"{used} or more",
-            limit,
-        )
-        for i, (used, source, target) in enumerate(over[: MOST_OF_A_KIND + 1])
+        _violation(c.target, place, f"{used} or more", limit) for (used, c), place in zip(over, places, strict=False)
     ]
 
 
 def _most_weights(network: Network, connection: Connection, chip: Chip) -> int:
-    """The most weights other than 0 that a neuron reads; 0 where weights add up or no neuron reads the whole kernel."""
+    """Return how many different weights other than 0 a neuron reads at most; 0 if that is not known.
+
+    It is not known if weights of a list add up, or if no neuron of a convolution reads the whole kernel.
+    """
     weight, shape = np.asarray(connection.weight), network.node(connection.source).shape
     if isinstance(connection, Sparse):
         synapses = np.asarray(connection.post, np.int64) * int(np.prod(shape)) + np.asarray(connection.pre)

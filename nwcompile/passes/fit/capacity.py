@@ -192,7 +192,7 @@ def _slots(network: Network, wires: list[Wiring], chip: Chip):
     """Slots by neuron (offset, target class, kernel)."""
     first_class = csr_offset([len(w.offset) - 1 for w in wires])
     first_kernel = csr_offset([_n_kernels(w, chip) for w in wires])
-    into: dict[str, list[int]] = {name: [] for name in network.layers}
+    into: dict[str, list[int]] = {name: [] for name in network.layers}  # numbers: a connection may be listed twice
     for i, c in enumerate(network.connections):
         into[c.target].append(i)
     offset, classes, kernel = [np.zeros(1, np.int64)], [], []

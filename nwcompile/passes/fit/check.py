@@ -7,7 +7,7 @@ import numpy as np
 
 from nwcompile.cost.traffic.memory import synapse_bits
 from nwcompile.cost.traffic.wiring import axis_taps, synapse_count
-from nwcompile.errors import MOST_OF_A_KIND, FitError, ModelError, Violation
+from nwcompile.errors import FitError, ModelError, Violation, first_places
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
 from nwcompile.ir.flat import join_layers, layer_numbers
@@ -36,6 +36,7 @@ def check(
     if not network.is_fixed:
         raise ModelError("only a fixed-point network can be checked; quantize it first")
     violations = unmapped_violations(network, chip, schedule, on_multi_spike)
+    violations += capability.delay_violations(network, schedule, chip)
     if mapping.n_cores > chip.n_cores:
         violations.append(too_many_cores(network, chip, mapping.n_cores))
     else:
@@ -132,12 +133,11 @@ def _cores_of_layers(layers: list[tuple[int, int]], chip: Chip) -> int:
 
 
 def unmapped_violations(network: Network, chip: Chip, schedule: Schedule, on_multi_spike: str) -> list[Violation]:
-    """What a fixed-point network asks of neurons, weights and delays and the chip lacks, wherever it is mapped."""
+    """List what a fixed-point network asks of neurons and weights that the chip lacks, whatever the mapping."""
     violations = _layer_violations(network, chip, on_multi_spike)
     violations += [v for c in network.connections for v in capability.weight_violations(c, chip)]
     violations += pool_violations(network, chip)
-    violations += capability.sync_violations(schedule, chip)
-    return violations + list(capability.delay_violations(network, schedule, chip))
+    return [*violations, *capability.sync_violations(schedule, chip)]
 
 
 def too_many_cores(network: Network, chip: Chip, n_cores: int) -> Violation:
@@ -174,9 +174,7 @@ def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limit
             else:
                 n = int((count[layer] > 0).sum()) + sum(ceil(used[c] / limit[c]) - 1 for c in cores)
                 advice = f"split {network.layers[layer]} over {n} cores"
-            where = [f"core {c}" for c in cores[:MOST_OF_A_KIND]]
-            if len(cores) > MOST_OF_A_KIND:
-                where.append(f"{len(cores) - MOST_OF_A_KIND} more cores")
+            where = first_places([f"core {c}" for c in cores], "cores")
             violations += [
                 Violation(
                     resource.name,

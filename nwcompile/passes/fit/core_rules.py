@@ -11,7 +11,7 @@ import numpy as np
 from nwcompile.cost.neuron_program import program_length, state_words
 from nwcompile.cost.traffic.axons import build_axons
 from nwcompile.cost.traffic.destinations import core_pairs
-from nwcompile.errors import MOST_OF_A_KIND, Violation
+from nwcompile.errors import Violation, first_places
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import cores_of_sources, count_lines, layer_numbers
 from nwcompile.ir.network import Network
@@ -138,8 +138,7 @@ def _over(network: Network, what: str, used: np.ndarray, limit: np.ndarray, laye
         name = network.layers[layer]
         cores = np.flatnonzero((used > limit) & (layer_at == layer))
         cores = cores[np.argsort(limit[cores] - used[cores], kind="stable")]
-        for i, c in enumerate(cores[: MOST_OF_A_KIND + 1]):
-            place = f"core {c}" if i < MOST_OF_A_KIND else f"{len(cores) - MOST_OF_A_KIND} more cores"
+        for c, place in zip(cores, first_places([f"core {c}" for c in cores], "cores"), strict=False):
             advice = f"{_advice(network, what, name, int(limit[c]))} or raise core.{KEYS[what]}"
             yield Violation(what, f"{name} -> {place}", int(used[c]), int(limit[c]), advice)
 

@@ -52,7 +52,11 @@ def verify_sites(network: Network, chip: Chip, options: Options) -> None:
 
 
 def _named(layer: str, site: tuple[int, int, int]) -> str:
-    return f"fixed_sites: site {shown(site, lambda place: ','.join(map(str, place)))} of layer {layer!r}"
+    return f"fixed_sites: site {shown(site, _text)} of layer {layer!r}"
+
+
+def _text(site: tuple[int, int, int]) -> str:
+    return ",".join(map(str, site))
 
 
 def split_to_sites(network: Network, chip: Chip, cores: np.ndarray, options: Options) -> np.ndarray | None:

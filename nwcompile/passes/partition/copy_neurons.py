@@ -57,9 +57,14 @@ class Copied(NamedTuple):
     copy_of: dict[str, tuple[str, np.ndarray]]
 
 
+def may_copy(chip: Chip) -> bool:
+    """Whether neurons of the chip may need copies or splitters. A splitter can take a step off a delay."""
+    return most_destinations(chip) is not None
+
+
 def sends_too_far(network: Network, chip: Chip, mapping: Mapping) -> bool:
     """Whether a neuron, or core, sends to more cores than the chip's rules of destinations let it."""
-    return most_destinations(chip) is not None and n_over(network, chip, join_layers(network, mapping.core_of)) > 0
+    return may_copy(chip) and n_over(network, chip, join_layers(network, mapping.core_of)) > 0
 
 
 def copy_neurons(

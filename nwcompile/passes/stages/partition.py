@@ -5,28 +5,29 @@ from dataclasses import replace
 from nwcompile.errors import FitError
 from nwcompile.ir.host import of_copies
 from nwcompile.passes.fit.axon_types import too_many_weights
+from nwcompile.passes.fit.capability import delay_violations
 from nwcompile.passes.fit.check import unmapped_violations
-from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
-from nwcompile.passes.partition.copy_plan import most_destinations
+from nwcompile.passes.partition.copy_neurons import copy_neurons, may_copy, sends_too_far
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
 
 
 def share_out(draft: Draft) -> Draft:
-    """Share the neurons out over cores. A mapping that was given stays. Raises FitError.
+    """Share the neurons out over cores. A mapping that was given stays.
 
-    Violations that no mapping can avoid are told before any is searched for.
+    Raises FitError. It has the violations that no mapping can avoid, if there are any, before a mapping is searched.
     """
     if draft.given_mapping is not None:
         return draft
-    needs = unmapped_violations(draft.network, draft.chip, draft.timing, draft.options.on_multi_spike)
-    needs += too_many_weights(draft.network, draft.chip)
-    if most_destinations(draft.chip) is not None:  # the splitters of `copy` may take a step of a delay
-        needs = [violation for violation in needs if violation.what != "delay steps"]
+    network, chip = draft.network, draft.chip
+    needs = unmapped_violations(network, chip, draft.timing, draft.options.on_multi_spike)
+    needs += too_many_weights(network, chip)
+    if not may_copy(chip):
+        needs += delay_violations(network, draft.timing, chip)
     if needs:
-        raise FitError(draft.chip.name, needs)
-    made = partition(draft.network, draft.chip, draft.activity, draft.options)
+        raise FitError(chip.name, needs)
+    made = partition(network, chip, draft.activity, draft.options)
     return replace(draft, mapping=made.mapping, notes=[*draft.notes, *made.warnings], fewest=made.fewest)
 
 

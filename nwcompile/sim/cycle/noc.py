@@ -24,8 +24,8 @@ PATTERNS = ("uniform", "transpose", "neighbor", "hotspot")
 MAX_SIZE_FLITS = 1 << 16  # Sums of flits of all packets in flight stay within 32 bits.
 MAX_TIME_CYCLES = 1 << 48  # Latencies can be added without overflow of 64 bits.
 CHUNK_CYCLES = 1 << 14  # Packets are drawn for so many cycles at once: 130 MB of random numbers for 1024 cores.
-CHUNK_PAIRS = 1 << 18  # The routes of so many pairs of cores are held at once: 200 MB on a mesh of 64 x 64.
-PACKET_BYTES = 80  # At least, of a generated packet: 86 were measured at 43 million.
+CHUNK_PAIRS = 1 << 17  # Pairs of cores whose routes are held at once: 200 MB on a mesh of 64 x 64.
+PACKET_BYTES = 80  # A lower bound for a generated packet: 91 were measured with 43 million packets.
 MOST_GROWTH = 1.5  # A latency has settled if that of the second half of the window is at most so many times the first.
 LATENCIES_LONG = 50  # A window is long enough to say so if it is so many mean latencies,
 RELAXATIONS_LONG = 20  # and so many times Q^2 / S, as `_verdict` has them: 2.5 relaxation times of the queues.
@@ -157,8 +157,8 @@ def load(
     Each core makes a packet with probability offered / flits in every cycle, independently (Bernoulli). Patterns, on
     the grid of cores (x, y), which needs one core a router: `uniform` any core, itself too; `transpose` (y, x);
     `neighbor` (x + 1, y + 1), going round; `hotspot` all to the core at (columns // 2, rows // 2). Load is kept up
-    while the measured packets arrive, for as long again at most. Raises OptionError, and NotEnoughMemoryError before
-    packets are made that cannot have room.
+    while the measured packets arrive, for as long again at most. Raises OptionError, and NotEnoughMemoryError
+    if the packets do not fit in memory.
     """
     noc = chip.noc
     if pattern not in PATTERNS:
@@ -249,7 +249,7 @@ def _verdict(chip: Chip, time, src, dst, done: Replay, flits: int, warmup: int, 
 
 
 def _way_cycles(chip: Chip, src: np.ndarray, dst: np.ndarray, n_hops: np.ndarray) -> np.ndarray:
-    """int64[packet]: cycles of the links between routers on its route, `n_hops` of them."""
+    """int64[packet]: latency in cycles of the `n_hops` links between routers on its route."""
     n, latency = chip.n_cores, chip.link_latency
     between_routers = latency[: len(latency) - 2 * n]
     if (between_routers == latency[0]).all():

@@ -87,8 +87,8 @@ def test_axon_types_of_a_convolution_are_those_of_its_synapses_one_by_one(conv, 
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_too_many_weights_are_those_that_a_neuron_reads_wherever_it_lies(seed):
-    """Never more than it reads, and told where the weights of no two synapses add up and a whole kernel is read."""
+def test_too_many_weights_are_those_that_one_neuron_reads(seed):
+    """Nothing is said if weights add up, or if no neuron reads the whole kernel."""
     rng = np.random.default_rng(seed)
     shape = (2, *rng.integers(1, 5, 2).tolist())
     n = 2 * shape[1] * shape[2]
