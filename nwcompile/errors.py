@@ -87,7 +87,7 @@ MOST_OF_A_KIND = 5  # Of places that break one limit alike, five are listed, and
 def first_places(places: Sequence[str], kind: str) -> list[str]:
     """List the first places and, if there are more, their number: `3 more cores`."""
     n_more = len(places) - MOST_OF_A_KIND
-    return [*places[:MOST_OF_A_KIND], *([f"{n_more} more {kind}"] if n_more > 0 else [])]
+    return list(places[:MOST_OF_A_KIND]) + ([f"{n_more} more {kind}{'s' if n_more > 1 else ''}"] if n_more > 0 else [])
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from nwcompile.errors import (
     NwWarning,
     OptionError,
     Violation,
+    first_places,
     unknown_choice,
     whole,
 )
@@ -205,3 +206,9 @@ def test_a_path_with_a_zero_character_is_refused_in_a_sentence(tmp_path):
         with pytest.raises(OptionError) as error:
             use("a\0b")
         assert str(error.value).endswith("path='a\\x00b' must be a path")
+
+
+@pytest.mark.parametrize(("n", "more"), [(1, []), (5, []), (6, ["1 more core"]), (9, ["4 more cores"])])
+def test_first_places_are_five_and_the_number_of_the_others(n, more):
+    places = [f"core {c}" for c in range(n)]
+    assert first_places(places, "core") == places[:5] + more

@@ -93,7 +93,10 @@ def neurobench(model: Network | Program, run: Run, graded: Collection[str] | Non
     wholes = _wholes(network)
     n_weights = sum(_size(network, c) for c in wholes)
     n_zeros = n_weights - sum(np.count_nonzero(c.weight) for c in network.connections)
-    dense = sum(_dense_synops(network, c) for c in wholes) * activity.n_steps
+    dense = (
+        sum(_size(network, c) if isinstance(c, Sparse) else synapse_count(network, c) for c in wholes)
+        * activity.n_steps
+    )
     synapse_bytes, neuron_bytes, state_bytes = _bytes(network, chip)
     return NeuroBench(
         synapse_bytes=synapse_bytes,
@@ -163,10 +166,6 @@ def _size(network: Network, connection: Connection) -> int:
     if isinstance(connection, Sparse):
         return network.node(connection.source).n_neurons * network.node(connection.target).n_neurons
     return int(np.size(connection.weight))
-
-
-def _dense_synops(network: Network, c: Connection) -> int:
-    return _size(network, c) if isinstance(c, Sparse) else synapse_count(network, c)
 
 
 def _bytes(network: Network, chip: Chip | None) -> tuple[int, int, int]:

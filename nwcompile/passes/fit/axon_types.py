@@ -39,7 +39,7 @@ def axon_type_violations(network: Network, chip: Chip, core_of: np.ndarray, n_co
         if used > limit:
             over.append((used, core, post[mine]))
     over.sort(key=lambda entry: (-entry[0], entry[1]))
-    places = first_places([f"core {core}" for _, core, _ in over], "cores")
+    places = first_places([f"core {core}" for _, core, _ in over], "core")
     for (used, _, neurons), place in zip(over, places, strict=False):
         layer = _layer_of(network, neurons)
         yield _violation(layer, f"{layer} -> {place}", used, limit)
@@ -58,7 +58,7 @@ def too_many_weights(network: Network, chip: Chip) -> list[Violation]:
             used = _most_weights(network, c, chip)
             if used > limit:
                 over.append((used, c))
-    places = first_places([f"{c.source} -> {c.target}" for _, c in over], "connections")
+    places = first_places([f"{c.source} -> {c.target}" for _, c in over], "connection")
     return [
         _violation(c.target, place, f"{used} or more", limit) for (used, c), place in zip(over, places, strict=False)
     ]

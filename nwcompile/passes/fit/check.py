@@ -174,7 +174,7 @@ def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limit
             else:
                 n = int((count[layer] > 0).sum()) + sum(ceil(used[c] / limit[c]) - 1 for c in cores)
                 advice = f"split {network.layers[layer]} over {n} cores"
-            where = first_places([f"core {c}" for c in cores], "cores")
+            where = first_places([f"core {c}" for c in cores], "core")
             violations += [
                 Violation(
                     resource.name,

@@ -138,7 +138,7 @@ def _over(network: Network, what: str, used: np.ndarray, limit: np.ndarray, laye
         name = network.layers[layer]
         cores = np.flatnonzero((used > limit) & (layer_at == layer))
         cores = cores[np.argsort(limit[cores] - used[cores], kind="stable")]
-        for c, place in zip(cores, first_places([f"core {c}" for c in cores], "cores"), strict=False):
+        for c, place in zip(cores, first_places([f"core {c}" for c in cores], "core"), strict=False):
             advice = f"{_advice(network, what, name, int(limit[c]))} or raise core.{KEYS[what]}"
             yield Violation(what, f"{name} -> {place}", int(used[c]), int(limit[c]), advice)
 

@@ -35,10 +35,10 @@ def render_html(doc: dict) -> str:
     notes = tag(
         "div",
         *_crosscheck(doc),
-        *_multi_spike(doc),
-        *_multicast(doc),
+        *_paragraph(doc, "multi_spike", "Several spikes a step", end=""),
+        *_paragraph(doc, "multicast", "Multicast"),
         *_host(doc),
-        *_io(doc),
+        *_paragraph(doc, "io", "Input and output"),
         *_real_time(doc),
         _warnings(doc),
         *_unknown(doc),
@@ -284,14 +284,9 @@ def _crosscheck(doc: dict) -> list[Markup]:
     return [card("", "Do the backends agree?", None, tag("p", mark, ": ", c["text"]))]
 
 
-def _multi_spike(doc: dict) -> list[Markup]:
-    m = doc["multi_spike"]
-    return [] if m is None else [card("", "Several spikes a step", None, tag("p", m["text"]))]
-
-
-def _multicast(doc: dict) -> list[Markup]:
-    multicast = doc["multicast"]
-    return [] if multicast is None else [card("", "Multicast", None, tag("p", multicast["text"], "."))]
+def _paragraph(doc: dict, key: str, title: str, end: str = ".") -> list[Markup]:
+    """A card with the text of `doc[key]`, if there is one."""
+    return [] if doc[key] is None else [card("", title, None, tag("p", doc[key]["text"], end))]
 
 
 def _host(doc: dict) -> list[Markup]:
@@ -299,11 +294,6 @@ def _host(doc: dict) -> list[Markup]:
     if host is None:
         return []
     return [card("", "Host", None, *(tag("p", line, ".") for line in (*host_lines(host), host_text(host))))]
-
-
-def _io(doc: dict) -> list[Markup]:
-    io = doc["io"]
-    return [] if io is None else [card("", "Input and output", None, tag("p", io["text"], "."))]
 
 
 def _warnings(doc: dict) -> Markup:

@@ -114,6 +114,15 @@ def test_too_many_weights_are_those_that_one_neuron_reads(seed):
     assert told == ([f"{most} or more"] if most > 1 and not adds_up and not may_be_part else [])
 
 
+def test_too_many_weights_counts_weights_as_the_chip_clips_them():
+    weight = np.array([[10, 20, 40, 80]] * 4, np.int8)  # times 4, at most 100: 40, 80, 100, 100
+    edge = Dense("in", "a", weight, exponent=2)
+    network = Network.from_arrays({"a": (FIXED, (4,))}, [edge], {"in": (4,)})
+    chips = [small_chip(weights__axon_types=n, weights__effective_limit=100) for n in (2, 3)]
+    told = [[violation.used for violation in too_many_weights(network, chip)] for chip in chips]
+    assert told == [["3 or more"], []]
+
+
 def test_too_many_weights_lists_five_connections_and_how_many_more_there_are():
     rng = np.random.default_rng(0)
     names = ["in", *(f"l{i}" for i in range(8))]
