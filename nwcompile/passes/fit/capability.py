@@ -315,12 +315,12 @@ def weight_violations(connection: Connection, chip: Chip) -> Iterator[Violation]
         )
     step = mantissa_step(bits, can.bits, can.step, connection.sign_mode)
     low, high = mantissa_range(bits, can.bits, can.step, connection.sign_mode)
-    weight = np.asarray(connection.weight, np.int64)
+    weight = np.asarray(connection.weight)
     if weight.size and (weight.min() < low or weight.max() > high):
         worst = int(weight.max()) if weight.max() > high else int(weight.min())
         yield Violation("weight", where, worst, f"{low}..{high}", "scale the weights down or quantize again")
-    elif np.any((weight - low) % step):
-        bad = int(weight[(weight - low) % step != 0].reshape(-1)[0])
+    elif step > 1 and np.any(off_grid := (weight.astype(np.int64) - low) % step):
+        bad = int(weight[off_grid != 0].reshape(-1)[0])
         grid = f"{low} or {high}" if high - low == step else f"multiples of {step}"
         yield Violation("weight", where, bad, grid, "round the weights to the chip's grid")
 
