@@ -58,7 +58,7 @@ CODES = (
     ErrorCode(
         "NW1007",
         "The widths of weights, or what they may cost, cannot be used",
-        "cli.bits cli.bits_file passes.prepare.weight_bits passes.quantize.bit_width_search",
+        "cli.bits cli.bits_file passes.prepare.weight_bits workbench.bit_width_search",
     ),
     ErrorCode("NW1008", "A log of spikes does not fit the program", "cli.inputs.spike_log sim.spike_log"),
     ErrorCode(
@@ -68,7 +68,7 @@ CODES = (
     ErrorCode(
         "NW1101",
         "An option of compiling is unknown or out of range",
-        "ir.options errors:whole plugins:chosen passes.stages.run:run else:OptionError",
+        "ir.options errors:whole plugins:chosen passes.stages.run:_position else:OptionError",
     ),
     ErrorCode(
         "NW1102",

@@ -13,6 +13,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.passes.stages.draft import Draft
+from nwcompile.passes.stages.refusal import refuse
 from nwcompile.passes.stages.run import run
 
 DEFAULTS = Options()
@@ -60,7 +61,7 @@ def compile(
             given_mapping=mapping,
             mapping=mapping,
         )
-        return run(draft, on_stage=on_stage).program
+        return run(draft, on_stage=on_stage, refuse=refuse).program
 
 
 def _verified(network, chip, options, mapping) -> Chip:

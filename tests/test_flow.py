@@ -1,5 +1,6 @@
 """The whole compiler: what goes in comes out as a program that spikes alike, the same every time."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -28,6 +29,26 @@ from nwcompile.sim import simulate
 SPEC = NeuronSpec(threshold=1.0, beta=0.5)
 STAGES = ["normalize", "legalize", "estimate", "schedule", "quantize", "prove", "calibrate", "partition", "place",
           "check", "interleave", "emit"]  # fmt: skip
+
+
+STAGE_FUNCTIONS = {
+    "nwcompile.passes.prepare.input_layer": {"legalize_input"},
+    "nwcompile.passes.prepare.normalize": {"normalize"},
+    "nwcompile.passes.prepare.schedule": {"schedule"},
+    "nwcompile.passes.legalize.legalize": {"legalize", "prove"},
+    "nwcompile.passes.legalize.approximate": {"approximate"},
+    "nwcompile.passes.legalize.relay_delays": {"relay_delays"},
+    "nwcompile.passes.legalize.sums.compare_currents": {"compare_currents"},
+    "nwcompile.passes.legalize.sums.split_fan_in": {"split_fan_in"},
+    "nwcompile.passes.quantize.quantize": {"quantized"},
+    "nwcompile.passes.fit.check": {"estimate", "check"},
+    "nwcompile.passes.partition.merge_axons": {"merge_axons"},
+    "nwcompile.passes.partition.partition": {"partition"},
+    "nwcompile.passes.partition.copy_neurons": {"copy_neurons"},
+    "nwcompile.passes.place.place": {"place"},
+    "nwcompile.passes.emit.visit_order": {"interleave_visits"},
+    "nwcompile.passes.emit.emit": {"emit"},
+}
 
 
 def dyadic(rng, *shape):
@@ -70,7 +91,7 @@ def test_compile_gives_a_program_that_spikes_like_the_float_network(execution):
 def test_compile_reports_each_stage_in_order_with_what_it_made():
     seen = []
     program = compile(image_net(), "tiny", X, on_stage=lambda *stage: seen.append(stage))
-    assert [name for name, _, _ in seen] == STAGES
+    assert [name for name, _, _ in seen] == ["input", *STAGES]
     assert seen[-1][1].program is program and all(seconds >= 0 for _, _, seconds in seen)
 
 
@@ -78,10 +99,19 @@ def test_a_prefix_of_the_stages_can_be_run():
     given = Draft(given=image_net(), chip=Chip.load("tiny"), options=Options(), calibration=X)
     seen = []
     draft = run(given, until="estimate", on_stage=lambda name, *_: seen.append(name))
-    assert seen == ["normalize", "legalize", "estimate"] and draft.passed == ("estimate",)
-    assert set(draft.legal.layers) == {"conv", "fc", "out"} and draft.quantized is draft.program is None
+    assert seen == ["input", "normalize", "legalize", "estimate"] and draft.passed == ("estimate",)
+    assert set(draft.legal.layers) == {"conv", "fc", "out"} and draft.table == [] and draft.program is None
     with pytest.raises(OptionError, match="unknown until 'estimat'; choose one of: estimate, "):
         run(given, until="estimat")
+
+
+def test_a_draft_goes_on_from_any_stage():
+    given = Draft(given=image_net(), chip=Chip.load("tiny"), options=Options(), calibration=X)
+    half = run(given, until="quantize")
+    whole = run(half, after="quantize").program
+    assert whole.hash == compile(image_net(), "tiny", X).hash
+    with pytest.raises(OptionError, match="unknown after 'schedul'; choose one of: schedule, "):
+        run(half, after="schedul")
 
 
 def test_the_order_of_the_stages_is_written_once():
@@ -93,6 +123,20 @@ def test_the_order_of_the_stages_is_written_once():
     assert [name for name in names if name in progress.STAGES] == [*progress.STAGES] == STAGES
     files = [Path(flow.__file__), *Path(flow.__file__).parent.glob("passes/stages/*.py")]
     assert [file.name for file in files if "except FitError" in file.read_text()] == ["run.py"]
+
+
+def test_only_the_stages_call_several_functions_of_stages():
+    """Whoever needs part of the compiler runs a prefix of it."""
+    root = Path(flow.__file__).parent
+    called = {}
+    for file in root.rglob("*.py"):
+        for line in ast.walk(ast.parse(file.read_text())):
+            if isinstance(line, ast.ImportFrom) and line.module in STAGE_FUNCTIONS:
+                names = {name.name for name in line.names} & STAGE_FUNCTIONS[line.module]
+                called.setdefault(file.relative_to(root).as_posix(), set()).update(names)
+    stages = {file for file in called if file.startswith("passes/stages/")}
+    assert set().union(*(called[file] for file in stages)) == set().union(*STAGE_FUNCTIONS.values())
+    assert {file for file, names in called.items() if len(names) > 1} - stages == {"warm_up.py"}  # its program is drawn
 
 
 def test_compile_counts_the_activity_of_the_fixed_point_network():
@@ -212,7 +256,7 @@ def test_compile_tells_of_a_reset_that_the_chip_lacks_before_any_work():
     seen = []
     with pytest.raises(FitError) as error:
         compile(network, "loihi1", on_stage=lambda name, *_: seen.append(name))
-    assert [v.what for v in error.value.violations] == ["reset"] and seen == ["normalize", "legalize"]
+    assert [v.what for v in error.value.violations] == ["reset"] and seen == ["input", "normalize", "legalize"]
 
 
 def test_compile_tells_what_no_mapping_can_do_before_any_is_searched_for(monkeypatch):

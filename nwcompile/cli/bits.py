@@ -13,10 +13,10 @@ from nwcompile.cli.inputs.load import check_usage, chip_of, is_program, network_
 from nwcompile.cli.outputs.text import as_json, table
 from nwcompile.errors import ModelError, OptionError, printable
 from nwcompile.ir.artifact import write_files
-from nwcompile.passes.quantize.bit_width_search import Narrowed, narrowest
 from nwcompile.report.text import interval_text
 from nwcompile.sim.accuracy import check_labels, share_interval
 from nwcompile.sim.float_difference import warn_of_answers
+from nwcompile.workbench.bit_width_search import Narrowed, narrowest
 
 CALIBRATION_SHARE = 0.2  # A fifth of the samples calibrates where no others are given for it; the rest judges.
 MOST_CALIBRATION = 200  # More calibration samples would make every try of widths take longer.

@@ -25,7 +25,7 @@ def test_progress_tells_of_relay_neurons_and_of_copies_under_the_stage_that_they
     nw.compile(network, chip, options=options, on_stage=Progress(network, chip, options))
     lines = [line.split("  ") for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
     place, names = zip(*(line[0].split("] ") for line in lines), strict=True)
-    for later, earlier in (("delays", "schedule"), ("copies", "partition")):
+    for later, earlier in (("delays", "prove"), ("copies", "partition")):
         assert names.index(later) == names.index(earlier) + 1
         assert place[names.index(later)] == place[names.index(earlier)]
     told = dict(zip(names, (line[-1] for line in lines), strict=True))

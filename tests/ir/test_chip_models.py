@@ -18,7 +18,7 @@ LOIHI1, DAVIES, LOIHI2 = (Chip.load(name) for name in ("loihi1", "loihi1_davies2
 
 
 def first_lines(error) -> str:
-    """The head of a FitError and its only violation; which chips take the network is tested in test_elsewhere.py."""
+    """The head of a FitError and its only violation; which chips take the network is tested in test_refusal.py."""
     return "\n".join(str(error).splitlines()[:2])
 
 

@@ -15,7 +15,7 @@ from nwcompile.passes.stages.run import STAGES as ALL_STAGES
 from nwcompile.report.text import improved, stage_line
 
 # Stages that go over an earlier one's result, where needed.
-REPEATS = {"delays": "schedule", "compare": "prove", "split": "prove", "merge": "calibrate", "copies": "partition"}
+REPEATS = {"delays": "prove", "compare": "prove", "split": "prove", "merge": "calibrate", "copies": "partition"}
 SOMETIMES = {"input", "approximate", "limit", *REPEATS}
 STAGES = tuple(stage.name for stage in ALL_STAGES if stage.name not in SOMETIMES)
 OF_NETWORKS = ("normalize", "legalize", "approximate", "merge")
@@ -36,9 +36,9 @@ class Progress:
         self.before = Draft(given=network, chip=chip, options=options)
 
     def __call__(self, name: str, after: Draft, seconds: float) -> None:
-        if name == "input":
+        if name == "input" and after.input.text is not None:
             print(f"input: {after.input.text}  {seconds:.1f} s", file=sys.stderr, flush=True)
-        else:
+        elif name != "input":
             stages = stages_of(after.options)
             place = stages.index(REPEATS.get(name, name)) + 1
             line = stage_line(place, len(stages), name, _size(name, after), seconds, _figure(name, self.before, after))
@@ -55,7 +55,7 @@ def _size(name: str, draft: Draft) -> str:
     if name in OF_MAPPINGS:
         return f"{counted(draft.mapping.n_cores, 'core')} on {counted(draft.mapping.n_tiles, 'tile')}"
     if name == "quantize":
-        bits = sorted({row["bits"] for row in draft.quantized.table if row["bits"] is not None}) or ["no"]
+        bits = sorted({row["bits"] for row in draft.table if row["bits"] is not None}) or ["no"]
         return f"{'/'.join(map(str, bits))}-bit weights"
     if name == "calibrate" and not draft.activity.updates:
         return "no samples"
@@ -74,7 +74,7 @@ def _figure(name: str, before: Draft, after: Draft) -> str:
     if name == "approximate":
         return "" if after.price is None else f"spikes changed {after.price.spikes_changed_percent:.1f} %"
     if name == "quantize":
-        known = [row for row in after.quantized.table if row["spike_agreement_percent"] is not None]
+        known = [row for row in after.table if row["spike_agreement_percent"] is not None]
         if not known:
             return ""
         worst = min(known, key=lambda row: row["spike_agreement_percent"])

@@ -28,8 +28,9 @@ from nwcompile.passes.legalize.approximate import as_float
 from nwcompile.passes.legalize.ideal import pooled_layers
 from nwcompile.passes.legalize.nearest import nearest_network
 from nwcompile.passes.prepare.input_layer import behind_host
-from nwcompile.passes.quantize.quantize import assembled, choose_scales, described, encoded, quantize
+from nwcompile.passes.quantize.quantize import assembled, choose_scales, described
 from nwcompile.passes.stages.draft import Draft
+from nwcompile.passes.stages.refusal import refuse
 from nwcompile.passes.stages.run import run
 from nwcompile.sim.host import run_host
 from nwcompile.sim.inputs import prepare
@@ -90,11 +91,11 @@ class QuantizedNetwork(torch.nn.Module):
         self.learned_parameters = _known(network, learn_parameters)
         self.given = network
         draft = Draft(given=network, chip=self.chip, options=self.options, calibration=calibration, may_compare=False)
-        draft = run(draft, until="estimate")
+        draft = run(draft, until="estimate", refuse=refuse)
         given = draft.input
         self.host = None if given.host is None else HostMaps(given.host)
         self.legalization = draft.changes
-        self.float_network = self._nearest(draft.legal, given.samples)
+        self.float_network = self._nearest(draft)
         self._lasting = [*draft.notes, *_pruned_whole(self.float_network)]
         self.names = self.float_network.layers
         learned = ("threshold",) * learn_thresholds + ("alpha", "beta") * learn_taus
@@ -184,15 +185,15 @@ class QuantizedNetwork(torch.nn.Module):
         gives = {} if self.host is None else self.host.given.gives
         return {line: encoding for line, encoding in gives.items() if encoding.register is not None}
 
-    def _nearest(self, network: Network, samples: dict | None) -> Network:
+    def _nearest(self, draft: Draft) -> Network:
         """The float network with the chip's nearest neurons, as `nw.compile` fits them to the samples."""
+        network = draft.legal
         if not nearest_network(network, self.chip, self.options)[1] and not pooled_layers(network):
             return network
-        quantized = quantize(network, self.chip, samples, self.options)
-        x = encoded(samples, quantized.registers)
-        nearer = approximated(quantized.network, self.chip, self.options, x)
+        draft = run(draft, after="schedule", until="quantize")
+        nearer = approximated(draft.network, self.chip, self.options, draft.samples)
         self.legalization = nearer.with_price(self.legalization)
-        return as_float(network, quantized.network, self.chip, self.options, nearer.factors)
+        return as_float(network, draft.network, self.chip, self.options, nearer.factors)
 
     def _as_float(self) -> Network:
         """The float network with the parameters as they are now."""

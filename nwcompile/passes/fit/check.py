@@ -133,9 +133,10 @@ def _cores_of_layers(layers: list[tuple[int, int]], chip: Chip) -> int:
 
 
 def unmapped_violations(network: Network, chip: Chip, schedule: Schedule, on_multi_spike: str) -> list[Violation]:
-    """List what a fixed-point network asks of neurons and weights that the chip lacks, whatever the mapping."""
+    """List what a network asks of neurons, and in integers of weights, that the chip lacks, whatever the mapping."""
     violations = _layer_violations(network, chip, on_multi_spike)
-    violations += [v for c in network.connections for v in capability.weight_violations(c, chip)]
+    if network.is_fixed:
+        violations += [v for c in network.connections for v in capability.weight_violations(c, chip)]
     violations += pool_violations(network, chip)
     return [*violations, *capability.sync_violations(schedule, chip)]
 

@@ -12,15 +12,13 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.legalize.bias_lines import bias_lines
 from nwcompile.passes.legalize.multiply_spikes import multiply_spikes, verify_pairs
-from nwcompile.passes.legalize.nearest import nearest_network
 from nwcompile.passes.legalize.pool_spikes import pool_spikes
-from nwcompile.passes.legalize.prove import compared, idle_clamps, may_be_idle, same_comparison
+from nwcompile.passes.legalize.prove import compared, idle_clamps, same_comparison
 from nwcompile.passes.legalize.reset_timing import reset_now
 from nwcompile.passes.legalize.self_connections import self_connections
 from nwcompile.passes.legalize.split_signs import split_signs
 from nwcompile.passes.legalize.stateless import free_resets
 from nwcompile.passes.legalize.sums.compare_currents import comparable
-from nwcompile.passes.legalize.sums.split_fan_in import with_parts
 from nwcompile.passes.prepare.prune_zeros import prune_zeros
 from nwcompile.passes.prepare.recognize import built_in_neurons
 from nwcompile.passes.prepare.unmet_taps import without_unmet_taps
@@ -34,7 +32,6 @@ REWRITES: tuple[Rewriting, ...] = (
     reset_now,
     bias_lines,
     same_comparison,
-    idle_clamps,
 )
 
 
@@ -73,11 +70,6 @@ def legalize(network: Network, chip: Chip, options: Options, may_compare: bool =
         legal, made = rewrite(legal, chip, options)
         changes += made
     return Legalized(legal, changes, said, compared)
-
-
-def expected(network: Network, chip: Chip, options: Options) -> Network:
-    """The network as its later stages may make it, as far as that shows without numbers: what to estimate."""
-    return with_parts(may_be_idle(nearest_network(network, chip, options)[0], chip, options), chip, options)
 
 
 def prove(float_network: Network, fixed: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:

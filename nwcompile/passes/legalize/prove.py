@@ -25,31 +25,28 @@ from nwcompile.sim.values import largest_payload
 
 
 def idle_clamps(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
-    """A fixed-point network with the clamps that the chip has, wherever that provably changes no spike."""
+    """The network with the clamps that the chip has, wherever that changes no spike.
+
+    This is proved for fixed-point networks. For a float network it says which clamps may turn out to be idle once the
+    network is in integers.
+    """
     nodes, changes = dict(network.nodes), []
-    for name in network.built_in if network.is_fixed else ():
+    for name in network.built_in:
         node = network.node(name)
         wanted, was, has = _clamp(node.neuron, chip)
         if not has:
             continue
-        is_written = any(isinstance(c, Injected) for c in network.into(name))  # what the host writes has no bound
-        lowest = np.full(1, -inf) if is_written else lowest_membrane(network, name, payloads(chip, options))
+        if not network.is_fixed:
+            lowest = _lowest_float(network, name, chip, payloads(chip, options))
+        elif any(isinstance(c, Injected) for c in network.into(name)):  # what the host writes has no bound
+            lowest = np.full(1, -inf)
+        else:
+            lowest = lowest_membrane(network, name, payloads(chip, options))
         if _is_idle(node.neuron, lowest, chip):
             nodes[name] = Node(name, node.shape, node.neuron.replace(v_min=wanted, clamp="maximum"))
             how = f"no membrane can be below {0 - int(-lowest.min())}"
             changes.append(Change(name, was, has, how, EXACT))
     return (Network(network.inputs, nodes, network.connections), changes) if changes else (network, [])
-
-
-def may_be_idle(network: Network, chip: Chip, options: Options) -> Network:
-    """A float network with the chip's clamps wherever they may turn out to be idle on integers: what to estimate."""
-    nodes = dict(network.nodes)
-    for name in () if network.is_fixed else network.built_in:
-        node = network.node(name)
-        wanted, _, has = _clamp(node.neuron, chip)
-        if has and _is_idle(node.neuron, _lowest_float(network, name, chip, payloads(chip, options)), chip):
-            nodes[name] = Node(name, node.shape, node.neuron.replace(v_min=wanted))
-    return Network(network.inputs, nodes, network.connections)
 
 
 def same_comparison(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:

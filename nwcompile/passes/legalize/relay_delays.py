@@ -11,7 +11,7 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import Options
 from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.fit.check import verify_relays
-from nwcompile.passes.legalize.relays import relay_layer, relay_of, sends_binary
+from nwcompile.passes.legalize.relays import relay_layer, relay_neuron, relay_of, sends_binary
 from nwcompile.passes.prepare.schedule import schedule
 
 
@@ -29,14 +29,20 @@ def has_late(network: Network, timing: Schedule, chip: Chip) -> bool:
     return any(_steps(c, delay, timing) > reach for c, delay in zip(network.connections, timing.delay, strict=True))
 
 
-def relay_layers(network: Network, timing: Schedule, chip: Chip, options: Options) -> dict[tuple[str, int], int]:
-    """Return how many relay layers the delays need that are longer than the chip's, by source and aligned delay."""
+def count_relays(network: Network, timing: Schedule, chip: Chip, options: Options) -> dict[tuple[str, int], int]:
+    """Return how many relay layers the delays need that are longer than the chip's, by source and aligned delay.
+
+    None for a chip whose neurons cannot be relays. Raises FitError where they are more than the chip has room for.
+    """
     reach = 1 + chip.neuron.delay_max_steps
     late: dict[tuple[str, int], int] = {}
     for c, delay in zip(network.connections, timing.delay, strict=True):
         n = -(-_steps(c, delay, timing) // reach) - 1
         if n > 0 and c.source not in network.outputs and sends_binary(network, chip, options, c.source):
             late[c.source, c.aligned_delay] = max(n, late.get((c.source, c.aligned_delay), 0))
+    if not late or relay_neuron(chip) is None:
+        return {}
+    verify_relays(network, chip, sizes_of(network, late))
     return late
 
 
@@ -55,11 +61,10 @@ def relay_delays(network: Network, timing: Schedule, chip: Chip, options: Option
     neuron is made, where they are more than the chip has room for.
     """
     reach = 1 + chip.neuron.delay_max_steps
-    n_relays_of = relay_layers(network, timing, chip, options)
+    n_relays_of = count_relays(network, timing, chip, options)
     relay = relay_of(network, chip, options) if n_relays_of else None
     if relay is None:
         return Relayed(network, timing, [])
-    verify_relays(network, chip, sizes_of(network, n_relays_of))
     wanted = {c: _steps(c, delay, timing) for c, delay in zip(network.connections, timing.delay, strict=True)}
     late: dict[tuple[str, int], list[Connection]] = {key: [] for key in n_relays_of}
     for c, steps in wanted.items():

@@ -1,5 +1,6 @@
 """Relay neurons: they send in a step what they receive in it, so that a spike arrives elsewhere, or later."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -52,7 +53,7 @@ def relay_of(network: Network, chip: Chip, options: Options) -> Relay | None:
     one = np.zeros(1, np.int64)
     only = Sparse("x", "relay", pre=one, post=one, weight=np.ones(1, np.float32))
     alone = Network.from_arrays({"relay": (spec, 1)}, [only], {"x": 1})
-    fixed = quantize(alone, chip, None, options).network
+    fixed = quantize(alone, chip, None, replace(options, layer_bits=None)).network
     (wired,) = fixed.connections
     form = {key: getattr(wired, key) for key in ("exponent", "sign_mode", "weight_bits")}
     return Relay(scalar(fixed.node("relay").neuron), np.asarray(wired.weight).astype(np.int32), form)

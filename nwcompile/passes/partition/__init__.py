@@ -14,7 +14,6 @@
     how many copies, and where                      copy_plan                   copy_plan.py
     copies as layers of their own                   copied_network              copied_network.py
     what would make a network fit that does not     smallest_change             suggest_fit.py
-    which chips and boards take it instead          elsewhere                   elsewhere.py
 
 `baselines/` holds methods of papers that are kept only for comparison.
 """

@@ -24,7 +24,7 @@ from nwcompile.passes.fit.capability import delay_violations
 from nwcompile.passes.fit.capacity import n_usable
 from nwcompile.passes.fit.core_rules import n_over
 from nwcompile.passes.legalize.relays import relay_layer, relay_of, sends_binary
-from nwcompile.passes.legalize.sums.send_sums import scheduled
+from nwcompile.passes.legalize.sums.send_sums import schedule_senders
 from nwcompile.passes.partition.copied_network import copied_network
 from nwcompile.passes.partition.copy_plan import CopyPlan, copy_plan, most_destinations
 from nwcompile.passes.partition.partition import on_sites
@@ -145,7 +145,7 @@ def _with_splitter(before: Wanted, chip: Chip, mapping: Mapping, options: Option
     moved = (c.replace(source=splitter, delay=c.aligned_delay) if c.source == name else c for c in network.connections)
     split = Network(network.inputs, nodes, (*moved, edge))
     try:
-        timing = scheduled(split, before.timing.execution)
+        timing = schedule_senders(split, before.timing.execution)
     except ModelError:  # a loop has no step to spare
         return None
     plan = _plan(split, chip, mapping) if not list(delay_violations(split, timing, chip)) else None

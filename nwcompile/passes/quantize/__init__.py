@@ -15,5 +15,4 @@ quantize    quantize.py:quantize               all layers, driven by the integer
             program_exact.py, program_curves.py, program_tables.py   exact states; curves; their tables
             table.py:scaled_row                the row of a layer in the quantization table
             layer_warnings.py:number_warnings  what a person should know of a layer
-(verb bits) bit_width_search.py:narrowest      the fewest bits of each layer that keep an accuracy
 """

@@ -58,10 +58,6 @@ class Quantized:
     warnings: list[str]
     registers: dict[str, Encoding] = field(default_factory=dict)
 
-    def without(self, layers) -> "Quantized":
-        """The same without the rows of layers that are no longer in the network."""
-        return replace(self, table=[row for row in self.table if row["layer"] not in layers]) if layers else self
-
 
 def quantized(network: Network, chip: Chip, samples: dict[str, np.ndarray] | None, options: Options) -> Quantized:
     """`quantize`, inside `sharing` once for chips with the same numbers."""
@@ -239,25 +235,26 @@ class _Samples:
         )
 
 
-def with_rates(quantized: Quantized, network: Network, samples: dict | None, inputs: dict | None) -> Quantized:
-    """The same with every layer's rates, where a layer that waited for its integers is now what it is.
+def measure_rates(
+    table: list[dict], fixed: Network, network: Network, samples: dict | None, inputs: dict | None
+) -> list[dict]:
+    """Return the table with the rates of every layer of `fixed` measured anew, unchanged without samples.
 
-    `network`: the float network as it was before any layer was rewritten; `samples` of it, and `inputs` as the chip
-    gets them. A part of them is run, as for the scales.
+    `network`: the float network before any layer was rewritten; `samples` of it, and `inputs` as the chip gets them.
+    A part of them is run, as for the scales.
     """
     if not inputs:
-        return quantized
-    kept = searched_samples(quantized.network, *next(iter(inputs.values())).shape[:2])
-    sent, _ = trace(quantized.network, {name: array[kept] for name, array in inputs.items()}, keep_states=False)
+        return table
+    kept = searched_samples(fixed, *next(iter(inputs.values())).shape[:2])
+    sent, _ = trace(fixed, {name: array[kept] for name, array in inputs.items()}, keep_states=False)
     wanted: dict[str, np.ndarray] = {}
     if samples is not None and not network.is_fixed:
         wanted = simulate(network, {name: samples[name][kept] for name in network.inputs}).spikes
-    table = []
-    for row in quantized.table:
-        name = row["layer"]
-        fires = quantized.network.node(name).neuron.fires
-        table.append(row | rates(wanted.get(name), sent[name]) if fires else row)
-    return replace(quantized, table=table)
+    names = (row["layer"] for row in table)
+    return [
+        row | rates(wanted.get(name), sent[name]) if fixed.node(name).neuron.fires else row
+        for row, name in zip(table, names, strict=True)
+    ]
 
 
 def _observed(network: Network, learned: Collection[str]) -> Network:

@@ -8,6 +8,7 @@ from nwcompile.cost.neuron_program import program_length, state_words
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.manifest import QuantizationRow
+from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.passes.quantize.scaled_layer import Layer, Scaled, weight_error
@@ -53,6 +54,17 @@ def kept_row(name: str, neuron: NeuronSpec | NeuronProgram, into: Sequence[Conne
         "n_weights": sum(np.size(c.weight) for c in into),
         **built_in,
     }
+
+
+def complete_table(table: list[dict], network: Network, chip: Chip) -> list[dict]:
+    """One row for each layer of a fixed-point network, in its order: the row in `table`, or a new one without rates."""
+    rows = {row["layer"]: row for row in table}
+    for name in network.layers:
+        if name not in rows:
+            neuron = network.node(name).neuron
+            rows[name] = kept_row(name, neuron, network.into(name), chip)
+            rows[name] |= program_states(neuron, None) if isinstance(neuron, NeuronProgram) else {}
+    return [rows[name] for name in network.layers]
 
 
 def refitted_row(row: dict, neuron: NeuronSpec | NeuronProgram, scale_factor: float | None = None) -> dict:

@@ -2,6 +2,7 @@
 
 what goes through the stages                          Draft, Stage   draft.py
 all of them in order, and the loop over them          STAGES, run    run.py
+what would help, and which chips take the network     refuse         refusal.py
 how input comes to the chip; scales and norms folded  STAGES         prepare.py
 what the chip cannot do, rewritten; the schedule      STAGES         legalize.py
 integers, approximations, sums that are sent          STAGES         quantize.py

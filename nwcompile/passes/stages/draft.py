@@ -19,7 +19,6 @@ from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.legalize.price import Price
 from nwcompile.passes.partition.logical_cores import FewestCores
 from nwcompile.passes.prepare.input_layer import InputLayer
-from nwcompile.passes.quantize.quantize import Quantized
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +42,8 @@ class Draft:
     legal: Network | None = None  # in float, as the chip's neurons can have it
     compared: tuple[str, ...] = ()  # layers of a maximum of currents
     timing: Schedule | None = None
-    quantized: Quantized | None = None
+    table: list[dict] = field(default_factory=list)  # of quantization, one row a layer
+    rounding: list[str] = field(default_factory=list)  # warnings of quantization for the manifest
     samples: dict[str, np.ndarray] | None = None  # int[B, T, *shape] of every input of `network`
     activity: Activity | None = None
     registers: dict[str, Encoding] = field(default_factory=dict)  # by input that the host writes

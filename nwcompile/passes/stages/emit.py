@@ -41,9 +41,9 @@ def _manifest(draft: Draft) -> dict:
         "version": __version__,
         "seed": draft.options.seed,
         "options": draft.options.to_dict(),
-        "quantization": draft.quantized.table,
+        "quantization": draft.table,
         **({"legalization": [change.to_dict() for change in draft.changes]} if draft.changes else {}),
-        "warnings": [*no_samples, *draft.notes, *draft.quantized.warnings],
+        "warnings": [*no_samples, *draft.notes, *draft.rounding],
         **({} if draft.price is None else {"price": draft.price.to_dict()}),
         **({} if draft.fewest is None else {"fewest_cores": draft.fewest._asdict()}),
     }

@@ -5,6 +5,7 @@ from dataclasses import replace
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.host import on_chip, registers_of
 from nwcompile.passes.partition.merge_axons import merge_axons
+from nwcompile.passes.quantize.table import complete_table
 from nwcompile.passes.stages.draft import Draft, Stage
 from nwcompile.sim.sequence.run import record
 from nwcompile.sim.values import verify_counts
@@ -19,7 +20,8 @@ def calibrate(draft: Draft) -> Draft:
         network=fixed,
         timing=draft.timing.on_chip(draft.network),
         activity=activity,
-        registers={**registers_of(draft.input.host), **draft.quantized.registers},
+        registers={**registers_of(draft.input.host), **draft.registers},
+        table=complete_table(draft.table, draft.network, draft.chip),
         changes=[*draft.changes, *draft.lasting],
         samples=None,  # no later stage reads them
         normal=None,
@@ -48,7 +50,7 @@ def merge(draft: Draft) -> Draft:
         timing=merged.timing,
         activity=merged.activity,
         changes=[*draft.changes, *merged.changes],
-        quantized=draft.quantized.without(merged.gone),
+        table=[row for row in draft.table if row["layer"] not in merged.gone],
     )
 
 

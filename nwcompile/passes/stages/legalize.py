@@ -4,11 +4,14 @@ from dataclasses import replace
 
 from nwcompile.errors import FitError
 from nwcompile.ir.host import on_chip
+from nwcompile.ir.options import Options
 from nwcompile.passes.fit.check import estimate
 from nwcompile.passes.legalize.advice import approximations
-from nwcompile.passes.legalize.legalize import expected, legalize
-from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
-from nwcompile.passes.legalize.sums.split_fan_in import has_wide, with_parts
+from nwcompile.passes.legalize.legalize import legalize
+from nwcompile.passes.legalize.nearest import nearest_network
+from nwcompile.passes.legalize.prove import idle_clamps
+from nwcompile.passes.legalize.relay_delays import count_relays
+from nwcompile.passes.legalize.sums.split_fan_in import split_fan_in
 from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
@@ -28,45 +31,41 @@ def rewrite(draft: Draft) -> Draft:
 
 
 def check_totals(draft: Draft) -> Draft:
-    """Check that the network fits as far as its totals show. Raises FitError."""
-    whole = on_chip(expected(draft.legal, draft.chip, draft.options))
-    estimate(whole, draft.chip, draft.options.on_multi_spike)
+    """Check that the network fits as far as its totals show. Raises FitError.
+
+    The approximations, idle clamps and split sums of later stages are counted as they come out on the float network.
+    """
+    chip, options = draft.chip, draft.options
+    network, _ = nearest_network(draft.legal, chip, options)
+    network, _ = idle_clamps(network, chip, options)
+    network, _ = split_fan_in(network, chip, options)
+    estimate(on_chip(network), chip, options.on_multi_spike)
     return replace(draft, passed=(*draft.passed, "estimate"))
 
 
 def advise_on_totals(draft: Draft, error: FitError) -> Advice:
     """The approximations, or else the change of the chip or the mapping, with which the totals would fit."""
-    change = approximations(on_chip(draft.legal), draft.chip, draft.options)
+
+    def check(options: Options) -> None:
+        check_totals(rewrite(replace(draft, network=draft.normal, options=options)))
+
+    change = approximations(on_chip(draft.legal), draft.chip, draft.options, check)
     if change is None:
-        whole = on_chip(with_parts(draft.legal, draft.chip, draft.options))
-        change = smallest_change(whole, draft.chip, error, draft.options)
+        whole, _ = split_fan_in(draft.legal, draft.chip, draft.options)
+        change = smallest_change(on_chip(whole), draft.chip, error, draft.options)
     return Advice(error.violations, change)
 
 
 def time_layers(draft: Draft) -> Draft:
-    """Choose the steps in which layers work."""
-    return replace(draft, timing=schedule(draft.legal, draft.options.execution))
-
-
-def relay(draft: Draft) -> Draft:
-    """Put relay neurons where spikes are delayed longer than the chip can. Raises FitError where they have no room.
-
-    Where sums are sent later, which takes steps, it is done then (`relay_sums`).
-    """
-    if draft.given_mapping is not None or sends_sums(draft) or not has_late(draft.legal, draft.timing, draft.chip):
-        return draft
-    legal, timing, changes = relay_delays(draft.legal, draft.timing, draft.chip, draft.options)
-    return replace(draft, network=legal, legal=legal, timing=timing, changes=[*draft.changes, *changes])
-
-
-def sends_sums(draft: Draft) -> bool:
-    """Whether neurons will send sums: currents to be compared, or parts of a wide fan-in."""
-    return bool(draft.compared) or has_wide(draft.legal, draft.chip, draft.options)
+    """Choose the steps in which layers work. Raises FitError if relay neurons for long delays have no room."""
+    timing = schedule(draft.legal, draft.options.execution)
+    if draft.given_mapping is None:
+        count_relays(draft.legal, timing, draft.chip, draft.options)
+    return replace(draft, timing=timing)
 
 
 STAGES = (
     Stage("legalize", rewrite),
     Stage("estimate", check_totals, advise_on_totals),
-    Stage("schedule", time_layers),
-    Stage("delays", relay, as_it_is),
+    Stage("schedule", time_layers, as_it_is),
 )

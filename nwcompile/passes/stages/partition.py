@@ -14,12 +14,16 @@ from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
 
 
 def share_out(draft: Draft) -> Draft:
-    """Share the neurons out over cores. A mapping that was given stays.
-
-    Raises FitError. It has the violations that no mapping can avoid, if there are any, before a mapping is searched.
-    """
+    """Share the neurons out over cores. A mapping that was given stays. Raises FitError, before a search if it can."""
     if draft.given_mapping is not None:
         return draft
+    check_needs(draft)
+    made = partition(draft.network, draft.chip, draft.activity, draft.options)
+    return replace(draft, mapping=made.mapping, notes=[*draft.notes, *made.warnings], fewest=made.fewest)
+
+
+def check_needs(draft: Draft) -> None:
+    """Raise FitError with the violations that no mapping can avoid, if there are any."""
     network, chip = draft.network, draft.chip
     needs = unmapped_violations(network, chip, draft.timing, draft.options.on_multi_spike)
     needs += too_many_weights(network, chip)
@@ -27,8 +31,6 @@ def share_out(draft: Draft) -> Draft:
         needs += delay_violations(network, draft.timing, chip)
     if needs:
         raise FitError(chip.name, needs)
-    made = partition(network, chip, draft.activity, draft.options)
-    return replace(draft, mapping=made.mapping, notes=[*draft.notes, *made.warnings], fewest=made.fewest)
 
 
 def advise_on_cores(draft: Draft, error: FitError) -> Advice:

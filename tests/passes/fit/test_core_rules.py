@@ -10,14 +10,14 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.fit.core_rules import with_fewer_layers
-from nwcompile.passes.partition.elsewhere import elsewhere
+from nwcompile.passes.stages.refusal import elsewhere
 from tests.chips import small_chip
 from tests.nets import FIXED, dense_net, integers
 from tests.passes.fit.test_check import lines
 
 
 def first_lines(error) -> str:
-    """The head of a FitError and its only violation; which chips take the network is tested in test_elsewhere.py."""
+    """The head of a FitError and its only violation; which chips take the network is tested in test_refusal.py."""
     return "\n".join(str(error).splitlines()[:2])
 
 

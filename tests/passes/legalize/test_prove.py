@@ -9,7 +9,7 @@ from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.legalize.prove import idle_clamps, may_be_idle, same_comparison
+from nwcompile.passes.legalize.prove import idle_clamps, same_comparison
 from nwcompile.sim import simulate
 from tests.chips import small_chip
 
@@ -54,7 +54,7 @@ def test_a_bound_of_endless_input_warns_of_no_arithmetic(low, gain):
     spec = NeuronSpec(threshold=2.0, beta=0.5, gain=gain, v_min=-1.0)
     weight = np.random.default_rng(0).integers(low, 8, (5, 5)).astype(np.float32)
     network = Network.from_arrays({"a": (spec, 5)}, [Dense("in", "a", np.where(weight == 7, 0, weight))], {"in": 5})
-    dropped = may_be_idle(network, CHIPS["none"], Options(on_multi_spike="repeat"))
+    dropped, _ = idle_clamps(network, CHIPS["none"], Options(on_multi_spike="repeat"))
     is_idle = low == 0 or gain == 0
     assert dropped.node("a").neuron.v_min == (None if is_idle else -1.0)
 
@@ -82,7 +82,7 @@ def test_negative_spikes_lower_float_membranes_through_positive_weights(v_min, i
     spec = NeuronSpec(threshold=1.0, beta=0.5, v_min=v_min)  # two lines of -1 in every step: -2 / (1 - 0.5)
     network = Network.from_arrays({"a": spec}, [Dense("in", "a", np.ones((1, 2), np.float32))], {"in": 2})
     signed = small_chip(neuron__spikes=["binary", "bipolar"])
-    assert may_be_idle(network, signed, Options()).node("a").neuron.v_min == (None if is_idle else v_min)
+    assert idle_clamps(network, signed, Options())[0].node("a").neuron.v_min == (None if is_idle else v_min)
 
 
 def test_compile_drops_an_idle_clamp_of_a_float_network_and_refuses_one_that_acts():

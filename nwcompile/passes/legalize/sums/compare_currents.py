@@ -10,7 +10,7 @@ is quantized first, and its weights and neurons are taken over.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -26,16 +26,12 @@ from nwcompile.passes.legalize.ideal import Windows, one_a_channel, windows_of
 from nwcompile.passes.legalize.pool_spikes import FULL
 from nwcompile.passes.legalize.sums.send_sums import (
     SUM,
-    WithSums,
     added,
     can_send_sums,
     largest_message,
-    scheduled,
     sender,
     up_to,
-    with_rows,
 )
-from nwcompile.passes.quantize.quantize import Quantized
 
 SUMS = "{}/sums"  # The neurons that send the synaptic sums of the map, at full resolution.
 LEADS = "{}/lead{}"  # Those that compare two currents, by round.
@@ -58,16 +54,30 @@ def _n_more(network: Network, pool: MaxPool2d) -> int:
     return network.node(pool.source).n_neurons + len(source) - len(np.unique(window))
 
 
-def compare_currents(quantized: Quantized, layers: Sequence[str], chip: Chip, options: Options) -> WithSums:
-    """The quantized network in which each of `layers` gets the largest current of each window.
+def compare_currents(network: Network, layers: Sequence[str], chip: Chip) -> tuple[Network, list[Change]]:
+    """The fixed-point network in which each of `layers` gets the largest current of each window.
 
     Raises FitError where the messages of the chip are too narrow for the currents.
     """
     changes = []
     for name in layers:
-        quantized, change = _compared(quantized, name, chip)
+        network, change = _compared(network, name, chip)
         changes.append(change)
-    return WithSums(quantized, scheduled(quantized.network, options.execution), changes)
+    return network, changes
+
+
+def compared_rows(table: list[dict], layers: Sequence[str]) -> list[dict]:
+    """The quantization table after `compare_currents`: a layer's row is that of its neurons at full resolution.
+
+    Weights and thresholds are the same, but the layer spikes at another rate, so the row's rates are None.
+    """
+    no_rates = dict.fromkeys(("rate_float", "rate_fixed", "spike_agreement_percent"))
+    layer_of = {FULL.format(name): name for name in layers}
+    return [
+        row | no_rates | {"layer": layer_of[row["layer"]]} if row["layer"] in layer_of else row
+        for row in table
+        if row["layer"] not in layers
+    ]
 
 
 class Term(NamedTuple):
@@ -111,9 +121,8 @@ class Tournament:
         return [*a, lead._replace(sign=-1)] if takes_least else [*b, lead]
 
 
-def _compared(quantized: Quantized, name: str, chip: Chip) -> tuple[Quantized, Change]:
+def _compared(network: Network, name: str, chip: Chip) -> tuple[Network, Change]:
     """One layer whose neurons at full resolution are quantized, behind a tournament of their currents."""
-    network = quantized.network
     full, layer = network.node(FULL.format(name)), network.node(name)
     tournament = Tournament.of(windows_of(network, name))
     largest, n_counts = largest_message(network, full.name, chip, ADVICE, n_sums=2)
@@ -137,7 +146,7 @@ def _compared(quantized: Quantized, name: str, chip: Chip) -> tuple[Quantized, C
         f"{full.n_neurons} neurons send their currents, {n_leads} compare two of a window{up_to(n_counts)}",
         EXACT,
     )
-    return replace(quantized, network=made, table=_table(quantized.table, full.name, name, made, chip)), change
+    return made, change
 
 
 def _added_up(names: list[str], target: str, neurons: list[list[Term]], chip: Chip) -> list[Connection]:
@@ -160,13 +169,3 @@ def _with(network: Network, full: str, name: str, nodes: dict[str, Node], edges:
     made = Network(network.inputs, kept, (*others, *edges))
     made.verify()
     return made
-
-
-def _table(table: list[dict], full: str, name: str, network: Network, chip: Chip) -> list[dict]:
-    """The rows of the layers: that of the neurons at full resolution, whose weights and thresholds are kept, and more.
-
-    How often the layer spikes is another question than how often those neurons did: `with_rates` tells.
-    """
-    unknown = dict.fromkeys(("rate_float", "rate_fixed", "spike_agreement_percent"))
-    kept = [row | unknown | {"layer": name} if row["layer"] == full else row for row in table if row["layer"] != name]
-    return with_rows(kept, network, chip)

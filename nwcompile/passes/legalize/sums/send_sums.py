@@ -1,33 +1,21 @@
 """Neurons that send their synaptic sum as a number of either sign: what chip has them, and what its messages hold."""
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
 from nwcompile.errors import FitError, Violation
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Sparse
-from nwcompile.ir.manifest import Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import LARGEST_OUTPUT, NeuronProgram, Operation
 from nwcompile.ir.options import Options
 from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.passes.quantize.grids import WeightGrid
-from nwcompile.passes.quantize.quantize import Quantized
 from nwcompile.passes.quantize.state_range import largest_payload, largest_sums
-from nwcompile.passes.quantize.table import kept_row, program_states
 
 SUM = "sum"  # The program of neurons that send their synaptic sum.
-
-
-class WithSums(NamedTuple):
-    """A quantized network with neurons that send sums, its schedule, and a row for each layer that needs them."""
-
-    quantized: Quantized
-    timing: Schedule
-    changes: list[Change]
 
 
 def can_send_sums(chip: Chip, options: Options) -> bool:
@@ -74,7 +62,7 @@ def largest_message(
     return room, None if max(counts, default=0.0) <= n_counts else n_counts
 
 
-def scheduled(network: Network, execution: str) -> Schedule:
+def schedule_senders(network: Network, execution: str) -> Schedule:
     """The schedule in which neurons that send sums work as late as they can, in a pipeline.
 
     So it is spikes that wait for a skip, and relay neurons can hold those.
@@ -117,14 +105,3 @@ def added(source: str, target: str, pre: np.ndarray, post: np.ndarray, sign: np.
         sign_mode=grid.sign_mode,
         weight_bits=grid.bits,
     )
-
-
-def with_rows(table: list[dict], network: Network, chip: Chip) -> list[dict]:
-    """The rows of a fixed-point network's layers: those that are known, and of neurons that were put in."""
-    rows = {row["layer"]: row for row in table}
-    for name in network.layers:
-        if name not in rows:
-            neuron = network.node(name).neuron
-            rows[name] = kept_row(name, neuron, network.into(name), chip)
-            rows[name] |= program_states(neuron, None) if isinstance(neuron, NeuronProgram) else {}
-    return [rows[name] for name in network.layers]

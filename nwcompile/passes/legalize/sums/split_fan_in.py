@@ -26,17 +26,12 @@ from nwcompile.passes.fit import capacity
 from nwcompile.passes.legalize.sums.parts import Part, adding, symbolic_part
 from nwcompile.passes.legalize.sums.send_sums import (
     SUM,
-    WithSums,
     can_send_sums,
-    is_sender,
     largest_message,
     message_room,
-    scheduled,
     sender,
     up_to,
-    with_rows,
 )
-from nwcompile.passes.quantize.quantize import Quantized
 from nwcompile.passes.quantize.scaled_layer import Direct
 
 PARTS = "{}/part{}"  # The neurons that send the sums of one part of a layer's sources.
@@ -58,41 +53,13 @@ class Cut(NamedTuple):
     limit: int
 
 
-def has_wide(network: Network, chip: Chip, options: Options) -> bool:
-    """Whether a normalized network has neurons of which one is more than a core holds, and `split_fan_in` mends it."""
-    return can_send_sums(chip, options) and any(_cut(network, name, chip) for name in network.layers)
+def split_fan_in(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
+    """The network in which partial sums feed every neuron that alone is more than any core holds.
 
-
-def with_parts(network: Network, chip: Chip, options: Options) -> Network:
-    """The network as `split_fan_in` makes it, float or in integers, whatever its messages hold: what to estimate."""
-    for name in network.layers if can_send_sums(chip, options) else ():
-        cut = _cut(network, name, chip)
-        network = network if cut is None else _split(network, name, cut, chip)
-    return network
-
-
-def parts_surely_hold(network: Network, chip: Chip) -> bool:
-    """Whether messages hold every partial sum of a network of `with_parts`, whatever its weights are in integers.
-
-    For one spike of each source at once.
+    Raises FitError, with all layers of which the messages of the chip are too narrow for a partial sum. What messages
+    hold is judged, and a row made for each layer, only for a fixed-point network.
     """
-    n_most = max(
-        (
-            sum(_most_sources(network, c) for c in network.into(name))
-            for name in network.programs
-            if is_sender(network, name)
-        ),
-        default=0,
-    )
-    return n_most * chip.weights.effective_limit <= message_room(chip)
-
-
-def split_fan_in(quantized: Quantized, chip: Chip, options: Options) -> WithSums:
-    """The quantized network in which partial sums feed every neuron that alone is more than any core holds.
-
-    Raises FitError, with all layers of which the messages of the chip are too narrow for a partial sum.
-    """
-    network, changes = quantized.network, []
+    changes: list[Change] = []
     violations: list[Violation] = []
     for name in network.layers if can_send_sums(chip, options) else ():
         cut = _cut(network, name, chip)
@@ -100,13 +67,12 @@ def split_fan_in(quantized: Quantized, chip: Chip, options: Options) -> WithSums
             continue
         network = _split(network, name, cut, chip)
         try:
-            changes.append(_change(network, name, cut, chip))
+            changes += [_change(network, name, cut, chip)] if network.is_fixed else []
         except FitError as e:
             violations += e.violations
     if violations:
         raise FitError(chip.name, violations)
-    quantized = Quantized(network, with_rows(quantized.table, network, chip), quantized.warnings, quantized.registers)
-    return WithSums(quantized, scheduled(network, options.execution), changes)
+    return network, changes
 
 
 def _cut(network: Network, name: str, chip: Chip) -> Cut | None:

@@ -7,9 +7,9 @@ import nwcompile as nw
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.options import Options
-from nwcompile.passes.quantize.bit_width_search import TriedWidths, narrowest, search
 from nwcompile.sim import simulate
 from nwcompile.sim.float_difference import answers
+from nwcompile.workbench.bit_width_search import TriedWidths, narrowest, search
 from tests.nets import FIXED, dense_net
 
 TINY = Chip.load("tiny")

@@ -13,9 +13,11 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.noc.board import chips_used
 from nwcompile.ir.options import Options
-from nwcompile.passes.partition import elsewhere as stage
-from nwcompile.passes.partition.elsewhere import elsewhere
 from nwcompile.passes.partition.partition import partition
+from nwcompile.passes.stages import partition as partition_stage
+from nwcompile.passes.stages import quantize as quantize_stage
+from nwcompile.passes.stages import refusal
+from nwcompile.passes.stages.refusal import elsewhere
 from tests.chips import small_chip
 
 SPEC = NeuronSpec(threshold=1.0, reset="zero", strict=True)
@@ -64,7 +66,7 @@ def test_a_network_too_large_for_one_chip_is_sent_to_the_board_of_it_first():
 
 
 def test_a_network_too_large_to_try_is_judged_by_its_totals(monkeypatch):
-    monkeypatch.setattr(stage, "MOST_SYNAPSES", 1000)
+    monkeypatch.setattr(refusal, "MOST_SYNAPSES", 1000)
     n_chips = -(-2 * 10 * 64 * 64 // 256) / 152
     said = last_line(maps(10), "spinnaker2")
     assert said.startswith(
@@ -94,9 +96,9 @@ def test_hopeless_networks_are_refused_after_a_look_at_few_synapses(monkeypatch)
         looked_at.append(sum(synapse_count(network, c) for c in network.connections))
         return partition(network, *given)
 
-    monkeypatch.setattr(stage, "partition", counted)
+    monkeypatch.setattr(partition_stage, "partition", counted)
     last_line(maps(8, side=32), "truenorth")
-    assert 0 < sum(looked_at) <= stage.MOST_SYNAPSES
+    assert 0 < sum(looked_at) <= refusal.MOST_SYNAPSES
     looked_at.clear()
     last_line(maps(48, side=96), "truenorth")  # of 190 million synapses
     assert sum(looked_at) == 0
@@ -107,7 +109,7 @@ def test_the_look_at_synapses_ends_when_all_that_may_be_looked_at_are(monkeypatc
     n_synapses = 100 * 3000 + 3000 * 40
     n_looks = []
     for most in (1, 2):
-        monkeypatch.setattr(stage, "MOST_SYNAPSES", most * (n_synapses + 1000))
+        monkeypatch.setattr(refusal, "MOST_SYNAPSES", most * (n_synapses + 1000))
         n_looks.append(last_line(network, "speck").partition("; by its totals it may fit")[0].count(" of "))
     assert n_looks == [1, 2]
 
@@ -159,8 +161,8 @@ def test_a_network_of_more_weights_than_axon_types_is_not_sent_to_truenorth():
 
 
 def test_a_network_of_very_long_delays_is_judged_by_its_totals_relay_neurons_among_them(monkeypatch):
-    monkeypatch.setattr(stage, "relay_delays", None)  # none is made to be counted
+    monkeypatch.setattr(quantize_stage, "relay_delays", None)  # none is made to be counted
     edges = [Dense("in", "a", floats(8, 8)), Dense("a", "b", floats(8, 8), delay=500_000)]
-    said = last_line(Network.from_arrays({"a": SPEC, "b": SPEC}, edges, {"in": 8}), "speck")
+    said = elsewhere(Network.from_arrays({"a": SPEC, "b": SPEC}, edges, {"in": 8}), Chip.load("speck"), Options())
     n_relays = 8 * (-(-500_001 // (1 + Chip.load("loihi1").neuron.delay_max_steps)) - 1)
     assert f"by its totals it may fit loihi1 (at least {-(-(n_relays + 16) // 1024)} of 128 cores)" in said

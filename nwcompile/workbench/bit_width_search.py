@@ -3,7 +3,8 @@
 A greedy search. First all layers lose a bit at a time together, as long as the accuracy allows. Then each loses one bit
 by itself, which orders the layers: the least sensitive first (of equals the one with more weights, then the one nearer
 to the output). In that order each layer is narrowed as far as it goes, those before it left as narrow as they are.
-Whole networks are tried, not layers: each is quantized anew, calibrated, and run by the sequence backend.
+Whole networks are tried, not layers: each goes through the stages of the compiler up to `prove`, those left out that
+ask whether it fits, and is run by the sequence backend.
 """
 
 from collections.abc import Callable
@@ -16,14 +17,14 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.passes.prepare.input_layer import behind_host, legalize_input
-from nwcompile.passes.prepare.normalize import normalize
-from nwcompile.passes.prepare.weight_bits import apply_weight_bits
-from nwcompile.passes.quantize.quantize import encoded, quantize
+from nwcompile.passes.prepare.input_layer import behind_host
+from nwcompile.passes.quantize.quantize import encoded
+from nwcompile.passes.stages.draft import Draft
+from nwcompile.passes.stages.run import run
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import share_right
 from nwcompile.sim.float_difference import answers, strongest
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import prepare, with_constants
 from nwcompile.sim.reference.run import output_of
 from nwcompile.sim.sequence.run import trace
 
@@ -75,16 +76,19 @@ def narrowest(
         raise ModelError("the network is in integers already; widths are searched for float networks")
     network.verify()
     labels = np.asarray(labels)
-    chip_input = legalize_input(network, chip, x if calibration is None else calibration, options)
+    calibrated = Draft(network, chip, options, calibration=x if calibration is None else calibration)
+    given = run(calibrated, until="input")
     user = prepare(network, x)[0]
-    if chip_input.host is None:
+    if given.input.host is None:
         samples = prepare(network, x, None, chip, options.on_multi_spike)[0]
     else:
-        samples = behind_host(chip_input.network, chip_input.host, user)
-    given = answers(simulate(network, user))
-    if given is None:
+        samples = behind_host(given.network, given.input.host, user)
+    if calibration is None:
+        given = replace(given, input=replace(given.input, samples=None))
+    wanted = answers(simulate(network, user))
+    if wanted is None:
         raise ModelError(f"accuracy needs one output layer; this network has {', '.join(network.outputs)}")
-    normal = apply_weight_bits(normalize(chip_input.network), chip, options)
+    normal = run(given, after="input", until="normalize").network
     into = {
         name: [c for c in normal.into(name) if c.has_weight and not isinstance(c, Injected)] for name in normal.layers
     }
@@ -93,17 +97,18 @@ def narrowest(
 
     def accuracy(widths: Widths) -> float:
         chosen = replace(options, bits=None, layer_bits=widths)
-        quantized = quantize(normal, chip, chip_input.samples if calibration is not None else None, chosen)
-        fixed = quantized.network
-        spikes, states = trace(fixed, encoded(samples, quantized.registers), keep_states=False)
-        output = output_of(fixed, spikes, states)
+        legal = run(replace(given, options=chosen), after="input", until="legalize")  # whether or not it fits
+        fixed = run(legal, after="schedule", until="prove")
+        inputs = encoded(with_constants(fixed.legal, samples), fixed.registers)
+        spikes, states = trace(fixed.network, inputs, keep_states=False)
+        output = output_of(fixed.network, spikes, states)
         assert isinstance(output, np.ndarray), "the float network had one output layer"
         return share_right(strongest(output), labels)
 
-    wanted = share_right(given, labels)
-    tries = TriedWidths(accuracy, wanted - drop, on_try)
+    float_accuracy = share_right(wanted, labels)
+    tries = TriedWidths(accuracy, float_accuracy - drop, on_try)
     narrowest_widths = search(start, n_weights, tries) if tries.keeps(start) else None
-    return Narrowed(start, narrowest_widths, wanted, tries.made, n_weights)
+    return Narrowed(start, narrowest_widths, float_accuracy, tries.made, n_weights)
 
 
 @dataclass(eq=False)

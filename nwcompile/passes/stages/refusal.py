@@ -1,0 +1,113 @@
+"""Refusal: the error of a network that does not fit, with what would help, and the chips and boards that take it.
+
+Chip files say whether they are proposed (`Chip.proposals`). A chip is named only after the stages of the compiler have
+put the network on its cores as contiguous slices (`sequential`), without quantizing it. For large networks, and where
+what fits depends on weights that are not quantized yet (axon types, messages of partial sums), only the totals are
+checked (`estimate`), and the line says so.
+"""
+
+from dataclasses import replace
+from math import prod
+from typing import NamedTuple
+
+from nwcompile.cost.traffic.wiring import synapse_count
+from nwcompile.errors import FitError, NwError
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.host import on_chip
+from nwcompile.ir.network import Network
+from nwcompile.ir.noc.board import count_chips, fewest_chips
+from nwcompile.ir.options import Options
+from nwcompile.passes.fit.capability import delay_violations
+from nwcompile.passes.fit.check import least_cores
+from nwcompile.passes.legalize.relay_delays import count_relays, sizes_of
+from nwcompile.passes.partition.copy_neurons import sends_too_far
+from nwcompile.passes.prepare.input_layer import InputLayer
+from nwcompile.passes.stages.draft import Draft, Stage
+from nwcompile.passes.stages.partition import check_needs
+from nwcompile.passes.stages.run import run
+
+# Synapses that the checks for one error look at, each check going through all of a network's: about a second. The
+# chips that are left after that are judged by their totals.
+MOST_SYNAPSES = 15_000_000
+# A check also looks through all connections for each layer; each of those looks takes as long as so many synapses.
+SYNAPSES_OF_A_PAIR = 25
+
+
+class Place(NamedTuple):
+    """A chip or board that takes a network on so many cores: at least, unless that was checked.
+
+    `work`: how many synapses the check looks at, or what takes as long.
+    """
+
+    chip: Chip
+    work: int
+    n_cores: int
+    is_checked: bool
+
+
+def refuse(stage: Stage, draft: Draft, error: FitError) -> None:
+    """Raise the FitError of a stage with a change that would help and other chips that would do, if it is advised."""
+    advice = None if stage.advise is None else stage.advise(draft, error)
+    if advice is not None:
+        others = elsewhere(on_chip(draft.input.network), draft.chip, draft.options)
+        raise FitError(draft.chip.name, advice.violations, advice.change, others) from None
+
+
+def elsewhere(network: Network, chip: Chip, options: Options) -> str | None:
+    """Sentences that name the proposed chips and boards which take the network unchanged.
+
+    They are those of the shipped files and of the folder of this chip's. None for a chip that is not as its file says,
+    and where `options` bind cores to this chip (`n_cores`, `fixed_sites`).
+    """
+    if options.n_cores is not None or options.fixed_sites or chip.listing.folder is None:
+        return None
+    slices = replace(options, approximate=(), step_limit_us=None, partitioner="sequential", optimize="time")
+    given = Draft(network, chip, slices, network=network, input=InputLayer(network, None, None, []))
+    places: list[Place] = []
+    left = MOST_SYNAPSES
+    for one in chip.proposals():
+        if one.family in {place.chip.family for place in places}:
+            continue
+        try:
+            place = _place(replace(given, chip=one), left)
+        except NwError:
+            continue
+        if place is not None:
+            places.append(place)
+            left -= place.work if place.is_checked else 0
+    checked = [_describe(place) for place in places if place.is_checked]
+    by_totals = [_describe(place) for place in places if not place.is_checked]
+    texts = [f"as it is it fits {', '.join(checked)}"] if checked else []
+    texts += [f"by its totals it may fit {', '.join(by_totals)}"] if by_totals else []
+    return "; ".join(texts) or "as it is it fits none of the shipped chips and boards"
+
+
+def _place(given: Draft, most_work: int) -> Place | None:
+    """The chip of a draft if its network fits, by totals beyond `most_work`; None or NwError if it does not."""
+    chip = given.chip
+    draft = run(run(given, after="input", until="schedule"), after="approximate", until="split")
+    is_split = draft.network is not draft.legal
+    n_relays_of = count_relays(draft.network, draft.timing, chip, draft.options)
+    if SYNAPSES_OF_A_PAIR * sum(n_relays_of.values()) ** 2 > most_work:
+        return Place(chip, 0, least_cores(draft.network, chip, sizes_of(draft.network, n_relays_of)), False)
+    draft = run(draft, after="split", until="delays")
+    network = draft.network
+    work = sum(synapse_count(network, c) for c in network.connections)
+    work += SYNAPSES_OF_A_PAIR * len(network.layers) * len(network.connections)
+    if work > most_work or chip.weights.axon_types is not None or is_split:
+        check_needs(draft)
+        return Place(chip, work, least_cores(network, chip), False)
+    draft = run(replace(draft, activity=Activity.uniform(network, 1)), after="merge", until="copies")
+    late = any(delay_violations(draft.network, draft.timing, chip))
+    has_room = not late and not sends_too_far(draft.network, chip, draft.mapping)
+    return Place(chip, work, draft.mapping.n_cores, True) if has_room else None
+
+
+def _describe(place: Place) -> str:
+    """`loihi2 (12 of 128 cores)`, or `loihi2_kapoho (2 of 8 chips)`."""
+    chip, least = place.chip, "" if place.is_checked else "at least "
+    if chip.is_board:
+        n_chips = prod(fewest_chips(chip.noc, place.n_cores))
+        return f"{chip.name} ({least}{n_chips} of {prod(count_chips(chip.noc))} chips)"
+    return f"{chip.name} ({least}{place.n_cores} of {int(chip.is_usable.sum())} cores)"
