@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Compare placers
 #
-# This page is for those who study mapping. Partitioning says which core computes which neuron, placement where on the
-# chip each core lies. We keep the partition and try every placer on the same network, under the same limits, and let
-# the cycle-level simulator measure what each of them is worth. It needs matplotlib and pandas.
+# This page is for readers who study mapping. Partitioning decides which core computes which neuron. Placement decides
+# where each core is on the chip. We keep the partition and run every placer on the same network, under the same
+# limits. The cycle-level simulator measures the results. You need matplotlib and pandas.
 
 # %%
 import matplotlib.pyplot as plt
@@ -16,8 +16,8 @@ from nwcompile.passes.place.place import PLACERS
 # %% [markdown]
 # ## A network with neighborhoods
 #
-# Placement matters where cores talk to some others more than to the rest. Here are four layers of 128 neurons on a
-# ring; each neuron listens to about 20 of those at the same place of the ring in the layer before.
+# Placement matters if cores send more messages to some cores than to others. This network has four layers of 128
+# neurons on a ring. Each neuron receives about 20 inputs from the same region of the ring in the previous layer.
 
 # %%
 N_LAYERS, N_NEURONS, FAN_IN, REACH = 4, 128, 24, 8
@@ -43,9 +43,9 @@ nw.simulate(network, x).to_frame()
 # %% [markdown]
 # ## The same partition, every placer
 #
-# `partitioner="sequential"` cuts the layers into slices, here on 16 cores. The chip is the imagined one called `tiny`
-# with 4 x 4 routers, once with links as wide as a message, and once with serial ones, which take 32 cycles for it.
-# `PLACERS` holds the placers by name; any function of the same signature may be given as well
+# `partitioner="sequential"` cuts the layers into slices, here on 16 cores. The chip is the fictional chip `tiny` with
+# 4 x 4 routers. One version has links as wide as a message; the other has serial links, which take 32 cycles per
+# message. `PLACERS` contains the placers by name. You can also pass your own function with the same signature
 # (`nw.Options(placer=mine)`).
 
 # %%
@@ -61,8 +61,8 @@ def measured(chip, options):
 
 
 # %% [markdown]
-# For each placement these figures are measured, as means of a step: how far all messages go together (hops), how many
-# flits cross the busiest link between two routers, and how long the step takes with either kind of links.
+# For each placement we measure three figures, as means per step: the total distance of all messages (hops), the flits
+# on the busiest link between two routers, and the step time with each kind of links.
 
 # %%
 rows = []
@@ -95,15 +95,15 @@ plt.margins(x=0.15)
 plt.tight_layout()
 
 # %% [markdown]
-# A step is as long as its slowest part: the busiest core, the busiest link, or the barrier at the end. Placement
-# changes the links and nothing else. Where links are wide it does next to nothing for time, though fewer hops still
-# save energy. Where links are serial it decides, and the busiest link tells more than the sum of hops.
+# A step takes as long as its slowest part: the busiest core, the busiest link, or the barrier at the end. Placement
+# changes only the links. With wide links it hardly affects the time, though fewer hops still save energy. With serial
+# links it determines the time, and the busiest link predicts it better than the sum of hops.
 #
 # ## And the partition?
 #
-# Which neurons share a core is the larger choice. The default partitioner, `floorline`, balances the work of the
-# cores instead of cutting slices of equal size. Here it is on as many cores as the slices, placed by the default
-# `anneal`.
+# The partition, which decides which neurons share a core, matters more. The default partitioner, `floorline`, balances
+# the work of the cores instead of cutting slices of equal size. Here it uses as many cores as the slices, placed by
+# the default `anneal`.
 
 # %%
 options = nw.Options(n_cores=16)
@@ -112,13 +112,13 @@ _, _, us_serial = measured(serial, options)
 print(f"floorline: {us_wide:.2f} us with wide links, {us_serial:.2f} us with serial ones")
 
 # %% [markdown]
-# Where links are wide, that is a better gain than any placement gave. With serial links it is not: balanced cores
-# send more messages here than slices of neighbors do. So compare on the chip that you mean. Every figure on this page
-# comes from backends that agree bit for bit:
+# With wide links, this gains more than any placement. With serial links it does not: here, balanced cores send more
+# messages than slices of neighbors. So compare methods on your target chip. All backends agree bit for bit on every
+# figure of this page:
 
 # %%
 print(nw.crosscheck(program, x[:1]))
 
 # %% [markdown]
-# The methods, and the papers that they come from, are in the guide on [mapping](../mapping.md#methods), with six
-# larger networks. A mapping made elsewhere enters by `nw.Mapping.from_arrays`, and the same simulator measures it.
+# The guide on [mapping](../mapping.md#methods) lists the methods and their papers, and measures six larger networks.
+# `nw.Mapping.from_arrays` imports a mapping from elsewhere, and the same simulator measures it.

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Design a chip in TOML
 #
-# This page is for those who design a chip. A chip is one small text file here; the compiler and the simulators know
-# no chip by name. We write one, see what does not fit, change it, and ask which key makes steps shorter. It needs
+# This page is for readers who design a chip. A chip is one small text file. The compiler and the simulators know no
+# chip by name. We write a file, see what does not fit, change it, and find the key that makes steps shorter. You need
 # matplotlib and pandas.
 
 # %%
@@ -17,10 +17,10 @@ demo = nw.demo()  # a trained network, 64-32-10 neurons, with 200 images of digi
 network, samples, x, labels = demo.network, demo.x[:100], demo.x[100:], demo.labels[100:]
 
 # %% [markdown]
-# ## The least that a file must say
+# ## The smallest file
 #
-# A grid of routers, how many neurons a core holds, and what these neurons can do. Every figure needs a source.
-# "assumed", with a reason, is one, and it is printed wherever the figure matters.
+# A file needs a grid of routers, the number of neurons per core, and the features of these neurons. Every figure needs
+# a source. "assumed", with a reason, is a valid source, and it is printed wherever the figure matters.
 
 # %%
 Path("mine.toml").write_text("""
@@ -54,8 +54,8 @@ print(chip)
 # %% [markdown]
 # ## What does not fit
 #
-# The error lists every limit that is exceeded and not the first alone: what, where, how much of how much, and what to
-# do.
+# The error lists every limit that is exceeded, not only the first one. Each line says what, where, how much of which
+# limit, and what to do.
 
 # %%
 try:
@@ -64,8 +64,8 @@ except nw.FitError as refusal:
     print(refusal)
 
 # %% [markdown]
-# The network has 64 inputs, and a core takes 48. We give it 64 axons. `replace` changes keys of a chip in memory; on
-# the command line `--set core.max_in_axons=64` does the same.
+# The network has 64 inputs, and a core accepts 48. We give it 64 axons. `replace` changes keys of a chip in memory. On
+# the command line, `--set core.max_in_axons=64` does the same.
 
 # %%
 larger = chip.replace({"core.max_in_axons": 64})
@@ -77,15 +77,15 @@ print(f"{(answers == labels).mean():.1%} of {len(x)} images are right with {larg
 # %% [markdown]
 # ## How fast would it be?
 #
-# What a file does not say is unknown, never zero. This chip gives answers, but it has no times yet.
+# A figure that is not in the file is unknown, never zero. This chip computes answers, but it has no times yet.
 
 # %%
 print(nw.simulate(program, x, backend="cycle").seconds)
 
 # %% [markdown]
 # Costs are cycles of the core clock for each event: visiting a neuron, updating it, reading a synapse, sending a
-# message. `units` says whether receiving runs beside updating. The network on chip has its own clock. In the file
-# they would be a section `[cost]`; here `replace` adds them.
+# message. `units` says whether receiving overlaps with updating. The network on chip has its own clock. In a file
+# these keys would be in a section `[cost]`; here `replace` adds them.
 
 # %%
 COSTS = {
@@ -111,7 +111,8 @@ print(nw.report(program, run, "report")["verdict"])
 # %% [markdown]
 # ## Which key matters?
 #
-# A loop over chips answers that. Cores of the same size, but faster at one thing or another, or more of them:
+# A loop over chips answers this question. We compare cores of the same size that are faster at one kind of work, and
+# more cores:
 
 # %%
 CHANGES = {
@@ -139,6 +140,7 @@ plt.gca().invert_yaxis()
 plt.tight_layout()
 
 # %% [markdown]
-# More cores and cheaper synapses help this network most, as the word *memory* in the verdict says: reading synapses
-# fills the busiest core. [Read a floorline](read_a_floorline.py) goes on from here. All keys are in [the chip
-# file](../chip-file.md), and `nwcompile chips show loihi1` prints a file whose figures have published sources.
+# More cores and cheaper synapses help this network most. The word *memory* in the verdict says the same: the busiest
+# core spends most of its time reading synapses. [Read a floorline](read_a_floorline.py) continues from here. [The chip
+# file](../chip-file.md) lists all keys, and `nwcompile chips show loihi1` prints a file whose figures have published
+# sources.

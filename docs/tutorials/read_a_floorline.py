@@ -1,20 +1,20 @@
 # %% [markdown]
 # # Read a floorline
 #
-# This page is for everybody who wants shorter steps. A *floorline* is a lower bound on the time of a step, and it
-# names what the bound comes from. We map one network onto 1 to 64 cores, watch the bound change its reason, and see
-# how far the simulated chip stays above it. It needs mlxtend, matplotlib and pandas.
+# This page is for all readers who want shorter steps. A *floorline* is a lower bound of the step time, together with
+# its cause. We map one network to 1 to 64 cores, see how the cause of the bound changes, and compare the bound with
+# the simulated chip. You need mlxtend, matplotlib and pandas.
 #
 # ## The bound
 #
-# A step cannot be shorter than its barrier and the busiest unit of the busiest core, or the busiest link, whichever
-# takes longer:
+# A step takes at least its barrier, plus the busiest unit of the busiest core or the busiest link, whichever takes
+# longer:
 #
 # > T >= barrier + max(busiest unit of any core, flits of any link x cycles a flit)
 #
-# The core with the most work decides, not the mean of all. What fills that unit gives the bound its name: *memory*
-# (reading synapses), *compute* (visiting and updating neurons), *traffic* (messages and links), or the *barrier*
-# itself.
+# The core with the most work determines the step, not the mean of all cores. The kind of work that fills this unit
+# gives the bound its name: *memory* (reading synapses), *compute* (visiting and updating neurons), *traffic* (messages
+# and links), or the *barrier* itself.
 
 # %%
 import matplotlib.pyplot as plt
@@ -36,8 +36,7 @@ x = (chances < (pixels[order[:2000], None] / 255)).astype(np.float32)  # spikes 
 y = torch.from_numpy(labels[order[:2000]].astype(np.int64))
 
 # %% [markdown]
-# A network of 784-128-10 neurons, trained for two epochs on 1,500 images: enough for spikes like those of a trained
-# network.
+# The network has 784-128-10 neurons. It is trained for two epochs on 1,500 images, enough for realistic spikes.
 
 # %%
 lif = {"taus": 20e-3, "thresholds": 1.0, "reset_mechanism": "zero", "dt": 2e-3, "surrogate": "atan"}
@@ -59,7 +58,8 @@ calibration, test = x[:50], x[1500:1520]
 # %% [markdown]
 # ## One network, many mappings
 #
-# `n_cores` asks for a number of cores. The report of each run holds the bound, the measured time, and what binds.
+# `n_cores` sets the number of cores. The report of each run contains the bound, the measured time, and the cause of
+# the bound.
 
 # %%
 rows = []
@@ -77,10 +77,10 @@ table.round(2)
 # %% [markdown]
 # ## The plot
 #
-# The gray line is the barrier and 3.8 ns for each synop of the busiest core, as the chip file gives them. Points on
-# the right lie on it: these steps are memory-bound, time grows with the synapses that the busiest core reads, and
-# more cores help. Further to the left points lie above the line. There a core spends as much time on the messages
-# that it takes in as on their synapses, until on 64 cores messages bind (traffic-bound), and more cores bring little.
+# The gray line is the barrier plus 3.8 ns for each synop of the busiest core, as in the chip file. Points on the right
+# are on the line. These steps are memory-bound: time grows with the synapses that the busiest core reads, and more
+# cores help. Points further to the left are above the line. There a core spends as much time on receiving messages as
+# on their synapses. On 64 cores the step is traffic-bound, and more cores gain little.
 
 # %% alt="Step time against synops of the busiest core: on the line of barrier and synapses at many, above it at few."
 line = doc["floorline"]
@@ -102,8 +102,8 @@ plt.legend()
 plt.tight_layout()
 
 # %% [markdown]
-# The numbers beside the points are cores. How tight is the bound? It says what a step takes if everything that can
-# overlap does. On 1 to 64 cores of this chip that is nearly so:
+# The numbers next to the points are cores. How tight is the bound? It is the step time if everything that can overlap
+# does overlap. On 1 to 64 cores of this chip this is nearly the case:
 
 # %%
 (table["measured us"] / table["bound us"]).round(3).rename("measured / bound").to_frame()
@@ -111,8 +111,8 @@ plt.tight_layout()
 # %% [markdown]
 # ## What to do about it
 #
-# Without `n_cores` the compiler takes as many cores as minimize the step time times the square root of their number.
-# The verdict ends with the one change that would help most.
+# Without `n_cores`, the compiler chooses the number of cores that minimizes the step time times the square root of
+# that number. The verdict ends with the most useful change.
 
 # %%
 program = nw.compile(network, "loihi1", calibration)

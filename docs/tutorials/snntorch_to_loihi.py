@@ -1,9 +1,9 @@
 # %% [markdown]
 # # From snnTorch to Loihi
 #
-# This page is for those who have trained a network. It trains a small one in snnTorch, puts it on the chip models
-# `loihi2` and `loihi1`, and looks at what each of them makes of it. It needs snnTorch and scikit-learn. A larger
-# network, with what trained accuracy becomes in five folds, is in the guide [from snnTorch](../from-snntorch.md).
+# This page is for readers who have trained a network. It trains a small network in snnTorch, compiles it for the chip
+# models `loihi2` and `loihi1`, and looks at the changes for each chip. You need snnTorch and scikit-learn. The guide
+# [from snnTorch](../from-snntorch.md) has a larger network, with accuracies in five folds.
 
 # %%
 import numpy as np
@@ -23,8 +23,9 @@ is_test = np.arange(len(x)) % 5 == 0
 # %% [markdown]
 # ## A network as snnTorch's tutorials write it
 #
-# The module takes images `[B, 64]`, loops over time by itself and shows the same image in every step. Its neurons are
-# `snn.Leaky` as they come. They subtract their threshold one step after a spike, which will matter below.
+# The module takes images `[B, 64]`, contains its own loop over time, and shows the same image in every step. Its
+# neurons are unchanged `snn.Leaky` neurons. They subtract their threshold one step after a spike, which will matter
+# below.
 
 # %%
 N_STEPS = 15
@@ -66,10 +67,10 @@ with torch.no_grad():
 print(f"snnTorch: {(counts.argmax(1) == y[is_test]).mean():.1%} of {is_test.sum()} test images")
 
 # %% [markdown]
-# ## Hand it over
+# ## Import it
 #
-# `layout="B"` says that the module takes `[B, 64]` and repeats it in time by itself. nwcompile runs the module on the
-# samples that you give, follows it, and compares the spikes of what it found with those of the module.
+# `layout="B"` says that the module takes `[B, 64]` and repeats it over time itself. nwcompile runs the module on your
+# samples, traces it, and compares the spikes of the imported network with those of the module.
 
 # %%
 samples = x[~is_test][:64]
@@ -79,8 +80,8 @@ network
 # %% [markdown]
 # ## Loihi 2
 #
-# The samples are given once more, as *calibration*: they choose the scale of every layer's integers, and the mapping
-# is made for the spikes that they cause.
+# The same samples are the *calibration*. They determine the scale of every layer's integers, and the mapping is
+# optimized for the spikes that they cause.
 
 
 # %%
@@ -95,13 +96,14 @@ for row in loihi2.manifest["legalization"]:
     print(f"layer {row['layer']}: {row['was']} -> {row['has']}, {row['how']} ({row['label']})")
 
 # %% [markdown]
-# The table says what was changed on the way. The input is an image and not spikes, so the linear map of the first
-# layer is computed on the host, once an image, and the chip adds its result to the first neurons in every step.
-# Neurons of Loihi 2 are programs, so the late subtraction stays as it is.
+# The table lists the changes. The input is an image, not spikes. The host therefore computes the linear map of the
+# first layer once per image, and the chip adds its result to the first neurons in every step. Neurons of Loihi 2 are
+# programs, so the late subtraction does not change.
 #
 # ## Loihi 1
 #
-# Loihi 1 resets a neuron to zero, in the step of its spike. So it refuses, and the error says what would do.
+# Loihi 1 resets a neuron to zero, in the step of its spike. It therefore refuses the network, and the error says what
+# would make it fit.
 
 # %%
 try:
@@ -110,8 +112,8 @@ except nw.FitError as refusal:
     print(refusal)
 
 # %% [markdown]
-# With `approximate` the nearest neurons that the chip has are taken. Their thresholds and leaks are fitted to the
-# samples, and the price is measured on samples that were not used for that.
+# With `approximate`, the compiler uses the nearest neurons of the chip. It fits their thresholds and leaks to the
+# samples, and measures the price on samples that were held out.
 
 # %%
 loihi1 = nw.compile(network, "loihi1", samples, nw.Options(approximate="reset,timing"))
@@ -123,8 +125,8 @@ for row in loihi1.manifest["legalization"]:
 # %% [markdown]
 # ## Win it back
 #
-# `nn.quantize_aware` gives a module that takes what `net` takes and computes what Loihi 1 will: its integers and its
-# resets. A few epochs of the same loop let the weights follow.
+# `nn.quantize_aware` returns a module that takes the same input as `net` and computes with the integers and resets of
+# Loihi 1. A few epochs of the same training loop adapt the weights.
 
 # %%
 tuned = nw.nn.quantize_aware(net, "loihi1", samples, layout="B", approximate="reset,timing")
@@ -133,9 +135,8 @@ program = nw.compile(tuned.network(), "loihi1", samples)
 print("loihi1, three epochs of fine-tuning:", accuracy(program))
 
 # %% [markdown]
-# One split of so few images is good for a tutorial and not for a claim: the folds of the
-# [guide](../from-snntorch.md#what-it-costs) are. What does not depend on the split is that all backends compute the
-# same.
+# One split of a few images is enough for a tutorial, but not for a claim: see the folds in the
+# [guide](../from-snntorch.md#what-it-costs). One result does not depend on the split: all backends compute the same.
 
 # %%
 print(nw.crosscheck(program, x[is_test][:20]))
@@ -143,4 +144,4 @@ run = nw.simulate(program, x[is_test][:20], backend="cycle")
 print(nw.report(program, run, "report")["verdict"])
 
 # %% [markdown]
-# `report/report.html` now holds the report: one file, which works without a network.
+# `report/report.html` is the report: one file that works offline.

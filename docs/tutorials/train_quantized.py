@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Train quantized
 #
-# This page is for those who have trained a network and lose accuracy when its weights become integers. It trains a
-# small network in float, rounds its weights to 8, 4 and 2 bits, and then trains it further as the chip computes. It
-# needs scikit-learn, matplotlib and pandas.
+# This page is for readers whose trained network loses accuracy when its weights become integers. It trains a small
+# network in float, rounds its weights to 8, 4 and 2 bits, and then continues training with the chip's arithmetic. You
+# need scikit-learn, matplotlib and pandas.
 
 # %%
 import copy
@@ -23,9 +23,9 @@ torch.set_num_threads(1)
 # %% [markdown]
 # ## Data and network
 #
-# The digits of scikit-learn have 8 x 8 pixels of 16 gray values. A pixel of gray value g sends g spikes, spread
-# evenly over 16 steps. The network has two layers of leaky integrate-and-fire neurons that reset to zero, as Loihi 1
-# does.
+# The digits of scikit-learn have 8 x 8 pixels of 16 gray values. A pixel of gray value g sends g spikes, spread evenly
+# over 16 steps. The network has two layers of leaky integrate-and-fire neurons that reset to zero, like those of Loihi
+# 1.
 
 # %%
 N_STEPS = 16
@@ -42,7 +42,8 @@ net = nn.Sequential(
 )  # fmt: skip
 
 # %% [markdown]
-# `run(spikes)` gives output spikes `[B, T, 10]`, of the float network or of the quantized one; the loop is the same.
+# `run(spikes)` returns output spikes `[B, T, 10]` of the float network or of the quantized one. The training loop is
+# the same for both.
 
 
 # %%
@@ -85,8 +86,8 @@ print(f"float: {float_percent:.1f} % of {is_test.sum()} test images")
 # ## Round after training, or train rounded
 #
 # `nw.compile(..., Options(bits=...))` rounds trained weights, at the scale that keeps the spikes closest.
-# `nn.quantize_aware` gives a module whose forward pass is the chip's integers, bit for bit, and which learns through
-# a surrogate gradient. Both begin with the same weights and see the same number of epochs.
+# `nn.quantize_aware` returns a module whose forward pass is the chip's integers, bit for bit. It learns through a
+# surrogate gradient. Both start with the same weights and are trained for the same number of epochs.
 
 # %%
 rows = []
@@ -108,13 +109,13 @@ plt.legend()
 plt.tight_layout()
 
 # %% [markdown]
-# At 8 and 4 bits rounding costs next to nothing, so there is nothing to win back; at 2 bits there is. 360 images are
-# few, and one of them is 0.28 %. Means over five folds, for this and larger networks, are in the guide on
-# [quantization-aware training](../quantization-aware.md#what-it-brings).
+# At 8 and 4 bits, rounding costs almost nothing. At 2 bits it does, and training wins accuracy back. 360 images are
+# few: one of them is 0.28 %. The guide on [quantization-aware training](../quantization-aware.md#what-it-brings) gives
+# means over five folds, for this network and larger ones.
 #
 # ## It is the chip's arithmetic
 #
-# The module and the program that is compiled from it give the same answer to every sample, and so do all backends.
+# The module and its compiled program give the same answer to every sample, and so do all backends.
 
 # %%
 with torch.no_grad():
