@@ -17,7 +17,9 @@ def program(*steps, state=None, output="y", sends="graded", is_fixed=True, **par
     """A program of `(result, kind, *operands)`, with one state `v` of 24 bits unless another is given."""
     return NeuronProgram(
         name="p",
-        states=(state or StateVariable("v", "v", bits=24 if is_fixed else None),),
+        states=state
+        if isinstance(state, tuple)
+        else (state or StateVariable("v", "v", bits=24 if is_fixed else None),),
         operations=tuple(Operation(result, kind, tuple(given)) for result, kind, *given in steps),
         output=output,
         sends=sends,
@@ -27,6 +29,7 @@ def program(*steps, state=None, output="y", sends="graded", is_fixed=True, **par
 
 
 ADD = ("y", "add", "v", 1)
+ANY = StateVariable("v", "x", bits=24)  # It holds the input of the step before.
 REFUSED = [
     (program(("y", "pow", "v", 2)), "unknown operation of 'y' 'pow'"),
     (program(("y", "div", "v", 2)), "'div' of 'y' is not an operation of whole numbers"),
@@ -45,12 +48,18 @@ REFUSED = [
     (program(ADD, output=3), "what leaves is always 3; it must be computed"),
     (program(ADD, sends="spikes"), "unknown sends 'spikes'"),
     (program(ADD, is_fixed=1 << 40), f"is_fixed={1 << 40} must be True or False"),
-    (program(ADD, sends="binary"), "sends='binary', but its output may be -8388606..8388608; that is 'graded'"),
+    (
+        program(ADD, state=ANY, sends="binary"),
+        "sends='binary', but its output may be -8388606..8388608; that is 'graded'",
+    ),
     (program(("y", "lt", "v", 1), sends="binary"), "what leaves is a truth value; make it a number"),
     (program(("y", "and", "v", "v")), "v is a number, and 'and' takes a truth value"),
     (program(("t", "lt", "v", 1), ("y", "add", "t", 1)), "t is a truth value, and 'add' takes a number"),
-    (program(("a", "mul", "v", "v"), ("b", "mul", "a", "a"), ("y", "sign", "b")), "beyond 64 bits; clamp or shift"),
-    (program(("y", "shl", "v", "v")), "it shifts by -8388607..8388607; shift by 0..62"),
+    (
+        program(("a", "mul", "v", "v"), ("b", "mul", "a", "a"), ("y", "sign", "b"), state=ANY),
+        "beyond 64 bits; clamp or shift",
+    ),
+    (program(("y", "shl", "v", "v"), state=ANY), "it shifts by -8388607..8388607; shift by 0..62"),
     (program(("y", "modulo", "v", "v")), "give one number of bits, 2..62"),
     (program(("y", "shl", "x", 6)), "a message holds at most 2147483647; clamp it"),
     (program(ADD, state=StateVariable("v", "v")), "bits=None of state 'v' must be a whole number 2..32"),
@@ -68,6 +77,18 @@ REFUSED = [
     (program(ADD, sends="none"), "sends 'none' reads a state, and 'y' is none of v"),
     (program(ADD, sends="none", output="v").replace(name="\n"), "its name must be a text of printable characters"),
 ]
+
+
+def test_a_state_that_is_0_or_1_is_proved_to_be():
+    """Two resets by factors of 0 or 1: 24 bits each would take the products beyond 64."""
+    steps = (("kept", "sub", 256, "s"), ("held", "sub", 256, "r"), ("a", "mul", "v", "kept"), ("b", "mul", "a", "held"),
+             ("c", "add", "b", "x"), ("fired", "lt", 1000, "c"), ("y", "number", "fired"))  # fmt: skip
+    states = {
+        name: StateVariable(name, following, bits=24) for name, following in {"v": "x", "s": "y", "r": "s"}.items()
+    }
+    program(*steps, state=tuple(states.values()), sends="binary").verify("a", (3,))
+    with pytest.raises(ModelError, match="beyond 64 bits"):
+        program(*steps, state=(states["v"], StateVariable("s", "x", bits=24), states["r"])).verify("a", (3,))
 
 
 @pytest.mark.parametrize(("given", "text"), REFUSED, ids=[text[:40] for _, text in REFUSED])

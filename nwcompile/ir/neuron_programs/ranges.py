@@ -19,6 +19,7 @@ LARGEST_NUMBER = (1 << 63) - 1  # Kernels compute whole numbers in 64 bits.
 LARGEST_INPUT = 1 << 40  # A synaptic sum of a step is taken to be no larger: 256 weights and payloads of 16 bits each.
 LONGEST_SHIFT = 62  # Of 64 bits one is the sign, and one must be left.
 SETTLING_STEPS = 300  # A bound of a state that decays is then close to what it settles to; each step takes 50 us.
+FEW_STEPS = 2  # They undo what a flag was grown too far.
 LARGEST_NARROW = (1 << 31) - 1  # Those of a GPU are computed in 32 bits where they fit.
 LONGEST_NARROW_SHIFT = 31  # By more a number of 32 bits is not shifted.
 SHIFTS = ("shl", "shr", "shr0")
@@ -58,50 +59,59 @@ def ranges(
 ) -> dict[str, Range]:
     """The range of every value of a program; raises `fail(text)` for an operation that is out of range.
 
-    `largest_input`: the largest magnitude of a synaptic sum.
+    `largest_input`: the largest magnitude of a synaptic sum in the step; in the steps before it is LARGEST_INPUT.
     """
-    reach = {"x": Range(-largest_input, largest_input, True) if program.is_fixed else ANYTHING}
-    reach |= {name: of_array(value) for name, value in program.parameters.items()}
-    for state in program.states:
-        reach[state.name] = Range(*state.limits, True) if program.is_fixed else ANYTHING
-    return of_operations(program, reach, fail)
+    reach = {name: of_array(value) for name, value in program.parameters.items()}
+    if not program.is_fixed:
+        return of_operations(program, {**reach, **dict.fromkeys(["x", *program.state_names], ANYTHING)}, fail)
+    states = _held(program, {**reach, "x": Range(-LARGEST_INPUT, LARGEST_INPUT, True)}, fail, FEW_STEPS)
+    return of_operations(program, {**reach, **states, "x": Range(-largest_input, largest_input, True)}, fail)
 
 
 def state_ranges(program: "NeuronProgram", x: Range) -> dict[str, Range]:
     """By name how far a state's next value goes in any step, before it saturates or goes round, for sums within `x`.
 
-    Of a verified program of whole numbers. Proved by induction over steps: ranges are found that hold the initial
-    values, and that a step from within does not leave (beyond the limits of a state it ends there), at first by
-    growing them, then as narrow as SETTLING_STEPS make them.
+    Of a verified program of whole numbers.
     """
     known = {"x": x, **{name: of_array(value) for name, value in program.parameters.items()}}
+    return _following(program, known, _held(program, known, AssertionError, SETTLING_STEPS), AssertionError)
+
+
+def _following(program: "NeuronProgram", known: dict[str, Range], held: dict[str, Range], fail) -> dict[str, Range]:
+    """By name how far a state's next value goes from states within `held`."""
+    reach = of_operations(program, {**known, **held}, fail)
+    return {s.name: reach[s.next] if isinstance(s.next, str) else of_array(s.next) for s in program.states}
+
+
+def _held(program: "NeuronProgram", known: dict[str, Range], fail, n_steps: int) -> dict[str, Range]:
+    """By name the values that a state of a program of whole numbers can have in any step.
+
+    Proved by induction over steps: ranges are found that hold the initial values, and that a step from within does not
+    leave (beyond the limits of a state it ends there), at first by growing them, then as narrow as `n_steps` make them.
+    """
     limits = {s.name: Range(*s.limits, True) for s in program.states}
     initial = {s.name: of_array(s.initial) for s in program.states}
-
-    def following(held: dict[str, Range]) -> dict[str, Range]:
-        reach = of_operations(program, {**known, **held}, AssertionError)
-        return {s.name: reach[s.next] if isinstance(s.next, str) else of_array(s.next) for s in program.states}
+    goes_round = {s.name for s in program.states if s.overflow == "modulo"}
 
     def kept(name: str, reach: Range) -> Range:
         """What a state holds of such next values, and of its initial one."""
         low, high, *_ = limits[name]
-        wraps = next(s for s in program.states if s.name == name).overflow == "modulo"
-        if wraps and not low <= reach.low <= reach.high <= high:
+        if name in goes_round and not low <= reach.low <= reach.high <= high:
             return limits[name]
         inside = Range(min(max(reach.low, low), high), max(min(reach.high, high), low), reach.is_whole)
         return _hull(TRUTH, inside, initial[name])
 
     held, grows = initial, True
     while grows:
-        wanted = {name: kept(name, reach) for name, reach in following(held).items()}
+        wanted = {name: kept(name, reach) for name, reach in _following(program, known, held, fail).items()}
         wider = {name: _wider(held[name], wanted[name], limits[name]) for name in held}
         grows, held = wider != held, wider
-    for _ in range(SETTLING_STEPS):
-        narrower = {name: kept(name, reach) for name, reach in following(held).items()}
+    for _ in range(n_steps):
+        narrower = {name: kept(name, reach) for name, reach in _following(program, known, held, fail).items()}
         if narrower == held:
             break
         held = narrower
-    return following(held)
+    return held
 
 
 def _wider(held: Range, wanted: Range, limits: Range) -> Range:

@@ -73,6 +73,8 @@ def _sigmoid(do: "Tracer", a: Operand) -> Operand:
 
 
 def _step_at_zero(do: "Tracer", a: Operand, at_zero: Operand) -> Operand:
+    if at_zero in (0, 1):
+        return do.number("number", do.truth("le" if at_zero else "lt", 0, a))
     is_above = do.number("number", do.truth("lt", 0, a))
     return do.number("select", do.truth("eq", a, 0), at_zero, is_above)
 

@@ -97,8 +97,8 @@ class Tracer(TorchDispatchMode):
             except ModelError as e:
                 self._refuse(result, e)
         elif isinstance(result, torch.Tensor) and (
-            kind.removesuffix("_") in MAKERS or all(id(t) in self.made for t in tensors)
-        ):
+            kind.removesuffix("_") in (*MAKERS, "lift_fresh") or all(id(t) in self.made for t in tensors)
+        ):  # torch.tensor(0.5) is lift_fresh
             self.made.add(id(result))
             self.kept.append(result)
         return result

@@ -262,6 +262,9 @@ def _bias(network: Network, chip: Chip, samples: Inputs | None, _options: Option
     is_constant = all((samples[name] == samples[name][:, :1]).all() for name in first.inputs)
     if not is_constant and not chip.neuron.bias_per_step:
         raise _ClosedError(f"it changes from step to step, and {chip.name} writes biases once (neuron.bias_per_step)")
+    programs = [name for name in first.layers if name in network.programs]
+    if programs:
+        raise _ClosedError(f"the neurons of {programs[0]!r} are programs, which have no bias register")
     if first.mixed is not None:
         raise _ClosedError(f"{first.mixed!r} adds it to the spikes of layers before anything can be injected")
     readouts = {name: Node(name, network.node(name).shape, READOUT) for name in first.layers}

@@ -92,7 +92,7 @@ def fixed_layer(
     biases = [c.bias_per_neuron(node.shape) for c in edges if getattr(c, "bias", None) is not None]
     if biases and chip.neuron.programmable:
         program = program.with_input_bias(np.sum(biases, axis=0, dtype=np.float64))
-    _verify_sources(network, name)
+    assert all(isinstance(c, Direct) and not isinstance(c, Injected) for c in network.into(name))
     grids = [WeightGrid.of(np.asarray(c.weight), c.weight_bits or chip.weights.bits, chip) for c in edges]
     largest = max((float(np.abs(c.weight).max(initial=0)) for c in edges), default=0.0)
     unit = min((g.largest * 2.0**g.finest for g in grids), default=1.0) / (largest or 1.0)  # integers per float weight
@@ -253,16 +253,6 @@ def _largest_state(program: NeuronProgram, states: dict[str, np.ndarray] | None,
             "leak that holds them"
         )
     return largest
-
-
-def _verify_sources(network: Network, name: str) -> None:
-    for c in network.into(name):
-        if isinstance(c, Injected):
-            raise ModelError(
-                f"layer {name!r}: real-valued input is written into registers, which a neuron program has not; "
-                "compile with input_layer='host' or 'graded', or give spikes"
-            )
-        assert isinstance(c, Direct), "normalize first"
 
 
 def _error(edges, rounded: list[Rounded], unit: float) -> float:

@@ -177,3 +177,23 @@ def test_parameters_are_checked():
     with pytest.raises(nw.ModelError, match="neuron 'needs': give its parameter 'beta' a value"):
         needs.program()
     assert needs.program(beta=0.5).readout == "v"
+
+
+@pytest.mark.parametrize("at_zero", [0.0, 1.0, 0.5])
+def test_heaviside_with_a_number_at_zero_is_a_comparison(at_zero):
+    @nw.neuron(sends="graded" if at_zero == 0.5 else "binary")
+    def step(state, x):
+        s = torch.heaviside(state.v + x - 1.0, torch.tensor(at_zero))
+        return {"v": (state.v + x) * (1 - s)}, s
+
+    program = step.program()
+    assert program.parameters == {} and ("select" in {o.kind for o in program.operations}) == (at_zero == 0.5)
+    v, x = torch.zeros(3), torch.tensor([0.5, 1.0, 1.5])
+    assert step(SimpleNamespace(v=v), x)[1].tolist() == [0.0, at_zero, 1.0]
+    if at_zero == 0.5:
+        return
+    network = nw.Network.from_arrays({"a": program}, [nw.Dense("in", "a", np.eye(3, dtype=np.float32))], {"in": 3})
+    spikes = np.ones((1, 6, 3), np.float32)
+    compiled = nw.compile(network, "loihi2", spikes)
+    assert np.array_equal(nw.simulate(compiled, spikes).spikes["a"], nw.simulate(network, spikes).spikes["a"])
+    assert compiled.network.node("a").neuron.sends == "binary"

@@ -507,3 +507,22 @@ def test_the_command_line_takes_samples_in_the_layout_of_the_network(tmp_path, c
     assert main(["evaluate", model, *chip]) == 0
     assert main(["crosscheck", model, *chip, "--against", "reference,sequence,float"]) == 0
     assert "lif1" in capsys.readouterr().out and network.layout == "B"
+
+
+def test_real_valued_input_of_neuron_programs_comes_in_messages():
+    weight = np.random.default_rng(1).normal(size=(5, 6)).astype(np.float32)
+
+    @nw.neuron
+    def rising(state, x):
+        v = 0.9 * state.v + x
+        fired = (v > 1.0 + state.a).float()
+        return {"v": v * (1 - fired), "a": 0.8 * state.a + 0.2 * fired}, fired
+
+    network = nw.Network.from_arrays({"a": rising.program()}, [nw.Dense("in", "a", weight)], {"in": 6})
+    x = np.random.default_rng(0).normal(size=(4, 12, 6)).astype(np.float32)
+    program = nw.compile(network, "loihi2", x)
+    assert program.host.way == "graded"
+    wanted, run = nw.simulate(network, x).spikes["a"], runs_alike(program, x).spikes["a"]
+    assert wanted.any() and (run != wanted).mean() < 0.02
+    with pytest.raises(ModelError, match="bias: the neurons of 'a' are programs, which have no bias register$"):
+        nw.compile(network, "loihi2", x, nw.Options(input_layer="bias"))
