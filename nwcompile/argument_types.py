@@ -68,7 +68,7 @@ def checked_fields(noun) -> None:
 
 def _verify(where: str, name: str, value, kind: Any) -> None:
     if not is_of(value, kind):
-        raise OptionError(f"{where}: {name}={_brief(value)} must be {_in_words(kind)}")
+        raise OptionError(f"{where}: {name}={_brief(value)} must be {_in_words(kind)}", code="NW1010")
 
 
 def is_of(value, kind: Any) -> bool:

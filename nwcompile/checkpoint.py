@@ -26,6 +26,7 @@ from nwcompile.code_version import code_version
 from nwcompile.errors import ArtifactError, NwWarning
 from nwcompile.ir import artifact
 
+ERROR_CODE = "NW7008"
 LOCK = "lock"
 VERSION = "version.json"
 FAST = 1  # Level of compression: most of what is kept are zeros, which the fastest one makes small as well.

@@ -1,4 +1,10 @@
-"""Every error a person can meet: one sentence that says what, where, used/limit and what to do."""
+"""Every error a person can meet: one sentence that says what, where, used/limit and what to do, and a code.
+
+A code like NW4001 names the kind of cause, is the same in all releases and has a page, `docs/errors/NW4001.md`, which
+`nwcompile explain NW4001` prints. A file of the package says the code of the errors that it raises in its `ERROR_CODE`;
+without one, the `__init__` of its folder does, or else the class. An error of another kind in a file says
+`code="NW4003"` where it is raised.
+"""
 
 import difflib
 import sys
@@ -6,9 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from operator import index
+from types import TracebackType
 from typing import Self
-
-from nwcompile.error_codes import code_of
 
 MOST_LISTED = 40  # A sentence lists so many choices; of more of them N_NEAREST.
 N_NEAREST = 5
@@ -31,21 +36,24 @@ class NwError(Exception):
     """Base of all errors of nwcompile; `exit_code` is what the command line returns for it."""
 
     exit_code = 2
+    class_code = "NW1000"  # where neither `code` nor an ERROR_CODE says another
 
-    _known_code: str | None = None  # of a copy, which has no traceback to tell it from
+    _code: str | None = None
 
-    def __init__(self, *lines: str):
+    def __init__(self, *lines: str, code: str | None = None):
         super().__init__("\n".join(map(printable, lines)))
+        if code is not None:
+            self._code = code
 
     def __reduce__(self):
         """Copy and pickle the error as it is: its sentence is finished, and no class has to make it again."""
-        known = {} if self.__traceback__ is None else {"_known_code": self.code}
+        known = {} if self.__traceback__ is None else {"_code": self.code}  # A copy has no traceback.
         return BaseException.__new__, (type(self), *self.args), {**vars(self), **known}
 
     @property
     def code(self) -> str:
         """A code like NW4001 that stays the same, of its kind of cause: `nwcompile explain NW4001` tells more."""
-        return self._known_code or code_of(self)
+        return self._code or _code_of_file(self.__traceback__) or self.class_code
 
     def ending(self, text: str) -> Self:
         """This error, its sentence with more at its end; where it was raised, and so its code, stays."""
@@ -53,28 +61,52 @@ class NwError(Exception):
         return self
 
 
+def _code_of_file(traceback: TracebackType | None) -> str | None:
+    """Return ERROR_CODE of the last file of this package in the traceback, or of the nearest folder that has one."""
+    name = ""
+    while traceback is not None:
+        module = traceback.tb_frame.f_globals.get("__name__", "")
+        name = module if module.startswith("nwcompile.") else name
+        traceback = traceback.tb_next
+    while name and "ERROR_CODE" not in vars(sys.modules[name]):
+        name = name.rpartition(".")[0]
+    return vars(sys.modules[name])["ERROR_CODE"] if name else None
+
+
 class ModelError(NwError, ValueError):
     """The network, or data given to it, cannot be used as it is."""
+
+    class_code = "NW2000"
 
 
 class ChipError(NwError, ValueError):
     """The chip file, or an override of one of its keys, is wrong."""
 
+    class_code = "NW4001"
+
 
 class OptionError(NwError, ValueError):
     """An option or the name of a method is unknown or out of range."""
+
+    class_code = "NW1101"
 
 
 class BackendError(NwError, RuntimeError):
     """A backend or device is missing, or does not cover what was asked."""
 
+    class_code = "NW6101"
+
 
 class ArtifactError(NwError):
     """A file cannot be written, or cannot be proved whole when read."""
 
+    class_code = "NW7002"
+
 
 class NotEnoughMemoryError(NwError, MemoryError):
     """The work needs more memory than this process may take."""
+
+    _code = "NW1009"  # wherever it is raised, as of the next two
 
 
 class NwWarning(UserWarning):
@@ -112,6 +144,7 @@ class FitError(NwError):
     """
 
     exit_code = 1
+    _code = "NW5001"
 
     def __init__(
         self,
@@ -133,6 +166,7 @@ class LossError(NwError):
     """The network fits the chip, but what was approximated costs more than `Options.max_loss` accepts."""
 
     exit_code = 1
+    _code = "NW5002"
 
 
 def nearest_first(word: str, choices: Iterable[str]) -> list[str]:

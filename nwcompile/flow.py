@@ -16,6 +16,7 @@ from nwcompile.passes.stages.draft import Draft
 from nwcompile.passes.stages.refusal import refuse
 from nwcompile.passes.stages.run import run
 
+ERROR_CODE = "NW5011"
 DEFAULTS = Options()
 
 

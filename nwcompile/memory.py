@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from nwcompile.errors import NotEnoughMemoryError
 
+ERROR_CODE = "NW1009"
 PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
 KIB = 1024  # The unit of /proc/meminfo and /proc/self/status.

@@ -20,6 +20,7 @@ from nwcompile.errors import OptionError, unknown_choice
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+ERROR_CODE = "NW1103"
 CHIPS = "nwcompile.chips"
 PARTITIONERS = "nwcompile.partitioners"
 PLACERS = "nwcompile.placers"
@@ -32,7 +33,7 @@ def chosen(group: str, kind: str, name: Any, built_in: Mapping[str, Any]) -> Any
     if isinstance(name, str) and found(group, kind, name, built_in):
         return loaded(group, kind, name)
     if not isinstance(name, str) or name not in built_in:
-        raise OptionError(unknown_choice(kind, name, names(group, built_in)))
+        raise OptionError(unknown_choice(kind, name, names(group, built_in)), code="NW1101")
     return built_in[name]
 
 

@@ -3,73 +3,44 @@
 import ast
 import re
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 import nwcompile as nw
-from nwcompile import cli, error_codes, errors, plugins
-from nwcompile.error_codes import CODES, OTHERWISE
+from nwcompile import cli, errors, plugins
+from nwcompile.cli.explain import PAGES, error_titles
 from tests.frontend.frameworks import framework
 
 PACKAGE = Path(nw.__file__).parent
+CODES = error_titles()
 CLASSES = {
-    name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, errors.NwError)
+    name: value for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, errors.NwError)
 }
-PRIVATE = {"_RefusedError", "_ClosedError", "UnfollowableError", "RunError"}  # caught where they are raised
-PYTHONS = {"AttributeError", "AssertionError", "ValueError", "IndexError", "EOFError", "TimeoutError", "RuntimeError",
-           "IsADirectoryError", "KeyboardInterrupt", "argparse.ArgumentTypeError"}  # fmt: skip
-HOLDS_STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
-ADD = "add the file to `raised_in` of the code in nwcompile/error_codes.py that tells of it, or a code with a page"
 TORCH = {"NW2303": "sinabs"}  # pages whose example needs a framework
+SAID = re.compile(r'\b(?:ERROR_CODE|code|_code|class_code)(?:: str \| None)? ?= ?"(NW\w+)"')
 
 
-@cache
-def raises() -> list[tuple[str, str]]:
-    """Where an error is raised, as `ir.chip:Chip.load`, and its class, "" where a function makes it."""
-    found = []
-    for file in sorted(PACKAGE.rglob("*.py")):
-        parts = file.relative_to(PACKAGE).with_suffix("").parts
-        module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        todo = [(ast.parse(file.read_text()), "")]
-        while todo:
-            node, name = todo.pop()
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                name = f"{name}.{node.name}".lstrip(".")
-            if isinstance(node, ast.Raise) and node.exc is not None:
-                made = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
-                found.append((f"{module}:{name}", ast.unparse(made)))
-            todo += [(child, name) for child in ast.iter_child_nodes(node) if isinstance(child, HOLDS_STATEMENTS)]
-    return found
+def test_error_codes_of_the_package_are_those_of_the_index():
+    said = {code for file in PACKAGE.rglob("*.py") for code in SAID.findall(file.read_text())}
+    assert said == set(CODES), "a code has a page in docs/errors/, and a line in its README.md"
 
 
-def names() -> list[str]:
-    return [name for row in CODES for name in row.raised_in.split()]
+def test_error_code_of_a_model_error_is_of_its_file_folder_or_raise():
+    without = []
+    for file in PACKAGE.rglob("*.py"):
+        inits = [folder / "__init__.py" for folder in file.parents if PACKAGE in folder.parents]
+        if not any("\nERROR_CODE = " in place.read_text() for place in (file, *inits)):
+            made = [node.exc for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Raise)]
+            calls = [ast.unparse(call) for call in made if isinstance(call, ast.Call)]
+            without += [(file.name, call) for call in calls if call.startswith("ModelError(") and "code=" not in call]
+    assert without == [], "give the file an ERROR_CODE, or the error `code=`; NW2000 says little"
 
 
-def test_error_code_is_there_for_every_raise():
-    known, without = set(names()), []
-    for place, kind in raises():
-        if kind not in PYTHONS | PRIVATE | {"FitError", "LossError"} and not known & set(error_codes._places(place)):
-            without.append(place)
-    assert without == [], ADD
-
-
-def test_error_code_table_names_each_place_once_and_only_places_that_raise():
-    assert len(names()) == len(set(names())) and len({row.code for row in CODES}) == len(CODES)
-    places = {name for place, _ in raises() for name in error_codes._places(place)}
-    gone = [name for name in names() if name.removeprefix(OTHERWISE) not in places | CLASSES]
-    assert gone == [], "nothing is raised there any more; take it out of nwcompile/error_codes.py"
-
-
-def test_error_code_pages_are_those_of_the_table_under_its_titles():
-    pages = {page.stem: page.read_text().partition("\n")[0] for page in error_codes.PAGES.glob("NW*.md")}
-    assert pages == {row.code: f"# {row.code}: {row.title}" for row in CODES}, "a code has docs/errors/CODE.md"
-    index = (error_codes.PAGES / "README.md").read_text()
-    assert re.findall(r"^\| \[(\w+)\]\(\1\.md\) \| (.*) \|$", index, re.MULTILINE) == [
-        (row.code, row.title) for row in CODES
-    ], "docs/errors/README.md lists every code and title in the order of nwcompile/error_codes.py"
+def test_error_code_pages_are_those_of_the_index_under_its_titles():
+    pages = {page.stem: page.read_text().partition("\n")[0] for page in PAGES.glob("NW*.md")}
+    assert pages == {code: f"# {code}: {title}" for code, title in CODES.items()}
+    assert list(CODES) == sorted(CODES)
 
 
 def said_on(page: str, printed: str) -> bool:
@@ -83,13 +54,13 @@ def said_on(page: str, printed: str) -> bool:
     return all(same) and (len(lines) > len(shown) if cut else len(lines) == len(shown))
 
 
-WITH_EXAMPLE = [row.code for row in CODES if row.code != "NW1000"]  # that one takes a full disk or memory
+WITH_EXAMPLE = [code for code in CODES if code != "NW1000"]  # that one takes a full disk or memory
 
 
 @pytest.mark.filterwarnings("ignore::nwcompile.errors.NwWarning")
 @pytest.mark.parametrize("code", WITH_EXAMPLE)
 def test_error_page_example_raises_its_code(code, tmp_path, monkeypatch, capsys):
-    page = error_codes.BY_CODE[code].page.read_text()
+    page = (PAGES / f"{code}.md").read_text()
     if "without a GPU" in page:
         import torch
 
@@ -113,7 +84,7 @@ def test_error_page_example_raises_its_code(code, tmp_path, monkeypatch, capsys)
 
 
 def test_error_code_of_what_was_not_raised_here_is_that_of_its_class():
-    kinds = {name: getattr(errors, name)("text") for name in CLASSES - {"FitError"}}
+    kinds = {name: kind("text") for name, kind in CLASSES.items() if name != "FitError"}
     assert {name: error.code for name, error in kinds.items()} == {
         "NwError": "NW1000", "OptionError": "NW1101", "ModelError": "NW2000", "ChipError": "NW4001",
         "LossError": "NW5002", "BackendError": "NW6101", "ArtifactError": "NW7002", "NotEnoughMemoryError": "NW1009",

@@ -21,6 +21,7 @@ from nwcompile import __version__
 from nwcompile.cli.verbs import VERBS
 from nwcompile.errors import FitError, NwError, NwWarning, OptionError, printable, unknown_choice
 
+ERROR_CODE = "NW1002"
 USAGE = "usage: nwcompile VERB ...   (nwcompile VERB --help says more)"
 
 
@@ -62,7 +63,7 @@ def _run(argv: list[str]) -> int:
         return 0
     verb, *rest = argv
     if verb not in VERBS:
-        raise OptionError(unknown_choice("verb", verb, VERBS))
+        raise OptionError(unknown_choice("verb", verb, VERBS), code="NW1001")
     from nwcompile.cli.arguments import parse
 
     args = parse(verb, VERBS[verb], rest)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 
 from nwcompile import plugins
 from nwcompile.cli.bits_file import read_bits
-from nwcompile.error_codes import BY_CODE
+from nwcompile.cli.explain import error_titles
 from nwcompile.errors import NwWarning, OptionError, unknown_choice
 from nwcompile.frontend.nir.dialects import DIALECTS
 from nwcompile.ir import options as choices
@@ -16,6 +16,7 @@ from nwcompile.ir.options import Options
 from nwcompile.sim import BACKENDS, DEVICES, RECORDS, WINDOWS
 from nwcompile.sim.crosscheck import AGAINST
 
+ERROR_CODE = "NW1001"
 MODEL = (
     "a .nir file, a lava-dl .net file, or package.module:factory (it gives a torch module, (module, example input), "
     "(module, example input, layout), or a Network)"
@@ -350,7 +351,7 @@ def _chips(parser: Parser) -> None:
 
 def _explain(parser: Parser) -> None:
     listed = "as an error has it, like NW4001; without one, all are listed"
-    parser.add_argument("code", metavar="CODE", nargs="?", type=InAnyCase("code", tuple(BY_CODE)), help=listed)
+    parser.add_argument("code", metavar="CODE", nargs="?", type=InAnyCase("code", tuple(error_titles())), help=listed)
 
 
 def _completion(parser: Parser) -> None:

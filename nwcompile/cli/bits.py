@@ -18,17 +18,18 @@ from nwcompile.sim.accuracy import check_labels, share_interval
 from nwcompile.sim.float_difference import warn_of_answers
 from nwcompile.workbench.bit_width_search import Narrowed, narrowest
 
+ERROR_CODE = "NW1006"
 CALIBRATION_SHARE = 0.2  # A fifth of the samples calibrates where no others are given for it; the rest judges.
 MOST_CALIBRATION = 200  # More calibration samples would make every try of widths take longer.
 
 
 def run(args: Namespace) -> int:
     if is_program(args.model):
-        raise OptionError(f"{args.model} is compiled already; widths are searched for its model")
+        raise OptionError(f"{args.model} is compiled already; widths are searched for its model", code="NW1007")
     check_usage(args)
     drop, path = _percent(args.drop), writable_file(args.output)
     if path.suffix != ".toml":
-        raise OptionError(f"-o {args.output}: give the name of a .toml file, so that --bits can read it")
+        raise OptionError(f"-o {args.output}: give the name of a .toml file, so that --bits can read it", code="NW1007")
     data = data_of(args)
     labels = _labels(args, data)
     network = network_of(args.model, args, data.example)
@@ -44,7 +45,8 @@ def run(args: Namespace) -> int:
             f"{_part(narrowed.accuracy_start)} of {len(data.y)} samples, "
             f"{100 * (narrowed.accuracy_float - narrowed.accuracy_start):.2f} points below float "
             f"({_part(narrowed.accuracy_float)}), and --drop allows {drop:g}; allow more, or give more calibration "
-            "samples"
+            "samples",
+            code="NW1007",
         )
     rates = f"{_part(narrowed.accuracy)} of {len(data.y)} samples right, float {_part(narrowed.accuracy_float)}"
     about = printable(f"widths of {args.model} on {args.chip}: {rates}")
@@ -69,7 +71,9 @@ def _percent(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < 100:
-        raise OptionError(f"--drop {text}: expected the percentage of accuracy that may be lost, 0 to 100, like 1%")
+        raise OptionError(
+            f"--drop {text}: expected the percentage of accuracy that may be lost, 0 to 100, like 1%", code="NW1007"
+        )
     return value
 
 

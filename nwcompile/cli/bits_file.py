@@ -12,6 +12,7 @@ import tomllib
 
 from nwcompile.errors import OptionError, unknown_choice
 
+ERROR_CODE = "NW1007"
 KEYS = ("bits", "layers")
 
 

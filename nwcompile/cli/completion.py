@@ -26,7 +26,7 @@ def library():
         import shtab
     except ImportError:
         text = "completion needs shtab, which is not installed: pip install 'nwcompile[completion]'"
-        raise OptionError(text) from None
+        raise OptionError(text, code="NW1102") from None
     return shtab
 
 

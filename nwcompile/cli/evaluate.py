@@ -17,6 +17,8 @@ from nwcompile.sim.accuracy import accuracy, share_interval
 from nwcompile.sim.float_difference import answer_rule, warn_of_answers
 from nwcompile.sim.inputs import prepare
 
+ERROR_CODE = "NW1006"
+
 
 def run(args: Namespace) -> int:
     check_usage(args, needs_chip=False)

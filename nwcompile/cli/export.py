@@ -36,7 +36,8 @@ def exporter(name: str) -> tuple[Callable, Callable]:
     if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(map(callable, pair))):
         raise OptionError(
             f"format {name!r} of a plugin is a pair of functions, files and note, not {type(pair).__name__}; see "
-            "docs/plugins.md"
+            "docs/plugins.md",
+            code="NW1103",
         )
     return pair[0], pair[1]
 

@@ -13,6 +13,7 @@ from nwcompile.errors import OptionError
 from nwcompile.ir.artifact import write_bytes
 from nwcompile.sim.cycle.noc import load, replay
 
+ERROR_CODE = "NW6201"
 COLUMNS = ("time", "src", "dst", "size")
 
 

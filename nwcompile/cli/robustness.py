@@ -15,6 +15,7 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.shown import counted
 from nwcompile.sim.robustness import Robustness, accuracies, varied
 
+ERROR_CODE = "NW1006"
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 N_BINS = 10  # A histogram of ten bars shows the shape of a hundred devices without gaps.
 INTERRUPTED = 130  # The exit code that shells expect of a command that was interrupted.

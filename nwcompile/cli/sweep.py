@@ -17,6 +17,7 @@ from nwcompile.workbench.sweep.points import INPUT
 from nwcompile.workbench.sweep.store import FILE
 from nwcompile.workbench.sweep.sweep import PAGE, Sweep, sweep
 
+ERROR_CODE = "NW7005"
 INTERRUPTED = 130  # The exit code that shells expect of a command that was interrupted.
 SECONDS_BETWEEN_LINES = 10  # Of progress in a file; on a terminal the line is written anew for every point.
 

@@ -14,6 +14,8 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 
+ERROR_CODE = "NW7003"
+
 
 @dataclass(frozen=True)
 class Figures:

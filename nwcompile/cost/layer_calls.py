@@ -14,6 +14,7 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, MaxPool2d, Pool2d, Scale
 from nwcompile.ir.network import Network
 
+ERROR_CODE = "NW5008"
 COUNTED = (Dense, Conv1d, Conv2d, Pool2d, MaxPool2d, Scale)
 
 

@@ -37,6 +37,7 @@ from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.program import DENSE, SPARSE, Program
 from nwcompile.ir.run import Run
 
+ERROR_CODE = "NW7003"
 FLOAT_BITS = 32  # The float networks of this package compute in float32.
 DEFAULTS = {f.name: f.default for f in fields(NeuronSpec)}
 
@@ -120,7 +121,7 @@ def fan_out(network: Network, connection: Connection) -> np.ndarray:
         n = network.node(connection.source).n_neurons
         return np.bincount(np.asarray(connection.pre)[np.asarray(connection.weight) != 0], minlength=n)
     if not isinstance(connection, Conv2d):
-        raise connection.fail("its operations are not counted; normalize the network first")
+        raise connection.fail("its operations are not counted; normalize the network first", code="NW5008")
     (channels, *size), (n_out, *out) = connection.geometry(shape)
     weight = np.asarray(connection.weight)
     by_group = np.count_nonzero(weight.reshape(connection.groups, -1, *weight.shape[1:]), axis=1)

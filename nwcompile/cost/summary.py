@@ -22,6 +22,8 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCE_OF
 from nwcompile.ir.run import Run
 
+ERROR_CODE = "NW7003"
+
 
 @dataclass(frozen=True)
 class Fit:

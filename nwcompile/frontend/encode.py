@@ -5,6 +5,7 @@ import numpy as np
 from nwcompile.errors import ModelError, OptionError, shown, unknown_choice, whole
 from nwcompile.sim.values import LARGEST_SPIKE
 
+ERROR_CODE = "NW2401"
 KINDS = ("current", "bernoulli", "delta")
 
 

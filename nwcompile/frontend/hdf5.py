@@ -21,6 +21,7 @@ import numpy as np
 
 from nwcompile.errors import ModelError
 
+ERROR_CODE = "NW2001"
 SECONDS = 10.0
 BYTES_PER_SECOND = 10_000_000
 HEADER_BYTES = 16

@@ -17,6 +17,7 @@ import sys
 import h5py
 import numpy as np
 
+ERROR_CODE = "NW2001"
 IDLE_SECONDS = 10.0  # A child that its parent has left alone for so long ends by itself.
 MAX_COMPRESSION = 1100  # gzip packs 1032 to 1 at best, so a file that declares more is damaged.
 SMALL_BYTES = 1 << 28

@@ -9,6 +9,8 @@ from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, shown
 from nwcompile.ir.network import Network
 
+ERROR_CODE = "NW3006"
+
 
 @dataclass(frozen=True, eq=False)
 class MultiSpike:

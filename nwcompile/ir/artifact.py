@@ -79,9 +79,13 @@ def read(stream: BinaryIO, where: str) -> tuple[dict, dict[str, np.ndarray]]:
     n_bytes = stream.seek(0, os.SEEK_END)
     stream.seek(0)
     if n_bytes <= DIGEST_BYTES or stream.read(2) != b"PK":
-        raise ArtifactError(f"{where}: not a .nwc file; make one with `nwcompile compile MODEL --chip NAME -o DIR`")
+        raise ArtifactError(
+            f"{where}: not a .nwc file; make one with `nwcompile compile MODEL --chip NAME -o DIR`", code="NW7001"
+        )
     if _digest(stream, n_bytes - DIGEST_BYTES).encode() != stream.read(DIGEST_BYTES):
-        raise ArtifactError(f"{where}: damaged or cut short (its SHA-256 does not match); compile the network again")
+        raise ArtifactError(
+            f"{where}: damaged or cut short (its SHA-256 does not match); compile the network again", code="NW7001"
+        )
     arrays = {}
     try:
         with zipfile.ZipFile(stream) as archive:
@@ -89,13 +93,17 @@ def read(stream: BinaryIO, where: str) -> tuple[dict, dict[str, np.ndarray]]:
             for info in archive.infolist():
                 if info.filename.endswith(".npy"):
                     if info.file_size > LARGEST_ARRAY_BYTES:
-                        raise ArtifactError(f"{where}: array {info.filename} declares {info.file_size} bytes")
+                        raise ArtifactError(
+                            f"{where}: array {info.filename} declares {info.file_size} bytes", code="NW7001"
+                        )
                     with archive.open(info) as part:
                         arrays[info.filename[:-4]] = np.lib.format.read_array(part, allow_pickle=False)
     except (KeyError, ValueError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, OSError) as e:
-        raise ArtifactError(f"{where}: cannot be read ({type(e).__name__}: {e}); compile the network again") from None
+        raise ArtifactError(
+            f"{where}: cannot be read ({type(e).__name__}: {e}); compile the network again", code="NW7001"
+        ) from None
     if not isinstance(manifest, dict):
-        raise ArtifactError(f"{where}: its manifest is not a table; compile the network again")
+        raise ArtifactError(f"{where}: its manifest is not a table; compile the network again", code="NW7001")
     return manifest, arrays
 
 

@@ -59,6 +59,7 @@ from nwcompile.ir.noc.routing import Grid, between_chips, build_grid
 from nwcompile.ir.resources import RESOURCES
 from nwcompile.ir.shown import counted, in_lines
 
+ERROR_CODE = "NW4003"
 PACKAGE = Path(__file__).resolve().parent.parent
 HWMODELS = PACKAGE / "hwmodels" if (PACKAGE / "hwmodels").is_dir() else PACKAGE.parent / "hwmodels"
 LARGEST_CLOCK_RATIO = 1000  # Core and network clocks are counted in common ticks, which must stay few.
@@ -130,7 +131,10 @@ class Chip:
         Raises ChipError, and OptionError for a plugin that cannot be imported.
         """
         if not isinstance(name_or_path, str | PathLike):
-            raise ChipError(f"a chip is a shipped name or the path of a .toml file, not {type(name_or_path).__name__}")
+            raise ChipError(
+                f"a chip is a shipped name or the path of a .toml file, not {type(name_or_path).__name__}",
+                code="NW4001",
+            )
         path = Path(name_or_path)
         if path.suffix != ".toml" and str(name_or_path) == path.name:
             if plugins.found(plugins.CHIPS, "chip", path.name, cls.shipped()):
@@ -138,7 +142,7 @@ class Chip:
             path = HWMODELS / f"{name_or_path}.toml"
             if path.name not in {f"{name}.toml" for name in cls.shipped()}:
                 known = unknown_choice("chip", name_or_path, cls.names())
-                raise ChipError(f"{known}, or give the path of a .toml file")
+                raise ChipError(f"{known}, or give the path of a .toml file", code="NW4001")
         return cls._of_file(path)
 
     @classmethod
@@ -151,10 +155,11 @@ class Chip:
             given = cls._of_file(Path(given))
         if not isinstance(given, Chip):
             raise ChipError(
-                f"chip {name!r} of a plugin is a Chip, or the text or path of its TOML, not {type(given).__name__}"
+                f"chip {name!r} of a plugin is a Chip, or the text or path of its TOML, not {type(given).__name__}",
+                code="NW1103",
             )
         if given.name != name:
-            raise ChipError(f"chip {name!r} of a plugin calls itself {given.name!r}; give both one name")
+            raise ChipError(f"chip {name!r} of a plugin calls itself {given.name!r}; give both one name", code="NW1103")
         return given
 
     @classmethod
@@ -163,7 +168,7 @@ class Chip:
             text = path.read_text(encoding="utf-8-sig")
         except (OSError, ValueError) as e:
             reason = e.strerror if isinstance(e, OSError) else "not UTF-8 text"
-            raise ChipError(f"chip file {path} cannot be read: {reason}") from None
+            raise ChipError(f"chip file {path} cannot be read: {reason}", code="NW4001") from None
         chip = cls.from_toml(text, path.name)
         return replace(chip, listing=replace(chip.listing, folder=path.parent))
 
@@ -174,18 +179,18 @@ class Chip:
             table = tomllib.loads(text)
         except (ValueError, RecursionError) as e:
             reason = str(e) if isinstance(e, ValueError) else "nested too deeply"
-            raise ChipError(f"chip file {where} is not TOML: {reason}") from None
+            raise ChipError(f"chip file {where} is not TOML: {reason}", code="NW4001") from None
         return cls.from_dict(table, where)
 
     @classmethod
     def from_dict(cls, table: dict, where: str = "chip") -> "Chip":
         """A chip from nested dicts, as `to_dict` gives them, or with a `base` whose figures they change."""
         if not isinstance(table, dict):
-            raise ChipError(f"{where}: expected a table of keys, got {shown(table)}")
+            raise ChipError(f"{where}: expected a table of keys, got {shown(table)}", code="NW4002")
         written = _written(table)
         if "base" in table:
             if table["base"] not in cls.shipped():
-                raise ChipError(f"{where}: base: {unknown_choice('chip', table['base'], cls.shipped())}")
+                raise ChipError(f"{where}: base: {unknown_choice('chip', table['base'], cls.shipped())}", code="NW4002")
             base = cls._of_file(HWMODELS / f"{table['base']}.toml")
             stated = {key: base.sources.get(key, base.sources.get(key.partition(".")[0])) for key in KEYS}
             sources = {key: text for key, text in stated.items() if text is not None and base.value(key) is not None}
@@ -194,14 +199,15 @@ class Chip:
         check_names(table, ("name", "description", "proposed", "board_of", "sources", *SECTIONS), "", where)
         for key in ("name", "noc", "core", "neuron"):
             if key not in table:
-                raise ChipError(f"{where}: {key}: missing key; every chip file needs it")
+                raise ChipError(f"{where}: {key}: missing key; every chip file needs it", code="NW4002")
         for key in ("name", "description"):
             if not isinstance(table.get(key, ""), str) or (key == "name" and not table[key]):
-                raise ChipError(f"{where}: {key}: expected a text, got {shown(table[key])}")
+                raise ChipError(f"{where}: {key}: expected a text, got {shown(table[key])}", code="NW4002")
         sources = table.get("sources", {})
         if not isinstance(sources, dict) or not all(isinstance(v, str) and v.strip() for v in sources.values()):
             raise ChipError(
-                f'{where}: sources: expected texts, like noc = "..." for a section or "noc.rows" = "..." (in quotes)'
+                f'{where}: sources: expected texts, like noc = "..." for a section or "noc.rows" = "..." (in quotes)',
+                code="NW4002",
             )
         sections = {s: read_section(kind, table.get(s, {}), s, where) for s, kind in SECTIONS.items()}
         listing = Listing(proposed=table.get("proposed", False), board_of=table.get("board_of"), written=written)
@@ -246,7 +252,9 @@ class Chip:
         table = self.to_dict()
         for key, value in changes.items():
             if key not in KEYS:
-                raise ChipError(f"{self.name}: {key}: unknown key (did you mean {nearest_first(key, KEYS)[0]!r}?)")
+                raise ChipError(
+                    f"{self.name}: {key}: unknown key (did you mean {nearest_first(key, KEYS)[0]!r}?)", code="NW4002"
+                )
             section, _, name = key.partition(".")
             if isinstance(value, np.generic | np.ndarray):
                 value = value.tolist()
@@ -466,12 +474,14 @@ class Chip:
             if self.value(key) is not None:
                 check_value(key, self.value(key), where, self.n_cores)
         if self.n_cores > LARGEST_CORE_COUNT:
-            raise ChipError(f"{where}: noc: {self.n_cores} cores are above the largest supported, {LARGEST_CORE_COUNT}")
+            raise ChipError(
+                f"{where}: noc: {self.n_cores} cores are above the largest supported, {LARGEST_CORE_COUNT}",
+            )
         n_channels = (4 + self.noc.cores_per_router) * self.noc.virtual_channels
         if n_channels > MOST_CHANNELS:
             raise ChipError(
                 f"{where}: noc.virtual_channels: 4 + {self.noc.cores_per_router} ports of {self.noc.virtual_channels} "
-                f"are {n_channels} input channels a router, above the largest supported, {MOST_CHANNELS}"
+                f"are {n_channels} input channels a router, above the largest supported, {MOST_CHANNELS}",
             )
         check_listing(self, where)
         check_noc(self.noc, where)
@@ -481,7 +491,7 @@ class Chip:
         if self.core.axon_merge is not None and self.noc.on_full == "drop":
             raise ChipError(
                 f'{where}: core.axon_merge: {self.core.axon_merge!r} does not go with noc.on_full = "drop", where the '
-                'spike that is read may be the one that is lost; set noc.on_full = "stall", or leave it out'
+                'spike that is read may be the one that is lost; set noc.on_full = "stall", or leave it out',
             )
         check_merges(self, where)
         check_pool(self, where)
@@ -489,12 +499,12 @@ class Chip:
         if max(self.ticks) > LARGEST_CLOCK_RATIO:
             raise ChipError(
                 f"{where}: noc.cycle_ns: {self.noc.cycle_ns} against core.cycle_ns {self.core.cycle_ns} is no ratio of "
-                f"whole numbers up to {LARGEST_CLOCK_RATIO}; round one of them"
+                f"whole numbers up to {LARGEST_CLOCK_RATIO}; round one of them",
             )
         if self.weights.exponent_min > self.weights.exponent_max:
             raise ChipError(
                 f"{where}: weights.exponent_min: {self.weights.exponent_min} is above weights.exponent_max, "
-                f"{self.weights.exponent_max}"
+                f"{self.weights.exponent_max}",
             )
         self._verify_sources(where)
 
@@ -502,7 +512,9 @@ class Chip:
         for key in self.sources:
             if key not in KEYS and key not in SECTIONS:
                 best = nearest_first(key, (*KEYS, *SECTIONS))[0]
-                raise ChipError(f"{where}: sources.{key}: there is no such section or key (did you mean {best!r}?)")
+                raise ChipError(
+                    f"{where}: sources.{key}: there is no such section or key (did you mean {best!r}?)", code="NW4004"
+                )
         lacking, first = [], ""
         for section, kind in SECTIONS.items():
             stated = []
@@ -518,7 +530,8 @@ class Chip:
             more = "" if len(lacking) == 1 else " and so on"
             raise ChipError(
                 f'{where}: {", ".join(lacking)}: {has}; add sources.{section} or sources."{first}"{more} '
-                '("assumed: <reason>" is allowed)'
+                '("assumed: <reason>" is allowed)',
+                code="NW4004",
             )
 
 

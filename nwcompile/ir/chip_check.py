@@ -14,6 +14,7 @@ from nwcompile.ir.noc.bus import BUS_KEYS, MESH_KEYS, MOST_BUS_CORES, SEGMENTED_
 from nwcompile.ir.noc.merges import BEFORE_SCAN_CYCLES, CLEAR_CYCLES, MERGE_CYCLES, MERGE_KEYS, MERGES
 from nwcompile.ir.noc.routing import ROUTINGS, build_grid
 
+ERROR_CODE = "NW4003"
 CHOICES: dict[str, tuple[str, ...]] = {
     "noc.multicast": ("unicast", "tree"),
     "noc.topology": ("mesh", "torus", SEGMENTED_BUS),
@@ -69,23 +70,23 @@ def check_names(table: Any, names, prefix: str, where: str) -> None:
     """Every key of `table` is one of `names`."""
     for key in table:
         if not isinstance(key, str):
-            raise ChipError(f"{where}: {prefix}{shown(key)}: unknown key (keys are texts)")
+            raise ChipError(f"{where}: {prefix}{shown(key)}: unknown key (keys are texts)", code="NW4002")
         if key not in names:
             best = nearest_first(key, names)[0]
-            raise ChipError(f"{where}: {prefix}{key}: unknown key (did you mean {prefix + best!r}?)")
+            raise ChipError(f"{where}: {prefix}{key}: unknown key (did you mean {prefix + best!r}?)", code="NW4002")
 
 
 def read_section(kind, table: Any, section: str, where: str):
     """A `kind` (a dataclass of `nwcompile.ir.chip_sections`) from one table of a chip file, its types checked."""
     if not isinstance(table, dict):
-        raise ChipError(f"{where}: {section}: expected a table of keys, got {shown(table)}")
+        raise ChipError(f"{where}: {section}: expected a table of keys, got {shown(table)}", code="NW4002")
     check_names(table, [f.name for f in fields(kind)], f"{section}.", where)
     values = {}
     for f in fields(kind):
         if f.name in table:
             values[f.name] = _typed(f"{section}.{f.name}", f.type, table[f.name], where)
         elif f.default is MISSING and f.default_factory is MISSING:
-            raise ChipError(f"{where}: {section}.{f.name}: missing key; every chip file needs it")
+            raise ChipError(f"{where}: {section}.{f.name}: missing key; every chip file needs it", code="NW4002")
     return kind(**values)
 
 
@@ -94,12 +95,14 @@ def check_value(key: str, value: Any, where: str, n_cores: int) -> None:
     if key in CHOICES:
         for word in value if isinstance(value, list) else [value]:
             if word not in CHOICES[key]:
-                raise ChipError(f"{where}: {key}: {unknown_choice('value', word, CHOICES[key])}")
+                raise ChipError(f"{where}: {key}: {unknown_choice('value', word, CHOICES[key])}", code="NW4002")
         return
     if key.startswith("core.") and isinstance(value, list) and len(value) != n_cores:
-        raise ChipError(f"{where}: {key}: a list needs one entry for each of the {n_cores} cores, got {len(value)}")
+        raise ChipError(
+            f"{where}: {key}: a list needs one entry for each of the {n_cores} cores, got {len(value)}", code="NW4002"
+        )
     if isinstance(value, dict) and "1" not in value:
-        raise ChipError(f'{where}: {key}: the table needs an entry for "1"')
+        raise ChipError(f'{where}: {key}: the table needs an entry for "1"', code="NW4002")
     numbers = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else [value]
     if key in ZERO_IN_LISTS and any(numbers):
         numbers = [n for n in numbers if n != 0]
@@ -222,18 +225,20 @@ def check_io(chip, where: str) -> None:
     for text in chip.io.sites or ():
         match = re.fullmatch(r"(\d{1,4}),(\d{1,4}),(\d{1,4})", text)
         if match is None:
-            raise ChipError(f'{where}: io.sites: expected sites like "0,0,1" (x, y, port), got {text!r}')
+            raise ChipError(f'{where}: io.sites: expected sites like "0,0,1" (x, y, port), got {text!r}', code="NW4006")
         x, y, port = (int(n) for n in match.groups())
         if x >= noc.columns or y >= noc.rows or port >= noc.cores_per_router:
             last = f"{noc.columns - 1},{noc.rows - 1},{noc.cores_per_router - 1}"
-            raise ChipError(f"{where}: io.sites: there is no site {text}; the last one is {last}")
+            raise ChipError(f"{where}: io.sites: there is no site {text}; the last one is {last}", code="NW4006")
         if not chip.grid.is_open[y * noc.columns + x]:
-            raise ChipError(f"{where}: io.sites: {text} is at a router of noc.faults; take one of both out")
+            raise ChipError(
+                f"{where}: io.sites: {text} is at a router of noc.faults; take one of both out", code="NW4006"
+            )
         if (x, y, port) in seen:
-            raise ChipError(f"{where}: io.sites: {text} is there twice; name every site once")
+            raise ChipError(f"{where}: io.sites: {text} is there twice; name every site once", code="NW4006")
         seen.add((x, y, port))
     if seen and not chip.is_usable.any():
-        raise ChipError(f"{where}: io.sites: no core is left for neurons; take some out")
+        raise ChipError(f"{where}: io.sites: no core is left for neurons; take some out", code="NW4006")
 
 
 def _check_bus(noc, where: str) -> None:
@@ -270,12 +275,12 @@ def bounds_of(key: str) -> tuple[int, bool, int]:
 def _check_number(key: str, number: int | float, where: str) -> None:
     least, is_above, largest = bounds_of(key)
     if number != number or number in (float("inf"), float("-inf")):
-        raise ChipError(f"{where}: {key}: {number} is not a finite number")
+        raise ChipError(f"{where}: {key}: {number} is not a finite number", code="NW4002")
     if number < least or (is_above and number == least):
         bound = f"above {least}" if is_above else f"{least} or more"
-        raise ChipError(f"{where}: {key}: {shown(number)} must be {bound}")
+        raise ChipError(f"{where}: {key}: {shown(number)} must be {bound}", code="NW4002")
     if number > largest:
-        raise ChipError(f"{where}: {key}: {shown(number)} is above the largest supported, {largest}")
+        raise ChipError(f"{where}: {key}: {shown(number)} is above the largest supported, {largest}", code="NW4002")
 
 
 def _typed(key: str, annotation: Any, value: Any, where: str) -> Any:
@@ -287,7 +292,7 @@ def _typed(key: str, annotation: Any, value: Any, where: str) -> Any:
         if _is_of(kind, value):
             return value
     expected = " or ".join(TYPE_TEXT[kind] for kind in kinds if kind is not type(None))
-    raise ChipError(f"{where}: {key}: expected {expected}, got {shown(value)}")
+    raise ChipError(f"{where}: {key}: expected {expected}, got {shown(value)}", code="NW4002")
 
 
 def _is_of(kind: Any, value: Any) -> bool:

@@ -14,6 +14,7 @@ from nwcompile.argument_types import is_of
 from nwcompile.errors import ModelError, shown
 from nwcompile.ir.neuron import aligned, is_in_float32, plain, plain_numbers
 
+ERROR_CODE = "NW3002"
 SIGN_MODES = ("mixed", "exc", "inh")
 ARRAYS = ("weight", "bias", "scale", "shift", "pre", "post")
 WHOLE = {"exponent": (-32, 32), "weight_bits": (1, 32)}
@@ -79,8 +80,8 @@ class Connection(ABC):
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
         """Shape this connection gives for a source of `shape`; None where any shape of the right size will do."""
 
-    def fail(self, text: str) -> ModelError:
-        return ModelError(f"connection {self.source!r} -> {self.target!r}: {text}")
+    def fail(self, text: str, code: str | None = None) -> ModelError:
+        return ModelError(f"connection {self.source!r} -> {self.target!r}: {text}", code=code)
 
     def verify_window(self, n_most: int = 2, **least: int) -> None:
         """Raise ModelError unless each of these fields is one whole number, or up to `n_most`, from its least on."""

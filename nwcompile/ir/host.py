@@ -17,6 +17,8 @@ from nwcompile.ir.connection import Conv1d, Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import INPUT_LAYERS
 
+ERROR_CODE = "NW7001"
+
 
 @dataclass(frozen=True, eq=False)
 class Injected(Sparse):

@@ -157,13 +157,13 @@ def verify_manifest(manifest: dict) -> None:
     """Raise an NwError unless every entry has its type, and every number is finite."""
     for key, kind in Manifest.__annotations__.items():
         if key in manifest and not is_of(manifest[key], kind):
-            raise ArtifactError(f"{key} is not what this version writes")
+            raise ArtifactError(f"{key} is not what this version writes", code="NW7001")
     for row in manifest.get("legalization", []):
         try:
             Change(**row)
         except TypeError:
-            raise ArtifactError("legalization is not what this version writes") from None
+            raise ArtifactError("legalization is not what this version writes", code="NW7001") from None
     try:
         json.dumps(manifest, allow_nan=False)
     except ValueError:
-        raise ArtifactError("the manifest has a number that is not finite") from None
+        raise ArtifactError("the manifest has a number that is not finite", code="NW7001") from None

@@ -11,6 +11,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.shown import counted, in_lines
 
+ERROR_CODE = "NW3007"
 MEANING = {"core_of": "core of each neuron", "visit": "place of each neuron in its core's order"}
 
 

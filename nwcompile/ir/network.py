@@ -21,6 +21,7 @@ from nwcompile.lazy_names import look_up
 if TYPE_CHECKING:
     from nwcompile.ir.host import Host
 
+ERROR_CODE = "NW3001"
 LARGEST_LAYER = 1 << 31  # Neurons of a layer are numbered in 32 bits.
 # How samples lie in an array: by steps or samples first, or one sample that every step takes.
 LAYOUTS = {"BT": "[B, T, *shape]", "TB": "[T, B, *shape]", "B": "[B, *shape]"}

@@ -8,6 +8,7 @@ import numpy as np
 
 from nwcompile.errors import ModelError, shown, unknown_choice
 
+ERROR_CODE = "NW3003"
 RESETS = ("zero", "value", "subtract", "none")
 RESET_TIMINGS = ("now", "next", "both")
 MESSAGES = ("binary", "multi", "bipolar")

@@ -25,6 +25,7 @@ from nwcompile.ir.schedule import Schedule
 from nwcompile.ir.shown import counted, in_lines
 from nwcompile.lazy_names import look_up
 
+ERROR_CODE = "NW7001"
 SCHEMA = 2  # It grows when the content of a .nwc file changes; docs/artifact.md says what is in it.
 HOST_SCHEMA = 3  # Of a program with a host: a tool that knows no host must not run it.
 PROGRAM_SCHEMA = 4  # Of one with neuron programs, for the same reason.

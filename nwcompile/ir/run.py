@@ -11,6 +11,7 @@ from nwcompile.ir.profile import Profile
 from nwcompile.ir.shown import counted, data_frame, in_lines
 from nwcompile.lazy_names import look_up
 
+ERROR_CODE = "NW3008"
 FRAMES = ("layers", "steps", "cores", "spikes")  # What a row of `Run.to_frame` may be of.
 MOST_LAYERS_SHOWN = 3  # A print of a Run has room for three layers beside its counters and times.
 COUNTERS = (

@@ -13,6 +13,7 @@ from nwcompile.ir.host import on_chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import EXECUTIONS
 
+ERROR_CODE = "NW3007"
 LARGEST_DELAY = 1 << 20  # Longer delays than a million steps are a mistake, and would take as many buffers.
 
 

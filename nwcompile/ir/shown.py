@@ -32,7 +32,7 @@ def data_frame(rows: list[dict] | dict):
     try:
         import pandas
     except ImportError:
-        raise OptionError(NO_PANDAS) from None
+        raise OptionError(NO_PANDAS, code="NW1102") from None
     return pandas.DataFrame(rows)
 
 

@@ -15,6 +15,7 @@ from nwcompile.kernels.layers.spike_times import MOST_COUNTED, Membrane, spike_t
 from nwcompile.nn.layers.lif import fill
 from nwcompile.nn.ops.threads import ranges, run_on_threads
 
+ERROR_CODE = "NW8001"
 DELAYS = ("axon", "synapse")
 
 

@@ -35,6 +35,7 @@ from nwcompile.sim.host import with_host
 from nwcompile.sim.inputs import prepare
 from nwcompile.sim.memory import verify_simulation
 
+ERROR_CODE = "NW6101"
 BACKENDS = ("reference", "cycle", "sequence")
 DEVICES = ("cpu", "cuda")
 WINDOWS = ("aligned", "hardware")

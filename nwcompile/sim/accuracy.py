@@ -8,6 +8,7 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.run import Run
 from nwcompile.sim.float_difference import answers
 
+ERROR_CODE = "NW6003"
 N_RESAMPLED = 1000  # Enough for percentiles 2.5 and 97.5 (Efron and Tibshirani 1993, section 13.3).
 Z_95 = 1.959964  # The normal distribution has 95 % within so many standard deviations.
 

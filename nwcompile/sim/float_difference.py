@@ -10,6 +10,8 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 
+ERROR_CODE = "NW6105"
+
 
 @dataclass(frozen=True)
 class LayerDifference:

@@ -53,7 +53,8 @@ def run_host(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[H
     if host.is_static and not _is_static(host, inputs):
         raise ModelError(
             "the input changes from step to step, but this program writes its neurons' biases once for a sample; give "
-            "the same input in all steps, or compile with input_layer='host'"
+            "the same input in all steps, or compile with input_layer='host'",
+            code="NW6002",
         )
     if host.way == "exact":
         for name, x in inputs.items():

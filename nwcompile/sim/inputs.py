@@ -11,6 +11,7 @@ from nwcompile.ir.network import LAYOUTS, Network
 from nwcompile.sim.host import HostRun, run_host
 from nwcompile.sim.values import verify_values, verify_whole
 
+ERROR_CODE = "NW6001"
 LARGEST_STEPS = (1 << 31) - 1
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
 

@@ -15,6 +15,7 @@ from nwcompile.sim.float_difference import warn_of_answers
 from nwcompile.sim.inputs import prepare
 from nwcompile.sim.variation import Devices, verify_variation
 
+ERROR_CODE = "NW6106"
 MAX_DEVICES = 1_000_000  # More devices than this are a mistake: they would take weeks.
 LARGEST_SEED = (1 << 63) - 1
 LARGEST_LABEL = 1 << 53  # Labels are whole numbers that float64 holds exactly.
@@ -125,11 +126,12 @@ def verified_labels(y, n_samples: int) -> np.ndarray:
     try:
         labels = np.asarray(y.detach().cpu().numpy() if hasattr(y, "detach") else y)
     except (TypeError, ValueError, RuntimeError):
-        raise ModelError("labels y must be an array of whole numbers, one for each sample") from None
+        raise ModelError("labels y must be an array of whole numbers, one for each sample", code="NW6003") from None
     if labels.shape != (n_samples,):
         raise ModelError(
-            f"labels y of shape {list(labels.shape)} do not fit the {n_samples} samples of x; give one for each sample"
+            f"labels y of shape {list(labels.shape)} do not fit the {n_samples} samples of x; give one for each sample",
+            code="NW6003",
         )
     if labels.dtype.kind not in "biuf" or (labels != np.trunc(labels)).any() or (np.abs(labels) > LARGEST_LABEL).any():
-        raise ModelError("labels y must be whole numbers, each the index of an output neuron")
+        raise ModelError("labels y must be whole numbers, each the index of an output neuron", code="NW6003")
     return labels.astype(np.int64)

@@ -20,6 +20,7 @@ from nwcompile.sim.reference.run import output_of
 from nwcompile.sim.rows import Aligned, kept_layers, offsets
 from nwcompile.sim.values import verify_counts
 
+ERROR_CODE = "NW6004"
 RECORDS = ("spikes", "all")
 
 

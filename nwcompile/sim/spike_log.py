@@ -15,6 +15,8 @@ from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 
+ERROR_CODE = "NW1008"
+
 
 @dataclass(frozen=True, eq=False)
 class Places:

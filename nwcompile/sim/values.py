@@ -7,6 +7,7 @@ from nwcompile.ir.arithmetic import MAX_COUNT
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 
+ERROR_CODE = "NW6002"
 LARGEST_SPIKE = (1 << 23) - 1
 MAX_REPEATED_SPIKES = 4095  # Where n spikes are n messages, one neuron sends at most so many of them in a step.
 

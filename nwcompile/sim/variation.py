@@ -38,6 +38,7 @@ from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.program import Program
 
+ERROR_CODE = "NW6106"
 FRACTION_BITS = 6  # A unit of weight is cut into 64, so that rounding changes a weight by less than 1 %.
 LARGEST_WEIGHT_BITS = 27  # A factor up to 8 on weights of so many bits stays within the 31 that every backend holds.
 LARGEST_STATE_BITS = 32

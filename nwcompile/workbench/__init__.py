@@ -7,3 +7,5 @@ what does it look like: a trained network on a chip            demo.py:demo
 the narrowest weights that keep an accuracy                    bit_width_search.py:narrowest
 the figures of a point, or why it has none                     figures.py:figures
 """
+
+ERROR_CODE = "NW7004"

@@ -28,6 +28,7 @@ from nwcompile.sim.inputs import prepare, with_constants
 from nwcompile.sim.reference.run import output_of
 from nwcompile.sim.sequence.run import trace
 
+ERROR_CODE = "NW1007"
 Widths = dict[str, int]
 
 

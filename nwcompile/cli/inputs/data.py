@@ -9,6 +9,8 @@ import numpy as np
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.network import LAYOUTS
 
+ERROR_CODE = "NW1006"
+
 
 @dataclass(frozen=True, eq=False)
 class Data:

@@ -22,6 +22,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 
+ERROR_CODE = "NW1004"
 AFTER_COMPILING = ("noc.", "cost.", "energy.", "core.cycle_ns", "variation.")
 GRID = ("noc.columns", "noc.rows", "noc.cores_per_router")
 SUFFIXES = ("nir", "net", "nwc")
@@ -42,11 +43,13 @@ def is_program(spec: str) -> bool:
 def program_of(path: str, changes: dict) -> Program:
     """A .nwc file, with keys of its chip changed that compiling does not depend on."""
     if not is_program(path):
-        raise OptionError(f"{path}: expected a .nwc program, as `nwcompile compile` makes it")
+        raise OptionError(f"{path}: expected a .nwc program, as `nwcompile compile` makes it", code="NW1003")
     program = Program.load(path)
     for key in changes:
         if not key.startswith(AFTER_COMPILING) or key in GRID:
-            raise OptionError(f"--set {key}: this key is fixed when compiling; give it to `nwcompile compile`")
+            raise OptionError(
+                f"--set {key}: this key is fixed when compiling; give it to `nwcompile compile`", code="NW1003"
+            )
     return replace(program, chip=program.chip.replace(changes)) if changes else program
 
 
@@ -102,7 +105,7 @@ def model_network(args: Namespace, example: np.ndarray | None = None) -> Network
     if is_program(args.model):
         return None if args.model_of is None else network_of(args.model_of, args, example)
     if args.model_of is not None:
-        raise OptionError(f"--model: the float model of a .nwc program; {args.model} is a model itself")
+        raise OptionError(f"--model: the float model of a .nwc program; {args.model} is a model itself", code="NW1002")
     return network_of(args.model, args, example)
 
 
@@ -112,18 +115,21 @@ def check_kind(spec: str) -> None:
         raise ModelError(
             f"{spec}: a pickled file; nothing is unpickled, because that runs code which the file holds; export the "
             "model to NIR, or in Python load its weights with torch.load(path, weights_only=True) into the module and "
-            "give that to nw.from_torch"
+            "give that to nw.from_torch",
+            code="NW1003",
         )
     name, _, attribute = spec.partition(":")
     if name.endswith(".py"):
         dotted = ".".join(Path(name).with_suffix("").parts)
-        raise OptionError(f"{spec}: give the module's name, not its file: {dotted}:{attribute or 'factory'}")
+        raise OptionError(
+            f"{spec}: give the module's name, not its file: {dotted}:{attribute or 'factory'}", code="NW1003"
+        )
     suffixes = plugins.names(plugins.FRONTENDS, SUFFIXES)
     known = Path(spec).suffix.removeprefix(".") in suffixes
     if not known and not all(word.isidentifier() for word in (*name.split("."), attribute)):
         *others, last = [f".{suffix}" for suffix in suffixes]
         files = f"{', '.join(others)} or {last}"
-        raise OptionError(f"{spec or repr(spec)}: expected a {files} file, or package.module:factory")
+        raise OptionError(f"{spec or repr(spec)}: expected a {files} file, or package.module:factory", code="NW1003")
 
 
 def check_usage(args: Namespace, needs_chip: bool = True) -> None:
@@ -134,34 +140,39 @@ def check_usage(args: Namespace, needs_chip: bool = True) -> None:
             chip_of(args)
         elif needs_chip:
             raise OptionError(
-                f"--chip is missing: name the chip to compile {args.model} for (only a .nwc file has its own)"
+                f"--chip is missing: name the chip to compile {args.model} for (only a .nwc file has its own)",
+                code="NW1002",
             )
         return
     if args.chip is not None:
-        raise OptionError("--chip: a .nwc program has its chip; change keys with --set, or compile the model again")
+        raise OptionError(
+            "--chip: a .nwc program has its chip; change keys with --set, or compile the model again", code="NW1002"
+        )
     if "model_of" not in args:
         no_nir_flags(args, f"{args.model} is a program")
     elif args.model_of is None:
         no_nir_flags(args, "name it with --model")
     if args.calibration is not None or options_of(args) != Options():
-        raise OptionError(f"{args.model} is compiled already; give --calibration and the compiler's options to compile")
+        raise OptionError(
+            f"{args.model} is compiled already; give --calibration and the compiler's options to compile", code="NW1002"
+        )
 
 
 def no_nir_flags(args: Namespace, reason: str) -> None:
     """Raise OptionError if a flag was given that only a .nir file needs."""
     if args.dt is not None or args.dialect is not None or args.neuron:
-        raise OptionError(f"--dt, --dialect and --neuron say how to read a .nir file; {reason}")
+        raise OptionError(f"--dt, --dialect and --neuron say how to read a .nir file; {reason}", code="NW1002")
 
 
 def writable(folder: str) -> Path:
     """That folder, if it exists or can be made, before any work is done; raises OptionError."""
     if not folder:
-        raise OptionError("-o: the name of the folder is empty")
+        raise OptionError("-o: the name of the folder is empty", code="NW1005")
     path = Path(folder)
     existing = next(p for p in (path, *path.absolute().parents) if p.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         reason = "may not be written to" if existing.is_dir() else "is not a folder"
-        raise OptionError(f"-o {folder}: {existing} {reason}; choose a folder you may write to")
+        raise OptionError(f"-o {folder}: {existing} {reason}; choose a folder you may write to", code="NW1005")
     return path
 
 
@@ -169,7 +180,7 @@ def writable_file(file: str) -> Path:
     """That file, if it exists or can be made, before any work is done; raises OptionError."""
     path = Path(file)
     if path.is_dir():
-        raise OptionError(f"-o {file}: is a folder; give the name of a file in it")
+        raise OptionError(f"-o {file}: is a folder; give the name of a file in it", code="NW1005")
     return writable(str(path.parent)) / path.name
 
 
@@ -210,7 +221,7 @@ def _read_by_plugin(spec: str, read: Callable) -> Network:
     """The network that a plugin's function reads from a file; raises ModelError."""
     made = _call(spec, partial(read, spec))
     if not isinstance(made, Network):
-        raise ModelError(f"{spec}: its plugin gave {type(made).__name__}, not a Network")
+        raise ModelError(f"{spec}: its plugin gave {type(made).__name__}, not a Network", code="NW1103")
     return made
 
 

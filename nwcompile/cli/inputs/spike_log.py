@@ -15,6 +15,7 @@ from nwcompile.report.export.ranc_design import Design
 from nwcompile.report.export.xylo import pool_of
 from nwcompile.sim.spike_log import Places, SpikeLog, log_of_events
 
+ERROR_CODE = "NW1008"
 FORMS = (("tick", "core", "neuron"), ("tick", "output"), ("step", "layer", "neuron"))
 # What the tools of a pool of neurons (Xylo) call what they record: of which neurons it is, and what.
 RECORDED = {

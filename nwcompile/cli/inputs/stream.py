@@ -17,6 +17,7 @@ from nwcompile.ir.program import Program
 from nwcompile.sim.events import frames_of
 from nwcompile.sim.values import verify_values
 
+ERROR_CODE = "NW6004"
 STANDARD_INPUT = "-"
 TEXT = ("", ".txt")  # Suffixes of text, for which the readers of event files, and torch with them, are not imported.
 US_PER_S = 1e6  # Event files have microseconds.

@@ -11,6 +11,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.noc.routing import between_chips, ports
 from nwcompile.kernels.mapping import traffic
 
+ERROR_CODE = "NW5006"
 LARGEST_WEIGHT = 10_000  # Ratios of link costs up to this one are kept exactly as whole numbers.
 
 

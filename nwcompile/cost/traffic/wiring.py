@@ -102,7 +102,8 @@ def _made(network: Network, connection: Connection) -> Wiring:
         return _conv(connection, source.shape)
     raise ModelError(
         f"connection {connection.source!r} -> {connection.target!r}: a {type(connection).__name__} has no synapses "
-        "to place; normalize the network first"
+        "to place; normalize the network first",
+        code="NW5008",
     )
 
 

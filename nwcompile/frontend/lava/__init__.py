@@ -30,6 +30,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 
+ERROR_CODE = "NW2201"
 OF_SLAYER = ("CUBA", "ALIF", *RESONATORS)  # a connection into these takes a step
 BUILT_IN = (None, "CUBA", "LOIHI")  # None: of a dense layer without a neuron
 NEURON_FIELDS = tuple(f.name for f in fields(NeuronSpec))

@@ -8,6 +8,7 @@ from nwcompile.frontend.lava.entry import DENSE, Entry
 from nwcompile.frontend.lava.wires import MAX_LISTED_SYNAPSES, Shape, listed
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
 
+ERROR_CODE = "NW2203"
 NONE = np.zeros((1, 1), np.int64)
 
 

@@ -8,6 +8,7 @@ from nwcompile.frontend.lava.entry import DENSE, Entry
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 
+ERROR_CODE = "NW2202"
 RESONATORS = ("RF_PHASE", "RF_IZHIKEVICH", "ADRF_PHASE", "ADRF_IZHIKEVICH")
 TYPES = ("CUBA", "LOIHI", "SDNN", "ALIF", *RESONATORS)
 THRESHOLD_UNIT = BIAS_UNIT = 64

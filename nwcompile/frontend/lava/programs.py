@@ -5,6 +5,7 @@ import numpy as np
 from nwcompile.frontend.lava.entry import Entry
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation, StateVariable
 
+ERROR_CODE = "NW2202"
 STATE_BITS = 24  # lava declares its states with this precision; here they saturate there.
 LARGEST_STATE = (1 << (STATE_BITS - 1)) - 1
 SPIKE_BITS = 6  # A message counts in units of 2**-6 of an activation (netx: spike_exp).

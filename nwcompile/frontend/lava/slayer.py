@@ -23,6 +23,7 @@ from nwcompile.frontend.lava.neuron import (
 from nwcompile.frontend.lava.programs import STATE_BITS, saturated
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation, StateVariable
 
+ERROR_CODE = "NW2202"
 DECAY_BITS = 12
 INPUT_BITS = 6  # A sum of weights counts in units of 2**6 of a state (SLAYER: s_scale / w_scale).
 GRADED_BITS = 12  # What a graded spike says is a state, which is 2**12 times what SLAYER sends (s_scale).

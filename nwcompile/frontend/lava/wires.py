@@ -8,6 +8,7 @@ import numpy as np
 from nwcompile.frontend.lava.entry import DENSE, Entry
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair, window_count
 
+ERROR_CODE = "NW2203"
 INPUT_WEIGHT = 64  # This is the weight of an input entry that gives none (netx, create_input).
 MAX_LISTED_SYNAPSES = 50_000_000  # Listing more synapses one by one would take gigabytes.
 Shape = tuple[int, ...]

@@ -26,6 +26,7 @@ from nwcompile.frontend.nir.wiring import check_ends, shown_layer, wire
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec, plain
 
+ERROR_CODE = "NW2102"
 LATE_BIAS = "the bias of a recurrence acts in every step; norse leaves it out in step 0, where nothing is fed back yet"
 
 
@@ -127,7 +128,7 @@ def _as_noted(tree: Mapping, where: str, dt, dialect, neuron: Mapping) -> Networ
     except ModelError as error:
         if dialect is None:
             advice = "to read its parameters alone, give dialect= and dt="
-            raise ModelError(f"{where}: to_nir wrote it, but {error}; {advice}") from None
+            raise ModelError(f"{where}: to_nir wrote it, but {error}; {advice}", code="NW2106") from None
         message = f"{where}: to_nir wrote it, but {error}; its parameters are read with dialect {dialect!r}"
         warnings.warn(message, NwWarning, stacklevel=3)
         return None

@@ -15,6 +15,7 @@ from nwcompile.errors import NwWarning
 from nwcompile.frontend.nir.file import NirNode
 from nwcompile.ir.neuron import NeuronSpec
 
+ERROR_CODE = "NW2103"
 GAIN_TOLERANCE = 1e-5  # Exporters compute in float32, so a gain this near to 1 is 1.
 DT_TOLERANCE = 1e-3  # An r that was written for another dt is further off than this.
 

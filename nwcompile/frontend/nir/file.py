@@ -18,6 +18,7 @@ from nwcompile.errors import ModelError, NwWarning
 from nwcompile.frontend.hdf5 import read_hdf5
 from nwcompile.ir.neuron import is_in_float32
 
+ERROR_CODE = "NW2101"
 NEURONS = {
     "I": ("r",),
     "LI": ("tau", "r", "v_leak"),

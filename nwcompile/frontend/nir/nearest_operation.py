@@ -12,6 +12,7 @@ import numpy as np
 
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, MaxPool2d, Pool2d, Scale, pair
 
+ERROR_CODE = "NW2105"
 MAX_MATRIX_ENTRIES = 1 << 26  # Larger matrices, of over 256 MiB, are not written for want of a node.
 
 

@@ -32,16 +32,16 @@ def noted_network(tree: Mapping) -> tuple[Network, dict[str, str], float]:
     try:
         head = json.loads(str(tree["metadata"][KEY]))
         if head["format"] != FORMAT:
-            raise ModelError(f"its notes are of format {head['format']!r}, this version reads {FORMAT}")
+            raise ModelError(f"its notes are of format {head['format']!r}, this version reads {FORMAT}", code="NW2106")
         network = _network(tree["nodes"], head)
         dt = float(head["dt"])
     except UNREADABLE as error:
         if isinstance(error, ModelError):
             raise
-        raise ModelError(f"its notes cannot be read ({type(error).__name__}: {error})") from None
+        raise ModelError(f"its notes cannot be read ({type(error).__name__}: {error})", code="NW2106") from None
     changed = _changed(tree, network, dt)
     if changed:
-        raise ModelError(f"{changed} changed after it was written, so its notes do not hold")
+        raise ModelError(f"{changed} changed after it was written, so its notes do not hold", code="NW2106")
     kinds = {name: str(tree["nodes"][place]["type"]) for place, name, _ in head["nodes"]}
     return network, kinds, dt
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+ERROR_CODE = "NW2106"
 KEY = "nwcompile"
 DTYPE = re.compile("[<>|][biuf][0-9]{1,2}")  # NumPy evaluates other texts in ways of its own
 

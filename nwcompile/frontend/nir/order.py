@@ -3,6 +3,7 @@
 from nwcompile.errors import ModelError
 from nwcompile.frontend.nir.file import NEURONS, NirGraph
 
+ERROR_CODE = "NW2101"
 ROOT = ""
 
 

@@ -9,6 +9,7 @@ from nwcompile.errors import ModelError
 from nwcompile.frontend.nir.file import NirNode
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse
 
+ERROR_CODE = "NW2104"
 DELAY_TOLERANCE_STEPS = 1e-3  # A delay this near to a whole number of steps is one.
 MAX_DELAY_STEPS = 2**31 - 1  # Delays are kept as int32.
 MAX_WINDOW = 65535  # A stride, padding or kernel beyond this is no network's but a damaged file's.

@@ -15,6 +15,7 @@ from nwcompile.frontend.nir.notes import KEY, note, written
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.network import Network
 
+ERROR_CODE = "NW2105"
 FORMAT = 1
 
 

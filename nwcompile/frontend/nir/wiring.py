@@ -8,6 +8,7 @@ from nwcompile.frontend.nir.stateless import operation
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.neuron import NeuronSpec
 
+ERROR_CODE = "NW2101"
 READOUT = NeuronSpec(fires=False, beta=0.0, reset="none")
 
 

@@ -15,6 +15,8 @@ from nwcompile.frontend.nir.tree import nir_tree
 from nwcompile.ir.artifact import write_bytes
 from nwcompile.ir.network import Network
 
+ERROR_CODE = "NW2105"
+
 
 def to_nir(network: Network, path, dt: float = 1e-4) -> None:
     """Write a float network as a NIR file at `path`, in one move; `nw.from_nir(path)` gives an equal network.

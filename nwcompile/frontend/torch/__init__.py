@@ -42,6 +42,7 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.nn import prepare_net
 
+ERROR_CODE = "NW2301"
 INPUT_NAMES = ("input", "x", "network_input")
 
 

@@ -16,6 +16,7 @@ from nwcompile.frontend.torch.operations import IDENTITIES, MAKERS, SHAPERS
 from nwcompile.frontend.torch.track import CASTS, RELUS
 from nwcompile.nn import LIFSynapse, QuantizedReLU
 
+ERROR_CODE = "NW2305"
 RELU = (torch.nn.ReLU, QuantizedReLU)
 UNSPIKING = (LIFSynapse, torch.nn.MaxPool1d, torch.nn.MaxPool2d, torch.nn.LPPool2d)
 MODULES = tuple(kind for kind in (*MAKERS, *IDENTITIES, *SHAPERS, *RELU) if kind not in UNSPIKING)

@@ -24,6 +24,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 
+ERROR_CODE = "NW2304"
 ANY = NeuronSpec(beta=0.0, threshold=0.5, reset="zero")  # fires if any input of its window does
 READOUT = NeuronSpec(beta=0.0, fires=False, reset="none")
 

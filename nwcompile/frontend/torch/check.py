@@ -76,7 +76,8 @@ def _verify_calls(path: str, calls: list[Call], n_steps: int) -> None:
     if len(calls) != wanted or any(call.is_whole != calls[0].is_whole for call in calls):
         raise ModelError(
             f"layer {path!r} is called {len(calls)} times for the {n_steps} steps of the example; "
-            "a layer has one state: call it once with all steps, or once in every step"
+            "a layer has one state: call it once with all steps, or once in every step",
+            code="NW2304",
         )
 
 
@@ -89,17 +90,21 @@ def _verify_steps(path: str, fed: list[Symbol]) -> None:
         if Counter(term for term in now if term.delay is not None) != expected:
             raise ModelError(
                 f"layer {path!r} is fed differently in step {t} and in the last step of the example; "
-                "from_torch needs the same computation in every step"
+                "from_torch needs the same computation in every step",
+                code="NW2304",
             )
         if not all(term.is_zero for term in constants):
-            raise ModelError(f"layer {path!r} is fed by a tensor that is not zero before step {t}; start from zeros")
+            raise ModelError(
+                f"layer {path!r} is fed by a tensor that is not zero before step {t}; start from zeros", code="NW2304"
+            )
         for term in last:
             missing = term.delay > t and all(term.chain != c.chain for c in constants)
             if term.has_bias and missing:
                 late = f"{term.delay} step{'s' if term.delay > 1 else ''} late"
                 raise ModelError(
                     f"layer {path!r}: what it is sent {late} has a bias, which the module adds from "
-                    f"step {term.delay} on, but a chip from step 0 on; use bias=False, or start from zeros"
+                    f"step {term.delay} on, but a chip from step 0 on; use bias=False, or start from zeros",
+                    code="NW2304",
                 )
 
 

@@ -17,6 +17,7 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.nn import QuantizedReLU
 
+ERROR_CODE = "NW2305"
 MAX_STEPS = 1 << 20  # Longer presentations are a mistake: the answer does not change any more.
 MIN_UNIT = 2.0**-126  # This is the smallest normal float32.
 RESETS = ("subtract", "zero")

@@ -9,6 +9,8 @@ import torch
 from nwcompile.errors import ModelError, unknown_choice
 from nwcompile.ir.network import LAYOUTS
 
+ERROR_CODE = "NW2302"
+
 
 def is_wrapper(module) -> bool:
     """Whether it only runs another module: made by torch.compile, DataParallel or DistributedDataParallel."""

@@ -11,6 +11,8 @@ from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 
+ERROR_CODE = "NW2303"
+
 
 @dataclass(frozen=True, eq=False)
 class ReadNeurons:

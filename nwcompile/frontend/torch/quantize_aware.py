@@ -13,6 +13,8 @@ from nwcompile.ir.network import LAYOUTS, Network
 from nwcompile.nn import LIFLayer, LIFSynapse
 from nwcompile.nn.qat.network import QuantizedNetwork
 
+ERROR_CODE = "NW2306"
+
 
 def quantize_aware(
     model: torch.nn.Module | Network, chip: Chip | str, calibration=None, *, layout: str = "BT", **choices

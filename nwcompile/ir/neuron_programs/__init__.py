@@ -4,3 +4,5 @@ noun or check                                  file                         what
 NeuronProgram, Operation, StateVariable        program.py:NeuronProgram     the operations of a step on named states
 how far each value can reach, proved           ranges.py:ranges             interval arithmetic on the operations
 """
+
+ERROR_CODE = "NW3004"

@@ -8,3 +8,5 @@
 | routers without channels: FIFOs joined by merges | `MERGE_CYCLES` | merges.py |
 | segmented ladder bus: links, longest transfer | `stretches`, `longest_transfer_cycles` | bus.py |
 """
+
+ERROR_CODE = "NW4005"

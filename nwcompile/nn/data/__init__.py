@@ -19,6 +19,7 @@ from nwcompile.nn.data.coding import RandomRate
 from nwcompile.nn.data.event_files import read_events
 from nwcompile.nn.data.packed import Packed, pack_bits, packed, unpack_bits
 
+ERROR_CODE = "NW8102"
 __all__ = [
     "Batch",
     "Binning",

@@ -10,6 +10,7 @@ from nwcompile.errors import ModelError, OptionError, shown
 from nwcompile.nn.data.events import LARGEST, Events, events, frames
 from nwcompile.nn.data.samples import as_array
 
+ERROR_CODE = "NW8101"
 MAX_CELLS = 1 << 32  # A sample of more cells would take over 4 GiB before it is packed.
 
 

@@ -24,6 +24,7 @@ from nwcompile.ir.artifact import write_bytes
 from nwcompile.nn.data.packed import BITS, Packed, packed
 from nwcompile.nn.data.samples import as_array, count, pair
 
+ERROR_CODE = "NW8103"
 HEAD = b"nwcompile spikes 1\n"  # the format and its version
 DIGEST_BYTES = 32
 

@@ -9,6 +9,8 @@ import torch
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.nn.data.samples import as_array
 
+ERROR_CODE = "NW8101"
+
 
 @dataclass(frozen=True)
 class RandomRate:

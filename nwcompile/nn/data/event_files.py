@@ -8,6 +8,7 @@ import numpy as np
 from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError
 
+ERROR_CODE = "NW8101"
 EVENT = np.dtype([("t", np.int64), ("x", np.int64), ("y", np.int64), ("p", np.int64)])
 # Suffixes, and the name that faery has for the format; None: Tonic reads it.
 FORMATS = {".bin": None, ".aedat4": "aedat", ".aedat": "aedat", ".raw": "evt", ".dat": "dat", ".es": "es"}
@@ -53,7 +54,7 @@ def library(name: str):
         return import_module(name)
     except ImportError:
         text = f"event files of this kind need {name}, which is not installed: pip install 'nwcompile[events]'"
-        raise OptionError(text) from None
+        raise OptionError(text, code="NW1102") from None
 
 
 def _by_faery(faery, path: Path, kind: str) -> np.ndarray:

@@ -6,6 +6,7 @@ import numpy as np
 
 from nwcompile.errors import ModelError
 
+ERROR_CODE = "NW8101"
 LARGEST = 1 << 62  # Numbers from here on are refused, so that sums and differences of two fit an int64.
 NONE = np.zeros(0, bool)
 

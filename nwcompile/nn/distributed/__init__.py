@@ -5,3 +5,5 @@ training and inference over the processes            TimePipeline             pi
 a process's layers, given a chunk of time at a call  Chunk                    chunks.py
 a loss of whole sequences, over chunks               WholeLoss                chunks.py
 """
+
+ERROR_CODE = "NW8201"

@@ -10,3 +10,5 @@ activations for conversion                           QuantizedReLU            qu
 weights, thresholds and leaks that deviate           Mismatch                 mismatch.py
 what layers compute with, made anew for each batch   prepare_net, Prepared    prepare.py
 """
+
+ERROR_CODE = "NW8001"

@@ -13,6 +13,8 @@ import torch
 from nwcompile.errors import ModelError
 from nwcompile.nn.ops.torch_ops import is_in_backward
 
+ERROR_CODE = "NW8002"
+
 
 @torch.library.custom_op("nwcompile::standard_normal", mutates_args=())
 def standard_normal(call: torch.Tensor, seed: int | None, name: str, n_rows: int, n_columns: int) -> torch.Tensor:

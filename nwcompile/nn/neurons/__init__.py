@@ -10,3 +10,5 @@ torch's operations as those of a program             RULES                    at
 from nwcompile.nn.neurons.neuron import Neuron as Neuron
 from nwcompile.nn.neurons.neuron import neuron as neuron
 from nwcompile.nn.neurons.neuron import spike as spike
+
+ERROR_CODE = "NW3005"

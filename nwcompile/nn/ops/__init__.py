@@ -12,3 +12,5 @@ device names and what a GPU's kernels can hold       torch_device             de
 blocks of tensors over threads                       run_on_threads           threads.py
 memory of large results, used again                  new                      buffers.py
 """
+
+ERROR_CODE = "NW6103"

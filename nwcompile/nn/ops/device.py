@@ -4,6 +4,7 @@ import torch
 
 from nwcompile.errors import BackendError, OptionError, unknown_choice
 
+ERROR_CODE = "NW6102"
 DEVICES = ("cpu", "gpu", "cuda")
 # The registers of one program on a GPU hold the weights of so many neurons onto themselves.
 MAX_RECURRENT_NEURONS = 128

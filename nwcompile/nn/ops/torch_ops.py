@@ -28,7 +28,7 @@ def kernels(tensor: Tensor) -> ModuleType:
     try:
         from nwcompile.nn.ops import gpu
     except ImportError as e:
-        raise BackendError(f"the GPU kernels need triton ({e}); pip install 'nwcompile[cuda]'") from None
+        raise BackendError(f"the GPU kernels need triton ({e}); pip install 'nwcompile[cuda]'", code="NW6102") from None
     return gpu
 
 

@@ -10,3 +10,5 @@ integer neurons over time, with gradients            run                      sc
 neuron programs over time, with gradients            run                      program_scan.py
 synaptic sums that floats hold exactly               sums, IntegerWeights     sums.py
 """
+
+ERROR_CODE = "NW2306"

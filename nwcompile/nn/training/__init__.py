@@ -8,3 +8,5 @@ weights that stay 0                                  prune, finish_pruning      
 synapses that move, within a chip's memory           SparseTraining                    sparse_training.py
 the mismatch of devices, drawn for every batch       inject_mismatch                   inject.py
 """
+
+ERROR_CODE = "NW8003"

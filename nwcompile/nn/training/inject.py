@@ -15,6 +15,7 @@ from nwcompile.nn.layers.prepare import Prepared
 from nwcompile.nn.qat.network import QuantizedNetwork
 from nwcompile.sim.variation import verify_variation
 
+ERROR_CODE = "NW8002"
 WEIGHED = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 
 

@@ -24,6 +24,8 @@ from nwcompile.passes.fit.pool import pool_violations, spike_cap
 from nwcompile.passes.fit.products import product_violations
 from nwcompile.sim.reference.synaptic_sums import fold_bias
 
+ERROR_CODE = "NW5011"
+
 
 def check(
     network: Network, chip: Chip, schedule: Schedule, mapping: Mapping, on_multi_spike: str = "refuse"

@@ -12,6 +12,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.fit import capacity
 
+ERROR_CODE = "NW5005"
 FREE = -1  # The place of a core that nobody has fixed.
 
 

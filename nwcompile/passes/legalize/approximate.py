@@ -24,6 +24,7 @@ from nwcompile.passes.legalize.price import Price, as_many, price_of, split
 from nwcompile.passes.legalize.refit import Refitted, refit
 from nwcompile.sim.reference.synaptic_sums import fold_biases
 
+ERROR_CODE = "NW5002"
 NOT_FITTED = (
     "no calibration samples: the nearest neurons keep threshold and leak, and what they change is not known; give "
     "calibration samples to have them refitted and their price measured"

@@ -15,6 +15,7 @@ from nwcompile.sim.float_difference import answer_rule, strongest, warn_of_answe
 from nwcompile.sim.reference.run import output_of
 from nwcompile.sim.sequence.run import trace
 
+ERROR_CODE = "NW5002"
 HELD_OUT = 5  # Every fifth sample, 20 %, is kept back: no parameter of an approximation is fitted to it.
 FEWEST = 2  # Of fewer samples none can be kept back.
 LARGEST_FIT = 1_000_000  # Neuron updates of one run of a layer: with more, each of the search's runs takes too long.

@@ -17,3 +17,5 @@
 
 `baselines/` holds methods of papers that are kept only for comparison.
 """
+
+ERROR_CODE = "NW5003"

@@ -13,3 +13,5 @@
 
 `baselines/` holds methods of papers that are kept only for comparison. Nothing here imports `passes/partition`.
 """
+
+ERROR_CODE = "NW5004"

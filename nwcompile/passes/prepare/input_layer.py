@@ -28,6 +28,7 @@ from nwcompile.sim.host import compute, run_host
 from nwcompile.sim.inputs import Inputs, prepare
 from nwcompile.sim.values import LARGEST_SPIKE, is_whole, largest_payload, takes
 
+ERROR_CODE = "NW5007"
 READOUT = NeuronSpec(beta=0.0, fires=False, reset="none")  # Its membrane is what it is fed in the same step.
 GRADED_BITS = 8  # Numbers in messages have as many bits as the weights of most chips, their sign among them.
 FEWEST_LEVELS = 7  # Integers of fewer than 3 bits say too little of a real number to be chosen for the weights' sake.

@@ -9,6 +9,8 @@ from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network, Node
 from nwcompile.passes.prepare.fold import add, compose, connection, forward, linear_map, offset
 
+ERROR_CODE = "NW5008"
+
 
 @dataclass(frozen=True, eq=False)
 class Path:

@@ -5,6 +5,8 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import EXECUTIONS
 from nwcompile.ir.schedule import LARGEST_DELAY, Schedule, delays_of
 
+ERROR_CODE = "NW5009"
+
 
 def schedule(network: Network, execution: str = "pipelined") -> Schedule:
     """Offsets of all layers and delays of all connections of a normalized network, in micro-steps.

@@ -17,7 +17,7 @@ def apply_weight_bits(network: Network, chip: Chip, options: Options) -> Network
     chosen = options.layer_bits or {}
     for name in chosen:
         if name not in network.layers:
-            raise OptionError(f"layer_bits: {unknown_choice('layer', name, network.layers)}")
+            raise OptionError(f"layer_bits: {unknown_choice('layer', name, network.layers)}", code="NW1007")
     connections = []
     for c in network.connections:
         bits = chosen.get(c.target, options.bits)
@@ -28,6 +28,7 @@ def apply_weight_bits(network: Network, chip: Chip, options: Options) -> Network
         if c.has_weight and (c.weight_bits or 0) > chip.weights.bits:
             raise OptionError(
                 f"{c.weight_bits}-bit weights into layer {c.target!r} are wider than those of {chip.name}, which have "
-                f"{chip.weights.bits}; give 1 to {chip.weights.bits}, or set weights.bits = {c.weight_bits}"
+                f"{chip.weights.bits}; give 1 to {chip.weights.bits}, or set weights.bits = {c.weight_bits}",
+                code="NW1007",
             )
     return Network(network.inputs, network.nodes, tuple(connections))

@@ -16,3 +16,5 @@ quantize    quantize.py:quantize               all layers, driven by the integer
             table.py:scaled_row                the row of a layer in the quantization table
             layer_warnings.py:number_warnings  what a person should know of a layer
 """
+
+ERROR_CODE = "NW5010"

@@ -36,7 +36,8 @@ def _labels(samples: dict | None, given) -> np.ndarray:
     if labels.shape != (n_samples,) or labels.dtype.kind not in "iu":
         raise ModelError(
             f"labels of shape {list(labels.shape)} and type {labels.dtype} must be whole numbers, one for each of the "
-            f"{n_samples} calibration samples"
+            f"{n_samples} calibration samples",
+            code="NW5011",
         )
     return labels
 

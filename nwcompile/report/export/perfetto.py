@@ -16,6 +16,7 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.text import PHASES
 
+ERROR_CODE = "NW7104"
 STEPS = 200  # So many hardware steps open quickly in the viewer; --trace-steps asks for others.
 PID = 1  # The viewer wants a process number, and a chip is one process.
 NEW_LINE = ",\n"

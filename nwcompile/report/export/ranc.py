@@ -20,6 +20,7 @@ from nwcompile.sim import simulate
 from nwcompile.sim.cycle.packets import Packets, packets
 from nwcompile.sim.inputs import one_sample
 
+ERROR_CODE = "NW7101"
 RESETS_BELOW = 0  # RANC's own simulator: negative resets at v < the threshold, as in the RTL; 1: at v <= it.
 
 NOTE = (

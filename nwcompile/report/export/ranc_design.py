@@ -14,6 +14,7 @@ from nwcompile.ir.flat import count_lines
 from nwcompile.ir.program import Program
 from nwcompile.report.export.ranc_memory import N_TICKS, NEURON, CoreMemory, Parameters, empty_core
 
+ERROR_CODE = "NW7101"
 SUBTRACTS = 1  # reset_mode of a neuron that is reset by subtraction; 0: to a value
 LEAST_OUTPUTS = 2  # an output is told by a number of at least one bit
 

@@ -14,6 +14,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program
 from nwcompile.report.export.sanafe_network import network_lines
 
+ERROR_CODE = "NW7102"
 SYNAPSES = ("dense", "sparse", "conv")
 CURRENT = "a current that outlasts its step (decay_u)"
 WITHOUT_CURRENT = (

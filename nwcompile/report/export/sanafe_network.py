@@ -13,6 +13,7 @@ from nwcompile.ir.connection import Connection, Conv2d, Dense, pair, synapse_lis
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 
+ERROR_CODE = "NW7102"
 UNIT = 64  # A membrane unit of SANA-FE is 64 of ours: its neurons round to 1/64.
 NEVER = 1e30  # A threshold that no membrane reaches, for a layer that does not fire.
 

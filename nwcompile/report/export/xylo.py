@@ -17,6 +17,7 @@ from nwcompile.ir.program import Program
 from nwcompile.sim import simulate
 from nwcompile.sim.inputs import one_sample
 
+ERROR_CODE = "NW7103"
 UNREACHED = (1 << 15) - 1  # The threshold of outputs of which only the membrane is read.
 WIDEST_SHIFT = 7  # A weight of 8 bits, shifted further, would not fit the 16 bits of a current.
 FED, FILLS, BOTH, NEITHER, FEEDS = range(

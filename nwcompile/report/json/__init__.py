@@ -8,3 +8,5 @@ what every core and link did in every step                      by_step.py:colle
 where the cycles of a profiled run went                         profile.py:collect_profile
 NeuroBench's complexity figures                                 neurobench.py:collect_neurobench
 """
+
+ERROR_CODE = "NW7003"

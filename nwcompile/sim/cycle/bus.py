@@ -27,6 +27,7 @@ from nwcompile.kernels.noc.bus import (
 from nwcompile.kernels.noc.bus_cores import ARRIVED, RING, Arrivals, BusNetwork
 from nwcompile.sim.parallel import alone
 
+ERROR_CODE = "NW6201"
 # Fields of BusSchedule, and the columns of StepRecord.bus that they are.
 COLUMNS = {
     "slots": SLOTS,

@@ -20,6 +20,7 @@ from nwcompile.sim.cycle.lockstep import suits
 from nwcompile.sim.cycle.noc_tables import mesh_of, queues
 from nwcompile.sim.parallel import alone
 
+ERROR_CODE = "NW6201"
 PATTERNS = ("uniform", "transpose", "neighbor", "hotspot")
 MAX_SIZE_FLITS = 1 << 16  # Sums of flits of all packets in flight stay within 32 bits.
 MAX_TIME_CYCLES = 1 << 48  # Latencies can be added without overflow of 64 bits.

@@ -10,6 +10,8 @@ from nwcompile.ir.program import Program
 from nwcompile.kernels.noc.merges import N_LOGGED
 from nwcompile.sim.cycle.run import ChipRun
 
+ERROR_CODE = "NW6201"
+
 
 @dataclass(frozen=True, eq=False)
 class Packets:

@@ -64,6 +64,7 @@ from nwcompile.sim.reference.run import finish
 from nwcompile.sim.sequence import tables
 from nwcompile.sim.values import MAX_REPEATED_SPIKES, verify_counts
 
+ERROR_CODE = "NW6104"
 # Counters of a Run, in the order of the columns that kernels count in: of what cores receive, and of what they send.
 RECEIVED = ("synops_dense", "synops_sparse", "synops_conv", "synops", "weight_reads", "messages_in",
             "messages_io_in")  # fmt: skip

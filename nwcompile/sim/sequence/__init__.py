@@ -7,3 +7,5 @@ a network as the flat arrays that kernels take       neurons, synapses        ta
 a float network that is not compiled                 run_network              float_run.py
 the same on a GPU                                    Inference                cuda/
 """
+
+ERROR_CODE = "NW6103"

@@ -11,3 +11,5 @@ the rows that no other row beats                              front             
 a TOML plan read                                              read_plan                   plan.py
 the page: front, parallel coordinates, points                 page                        page.py
 """
+
+ERROR_CODE = "NW7005"

@@ -18,6 +18,7 @@ from nwcompile.sim.accuracy import accuracy
 from nwcompile.workbench.figures import figures, reason
 from nwcompile.workbench.sweep.points import Point, Question
 
+ERROR_CODE = "NW7007"
 PREDICTION = "prediction"  # The backend that simulates nothing: the events of the calibration, the floorline's bound.
 NO_MEMORY = "not enough memory; give fewer samples or processes, or a machine with more"
 OUT_OF_MEMORY = "MemoryError"

@@ -44,7 +44,7 @@ def searched(
     try:
         import optuna
     except ImportError:
-        raise OptionError(NO_OPTUNA) from None
+        raise OptionError(NO_OPTUNA, code="NW1102") from None
     study = _study(optuna, search.seed, [*["minimize"] * len(minimize), *["maximize"] * len(maximize)])
     study.enqueue_trial(_defaults(space))
     asked = {key: _distribution(optuna, values) for key, values in space.values.items()}

@@ -11,6 +11,7 @@ from pathlib import Path
 from nwcompile.checkpoint import locked
 from nwcompile.errors import ArtifactError
 
+ERROR_CODE = "NW7006"
 FILE = "sweep.jsonl"
 
 

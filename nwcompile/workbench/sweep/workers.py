@@ -22,6 +22,7 @@ from nwcompile.errors import BackendError, NwError, OptionError, shown, whole
 from nwcompile.workbench.sweep.measure import Measured, measure
 from nwcompile.workbench.sweep.points import Point, Question
 
+ERROR_CODE = "NW7007"
 DASK = "dask"  # The word for a dask cluster of processes on this machine.
 KILLED = "killed"
 KILLED_TWICE = f"{KILLED}: its process was killed twice, the second time alone: most often for want of memory"
@@ -168,7 +169,7 @@ def _dask() -> tuple[ModuleType, ModuleType]:
         import distributed
         import distributed.scheduler
     except ImportError:
-        raise OptionError(NO_DASK) from None
+        raise OptionError(NO_DASK, code="NW1102") from None
     return dask, distributed
 
 
@@ -177,7 +178,7 @@ def _processes(n: int):
     try:
         from joblib.externals.loky import ProcessPoolExecutor
     except ImportError:
-        raise OptionError(NO_JOBLIB) from None
+        raise OptionError(NO_JOBLIB, code="NW1102") from None
     # A worker that has grown too large is replaced between two points, of which no one need be told.
     warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
     return ProcessPoolExecutor(max_workers=n, env=ONE_THREAD, initializer=_end_with, initargs=(os.getpid(),))

@@ -16,6 +16,7 @@ import torch
 from nwcompile.frontend.torch.kind import Kind
 from nwcompile.frontend.torch.kinds import nn_layers, norse, sinabs, snntorch, spikingjelly
 
+ERROR_CODE = "NW2303"
 FRAMEWORKS = (nn_layers, snntorch, spikingjelly, sinabs, norse)
 KINDS = {(kind.package, kind.name): kind for framework in FRAMEWORKS for kind in framework.KINDS}
 REFUSED = {

@@ -58,7 +58,8 @@ def library():
     except ImportError:
         raise OptionError(
             "partitioner 'hypergraph' needs Mt-KaHyPar, which is not installed: pip install 'nwcompile[hypergraph]' "
-            "(package mtkahypar)"
+            "(package mtkahypar)",
+            code="NW1102",
         ) from None
     return mtkahypar, mtkahypar.initialize(1, print_warnings=False)
 

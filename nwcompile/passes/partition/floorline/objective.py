@@ -12,6 +12,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS
 from nwcompile.kernels.mapping.cluster_state import Objective
 
+ERROR_CODE = "NW5006"
 # Weight of what decides between equals, beside what is made small: too little to outweigh a single cycle or message.
 TIE_WEIGHT = 1e-6
 

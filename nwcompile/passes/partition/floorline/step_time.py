@@ -16,6 +16,7 @@ from nwcompile.kernels.mapping.cluster_state import TIME, CoreState, Demand
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
 from nwcompile.passes.partition.floorline.search import Search
 
+ERROR_CODE = "NW5006"
 # Outputs of routers that are looked up at once: 4 M, so that the tables on the way stay below some 100 MB.
 OUTPUTS_AT_ONCE = 1 << 22
 

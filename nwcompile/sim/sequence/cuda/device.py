@@ -6,6 +6,8 @@ import torch
 
 from nwcompile.errors import BackendError
 
+ERROR_CODE = "NW6102"
+
 
 def gpu() -> torch.device:
     """The GPU. Raises BackendError where torch finds none, or Triton is missing."""
