@@ -39,7 +39,7 @@ def main() -> None:
 def row(name: str, reference: Path) -> dict:
     """One network, estimated for all chips."""
     import nwcompile as nw
-    from nwcompile.sim.parallel import n_threads
+    from nwcompile.threads import n_threads
 
     network, x = NETS[name](reference)
     seconds, cores = [], os.sched_getaffinity(0)

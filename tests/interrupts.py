@@ -5,7 +5,7 @@ import sys
 import time
 from threading import main_thread
 
-from nwcompile.at_once import raise_if_canceled
+from nwcompile.threads import raise_if_canceled
 
 PATIENCE_S = 600.0  # A wait ends after so long only if the test fails: no test depends on how fast the machine is.
 WAITING = ("wait", "_wait_for_tstate_lock")  # The functions of `threading` in which a thread waits.

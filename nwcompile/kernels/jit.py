@@ -30,8 +30,8 @@ from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
-from nwcompile.at_once import raise_if_canceled
 from nwcompile.errors import NwWarning
+from nwcompile.threads import raise_if_canceled
 
 PACKAGE = Path(__file__).resolve().parents[1]
 IS_INSTALLED = (PACKAGE / "hwmodels").is_dir()  # chip files lie in the package of a wheel, beside it in a checkout

@@ -17,7 +17,6 @@ steps told by the lines that spike                   frames_of                ev
 what a checkpoint keeps of a run                     groups_of_samples        kept.py
 spikes that a chip has logged, against a program     compare_log              spike_log.py
 answers that are right                               accuracy                 accuracy.py
-samples and steps over threads                       over_samples, over_steps parallel.py
 """
 
 from functools import partial

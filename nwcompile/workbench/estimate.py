@@ -10,7 +10,6 @@ import numpy as np
 
 from nwcompile import plugins
 from nwcompile.argument_types import checked
-from nwcompile.at_once import at_once
 from nwcompile.cost.operations import Count, Operations, operations
 from nwcompile.cost.prediction import predict
 from nwcompile.cost.spikingjelly import op_counts
@@ -30,8 +29,8 @@ from nwcompile.report.html_tables import table
 from nwcompile.report.text import aligned, number
 from nwcompile.sim import simulate
 from nwcompile.sim.inputs import Inputs, prepare
-from nwcompile.sim.parallel import n_threads
 from nwcompile.sim.sequence.float_run import run_values
+from nwcompile.threads import at_once, n_threads
 from nwcompile.workbench.figures import figures, reason
 
 ALL = "all"  # The word for every chip and board that a refusal may name.

@@ -11,11 +11,11 @@ from threading import Event
 import pytest
 from numba import config, int64, njit
 
-from nwcompile.at_once import at_once
 from nwcompile.errors import NwWarning
 from nwcompile.kernels import jit
 from nwcompile.kernels.cores.programs import build
 from nwcompile.kernels.jit import compiled
+from nwcompile.threads import at_once
 from tests.interrupts import PATIENCE_S
 
 

@@ -11,7 +11,6 @@ from math import ceil
 
 import numpy as np
 
-from nwcompile.at_once import raise_if_canceled
 from nwcompile.cost.traffic.memory import synapse_bits
 from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.errors import FitError, Violation
@@ -28,6 +27,7 @@ from nwcompile.passes.fit import capacity
 from nwcompile.passes.partition.logical_cores import LogicalCores, logical_cores
 from nwcompile.passes.partition.sequential import halve_heaviest, in_order, sequential, site_orders
 from nwcompile.passes.partition.synapse_graph import n_twins
+from nwcompile.threads import raise_if_canceled
 
 GROWTH = 1.25
 BISECTION_SYNAPSES = 20_000_000  # that may be gone through, all attempts together, to save single cores

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nwcompile.at_once import raise_if_canceled
+from nwcompile.threads import raise_if_canceled
 
 
 def cool(

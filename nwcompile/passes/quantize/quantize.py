@@ -6,7 +6,6 @@ from math import prod
 
 import numpy as np
 
-from nwcompile.at_once import raise_if_canceled
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d
@@ -39,6 +38,7 @@ from nwcompile.sim.host import encode
 from nwcompile.sim.inputs import prepare
 from nwcompile.sim.sequence.run import trace
 from nwcompile.sim.values import LARGEST_SPIKE
+from nwcompile.threads import raise_if_canceled
 
 NUMBERS = ("core", "weights", "state", "neuron", "io")  # What `quantize` reads of a chip, beside noc.payload_bits.
 LARGEST_SEARCH = 5e8  # Synaptic sums of one candidate scale: beyond so many a part of the samples is searched.

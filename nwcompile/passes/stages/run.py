@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from time import perf_counter
 
-from nwcompile.at_once import raise_if_canceled
 from nwcompile.errors import FitError, OptionError, unknown_choice
 from nwcompile.passes.stages import emit, fit, legalize, partition, place, prepare, quantize
 from nwcompile.passes.stages.draft import Draft, Stage
+from nwcompile.threads import raise_if_canceled
 
 GROUPS: dict[str, tuple[Stage, ...]] = {
     "prepare": prepare.STAGES,

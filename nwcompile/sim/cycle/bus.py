@@ -25,7 +25,7 @@ from nwcompile.kernels.noc.bus import (
     replay_bus,
 )
 from nwcompile.kernels.noc.bus_cores import ARRIVED, RING, Arrivals, BusNetwork
-from nwcompile.sim.parallel import alone
+from nwcompile.threads import alone
 
 ERROR_CODE = "NW6201"
 # Fields of BusSchedule, and the columns of StepRecord.bus that they are.

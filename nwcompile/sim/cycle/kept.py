@@ -14,9 +14,9 @@ from nwcompile.ir.flat import count_lines
 from nwcompile.kernels.cycle import NeuronRecord, StepRecord
 from nwcompile.kernels.noc.bus import PEAK_LANES
 from nwcompile.sim.kept import content, groups_of_samples
-from nwcompile.sim.parallel import over_samples
 from nwcompile.sim.rows import offsets
 from nwcompile.sim.sequence import tables
+from nwcompile.threads import over_samples
 
 if TYPE_CHECKING:
     from nwcompile.sim.cycle.run import ChipRun, State

@@ -21,7 +21,7 @@ from nwcompile.kernels.noc.lockstep_state import (
 )
 from nwcompile.kernels.noc.mesh import Mesh
 from nwcompile.sim.cycle.noc_tables import n_links
-from nwcompile.sim.parallel import alone
+from nwcompile.threads import alone
 
 LARGEST_AGENDA = 1 << 24  # Numbers in an agenda, 64 MiB each for asks and wakes.
 SLOWEST_LINK = 8  # Cycles a flit; who waits for a link is looked at in each of them, which must not take over.

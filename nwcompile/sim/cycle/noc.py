@@ -18,7 +18,7 @@ from nwcompile.sim.cycle.bus import send_on_bus
 from nwcompile.sim.cycle.lockstep import send as send_in_lockstep
 from nwcompile.sim.cycle.lockstep import suits
 from nwcompile.sim.cycle.noc_tables import mesh_of, queues
-from nwcompile.sim.parallel import alone
+from nwcompile.threads import alone
 
 ERROR_CODE = "NW6201"
 PATTERNS = ("uniform", "transpose", "neighbor", "hotspot")

@@ -59,10 +59,10 @@ from nwcompile.sim.cycle.merges import merge_network, verify_packets
 from nwcompile.sim.cycle.noc_tables import mesh_of, queues, with_trees
 from nwcompile.sim.cycle.overload import longest_step, loses_messages, stopped, take_losses
 from nwcompile.sim.cycle.profile import Ends, probes_for, profile
-from nwcompile.sim.parallel import n_threads, over_samples, over_steps
 from nwcompile.sim.reference.run import finish
 from nwcompile.sim.sequence import tables
 from nwcompile.sim.values import MAX_REPEATED_SPIKES, verify_counts
+from nwcompile.threads import n_threads, over_samples, over_steps
 
 ERROR_CODE = "NW6104"
 # Counters of a Run, in the order of the columns that kernels count in: of what cores receive, and of what they send.

@@ -6,8 +6,8 @@ from nwcompile.ir.program import Program
 from nwcompile.sim.cycle.bus import schedule_of
 from nwcompile.sim.cycle.overload import take_losses
 from nwcompile.sim.cycle.run import ChipRun, Result, named_counters, spikes_of
-from nwcompile.sim.parallel import alone
 from nwcompile.sim.rows import Rows, kept_layers
+from nwcompile.threads import alone
 
 NO_END = 1 << 62  # More steps than any stream has.
 

@@ -12,9 +12,9 @@ from nwcompile.sim.cycle.overload import take_losses
 from nwcompile.sim.cycle.profile import summed
 from nwcompile.sim.cycle.run import ChipRun, Result, State, layers_of, named_counters
 from nwcompile.sim.kept import content, groups_of_samples
-from nwcompile.sim.parallel import over_samples
 from nwcompile.sim.reference.run import output_of
 from nwcompile.sim.values import verify_counts
+from nwcompile.threads import over_samples
 
 CHUNK_STEPS = 128  # Hardware steps simulated at once: few calls, and memory for 128 steps only.
 

@@ -10,7 +10,6 @@ from math import prod
 
 import numpy as np
 
-from nwcompile.at_once import raise_if_canceled
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
@@ -21,6 +20,7 @@ from nwcompile.sim.reference.run import cleared, finish, record_spikes
 from nwcompile.sim.reference.synaptic_sums import apply
 from nwcompile.sim.rows import kept_layers
 from nwcompile.sim.sequence.run import groups
+from nwcompile.threads import raise_if_canceled
 
 LARGEST_EXACT = 1 << 53  # Whole numbers up to here are exact in float64.
 CHUNK_NUMBERS = 1 << 22  # Sums of many steps are taken in pieces of so many numbers, which bounds their memory.

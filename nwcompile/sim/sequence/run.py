@@ -26,10 +26,10 @@ from nwcompile.kernels.cores.synapse import convolution_drive, scan_loop, sparse
 from nwcompile.sim.inputs import prepare
 from nwcompile.sim.kept import content, groups_of_samples
 from nwcompile.sim.memory import samples_at_once
-from nwcompile.sim.parallel import over_samples
 from nwcompile.sim.reference.run import finish
 from nwcompile.sim.reference.synaptic_sums import convolve, effective_network, fold_biases
 from nwcompile.sim.sequence import tables
+from nwcompile.threads import over_samples
 
 SPARSE_SHARE = 32  # A spike takes so many times as long in a loop over spikes as a number in a matrix product.
 SHORT_UPDATES = 1 << 16  # Fewer neuron updates take less time than it takes to start threads for them.

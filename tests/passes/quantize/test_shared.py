@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.at_once import at_once
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize import quantize as stage
 from nwcompile.passes.quantize.quantize import quantize, quantized
 from nwcompile.passes.quantize.shared import once, sharing
+from nwcompile.threads import at_once
 from tests.interrupts import PATIENCE_S
 from tests.nets import integers
 

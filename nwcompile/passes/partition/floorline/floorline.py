@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nwcompile.at_once import raise_if_canceled
 from nwcompile.errors import FitError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
@@ -37,6 +36,7 @@ from nwcompile.passes.partition.sequential import in_order, sequential
 from nwcompile.passes.partition.striped import striped, striped_clusters
 from nwcompile.passes.place.chip_regions import cluster_regions, region_sizes, twice_the_cores, whole_chips
 from nwcompile.passes.prepare.schedule import schedule
+from nwcompile.threads import raise_if_canceled
 
 # The objectives that more cores than needed do not serve.
 SAVE_CORES = ("cores", "traffic")

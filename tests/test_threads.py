@@ -1,10 +1,10 @@
-"""Items worked on at once: in order, the first error is raised, and after Ctrl-C nothing goes on or stays locked."""
+"""Work over threads: in order, the first error is raised, and after Ctrl-C nothing continues or stays locked."""
 
 import sys
 import time
 from contextlib import suppress
 from contextvars import ContextVar
-from threading import Barrier, active_count
+from threading import Barrier, Event, active_count
 
 import numpy as np
 import pytest
@@ -12,11 +12,15 @@ from numba import njit
 from numba.core.compiler_lock import global_compiler_lock
 
 import nwcompile as nw
-from nwcompile.at_once import at_once, raise_if_canceled
+from nwcompile.ir.chip import Chip
 from nwcompile.passes.place.annealing import cool
-from nwcompile.sim.parallel import over_samples
+from nwcompile.sim import simulate
+from nwcompile.sim.cycle.noc import replay
+from nwcompile.sim.cycle.run import ChipRun
+from nwcompile.threads import alone, at_once, chunks_of, over_samples, over_steps, raise_if_canceled
 from tests.interrupts import PATIENCE_S, press_ctrl_c
 from tests.nets import dense_net
+from tests.report.programs import spikes_in, three_cores
 
 
 def until_it_is_over() -> None:
@@ -143,7 +147,10 @@ def test_what_may_take_long_in_a_compilation_asks_whether_anyone_waits_for_it(mo
             """No thread's: stands in for the variable that `raise_if_canceled` looks at."""
             asking.add(sys._getframe(2).f_code.co_name)
 
-    monkeypatch.setattr("nwcompile.at_once._IS_OVER", Asked())
+        def set(self, is_over: Event) -> None:
+            """Nothing is canceled here."""
+
+    monkeypatch.setattr("nwcompile.threads._IS_OVER", Asked())
     monkeypatch.setattr("nwcompile.workbench.estimate.n_threads", lambda: 1)
     weights = np.ones((30, 20), np.float32)
     network = nw.Network.from_arrays(
@@ -152,3 +159,94 @@ def test_what_may_take_long_in_a_compilation_asks_whether_anyone_waits_for_it(mo
     nw.estimate(network, "loihi1", np.ones((2, 4, 20), np.float32))
     nw.compile(dense_net(20, 30, 5), "loihi1", options=nw.Options(partitioner="streaming"))
     assert asking >= {"run", "_layer_by_layer", "run_values", "over_samples", "_repair", "_search_coarse", "cool"}
+
+
+def test_an_interrupt_tells_the_other_threads(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    interrupted = np.zeros(1, bool)
+
+    def work(own: slice) -> None:
+        if own.start == 0:
+            raise KeyboardInterrupt
+        until = time.monotonic() + PATIENCE_S
+        while not interrupted[0]:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+
+    with pytest.raises(KeyboardInterrupt):
+        over_samples(2, work, interrupted)
+    assert interrupted[0]
+
+
+@pytest.mark.parametrize("n_cores", [1, 3])
+def test_steps_are_computed_in_order_and_moved_once_they_are(monkeypatch, n_cores):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(n_cores)))
+    computed, moved = {0: [], 1: []}, []
+
+    def move(b: int, steps: slice) -> None:
+        assert steps in computed[b]
+        moved.append((b, steps.start, steps.stop))
+
+    over_steps(2, 100, lambda b, steps: computed[b].append(steps), move, np.zeros(1, bool))
+    for b, chunks in computed.items():
+        assert [n for steps in chunks for n in range(steps.start, steps.stop)] == list(range(100))
+        assert len(chunks) > n_cores
+        assert sorted(m for m in moved if m[0] == b) == [(b, steps.start, steps.stop) for steps in chunks]
+
+
+def test_chunks_of_steps_are_short_at_both_ends(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    lengths = [steps.stop - steps.start for steps in chunks_of(500)]
+    assert sum(lengths) == 500 and max(lengths) > 50
+    assert lengths[:4] == [1, 1, 2, 4] and lengths[-4:] == [1, 1, 1, 1]
+
+
+def test_an_error_in_a_step_ends_the_others():
+    def move(b: int, steps: slice) -> None:
+        raise ValueError(f"step {steps.start}")
+
+    with pytest.raises(ValueError, match="step 0"):
+        over_steps(1, 50, lambda *_: None, move, np.zeros(1, bool))
+
+
+@pytest.mark.parametrize("record", ["spikes", "totals"])
+def test_a_run_that_is_interrupted_ends_before_its_next_step(monkeypatch, record):
+    plain = ChipRun.__init__
+
+    def interrupted(self, *args):
+        plain(self, *args)
+        self.plan.interrupted[0] = True
+
+    monkeypatch.setattr(ChipRun, "__init__", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(three_cores(), spikes_in(), "cycle", record=record)
+
+
+def test_work_done_alone_hears_of_an_interrupt():
+    interrupted = np.zeros(1, bool)
+
+    def work() -> None:
+        press_ctrl_c()
+        until = time.monotonic() + PATIENCE_S
+        while not interrupted[0]:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+
+    with pytest.raises(KeyboardInterrupt):
+        alone(work, interrupted)
+
+
+@pytest.mark.parametrize(
+    "name, module, keys",
+    [("mesh_spec", "lockstep", {}), ("mesh_spec", "noc", {"noc.link_cycles_per_flit": 9}), ("ladderbus", "bus", {})],
+)
+def test_a_list_of_packets_that_is_interrupted_ends_before_its_next_cycle(monkeypatch, name, module, keys):
+    chip = Chip.load(name).replace(keys)
+    assert (replay(chip, [0], [0], [3], [1]).arrive > 0).all()
+
+    def interrupted(work, flag) -> None:
+        flag[0] = True
+        work()
+
+    monkeypatch.setattr(f"nwcompile.sim.cycle.{module}.alone", interrupted)
+    assert (replay(chip, [0], [0], [3], [1]).arrive == -1).all()
