@@ -1,24 +1,18 @@
-"""The process in which HDF5 files are read: started by `hdf5`, it reads each file in a fork of its own.
+"""Script `hdf5_child.py PATH SECONDS`, started by `hdf5`: reads an HDF5 file under limits of time and memory.
 
-It is run as a script, and imports nothing of nwcompile. A request is a JSON line `[path, seconds]` on stdin. The answer
-on stdout is the length of a JSON text as 16 digits, that text, then the bytes of the arrays it lists. It ends when
-stdin does, or when nothing was asked for a while.
+It imports nothing of nwcompile. Stdout is an npz file: `answer` is JSON, either the tree of groups with the name of
+each dataset's array, `arr_0`, or why there is none.
 """
 
 import contextlib
-import gc
 import json
 import os
 import resource
-import select
-import signal
 import sys
 
 import h5py
 import numpy as np
 
-ERROR_CODE = "NW2001"
-IDLE_SECONDS = 10.0  # A child that its parent has left alone for so long ends by itself.
 MAX_COMPRESSION = 1100  # gzip packs 1032 to 1 at best, so a file that declares more is damaged.
 SMALL_BYTES = 1 << 28
 CHILD_BYTES = 1 << 33
@@ -30,28 +24,6 @@ class _RefusedError(Exception):
     """A file that is whole but holds what is not read."""
 
 
-def serve() -> None:
-    """Answer requests until stdin ends."""
-    gc.disable()
-    gc.freeze()  # what stands is not touched in the forks
-    while select.select([sys.stdin], [], [], IDLE_SECONDS)[0]:
-        line = sys.stdin.readline()
-        if not line:
-            return
-        path, seconds = json.loads(line)
-        pid = os.fork()
-        if not pid:
-            status = 1
-            with contextlib.suppress(BaseException):
-                _answer(path, seconds)
-                status = 0
-            os._exit(status)
-        status = os.waitpid(pid, 0)[1]
-        if status:
-            ended = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"exit code {status >> 8}"
-            _write({"damaged": f"reading it ended with {ended}"}, [])
-
-
 def _answer(path: str, seconds: int) -> None:
     """Read `path` and write its tree and arrays, or why not."""
     n_bytes = os.stat(path).st_size
@@ -59,23 +31,13 @@ def _answer(path: str, seconds: int) -> None:
     budget = {"bytes": max(SMALL_BYTES, MAX_COMPRESSION * n_bytes), "items": MAX_ITEMS, "file": n_bytes}
     arrays: list[np.ndarray] = []
     try:
-        with h5py.File(path, "r") as file:
-            tree = _group(file, budget, 0, arrays)
-        answer = {"tree": tree, "arrays": [(a.dtype.str, a.shape) for a in arrays]}
+        with h5py.File(path, "r", locking=False) as file:
+            answer = {"tree": _group(file, budget, 0, arrays)}
     except _RefusedError as refusal:
         answer, arrays = {"refused": str(refusal)}, []
     except Exception as error:  # h5py raises a dozen types for damaged files
         answer, arrays = {"damaged": " ".join(str(error).split()) or type(error).__name__}, []
-    _write(answer, arrays)
-
-
-def _write(answer: dict, arrays: list[np.ndarray]) -> None:
-    text = json.dumps(answer).encode()
-    out = sys.stdout.buffer
-    out.write(b"%016d" % len(text) + text)
-    for array in arrays:
-        out.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    out.flush()
+    np.savez(sys.stdout.buffer, *arrays, answer=np.array(json.dumps(answer)))
 
 
 def _limit(seconds: int, n_bytes: int) -> None:
@@ -85,8 +47,8 @@ def _limit(seconds: int, n_bytes: int) -> None:
 
 
 def _group(group, budget: dict, depth: int, arrays: list[np.ndarray]) -> dict:
-    """A group as a dict; each dataset is put into `arrays` and stands as its number."""
-    tree: dict[str, dict | int] = {}
+    """A group as a dict; each dataset is put into `arrays` and stands as its name."""
+    tree: dict[str, dict | str] = {}
     for name in group:
         budget["items"] -= 1
         if depth > MAX_DEPTH or budget["items"] < 0:
@@ -105,7 +67,7 @@ def _group(group, budget: dict, depth: int, arrays: list[np.ndarray]) -> dict:
                 f"{item.name} declares {item.nbytes} bytes, more than a file of {budget['file']} bytes can hold; "
                 "write it again"
             )
-        tree[name] = len(arrays)
+        tree[name] = f"arr_{len(arrays)}"
         arrays.append(_array(item.name, item[()]))
     return tree
 
@@ -124,4 +86,4 @@ def _array(name: str, value) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    serve()
+    _answer(sys.argv[1], int(sys.argv[2]))
