@@ -11,8 +11,7 @@ picojoules                                                             energy.py
 two mappings side by side                                              compare.py
 NeuroBench's complexity figures                                        neurobench.py
 accumulates and multiplications that no chip has a part in             operations.py:operations
-the same as syops and SpikingJelly count them                          syops.py:syops, spikingjelly.py:op_counts
-what every torch layer of a network is called with                     layer_calls.py:calls
+the same as syops and SpikingJelly count them                          tool_counts.py:syops, op_counts
 instructions of neurons that are not the built-in one                  neuron_program.py:extra_instructions
 several spikes a step; single messages beside trees                    multi_spike.py, unicast_vs_tree.py
 fan-in axons of a core typed, for chips with axon types                axon_colors.py

@@ -1,7 +1,7 @@
 """Operations of a network that no chip has a part in: accumulates, multiplications, and their energy by a table.
 
 Each tool that papers count with has its own definition, kept under its name: NeuroBench (`neurobench.py`), SyOPs
-(`syops.py`), SpikingJelly's op_counter (`spikingjelly.py`). The energy is the one that papers on spiking networks
+and SpikingJelly's op_counter (`tool_counts.py`). The energy is the one that papers on spiking networks
 give: every operation at the price of 45 nm circuits of 32-bit floating point, 0.9 pJ to add and 3.7 pJ to multiply (M.
 Horowitz, "Computing's energy problem (and what we can do about it)", ISSCC 2014, figure 1.1.9), memory left out. It
 says nothing of a chip; it lets figures of papers be compared.
@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nwcompile.cost.neurobench import neurobench
-from nwcompile.cost.spikingjelly import OpCounts
-from nwcompile.cost.syops import SyOps
+from nwcompile.cost.tool_counts import OpCounts, SyOps
 from nwcompile.ir.network import Network
 from nwcompile.ir.run import Run
 

@@ -12,8 +12,7 @@ from nwcompile import plugins
 from nwcompile.argument_types import checked
 from nwcompile.cost.operations import Count, Operations, operations
 from nwcompile.cost.prediction import predict
-from nwcompile.cost.spikingjelly import op_counts
-from nwcompile.cost.syops import syops
+from nwcompile.cost.tool_counts import op_counts, syops
 from nwcompile.errors import ChipError, FitError, LossError, ModelError, OptionError
 from nwcompile.flow import compile
 from nwcompile.ir.chip import Chip

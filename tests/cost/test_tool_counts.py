@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 import nwcompile as nw
-from nwcompile.cost.spikingjelly import op_counts
-from nwcompile.cost.syops import shares, syops
+from nwcompile.cost.tool_counts import op_counts, shares, syops
 from nwcompile.errors import ModelError
 from nwcompile.sim.inputs import prepare
 from nwcompile.sim.sequence.float_run import run_values
