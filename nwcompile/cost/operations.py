@@ -67,11 +67,6 @@ class Operations:
         """Of the sample, in nanojoules, by the table of 45 nm."""
         return self.counts[0].energy_nj
 
-    @property
-    def ann_energy_nj(self) -> float:
-        """Of the network that takes one step, in nanojoules."""
-        return self.counts[-1].energy_nj
-
 
 def operations(network: Network, run: Run, graded_inputs: Collection[str]) -> Operations:
     """The Operations of a normalized network and a run of it, of inputs some of which send more than -1, 0 and 1.

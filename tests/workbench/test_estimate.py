@@ -64,7 +64,7 @@ def test_estimate_counts_the_operations_of_spikes_and_of_numbers():
     first, last = (np.count_nonzero(c.weight, axis=0) for c in network().connections)
     by_hand = (x.sum((0, 1)) @ first + hidden[:, :-1].sum((0, 1)) @ last + hidden[:, -1].sum(0) @ last) / len(x)
     assert o.acs == pytest.approx(by_hand) and o.macs == 0 and o.synops == o.acs
-    assert o.ann_macs == 20 * 12 + 12 * 5 and o.ann_energy_nj == o.ann_macs * (ADD_PJ + MULTIPLY_PJ) / 1000
+    assert o.ann_macs == 20 * 12 + 12 * 5 and o.counts[-1].energy_nj == o.ann_macs * (ADD_PJ + MULTIPLY_PJ) / 1000
     assert o.energy_nj == pytest.approx(o.acs * 0.9 / 1000)
     real = nw.estimate(network(), "loihi2", x * 0.5, FEW).operations
     assert real.macs == pytest.approx(x.sum((0, 1)) @ first / len(x))  # the input's numbers; spikes stay ACs

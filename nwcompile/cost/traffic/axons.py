@@ -26,7 +26,7 @@ def build_axons(network: Network, core_of: np.ndarray, n_cores: int, chip: Chip)
     axon of another reads nothing of its own. Raises ModelError for a connection that `normalize` should have folded.
     """
     kernel_bits, n_axons, parts = np.zeros(n_cores, np.int64), np.zeros(len(core_of), np.int64), []
-    for name, rows in rows_by_source(network, core_of, n_cores):
+    for name, rows in rows_by_source(network, core_of):
         for c, _ in rows:
             wires, first = wiring(network, c), network.offsets[c.target]
             kernel_bits += kernel_memory(c, wires, core_of[first : first + len(wires.target_class)], n_cores, chip)

@@ -60,7 +60,7 @@ def source_classes(network: Network) -> tuple[dict[str, np.ndarray], np.ndarray]
     return class_of, np.concatenate(sizes).astype(np.int64)
 
 
-def rows_by_source(network: Network, core_of: np.ndarray, n_cores: int) -> Iterator[RowsOfNode]:
+def rows_by_source(network: Network, core_of: np.ndarray) -> Iterator[RowsOfNode]:
     """By input or layer that sends, in the order `network.offsets`: its connections with their `Wiring.rows`.
 
     `core_of` is int32[source] in that order. One node after the other, because the rows of all that a large network
@@ -71,7 +71,7 @@ def rows_by_source(network: Network, core_of: np.ndarray, n_cores: int) -> Itera
         for c in network.out_of(name):
             first = network.offsets[c.target]
             core_of_targets = core_of[first : first + network.node(c.target).n_neurons]
-            rows.append((c, wiring(network, c).rows(core_of_targets, n_cores)))
+            rows.append((c, wiring(network, c).rows(core_of_targets)))
         if rows:
             yield name, rows
 

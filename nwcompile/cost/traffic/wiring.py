@@ -56,7 +56,7 @@ class Wiring:
         readers = np.bincount(self.target_class, minlength=len(self.offset) - 1)[csr_groups(self.offset)]
         return np.bincount(self.taps, readers, self.n_source_classes).astype(np.int64)[self.source_class]
 
-    def rows(self, core_of: np.ndarray, n_cores: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def rows(self, core_of: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Synapses that a neuron of each source class has in each core; targets of core -1 are left out.
 
         `core_of` is int32[target]. Gives (offset int64[source class + 1], core int32[row], n_synapses int64[row]):

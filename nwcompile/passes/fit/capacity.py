@@ -65,7 +65,7 @@ def account(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> 
     bits, fan_out = np.zeros(n_cores, np.int64), np.zeros(len(core_of), np.int64)
 
     def counted() -> Iterator[RowsOfNode]:
-        for name, rows in rows_by_source(network, core_of, n_cores):
+        for name, rows in rows_by_source(network, core_of):
             for c, (offset, core, n_synapses) in rows:
                 wires, first = wiring(network, c), network.offsets[c.target]
                 bits[:] += kernel_memory(c, wires, core_of[first : first + len(wires.target_class)], n_cores, chip)

@@ -26,7 +26,7 @@ def placement_problem(
     and to io.sites. Raises OptionError for an objective that the chip's file has no figures for.
     """
     n_cores, core_of = mapping.n_cores, flat_cores(network, mapping)
-    targets = destinations(network, rows_by_source(network, core_of, n_cores), n_cores)
+    targets = destinations(network, rows_by_source(network, core_of), n_cores)
     pair, messages = core_messages(targets, flows(network, targets, core_of, activity), n_cores)
     moving = (pair[:, 0] != pair[:, 1]) & (pair[:, 0] >= 0)
     ends = np.concatenate([pair[moving], pair[moving][:, ::-1]]).astype(np.int64)

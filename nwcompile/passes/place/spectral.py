@@ -43,7 +43,7 @@ def spectral(mapping: Mapping, network: Network, chip: Chip, activity: Activity,
 def _together(mapping: Mapping, network: Network, chip: Chip, activity: Activity) -> csr_array:
     """float64[core, core], sparse: messages of the neurons whose hyperedge holds both cores; 0 on the diagonal."""
     core_of, n_cores = flat_cores(network, mapping), mapping.n_cores
-    targets = destinations(network, rows_by_source(network, core_of, n_cores), n_cores)
+    targets = destinations(network, rows_by_source(network, core_of), n_cores)
     flow = flows(network, targets, core_of, activity)
     inside = flow.home >= 0
     source_class, home, sent = (a[inside] for a in flow)

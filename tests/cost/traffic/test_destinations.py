@@ -60,7 +60,7 @@ def test_core_messages_of_classes_are_those_of_all_axons(seed):
     spikes = np.concatenate([activity.counts[name].sum(0, dtype=np.int64) for name in network.offsets])
     is_sent = axon_pair >= 0
     messages = np.bincount(axon_pair[is_sent], spikes[axons.source[is_sent]], len(pair)).astype(np.int64)
-    found = destinations(network, rows_by_source(network, core_of, N_CORES), N_CORES)
+    found = destinations(network, rows_by_source(network, core_of), N_CORES)
     of_classes, sent = core_messages(found, flows(network, found, core_of, activity), N_CORES)
     inside = of_classes[:, 0] >= 0
     assert np.array_equal(of_classes[inside], pair[messages > 0])

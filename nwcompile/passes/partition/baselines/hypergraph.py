@@ -74,7 +74,7 @@ def hyperedges(network: Network, activity: Activity, max_twins: int) -> Hypergra
     n_pins = n_vertices
     for c, w in zip(network.connections, wires, strict=True):
         first, n = network.offsets[c.target], network.node(c.target).n_neurons
-        offset, target, _ = w.rows(vertex_of[first : first + n], n_vertices)
+        offset, target, _ = w.rows(vertex_of[first : first + n])
         first, n = network.offsets[c.source], network.node(c.source).n_neurons
         source, at = np.unique(vertex_of[first : first + n], return_index=True)
         row = w.source_class[at]
