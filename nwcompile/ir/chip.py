@@ -334,7 +334,7 @@ class Chip:
     def link_lanes(self) -> np.ndarray:
         """int64[link]: flits that a link carries side by side, one except on the lanes of a bus."""
         side_by_side = np.ones(len(self.link_cycles), np.int64)
-        if self.is_bus:
+        if self.noc.lanes is not None:
             side_by_side[: -2 * self.n_cores] = self.noc.lanes
         return side_by_side
 
@@ -365,15 +365,16 @@ class Chip:
         return np.concatenate([hop.reshape(-1), np.repeat([noc.inject_cycles, noc.eject_cycles], self.n_cores)])
 
     def limit(self, name: str) -> np.ndarray | None:
-        """Limit `core.<name>` of every physical core, int64[core]; None where the chip has no such limit.
-
-        No neuron fits a core that is not usable.
-        """
+        """Limit `core.<name>` of every physical core, int64[core]; None where the chip has no such limit."""
+        if name == "max_neurons":
+            return self.max_neurons
         value = getattr(self.core, name)
-        if value is None:
-            return None
-        limit = np.broadcast_to(np.asarray(value, np.int64), (self.n_cores,))
-        return limit * self.is_usable if name == "max_neurons" else limit
+        return None if value is None else np.broadcast_to(np.asarray(value, np.int64), (self.n_cores,))
+
+    @property
+    def max_neurons(self) -> np.ndarray:
+        """int64[core]: neurons that each physical core may hold, none where it is not usable."""
+        return np.asarray(self.core.max_neurons, np.int64) * self.is_usable
 
     @cached_property
     def io_cores(self) -> np.ndarray:

@@ -122,12 +122,10 @@ class Connection(ABC):
         if not isinstance(mode, str) or mode not in SIGN_MODES:
             raise self.fail(f"sign_mode {shown(mode)} is none of {', '.join(SIGN_MODES)}")
         shape = self.output_shape(tuple(source_shape))
-        fits = shape is None or tuple(shape) == tuple(target_shape)
-        may_reshape = shape is not None and (len(shape) == 1 or getattr(self, "source_shape", None) is not None)
-        if not fits and may_reshape and int(np.prod(shape)) == int(np.prod(target_shape)):
-            fits = True
-        if not fits:
-            raise self.fail(f"gives shape {tuple(shape)}, but {self.target!r} has shape {tuple(target_shape)}")
+        if shape is not None and tuple(shape) != tuple(target_shape):
+            may_reshape = len(shape) == 1 or getattr(self, "source_shape", None) is not None
+            if not may_reshape or int(np.prod(shape)) != int(np.prod(target_shape)):
+                raise self.fail(f"gives shape {tuple(shape)}, but {self.target!r} has shape {tuple(target_shape)}")
         bias = getattr(self, "bias", None)
         if bias is not None:
             self.bias_per_neuron(target_shape)

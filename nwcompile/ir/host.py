@@ -54,14 +54,14 @@ class Encoding:
         """Raise ArtifactError unless the layer of the host's `network` can be made input `name` of the chip's."""
         node = network.nodes.get(self.layer)
         counts = (self.low, self.high, 1 if self.mantissa_bits is None else self.mantissa_bits)
-        good = node is not None and node.neuron is not None and all(type(n) is int for n in counts)
+        good = node is not None and node.neuron is not None and node.neuron.fires is (self.scale is None)
+        good = good and all(type(n) is int for n in counts)
         good = good and all(type(n) is int and 0 <= n < 32 for n in (self.exponent_max, self.shift_bits))
-        good = good and node.neuron.fires is (self.scale is None)
-        if good and self.scale is not None:
+        if node is not None and good and self.scale is not None:
             numbers = [np.asarray(x) for x in (self.scale, self.offset)]
             good = all(x.dtype.kind in "iuf" and x.shape in ((), node.shape) for x in numbers) and self.low <= self.high
             good = good and all(np.isfinite(x).all() for x in numbers) and 0 < counts[2] <= 32
-        n_given = node.n_neurons if good else 0
+        n_given = node.n_neurons if node is not None and good else 0
         if good and self.neurons is not None:
             good = getattr(self.neurons, "dtype", None) == np.int64 and self.neurons.ndim == 1
             good = good and bool(((self.neurons >= 0) & (self.neurons < n_given)).all())

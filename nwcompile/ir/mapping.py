@@ -85,7 +85,8 @@ class Mapping:
         for name in network.layers:
             cores, n = self.core_of.get(name), network.node(name).n_neurons
             if cores is None or cores.shape != (n,):
-                raise ModelError(f"mapping: layer {name!r} needs the cores of its {n} neurons, got {np.shape(cores)}")
+                given = () if cores is None else cores.shape
+                raise ModelError(f"mapping: layer {name!r} needs the cores of its {n} neurons, got {given}")
             if n and (cores.min() < 0 or cores.max() >= self.n_cores):
                 worst = cores.min() if cores.min() < 0 else cores.max()
                 raise ModelError(f"mapping: layer {name!r} names core {worst}; site_of has {self.n_cores} cores")

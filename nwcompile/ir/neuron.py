@@ -231,6 +231,12 @@ class NeuronSpec:
         return self.fixed is not None
 
     @property
+    def number_format(self) -> FixedPoint:
+        """`fixed` of neurons that compute in whole numbers."""
+        assert self.fixed is not None, "ask is_fixed first"
+        return self.fixed
+
+    @property
     def state_names(self) -> tuple[str, ...]:
         """What is recorded of a layer: `u`, `v` of a fixed-point one; `i`, where it has one, and `v` of a float one."""
         if self.is_fixed:
@@ -342,10 +348,9 @@ class NeuronSpec:
                 f"goes with spikes='multi', not {self.spikes!r}"
             )
         if self.fixed is not None:
-            self._verify_decays(layer)
+            self._verify_decays(layer, *self.fixed.decay_range)
 
-    def _verify_decays(self, layer: str) -> None:
-        bottom, top = self.fixed.decay_range
+    def _verify_decays(self, layer: str, bottom: int, top: int) -> None:
         for name in ("decay_u", "decay_v"):
             low, high = np.min(getattr(self, name)), np.max(getattr(self, name))
             if low < bottom or high > top:

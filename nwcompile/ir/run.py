@@ -214,10 +214,11 @@ class Run:
     @property
     def step_power_mw(self) -> np.ndarray | None:
         """float64[H]: energy of each hardware step over the time it took; None where they are not known, or no time."""
-        if self.step_energy_pj is None or self.step_cycles is None or not self.step_cycles.all():
+        energy, cycles, seconds = self.step_energy_pj, self.step_cycles, self.seconds
+        if energy is None or cycles is None or seconds is None or not cycles.all():
             return None
-        cycle_us = self.seconds * 1e6 / self.step_cycles.sum()
-        return self.step_energy_pj["total"] / (1000 * cycle_us * self.step_cycles)  # 1 pJ in 1 us is a microwatt
+        cycle_us = seconds * 1e6 / cycles.sum()
+        return energy["total"] / (1000 * cycle_us * cycles)  # 1 pJ in 1 us is a microwatt
 
     @property
     def n_dropped(self) -> int:
@@ -241,8 +242,8 @@ class Run:
             return
         shape = next(iter(self.counters.values())).shape
         for counter in COUNTERS:
-            values = self.counters.get(counter)
-            if values is None or values.shape != shape or values.dtype != np.int64 or values.min(initial=0) < 0:
+            counts = self.counters.get(counter)
+            if counts is None or counts.shape != shape or counts.dtype != np.int64 or counts.min(initial=0) < 0:
                 raise ModelError(f"run: counter {counter} is missing or not int64{list(shape)} of counts")
         for total, parts in SUMS.items():
             if not np.array_equal(self.counters[total], sum(self.counters[part] for part in parts)):
