@@ -60,7 +60,7 @@ def bus_use(program: Program, run: Run) -> BusUse | None:
         lanes_mean=float(bus.lane_slots.sum() / max(n_slots, 1)),
         lanes_peak=int(bus.peak_lanes.max(initial=0)),
         segment_transfers=carried * per_step_and_sample,
-        segment_use=carried / max(n_slots * chip.noc.lanes, 1),
+        segment_use=carried / max(n_slots * int(chip.link_lanes[0]), 1),
         schedule_us=n_slots * per_step_and_sample * slot_ns / 1000,
         schedule_part=None if not run.seconds else n_slots * slot_ns * 1e-9 / run.seconds,
         queue_peak=int(bus.peak_queue.max(initial=0)),

@@ -62,6 +62,7 @@ def predicted_figures(program: Program, activity: Activity) -> Figures:
 
 def measured_figures(program: Program, run: Run) -> Figures:
     """The Figures of a run of the cycle backend."""
+    assert run.link_flits is not None, "backend cycle counts flits"
     cycles = None if run.step_cycles is None else float(run.step_cycles.mean() / run.n_samples)
     return _figures(program, run.counters, run.link_flits, run.n_samples, cycles, run.step_cycles)
 

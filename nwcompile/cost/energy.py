@@ -54,6 +54,7 @@ def with_energy(program: Program, run: Run) -> Run:
     """A run of `program` with its energy, of every step and in all; None where the chip lacks a cited figure."""
     chip, flits = program.chip, run.link_flits
     if chip.energy.chip_link_pj is not None and flits is None:
+        assert run.activity is not None, "runs of totals have their flits"
         flits = link_flits(program, run.activity, run.window)
     steps = step_energy_pj(run.counters, chip, flits, run.step_cycles)
     return replace(run, energy_pj=energy_pj(steps), step_energy_pj=steps)

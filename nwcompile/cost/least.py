@@ -42,13 +42,14 @@ class Least:
 def least(program: Program, run: Run, n_cores: int | None = None) -> Least:
     """What no other mapping of this program's network, on `n_cores` cores if given, can undercut in this run.
 
-    Nothing is known where mapping changes the network itself: where neurons share axons, or are copied for chips that
-    send to few cores.
+    Nothing is known of runs that keep totals only, and where mapping changes the network itself: where neurons share
+    axons, or are copied for chips that send to few cores.
     """
-    chip, core = program.chip, program.chip.core
-    if core.axon_merge is not None or core.max_destinations is not None or core.max_neuron_destinations is not None:
+    chip, core, activity = program.chip, program.chip.core, run.activity
+    changes = core.axon_merge, core.max_destinations, core.max_neuron_destinations
+    if activity is None or any(limit is not None for limit in changes):
         return Least(None, None, None)
-    counters = _fewest_messages(program, run.activity, run.counters, run.window)
+    counters = _fewest_messages(program, activity, run.counters, run.window)
     us = _least_us(program, counters, run.n_samples)
     if us is not None and n_cores is not None:
         us = us[n_cores - 1 : n_cores]

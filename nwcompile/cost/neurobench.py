@@ -29,6 +29,7 @@ import numpy as np
 from nwcompile.cost.traffic.memory import synapse_bits
 from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.errors import ModelError
+from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair
 from nwcompile.ir.network import Network, Node
@@ -104,7 +105,7 @@ def neurobench(model: Network | Program, run: Run, graded: Collection[str] | Non
         neuron_bytes=neuron_bytes,
         state_bytes=state_bytes,
         connection_sparsity=float(n_zeros / max(n_weights, 1)),
-        activation_sparsity=_activation_sparsity(network, run),
+        activation_sparsity=_activation_sparsity(network, activity),
         dense_synops=float(dense),
         effective_macs=effective["mac"] / activity.n_samples,
         effective_acs=effective["ac"] / activity.n_samples,
@@ -209,8 +210,8 @@ def _number_bits(name: str, chip: Chip | None) -> int:
     return of.get(name, chip.state.bits)
 
 
-def _activation_sparsity(network: Network, run: Run) -> float:
-    activity, n_spikes, n_all = run.activity, 0, 0
+def _activation_sparsity(network: Network, activity: Activity) -> float:
+    n_spikes = n_all = 0
     for name in network.layers:
         if network.node(name).neuron.fires:
             several = activity.multi.get(name)

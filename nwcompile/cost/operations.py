@@ -75,5 +75,6 @@ def operations(network: Network, run: Run, graded_inputs: Collection[str]) -> Op
     """
     graded = [name for name, spikes in run.spikes.items() if (np.abs(spikes) > 1).any() or (spikes % 1).any()]
     figures = neurobench(network, run, [*graded_inputs, *graded])
+    assert run.activity is not None, "neurobench asked for it"
     ann_macs = figures.dense_synops / max(run.activity.n_steps, 1)
     return Operations(figures.effective_acs, figures.effective_macs, ann_macs)

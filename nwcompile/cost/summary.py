@@ -143,41 +143,42 @@ def summarize(program: Program, run: Run) -> Summary:
     run.verify()
     if run.totals is not None:
         raise ModelError("the run keeps totals only, and a report shows steps; simulate with record='spikes' for one")
-    sizes = {name: program.network.node(name).n_neurons for name in program.network.layers}
-    sent = {} if run.activity is None else run.activity.counts
+    activity, sizes = run.activity, {name: program.network.node(name).n_neurons for name in program.network.layers}
+    sent = {} if activity is None else activity.counts
     is_alike = all(name in sent and sent[name].shape[1] == n for name, n in sizes.items())
-    if not run.counters or not is_alike or run.counters["synops"].shape[1] != n_cores:
+    if activity is None or not run.counters or not is_alike or run.counters["synops"].shape[1] != n_cores:
         raise ModelError(f"the run is not one of this program of {n_cores} cores; simulate the program and report that")
     per_sample = 1 / run.n_samples
-    flits = run.link_flits if run.link_flits is not None else link_flits(program, run.activity, run.window)
-    bound = floorline(program, run.counters, flits, run.n_samples, run.activity)
+    flits = run.link_flits if run.link_flits is not None else link_flits(program, activity, run.window)
+    bound = floorline(program, run.counters, flits, run.n_samples, activity)
     measured = tight = None
     if run.step_cycles is not None:
         measured = run.step_cycles * (program.chip.core.cycle_ns / 1000 * per_sample)
         tight = None if bound is None else tightness(bound.bound_cycles, run.step_cycles)
     spent = step_energy_pj(run.counters, program.chip, flits, run.step_cycles)
+    energy = energy_pj(spent)
     core_pj = core_energy_pj(run.counters, program.chip)
     is_profiled = run.profile is not None and run.step_cycles is not None
     return Summary(
         fits=fit(program),
-        layers=_layers(program, run.activity, bound),
+        layers=_layers(program, activity, bound),
         core_use=core_use(program.axons, program.core_of, n_cores),
         core_synops=run.counters["synops"].mean(0) * per_sample,
         core_busy_us=_busy_us(bound),
         core_pj=None if core_pj is None else core_pj * per_sample,
         link_flits=flits.mean(0) * per_sample,
         step_flits=flits,
-        traffic=core_traffic(program, run.activity),
+        traffic=core_traffic(program, activity),
         max_synops=run.counters["synops"].max(1) * per_sample,
         **_predicted(program, run.window),
         bound=bound,
         measured_us=measured,
         tightness=tight,
-        energy_pj=None if spent is None else {kind: pj * per_sample for kind, pj in energy_pj(spent).items()},
+        energy_pj=None if energy is None else {kind: pj * per_sample for kind, pj in energy.items()},
         step_energy_pj=None if spent is None else spent["total"] * per_sample,
         events={name: float(c.sum()) * per_sample for name, c in run.counters.items()},
-        multi=multi_spikes(program, run.activity, run.counters),
-        sending=compare_multicast(program, run.activity, run.window),
+        multi=multi_spikes(program, activity, run.counters),
+        sending=compare_multicast(program, activity, run.window),
         phases=phases(program, run),
         critical=critical_paths(program, run),
         loads=congested_links(run) if is_profiled else None,
@@ -200,39 +201,29 @@ def fit(program: Program) -> tuple[Fit, ...]:
         )
     ]
     for resource, (used, limit) in _used_and_limit(program).items():
-        if limit is None:
-            rows.append(
-                Fit(
-                    resource=resource,
-                    core=int(used.argmax()),
-                    used=int(used.max()),
-                    limit=None,
-                    total_used=int(used.sum()),
-                    total_limit=None,
-                )
+        worst = int(np.argmax(used if limit is None else used / limit))
+        of_chip = chip.limit(RESOURCE_OF[resource].limit_key)
+        rows.append(
+            Fit(
+                resource=resource,
+                core=worst,
+                used=int(used[worst]),
+                limit=None if limit is None else int(limit[worst]),
+                total_used=int(used.sum()),
+                total_limit=None if of_chip is None else int(of_chip.sum()),
             )
-        else:
-            worst = int(np.argmax(used / limit))
-            total = int(chip.limit(RESOURCE_OF[resource].limit_key).sum())
-            rows.append(
-                Fit(
-                    resource=resource,
-                    core=worst,
-                    used=int(used[worst]),
-                    limit=int(limit[worst]),
-                    total_used=int(used.sum()),
-                    total_limit=total,
-                )
-            )
+        )
     return tuple(rows)
 
 
 def _used_and_limit(program: Program) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
     """By resource: int64[core] of what each core in use holds, and of what it may hold; None: no limit."""
     site = program.chip.site_index(program.mapping.site_of)
-    held = core_use(program.axons, program.core_of, program.mapping.n_cores)
-    limits = {resource: program.chip.limit(RESOURCE_OF[resource].limit_key) for resource in held}
-    return {r: (used, None if limits[r] is None else limits[r][site]) for r, used in held.items()}
+    use: dict[str, tuple[np.ndarray, np.ndarray | None]] = {}
+    for resource, used in core_use(program.axons, program.core_of, program.mapping.n_cores).items():
+        limit = program.chip.limit(RESOURCE_OF[resource].limit_key)
+        use[resource] = used, None if limit is None else limit[site]
+    return use
 
 
 def _layers(program: Program, activity: Activity, bound: Floorline | None) -> tuple[LayerFigures, ...]:

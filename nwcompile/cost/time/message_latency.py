@@ -1,5 +1,6 @@
 """Messages: how long they took, and which links they crowded."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ class Latency:
 
     n_messages: int
     mean: float | None
-    percentiles: dict[int, int | None]
+    percentiles: Mapping[int, int | None]
     largest: int | None
 
 

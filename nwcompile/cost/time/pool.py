@@ -15,10 +15,11 @@ from nwcompile.kernels.cores.tables import PoolTimes
 
 def pool_times(program: Program) -> PoolTimes:
     """What steps and events of a program take, sources as in `Network.offsets`; zeros on a chip without such times."""
-    network, cost = program.network, program.chip.pool
+    network, pool = program.network, program.chip.pool
     of_source = np.zeros(sum(network.node(name).n_neurons for name in network.offsets), np.int64)
     if not program.chip.has_pool_times:
         return PoolTimes(0, of_source)
+    cycles: dict[str, float] = {key: n for key, n in vars(pool).items() if n is not None}  # all, as `check_pool` asks
     n_lines = sum(node.n_neurons for node in network.inputs.values())
     n_outputs = sum(network.node(name).n_neurons for name in network.outputs)
     n_hidden = len(of_source) - n_lines - n_outputs
@@ -26,8 +27,8 @@ def pool_times(program: Program) -> PoolTimes:
     for name in network.inputs:
         for target, (is_fed, _) in fed_neurons(network, name).items():
             is_reached[target] = is_reached.get(target, False) | is_fed
-    n_reached = n_hidden if cost.counts_unwired else sum(map(np.count_nonzero, is_reached.values()))
-    of_source[:n_lines] = round(2 * cost.line_event_cycles * n_reached)
+    n_reached = n_hidden if pool.counts_unwired else sum(map(np.count_nonzero, is_reached.values()))
+    of_source[:n_lines] = round(2 * cycles["line_event_cycles"] * n_reached)
     for name in (name for name in network.layers if name not in network.outputs):
         fed, first, n = fed_neurons(network, name), network.offsets[name], network.node(name).n_neurons
         nothing = np.zeros(n, np.int64)
@@ -35,11 +36,11 @@ def pool_times(program: Program) -> PoolTimes:
             sum((count for target, (_, count) in fed.items() if (target in network.outputs) == apart), nothing)
             for apart in (False, True)
         )
-        of_readout = cost.readout_cycles + cost.readout_output_cycles * n_outputs
-        reads = np.ones(n, bool) if cost.counts_unwired else to_outputs > 0
-        cycles = cost.spike_cycles + cost.synapse_cycles * to_hidden + of_readout * reads
-        of_source[first : first + n] = np.round(2 * cycles)
-    step = n_lines * cost.line_cycles + n_hidden * cost.hidden_cycles + n_outputs * cost.output_cycles
+        of_readout = cycles["readout_cycles"] + cycles["readout_output_cycles"] * n_outputs
+        reads = np.ones(n, bool) if pool.counts_unwired else to_outputs > 0
+        of_spike = cycles["spike_cycles"] + cycles["synapse_cycles"] * to_hidden + of_readout * reads
+        of_source[first : first + n] = np.round(2 * of_spike)
+    step = n_lines * cycles["line_cycles"] + n_hidden * cycles["hidden_cycles"] + n_outputs * cycles["output_cycles"]
     return PoolTimes(round(2 * step), of_source)
 
 

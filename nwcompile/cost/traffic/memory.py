@@ -73,7 +73,7 @@ def kernel_memory(connection: Connection, wires: Wiring, target_core: np.ndarray
     """
     if stored_kind(wires.kind, chip) != CONV:
         return np.zeros(n_cores, np.int64)
-    assert isinstance(connection, Conv2d)
+    assert isinstance(connection, Conv2d) and wires.kernel is not None
     n_kernels = len(connection.weight)
     held = np.unique(target_core[target_core >= 0].astype(np.int64) * n_kernels + wires.kernel[target_core >= 0])
     core, group = held // n_kernels, kernel_groups(connection)[held % n_kernels]

@@ -40,17 +40,18 @@ def link_weights(chip: Chip, optimize: str) -> tuple[int, int, int, int]:
     `energy` on a chip that gives no hop energies.
     """
     noc = chip.noc
-    ew: float | None = 1
-    ns: float | None = 1
+    ew: float = 1
+    ns: float = 1
     slow: tuple = (1, 1)
     if optimize == "energy":
-        ew, ns = chip.energy.hop_ew_pj, chip.energy.hop_ns_pj
-        if ew is None or ns is None:
+        energy = chip.energy
+        if energy.hop_ew_pj is None or energy.hop_ns_pj is None:
             raise OptionError(
                 f"optimize='energy' needs energy.hop_ew_pj and energy.hop_ns_pj, which {chip.name} does not give; "
                 "use optimize='time' or 'traffic'"
             )
-        link_pj = noc.flits_per_message * (chip.energy.chip_link_pj or 0.0)
+        ew, ns = energy.hop_ew_pj, energy.hop_ns_pj
+        link_pj = noc.flits_per_message * (energy.chip_link_pj or 0.0)
         slow = ew + link_pj, ns + link_pj
     elif optimize != "traffic":
         ew, ns = noc.hop_cycles_ew, noc.hop_cycles_ns
