@@ -1,7 +1,6 @@
 """`nwcompile show MODEL [--core N]`: what lies on the cores of a program, or of a model compiled for a chip."""
 
 from argparse import Namespace
-from collections.abc import Iterable
 
 import numpy as np
 
@@ -9,7 +8,6 @@ from nwcompile.cli.compile import program_for
 from nwcompile.cli.inputs.load import check_usage
 from nwcompile.cli.outputs.cores import cores, cores_text, site_text
 from nwcompile.cli.outputs.text import as_json, ranges, table
-from nwcompile.ir.network import Node
 from nwcompile.ir.noc.routing import hops
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCE_OF, RESOURCES
@@ -78,7 +76,8 @@ def _registers(program: Program, layer: str, neurons: np.ndarray) -> dict:
     """What the core's registers hold for one slice: one value, or [least, largest] where neurons differ."""
     node, chip = program.network.node(layer), program.chip
     if layer in program.network.programs:
-        return {"program": node.neuron.name, **_values(node, node.neuron.parameters, neurons)}
+        numbers = {n: node.neuron.array(n, node.shape).reshape(-1)[neurons] for n in node.neuron.parameters}
+        return {"program": node.neuron.name, **{name: _span(of) for name, of in numbers.items()}}
     values: dict = {name: getattr(node.neuron, name) for name in MODES}
     for name in REGISTERS:
         if getattr(node.neuron, name) is None:
@@ -90,10 +89,6 @@ def _registers(program: Program, layer: str, neurons: np.ndarray) -> dict:
             of = of - chip.state.decay_offset
         values[name] = _span(of)
     return values
-
-
-def _values(node: Node, names: Iterable[str], neurons: np.ndarray) -> dict:
-    return {name: _span(node.neuron.array(name, node.shape).reshape(-1)[neurons]) for name in names}
 
 
 def _span(values: np.ndarray) -> int | list[int]:

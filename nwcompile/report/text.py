@@ -271,14 +271,10 @@ def phase_text(profile: dict) -> list[str]:
 def real_time_text(real_time: dict) -> str:
     """The real-time factors in words."""
     factors = {"the chip": real_time["hardware_factor"], "simulating": real_time["simulator_factor"]}
-    known = [f"{who} takes {_factor(x)}" for who, x in factors.items() if x is not None]
+    known = [f"{who} takes {x:.3g} s" for who, x in factors.items() if x is not None]
     if factors["the chip"] is None:
         known.insert(0, "the chip's time is not known")
     return f"for a second of the model's time (a step is {real_time['model_dt_s']:g} s) " + ", ".join(known)
-
-
-def _factor(x: float) -> str:
-    return f"{x:.3g} s"
 
 
 def unknown(doc: dict) -> list[str]:

@@ -107,10 +107,7 @@ def with_host(run: Run, done: HostRun | None) -> Run:
     activity = run.activity
     if activity is not None and done.host.registers:
         activity = activity.without(done.host.registers)
-    spikes = done.spikes if run.totals is None else {n: _totals(s) for n, s in done.spikes.items()}
+    spikes = done.spikes
+    if run.totals is not None:  # all steps in one, spikes of either sign added up
+        spikes = {n: np.abs(s, dtype=np.int64).sum(1, keepdims=True) for n, s in spikes.items()}
     return replace(run, spikes={**spikes, **run.spikes}, activity=activity, host=work)
-
-
-def _totals(spikes: np.ndarray) -> np.ndarray:
-    """How many spikes each neuron sent in all steps, whatever their signs, int64[B, 1, *shape]."""
-    return np.abs(spikes, dtype=np.int64).sum(1, keepdims=True)

@@ -103,7 +103,7 @@ def floorline(
         link_share=link_share,
         barrier_share=barrier_share,
         find_advice=partial(advise, program, done, share, busiest),
-        floor_cycles=_floor(done) / n_samples,
+        floor_cycles=float(done.barrier_cycles + _total(done, "compute").max(1).min()) / n_samples,
         cycles_per_synop=float(_total(done, "memory").sum() / max(counters["synops"].sum(), 1)),
     )
 
@@ -116,11 +116,6 @@ def tightness(bound_cycles: np.ndarray, measured_cycles: np.ndarray) -> float:
 def _total(done: Work, kind: str) -> np.ndarray:
     """[H, core]: the cycles of all events of one kind."""
     return np.sum([done.cycles[event] for event in FILLS[kind]], axis=0)
-
-
-def _floor(done: Work) -> float:
-    """Core cycles below which no step is, however few messages there are, summed over the samples."""
-    return float(done.barrier_cycles + _total(done, "compute").max(1).min())
 
 
 def _critical(done: Work) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_entries, csr_offset
 from nwcompile.ir.noc.routing import hops
-from nwcompile.ir.program import Axons, Program
+from nwcompile.ir.program import Program
 from nwcompile.kernels.mapping import traffic
 
 
@@ -57,19 +57,14 @@ def _made(program: Program, activity: Activity | None) -> MulticastTrees:
     if activity is not None:
         sends = np.concatenate([activity.counts[name].any(0) for name in program.network.offsets])
         core_of = np.where(sends, core_of, -1)
-    tree_of, first = _same_destinations(axons, core_of)
+    tree_of = np.full(len(axons.offset) - 1, -1)  # sources of one core and set of destination cores share a tree
+    first = traffic.same_destinations(axons.offset, axons.core, core_of, tree_of)
     offset = csr_offset(np.diff(axons.offset)[first])
     core = axons.core[csr_entries(axons.offset, first)].astype(np.int64)
     home = core_of[first].astype(np.int64)
     site = chip.site_index(program.mapping.site_of)
     links_and_branches = trees(chip.grid, chip.noc.cores_per_router, site[home], offset, site[core])
     return MulticastTrees(tree_of, home, offset, core, links_and_branches)
-
-
-def _same_destinations(axons: Axons, core_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sources by core and set of destination cores: (number of each source's, -1 none; first source of each)."""
-    tree_of = np.full(len(axons.offset) - 1, -1)
-    return tree_of, traffic.same_destinations(axons.offset, axons.core, core_of, tree_of)
 
 
 def hops_of_axons(program: Program) -> np.ndarray:

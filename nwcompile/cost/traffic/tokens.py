@@ -30,7 +30,9 @@ def tokens(program: Program) -> Tokens:
     axon_pair, pair = core_pairs(program.axons, program.core_of, n_cores)
     pairs = [pair.astype(np.int64)]
     if (routes := io_routes(program)) is not None:
-        come, leave = (_site_number(program)[direction.site] for direction in routes)
+        number = np.full(chip.n_cores, -1)  # of an io site among the ends
+        number[chip.io_cores] = n_cores + np.arange(len(chip.io_cores))
+        come, leave = (number[direction.site] for direction in routes)
         fed = np.unique(program.axons.core[axon_pair < 0]).astype(np.int64)
         firing = (name for name in program.network.outputs if program.network.node(name).neuron.fires)
         heard = np.unique(np.concatenate([np.zeros(0, np.int64), *(program.mapping.core_of[name] for name in firing)]))
@@ -68,11 +70,3 @@ def add_tokens(program: Program, counters: dict[str, np.ndarray], n_samples: int
             counters[f"{prefix}_{direction}"] += count
             if prefix == "hops":
                 counters["hops"] += count
-
-
-def _site_number(program: Program) -> np.ndarray:
-    """int64[physical core]: number of an io site among the ends of tokens."""
-    chip = program.chip
-    number = np.full(chip.n_cores, -1)
-    number[chip.io_cores] = program.mapping.n_cores + np.arange(len(chip.io_cores))
-    return number

@@ -28,7 +28,8 @@ def nearest_node(spec: NeuronSpec, shape: tuple[int, ...], dt: float) -> dict[st
 
 def _nearest_node(spec: NeuronSpec, shape: tuple[int, ...], dt: float) -> dict[str, object]:
     numbers = {name: _wide(getattr(spec, name), shape) for name in NeuronSpec.NUMBERS[:11]}
-    if _is_threshold(spec):
+    plain = {"fires": True, "membrane": "linear", "beta": 0, "gain": 1, "leak": 0, "bias": 0, "reset": "none"}
+    if spec.alpha is None and all(np.all(getattr(spec, name) == value) for name, value in plain.items()):
         return {"type": "Threshold", "threshold": numbers["threshold"]}
     keep = numbers["beta"]
     r = numbers["gain"]
@@ -76,11 +77,6 @@ def lost_fields(spec: NeuronSpec, shape: tuple[int, ...], node: Mapping, dt: flo
         names += ["reset_timing"] if spec.reset != "none" else []
         names += ["reset_value"] if spec.reset == "value" else []
     return {name: getattr(spec, name) for name in names if not _equal(getattr(spec, name), getattr(read, name), shape)}
-
-
-def _is_threshold(spec: NeuronSpec) -> bool:
-    plain = {"fires": True, "membrane": "linear", "beta": 0, "gain": 1, "leak": 0, "bias": 0, "reset": "none"}
-    return spec.alpha is None and all(np.all(getattr(spec, name) == value) for name, value in plain.items())
 
 
 def _drive(spec: NeuronSpec) -> np.ndarray:

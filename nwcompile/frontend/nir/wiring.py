@@ -75,9 +75,8 @@ def wire(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset, dt: 
     sums = {n: _free_name(graph, n) for n, node in kept.items() if _is_operation(node) and len(graph.before[n]) > 1}
     meets = {n for n, node in kept.items() if node.kind in (*NEURONS, "Output")} | sums.keys()
     after = {n: [b for b in graph.after[n] if b not in unused] for n in kept}
-    views = {
-        n for n, node in kept.items() if node.kind == "Flatten" and all(_any_shape(kept, b, meets) for b in after[n])
-    }
+    takes_any_shape = meets | {n for n, node in kept.items() if node.kind in ("Linear", "Affine")}
+    views = {n for n, node in kept.items() if node.kind == "Flatten" and takes_any_shape.issuperset(after[n])}
     inline = {n for n, node in kept.items() if _is_operation(node) and len(after[n]) == 1 and after[n][0] in meets}
     inline -= views
 
@@ -112,11 +111,6 @@ def wire(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset, dt: 
 
 def _is_operation(node: NirNode) -> bool:
     return node.kind not in (*NEURONS, "Input", "Output")
-
-
-def _any_shape(nodes: Mapping, name: str, meets: set[str]) -> bool:
-    """Whether a node takes its source in any shape of the right size, so that a Flatten before it is not needed."""
-    return name in meets or nodes[name].kind in ("Linear", "Affine")
 
 
 def _free_name(graph: NirGraph, name: str) -> str:

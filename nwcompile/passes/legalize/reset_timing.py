@@ -45,7 +45,9 @@ def reset_now(network: Network, chip: Chip, options: Options) -> tuple[Network, 
 def is_same_now(spec: NeuronSpec, chip: Chip) -> bool:
     """Whether a neuron with a late reset sends the same spikes on `chip` as with a reset in the same step."""
     counts_all = spec.spikes == "multi" and spec.max_spikes is None
-    if spec.reset_timing == "now" or (spec.reset_timing == "both" and not counts_all) or not _rests(spec):
+    if spec.reset_timing == "now" or (spec.reset_timing == "both" and not counts_all):
+        return False
+    if np.min(np.asarray(spec.threshold)) < 0:  # a late reset takes a cleared membrane for one that has fired
         return False
     if spec.clamp == "reset" and spec.v_min is not None:
         return False
@@ -54,11 +56,6 @@ def is_same_now(spec: NeuronSpec, chip: Chip) -> bool:
     if spec.reset == "subtract":
         return spec.reset_timing == "both" or not np.any(_decay(spec, chip))
     return spec.reset == "zero" or (spec.reset == "value" and not np.any(spec.reset_value))
-
-
-def _rests(spec: NeuronSpec) -> bool:
-    """Whether a cleared membrane has not fired: below 0 a threshold makes a late reset take it for one that has."""
-    return bool(np.min(np.asarray(spec.threshold)) >= 0)
 
 
 def _decay(spec: NeuronSpec, chip: Chip) -> np.ndarray:

@@ -34,7 +34,9 @@ def axon_tables(program: Program, trees: MulticastTrees | None) -> AxonTables:
             come = np.full_like(leave, program.mapping.n_cores)
         io = _of_input(program, rows, come)
         rows, offset = _with_output(program, rows, offset, leave)
-    rows["to"], rows["flits"] = site[rows["core"]], _flits(program)[rows["source"]]
+    nodes = [program.network.node(name) for name in program.network.offsets]
+    flits = np.concatenate([np.full(node.n_neurons, program.message_flits(node.name)) for node in nodes])
+    rows["to"], rows["flits"] = site[rows["core"]], flits.astype(np.int32)[rows["source"]]
     root = np.full(len(program.core_of), -1, np.int32)
     if trees is not None:
         root[trees.tree_of >= 0] = trees.trees.root[trees.tree_of[trees.tree_of >= 0]]
@@ -121,10 +123,3 @@ def _with_output(program: Program, rows: np.ndarray, offset: np.ndarray, site_of
     more = np.zeros(len(source), AXON)
     more["source"], more["core"] = source, site_of[program.core_of[source]]
     return np.insert(rows, offset[source + 1], more), offset + csr_offset(goes_out)
-
-
-def _flits(program: Program) -> np.ndarray:
-    """int32[source]: flits of a message of each source."""
-    network = program.network
-    flits = [np.full(network.node(name).n_neurons, program.message_flits(name)) for name in network.offsets]
-    return np.concatenate(flits).astype(np.int32)

@@ -162,13 +162,9 @@ def _reset(module, layer) -> dict:
         )
     if reset == "subtract":
         return {"reset": reset, "reset_timing": "next" if is_late else "both"}
-    loses_a_step = reset == "zero" and is_late and _wipes(module)
+    wipes = hasattr(module, "alpha") or hasattr(module, "recurrent")  # all but Leaky clear what arrives in the step
+    loses_a_step = reset == "zero" and is_late and wipes
     return {"reset": reset, "refractory": 2 if loses_a_step else 0}
-
-
-def _wipes(module) -> bool:
-    """Whether a late reset to zero also clears what arrives in its step: all kinds but Leaky."""
-    return hasattr(module, "alpha") or hasattr(module, "recurrent")
 
 
 def _recurrent(module, layer, shape) -> tuple[Connection, ...]:

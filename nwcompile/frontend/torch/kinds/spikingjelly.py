@@ -136,7 +136,8 @@ def _read_gated(module, layer, shape) -> ReadNeurons:
     if (conduct != conduct[0]).any():
         text = "its conduct differs from step to step, and a neuron program computes the same in every step"
         raise refused(module, layer, text)
-    functional = vars(sys.modules[_class(module, "GatedLIFNode").__module__])["functional"]
+    kind = next(cls for cls in type(module).__mro__ if cls.__name__ == "GatedLIFNode")
+    functional = vars(sys.modules[kind.__module__])["functional"]
     names = ("alpha", "beta", "gamma", "tau", "v_threshold", "linear_decay", "v_subreset")
 
     def step(states, x):
@@ -172,10 +173,6 @@ def _read_integrator(module, layer, shape) -> ReadNeurons:
         return ReadNeurons(NeuronSpec(beta=1.0, fires=False, reset="none"))
     k = numbers(module, layer, "tau", 1 / torch.as_tensor(module.tau, dtype=torch.float64), shape)
     return ReadNeurons(NeuronSpec(membrane="euler", k=k, fires=False, reset="none"))
-
-
-def _class(module, name: str) -> type:
-    return next(cls for cls in type(module).__mro__ if cls.__name__ == name)
 
 
 def _leads(module) -> tuple[str, ...]:
