@@ -51,11 +51,8 @@ class Design:
         for name in network.layers:
             if not network.node(name).neuron.fires:
                 raise ModelError(f"layer {name!r} never fires: RANC's potentials cannot be read; give it a threshold")
-        if self.n_outputs > self.program.chip.limit("max_in_axons").max():
-            raise ModelError(
-                f"{self.n_outputs} output neurons are more than the output bus tells apart, "
-                f"{self.program.chip.limit('max_in_axons').max()}"
-            )
+        if self.n_outputs > (n_axons := self._figure("core.max_in_axons")):
+            raise ModelError(f"{self.n_outputs} output neurons are more than the output bus tells apart, {n_axons}")
         for name in network.outputs:
             fed = [c.target for c in network.out_of(name)]
             if fed:
@@ -65,6 +62,12 @@ class Design:
                 )
         self._check_delays()
         self._check_waiting_layers()
+
+    def _figure(self, key: str) -> int:
+        value = self.program.chip.value(key)
+        if value is None:
+            raise ChipError(f"{self.program.chip.name}: {key}: missing key; RANC is built for a number of them")
+        return int(np.max(value))
 
     @property
     def n_outputs(self) -> int:
@@ -80,9 +83,9 @@ class Design:
         return Parameters(
             columns=int(ends[0]) + 1,
             rows=int(ends[1]) + 1,
-            n_neurons=int(np.max(chip.core.max_neurons)),
-            n_axons=int(chip.limit("max_in_axons").max()),
-            n_types=chip.weights.axon_types,
+            n_neurons=self._figure("core.max_neurons"),
+            n_axons=self._figure("core.max_in_axons"),
+            n_types=self._figure("weights.axon_types"),
             potential_bits=chip.state.bits,
             weight_bits=chip.weights.bits,
             leak_bits=chip.neuron.bias_bits,
@@ -134,8 +137,8 @@ class Design:
         """int64[source]: the source whose axons its spikes set: itself, or a neuron with which it shares one."""
         network, axon_of = self.program.network, np.arange(len(self.program.core_of))
         for name, first in network.offsets.items():
-            if network.node(name).axon_of is not None:
-                axon_of[first : first + network.node(name).n_neurons] = first + network.node(name).axon_of
+            if (shared := network.node(name).axon_of) is not None:
+                axon_of[first : first + len(shared)] = first + shared
         return axon_of
 
     @cached_property
@@ -219,7 +222,7 @@ class Design:
         leak has brought it to 0 by then.
         """
         network, n = self.program.network, len(self.program.core_of)
-        numbers = {name: np.zeros(n, np.int64) for name in NEURON.names}
+        numbers = {name: np.zeros(n, np.int64) for name in NEURON.names or ()}
         for name in network.layers:
             node, first = network.node(name), network.offsets[name]
             spec, part = node.neuron, slice(first, first + node.n_neurons)
@@ -278,7 +281,7 @@ class Design:
                 "or delays), and a neuron of RANC sends to one axon with one delay; put a layer between"
             )
         used = np.bincount(self.axons[:, 0])
-        limit = int(self.program.chip.limit("max_in_axons").max())
+        limit = self._figure("core.max_in_axons")
         if used.max(initial=0) > limit:
             raise ModelError(f"core {used.argmax()} hears {used.max()} axons, delays told apart, of {limit}")
 

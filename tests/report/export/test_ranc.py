@@ -212,6 +212,16 @@ def test_program_of_another_chip_is_refused():
         Design(nw.compile(network, "tiny"))
 
 
+@pytest.mark.parametrize("key", ["core.max_in_axons", "weights.axon_types"])
+def test_a_chip_file_without_a_figure_that_ranc_is_built_for_is_refused(key):
+    section, name = key.split(".")
+    table = Chip.load("ranc").to_dict()
+    del table[section][name]
+    network = Network.from_arrays({"a": NeuronSpec()}, [Dense("in", "a", np.eye(4, dtype=np.float32))], {"in": (4,)})
+    with pytest.raises(ChipError, match=f"ranc: {key}: missing key; RANC is built for a number of them"):
+        ranc_files(nw.compile(network, Chip.from_dict(table)), ".")
+
+
 def test_output_neurons_that_send_elsewhere_too_do_not_fit():
     with pytest.raises(nw.FitError, match="destination cores of a neuron  l1 -> core 1  2 of 1"):
         small(edges=[Dense("l1", "l1", np.eye(4, dtype=np.int16), delay=1)])
