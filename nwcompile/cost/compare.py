@@ -8,7 +8,7 @@ from nwcompile.cost.energy import energy_pj, step_energy_pj
 from nwcompile.cost.time.pool import mean_step_cycles
 from nwcompile.cost.time.work import link_busy, work
 from nwcompile.cost.traffic.events import count_events
-from nwcompile.cost.traffic.link_flits import link_flits
+from nwcompile.cost.traffic.link_flits import flits_of, link_flits
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program
@@ -62,9 +62,8 @@ def predicted_figures(program: Program, activity: Activity) -> Figures:
 
 def measured_figures(program: Program, run: Run) -> Figures:
     """The Figures of a run of the cycle backend."""
-    assert run.link_flits is not None, "backend cycle counts flits"
     cycles = None if run.step_cycles is None else float(run.step_cycles.mean() / run.n_samples)
-    return _figures(program, run.counters, run.link_flits, run.n_samples, cycles, run.step_cycles)
+    return _figures(program, run.counters, flits_of(program, run), run.n_samples, cycles, run.step_cycles)
 
 
 def moved(before: Program, after: Program) -> tuple[Moved, ...]:

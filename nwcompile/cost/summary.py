@@ -14,7 +14,7 @@ from nwcompile.cost.time.sync import OtherSync, other_sync
 from nwcompile.cost.traffic.axons import core_use
 from nwcompile.cost.traffic.core_traffic import CoreTraffic, core_traffic
 from nwcompile.cost.traffic.events import count_events, synops_into
-from nwcompile.cost.traffic.link_flits import link_flits
+from nwcompile.cost.traffic.link_flits import flits_of, link_flits
 from nwcompile.cost.unicast_vs_tree import SendCost, compare_multicast
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
@@ -149,7 +149,7 @@ def summarize(program: Program, run: Run) -> Summary:
     if activity is None or not run.counters or not is_alike or run.counters["synops"].shape[1] != n_cores:
         raise ModelError(f"the run is not one of this program of {n_cores} cores; simulate the program and report that")
     per_sample = 1 / run.n_samples
-    flits = run.link_flits if run.link_flits is not None else link_flits(program, activity, run.window)
+    flits = flits_of(program, run)
     bound = floorline(program, run.counters, flits, run.n_samples, activity)
     measured = tight = None
     if run.step_cycles is not None:

@@ -262,6 +262,11 @@ class Variation:
     dead: float | None = None  # share of neurons that never fire
 
 
+def given_figures(section: PoolCost | Energy) -> dict[str, float]:
+    """The figures of a section that the chip file gives, by key."""
+    return {key: figure for key, figure in vars(section).items() if figure is not None}
+
+
 MAY_LACK_PJ = ("io_pj", "chip_link_pj")  # energies of events that not every chip has; without them the others are given
 SECTIONS: dict[str, Any] = {
     "noc": Noc,

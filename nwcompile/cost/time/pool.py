@@ -7,6 +7,7 @@ spike by spike: what a spike costs is that of the synapses of its own neuron.
 import numpy as np
 
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip_sections import given_figures
 from nwcompile.ir.connection import synapse_list
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
@@ -19,7 +20,7 @@ def pool_times(program: Program) -> PoolTimes:
     of_source = np.zeros(sum(network.node(name).n_neurons for name in network.offsets), np.int64)
     if not program.chip.has_pool_times:
         return PoolTimes(0, of_source)
-    cycles: dict[str, float] = {key: n for key, n in vars(pool).items() if n is not None}  # all, as `check_pool` asks
+    cycles = given_figures(pool)  # all of them, as `check_pool` asks
     n_lines = sum(node.n_neurons for node in network.inputs.values())
     n_outputs = sum(network.node(name).n_neurons for name in network.outputs)
     n_hidden = len(of_source) - n_lines - n_outputs
@@ -44,9 +45,9 @@ def pool_times(program: Program) -> PoolTimes:
     return PoolTimes(round(2 * step), of_source)
 
 
-def mean_step_cycles(program: Program, activity: Activity) -> float | None:
-    """The mean core cycles of a hardware step of one sample, as often as neurons and lines send; None without times."""
-    if not program.chip.has_pool_times:
+def mean_step_cycles(program: Program, activity: Activity | None) -> float | None:
+    """The mean core cycles of a hardware step of one sample, as often as neurons and lines send; None if unknown."""
+    if activity is None or not program.chip.has_pool_times:
         return None
     times, offsets = pool_times(program), program.network.offsets
     spent = 0

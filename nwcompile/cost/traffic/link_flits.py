@@ -12,6 +12,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.noc.bus import stretches
 from nwcompile.ir.noc.routing import routes
 from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
 from nwcompile.kernels.mapping import traffic
 
 
@@ -40,6 +41,14 @@ def link_flits(
         carried = np.full((n_steps, len(sent.ends)), sent.flits * activity.n_samples)
         _along_routes(chip, carried, sent.site.T, flits)
     return flits
+
+
+def flits_of(program: Program, run: Run) -> np.ndarray:
+    """int64[H, link]: flits that a run has measured, or that its activity causes."""
+    if run.link_flits is not None:
+        return run.link_flits
+    assert run.activity is not None, "runs of totals measure flits"
+    return link_flits(program, run.activity, run.window)
 
 
 def _pair_flits(program: Program, activity: Activity, window: str, flits: np.ndarray) -> None:
