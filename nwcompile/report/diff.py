@@ -23,7 +23,7 @@ def diff(
     worse = [
         name
         for name in gate
-        if getattr(before, name) is not None and (change[name] is None or change[name] > tolerance)
+        if getattr(before, name) is not None and ((more := change[name]) is None or more > tolerance)
     ]
     return {
         "source": source, "before": asdict(before), "after": asdict(after), "change_percent": change,

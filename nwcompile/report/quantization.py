@@ -83,7 +83,8 @@ def _taus(entry: dict) -> str:
     for state in ("u", "v"):
         wanted, chip = entry.get(f"tau_{state}"), entry.get(f"tau_{state}_chip")
         if wanted is not None or chip is not None:
-            parts.append(f"{state} {_change(*(None if x is None else _span(x) for x in (wanted, chip)))}")
+            before, after = (None if x is None else _span(x) for x in (wanted, chip))
+            parts.append(f"{state} {_change(before, after)}")
     return f"{', '.join(parts)} steps" if parts else UNKNOWN
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from nwcompile.errors import ChipError, ModelError, OptionError
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.chip_sections import given_figures
 from nwcompile.ir.program import Program
 from nwcompile.report.export.sanafe_network import network_lines
 
@@ -110,16 +111,16 @@ def _check_neurons(program: Program) -> None:
 
 def _architecture(chip: Chip, n_lines: int) -> list[str]:
     """Lines of arch.yaml; every tile has one more core for `n_lines` input lines, if there are any."""
-    noc, cost, energy = chip.noc, chip.cost, chip.energy
+    noc, cost, energy = chip.noc, chip.cost, given_figures(chip.energy)
     table = ", ".join(
-        f"{tiles}: {_seconds(cycles, chip.core.cycle_ns)}" for tiles, cycles in cost.barrier_cycles.items()
+        f"{tiles}: {_seconds(cycles, chip.core.cycle_ns)}" for tiles, cycles in (cost.barrier_cycles or {}).items()
     )
     ew, ns = (_seconds(cycles, noc.cycle_ns) for cycles in (noc.hop_cycles_ew, noc.hop_cycles_ns))
-    ways = (("east", "west"), energy.hop_ew_pj, ew), (("north", "south"), energy.hop_ns_pj, ns)
+    ways = (("east", "west"), energy["hop_ew_pj"], ew), (("north", "south"), energy["hop_ns_pj"], ns)
     hops = [f"energy_{d}_hop: {_joules(pj)}, latency_{d}_hop: {s}" for both, pj, s in ways for d in both]
 
     def unit(event: str, joules: str, seconds: str) -> str:
-        pj, cycles = getattr(energy, f"{event}_pj"), getattr(cost, f"{event}_cycles")
+        pj, cycles = energy[f"{event}_pj"], getattr(cost, f"{event}_cycles")
         return f"{joules}: {_joules(pj)}, {seconds}: {_seconds(cycles, chip.core.cycle_ns)}"
 
     soma = [
@@ -127,9 +128,10 @@ def _architecture(chip: Chip, n_lines: int) -> list[str]:
         for event, word in (("visit", "access_neuron"), ("update", "update_neuron"), ("spike", "spike_out"))
     ]
     last_tile, last_core = noc.columns * noc.rows - 1, noc.cores_per_router - 1
+    name = "".join(c if c.isalnum() and c.isascii() else "_" for c in chip.name)  # no YAML reader takes it otherwise
     return [
         "architecture:",
-        f"  name: {_word(chip.name)}",
+        f"  name: {name}",
         f"  attributes: {{topology: mesh, width: {noc.columns}, height: {noc.rows}, "
         f"link_buffer_size: {noc.buffer_flits * noc.virtual_channels}, sync_model: table, latency_sync: {{{table}}}}}",
         "  tile:",
@@ -182,8 +184,3 @@ def _seconds(cycles: int, cycle_ns: float) -> str:
 
 def _joules(pj: float) -> str:
     return f"{float(pj)!r}e-12"
-
-
-def _word(text: str) -> str:
-    """A name that no YAML reader takes for anything else."""
-    return "".join(c if c.isalnum() and c.isascii() else "_" for c in text)

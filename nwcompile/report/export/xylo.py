@@ -174,7 +174,7 @@ def specification(program: Program, pool: Pool) -> dict[str, np.ndarray]:
         arrays[f"weights_{group}"], arrays[f"weight_shift_{group}"] = mantissa, np.asarray(shift)
     core = program.chip.core
     _check_rows(arrays, core.max_input_targets, core.max_output_sources)
-    room = int(program.chip.limit("max_neurons").sum()) - core.max_outputs
+    room = int(program.chip.max_neurons.sum()) - (core.max_outputs or 0)
     if core.max_input_targets is not None and core.max_input_targets < room:
         # The tool of such a chip (XyloAudio 3, XyloIMU) takes an axis of synaptic currents; that of XyloAudio 2 takes
         # one for two currents, and no axis for one.

@@ -3,7 +3,6 @@
 import numpy as np
 
 from nwcompile.cost.summary import Summary
-from nwcompile.ir.activity import Activity
 from nwcompile.ir.run import Run
 
 MOST_VALUES = 300_000  # More are long to write and to read; later steps are left out, and it says so.
@@ -22,8 +21,10 @@ def collect_by_step(run: Run, summary: Summary) -> dict:
     and `missing`, where there are none, how to get them.
     """
     empty = {"n_steps": 0, "cores": {}, "flits": [], "left_out": None, "missing": None}
-    if run.backend == "prediction" and _is_uniform(run.activity):
-        return empty | {"missing": ALIKE}
+    if run.backend == "prediction" and run.activity is not None:
+        counts = {n for sent in run.activity.counts.values() for n in np.unique(sent).tolist()}
+        if len(counts) == 1:  # all send alike in all steps, as is taken of a program without calibration
+            return empty | {"missing": ALIKE}
     if summary.n_steps < 2:
         return empty | {"missing": "The run has one hardware step; simulate more of them to see how they differ."}
     tables = {name: run.counters[name] for name in COUNTERS}
@@ -40,8 +41,3 @@ def collect_by_step(run: Run, summary: Summary) -> dict:
         )
     cores = {name: table[:n_steps].T.tolist() for name, table in tables.items()}
     return empty | {"n_steps": n_steps, "cores": cores, "flits": flits[:n_steps].T.tolist(), "left_out": left_out}
-
-
-def _is_uniform(activity: Activity) -> bool:
-    """Whether all neurons and input lines send alike in all steps, as is taken of a program without calibration."""
-    return len({n for sent in activity.counts.values() for n in np.unique(sent).tolist()}) == 1

@@ -49,7 +49,7 @@ def collect(
             raise ModelError(f"a report takes a Program, a Run and a Crosscheck or None, not {type(noun).__name__}")
     s, chip = summarize(program, run), program.chip
     fits = all(row.limit is None or row.used <= row.limit for row in s.fits)
-    doc = {
+    doc: dict[str, Any] = {
         "report_schema": REPORT_SCHEMA,
         "fits": fits,
         "chip": {"name": chip.name, "description": chip.description, "n_cores": chip.n_cores,
