@@ -35,32 +35,30 @@ def run(args: Namespace) -> int:
     network = network_of(args.model, args, data.example)
     data = _labeled(args, data, labels, network.layout)
     if len(network.outputs) == 1:
-        check_labels(data.y, network.node(network.outputs[0]).n_neurons)
+        check_labels(data.labels, network.node(network.outputs[0]).n_neurons)
     calibration, data, split = _split(args, data)
-    narrowed = narrowest(network, chip_of(args), calibration, data.x, data.y, options_of(args), drop / 100, _show)
+    narrowed = narrowest(network, chip_of(args), calibration, data.x, data.labels, options_of(args), drop / 100, _show)
     warn_of_answers(network, "the accuracy")
-    if narrowed.narrowest is None:
+    widths, accuracy = narrowed.narrowest, narrowed.accuracy
+    if widths is None or accuracy is None:
         raise ModelError(
             f"at its widest weights ({_listed(narrowed.start)} bits) the network is at "
-            f"{_part(narrowed.accuracy_start)} of {len(data.y)} samples, "
+            f"{_part(narrowed.accuracy_start)} of {len(data.labels)} samples, "
             f"{100 * (narrowed.accuracy_float - narrowed.accuracy_start):.2f} points below float "
             f"({_part(narrowed.accuracy_float)}), and --drop allows {drop:g}; allow more, or give more calibration "
             "samples",
             code="NW1007",
         )
-    rates = f"{_part(narrowed.accuracy)} of {len(data.y)} samples right, float {_part(narrowed.accuracy_float)}"
+    n_samples = len(data.labels)
+    rates = f"{_part(accuracy)} of {n_samples} samples right, float {_part(narrowed.accuracy_float)}"
     about = printable(f"widths of {args.model} on {args.chip}: {rates}")
-    write_files({path: bits_text(narrowed.narrowest, about).encode()})
+    write_files({path: bits_text(widths, about).encode()})
     if args.json:
-        print(
-            as_json(
-                {**_json(narrowed), "drop_percent": drop, "n_samples": len(data.y), "split": split, "file": str(path)}
-            )
-        )
+        told = {"drop_percent": drop, "n_samples": n_samples, "split": split, "file": str(path)}
+        print(as_json({**_json(narrowed), **told}))
     else:
-        print(
-            f"{_table(narrowed)}\n\n{_accuracies(narrowed, len(data.y))}\n{split}\n\nwidths: {path} (give it to --bits)"
-        )
+        rates = _accuracies(narrowed, accuracy, n_samples)
+        print(f"{_table(narrowed, widths)}\n\n{rates}\n{split}\n\nwidths: {path} (give it to --bits)")
     return 0
 
 
@@ -90,16 +88,15 @@ def _labeled(args: Namespace, data: Data, labels: np.ndarray | None, layout: str
         return data.laid_out(layout)
     data = replace(data, y=None).laid_out(layout)
     data = replace(data, y=labels if args.samples is None else labels[: args.samples])
-    array = next(iter(data.x.values())) if isinstance(data.x, dict) else data.x
-    n_samples = array.shape[1 if layout == "TB" else 0]
-    if len(data.y) != n_samples:
-        raise ModelError(f"{args.labels}: {len(data.y)} labels for the {n_samples} samples of {args.input}")
+    n_samples = next(iter(data.arrays.values())).shape[1 if layout == "TB" else 0]
+    if len(data.labels) != n_samples:
+        raise ModelError(f"{args.labels}: {len(data.labels)} labels for the {n_samples} samples of {args.input}")
     return data
 
 
 def _split(args: Namespace, data: Data) -> tuple[object, Data, str]:
     """Calibration samples, those that the accuracy is taken on (never the same), and a sentence about them."""
-    n = len(data.y)
+    n = len(data.labels)
     if args.calibration is not None:
         return read_data(args.calibration).x, data, f"accuracy on all {n} samples; calibrated on {args.calibration}"
     if n < 2:
@@ -123,21 +120,21 @@ def _part(accuracy: float) -> str:
     return f"{100 * accuracy:.2f} %"
 
 
-def _table(narrowed: Narrowed) -> str:
+def _table(narrowed: Narrowed, widths: dict[str, int]) -> str:
     rows = []
     for name, n in narrowed.n_weights.items():
-        before, after = narrowed.start[name], narrowed.narrowest[name]
+        before, after = narrowed.start[name], widths[name]
         rows.append((name, n, before, after, n * before, n * after))
     n_weights, bits_before, bits_after = (sum(int(row[i]) for row in rows) for i in (1, 4, 5))
     total = ("all", n_weights, "", "", bits_before, bits_after)
     return table(("layer", "weights", "bits", "now", "memory bits", "now"), [*rows, total])
 
 
-def _accuracies(narrowed: Narrowed, n_samples: int) -> str:
-    interval = interval_text(share_interval(narrowed.accuracy, n_samples))
+def _accuracies(narrowed: Narrowed, accuracy: float, n_samples: int) -> str:
+    interval = interval_text(share_interval(accuracy, n_samples))
     return (
         f"accuracy: float {_part(narrowed.accuracy_float)}, at the start {_part(narrowed.accuracy_start)}, now "
-        f"{_part(narrowed.accuracy)} ({interval} at 95 %) of {n_samples} samples, after "
+        f"{_part(accuracy)} ({interval} at 95 %) of {n_samples} samples, after "
         f"{len(narrowed.tried)} tries; these samples chose the widths: on others it may be lower"
     )
 

@@ -39,9 +39,8 @@ def run(args: Namespace) -> int:
     if labels is not None:
         check_labels(labels, outputs[0].n_neurons)
     result = crosscheck(program, data.x, against, args.window, args.steps, network if "float" in against else None)
-    accuracy = None
-    if labels is not None:
-        gap = result.float_difference
+    accuracy, gap = None, result.float_difference
+    if labels is not None and gap is not None:
         given = {"float": gap.answers_float, "chip": gap.answers_fixed}
         accuracy = {name: share_right(np.array(answer), labels) for name, answer in given.items()}
     if args.json:
@@ -73,7 +72,7 @@ def _text(result: Crosscheck, program: Program, accuracy: dict[str, float] | Non
 def _float_text(gap: FloatDifference, n_samples: int, accuracy: dict[str, float] | None) -> list[str]:
     rows: list[tuple] = []
     for row in gap.layers:
-        if row.n_differing is None:
+        if row.n_differing is None or row.share_differing is None:
             error = "" if row.membrane_error is None else f"{100 * row.membrane_error:.2f} % of its membrane"
             rows.append((row.layer, row.n_neurons, "readout", "", error, "", ""))
             continue

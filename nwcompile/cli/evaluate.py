@@ -34,26 +34,29 @@ def run(args: Namespace) -> int:
         data = data.laid_out(network.layout)
         prepare(network, data.x, None)
     program = None if only_float else program_for(args, network, data.x)
-    if network is None:
-        data = data.laid_out(program.network.layout)
+    of_answers = network
+    if of_answers is None:
+        assert program is not None, "the model is one"
+        of_answers = program.network
+        data = data.laid_out(of_answers.layout)
     backend = args.backend or "sequence"
-    of_answers = network if network is not None else program.network
     result: dict[str, float] = {}
     if network is not None:
-        result["float"] = accuracy(simulate(network, data.x), data.y)
+        result["float"] = accuracy(simulate(network, data.x), data.labels)
     if program is not None:
-        result["chip"] = accuracy(simulate(program, data.x, backend, args.device), data.y)
-    interval = {name: share_interval(part, len(data.y)) for name, part in result.items()}
+        result["chip"] = accuracy(simulate(program, data.x, backend, args.device), data.labels)
+    n_samples = len(data.labels)
+    interval = {name: share_interval(part, n_samples) for name, part in result.items()}
     if args.json:
         chip = program.chip.name if program is not None else None
-        doc = {"n_samples": len(data.y), "accuracy": result, "interval": interval}
+        doc = {"n_samples": n_samples, "accuracy": result, "interval": interval}
         told = {"answer_rule": answer_rule(of_answers), "left_out": of_answers.left_out}
         print(as_json({**doc, **told, "chip": chip, "backend": backend}))
     else:
         notes = {"float": "reference", "chip": f"{program.chip.name}, {backend}" if program is not None else ""}
         rule = answer_rule(of_answers).removeprefix("class = ")
         rows = [
-            (name, f"{100 * part:.2f} %", f"{interval_text(interval[name])} %", len(data.y), notes[name], rule)
+            (name, f"{100 * part:.2f} %", f"{interval_text(interval[name])} %", n_samples, notes[name], rule)
             for name, part in result.items()
         ]
         print(table(("network", "accuracy", "95 % interval", "samples", "on", "class ="), rows))

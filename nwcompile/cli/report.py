@@ -77,7 +77,7 @@ def kept(program: Program, samples, steps: int | None) -> str:
     The report says which: without states it has no membrane updates.
     """
     given = next(iter(samples.values())) if isinstance(samples, dict) else samples
-    n_steps = steps if given is None else given.shape[0] * given.shape[1]
+    n_steps = (steps or 0) if given is None else given.shape[0] * given.shape[1]
     return "all" if n_steps * int((program.core_of >= 0).sum()) <= LARGEST_STATES else "spikes"
 
 

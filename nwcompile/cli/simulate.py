@@ -176,10 +176,11 @@ def _text(result: Run, model) -> str:
 
 def _times(result: Run, program: Program) -> str:
     lines = []
-    if result.step_cycles is not None and result.totals is not None:
-        n, cycle_us = result.totals.n_hardware_steps, program.chip.core.cycle_ns / 1000
+    totals = result.totals
+    if result.step_cycles is not None and totals is not None and totals.longest_cycles is not None:
+        n, cycle_us = totals.n_hardware_steps, program.chip.core.cycle_ns / 1000
         mean = result.step_cycles[0] * cycle_us / result.n_samples / n
-        longest = result.totals.longest_cycles * cycle_us
+        longest = totals.longest_cycles * cycle_us
         lines.append(
             f"hardware step: mean {mean:.3f} us, longest {longest:.3f} us (of {counted(n, 'step')} and all samples)"
         )

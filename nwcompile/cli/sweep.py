@@ -127,15 +127,15 @@ def _read(plan: Plan) -> tuple[Network, dict]:
 
 def _tell(made: Sweep) -> None:
     """What of the folder was left aside."""
+    if made.folder is None:
+        return
+    path = made.folder / FILE
     if made.n_stale:
         print(
-            f"nwcompile: {counted(made.n_stale, 'point')} in {made.folder / FILE} of another version, model or samples "
-            "are stale and were left aside",
+            f"nwcompile: {counted(made.n_stale, 'point')} in {path} of another version, model or samples are stale and "
+            "were left aside",
             file=sys.stderr,
         )
     if made.n_unreadable:
-        print(
-            f"nwcompile: {counted(made.n_unreadable, 'line')} of {made.folder / FILE} cannot be read, and were left "
-            "aside",
-            file=sys.stderr,
-        )
+        unread = counted(made.n_unreadable, "line")
+        print(f"nwcompile: {unread} of {path} cannot be read, and were left aside", file=sys.stderr)

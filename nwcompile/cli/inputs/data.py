@@ -27,6 +27,19 @@ class Data:
     layout: str = "BT"
 
     @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The samples by input name, one array as `x`."""
+        if self.x is None:
+            return {}
+        return self.x if isinstance(self.x, dict) else {"x": self.x}
+
+    @property
+    def labels(self) -> np.ndarray:
+        """`y` of labeled samples."""
+        assert self.y is not None, "ask for y first"
+        return self.y
+
+    @property
     def example(self) -> np.ndarray | None:
         """The first sample, as a batch of one; None unless there is one array."""
         return self.x[:1] if isinstance(self.x, np.ndarray) else None
@@ -38,7 +51,8 @@ class Data:
     def only(self, rows) -> "Data":
         """The samples of some rows."""
         at = (slice(None), rows) if self.layout == "TB" else rows
-        x = {name: a[at] for name, a in self.x.items()} if isinstance(self.x, dict) else self.x[at]
+        rows_of = {name: a[at] for name, a in self.arrays.items()}
+        x = rows_of if isinstance(self.x, dict) else rows_of.get("x")
         return replace(self, x=x, y=None if self.y is None else self.y[rows])
 
     def laid_out(self, layout: str) -> "Data":
@@ -46,10 +60,9 @@ class Data:
         data = replace(self, layout=layout, n_first=None)
         if self.x is None:
             return data
-        arrays = self.x if isinstance(self.x, dict) else {"x": self.x}
         axis = 1 if layout == "TB" else 0
-        if self.y is not None and any(len(self.y) != a.shape[axis] for a in arrays.values()):
-            raise labels_error(self.path, self.y, arrays, layout)
+        if self.y is not None and any(len(self.y) != a.shape[axis] for a in self.arrays.values()):
+            raise labels_error(self.path, self.y, self.arrays, layout)
         return data if self.n_first is None else data.first(self.n_first)
 
 
