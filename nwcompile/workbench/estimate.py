@@ -120,7 +120,7 @@ def _cells_of(row: OnChip) -> tuple[str, ...]:
         return (row.chip, "does not fit", *[NOT_ON] * 6)
     figures = [row.step_us, row.sample_us, row.sample_nj, row.power_mw]
     texts = [NO_SOURCE if figure is None else number(figure) for figure in figures]
-    return (row.chip, f"{row.n_cores} of {row.of_cores}", row.label, *texts, row.bound or NO_SOURCE)
+    return (row.chip, f"{row.n_cores} of {row.of_cores}", row.label or "", *texts, row.bound or NO_SOURCE)
 
 
 @checked("options")

@@ -59,6 +59,7 @@ def measure(question: Question, point: Point, version: str, keep: bool = False) 
 
 
 def _measured(question: Question, point: Point, keep: bool) -> tuple[dict, dict[str, bytes]]:
+    assert point.chip is not None and point.options is not None, "it has no error"
     samples = question.inputs[point.input]
     calibration = question.calibration or samples
     program = flow.compile(question.network, point.chip, calibration.x, point.options, labels=calibration.labels)
