@@ -43,7 +43,7 @@ def late_edges(graph: NirGraph, delays: frozenset[str]) -> frozenset[tuple[str, 
     return late
 
 
-def _is_above(above: dict, high: str, low: str) -> bool:
+def _is_above(above: dict, high: str, low: str | None) -> bool:
     """Whether every path from the inputs to `low` leads through `high`."""
     while low != high and low != ROOT and low is not None:
         low = above.get(low)

@@ -28,14 +28,15 @@ def output_shape(node: NirNode, source: str, shape: tuple[int, ...]) -> tuple[in
         return shape[:first] + (prod(shape[first : last + 1]),) + shape[last + 1 :]
     if node.kind in ("Scale", "Delay"):
         return shape
-    return tuple(operation(node, source, node.name, shape, None)[0].output_shape(shape))
+    given = operation(node, source, node.name, shape, None)[0].output_shape(shape)
+    return shape if given is None else tuple(given)
 
 
 def operation(node: NirNode, source: str, target: str, shape: tuple[int, ...], dt: float | None) -> list[Connection]:
     """The connections that do what a stateless node does to a source of `shape`; delays in steps, 0 unless a Delay."""
     weight = np.asarray(node.values.get("weight", 0), np.float32)
-    bias = node.numbers("bias", 0.0).astype(np.float32)
-    bias = bias if bias.any() else None
+    offsets = node.numbers("bias", 0.0).astype(np.float32)
+    bias = offsets if offsets.any() else None
     match node.kind:
         case "Linear" | "Affine":
             return [Dense(source, target, weight, bias, delay=0)]

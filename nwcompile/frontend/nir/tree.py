@@ -67,7 +67,8 @@ def _gives(connection: Connection, network: Network, shapes: Mapping[str, tuple[
     shape = shapes[connection.source]
     if not keeps_shape(connection, shape):
         return (network.node(connection.target).n_neurons,)
-    return shape if isinstance(connection, Scale) else tuple(connection.output_shape(shape))
+    given = shape if isinstance(connection, Scale) else connection.output_shape(shape)
+    return shape if given is None else tuple(given)
 
 
 @dataclass(eq=False)

@@ -82,10 +82,10 @@ def _verify_calls(path: str, calls: list[Call], n_steps: int) -> None:
 
 
 def _verify_steps(path: str, fed: list[Symbol]) -> None:
-    last = list(_terms(fed[-1], len(fed) - 1))
+    last = [(term, term.delay) for term in _terms(fed[-1], len(fed) - 1) if term.delay is not None]
     for t, symbol in enumerate(fed[:-1]):
         now = list(_terms(symbol, t))
-        expected = Counter(term for term in last if term.delay <= t)
+        expected = Counter(term for term, delay in last if delay <= t)
         constants = [term for term in now if term.delay is None]
         if Counter(term for term in now if term.delay is not None) != expected:
             raise ModelError(
@@ -97,13 +97,13 @@ def _verify_steps(path: str, fed: list[Symbol]) -> None:
             raise ModelError(
                 f"layer {path!r} is fed by a tensor that is not zero before step {t}; start from zeros", code="NW2304"
             )
-        for term in last:
-            missing = term.delay > t and all(term.chain != c.chain for c in constants)
+        for term, delay in last:
+            missing = delay > t and all(term.chain != c.chain for c in constants)
             if term.has_bias and missing:
-                late = f"{term.delay} step{'s' if term.delay > 1 else ''} late"
+                late = f"{delay} step{'s' if delay > 1 else ''} late"
                 raise ModelError(
                     f"layer {path!r}: what it is sent {late} has a bias, which the module adds from "
-                    f"step {term.delay} on, but a chip from step 0 on; use bias=False, or start from zeros",
+                    f"step {delay} on, but a chip from step 0 on; use bias=False, or start from zeros",
                     code="NW2304",
                 )
 

@@ -84,9 +84,9 @@ def not_followed(layer: str, symbol: Averaged | Constant | Unsupported) -> Model
     return ModelError(f"layer {layer!r} is fed by {symbol.reason}; {SUPPORTED}")
 
 
-def array(tensor: torch.Tensor | None) -> np.ndarray | None:
+def array(tensor: torch.Tensor) -> np.ndarray:
     """A tensor's numbers as a float32 array of their own."""
-    return None if tensor is None else tensor.detach().cpu().to(torch.float32).contiguous().numpy().copy()
+    return tensor.detach().cpu().to(torch.float32).contiguous().numpy().copy()
 
 
 def _operation(module, path, connect, reshapes, has_weight, has_bias) -> Operation:
@@ -102,7 +102,8 @@ def _operation(module, path, connect, reshapes, has_weight, has_bias) -> Operati
 
 def _dense(module, path, shape) -> Operation:
     weight = array(module.effective_weight().T if isinstance(module, LIFSynapse) else module.weight)
-    bias = array(getattr(module, "bias", None))
+    offsets = getattr(module, "bias", None)
+    bias = None if offsets is None else array(offsets)
     if len(shape) > 1:
         return _of_tokens(module, path, shape, weight)
 
@@ -151,7 +152,7 @@ def _convolution(module, path, _shape) -> Operation:
 
 def _convolved(module, path, weight: np.ndarray, geometry: dict) -> Operation:
     """The convolution with `weight` and a module's bias; `geometry` has a number for each axis."""
-    bias = array(module.bias)
+    bias = None if module.bias is None else array(module.bias)
     numbers = geometry if weight.ndim == 4 else {name: value[0] for name, value in geometry.items()}
 
     def connect(source, target, delay, shape):
@@ -220,8 +221,9 @@ def _average(module, path, _shape) -> Operation:
 
 def _adaptive(module, path, shape) -> Operation:
     """Means over windows from floor(i*n/m) up to ceil((i+1)*n/m), entry i of m from n, as torch has them."""
-    sizes = shape[1:]
-    wanted = tuple(given or n for given, n in zip(_both(module.output_size), sizes, strict=True))
+    sizes, given = shape[1:], module.output_size
+    both = given if isinstance(given, list | tuple) else (given, given)
+    wanted = tuple(m or n for m, n in zip(both, sizes, strict=True))
     if not any(n % m for n, m in zip(sizes, wanted, strict=True)):
         kernel = tuple(n // m for n, m in zip(sizes, wanted, strict=True))
         return _pool(SimpleNamespace(kernel_size=kernel, stride=kernel, padding=0), path, "avg")
@@ -247,10 +249,6 @@ def _windows(n: int, m: int) -> np.ndarray:
     i = np.arange(m)[:, None]
     k = np.arange(n)
     return (k >= i * n // m) & (k < -(-(i + 1) * n // m))
-
-
-def _both(value) -> tuple:
-    return tuple(value) if isinstance(value, list | tuple) else (value, value)
 
 
 def _maximum(module, path, _shape) -> Operation:

@@ -160,11 +160,10 @@ class ModuleRecorder(Tracker):
         return x.flatten(0, 1) if "*" in self.lead else x
 
     def _kind_of(self, module: torch.nn.Module) -> Kind | None:
-        if self.relu is not None and is_relu(module):
-            gives = _gives(self.relu)
-            return Kind(
-                "torch", "ReLU", lambda *_: ReadNeurons(self.relu), lambda _: tuple(ORDERS), gives=lambda _: gives
-            )
+        relu = self.relu
+        if relu is not None and is_relu(module):
+            gives = _gives(relu)
+            return Kind("torch", "ReLU", lambda *_: ReadNeurons(relu), lambda _: tuple(ORDERS), gives=lambda _: gives)
         return kind_of(module)
 
     @contextmanager

@@ -61,7 +61,8 @@ def with_sigma_delta(
     connections = []
     for name, node in network.nodes.items():
         edges = network.into(name)
-        bias = sum((c.bias_per_neuron(node.shape).astype(np.float64) for c in edges if c.bias is not None), 0.0)
+        biases = (c.bias_per_neuron(node.shape) for c in edges)
+        bias = sum((b.astype(np.float64) for b in biases if b is not None), 0.0)
         level = worth.get(name, 1.0)
         start = np.asarray(bias / level, np.float32)
         program = sigma_delta(levels[name], threshold[name], start) if name in worth else sigma(start)

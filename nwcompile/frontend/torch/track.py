@@ -224,8 +224,9 @@ class Tracker(TorchFunctionMode):
 
     def _cast(self, given, result, reason) -> None:
         known = self.tracked.get(id(given))
-        same = known is not None and given.shape == result.shape and torch.equal(given.to(result.dtype), result)
-        if same and (result.is_floating_point() or self.is_spikes(known.symbol)):
+        if known is None or given.shape != result.shape or not torch.equal(given.to(result.dtype), result):
+            self.refuse(result, reason)
+        elif result.is_floating_point() or self.is_spikes(known.symbol):
             self.track(result, known.symbol, known.lead)
         else:
             self.refuse(result, reason)
