@@ -73,9 +73,13 @@ def prepare(
     arrays = {name: _array(network, name, value, steps) for name, value in named.items()}
     of_host = () if network.host is None else network.host.network.inputs
     registers = {c.source for c in network.connections if isinstance(c, Injected)}  # wider than what a message holds
-    for name in arrays:
-        if name not in of_host and name not in registers:
-            _verify_numbers(network, name, arrays[name], chip, on_multi_spike)
+    for name, array in arrays.items():
+        if name in of_host or name in registers:
+            continue
+        if network.is_fixed or chip is not None:
+            verify_whole(name, array)
+        if chip is not None:
+            verify_values(name, int(array.min()), int(array.max()), chip, on_multi_spike)
     sizes = {array.shape[:2] for array in arrays.values()} or {(1, steps)}
     if len(sizes) > 1:
         raise ModelError(
@@ -162,7 +166,8 @@ def _array(network: Network, name: str, value, steps: int | None) -> np.ndarray:
             n_samples = array.shape[1 if network.layout == "TB" else 0]
             hint = f" (give {'a sample' if n_samples == 0 else 'a step'} or more)"
         raise ModelError(f"input {name!r} must be {expected}, got shape {list(array.shape)}{hint}")
-    if is_static and steps is None and network.n_steps is None:
+    n_steps = network.n_steps if steps is None else steps
+    if is_static and n_steps is None:
         raise ModelError(
             f"input {name!r} of shape {list(array.shape)} is the same in every step, and nothing says how many steps "
             "there are; give steps=N"
@@ -173,20 +178,11 @@ def _array(network: Network, name: str, value, steps: int | None) -> np.ndarray:
         raise ModelError(
             f"input {name!r} has values beyond {LARGEST_FLOAT:.3g}, the largest float32; scale the data down"
         )
-    if is_static:
-        n_steps = network.n_steps if steps is None else steps
+    if is_static and n_steps is not None:
         array = np.broadcast_to(array[:, None], (len(array), n_steps, *shape))
     elif network.layout == "TB":
         array = array.swapaxes(0, 1)
     return array
-
-
-def _verify_numbers(network: Network, name: str, array: np.ndarray, chip: Chip | None, on_multi_spike: str) -> None:
-    """Raise ModelError unless values are whole where they must be, and what the chip takes."""
-    if network.is_fixed or chip is not None:
-        verify_whole(name, array)
-    if chip is not None:
-        verify_values(name, int(array.min()), int(array.max()), chip, on_multi_spike)
 
 
 def _expected(layout: str, shape: tuple[int, ...]) -> str:

@@ -50,7 +50,7 @@ def bus_of(chip: Chip, site: np.ndarray, tick: int = 1) -> Bus:
     position = at // noc.cores_per_router
     ports = link_count(noc.columns, chip.n_cores) - 2 * chip.n_cores + at
     return Bus(
-        lanes=noc.lanes,
+        lanes=int(chip.link_lanes[0]),
         depth=noc.buffer_flits,
         slot_ticks=chip.slot_cycles * tick,
         inject_ticks=noc.inject_cycles * tick,

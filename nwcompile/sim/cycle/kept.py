@@ -58,6 +58,7 @@ class Neurons:
             no_step = np.zeros((1, 0, self.chip_run.plan.n_inputs), np.int32)
             self.chip_run.go(self.chip_run.job(), no_step, nothing, chip)  # which clears it
         states, drive, programs = self.at.of(b, self.chip_run.programs)
+        assert drive is not None, "all neurons of a chip have sums on their way"
         return chip._replace(net=chip.net._replace(states=states, drive=drive), programs=programs)
 
 

@@ -144,7 +144,9 @@ def _path(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends: Ends) -
             route = links_between(net, last, int(blocked[h]))[1:]
         else:
             first = int(ends.source[row["source"][h]])
-            route = links_between(net, first if first >= 0 else int(ends.entry[row["core"][h]]), last)
+            if first < 0 and ends.entry is not None:  # an input line's message, through a site of io
+                first = int(ends.entry[row["core"][h]])
+            route = links_between(net, first, last)
         columns["link"][h] = max(route, key=lambda link: flits[h, link[0]] * link[1])[0]
     return columns
 

@@ -177,7 +177,10 @@ class State(NamedTuple):
             return self.event.queues.flits
         if self.merges is not None:
             return self.merges.flits
-        return self.lockstep.flits if self.lockstep is not None else self.bus.waiting.totals.flits
+        if self.lockstep is not None:
+            return self.lockstep.flits
+        assert self.bus is not None, "there is one of the four"
+        return self.bus.waiting.totals.flits
 
 
 class ChipRun:
@@ -354,10 +357,9 @@ class ChipRun:
             words=np.zeros((*shape, n_words) if keep else (0, 0, 0), np.int64),
             updated=np.zeros((shape[0], n_rows, n_neurons) if is_shared else (0, 0, 0), bool),
         )
-        probes = None
-        if flight_steps is not None:
-            net, per_cycle = self.mesh or self.bus, self.chip.ticks[0]
-            probes = probes_for(net, n_rows, n_cores, n_sites, flight_steps, per_cycle)
+        probes, net = None, self.mesh or self.bus
+        if flight_steps is not None and net is not None:
+            probes = probes_for(net, n_rows, n_cores, n_sites, flight_steps, self.chip.ticks[0])
         return Result(neurons, self.step_record(n_rows), probes)
 
     def step_record(self, n_rows: int) -> StepRecord:
@@ -398,11 +400,11 @@ class ChipRun:
         shared = self.axons.shared
         if shared is not None:
             shared = shared._replace(last_set=shared.last_set.copy(), last_heard=shared.last_heard.copy())
-        if self.costs.drops:
+        if self.costs.drops and self.members is not None:
             lossy = LossyDelivery(self.members, self.axons.fan_out.sent, np.zeros(n_sources, np.int64))
         if self.bus is not None:
             on_bus = bus_network(self.bus, len(self.chip.link_cycles))
-        elif self.chip.has_merges:
+        elif self.mesh is None:
             merges = merge_network(self.chip, n_axons, n_logged)
         elif self.is_in_lockstep and not is_profiled:
             lockstep = lockstep_network(self.mesh, n_axons)
@@ -466,7 +468,8 @@ class ChipRun:
             fields["seconds"] = float(fields["step_cycles"].sum() * chip.core.cycle_ns * 1e-9)
         steps = step_energy_pj(counters, chip, flits, fields.get("step_cycles"))
         fields |= {"step_energy_pj": steps, "energy_pj": energy_pj(steps)}
-        if notes is not None:
+        net = self.mesh or self.bus
+        if notes is not None and net is not None:
             n_ticks = int(cycles.sum()) * chip.ticks[0]
-            fields["profile"] = profile(self.mesh or self.bus, notes, flits, self.ends(), n_ticks)
+            fields["profile"] = profile(net, notes, flits, self.ends(), n_ticks)
         return fields

@@ -33,7 +33,9 @@ def run_totals(program: Program, inputs: dict, n_steps: int, window: str, profil
         parts = over_samples(
             n_samples, lambda part: _summed(chip_run, x, part, flight_steps), chip_run.plan.interrupted
         )
-    received, sent, flits = (_in_one_row([getattr(p.steps, k) for p in parts]) for k in ("received", "sent", "flits"))
+    received, sent, flits = (
+        np.sum([getattr(p.steps, k).sum(0, keepdims=True) for p in parts], 0) for k in ("received", "sent", "flits")
+    )
     counters = named_counters(program, received, sent)
     dropped = take_losses(program, received, counters)
     n_barriers = n_samples * schedule.period
@@ -42,7 +44,7 @@ def run_totals(program: Program, inputs: dict, n_steps: int, window: str, profil
         flits,
         np.array([sum(int(p.cycles[0]) for p in parts)]),
         n_barriers * n_hardware,
-        [summed(p.probes) for p in parts] if profile else None,
+        [summed(p.probes) for p in parts if p.probes is not None] if profile else None,
     )
     if program.chip.is_bus:
         measured["bus"] = summed_schedule(schedule_of([p.steps.bus for p in parts]))
@@ -69,11 +71,6 @@ def run_totals(program: Program, inputs: dict, n_steps: int, window: str, profil
         totals=totals,
         **measured,
     )
-
-
-def _in_one_row(parts: list[np.ndarray]) -> np.ndarray:
-    """The sum of all rows of all parts, as one row."""
-    return np.sum([part.sum(0, keepdims=True) for part in parts], 0)
 
 
 def _summed(chip_run: ChipRun, x: list[np.ndarray], part: slice, flight_steps: int | None) -> "_Sums":

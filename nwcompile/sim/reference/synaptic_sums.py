@@ -26,8 +26,8 @@ def apply(connection: Connection, x: np.ndarray, target_shape: tuple[int, ...]) 
         else _map(connection, wide)
     )
     y = y.reshape(len(x), *target_shape)
-    if getattr(connection, "bias", None) is not None:
-        y = y + connection.bias_per_neuron(target_shape).astype(x.dtype)
+    if (bias := connection.bias_per_neuron(target_shape)) is not None:
+        y = y + bias.astype(x.dtype)
     return y.astype(x.dtype)
 
 

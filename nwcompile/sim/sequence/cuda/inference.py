@@ -182,27 +182,26 @@ class Drive:
         if self.sums is None and part.shape == self.shape:
             self.sums, self.bits, self.touched = part, edge.plan.bits, events
             return
-        self._clear()
-        self.sums[:, first : steps.stop] += part.to(self.number) << edge.plan.bits
-        if self.counts:
+        self._cleared()[:, first : steps.stop] += part.to(self.number) << edge.plan.bits
+        if events is not None and self.touched is not None:
             if events.shape[2] > self.touched.shape[2]:
                 self.touched = self.touched.expand(self.shape).contiguous()
             self.touched[:, first : steps.stop] |= events
 
     def of(self, steps: slice) -> tuple[torch.Tensor, int, torch.Tensor | None]:
         """Sums of these steps, their bits, and events."""
-        if self.sums is None:
-            self._clear()
-        return self.sums[:, steps], self.bits, None if self.touched is None else self.touched[:, steps]
+        sums = self._cleared() if self.sums is None else self.sums
+        return sums[:, steps], self.bits, None if self.touched is None else self.touched[:, steps]
 
-    def _clear(self) -> None:
-        """Make sums, 0 at first, that more can be added to."""
+    def _cleared(self) -> torch.Tensor:
+        """Sums, 0 at first, that more can be added to."""
         if self.sums is None:
             self.sums = torch.zeros(self.shape, dtype=self.number, device=self.device)
             if self.counts:
                 self.touched = torch.zeros((*self.shape[:2], 1), dtype=torch.uint8, device=self.device)
         elif self.bits or self.sums.dtype != self.number:
             self.sums, self.bits = self.sums.to(self.number) << self.bits, 0
+        return self.sums
 
 
 def range_of(x: torch.Tensor) -> Range:

@@ -115,6 +115,7 @@ class Product:
                 part = torch._int_mm(x, w.t())[:n_rows, :n_target]
                 part = part if total is None and plan.number == torch.int32 else part.to(plan.number) << 8 * (a + b)
                 total = part if total is None else total + part
+        assert total is not None, "every number has a digit"
         return total
 
     def _operand(self, plan: ProductPlan) -> list[list[torch.Tensor]]:
