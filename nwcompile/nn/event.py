@@ -102,7 +102,7 @@ class EventLIF(torch.nn.Module):
                     f"{self.name}: {name} holds NaN or infinity; train with a lower rate or clip gradients"
                 )
         delay = self.delay
-        if delay is not None and not ((delay >= 0) & (delay <= self.max_delay)).all():
+        if delay is not None and self.max_delay is not None and not ((delay >= 0) & (delay <= self.max_delay)).all():
             with torch.no_grad():
                 delay.clamp_(0, self.max_delay)
         if delay is not None and delay.dim() == 1:

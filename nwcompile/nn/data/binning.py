@@ -128,6 +128,7 @@ class Binning:
 
     def _n_steps(self, of: Events, start, span) -> int:
         """How many bins of `bin_length` there are."""
+        assert self.bin_length is not None, "asked without n_bins only"
         if self.include_incomplete and self.max_bins is not None:
             return self.max_bins
         if span / self.bin_length >= LARGEST:

@@ -57,7 +57,7 @@ def _ready(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         reason = "" if os.access(folder, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
     except OSError as e:
-        reason = e.strerror
+        reason = e.strerror or str(e)
     if reason:
         raise ArtifactError(f"{folder} cannot hold the cache: {reason}; choose a folder you may write to")
 

@@ -43,7 +43,7 @@ def read_events(path: str | Path) -> np.ndarray:
         text = " ".join(str(e).split())
         raise ModelError(f"{path}: {reader.__name__} cannot read it: {text or type(e).__name__}") from None
     whole = np.empty(len(events), EVENT)
-    for name in EVENT.names:
+    for name in EVENT.names or ():
         whole[name] = events["on" if name == "p" and kind else name]
     return whole
 

@@ -35,7 +35,7 @@ def events(recording: np.ndarray, sensor: tuple[int, int, int]) -> Events:
     events outside the sensor.
     """
     fields = dict(zip("xyp", sensor, strict=True))
-    given = recording.dtype.names
+    given = recording.dtype.names or ()
     needed = [f for f in "xytp" if f in "xt" or fields[f] > 1]
     missing = [f for f in needed if f not in given]
     if missing:

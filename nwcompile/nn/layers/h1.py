@@ -19,7 +19,7 @@ from nwcompile.nn.ops.torch_ops import is_plain, straight_through
 
 BLOCK_NEURONS = 5  # A chip's input has one sign for so many consecutive neurons.
 THRESHOLD = 1.0  # Every neuron of the chips has this threshold.
-TAUS = [tau * 1e-6 for tau in Chip.load("h1v2").neuron.taus_us]  # seconds
+TAUS = [tau * 1e-6 for tau in Chip.load("h1v2").neuron.taus_us or ()]  # seconds
 
 
 class H1v1Synapse(LIFSynapse):
@@ -182,7 +182,7 @@ class H1v1Layer(LIFLayer):
 
 class H1v2Layer(H1v1Layer):
     __doc__ = (
-        H1v1Layer.__doc__
+        (H1v1Layer.__doc__ or "")
         + """Each tau is that of the list `neuron.taus_us` of hwmodels/h1v2.toml that is the least ratio away from it.
     """
     )

@@ -233,6 +233,7 @@ class LIFLayer(Prepared):
 
     def cut(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Go on from the kept state as a leaf of a new graph: the state with its graph, and the leaf."""
+        assert self._kept is not None, "call the layer first"
         state = self._kept.state
         leaf = state.detach().requires_grad_(state.requires_grad)
         self._kept = KeptState(leaf, self._kept.exported)

@@ -28,10 +28,9 @@ def new(shape, dtype) -> tuple[torch.Tensor, np.ndarray]:
         return torch.from_numpy(array), array.reshape(-1)
     step = 1 << max(0, n_bytes.bit_length() - 4)  # so that sizes that differ by less than an eighth share blocks
     size = -(-n_bytes // step) * step
-    blocks = _store.get(size)
     try:
-        block = blocks.pop()
-    except (AttributeError, IndexError):
+        block = _store.get(size, []).pop()
+    except IndexError:
         block = np.empty(max(size + LINE_BYTES, HUGE_BYTES if size >= PAGED_BYTES else 0), np.uint8)
     start = -block.ctypes.data % LINE_BYTES
     used = block[start : start + n_bytes].view(dtype)

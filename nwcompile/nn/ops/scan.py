@@ -51,9 +51,9 @@ def scan(
     one of beta's.
     """
     current = _of_known_type(current, neurons)
-    if not has_kernel(current, neurons):
-        return scan_loop(current, state, neurons)
     form = kernel_form(neurons.surrogate)
+    if form is None or not has_kernel(current, neurons):
+        return scan_loop(current, state, neurons)
     if neurons.surrogate is eventprop:
         _verify_spike_times(current, state, neurons)
     arguments = current, state, neurons.beta, neurons.threshold, neurons.w_rec, neurons.reset, neurons.floor

@@ -110,7 +110,7 @@ def kernel_form(surrogate: Callable) -> tuple[str, float] | None:
     if isinstance(function, partial) and not function.args and function.keywords.keys() == {"slope"}:
         slope = float(function.keywords["slope"])
         function = function.func
-    name = getattr(function, "__name__", None)
-    if SURROGATES.get(name) is not function:
+    name, defaults = getattr(function, "__name__", ""), getattr(function, "__defaults__", None)
+    if SURROGATES.get(name) is not function or defaults is None:
         return None
-    return name, function.__defaults__[0] if slope is None else slope
+    return name, defaults[0] if slope is None else slope

@@ -74,6 +74,7 @@ class HostMaps(torch.nn.Module):
             added = torch.nn.functional.pad(added, (0, 0, n_steps - n_late, 0))
             if c.bias is not None:
                 places = c.replace(bias=np.arange(bias.numel()).reshape(bias.shape)).bias_per_neuron(node.shape)
+                assert places is not None, "it has a bias"
                 added = added + bias.reshape(-1)[torch.from_numpy(places.reshape(-1).astype(np.int64))]
             total = total + added
         return total

@@ -127,7 +127,7 @@ class QuantizedNetwork(torch.nn.Module):
         samples = None
         if calibration is not None and self.host is None:
             samples = prepare(self.given, calibration, None, self.chip, self.options.on_multi_spike)[0]
-        elif calibration is not None:
+        elif calibration is not None and self.host is not None:
             samples = behind_host(self.float_network, self.host.host(), prepare(self.given, calibration)[0])
         chosen = choose_scales(self._as_float(), self.chip, samples, self.options, self.learned_parameters)
         quantized = described(chosen, self.chip)
@@ -329,7 +329,7 @@ def _most(neuron: NeuronSpec | NeuronProgram) -> float:
     """The largest magnitude of what a neuron on the chip sends in a step."""
     if isinstance(neuron, NeuronProgram):
         return neuron.largest_output
-    limit = (1 << (neuron.fixed.state_bits - 1)) - 1
+    limit = (1 << (neuron.number_format.state_bits - 1)) - 1
     return 1.0 if neuron.spikes != "multi" else float(limit // np.min(neuron.threshold))
 
 
