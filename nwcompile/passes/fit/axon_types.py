@@ -53,7 +53,9 @@ def too_many_weights(network: Network, chip: Chip) -> list[Violation]:
     ends are skipped, because their weights add up.
     """
     limit, over = chip.weights.axon_types, []
-    for c in network.connections if limit is not None else ():
+    if limit is None:
+        return []
+    for c in network.connections:
         if isinstance(c, Dense | Conv2d | Sparse) and [e.source for e in network.into(c.target)].count(c.source) == 1:
             used = _most_weights(network, c, chip)
             if used > limit:

@@ -181,7 +181,7 @@ def _spike_violations(node: Node, chip: Chip, on_multi_spike: str) -> Iterator[V
         yield Violation("spikes", name, kind, ", ".join(has), compiled + others)
         return
     bits, least = chip.noc.payload_bits, 2 if kind in ("bipolar", "graded") else 1
-    if not chip.carries(kind):
+    if bits is not None and not chip.carries(kind):
         repeats = kind == "multi" and chip.core.axon_merge is None
         other = "compile with on_multi_spike='repeat' or " if repeats else ""
         advice = f"{other}raise noc.payload_bits: messages of {chip.name} cannot tell the spikes of {name}"
@@ -264,7 +264,7 @@ def _number_violations(node: Node, spec: NeuronSpec, chip: Chip) -> Iterator[Vio
         if bad.size:
             grid = f"0..{top}" + (f" in steps of {step}" if step > 1 else "")
             yield Violation("threshold", node.name, int(bad[0]), grid, f"scale {node.name} down or round its threshold")
-    for bias in (np.asarray(spec.bias, np.int64), np.asarray(spec.bias_u, np.int64) << spec.fixed.shift_bits):
+    for bias in (np.asarray(spec.bias, np.int64), np.asarray(spec.bias_u, np.int64) << spec.number_format.shift_bits):
         bad = _not_representable(bias, can.bias_bits, can.bias_exponent_max)
         if bad is not None:
             shift = f" << 0..{can.bias_exponent_max}" if can.bias_exponent_max else ""

@@ -52,7 +52,7 @@ def site_limits(chip: Chip) -> np.ndarray:
 
 def n_usable(chip: Chip) -> int:
     """How many of the chip's cores hold neurons at all: not those out of use, nor those kept for input and output."""
-    return int((chip.limit("max_neurons") > 0).sum())
+    return int((chip.max_neurons > 0).sum())
 
 
 def account(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> tuple[dict, np.ndarray]:
@@ -124,7 +124,9 @@ def settle_out_axons(network: Network, chip: Chip, build: Callable[[np.ndarray],
     """
     told = np.zeros(count_neurons(network), np.int64)
     core_of, limit = build(told), chip.limit("max_out_axons")
-    for i in range(OUT_AXON_ROUNDS if limit is not None else 0):
+    if limit is None:
+        return core_of
+    for i in range(OUT_AXON_ROUNDS):
         held, out_axons = account(network, chip, core_of, int(core_of.max()) + 1)
         if held["out_axons"].max() <= limit.min() or (out_axons <= told).all():
             break
@@ -215,7 +217,7 @@ def _slots(network: Network, wires: list[Wiring], chip: Chip):
 
 def _n_kernels(wires: Wiring, chip: Chip) -> int:
     """Shared kernels of a connection, one for each output channel of a convolution."""
-    return int(wires.kernel.max()) + 1 if wires.kind == CONV and chip.weights.sharing else 0
+    return int(wires.kernel.max()) + 1 if wires.kernel is not None and chip.weights.sharing else 0
 
 
 def _shared_kernels(network: Network, wires: list[Wiring], chip: Chip) -> kernels.SharedKernels:

@@ -63,7 +63,7 @@ def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> No
     violations = [*maximum_violations(network), *product_violations(network, chip)]
     violations += [*_layer_violations(network, chip, on_multi_spike), *pool_violations(network, chip)]
     n_neurons = sum(size for size, _ in _sizes(network, chip))
-    room = int(chip.limit("max_neurons").sum())
+    room = int(chip.max_neurons.sum())
     if n_neurons > room:
         violations.append(
             Violation(
@@ -76,7 +76,8 @@ def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> No
         )
     bits = _bits_of_ends(network, chip)
     n_bits = sum(bits.values())
-    room = capacity.NO_LIMIT if chip.limit("synapse_bits") is None else int(chip.limit("synapse_bits").sum())
+    memory = chip.limit("synapse_bits")
+    room = capacity.NO_LIMIT if memory is None else int(memory.sum())
     if n_bits > room:
         source, target = max(bits, key=lambda ends: bits[ends])
         advice = f"make {source} -> {target} smaller, use fewer weight bits or raise core.synapse_bits"
@@ -124,7 +125,7 @@ def _sizes(network: Network, chip: Chip) -> list[tuple[int, int]]:
 
 def _cores_of_layers(layers: list[tuple[int, int]], chip: Chip) -> int:
     """Return the cores that layers, as pairs (neurons, how many layers), take at least, by neurons and by layers."""
-    room = np.sort(chip.limit("max_neurons"))[::-1].cumsum()
+    room = np.sort(chip.max_neurons)[::-1].cumsum()
     largest, n_all = int(room[0]), sum(size * n for size, n in layers)
     beyond = ceil(max(0, n_all - int(room[-1])) / largest)  # on further cores as large as the largest
     by_neurons = len(room) + beyond if beyond else int(np.searchsorted(room, n_all)) + 1
@@ -250,7 +251,9 @@ def _fan_in_violations(network: Network, chip: Chip) -> Iterator[Violation]:
     """The violation of every layer of which one neuron alone reads more sources than any core has input axons."""
     limit = chip.limit("max_in_axons")
     into: dict[str, list[Connection]] = {}
-    for c in _joining(network) if limit is not None else ():
+    if limit is None:
+        return
+    for c in _joining(network):
         into.setdefault(c.target, []).append(c)
     for target, connections in into.items():
         n = {c.source: network.node(c.source).n_neurons for c in connections if isinstance(c, Dense)}  # of every neuron

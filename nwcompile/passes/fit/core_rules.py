@@ -28,9 +28,8 @@ def has_rules(chip: Chip) -> bool:
 
 def needs_slices(chip: Chip) -> bool:
     """Whether only slices, each of one layer, are sure to keep the chip's rules; others are tried and then judged."""
-    return (
-        chip.limit("max_layers") is not None and int(chip.limit("max_layers").min()) == 1 or _limits_destinations(chip)
-    )
+    max_layers = chip.limit("max_layers")
+    return max_layers is not None and int(max_layers.min()) == 1 or _limits_destinations(chip)
 
 
 def _limits_destinations(chip: Chip) -> bool:
@@ -86,7 +85,7 @@ def for_states(network: Network, chip: Chip) -> Chip:
     """The chip with so few neurons a core that the states of any of the network's fit into the cores' state memory."""
     limit = chip.limit("max_state_words")
     words = max((state_words(network.node(name).neuron) for name in network.layers), default=1)
-    if limit is None or (chip.limit("max_neurons") * words <= limit).all():
+    if limit is None or (chip.max_neurons * words <= limit).all():
         return chip
     neurons = np.minimum(np.broadcast_to(np.asarray(chip.core.max_neurons), limit.shape), np.maximum(limit // words, 1))
     alike = (neurons == neurons[0]).all()

@@ -48,7 +48,7 @@ def verify_sites(network: Network, chip: Chip, options: Options) -> None:
             if any(n >= end for n, end in zip(site, ends, strict=True)):
                 last = ",".join(str(n - 1) for n in ends)
                 raise OptionError(f"{_named(layer, site)} is outside {chip.name}; the last site is {last}")
-            if chip.limit("max_neurons")[chip.site_index(np.array([site]))[0]] == 0:
+            if chip.max_neurons[chip.site_index(np.array([site]))[0]] == 0:
                 raise OptionError(f"{_named(layer, site)} is out of use on {chip.name}")
 
 
@@ -85,9 +85,9 @@ def split_to_sites(network: Network, chip: Chip, cores: np.ndarray, options: Opt
                 continue
             if not len(free):
                 return None
-            cores = _split(network, chip, cores, is_member, free, limits[site])
-            if cores is None:
+            if (split := _split(network, chip, cores, is_member, free, limits[site])) is None:
                 return None
+            cores = split
             pinned.append(int(cores.max()))
     order = np.concatenate([pinned, np.setdiff1d(cores, pinned)]).astype(np.int64)
     number = np.empty(len(order), np.int32)

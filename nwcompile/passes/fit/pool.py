@@ -43,7 +43,7 @@ def pool_violations(network: Network, chip: Chip) -> Iterator[Violation]:
     n_outputs = sum(network.node(name).n_neurons for name in outputs)
     n_hidden = sum(network.node(name).n_neurons for name in hidden)
     n_inputs = sum(node.n_neurons for node in network.inputs.values())
-    room = int(chip.limit("max_neurons").sum()) - chip.core.max_outputs
+    room = int(chip.max_neurons.sum()) - chip.core.max_outputs
     is_hopeless = False
     for what, used, limit, key in (
         ("input lines", n_inputs, chip.core.max_inputs, "core.max_inputs"),

@@ -44,7 +44,7 @@ def product_violations(network: Network, chip: Chip) -> Iterator[Violation]:
         )
         where = too_many[0] if len(too_many) == 1 else f"{too_many[0]} and {len(too_many) - 1} more"
         needed = f"{n_with_pairs(network)} neurons, with one for every product of two,"
-        yield Violation("product of spikes", where, needed, int(chip.limit("max_neurons").sum()), advice)
+        yield Violation("product of spikes", where, needed, int(chip.max_neurons.sum()), advice)
 
 
 def largest_counts(network: Network, product: MatMul) -> tuple[int, int] | None:

@@ -29,7 +29,7 @@ def multiply_spikes(network: Network, chip: Chip, options: Options) -> tuple[Net
     What is left is refused by `estimate`.
     """
     changes: list[Change] = []
-    if n_with_pairs(network) > int(chip.limit("max_neurons").sum()):
+    if n_with_pairs(network) > int(chip.max_neurons.sum()):
         return network, changes
     for product in products(network):
         counts = largest_counts(network, product)

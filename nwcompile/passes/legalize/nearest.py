@@ -163,7 +163,7 @@ def nearest_network(network: Network, chip: Chip, options: Options) -> tuple[Net
         spec, features = nearest(neuron, chip, options, has_bias, cap)
         features = [*swapped, *features]
         if spec.fixed is None and any(feature.has == AT_MEMBRANE for feature in features):
-            biases = [c.bias_per_neuron(nodes[name].shape) for c in given]
+            biases = [b for c in given if (b := c.bias_per_neuron(nodes[name].shape)) is not None]
             spec = _float_at_membrane(spec, np.sum(biases, axis=0))
         if features:
             nodes[name] = Node(name, nodes[name].shape, spec)

@@ -39,7 +39,7 @@ class FittedProgram(Refitted):
 
     def __str__(self) -> str:
         spec = self.neuron
-        lost = float(np.max(spec.fixed.lost(spec.decay_v)))
+        lost = float(np.max(spec.number_format.lost(spec.decay_v)))
         parts = [f"a membrane that loses {100 * lost:.3g} % a step" if lost else "no leak"]
         if spec.fires:
             least, largest = int(np.min(spec.threshold)), int(np.max(spec.threshold))
@@ -47,7 +47,7 @@ class FittedProgram(Refitted):
             parts = [f"reset {spec.reset}", threshold, *parts]
         if self.current is not None:
             parts.append(f"inputs as a current that keeps {self.current:.0%} a step")
-        elif spec.fixed.shifts:
+        elif spec.number_format.shifts:
             parts.append("inputs as a current that halves in every step")
         return ", ".join(parts)
 
@@ -112,7 +112,7 @@ def refit_program(
         fits.append(refit(layer, start, wanted, chip))
     best = min(fits, key=lambda fit: fit.off)
     if chip.neuron.leak is not False:
-        fast = decay_of(np.asarray(FAST_LEAK), spec.fixed)
+        fast = decay_of(np.asarray(FAST_LEAK), spec.number_format)
         start = _with_first_threshold(layer, spec.replace(reset=best.neuron.reset, decay_v=fast), wanted, chip)
         best = min(best, refit(layer, start, wanted, chip), key=lambda fit: fit.off)
     return FittedProgram(best.neuron, best.threshold_factor, best.leak_factor, best.off, best.current)
@@ -122,7 +122,7 @@ def _with_first_threshold(
     layer: DrivenLayer | PooledLayer, spec: NeuronSpec, wanted: tuple[np.ndarray, ...], chip: Chip
 ) -> NeuronSpec:
     """The neuron with the threshold, of FIRST_THRESHOLDS, at which it fires about as often as it should."""
-    peak = max(layer.largest_drive, 1) << spec.fixed.shift_bits
+    peak = max(layer.largest_drive, 1) << spec.number_format.shift_bits
     aim = n_spikes(wanted[0])
     tried = [scaled(spec.replace(threshold=peak), chip, np.asarray(part), None, 0.0) for part in FIRST_THRESHOLDS]
     return min(tried, key=lambda neuron: abs(n_spikes(layer.trains(neuron)[0]) - aim))
@@ -133,7 +133,7 @@ def refit_readout(layer: DrivenLayer, spec: NeuronSpec, wanted: np.ndarray, chip
     leaks = (0.0,) if chip.neuron.leak is False else READOUT_LEAKS
 
     def at(leak: float) -> FittedProgram:
-        neuron = spec.replace(decay_v=decay_of(np.asarray(leak), spec.fixed))
+        neuron = spec.replace(decay_v=decay_of(np.asarray(leak), spec.number_format))
         membrane = layer.membrane(neuron).astype(np.float64)
         factor = float((membrane * wanted).sum() / max(np.square(wanted, dtype=np.float64).sum(), 1.0))
         size = float(np.linalg.norm(membrane) * np.linalg.norm(wanted))
@@ -149,10 +149,10 @@ def float_neuron(fit: FittedProgram, float_edges: tuple[Connection, ...], edges:
     Where decays are shifts, quantizing will give it the current that halves again.
     """
     spec = fit.neuron
-    unit = weight_unit(float_edges, edges) * (1 << spec.fixed.shift_bits)
+    unit = weight_unit(float_edges, edges) * (1 << spec.number_format.shift_bits)
     kept = fit.current or 0.0
     return NeuronSpec(
-        beta=1 - spec.fixed.lost(spec.decay_v),
+        beta=1 - spec.number_format.lost(spec.decay_v),
         threshold=np.asarray(spec.threshold) * (1 - kept) / unit if spec.fires else 1.0,
         alpha=kept or None,
         w_in=1 - kept,

@@ -67,7 +67,9 @@ def _pooled_behind(network: Network, pool: MaxPool2d, layer: str, relay: NeuronS
     replaced: dict[Connection, Connection | None] = {pool: _any_of(network, pool, node, full)}
     if pool.target != layer:
         (last,) = network.into(layer)
-        factor, shift = channel_scales(network, last)
+        scales = channel_scales(network, last)
+        assert scales is not None, "maxima.py looked for them"
+        factor, shift = scales
         drive, gone = Scale(pool.source, full, factor, shift), (pool.target,)
         _, window = pool.windows(shape)
         n_taps = np.bincount(window).reshape(pool.output_shape(shape)).astype(np.float32)

@@ -90,10 +90,13 @@ def price_of(ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | N
     either = {name: _by_sample((wanted[name] != 0) | (got[name] != 0)) for name in firing}
     all_changed, all_either = (sum(kind.values(), np.zeros(n_samples, int)) for kind in (changed, either))
     low, high = ratio_interval(all_changed, all_either)
-    answers = [_answers(network, *run) for network, run in zip((ideal, chip), runs, strict=True)]
-    one_output = answers[0] is not None
-    right = None if labels is None or not one_output else [given == labels for given in answers]
-    lost = None if right is None else loss_interval(*right)
+    before, after = (_answers(network, *run) for network, run in zip((ideal, chip), runs, strict=True))
+    right = lost = output_changed = None
+    if before is not None and after is not None:
+        output_changed = 100 * float(np.mean(before != after))
+        if labels is not None:
+            right = before == labels, after == labels
+            lost = loss_interval(*right)
     return Price(
         n_samples=n_samples,
         rate_ideal={name: _rate(wanted[name]) for name in firing},
@@ -101,7 +104,7 @@ def price_of(ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | N
         spikes_changed={name: _percent(changed[name].sum(), either[name].sum()) for name in firing},
         spikes_changed_percent=_percent(all_changed.sum(), all_either.sum()),
         spikes_changed_interval=(100 * low, 100 * high),
-        output_changed_percent=100 * float(np.mean(answers[0] != answers[1])) if one_output else None,
+        output_changed_percent=output_changed,
         accuracy_ideal=None if right is None else float(right[0].mean()),
         accuracy_chip=None if right is None else float(right[1].mean()),
         lost_interval=None if lost is None else (100 * lost[0], 100 * lost[1]),
@@ -118,23 +121,24 @@ def check_loss(price: Price | None, options: Options, chip_name: str, network: N
     if options.max_loss is None:
         return []
     match = MAX_LOSS.fullmatch(options.max_loss)
+    assert match is not None, "Options.verify asked"
     limit, is_accuracy = float(match[1]), match[2] == "pt"
     if price is None:
         raise OptionError(
             f"max_loss={options.max_loss!r} needs calibration samples, 2 or more: without them what the approximation "
             "costs is not known"
         )
-    if is_accuracy and price.accuracy_lost_points is None:
-        raise OptionError(
-            f"max_loss={options.max_loss!r} is in points of accuracy, which need labels (compile(..., labels=), or y "
-            "in the calibration file) and one output layer"
-        )
-    lost = price.accuracy_lost_points if is_accuracy else price.spikes_changed_percent
-    low, high = price.lost_interval if is_accuracy else price.spikes_changed_interval
-    interval = f"(95 % interval {low:.3g} to {high:.3g})"
-    what = f"{lost:.3g} % {interval} of the spikes"
+    lost, (low, high), unit = price.spikes_changed_percent, price.spikes_changed_interval, "%"
+    of = "the spikes"
     if is_accuracy:
-        what = f"{lost:.3g} points {interval} of accuracy ({answer_rule(network)})"
+        if price.accuracy_lost_points is None or price.lost_interval is None:
+            raise OptionError(
+                f"max_loss={options.max_loss!r} is in points of accuracy, which need labels (compile(..., labels=), or "
+                "y in the calibration file) and one output layer"
+            )
+        lost, (low, high), unit = price.accuracy_lost_points, price.lost_interval, "points"
+        of = f"accuracy ({answer_rule(network)})"
+    what = f"{lost:.3g} {unit} (95 % interval {low:.3g} to {high:.3g}) of {of}"
     if low > limit:
         worst = max(price.spikes_changed, key=lambda name: price.spikes_changed[name])
         raise LossError(

@@ -85,7 +85,7 @@ def refit(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: tuple[np
     search = _Search(layer, neuron, wanted, chip)
     if not search.aim.any():
         return search.fitted(search.start, None, 0.0)
-    leaks: tuple[float, ...] = LEAK_FACTORS if np.any(neuron.fixed.lost(neuron.decay_v)) else SLOW_LEAKS
+    leaks: tuple[float, ...] = LEAK_FACTORS if np.any(neuron.number_format.lost(neuron.decay_v)) else SLOW_LEAKS
     leaks = (0.0,) if chip.neuron.leak is False else leaks
     leak, fit = best_value(lambda leak: search.at(leak, 0.0), leaks, N_LEAKS_REFINED)
     currents = search.currents()
@@ -138,7 +138,7 @@ class _Search:
         driven = self.layer.full if isinstance(self.layer, PooledLayer) else self.layer
         if self.chip.neuron.current is False:
             return (0.0,)
-        fixed = self.neuron.fixed
+        fixed = self.neuron.number_format
         if np.any(np.asarray(self.neuron.decay_u) != fixed.fastest) or np.any(self.neuron.bias_u):
             return (0.0,)
         if any(isinstance(c, Injected) for c in driven.alone.connections):
@@ -223,7 +223,8 @@ def scaled(neuron: NeuronSpec, chip: Chip, factor: np.ndarray, leak: float | Non
     gain = 1 / (1 - kept)
     threshold = np.rint(np.asarray(neuron.threshold, np.float64) * factor * gain / unit).astype(np.int64) * unit
     threshold = np.clip(threshold, unit, largest_threshold(chip))
-    fixed, lost = neuron.fixed, neuron.fixed.lost(neuron.decay_v)
+    fixed = neuron.number_format
+    lost = fixed.lost(neuron.decay_v)
     changed: dict[str, Any] = {"threshold": threshold}
     if leak is not None:
         lost = np.minimum(lost * leak, 1) if np.any(lost) else np.full(lost.shape, leak)

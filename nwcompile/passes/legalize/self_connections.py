@@ -35,8 +35,9 @@ def self_connections(network: Network, chip: Chip, options: Options) -> tuple[Ne
 
 def _subtracts_late(spec: NeuronSpec) -> bool:
     """Whether the subtraction is, or does the same as, one right after the leak of the next step, in every state."""
-    is_late = spec.reset_timing == "next" or (spec.reset_timing == "now" and not np.any(spec.fixed.lost(spec.decay_v)))
-    forgets = np.all(np.asarray(spec.decay_u) == spec.fixed.fastest)
+    fixed = spec.number_format
+    is_late = spec.reset_timing == "next" or (spec.reset_timing == "now" and not np.any(fixed.lost(spec.decay_v)))
+    forgets = np.all(np.asarray(spec.decay_u) == fixed.fastest)
     plain = spec.fires and spec.spikes == "binary" and spec.v_min is None and np.max(spec.refractory) <= 1
     return bool(spec.reset == "subtract" and is_late and forgets and plain and np.min(spec.threshold) >= 0)
 

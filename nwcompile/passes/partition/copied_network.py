@@ -118,9 +118,8 @@ def _connections(edge: Connection, network: Network, plan: CopyPlan, synapses: t
         into = _rank(network, plan, edge.target, j)
         n_sources = int(ends.source.max(initial=0)) + 1
         senders = [int(pair % n_sources) for pair in pairs if pair // n_sources == j]
-        bias = (
-            None if edge.bias is None else edge.bias_per_neuron(network.node(edge.target).shape).reshape(-1)[into >= 0]
-        )
+        bias = edge.bias_per_neuron(network.node(edge.target).shape)
+        bias = None if bias is None else bias.reshape(-1)[into >= 0]
         for i in senders or [0]:
             of_pair = ends.synapse[(ends.source == i) & (ends.target == j)]
             out_of = _rank(network, plan, edge.source, i)

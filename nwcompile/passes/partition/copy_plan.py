@@ -77,15 +77,15 @@ def copy_plan(network: Network, chip: Chip, core_of: np.ndarray, packed: np.ndar
     copies = _settled(network, core_of, packed, share, by_core)
     if copies is None:
         return None
-    core_of = _packed_together(chip, core_of, copies, packed)
-    if core_of is None:
+    together = _packed_together(chip, core_of, copies, packed)
+    if together is None:
         return None
-    n_cores = int(core_of.max()) + 1
+    n_cores = int(together.max()) + 1
     of_core = np.ones(n_cores, np.int64)
-    np.maximum.at(of_core, core_of[~packed], copies[~packed])
+    np.maximum.at(of_core, together[~packed], copies[~packed])
     later = n_cores + np.cumsum(of_core - 1) - (of_core - 1)
     return CopyPlan(
-        core_of=core_of,
+        core_of=together,
         copies=copies,
         packed=packed,
         later=later,
@@ -159,9 +159,10 @@ def _packed_together(chip: Chip, core_of: np.ndarray, copies: np.ndarray, packed
     core_of = core_of.copy()
     neurons = np.flatnonzero(packed)
     if len(neurons):
-        room = int(chip.limit("max_neurons").min()) // int(copies[neurons].max())
-        if chip.limit("max_in_axons") is not None:
-            room = min(room, int(chip.limit("max_in_axons").min()))
+        room = int(chip.max_neurons.min()) // int(copies[neurons].max())
+        max_in_axons = chip.limit("max_in_axons")
+        if max_in_axons is not None:
+            room = min(room, int(max_in_axons.min()))
         if room < 1:
             return None
         core_of[neurons] = int(core_of.max()) + 1 + np.arange(len(neurons)) // room

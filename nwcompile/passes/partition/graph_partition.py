@@ -153,7 +153,7 @@ def _least_cores(network: Network, chip: Chip) -> int:
         if not (isinstance(c, Conv2d) and chip.weights.sharing):
             bits += synapse_count(network, c) * synapse_bits(c, SPARSE if isinstance(c, Sparse) else DENSE, chip)
     least = 1
-    for used, limit in ((n_neurons, chip.limit("max_neurons")), (bits, chip.limit("synapse_bits"))):
+    for used, limit in ((n_neurons, chip.max_neurons), (bits, chip.limit("synapse_bits"))):
         if limit is not None:
             room = np.cumsum(np.sort(limit)[::-1])
             least = max(least, 1 + int(np.searchsorted(room, used)))

@@ -40,10 +40,12 @@ def metis_parts(graph: SynapseGraph, room: np.ndarray, seed: int) -> np.ndarray:
 
     spare = 1000 * int(room.sum()) // int(graph.n_neurons.sum()) - 1000
     share = None if (room == room[0]).all() else (room / room.sum()).tolist()
-    kept = {"tpwgts": share, "options": pymetis.Options(seed=seed, ufactor=max(1, min(spare, LARGEST_IMBALANCE)))}
+    options = pymetis.Options(seed=seed, ufactor=max(1, min(spare, LARGEST_IMBALANCE)))
     edges = pymetis.CSRAdjacency(graph.start, graph.other)
     try:
-        _, part = pymetis.part_graph(len(room), edges, vweights=graph.n_neurons, eweights=graph.weight, **kept)
+        _, part = pymetis.part_graph(
+            len(room), edges, vweights=graph.n_neurons, eweights=graph.weight, tpwgts=share, options=options
+        )
     except RuntimeError as error:  # out of memory, and whatever else METIS gives up on
         raise OptionError(
             f"METIS gave up on {len(graph.other) // 2:,} edges and {len(room)} parts ({error}); "

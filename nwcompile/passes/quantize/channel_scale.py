@@ -24,7 +24,7 @@ def per_channel(layer: Layer, chip: Chip) -> Layer:
     Readouts are left alone, for their membranes are compared with each other, and so are weights of the chip's full
     width. Channels are those of the first axis: neurons, in a layer of one axis.
     """
-    sized = layer.largest_weight and layer.bits < chip.weights.bits
+    sized = layer.largest_weight and layer.bits is not None and layer.bits < chip.weights.bits
     if chip.neuron.threshold_per != "neuron" or not layer.neuron.fires or not sized:
         return layer
     shape = layer.node.shape

@@ -91,7 +91,7 @@ def rounding_warnings(row: dict, layer: Layer, scaled: Scaled, chip: Chip) -> li
     is_gone = not any(w.effective.any() for w in scaled.weights)
     if error < COARSE or is_gone or (agreement is not None and agreement >= ALIKE):
         return []
-    if _lacks_bits(layer, scaled) and layer.bits < chip.weights.bits:
+    if _lacks_bits(layer, scaled) and layer.bits is not None and layer.bits < chip.weights.bits:
         advice = f"give it more bits than {layer.bits}, or train it with nn.quantize_aware"
     elif _lacks_bits(layer, scaled):
         advice = (

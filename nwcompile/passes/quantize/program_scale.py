@@ -89,7 +89,7 @@ def fixed_layer(
     assert isinstance(node.neuron, NeuronProgram)
     verify_divisors(node.neuron)
     program = with_inverses(node.neuron, learned)  # of the values that the float run has seen: a bias renames x
-    biases = [c.bias_per_neuron(node.shape) for c in edges if getattr(c, "bias", None) is not None]
+    biases = [b for c in edges if (b := c.bias_per_neuron(node.shape)) is not None]
     if biases and chip.neuron.programmable:
         program = program.with_input_bias(np.sum(biases, axis=0, dtype=np.float64))
     assert all(isinstance(c, Direct) and not isinstance(c, Injected) for c in network.into(name))

@@ -336,7 +336,7 @@ def _checked(
             continue
         reach = state_range(network, name, sent, states_of.get(name))
         row = row | states(reach, chip)
-        if x is not None and network.node(name).neuron.fires:
+        if sent is not None and network.node(name).neuron.fires:
             row |= rates(wanted.get(name), spikes[name])
             if reach.reaches_threshold and not silent:
                 warnings += activity_warnings(name, wanted.get(name), spikes[name], _silent_before(network, name, sent))

@@ -119,9 +119,9 @@ def _bounds(network: Network, name: str, sent: dict | None, of_input: tuple[floa
 
 def _either_sign(bounds, spec: NeuronSpec, state: str) -> tuple:
     """The bounds upwards and downwards of a state, alike where it may go round and so get either sign."""
-    if not spec.fixed.wraps(state):
+    if not spec.number_format.wraps(state):
         return tuple(bounds)
-    limit = (1 << (spec.fixed.state_bits - 1)) - 1
+    limit = (1 << (spec.number_format.state_bits - 1)) - 1
     either = np.maximum(*bounds)
     return tuple(np.where(either > limit, either, side) for side in bounds)
 
@@ -192,8 +192,8 @@ def multiply_bounds(a, b) -> np.ndarray:
 
 def _leaky(gain: np.ndarray, spec: NeuronSpec, name: str, shape: tuple[int, ...]) -> np.ndarray:
     """The bound of a state that gains at most so much in a step."""
-    lost = spec.fixed.lost(spec.array(name, shape).reshape(-1))
-    gain = gain + (gain > 0) * spec.fixed.shifts
+    lost = spec.number_format.lost(spec.array(name, shape).reshape(-1))
+    gain = gain + (gain > 0) * spec.number_format.shifts
     endless = np.where(gain > 0, inf, 0.0)
     return np.divide(gain, lost, out=endless, where=(lost > 0) & (gain > 0))
 
@@ -209,7 +209,7 @@ def _membrane(up: np.ndarray, down: np.ndarray, spec: NeuronSpec, shape: tuple[i
     late = np.abs(threshold) * (spec.reset == "subtract" and (spec.reset_timing != "now" or threshold.min() < 0))
     bounds = [_leaky(gain + late, spec, "decay_v", shape) for gain in (up, down)]
     if spec.fires and spec.reset in ("zero", "value") and spec.spikes == "binary":
-        keep = 1 - spec.fixed.lost(spec.array("decay_v", shape).reshape(-1))
+        keep = 1 - spec.number_format.lost(spec.array("decay_v", shape).reshape(-1))
         bounds[0] = np.minimum(bounds[0], np.maximum(threshold, 0) * keep + up)
     floor = value
     if spec.v_min is not None:  # where v is reset at it, with the other sign
@@ -250,7 +250,8 @@ def _seen(network: Network, name: str, sent: dict, states: dict, is_exact: bool)
 
 def _left(x: np.ndarray, k: np.ndarray, spec: NeuronSpec) -> np.ndarray:
     """What a decay leaves of states."""
-    return x - shift_lost(x, k) if spec.fixed.shifts else decay(x, k, spec.fixed.decay_bits)
+    fixed = spec.number_format
+    return x - shift_lost(x, k) if fixed.shifts else decay(x, k, fixed.decay_bits)
 
 
 def _added(network: Network, name: str, sent: dict, n_steps: int) -> np.ndarray:

@@ -158,8 +158,9 @@ def _overflow(reach: StateRange, chip: Chip) -> str:
         ways.append("more state.bits put it off, and exports prove for how many steps it cannot be")
     elif wraps:
         ways.append(f'state.overflow = "saturate" keeps {" and ".join(wraps)} from wrapping')
-    if None not in bounds.values():
-        ways.append(f"state.bits = {max(state_bits(b) for b in bounds.values())} holds all")
+    known = [bound for bound in bounds.values() if bound is not None]
+    if len(known) == len(bounds):
+        ways.append(f"state.bits = {state_bits(max(known))} holds all")
     return "; ".join([*parts, *ways])
 
 
@@ -176,7 +177,7 @@ def _strict_change(spec: NeuronSpec, scaled: Scaled) -> str | None:
 
 
 def _chip_taus(spec: NeuronSpec) -> dict:
-    keep_u, keep_v = (1 - spec.fixed.lost(k) for k in (spec.decay_u, spec.decay_v))
+    keep_u, keep_v = (1 - spec.number_format.lost(k) for k in (spec.decay_u, spec.decay_v))
     return {"tau_u_chip": _tau(keep_u), "tau_v_chip": _tau(keep_v)}
 
 

@@ -44,7 +44,7 @@ def comparable(network: Network, chip: Chip, options: Options) -> tuple[str, ...
         return ()
     layers = {layer: pool for pool in maxima(network) if (layer := pooled_layer(network, pool)) is not None}
     n_more = sum(_n_more(network, pool) for pool in layers.values())
-    has_room = count_neurons(network) + n_more <= int(chip.limit("max_neurons").sum())
+    has_room = count_neurons(network) + n_more <= int(chip.max_neurons.sum())
     return tuple(layers) if has_room else ()
 
 

@@ -77,7 +77,7 @@ def split_fan_in(network: Network, chip: Chip, options: Options) -> tuple[Networ
 
 def _cut(network: Network, name: str, chip: Chip) -> Cut | None:
     """How the sources of a layer are split; None where a core holds each neuron, or no parts would help."""
-    limits = _limits(chip)
+    limits = capacity.site_limits(chip)[chip.max_neurons > 0, :N_RESOURCES].max(0)  # the most that any core holds
     into = [c for c in network.into(name) if not isinstance(c, Injected)]
     if not all(isinstance(c, Direct) for c in into) or _surely_fits(network, into, limits, chip):
         return None
@@ -97,11 +97,6 @@ def _cut(network: Network, name: str, chip: Chip) -> Cut | None:
     new = [name, *(PARTS.format(name, i) for i in range(1, len(parts) + 1))]
     takes = (_alone(made, layer, chip) for layer in new)
     return cut if all((n[[IN_AXONS, SYNAPSE_BITS]] <= limits[[IN_AXONS, SYNAPSE_BITS]]).all() for n in takes) else None
-
-
-def _limits(chip: Chip) -> np.ndarray:
-    """int64[resource]: the most that any core with neurons holds."""
-    return capacity.site_limits(chip)[chip.limit("max_neurons") > 0, :N_RESOURCES].max(0)
 
 
 def _alone(network: Network, name: str, chip: Chip) -> np.ndarray:

@@ -154,13 +154,15 @@ def _improved(
     else:
         for exact_heat in (EXACT.heat_share, 0.0):
             best = _annealed(search, demand, weight, best, exact_heat, effort, state)
-    return best if regions is None else best._replace(cost=_cost_with_links(demand, chip, best, weight, state))
+    if regions is None:
+        return best
+    return best._replace(cost=_cost_with_links(demand, chip, best.core_of, regions, weight, state))
 
 
-def _cost_with_links(demand: Demand, chip: Chip, partition: Partition, weight: Objective, state: CoreState) -> float:
-    """The cost of a partition in regions with the time that links between chips take, their flits shared evenly."""
-    state = filled_cores(demand, chip, partition.core_of, state)
-    sites = sites_by_region(chip, partition.regions, hilbert_rank(chip))
+def _cost_with_links(demand: Demand, chip: Chip, core_of, regions, weight: Objective, state: CoreState) -> float:
+    """The cost of cores in regions with the time that links between chips take, their flits shared evenly."""
+    state = filled_cores(demand, chip, core_of, state)
+    sites = sites_by_region(chip, regions, hilbert_rank(chip))
     state.busy.total[TIME] = time_with_links(demand, state, chip, sites, is_even=True)
     return moves.cost(state.busy.total, weight)
 

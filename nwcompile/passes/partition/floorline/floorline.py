@@ -117,18 +117,17 @@ def floorline(
         deadline=deadline,
         n_levels=n_levels,
     )
-    best: Partition | None = None
-    first: Partition | None = None
-    sites = None
+    partitions: list[tuple[Partition, np.ndarray | None]] = []  # the first, and the best so far
     improvements = _minimize_traffic if options.optimize == "traffic" else _improve
     try:
-        for best, sites in improvements(search):  # noqa: B007
-            first = best if first is None else first
+        for better in improvements(search):
+            partitions[1:] = [better]
             if search.is_late:
                 break
     except KeyboardInterrupt:
-        if deadline is None or best is None:
+        if deadline is None or not partitions:
             raise
+    (first, _), (best, sites) = partitions[0], partitions[-1]
     cores = best.neuron_core
     if not best.excess and sites is None:
         cores = _number_cores(best)
@@ -167,14 +166,15 @@ def _number_cores(partition: Partition) -> np.ndarray:
 
 def _minimize_traffic(search: Search) -> Iterator[tuple[Partition, np.ndarray | None]]:
     """The best partition so far and the sites of its cores, None where they are not known: see `least_traffic`."""
-    best, limit_cycles = _within_step_limit(search), max_cycles(search)
-    if best is None:
+    begun, limit_cycles = _within_step_limit(search), max_cycles(search)
+    if begun is None:
         for best in _search_counts(search):
             yield best, None
         slices = _cores_of_method(sequential, search, best.n_cores)
         starts = [best.neuron_core, *([] if slices is None else [slices])]
         tried = [(starts, None), (starts, _split_clusters(best.cluster_of, best.neuron_core))]
     else:
+        best = begun
         yield best, None
         tiles = filled(search, best.n_cores) if are_full(search, best.n_cores) else None
         tried = [*([] if tiles is None else [([tiles], None)]), ([best.neuron_core], best.cluster_of)]
@@ -212,7 +212,7 @@ def _within_step_limit(search: Search) -> Partition | None:
     One that exceeds the chip if none fits. Raises FitError with the shortest step that was found if none keeps it.
     """
     limit_cycles, options = max_cycles(search), search.options
-    if limit_cycles is None:
+    if limit_cycles is None or options.step_limit_us is None:
         return None
     timed = search._replace(options=replace(options, optimize="time", step_limit_us=None))
     tried, shortest, n_cores = _double_core_count(timed) if options.n_cores is None else _improve(timed), np.inf, 0
@@ -255,7 +255,6 @@ def _max_cores(search: Search) -> int:
 def _improve(search: Search) -> Iterator[tuple[Partition, None]]:
     """The best partition so far, after every search: of several numbers of cores, then of finer and finer clusters."""
     begun = _within_step_limit(search)
-    best: Partition | None = None
     for best in _search_counts(search) if begun is None else [begun]:
         yield best, None
     for level in range(search.n_levels):
@@ -274,7 +273,6 @@ def _search_counts(search: Search) -> Iterator[Partition]:
     Where nothing else fits, it is the slices of `sequential` or the stripes of `striped` that are moved; in large
     networks, clusters of so few neurons that they fill cores well.
     """
-    best: Partition | None = None
     slices = _cores_of_method(sequential, search)
     n_slices = 1 if slices is None else int(slices.max()) + 1
     for best in _try_core_counts(search, n_slices):

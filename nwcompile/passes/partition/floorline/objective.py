@@ -8,6 +8,7 @@ from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.chip_sections import given_figures
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS
 from nwcompile.kernels.mapping.cluster_state import Objective
@@ -34,7 +35,8 @@ def weights(network: Network, chip: Chip, activity: Activity, n_steps: int, opti
                 f"optimize={optimize!r} needs the energy of every event, which {chip.name} does not give; "
                 "use optimize='time' or 'traffic'"
             )
-        message = chip.energy.message_in_pj + (0.0 if is_tree else chip.energy.message_out_pj)
+        pj = given_figures(chip.energy)
+        message = pj["message_in_pj"] + (0.0 if is_tree else pj["message_out_pj"])
         static = (chip.energy.static_mw or 0.0) * chip.core.cycle_ns  # pJ a cycle: 1 mW ns is 1 pJ
         if optimize == "energy":
             return Objective(time=float(static + TIE_WEIGHT), messages=float(message))
@@ -49,22 +51,22 @@ def fixed_pj(network: Network, chip: Chip, activity: Activity, n_steps: int) -> 
 
     So does sending messages that fork, one for every spike that is read. `n_steps`: hardware steps.
     """
-    energy, total, is_tree = chip.energy, 0.0, chip.noc.multicast == "tree"
+    pj, total, is_tree = given_figures(chip.energy), 0.0, chip.noc.multicast == "tree"
     is_read = {name: np.zeros(network.node(name).n_neurons, bool) for name in network.layers}
     for name in network.layers:
         n = network.node(name).n_neurons
         updates = (
             activity.updates[name].sum() if name in activity.updates else n * activity.n_steps * activity.n_samples
         )
-        total += energy.visit_pj * n * n_steps * activity.n_samples + energy.update_pj * float(updates)
-        total += energy.spike_pj * float(activity.counts[name].sum())
+        total += pj["visit_pj"] * n * n_steps * activity.n_samples + pj["update_pj"] * float(updates)
+        total += pj["spike_pj"] * float(activity.counts[name].sum())
     for c in network.connections:
         wires = wiring(network, c)
         spikes = activity.reads(c.source).sum(0, dtype=np.int64)
-        pj = getattr(energy, f"synop_{SYNAPSE_KINDS[stored_kind(wires.kind, chip)]}_pj")
-        total += pj * float(spikes @ wires.fan_out)
+        kind = SYNAPSE_KINDS[stored_kind(wires.kind, chip)]
+        total += pj[f"synop_{kind}_pj"] * float(spikes @ wires.fan_out)
         if c.source in is_read:
             is_read[c.source] |= wires.fan_out > 0
     for name, read in is_read.items():
-        total += is_tree * energy.message_out_pj * float(activity.counts[name].sum(0)[read].sum())
+        total += is_tree * pj["message_out_pj"] * float(activity.counts[name].sum(0)[read].sum())
     return total

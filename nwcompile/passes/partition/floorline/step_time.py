@@ -148,6 +148,7 @@ def verify_step_time(program: Program, options: Options) -> None:
     if options.step_limit_us is None:
         return
     _verify_times(program.chip)
+    assert program.activity is not None, "a program has that of its compilation"
     figures = predicted_figures(program, program.activity)
     if figures.step_us is not None and figures.step_us > options.step_limit_us * (1 + ROUNDED_SHARE):
         raise too_slow(program.chip, figures.step_us, options.step_limit_us, figures.cores)
