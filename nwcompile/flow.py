@@ -1,6 +1,7 @@
 """Compile: from a network to the program that a chip is loaded with, by the stages of `passes/stages/run.py`."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from nwcompile import warm_up
@@ -53,15 +54,9 @@ def compile(
         )
     warm_up.start(chip)
     with keeping(checkpoint):
-        draft = Draft(
-            given=network,
-            chip=chip,
-            options=options,
-            calibration=calibration,
-            labels=labels,
-            given_mapping=mapping,
-            mapping=mapping,
-        )
+        draft = Draft(given=network, chip=chip, options=options, calibration=calibration, labels=labels)
+        if mapping is not None:
+            draft = replace(draft, given_mapping=mapping, mapping=mapping)
         return run(draft, on_stage=on_stage, refuse=refuse).program
 
 

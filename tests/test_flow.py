@@ -2,8 +2,10 @@
 
 import ast
 import os
+import pickle
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
-from nwcompile.passes.stages.draft import Draft
+from nwcompile.passes.stages.draft import Draft, Missing
 from nwcompile.passes.stages.emit import NO_CALIBRATION
 from nwcompile.passes.stages.run import STAGES as ALL_STAGES
 from nwcompile.passes.stages.run import run
@@ -100,7 +102,10 @@ def test_a_prefix_of_the_stages_can_be_run():
     seen = []
     draft = run(given, until="estimate", on_stage=lambda name, *_: seen.append(name))
     assert seen == ["input", "normalize", "legalize", "estimate"] and draft.passed == ("estimate",)
-    assert set(draft.legal.layers) == {"conv", "fc", "out"} and draft.table == [] and draft.program is None
+    assert set(draft.legal.layers) == {"conv", "fc", "out"} and draft.table == []
+    with pytest.raises(AssertionError, match="no stage has made program of this Draft, and its axons is read"):
+        _ = draft.program.axons
+    assert isinstance(pickle.loads(pickle.dumps(deepcopy(draft))).program, Missing)
     with pytest.raises(OptionError, match="unknown until 'estimat'; choose one of: estimate, "):
         run(given, until="estimat")
 

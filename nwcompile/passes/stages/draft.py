@@ -21,9 +21,22 @@ from nwcompile.passes.partition.logical_cores import FewestCores
 from nwcompile.passes.prepare.input_layer import InputLayer
 
 
+class Missing(Any):
+    """Stands in a Draft for a result that no stage has made yet, or that no later stage reads."""
+
+    field = "a field"
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.field = name
+
+    def __getattr__(self, name: str):
+        kind = AttributeError if name.startswith("__") else AssertionError  # copy and pickle look for such names
+        raise kind(f"no stage has made {self.field} of this Draft, and its {name} is read")
+
+
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """A network on its way to a chip: the arguments of `compile`, then the results of stages, None until they are made.
+    """A network on its way to a chip: the arguments of `compile`, then the results of stages, Missing until they run.
 
     `network` is the result of the last stage that changed it: in float, then in integers, at last without the host's
     registers. `passed`: the names of the checks that it passed.
@@ -36,24 +49,24 @@ class Draft:
     labels: np.ndarray | None = None  # int[B] of the samples
     given_mapping: Mapping | None = None  # made elsewhere: it is kept
     may_compare: bool = True  # maxima of currents by neurons that compare two: not while weights are trained
-    network: Network | None = None
-    input: InputLayer | None = None  # how its input comes to the chip
-    normal: Network | None = None  # in float, its scales and batch norms folded
-    legal: Network | None = None  # in float, as the chip's neurons can have it
+    network: Network = Missing()
+    input: InputLayer = Missing()  # how its input comes to the chip
+    normal: Network = Missing()  # in float, its scales and batch norms folded
+    legal: Network = Missing()  # in float, as the chip's neurons can have it
     compared: tuple[str, ...] = ()  # layers of a maximum of currents
-    timing: Schedule | None = None
+    timing: Schedule = Missing()
     table: list[dict] = field(default_factory=list)  # of quantization, one row a layer
     rounding: list[str] = field(default_factory=list)  # warnings of quantization for the manifest
     samples: dict[str, np.ndarray] | None = None  # int[B, T, *shape] of every input of `network`
-    activity: Activity | None = None
+    activity: Activity = Missing()
     registers: dict[str, Encoding] = field(default_factory=dict)  # by input that the host writes
     changes: list[Change] = field(default_factory=list)
     lasting: list[Change] = field(default_factory=list)  # currents that last longer; listed after all other changes
     notes: list[str] = field(default_factory=list)  # warnings for the manifest
     price: Price | None = None
     fewest: FewestCores | None = None
-    mapping: Mapping | None = None
-    program: Program | None = None
+    mapping: Mapping = Missing()
+    program: Program = Missing()
     passed: tuple[str, ...] = ()
 
 

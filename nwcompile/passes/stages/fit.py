@@ -6,7 +6,7 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.host import on_chip, registers_of
 from nwcompile.passes.partition.merge_axons import merge_axons
 from nwcompile.passes.quantize.table import complete_table
-from nwcompile.passes.stages.draft import Draft, Stage
+from nwcompile.passes.stages.draft import Draft, Missing, Stage
 from nwcompile.sim.sequence.run import record
 from nwcompile.sim.values import verify_counts
 
@@ -24,8 +24,8 @@ def calibrate(draft: Draft) -> Draft:
         table=complete_table(draft.table, draft.network, draft.chip),
         changes=[*draft.changes, *draft.lasting],
         samples=None,  # no later stage reads them
-        normal=None,
-        legal=None,
+        normal=Missing(),
+        legal=Missing(),
     )
 
 
