@@ -15,7 +15,8 @@ from hypothesis import Phase, settings
 from nwcompile import flow
 from nwcompile.kernels.jit import QUIET
 from tests.long import EXAMPLES
-from tests.saved import verify_saved
+
+pytest.register_assert_rewrite("tests.made")  # before any of it is imported
 
 REFERENCE = Path(os.environ.get("NWCOMPILE_REFERENCE") or Path(__file__).resolve().parents[2] / "shared" / "reference")
 
@@ -49,6 +50,8 @@ def reference() -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def every_compiled_program_is_saved_and_loaded(tmp_path_factory) -> Iterator[None]:
     """Whatever a test of this process compiles is compared with what its file holds."""
+    from tests.made.saved import verify_saved
+
     folder, run = tmp_path_factory.mktemp("saved"), flow.run
 
     def run_and_saved(*given, **named):

@@ -18,7 +18,7 @@ from nwcompile.checkpoint import Checkpoint, keeping, load_or_compute
 from nwcompile.cli import main
 from nwcompile.errors import ArtifactError, NwWarning, OptionError
 from tests.long import EXAMPLES
-from tests.nets import dense_net
+from tests.made.nets import dense_net
 
 ROOT = Path(__file__).resolve().parents[1]
 N_KILLS = 10
@@ -215,7 +215,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_earlier_file(tmp_path):
 
 NET = """
 import numpy as np
-from tests.nets import dense_net
+from tests.made.nets import dense_net
 
 
 def net():

@@ -21,7 +21,7 @@ from nwcompile.ir import artifact
 from nwcompile.ir.chip import HWMODELS
 from nwcompile.ir.chip_sections import SECTIONS
 from nwcompile.ir.program import HOST_SCHEMA, PROGRAM_SCHEMA, SCHEMA
-from tests.nets import conv_net
+from tests.made.nets import conv_net
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

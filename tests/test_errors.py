@@ -34,7 +34,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint
 from nwcompile.ir.options import Options
 from nwcompile.sim import simulate
-from tests.nets import FIXED, dense_net
+from tests.made.nets import FIXED, dense_net
 
 
 def test_errors_escape_what_a_terminal_would_obey():

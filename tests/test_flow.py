@@ -27,6 +27,7 @@ from nwcompile.passes.stages.emit import NO_CALIBRATION
 from nwcompile.passes.stages.run import STAGES as ALL_STAGES
 from nwcompile.passes.stages.run import run
 from nwcompile.sim import simulate
+from tests.made.spikes import spikes
 
 SPEC = NeuronSpec(threshold=1.0, beta=0.5)
 STAGES = ["normalize", "legalize", "estimate", "schedule", "quantize", "prove", "calibrate", "partition", "place",
@@ -70,11 +71,7 @@ def image_net() -> Network:
     )  # fmt: skip
 
 
-def spikes(seed, *shape):
-    return (np.random.default_rng(seed).random(shape) < 0.4).astype(np.float32)
-
-
-X = spikes(1, 4, 6, 1, 4, 4)
+X = spikes(4, 6, 1, 4, 4, seed=1, rate=0.4, dtype=np.float32)
 
 
 @pytest.mark.parametrize("execution", ["pipelined", "phased"])
@@ -209,7 +206,7 @@ def test_compile_takes_a_fixed_point_network_as_it_is():
     spec = NeuronSpec(threshold=128, fixed=FixedPoint(), decay_v=1024)
     weight = np.array([[3, -2], [1, 4]])
     network = Network.from_arrays({"a": spec}, [Dense("in", "a", weight)], {"in": 2})
-    x = spikes(2, 3, 8, 2)
+    x = spikes(3, 8, 2, seed=2, rate=0.4, dtype=np.float32)
     program = compile(network, "tiny", x)
     np.testing.assert_array_equal(simulate(program, x).output, simulate(network, x).output)
     np.testing.assert_array_equal(program.network.connections[0].weight, weight)

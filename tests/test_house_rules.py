@@ -6,6 +6,7 @@
 import ast
 import importlib
 import pkgutil
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "nwcompile"
+TESTS = ROOT / "tests"
+MADE = TESTS / "made"  # what tests share
 ENGINE_ROOM = ("kernels", "passes", "sim")  # where structures stay small; nouns that mirror a file may be wide
 MOST_FILES = 20  # of a folder of code, its `__init__` not counted
 MOST_FIELDS = 12  # of a structure in the engine room
@@ -154,6 +157,18 @@ def names_of_modules_that_are_gone(paths=(ROOT / "tests", ROOT / "benchmarks", R
                 yield f"{file.relative_to(ROOT)}:{node.lineno}: {module.__name__}.{name}"
 
 
+def imports_of_test_modules(paths=(TESTS,)) -> Iterator[str]:
+    """Names that a file below tests/ takes from a test module: what tests share is in tests/made/."""
+    for file in files(paths):
+        for node in nodes(file):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                modules = [f"{node.module}.{alias.name}" for alias in node.names]
+            for module in modules:
+                if module.startswith("tests.") and any(part.startswith("test_") for part in module.split(".")):
+                    yield f"{file.relative_to(ROOT)}:{node.lineno}: {module}"
+
+
 def module_of(package: str, name: str):
     """The module `package.name`, or None if `name` is no module."""
     try:
@@ -172,12 +187,17 @@ def is_there(dotted: str) -> bool:
 
 OF_FOLDERS = [crowded_folders, folders_without_index]
 OF_FILES = [wide_structures, structures_by_position, argument_packs, one_letter_structures, packed_constants,
-            names_that_say_nothing, names_of_modules_that_are_gone]  # fmt: skip
+            names_that_say_nothing, names_of_modules_that_are_gone, imports_of_test_modules]  # fmt: skip
 
 
 @pytest.mark.parametrize("rule", [*OF_FOLDERS, *OF_FILES], ids=lambda rule: rule.__name__)
 def test_house_rule_is_kept(rule):
     assert list(rule()) == []
+
+
+def test_index_of_what_tests_share_names_every_file():
+    named = set(re.findall(r"\w+\.py", ast.get_docstring(nodes(MADE / "__init__.py")[0])))
+    assert named == {file.name for file in MADE.glob("*.py")} - {"__init__.py"}
 
 
 def test_the_package_stays_within_its_lines():

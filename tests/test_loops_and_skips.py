@@ -11,7 +11,7 @@ from nwcompile.sim import BACKENDS
 from nwcompile.sim.memory import reference_bytes
 from nwcompile.sim.reference.run import Machine
 from nwcompile.sim.sequence import tables
-from tests.nets import integers
+from tests.made.nets import integers
 
 LIF = nw.NeuronSpec(threshold=1.0, reset="zero", beta=0.75)
 FIXED = nw.NeuronSpec(threshold=640, fixed=nw.FixedPoint(), decay_v=1024)

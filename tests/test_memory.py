@@ -14,7 +14,7 @@ from nwcompile.errors import NotEnoughMemoryError, NwError
 from nwcompile.memory import Room, in_units, room, verify_room
 from nwcompile.passes.quantize import memory as compiling
 from nwcompile.sim import memory as running
-from tests.nets import conv_net, dense_net
+from tests.made.nets import conv_net, dense_net
 
 GIB = 1 << 30
 MEMINFO = "MemTotal: 9000 kB\nMemFree: 10 kB\nMemAvailable: 2000 kB\nSwapFree: 100 kB\n"
@@ -199,7 +199,7 @@ MEASURED = """
     import nwcompile as nw
     from nwcompile.sim import memory
     from nwcompile.sim.inputs import prepare
-    from tests.nets import conv_net
+    from tests.made.nets import conv_net
 
     def resident(key):
         lines = Path("/proc/self/status").read_text().splitlines()
@@ -242,7 +242,7 @@ REFUSED = """
     import resource
     import numpy as np
     import nwcompile as nw
-    from tests.nets import dense_net
+    from tests.made.nets import dense_net
     network = dense_net(10, 1000)
     used = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize"))
     resource.setrlimit(resource.RLIMIT_AS, (used * 1024 + (300 << 20),) * 2)

@@ -19,8 +19,8 @@ from nwcompile.sim.cycle.noc import replay
 from nwcompile.sim.cycle.run import ChipRun
 from nwcompile.threads import alone, at_once, chunks_of, over_samples, over_steps, raise_if_canceled
 from tests.interrupts import PATIENCE_S, press_ctrl_c
-from tests.nets import dense_net
-from tests.report.programs import spikes_in, three_cores
+from tests.made.nets import dense_net
+from tests.made.programs import spikes_in, three_cores
 
 
 def until_it_is_over() -> None:

@@ -13,7 +13,7 @@ from nwcompile import warm_up
 from nwcompile.ir.chip import Chip
 from nwcompile.kernels import cycle, jit
 from nwcompile.sim import simulate
-from tests.kernels.noc.test_event_queue import four_cores
+from tests.made.programs import four_cores
 
 ONE_KERNEL = """
 from nwcompile.kernels.cores.neuron import decay

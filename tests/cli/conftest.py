@@ -11,7 +11,7 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
 from nwcompile.passes.emit.emit import emit
-from tests.nets import dense_net, feed_forward
+from tests.made.nets import dense_net, feed_forward
 
 MANIFEST = {"tool_version": "0.1.0", "options": {}, "quantization": [], "warnings": []}
 

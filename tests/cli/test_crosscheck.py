@@ -10,8 +10,8 @@ from nwcompile.cli.arguments import parse
 from nwcompile.cli.inputs.load import neuron_of
 from nwcompile.errors import unknown_choice
 from nwcompile.sim import simulate
-from tests.frontend.graphs import graph, inputs, lif, linear, outputs
-from tests.frontend.lava_files import dense, write
+from tests.made.lava_files import dense, write
+from tests.made.nir_graphs import graph, inputs, lif, linear, outputs
 
 ALL = "float,reference,cycle,sequence"
 

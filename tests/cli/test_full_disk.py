@@ -55,7 +55,9 @@ def test_full_disk_is_met_where_all_files_are_written():
     ],
 )
 def test_full_disk_is_one_sentence_and_leaves_nothing(command, folder, full, monkeypatch, line):
-    (folder / "nets.py").write_text("from tests.nets import dense_net\n\n\ndef net():\n    return dense_net(6, 8, 4)\n")
+    (folder / "nets.py").write_text(
+        "from tests.made.nets import dense_net\n\n\ndef net():\n    return dense_net(6, 8, 4)\n"
+    )
     (folder / "plan.toml").write_text('model = "nets:net"\nchip = "tiny"\ninput = "data.npz"\n[grid]\nbits = [4]\n')
     monkeypatch.syspath_prepend(str(folder))
     code, out, err = command(line)

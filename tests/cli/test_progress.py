@@ -4,12 +4,12 @@ import numpy as np
 
 import nwcompile as nw
 from nwcompile.cli.outputs.progress import Progress
-from tests.chips import small_chip
-from tests.nets import integers
-from tests.passes.legalize.test_pool_spikes import pooled as of_currents
-from tests.passes.legalize.test_pool_spikes import spikes_in as spikes_of_currents
-from tests.passes.partition.test_merge_axons import pooled as of_merged
-from tests.passes.partition.test_merge_axons import spikes_in as spikes_of_merged
+from tests.made.chips import small_chip
+from tests.made.maxima import image_spikes as spikes_of_currents
+from tests.made.maxima import pooled_currents as of_currents
+from tests.made.maxima import pooled_spikes as of_merged
+from tests.made.maxima import square_spikes as spikes_of_merged
+from tests.made.nets import integers
 
 LIF = nw.NeuronSpec(threshold=1.0, reset="zero", beta=0.75)
 

@@ -12,8 +12,8 @@ import nwcompile as nw
 from nwcompile import nn
 from nwcompile.cli import main
 from tests.frontend.frameworks import framework
-from tests.nets import dense_net
-from tests.nn.data.test_event_files import nmnist
+from tests.made.nets import dense_net
+from tests.made.recordings import nmnist
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nwcompile.cli.sweep import clock
-from tests.sweeps import InProcess
+from tests.made.sweeps import InProcess
 
 PLAN = """
 model = "toy:make"

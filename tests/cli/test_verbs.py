@@ -13,7 +13,7 @@ import nwcompile as nw
 from nwcompile import cli
 from nwcompile.cli.arguments import PARSERS, Parser
 from nwcompile.sim.accuracy import share_interval
-from tests.frontend.lava_files import NEURON, dense, write
+from tests.made.lava_files import NEURON, dense, write
 
 
 def test_cli_without_arguments_lists_the_verbs(command):

@@ -9,7 +9,7 @@ import nwcompile as nw
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
-from tests.neuron_programs import every_operation, integrator
+from tests.made.neuron_programs import every_operation, integrator
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.mapping import Mapping
 from nwcompile.passes.emit.emit import emit
 from nwcompile.sim import simulate
-from tests.chips import small_chip
-from tests.nets import dense_net, feed_forward
-from tests.report.programs import chip_without, run_of, three_cores
+from tests.made.chips import small_chip
+from tests.made.nets import dense_net, feed_forward
+from tests.made.programs import chip_without, run_of, three_cores
 
 
 def test_predicted_figures_are_those_that_a_run_counts():

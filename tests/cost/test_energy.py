@@ -17,8 +17,8 @@ from nwcompile.report.json.collect import collect
 from nwcompile.report.terminal import render_text
 from nwcompile.report.text import grouped
 from nwcompile.sim import BACKENDS
-from tests.chips import small_chip
-from tests.report.programs import run_of, spikes_in, three_cores
+from tests.made.chips import small_chip
+from tests.made.programs import run_of, spikes_in, three_cores
 
 BOARD = small_chip(noc__chip_columns=1, energy__chip_link_pj=7.0, io__sites=["2,1,0"], energy__io_pj=2.5)
 

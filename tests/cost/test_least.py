@@ -10,8 +10,8 @@ from nwcompile.cost.least import least
 from nwcompile.cost.prediction import predict
 from nwcompile.cost.summary import summarize
 from nwcompile.cost.traffic.events import first_step
-from tests.nets import integers
-from tests.sweeps import network, samples
+from tests.made.nets import integers
+from tests.made.sweeps import network, samples
 
 EVEN = 1 + 1e-12  # Sums of the same figures in another order differ in their last bits.
 

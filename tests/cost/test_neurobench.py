@@ -14,9 +14,9 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation
 from nwcompile.sim import simulate
-from tests.chips import small_chip
 from tests.cost.neurobench_nets import CASES
-from tests.report.programs import run_of, three_cores
+from tests.made.chips import small_chip
+from tests.made.programs import run_of, three_cores
 
 FIGURES = json.loads(Path(__file__).with_name("neurobench.json").read_text())["figures"]
 

@@ -4,7 +4,7 @@ import pytest
 
 from nwcompile.cost.unicast_vs_tree import compare_multicast
 from nwcompile.sim import simulate
-from tests.sim.cycle.test_multicast import spread
+from tests.made.programs import spread
 
 
 @pytest.mark.parametrize("kind", ["unicast", "tree"])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import nwcompile as nw
 from nwcompile.sim.cycle.overload import loses_messages
-from tests.figures import contradictions
+from tests.made.figures import contradictions
 
 
 def main(example: str) -> int:

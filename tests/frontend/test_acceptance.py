@@ -11,42 +11,16 @@ import pytest
 
 import nwcompile as nw
 from tests.conftest import REFERENCE, stored
-from tests.frontend.test_lava import raster
-from tests.frontend.test_nir_reference import CASES, imported, options, recorded_frames
+from tests.made.acceptance import ROOMY, agreement
+from tests.made.nir_files import CASES, imported, options
+from tests.made.recordings import raster, recorded_frames
 
 NETS = sorted(
     {"lava_mnist", "lava_oxford", "lava_tinynet", *(path.parent.name for path in REFERENCE.glob("models/lava_*/*.net"))}
 )
 BRAILLE = stored("nir/03_rnn/*.nir", "braille_noDelay_bias_zero", "braille_noDelay_bias_zero_subgraph")
-ROOMY = {"noc.columns": 8, "noc.rows": 8, "core.max_in_axons": 1024, "core.synapse_bits": 1 << 20}
-CHIPS = (
-    nw.Chip.load("loihi1"),
-    nw.Chip.load("loihi1").replace({"neuron.strict": [False, True]}),
-    nw.Chip.load("tiny"),
-    nw.Chip.load("tiny").replace(ROOMY),
-)
 
 BINARY = nw.Chip.load("loihi1").replace({"neuron.reset": ["zero", "subtract"], "neuron.v_min": "any"})
-
-
-def compiled(network: nw.Network, x: np.ndarray) -> nw.Program:
-    refusals = []
-    for chip in CHIPS:
-        try:
-            return nw.compile(network, chip, calibration=x)
-        except nw.FitError as e:
-            refusals.append(str(e))
-    pytest.fail("\n".join(refusals))
-
-
-def agreement(network: nw.Network, x: np.ndarray) -> tuple[nw.Program, object]:
-    """The program and what crosscheck gave: agreement of all three backends on spikes that there were."""
-    program = compiled(network, x)
-    against = ("reference", "cycle", "sequence") if network.is_fixed else ("float", "reference", "cycle", "sequence")
-    result = nw.crosscheck(program, x, against, network=None if network.is_fixed else network)
-    assert result.agree, str(result)
-    assert all(row.fired["cycle"] for row in result.layers)
-    return program, result
 
 
 @pytest.mark.parametrize("case", CASES)

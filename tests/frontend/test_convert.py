@@ -7,33 +7,9 @@ from torch import nn
 
 import nwcompile as nw
 from nwcompile.nn import QuantizedReLU
+from tests.made.relu_nets import Residual, X, conv_net
 
-X = torch.rand(6, 2, 6, 6, generator=torch.Generator().manual_seed(1))
 ROOM = {"core.max_neurons": 256, "core.synapse_bits": 1 << 18, "core.max_in_axons": 1024, "core.max_out_axons": 1024}
-
-
-def conv_net(relu=nn.ReLU) -> nn.Sequential:
-    torch.manual_seed(0)
-    net = nn.Sequential(
-        nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), relu(), nn.AvgPool2d(2), nn.Flatten(), nn.Dropout(0.5),
-        nn.Linear(36, 12), nn.BatchNorm1d(12), relu(), nn.Linear(12, 3),
-    )  # fmt: skip
-    for _ in range(20):
-        net(X)  # statistics of the norms, and steps of quantized ReLUs
-    return net.eval()
-
-
-class Residual(nn.Module):
-    """One ReLU module used twice, one function, and a skip."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Linear(5, 5), nn.Linear(5, 5)
-        self.relu, self.drop = nn.ReLU(inplace=True), nn.Dropout(0.3)
-
-    def forward(self, x):
-        x = self.relu(self.first(x))
-        return torch.relu(x + self.second(self.drop(self.relu(self.first(x)))))
 
 
 def repeated(x: torch.Tensor, n_steps: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from torch import nn
 import nwcompile as nw
 from nwcompile.cost.neurobench import neurobench
 from nwcompile.nn import QuantizedReLU
-from tests.frontend.test_convert import Residual, X, conv_net
+from tests.made.relu_nets import Residual, X, conv_net
 
 UNIT = 1 / 64
 

@@ -10,7 +10,7 @@ import torch
 from nwcompile.errors import ModelError, NwWarning
 from nwcompile.frontend.nir import from_nir
 from nwcompile.ir.neuron import NeuronSpec
-from tests.frontend.graphs import cuba, graph, if_node, inputs, lif, linear, one_layer, outputs
+from tests.made.nir_graphs import cuba, graph, if_node, inputs, lif, linear, one_layer, outputs
 
 E1 = float(np.exp(-0.1))
 

@@ -11,14 +11,8 @@ import nwcompile as nw
 from nwcompile.frontend.lava import from_lava
 from nwcompile.ir.network import Network
 from nwcompile.sim import simulate
-from tests.frontend.lava_files import LOIHI, NEURON, dense, held_back, pool, slayer_neurons, write
-
-
-def raster(events: np.ndarray, n_steps: int, n: int) -> np.ndarray:
-    """Spikes [T, n] of event rows (x, p, t): times rounded to the nearest step, duplicates merged."""
-    spikes = np.zeros((n_steps, n), np.int8)
-    spikes[np.round(events[:, 2]).astype(int), events[:, 0].astype(int)] = 1
-    return spikes
+from tests.made.lava_files import LOIHI, NEURON, dense, held_back, pool, slayer_neurons, write
+from tests.made.recordings import raster
 
 
 def test_lava_oxford_gives_all_spikes_of_its_ground_truth(reference):

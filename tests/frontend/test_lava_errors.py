@@ -6,7 +6,7 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.frontend.lava import from_lava
-from tests.frontend.lava_files import LOIHI, NEURON, dense, pool, write
+from tests.made.lava_files import LOIHI, NEURON, dense, pool, write
 
 COMPLEX = {"real": np.ones((1, 1), np.float32), "imag": np.ones((1, 1), np.float32)}
 RESONATOR = {"type": b"RF_PHASE", "sinDecay": 1000, "cosDecay": 3000, "vThMant": 10, "gradedSpike": False}

@@ -7,7 +7,7 @@ import nwcompile as nw
 from nwcompile.frontend.lava import from_lava
 from nwcompile.frontend.lava.programs import delta, sigma, sigma_delta
 from nwcompile.sim.sequence.run import trace
-from tests.frontend.lava_files import dense, write
+from tests.made.lava_files import dense, write
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ import torch
 
 import nwcompile as nw
 from nwcompile.frontend.lava import from_lava
-from tests.frontend.lava_files import NEURON, dense, write
-from tests.frontend.test_lava import raster
+from tests.made.lava_files import NEURON, dense, write
+from tests.made.recordings import raster
 
 W_SCALE = 64  # The file's weights and thresholds are SLAYER's times this.
 S_SCALE = 64 * W_SCALE  # SLAYER's states times this are whole numbers.

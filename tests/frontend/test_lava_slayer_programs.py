@@ -13,7 +13,7 @@ from nwcompile.frontend.lava import from_lava
 from nwcompile.frontend.lava.complex_weights import largest_sum
 from nwcompile.frontend.lava.slayer import LARGEST_PART
 from nwcompile.sim.sequence.run import trace
-from tests.frontend.lava_files import NEURON, dense, write
+from tests.made.lava_files import NEURON, dense, write
 
 SCALE = 4096  # SLAYER's states times this are whole numbers; the file's weights and thresholds are its times 64.
 N_STEPS = 50

@@ -14,7 +14,7 @@ from nwcompile.errors import ModelError, NwWarning
 from nwcompile.frontend.nir import from_nir
 from nwcompile.ir.connection import Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse
 from nwcompile.sim import simulate
-from tests.frontend.graphs import conv, graph, if_node, inputs, lif, linear, one_layer, outputs, weights
+from tests.made.nir_graphs import conv, graph, if_node, inputs, lif, linear, one_layer, outputs, weights
 
 POOL = nir.SumPool2d(np.array([1, 1]), np.array([1, 1]), np.array([0, 0]))
 ZERO = {"dt": 1e-4, "dialect": "snntorch", "neuron": {"reset": "zero", "reset_timing": "now"}}

@@ -12,7 +12,7 @@ import torch
 
 from nwcompile.sim import simulate
 from tests.frontend.frameworks import framework
-from tests.frontend.test_nir_reference import first_difference, imported, options
+from tests.made.nir_files import first_difference, imported, options
 
 SIZES = (20, 16, 8)
 DT = 1e-4

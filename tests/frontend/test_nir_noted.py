@@ -14,10 +14,10 @@ from nwcompile.frontend.nir.write import to_nir
 from nwcompile.ir.connection import Conv2d, Dense, Pool2d, Scale, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
-from tests.frontend.graphs import weights
 from tests.fuzz.mutate import damaged_table
 from tests.fuzz.trees import file_bytes, odd_item, read_tree
 from tests.long import EXAMPLES
+from tests.made.nir_graphs import weights
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from nwcompile.ir.connection import Conv2d, Dense, Scale, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.sim import simulate
-from tests.frontend.float_networks import networks
-from tests.frontend.test_nir_reference import CASES, imported, options
-from tests.nets import dense_net
+from tests.made.float_networks import networks
+from tests.made.nets import dense_net
+from tests.made.nir_files import CASES, imported, options
 
 
 @given(networks())

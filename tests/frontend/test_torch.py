@@ -9,25 +9,14 @@ import torch
 import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import NwWarning
+from tests.made.spikes import spike_tensor
+from tests.made.tensors import on_grid
 
 DT = 1e-3
 
 
 def lif(n, reset="subtraction", tau=4e-3, threshold=0.75, topology="FF"):
     return nn.LIFLayer(n, tau, threshold, reset, DT, topology)
-
-
-def on_grid(module):
-    for part in module.modules():
-        for name in ("weight", "bias", "w_rec"):
-            value = getattr(part, name, None)
-            if isinstance(value, torch.nn.Parameter):
-                value.data = (value.data * 160).round() / 64
-    return module
-
-
-def spikes(*shape, seed=0, rate=0.5):
-    return (torch.rand(*shape, generator=torch.Generator().manual_seed(seed)) < rate).float()
 
 
 def assert_equal(module, x, run):
@@ -91,7 +80,7 @@ def test_from_torch_takes_single_steps_whole_sequences_and_loops(make, run):
     torch.manual_seed(1)
     gives_membrane = pytest.warns(NwWarning, match="the membrane of layer 'lif2'") if make is Loop else nullcontext()
     with gives_membrane:
-        network = assert_equal(on_grid(make()), spikes(3, 12, 8), run)
+        network = assert_equal(on_grid(make()), spike_tensor(3, 12, 8), run)
     assert edges(network) == [("Dense", "input", "lif1", 0), ("Dense", "lif1", "lif2", 0)]
     assert network.layers == ("lif1", "lif2")
     assert network.inputs["input"].shape == (8,)
@@ -102,7 +91,7 @@ def test_from_torch_takes_both_kinds_of_sequential():
     torch.manual_seed(1)
     parts = torch.nn.Linear(8, 7), lif(7), torch.nn.Identity(), torch.nn.Linear(7, 5, bias=False), lif(5)
     own = on_grid(nn.Sequential(*parts))
-    x = spikes(3, 12, 8)
+    x = spike_tensor(3, 12, 8)
     network = assert_equal(own, x, all_steps)
     assert network.layers == ("1", "4")
     assert nw.from_torch(torch.nn.Sequential(*parts), x).hash == network.hash
@@ -112,7 +101,7 @@ def test_from_torch_takes_both_kinds_of_sequential():
 
 def test_from_torch_reads_taus_thresholds_and_reset():
     layer = nn.LIFLayer(3, [1e-3, 2e-3, float("inf")], [0.5, 1.0, 2.0], "subtraction", 1e-3)
-    network = nw.from_torch(nn.Sequential(torch.nn.Linear(4, 3), layer), spikes(2, 3, 4))
+    network = nw.from_torch(nn.Sequential(torch.nn.Linear(4, 3), layer), spike_tensor(2, 3, 4))
     neuron = network.node("1").neuron
     np.testing.assert_array_equal(neuron.beta, layer.beta.numpy())
     assert neuron.threshold.tolist() == [0.5, 1, 2]
@@ -120,14 +109,14 @@ def test_from_torch_reads_taus_thresholds_and_reset():
 
 
 def test_from_torch_takes_a_layer_by_itself():
-    network = assert_equal(lif(4), 2 * spikes(2, 9, 4), all_steps)
+    network = assert_equal(lif(4), 2 * spike_tensor(2, 9, 4), all_steps)
     assert edges(network) == [("Scale", "input", "lif", 0)]
 
 
 def test_from_torch_turns_rc_layers_into_recurrent_connections():
     torch.manual_seed(2)
     module = on_grid(nn.Sequential(torch.nn.Linear(8, 7), lif(7, topology="RC")))
-    network = assert_equal(module, spikes(3, 15, 8), all_steps)
+    network = assert_equal(module, spike_tensor(3, 15, 8), all_steps)
     assert edges(network) == [("Dense", "input", "1", 0), ("Dense", "1", "1", 1)]
     np.testing.assert_array_equal(network.connections[1].weight, module[1].w_rec.detach().numpy().T)
 
@@ -165,7 +154,7 @@ class Feedback(torch.nn.Module):
 def test_from_torch_sees_feedback_through_python_variables(loops, start):
     torch.manual_seed(3)
     module = on_grid(Feedback(loops, start))
-    network = assert_equal(module, spikes(3, 15, 8), all_steps if loops else step_by_step)
+    network = assert_equal(module, spike_tensor(3, 15, 8), all_steps if loops else step_by_step)
     assert ("Dense", "lif2", "lif1", 1) in edges(network)
     assert not loops or module.before is None
 
@@ -186,7 +175,7 @@ def test_from_torch_sees_earlier_inputs_as_delays():
             return torch.stack(result, 1)
 
     torch.manual_seed(3)
-    network = assert_equal(on_grid(Delayed()), spikes(3, 9, 8), all_steps)
+    network = assert_equal(on_grid(Delayed()), spike_tensor(3, 9, 8), all_steps)
     assert edges(network) == [("Dense", "input", "lif", 0), ("Dense", "input", "lif", 2)]
 
 
@@ -221,7 +210,7 @@ class ConvNet(torch.nn.Module):
 def test_from_torch_takes_convolution_normalization_and_pooling(whole):
     torch.manual_seed(8)
     module = on_grid(ConvNet(whole))
-    network = assert_equal(module, spikes(2, 9, 2, 6, 6), all_steps if whole else step_by_step)
+    network = assert_equal(module, spike_tensor(2, 9, 2, 6, 6), all_steps if whole else step_by_step)
     assert edges(network) == [
         ("Conv2d", "input", "conv", 0),
         ("Scale", "conv", "lif1", 0),
@@ -241,7 +230,7 @@ def test_from_torch_takes_neurons_flattened_after_a_convolution_and_maxima_of_in
         torch.nn.MaxPool2d(2, stride=1), torch.nn.Conv2d(1, 3, 3), torch.nn.Flatten(), lif(27),
         torch.nn.Unflatten(1, (3, 3, 3)), torch.nn.AvgPool2d(2), torch.nn.Flatten(), lif(3, threshold=0.25),
     )  # fmt: skip
-    network = assert_equal(on_grid(module), spikes(2, 9, 1, 6, 6, rate=0.2), all_steps)
+    network = assert_equal(on_grid(module), spike_tensor(2, 9, 1, 6, 6, rate=0.2), all_steps)
     assert network.layers == ("0", "3", "7")
     assert network.node("3").shape == (27,)
 
@@ -254,7 +243,7 @@ def test_from_torch_takes_one_dimensional_convolutions():
     )  # fmt: skip
     module[1].running_var[:] = 0.25
     module[5].running_mean[:] = -0.25
-    network = assert_equal(on_grid(module), spikes(2, 9, 2, 9), all_steps)
+    network = assert_equal(on_grid(module), spike_tensor(2, 9, 2, 9), all_steps)
     assert edges(network)[0] == ("Conv1d", "input", "0", 0)
     assert network.node("2").shape == (3, 9)
 
@@ -276,7 +265,7 @@ class Residual(torch.nn.Module):
 
 def test_from_torch_joins_sums_in_one_node():
     torch.manual_seed(4)
-    network = assert_equal(on_grid(Residual()), spikes(3, 12, 8), step_by_step)
+    network = assert_equal(on_grid(Residual()), spike_tensor(3, 12, 8), step_by_step)
     assert edges(network) == [
         ("Dense", "input", "lif1", 0),
         ("Dense", "lif1", "lif2", 0),
@@ -312,7 +301,7 @@ class Moves(torch.nn.Module):
 
 def test_from_torch_follows_whatever_only_moves_entries():
     torch.manual_seed(6)
-    network = assert_equal(on_grid(Moves()), spikes(3, 12, 8), all_steps)
+    network = assert_equal(on_grid(Moves()), spike_tensor(3, 12, 8), all_steps)
     assert edges(network) == [
         ("Dense", "input", "lif1", 0),
         ("Sparse", "input", "view", 0),
@@ -334,7 +323,7 @@ def test_from_torch_makes_readouts_of_linear_maps_that_end_in_no_layer():
             return self.head(super().forward(x)[0])
 
     torch.manual_seed(1)
-    network = assert_equal(on_grid(Readout()), spikes(3, 12, 8), step_by_step)
+    network = assert_equal(on_grid(Readout()), spike_tensor(3, 12, 8), step_by_step)
     assert network.layers == ("lif1", "lif2", "head")
     assert not network.node("head").neuron.fires
 
@@ -348,7 +337,7 @@ def test_from_torch_leaves_out_what_comes_after_the_last_layer_and_says_so():
     torch.manual_seed(1)
     module = on_grid(Counts())
     with pytest.warns(NwWarning, match="left out .* 'softmax' in forward and .* 'add' in forward"):
-        assert nw.from_torch(module, spikes(2, 5, 8)).layers == ("lif1", "lif2")
+        assert nw.from_torch(module, spike_tensor(2, 5, 8)).layers == ("lif1", "lif2")
 
 
 def test_from_torch_leaves_the_module_as_it_was():
@@ -358,28 +347,28 @@ def test_from_torch_leaves_the_module_as_it_was():
     module.trace = [1]
     names = {k: set(vars(m)) for k, m in module.named_modules()}
     state = {k: v.clone() for k, v in module.state_dict().items()}
-    nw.from_torch(module, spikes(3, 5, 8))
+    nw.from_torch(module, spike_tensor(3, 5, 8))
     assert (module.training, module.lif1.training, module.lif2.training) == (True, True, False)
     assert module.before is None
     assert module.trace == [1]
     assert {k: set(vars(m)) for k, m in module.named_modules()} == names
     assert all(not m._forward_hooks and not m._forward_pre_hooks for m in module.modules())
     assert all(torch.equal(state[k], v) for k, v in module.state_dict().items())
-    module(spikes(7, 8))  # another batch size: nothing is kept
+    module(spike_tensor(7, 8))  # another batch size: nothing is kept
 
 
 def test_from_torch_accepts_arrays_short_examples_and_other_dtypes():
     torch.manual_seed(1)
     module = on_grid(Steps())
-    expected = nw.from_torch(module, spikes(2, 5, 8)).hash
+    expected = nw.from_torch(module, spike_tensor(2, 5, 8)).hash
     for example in (
-        spikes(1, 1, 8),
-        spikes(2, 5, 8).numpy(),
-        spikes(2, 5, 8).bool(),
-        spikes(2, 5, 8).numpy().astype(np.uint8),
+        spike_tensor(1, 1, 8),
+        spike_tensor(2, 5, 8).numpy(),
+        spike_tensor(2, 5, 8).bool(),
+        spike_tensor(2, 5, 8).numpy().astype(np.uint8),
     ):
         assert nw.from_torch(module, example).hash == expected
-    assert nw.from_torch(module.double(), spikes(2, 5, 8)).hash == expected
+    assert nw.from_torch(module.double(), spike_tensor(2, 5, 8)).hash == expected
 
 
 class Functional(torch.nn.Module):
@@ -402,7 +391,7 @@ class Functional(torch.nn.Module):
 
 def test_from_torch_follows_functions_with_weights():
     torch.manual_seed(2)
-    module, x = Functional(), spikes(3, 12, 2, 8, 8)
+    module, x = Functional(), spike_tensor(3, 12, 2, 8, 8)
     network = assert_equal(module, x, step_by_step)
     made = [type(c).__name__ for c in network.connections]
     assert {"Conv2d", "Dense", "Pool2d"} <= set(made)
@@ -421,7 +410,7 @@ class Fading(torch.nn.Module):
 
 def test_from_torch_refuses_weights_that_change_from_step_to_step():
     with pytest.raises(nw.ModelError) as error:
-        nw.from_torch(Fading(), spikes(2, 3, 8))
+        nw.from_torch(Fading(), spike_tensor(2, 3, 8))
     assert "is fed differently in step 0" in str(error.value)
 
 
@@ -430,25 +419,25 @@ def test_from_torch_puts_neurons_in_the_place_of_relus():
     ann = torch.nn.Sequential(torch.nn.Conv2d(1, 3, 3), torch.nn.ReLU(), torch.nn.AvgPool2d(2), torch.nn.Flatten(),
                               torch.nn.Linear(27, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2))  # fmt: skip
     neuron = nw.NeuronSpec(spikes="multi", reset="subtract", strict=False)
-    network = nw.from_torch(ann, spikes(2, 3, 1, 8, 8), relu=neuron)
+    network = nw.from_torch(ann, spike_tensor(2, 3, 1, 8, 8), relu=neuron)
     assert network.layers == ("1", "5", "6")
     assert [network.node(name).neuron for name in ("1", "5")] == [neuron, neuron]
     assert not network.node("6").neuron.fires
-    rate = nw.simulate(network, np.repeat(spikes(4, 1, 1, 8, 8, seed=3).numpy(), 2000, 1)).spikes["5"].mean(1)
+    rate = nw.simulate(network, np.repeat(spike_tensor(4, 1, 1, 8, 8, seed=3).numpy(), 2000, 1)).spikes["5"].mean(1)
     with torch.no_grad():
-        expected = ann[:6](spikes(4, 1, 1, 8, 8, seed=3)[:, 0]).numpy()
+        expected = ann[:6](spike_tensor(4, 1, 1, 8, 8, seed=3)[:, 0]).numpy()
     assert expected.max() > 0.05
     np.testing.assert_allclose(rate, expected, atol=0.01)
 
 
 def test_from_torch_says_what_relu_must_be():
     with pytest.raises(nw.ModelError) as error:
-        nw.from_torch(torch.nn.ReLU(), spikes(2, 3, 4), relu="IAF")
+        nw.from_torch(torch.nn.ReLU(), spike_tensor(2, 3, 4), relu="IAF")
     assert str(error.value) == "relu='IAF' must be an nw.NeuronSpec, the neuron that stands for every ReLU"
 
 
 def test_from_torch_warns_where_a_layer_spikes_otherwise_than_in_the_module():
-    layer, x = lif(4), spikes(2, 6, 4)
+    layer, x = lif(4), spike_tensor(2, 6, 4)
     layer.register_forward_hook(lambda module, args, result: (1 - result[0], result[1]))
     with pytest.warns(NwWarning) as told:
         nw.from_torch(torch.nn.Sequential(layer), x)
@@ -468,7 +457,7 @@ def test_from_torch_takes_batch_norms_with_one_of_weight_and_bias(missing):
     setattr(norm, missing, None)
     module = torch.nn.Sequential(torch.nn.Linear(6, 5), norm, lif(5, threshold=0.4)).eval()
     module[0].weight.data *= 4
-    x = spikes(3, 9, 6)
+    x = spike_tensor(3, 9, 6)
     network = nw.from_torch(module, x)
     expected = step_by_step(module, x).detach().numpy()
     assert expected.any() and not expected.all()

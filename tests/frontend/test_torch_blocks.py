@@ -6,25 +6,14 @@ import torch
 
 import nwcompile as nw
 from nwcompile import nn
+from tests.made.spikes import spike_tensor
+from tests.made.tensors import on_grid
 
 N = 6
 
 
 def lif(n=N):
     return nn.LIFLayer(n, 4e-3, 0.75, "zero", 1e-3, "FF")
-
-
-def on_grid(module):
-    for part in module.modules():
-        for name in ("weight", "bias"):
-            value = getattr(part, name, None)
-            if isinstance(value, torch.nn.Parameter):
-                value.data = (value.data * 160).round() / 64
-    return module
-
-
-def spikes(*shape):
-    return (torch.rand(*shape, generator=torch.Generator().manual_seed(5)) < 0.5).float()
 
 
 def assert_equal(module, x):
@@ -58,7 +47,7 @@ class Joined(torch.nn.Module):
 )
 def test_from_torch_makes_neurons_of_a_product_of_spikes(join):
     torch.manual_seed(1)
-    network = assert_equal(on_grid(Joined(join)), spikes(3, 20, 4))
+    network = assert_equal(on_grid(Joined(join)), spike_tensor(3, 20, 4, seed=5))
     made = network.node("mul").neuron
     assert made.fires and made.reset == "zero" and made.beta == 0
 
@@ -66,7 +55,7 @@ def test_from_torch_makes_neurons_of_a_product_of_spikes(join):
 @pytest.mark.parametrize("join", [lambda a, b: a * (2 * b), lambda a, b: a * (a + b), lambda a, b: a * (1 - 2 * b)])
 def test_from_torch_refuses_other_products(join):
     with pytest.raises(nw.ModelError) as error:
-        nw.from_torch(on_grid(Joined(join)), spikes(2, 3, 4))
+        nw.from_torch(on_grid(Joined(join)), spike_tensor(2, 3, 4, seed=5))
     assert "'after' is fed by torch function 'mul' in forward, which is not supported here" in str(error.value)
 
 
@@ -87,13 +76,13 @@ class Recurrent(torch.nn.Module):
 
 def test_from_torch_follows_a_state_of_zeros_put_together_with_the_input():
     torch.manual_seed(1)
-    network = assert_equal(on_grid(Recurrent()), spikes(3, 20, 4))
+    network = assert_equal(on_grid(Recurrent()), spike_tensor(3, 20, 4, seed=5))
     assert {(c.source, c.aligned_delay) for c in network.connections} >= {("input", 0), ("cell", 1)}
 
 
 def test_from_torch_refuses_a_first_state_that_is_not_zero():
     with pytest.raises(nw.ModelError) as error:
-        nw.from_torch(on_grid(Recurrent(torch.ones)), spikes(2, 3, 4))
+        nw.from_torch(on_grid(Recurrent(torch.ones)), spike_tensor(2, 3, 4, seed=5))
     assert str(error.value) == "layer 'cell' is fed by a tensor that is not zero before step 0; start from zeros"
 
 
@@ -116,5 +105,5 @@ def test_from_torch_takes_means_over_adaptive_windows(wanted, made):
             s = self.pool(s.reshape(-1, 3, 6, 6)).flatten(1)
             return self.b(self.linear(s).unflatten(0, x.shape[:2]))[0]
 
-    network = assert_equal(Pooled(), spikes(2, 8, 2, 6, 6))
+    network = assert_equal(Pooled(), spike_tensor(2, 8, 2, 6, 6, seed=5))
     assert made in [type(c).__name__ for c in network.connections]

@@ -9,14 +9,11 @@ import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import FitError, ModelError, NwWarning
 from tests.frontend.frameworks import framework
+from tests.made.spikes import spike_tensor
 
 pytestmark = pytest.mark.filterwarnings("error::nwcompile.errors.NwWarning")
 TAU = 10e-3
 LONG = pytest.mark.long
-
-
-def spikes(*shape, rate=0.35, seed=1):
-    return (torch.rand(*shape, generator=torch.Generator().manual_seed(seed)) < rate).float()
 
 
 def on_grid(net):
@@ -62,7 +59,7 @@ NETS = {"flat": (flat_net, (6,)), "map": (map_net, (1, 5, 4))}
 @pytest.fixture(params=NETS)
 def net_and_x(request):
     make, shape = NETS[request.param]
-    return make(), spikes(3, 40, *shape)
+    return make(), spike_tensor(3, 40, *shape, seed=1, rate=0.35)
 
 
 def recorded(net, x):
@@ -102,7 +99,7 @@ def test_a_module_that_goes_step_by_step_is_the_same_network():
                 x = x[0] if isinstance(x, tuple) else x
             return x
 
-    x = spikes(2, 30, 6)
+    x = spike_tensor(2, 30, 6, seed=1, rate=0.35)
     one, whole = nw.from_torch(Steps(), x), nw.from_torch(flat_net(), x)
     assert len(one.connections) == len(whole.connections)
     assert np.array_equal(nw.simulate(one, x.numpy()).output, nw.simulate(whole, x.numpy()).output)
@@ -112,7 +109,7 @@ def test_equal_delays_stay_one_connection():
     net = nn.Sequential(
         nn.DelayedLinear(3, 2, 5, init_delay=2), nn.LIFLayer(2), nn.Delay(2, 4, 3), nn.LIFSynapse(2, 2), nn.LIFLayer(2)
     )
-    network = nw.from_torch(net, spikes(1, 9, 3))
+    network = nw.from_torch(net, spike_tensor(1, 9, 3, seed=1, rate=0.35))
     assert [(type(c).__name__, c.aligned_delay) for c in network.connections if c.aligned_delay] == [
         ("Dense", 2),
         ("Scale", 3),
@@ -126,7 +123,7 @@ def long_net():
 
 
 def test_delays_longer_than_the_chip_s_become_relay_neurons():
-    net, x = long_net(), spikes(2, 50, 6)
+    net, x = long_net(), spike_tensor(2, 50, 6, seed=1, rate=0.35)
     program = nw.compile(nw.from_torch(net, x), "spinnaker2", x.numpy())
     assert any("relay" in name for name in program.network.layers)
     expected = recorded(net, x)
@@ -137,7 +134,7 @@ def test_delays_longer_than_the_chip_s_become_relay_neurons():
 
 @pytest.mark.long
 def test_a_delay_behind_the_last_layer_is_in_the_output():
-    x = spikes(2, 30, 5)
+    x = spike_tensor(2, 30, 5, seed=1, rate=0.35)
     net = nn.Sequential(nn.LIFSynapse(5, 4), nn.LIFLayer(4, TAU), nn.Delay(4, 6, torch.tensor([0.0, 2, 6, 3]))).eval()
     with torch.no_grad():
         net[0].weight.fill_(0.5)
@@ -151,11 +148,14 @@ def test_a_delay_in_two_places_is_refused():
     layers = [delay, nn.LIFSynapse(4, 4), nn.LIFLayer(4, TAU), delay, nn.LIFSynapse(4, 4), nn.LIFLayer(4, TAU)]
     text = "layer '[03]' is called 2 times for the 30 steps of the example; a layer with delays keeps the steps of one"
     with pytest.raises(ModelError, match=text):
-        nw.from_torch(nn.Sequential(*layers), spikes(2, 30, 4))
+        nw.from_torch(nn.Sequential(*layers), spike_tensor(2, 30, 4, seed=1, rate=0.35))
 
 
 def test_delays_that_no_relay_neuron_can_hold_are_refused():
-    net, x = on_grid(nn.Sequential(nn.DelayedLinear(2, 3, 30, init_delay=20.0), nn.LIFLayer(3, TAU))), spikes(2, 25, 2)
+    net, x = (
+        on_grid(nn.Sequential(nn.DelayedLinear(2, 3, 30, init_delay=20.0), nn.LIFLayer(3, TAU))),
+        spike_tensor(2, 25, 2, seed=1, rate=0.35),
+    )
     with pytest.raises(
         FitError, match=r"delay steps  input -> 1  \d+ of 15  shorten the delay or raise neuron.delay_max"
     ):
@@ -163,7 +163,7 @@ def test_delays_that_no_relay_neuron_can_hold_are_refused():
 
 
 def test_quantization_aware_training_keeps_delays_and_its_spikes_are_the_chip_s():
-    net, x = flat_net(), spikes(4, 30, 6)
+    net, x = flat_net(), spike_tensor(4, 30, 6, seed=1, rate=0.35)
     aware = nn.quantize_aware(net, "loihi2", x)
     aware(x).square().sum().backward()
     with torch.no_grad():
@@ -180,7 +180,7 @@ def test_quantization_aware_training_keeps_delays_and_its_spikes_are_the_chip_s(
 def test_a_delay_in_a_layout_with_steps_first_is_refused():
     net = nn.Sequential(nn.DelayedLinear(3, 2, 5), nn.LIFLayer(2))
     with pytest.raises(ModelError, match=r"layout"):
-        nw.from_torch(net, spikes(9, 2, 3), layout="TB")
+        nw.from_torch(net, spike_tensor(9, 2, 3, seed=1, rate=0.35), layout="TB")
 
 
 def trained(net, x, wanted):
@@ -206,10 +206,10 @@ def trained(net, x, wanted):
 ])  # fmt: skip
 def test_delays_that_gradients_moved_survive_on_a_chip(name, chip):
     make, shape = NETS[name]
-    x = spikes(3, 40, *shape)
+    x = spike_tensor(3, 40, *shape, seed=1, rate=0.35)
     start = make()
     drawn = recorded(start, x)
-    net = trained(start, x, spikes(*drawn.shape, rate=0.2, seed=5))
+    net = trained(start, x, spike_tensor(*drawn.shape, rate=0.2, seed=5))
     expected = recorded(net, x)
     assert expected.any() and not np.array_equal(expected, drawn)
     program = nw.compile(nw.from_torch(net, x), chip, x.numpy())
@@ -221,7 +221,7 @@ def test_delays_that_gradients_moved_survive_on_a_chip(name, chip):
 def test_delays_of_layers_go_through_a_nir_file(name, tmp_path):
     """With the file's notes, and without them: as NIR's Delay nodes, and with what the warning says is unsaid."""
     make, shape = NETS[name]
-    net, x = make(), spikes(3, 40, *shape)
+    net, x = make(), spike_tensor(3, 40, *shape, seed=1, rate=0.35)
     network, expected = nw.from_torch(net, x), recorded(net, x)
     with pytest.warns(NwWarning, match=r"net.nir: other readers do not see strict=False of '1', '[0-9]"):
         nw.to_nir(network, tmp_path / "net.nir", dt=1e-3)
@@ -267,7 +267,7 @@ def norse_neurons():
 
 @pytest.mark.parametrize("make", [snntorch_neurons, norse_neurons])
 def test_layers_with_delays_go_between_the_neurons_of_other_frameworks(make):
-    net, x = Stepwise(make).eval(), spikes(2, 40, 6)
+    net, x = Stepwise(make).eval(), spike_tensor(2, 40, 6, seed=1, rate=0.35)
     network = nw.from_torch(net, x)
     with torch.no_grad():
         expected = net(x).numpy()

@@ -7,14 +7,11 @@ import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch import operations, record, track
+from tests.made.spikes import spike_tensor
 
 
 def lif(n):
     return nn.LIFLayer(n, 4e-3, 0.75, "subtraction", 1e-3)
-
-
-def spikes(*shape):
-    return (torch.rand(*shape, generator=torch.Generator().manual_seed(0)) < 0.5).float()
 
 
 SUPPORTED = (
@@ -167,7 +164,7 @@ ERRORS = [
 def test_from_torch_names_what_it_cannot_follow(make, text):
     torch.manual_seed(0)
     with pytest.raises(ModelError) as error:
-        nw.from_torch(make(), spikes(2, 3, 8))
+        nw.from_torch(make(), spike_tensor(2, 3, 8))
     assert str(error.value) == text
 
 
@@ -205,21 +202,21 @@ IMAGE_ERRORS = [
 @pytest.mark.parametrize(("make", "text"), IMAGE_ERRORS)
 def test_from_torch_names_image_operations_it_cannot_follow(make, text):
     with pytest.raises(ModelError) as error:
-        nw.from_torch(make(), spikes(2, 3, 1, 6, 6))
+        nw.from_torch(make(), spike_tensor(2, 3, 1, 6, 6))
     assert str(error.value) == text
 
 
 @pytest.mark.parametrize(
     ("example", "text"),
     [
-        (spikes(2, 8), "example_input must be [B, T, *shape], got shape [2, 8]"),
-        (spikes(2, 0, 8), "example_input must be [B, T, *shape], got shape [2, 0, 8]"),
+        (spike_tensor(2, 8), "example_input must be [B, T, *shape], got shape [2, 8]"),
+        (spike_tensor(2, 0, 8), "example_input must be [B, T, *shape], got shape [2, 0, 8]"),
         (
             torch.full((2, 3, 8), float("nan")),
             "example_input has NaN, infinite or complex values; give real, finite numbers",
         ),
         (
-            spikes(2, 3, 9),
+            spike_tensor(2, 3, 9),
             "Sequential cannot be run on example_input of shape [2, 3, 9]: with all steps, RuntimeError: mat1 and mat2 "
             "shapes cannot be multiplied (6x9 and 8x4); step by step, RuntimeError: mat1 and mat2 shapes cannot be "
             "multiplied (2x9 and 8x4); example_input must be [B, T, *shape] as the module takes it",
@@ -234,7 +231,7 @@ def test_from_torch_names_an_unusable_example(example, text):
 
 def test_from_torch_takes_modules_only():
     with pytest.raises(ModelError) as error:
-        nw.from_torch("net.pt", spikes(2, 3, 8))
+        nw.from_torch("net.pt", spike_tensor(2, 3, 8))
     assert str(error.value) == "from_torch takes a torch.nn.Module, not str"
 
 
@@ -244,7 +241,7 @@ def test_from_torch_tells_its_own_failures_from_those_of_the_module(monkeypatch)
 
     monkeypatch.setitem(operations.MAKERS, torch.nn.Linear, fails)
     with pytest.raises(ModelError) as error:
-        nw.from_torch(sequential(torch.nn.Linear(8, 4), lif(4)), spikes(2, 3, 8))
+        nw.from_torch(sequential(torch.nn.Linear(8, 4), lif(4)), spike_tensor(2, 3, 8))
     text = "on which nwcompile fails (AttributeError: 'NoneType' object has no attribute 'detach'); please report it"
     assert f"is fed by '0' (Linear), {text}; supported" in str(error.value)
     assert "cannot be run" not in str(error.value)
@@ -261,10 +258,10 @@ def test_from_torch_tells_its_own_failures_at_neurons_and_functions(monkeypatch)
         with pytest.raises(
             ModelError, match=r"'mul', on which nwcompile fails \(ZeroDivisionError: .*please report it"
         ):
-            nw.from_torch(module, spikes(2, 3, 8))
+            nw.from_torch(module, spike_tensor(2, 3, 8))
     monkeypatch.setattr(record, "samples_first", lambda *_: 1 / 0)
     with pytest.raises(ModelError, match=r"^'1': '1' \(LIFLayer\), on which nwcompile fails \(ZeroDivisionError"):
-        nw.from_torch(module, spikes(2, 3, 8))
+        nw.from_torch(module, spike_tensor(2, 3, 8))
 
 
 def test_from_torch_passes_on_what_it_refuses_while_it_records(monkeypatch):
@@ -273,7 +270,7 @@ def test_from_torch_passes_on_what_it_refuses_while_it_records(monkeypatch):
 
     monkeypatch.setitem(operations.MAKERS, torch.nn.Linear, refuses)
     with pytest.raises(ModelError, match="^'0' has no number of steps"):
-        nw.from_torch(sequential(torch.nn.Linear(8, 4), lif(4)), spikes(2, 3, 8))
+        nw.from_torch(sequential(torch.nn.Linear(8, 4), lif(4)), spike_tensor(2, 3, 8))
 
 
 def elsewhere(name: str, where: str, **methods):
@@ -291,7 +288,7 @@ def elsewhere(name: str, where: str, **methods):
 def test_from_torch_names_the_nodes_of_an_old_spikingjelly(name):
     module = torch.nn.Sequential(torch.nn.Linear(8, 4), elsewhere(name, "spikingjelly.clock_driven.neuron"))
     with pytest.raises(ModelError) as error:
-        nw.from_torch(module, spikes(2, 3, 8))
+        nw.from_torch(module, spike_tensor(2, 3, 8))
     assert str(error.value).startswith(
         f"'1': {name} is of spikingjelly.clock_driven (SpikingJelly up to 0.0.0.0.12), which is not supported; use the "
         "node of spikingjelly.activation_based (step_mode='m' for a MultiStep node)"
@@ -306,7 +303,7 @@ def test_modules_of_rockpool_are_refused_by_a_sentence(use):
     module = elsewhere("LIFTorch", "rockpool.nn.modules.torch.lif_torch", **as_rockpool)
     for net, where in ((module, "the module"), (torch.nn.Sequential(torch.nn.Linear(8, 4), module), "'1'")):
         with pytest.raises(ModelError) as error:
-            use(net, spikes(2, 3, 8))
+            use(net, spike_tensor(2, 3, 8))
         assert str(error.value) == (
             f"{where} is LIFTorch of rockpool, whose modules are not read; export the network with "
             "rockpool.nn.modules.to_nir and read the file by nw.from_nir(path, dialect='rockpool')"

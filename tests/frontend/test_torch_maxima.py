@@ -7,10 +7,7 @@ import torch
 
 import nwcompile as nw
 from nwcompile.errors import ModelError
-
-
-def spikes(*shape):
-    return (torch.rand(*shape, generator=torch.Generator().manual_seed(3)) < 0.4).float()
+from tests.made.spikes import spike_tensor
 
 
 def leaky(**choices):
@@ -42,7 +39,7 @@ def test_from_torch_computes_the_maximum_of_currents_as_torch_does(name, normali
 
     torch.manual_seed(2)
     make, shape = NETS[name]
-    parts, x = make(), spikes(3, 7, *shape) * (2 if name == "input" else 1)
+    parts, x = make(), spike_tensor(3, 7, *shape, seed=3, rate=0.4) * (2 if name == "input" else 1)
     net = torch.nn.Sequential(*parts, leaky(), torch.nn.Flatten(1), torch.nn.LazyLinear(5), leaky(output=True)).eval()
     net(x[:, 0])
     wanted: list[list] = [[], []]

@@ -10,6 +10,7 @@ import nwcompile as nw
 from nwcompile.errors import ModelError, NwWarning
 from tests.conftest import stored
 from tests.frontend.frameworks import framework
+from tests.made.spikes import next_spike_tensor
 
 norse = framework("norse.torch")
 reset_subtract = framework("norse.torch.functional.reset").reset_subtract
@@ -69,10 +70,6 @@ def linear(n=N, n_in=N):
     return module
 
 
-def spikes(*shape, rate=0.4):
-    return (torch.rand(*shape) < rate).float()
-
-
 def three(make):
     return [part for _ in range(3) for part in (linear(), make())]
 
@@ -115,7 +112,7 @@ def assert_equal(network, x, expected):
 @pytest.mark.parametrize("grid", [0.25, None])  # on a grid, membranes meet their thresholds
 @pytest.mark.parametrize("cell", CELLS)
 def test_from_torch_is_exact_for_every_cell(cell, grid):
-    parts, x = three(CELLS[cell]), spikes(8, 60, N)
+    parts, x = three(CELLS[cell]), next_spike_tensor(8, 60, N)
     for part in parts[::2] if grid else ():
         part.weight.data = grid * torch.round(part.weight.data / grid)
     network = nw.from_torch(norse.SequentialState(*parts), x[:2, :6])
@@ -126,7 +123,7 @@ def test_from_torch_is_exact_for_every_cell(cell, grid):
 @pytest.mark.parametrize("sequential", [norse.SequentialState, torch.nn.Sequential])
 @pytest.mark.parametrize("layer", LAYERS)
 def test_from_torch_is_exact_for_every_layer_over_time(layer, sequential):
-    parts, x = three(LAYERS[layer]), spikes(8, 60, N)
+    parts, x = three(LAYERS[layer]), next_spike_tensor(8, 60, N)
     if layer == "lifted cell" and sequential is torch.nn.Sequential:
         parts = parts[:2]  # a Lift takes the state of the Lift before it for its own
     network = nw.from_torch(sequential(*parts), x[:2, :6].transpose(0, 1), layout="TB")
@@ -141,7 +138,7 @@ def test_from_torch_reads_every_field():
         v_th=number(0.5),
         v_reset=number(-2.0),
     )
-    spec = nw.from_torch(norse.LIFCell(p, dt=0.002), spikes(2, 5, N)).node("lif").neuron
+    spec = nw.from_torch(norse.LIFCell(p, dt=0.002), next_spike_tensor(2, 5, N)).node("lif").neuron
     assert (spec.membrane, spec.k, spec.alpha, spec.current_order) == ("euler", 0.25, 0.5, "add_use_decay")
     assert (spec.threshold, spec.strict, spec.spikes, spec.reset, spec.reset_value) == (
         1.5,
@@ -155,7 +152,7 @@ def test_from_torch_reads_every_field():
 
 def test_from_torch_takes_input_weights_and_recurrent_weights():
     cell = norse.LIFRecurrentCell(5, N)
-    network = nw.from_torch(cell, spikes(2, 6, 5))
+    network = nw.from_torch(cell, next_spike_tensor(2, 6, 5))
     first, again = network.connections
     np.testing.assert_array_equal(first.weight, cell.input_weights.detach())
     np.testing.assert_array_equal(again.weight, cell.recurrent_weights.detach())
@@ -185,7 +182,7 @@ class Loop(torch.nn.Module):
 
 
 def test_from_torch_takes_a_loop_with_convolution_and_readout():
-    module, x = Loop(), spikes(4, 40, 1, 8, 8)
+    module, x = Loop(), next_spike_tensor(4, 40, 1, 8, 8)
     with pytest.warns(NwWarning, match="left out torch function 'max' in forward and torch function 'log_softmax'"):
         network = nw.from_torch(module, x[:, :6])
     assert network.layers == ("hidden", "out", "read") and network.outputs == ("read",)
@@ -200,7 +197,7 @@ READOUTS = {"cell": (norse.LICell, norse.LIFCell), "over time": (norse.LI, norse
 @pytest.mark.parametrize("form", READOUTS)
 def test_from_torch_takes_leaky_integrators_as_readouts(form):
     readout, neuron = READOUTS[form]
-    parts, x = [linear(), neuron(), linear(4), readout()], spikes(4, 60, N)
+    parts, x = [linear(), neuron(), linear(4), readout()], next_spike_tensor(4, 60, N)
     whole = form == "over time"
     example = x[:2, :6].transpose(0, 1) if whole else x[:2, :6]
     network = nw.from_torch(norse.SequentialState(*parts), example, layout="TB" if whole else "BT")
@@ -253,13 +250,13 @@ NO_PROGRAMS = {
 def test_from_torch_says_why_a_neuron_is_no_program(name):
     options = {"g_coupling": torch.zeros(N, N)} if "MC" in name else {}
     with pytest.raises(ModelError) as error:
-        nw.from_torch(getattr(norse, name)(N, N, **options), spikes(2, 6, N))
+        nw.from_torch(getattr(norse, name)(N, N, **options), next_spike_tensor(2, 6, N))
     assert str(error.value) == f"{name} cannot be a neuron program: {NO_PROGRAMS[name]}"
 
 
 def test_from_torch_says_that_a_cell_without_its_state_starts_again():
     with pytest.raises(ModelError) as e:
-        nw.from_torch(Forgets(), spikes(2, 6, N))
+        nw.from_torch(Forgets(), next_spike_tensor(2, 6, N))
     assert str(e.value) == (
         "layer 'cell' is called without its state in step 1, so it starts again; give it the state that it returned"
     )
@@ -276,7 +273,7 @@ class Forgets(torch.nn.Module):
 
 def test_from_torch_says_which_layout_a_layer_over_time_takes():
     with pytest.raises(ModelError) as e:
-        nw.from_torch(norse.SequentialState(linear(), norse.LIF()), spikes(2, 6, N))
+        nw.from_torch(norse.SequentialState(linear(), norse.LIF()), next_spike_tensor(2, 6, N))
     assert str(e.value) == (
         "layer '1' is fed by a tensor [B, T, *], but LIF takes [T, B, *]; give from_torch layout='TB' and an example "
         "in it"
@@ -293,7 +290,7 @@ def test_from_torch_says_which_layout_a_layer_over_time_takes():
 def test_from_torch_refuses_what_it_cannot_express(make, text):
     cell = make()
     with pytest.raises(ModelError) as e:
-        nw.from_torch(norse.SequentialState(linear(), cell), spikes(2, 6, N))
+        nw.from_torch(norse.SequentialState(linear(), cell), next_spike_tensor(2, 6, N))
     assert str(e.value) == f"layer '1' (norse {type(cell).__name__}): {text}"
 
 
@@ -301,12 +298,12 @@ def test_from_torch_refuses_weights_that_are_not_finite():
     cell = norse.LIFRecurrentCell(3, 4)
     cell.input_weights.data[1, 2] = torch.nan
     with pytest.raises(ModelError, match="LIFRecurrentCell: input_weights has NaN or infinite values"):
-        nw.from_torch(cell, spikes(2, 5, 3))
+        nw.from_torch(cell, next_spike_tensor(2, 5, 3))
 
 
 def test_from_torch_says_what_to_do_with_an_encoder():
     with pytest.raises(ModelError) as e:
-        nw.from_torch(norse.SequentialState(norse.ConstantCurrentLIFEncoder(6), linear()), spikes(2, 6, N))
+        nw.from_torch(norse.SequentialState(norse.ConstantCurrentLIFEncoder(6), linear()), next_spike_tensor(2, 6, N))
     assert str(e.value) == (
         "'0': ConstantCurrentLIFEncoder makes spikes of the sample before the network, which cannot be followed: leave "
         "it out of the module and give its spikes to from_torch, compile and simulate, or feed the sample itself "

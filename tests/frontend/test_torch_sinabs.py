@@ -10,6 +10,7 @@ import nwcompile as nw
 from nwcompile.errors import ModelError
 from tests.conftest import stored
 from tests.frontend.frameworks import framework
+from tests.made.spikes import next_spike_tensor
 
 framework("sinabs")
 layers, activation = framework("sinabs.layers"), framework("sinabs.activation")
@@ -51,10 +52,6 @@ def linear(n=N, n_in=N, scale=0.6):
 
 def recurrent():
     return linear(scale=0.2)
-
-
-def spikes(*shape, rate=0.4):
-    return (torch.rand(*shape) < rate).float()
 
 
 def forget(module):
@@ -100,24 +97,27 @@ def test_from_torch_is_exact_for_every_form_of_neuron(form, grid):
     parts = [part for lif in neurons for part in (linear(scale=3.0 if lif.norm_input else 0.6), lif)]
     for part in parts[::2] if grid else ():
         part.weight.data = grid * torch.round(part.weight.data / grid)
-    network = assert_imports(torch.nn.Sequential(*parts), spikes(8, 60, N))
+    network = assert_imports(torch.nn.Sequential(*parts), next_spike_tensor(8, 60, N))
     assert network.layers == ("1", "3", "5")
 
 
 def test_from_torch_reads_every_field():
     threshold = torch.tensor(0.5)
     one = layers.LIF(3.0, 2.0, threshold, activation.SingleSpike, activation.MembraneReset(), min_v_mem=-0.5)
-    spec = nw.from_torch(one, spikes(2, 5, N)).node("lif").neuron
+    spec = nw.from_torch(one, next_spike_tensor(2, 5, N)).node("lif").neuron
     keep_v, keep_i = np.exp(-1 / np.float32(3)), np.exp(-1 / np.float32(2))
     assert (spec.threshold, spec.strict, spec.spikes, spec.reset, spec.v_min) == (0.5, False, "binary", "zero", -0.5)
     np.testing.assert_allclose([spec.beta, spec.gain, spec.alpha], [keep_v, 1 - keep_v, keep_i], rtol=1e-6)
     assert (spec.current_order, spec.clamp) == ("add_then_decay", "shift")
-    many = nw.from_torch(layers.IAF(), spikes(2, 5, N)).node("lif").neuron
+    many = nw.from_torch(layers.IAF(), next_spike_tensor(2, 5, N)).node("lif").neuron
     assert (many.beta, many.gain, many.alpha, many.spikes, many.reset) == (1, 1, None, "multi", "subtract")
 
 
 def test_from_torch_takes_leaks_as_readouts():
-    module, x = torch.nn.Sequential(linear(), layers.LIF(5.0), linear(4), layers.ExpLeak(8.0)), spikes(4, 60, N)
+    module, x = (
+        torch.nn.Sequential(linear(), layers.LIF(5.0), linear(4), layers.ExpLeak(8.0)),
+        next_spike_tensor(4, 60, N),
+    )
     network = nw.from_torch(module, x[:, :6])
     expected = recorded(module, x, 4)["3"].numpy()
     assert network.outputs == ("3",)
@@ -138,7 +138,10 @@ def convolutional(iaf):
 
 @pytest.mark.parametrize("made_for", [{"batch_size": 1}, {"batch_size": 3}, {"num_timesteps": 40}])
 def test_from_torch_takes_squeezed_layers_whatever_they_were_made_for(made_for):
-    module, x = convolutional(lambda: layers.IAFSqueeze(min_v_mem=-1.0, **made_for)), spikes(3, 40, 2, 12, 12)
+    module, x = (
+        convolutional(lambda: layers.IAFSqueeze(min_v_mem=-1.0, **made_for)),
+        next_spike_tensor(3, 40, 2, 12, 12),
+    )
     network = nw.from_torch(module, x[:, :6])
     for part in module:
         if isinstance(part, layers.SqueezeMixin):
@@ -166,7 +169,7 @@ def test_from_torch_takes_layers_between_merged_steps():
             s = self.flat(self.lif(self.repeat(x))).flatten(1)
             return self.unflat(self.out(self.merge(self.left(s), self.right(s))))
 
-    network = assert_imports(Net(), spikes(2, 30, 2, 6, 6))
+    network = assert_imports(Net(), next_spike_tensor(2, 30, 2, 6, 6))
     assert network.layers == ("lif", "out")
 
 
@@ -174,7 +177,7 @@ def test_from_torch_takes_layers_between_merged_steps():
 def test_from_torch_takes_converted_networks_and_stands_neurons_for_relus(whole):
     from_model = framework("sinabs.from_torch").from_model
     ann = torch.nn.Sequential(linear(), torch.nn.ReLU(), linear(), layers.NeuromorphicReLU(), linear(4))
-    x = spikes(3, 40, N)
+    x = next_spike_tensor(3, 40, N)
     snn = from_model(ann, batch_size=3, add_spiking_output=True)
     module = snn if whole else snn.spiking_model
     network = assert_imports(module, x, run_on=x.flatten(0, 1))
@@ -188,7 +191,7 @@ def test_from_torch_takes_converted_networks_and_stands_neurons_for_relus(whole)
 
 
 def test_from_torch_goes_on_from_cleared_states():
-    module, x = torch.nn.Sequential(linear(), layers.IAF()), spikes(2, 30, N)
+    module, x = torch.nn.Sequential(linear(), layers.IAF()), next_spike_tensor(2, 30, N)
     with torch.no_grad():
         module(x)
     assert_imports(module, x)
@@ -249,15 +252,15 @@ def test_from_torch_refuses_by_name_what_it_cannot_express(text):
     if "Bilinear" in text:
         module[1].rec_connect.forward = lambda s: s
     with pytest.raises(ModelError) as e:
-        nw.from_torch(module, spikes(2, 6, N))
+        nw.from_torch(module, next_spike_tensor(2, 6, N))
     assert str(e.value) == text
 
 
 def test_from_torch_reads_the_maximum_of_spike_counts_as_one_of_currents_and_that_of_spikes_as_a_layer():
     parts = [torch.nn.Conv2d(1, 2, 3, bias=False), layers.IAFSqueeze(batch_size=2), torch.nn.MaxPool2d(2)]
     module = torch.nn.Sequential(*parts, torch.nn.Flatten(), linear(3, 8), layers.IAFSqueeze(batch_size=2))
-    counted = nw.from_torch(module, spikes(2, 6, 1, 6, 6))
+    counted = nw.from_torch(module, next_spike_tensor(2, 6, 1, 6, 6))
     assert counted.layers == ("1", "5")
     assert [(c.source, c.target) for c in counted.connections if isinstance(c, nw.MaxPool2d)] == [("1", "2")]
     parts[1].spike_fn = activation.SingleSpike
-    assert nw.from_torch(module, spikes(2, 6, 1, 6, 6)).layers == ("1", "2", "5")
+    assert nw.from_torch(module, next_spike_tensor(2, 6, 1, 6, 6)).layers == ("1", "2", "5")

@@ -10,6 +10,7 @@ import torch
 import nwcompile as nw
 from nwcompile.errors import ModelError, NwWarning
 from tests.frontend.frameworks import framework
+from tests.made.spikes import next_spike_tensor
 
 snn = framework("snntorch")
 N_IN, N_HIDDEN, N_OUT = 20, 16, 12
@@ -100,10 +101,6 @@ class Step(Explicit):
         return spikes, state
 
 
-def spikes(*shape, rate=0.3):
-    return (torch.rand(*shape) < rate).float()
-
-
 def step_by_step(module, x):
     for part in module.modules():
         if hasattr(part, "reset_mem"):
@@ -122,7 +119,7 @@ def assert_imports(module, x, expected, **arguments):
 
 @pytest.mark.parametrize(("kind", "reset", "delay"), WAYS)
 def test_from_torch_is_exact_for_every_reset_of_hidden_states(kind, reset, delay):
-    module, x = sequential(kind, reset_mechanism=reset, reset_delay=delay), spikes(4, 40, N_IN)
+    module, x = sequential(kind, reset_mechanism=reset, reset_delay=delay), next_spike_tensor(4, 40, N_IN, rate=0.3)
     network = assert_imports(module, x, step_by_step(module, x), example_input=x)
     assert network.layers == ("1", "3")
     assert [c.source for c in network.connections if c.aligned_delay] == (["1", "3"] if kind.startswith("R") else [])
@@ -130,7 +127,7 @@ def test_from_torch_is_exact_for_every_reset_of_hidden_states(kind, reset, delay
 
 @pytest.mark.parametrize(("kind", "reset", "delay"), list(product(STATES, ("subtract", "zero"), (True, False))))
 def test_from_torch_is_exact_for_a_loop_over_time_with_explicit_states(kind, reset, delay):
-    module, x = Loop(kind, reset_mechanism=reset, reset_delay=delay), spikes(30, 4, N_IN)
+    module, x = Loop(kind, reset_mechanism=reset, reset_delay=delay), next_spike_tensor(30, 4, N_IN, rate=0.3)
     with torch.no_grad():
         expected = module(x)[0].transpose(0, 1).numpy()
     with pytest.warns(NwWarning, match="left out the membrane of layer 'lif2'"):
@@ -140,7 +137,7 @@ def test_from_torch_is_exact_for_a_loop_over_time_with_explicit_states(kind, res
 
 @pytest.mark.parametrize("kind", STATES)
 def test_from_torch_hands_the_state_of_a_step_to_the_next(kind):
-    module, x, state, expected = Step(kind), spikes(4, 30, N_IN), None, []
+    module, x, state, expected = Step(kind), next_spike_tensor(4, 30, N_IN, rate=0.3), None, []
     with torch.no_grad():
         for x_t in x.unbind(1):
             s, state = module(x_t, state)
@@ -178,7 +175,7 @@ class ReadsMembrane(Loop):
 
 
 def test_from_torch_reads_the_membrane_of_a_layer_whose_spikes_nobody_reads():
-    x = spikes(30, 4, N_IN)
+    x = next_spike_tensor(30, 4, N_IN, rate=0.3)
     module = ReadsMembrane(with_spikes=False)
     network = nw.from_torch(module, x, layout="TB")
     with torch.no_grad():
@@ -191,7 +188,7 @@ def test_from_torch_reads_the_membrane_of_a_layer_whose_spikes_nobody_reads():
 
 
 def test_from_torch_takes_both_layouts_by_several_names():
-    module, x = Loop("Leaky"), spikes(6, 3, N_IN)
+    module, x = Loop("Leaky"), next_spike_tensor(6, 3, N_IN, rate=0.3)
     with pytest.warns(NwWarning, match="left out the membrane of layer 'lif2'"):
         assert nw.from_torch(module, x, layout="[T, B]").hash == nw.from_torch(module, x, layout="tb").hash
     with pytest.raises(ModelError) as error:
@@ -211,7 +208,7 @@ def test_from_torch_is_exact_for_convolutional_and_one_to_one_recurrence(delay):
         torch.nn.Linear(60, 7),
         snn.Leaky(0.9, **options),
     )
-    x = spikes(3, 30, 2, 8, 10)
+    x = next_spike_tensor(3, 30, 2, 8, 10, rate=0.3)
     network = assert_imports(lively(module), x, step_by_step(module, x), example_input=x)
     assert network.node("3").neuron.beta.shape == (3, 4, 5)
 
@@ -225,12 +222,12 @@ def test_from_torch_is_exact_for_convolutional_and_one_to_one_recurrence(delay):
 )
 def test_from_torch_names_the_layout_in_which_the_example_can_be_imported(make, shape, text):
     with pytest.raises(ModelError) as refused:
-        nw.from_torch(make(), spikes(*shape))
+        nw.from_torch(make(), next_spike_tensor(*shape, rate=0.3))
     assert str(refused.value).endswith(text)
 
 
 def test_from_torch_counts_graded_spikes_by_their_factor():
-    module, x = sequential(graded_spikes_factor=2.0, reset_delay=False), spikes(4, 40, N_IN)
+    module, x = sequential(graded_spikes_factor=2.0, reset_delay=False), next_spike_tensor(4, 40, N_IN, rate=0.3)
     assert_imports(module, x, step_by_step(module, x) / 2, example_input=x)
 
 
@@ -244,7 +241,7 @@ def test_from_torch_reads_strictness_from_the_surrogate(fire, strict):
 
 
 def test_from_torch_leaves_the_states_of_the_module_alone():
-    module, x = sequential("Synaptic"), spikes(2, 5, N_IN)
+    module, x = sequential("Synaptic"), next_spike_tensor(2, 5, N_IN, rate=0.3)
     before = step_by_step(module, x)
     states = {name: value.clone() for name, value in module.named_buffers()}
     network = nw.from_torch(module, x)
@@ -317,7 +314,7 @@ REFUSED = [
 @pytest.mark.parametrize(("make", "text"), REFUSED)
 def test_from_torch_refuses_what_it_cannot_express(make, text):
     with pytest.raises(ModelError) as error:
-        nw.from_torch(make(), spikes(2, 3, N_IN))
+        nw.from_torch(make(), next_spike_tensor(2, 3, N_IN, rate=0.3))
     assert str(error.value) == text
 
 

@@ -8,6 +8,7 @@ import torch
 
 import nwcompile as nw
 from tests.frontend.frameworks import framework
+from tests.made.spikes import next_spike_tensor
 
 functional = framework("spikingjelly.activation_based.functional")
 layer = framework("spikingjelly.activation_based.layer")
@@ -37,10 +38,6 @@ NODES = [
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(3)
-
-
-def spikes(*shape, rate=0.4):
-    return (torch.rand(*shape) < rate).float()
 
 
 def random(module, gain=4.0):
@@ -96,7 +93,7 @@ def dense(node, options, n_in=20, sizes=(40, 20)):
 @pytest.mark.parametrize("step_mode", ["s", "m"])
 @pytest.mark.parametrize(("node", "options"), NODES)
 def test_spikingjelly_nodes_come_in_exactly(node, options, step_mode):
-    assert_equal(dense(node, options), spikes(50, 4, 20), step_mode)
+    assert_equal(dense(node, options), next_spike_tensor(50, 4, 20), step_mode)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +183,7 @@ def one_dimensional():
 @pytest.mark.parametrize("step_mode", ["s", "m"])
 @pytest.mark.parametrize(("make", "shape"), [(convolutional, (2, 8, 8)), (one_dimensional, (2, 64))])
 def test_spikingjelly_layers_are_followed_in_both_step_modes(make, shape, step_mode):
-    assert_equal(random(make()), spikes(12, 3, *shape), step_mode)
+    assert_equal(random(make()), next_spike_tensor(12, 3, *shape), step_mode)
 
 
 def containers():
@@ -202,7 +199,7 @@ def containers():
 
 
 def test_spikingjelly_containers_are_followed():
-    assert_equal(random(containers()), spikes(20, 3, 2, 8, 8))
+    assert_equal(random(containers()), next_spike_tensor(20, 3, 2, 8, 8))
 
 
 def linear_recurrence(**options):
@@ -223,7 +220,7 @@ def elementwise_recurrence():
 def test_spikingjelly_recurrent_containers_and_delays_become_delayed_connections(make, n, path, step_mode):
     first = [layer.Linear(8, 12), make()] if path else [layer.Linear(8, 12), neuron.IFNode(), make()]
     module = torch.nn.Sequential(*first, layer.Linear(n, 9, bias=path is not None), neuron.LIFNode(v_threshold=0.5))
-    network = assert_equal(random(module), spikes(20, 3, 8), step_mode)
+    network = assert_equal(random(module), next_spike_tensor(20, 3, 8), step_mode)
     delays = {c.aligned_delay for c in network.connections if c.source == (path or "1")}
     assert max(delays) == (1 if path else 2)
 
@@ -262,7 +259,7 @@ def residual(join, fires_first=False):
     ids=["SEW ADD", "SEW AND", "SEW IAND", "MS"],
 )  # fmt: skip
 def test_spikingjelly_residual_blocks_come_in_exactly(join, fires_first, step_mode):
-    assert_equal(random(residual(join, fires_first)), spikes(12, 2, 2, 6, 6), step_mode, low=0.001)
+    assert_equal(random(residual(join, fires_first)), next_spike_tensor(12, 2, 2, 6, 6), step_mode, low=0.001)
 
 
 class Image(torch.nn.Module):
@@ -305,7 +302,7 @@ def memories(module):
 
 
 def test_spikingjelly_states_are_neither_used_nor_changed():
-    x = spikes(20, 2, 8)
+    x = next_spike_tensor(20, 2, 8)
     module = random(torch.nn.Sequential(layer.Linear(8, 12), neuron.CUBALIFNode(), linear_recurrence(),
                                         layer.Delay(2), layer.Linear(7, 5, bias=False), neuron.IFNode()))  # fmt: skip
     expected = recorded(module, x, False)

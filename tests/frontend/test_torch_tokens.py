@@ -11,23 +11,14 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.connection import MatMul
 from nwcompile.passes.prepare.normalize import normalize
 from tests.frontend.token_nets import with_wrong_spikes
+from tests.made.spikes import spike_tensor
+from tests.made.tensors import on_grid
 
 HEADS, TOKENS, FEATURES = 2, 6, 3
 
 
-def spikes(*shape):
-    return (torch.rand(*shape, generator=torch.Generator().manual_seed(5)) < 0.4).float()
-
-
 def leaky(threshold=0.5):
     return snntorch.Leaky(beta=0.75, threshold=threshold, init_hidden=True, reset_mechanism="subtract")
-
-
-def on_grid(module):
-    """Weights that are multiples of 1/64, so that no sum is rounded."""
-    for value in module.parameters():
-        value.data = (value.data * 160).round() / 64
-    return module
 
 
 class Between(torch.nn.Module):
@@ -75,7 +66,7 @@ JOINS = {
 @pytest.mark.parametrize("name", JOINS)
 def test_from_torch_computes_between_layers_what_torch_does(name):
     torch.manual_seed(1)
-    network = assert_equal(on_grid(Between(JOINS[name], threshold=0.3)), spikes(3, 12, 4))
+    network = assert_equal(on_grid(Between(JOINS[name], threshold=0.3)), spike_tensor(3, 12, 4, seed=5, rate=0.4))
     n_products = sum(isinstance(c, MatMul) for c in network.connections)
     assert n_products == {"attention": 2, "scores": 1, "one head for all": 1, "bmm": 1}.get(name, 0)
 
@@ -84,7 +75,7 @@ def test_from_torch_rounds_a_mean_once():
     """Means of 6 tokens are sixths; a neuron that fires at exactly 1/2 tells them from sums of rounded sixths."""
     module = on_grid(Between(lambda a, b: a.mean(-2), threshold=0.5))
     module.out = snntorch.Leaky(beta=0.0, threshold=0.5 - 2**-25, init_hidden=True, reset_mechanism="none")
-    assert_equal(module, spikes(3, 12, 4))
+    assert_equal(module, spike_tensor(3, 12, 4, seed=5, rate=0.4))
 
 
 ENLARGED = {
@@ -103,14 +94,14 @@ def test_from_torch_enlarges_maps_as_torch_does(name):
     torch.manual_seed(2)
     make, shape = ENLARGED[name]
     net = torch.nn.Sequential(torch.nn.Linear(shape[-1], shape[-1]), leaky(0.2), make(), leaky(0.1))
-    assert_equal(on_grid(net), spikes(3, 10, *shape))
+    assert_equal(on_grid(net), spike_tensor(3, 10, *shape, seed=5, rate=0.4))
 
 
 def test_from_torch_takes_a_functional_transposed_convolution():
     torch.manual_seed(2)
     weight = on_grid(torch.nn.ConvTranspose2d(2, 3, 3)).weight.detach()
     module = Between(lambda a, b: F.conv_transpose2d(a + b, weight, stride=2, padding=1, output_padding=1), (2, 3, 4))
-    assert_equal(on_grid(module), spikes(3, 10, 4))
+    assert_equal(on_grid(module), spike_tensor(3, 10, 4, seed=5, rate=0.4))
 
 
 class Head(torch.nn.Module):
@@ -132,7 +123,7 @@ class Head(torch.nn.Module):
 )
 def test_from_torch_reads_a_mean_over_steps_as_that_of_the_readout(pool):
     torch.manual_seed(3)
-    module, x = Head(pool), spikes(4, 9, 4)
+    module, x = Head(pool), spike_tensor(4, 9, 4, seed=5, rate=0.4)
     network = nw.from_torch(module, x[:2])
     nw.nn.prepare_net(module)
     with torch.no_grad():
@@ -165,7 +156,7 @@ class Refused(torch.nn.Module):
 def test_from_torch_refuses_what_no_step_can_compute(name):
     between, text = REFUSED[name]
     with pytest.raises(ModelError) as error:
-        nw.from_torch(Refused(between), spikes(2, 6, 4))
+        nw.from_torch(Refused(between), spike_tensor(2, 6, 4, seed=5, rate=0.4))
     assert str(error.value).startswith("layer 'out' is fed by ") and text in str(error.value)
 
 
@@ -173,7 +164,7 @@ def test_from_torch_refuses_what_no_step_can_compute(name):
 def test_from_torch_says_why_a_norm_of_samples_is_refused(norm):
     net = torch.nn.Sequential(torch.nn.Linear(4, 4), leaky(), norm, torch.nn.Linear(4, 2), leaky())
     with pytest.raises(ModelError) as error:
-        nw.from_torch(net, spikes(2, 6, 4))
+        nw.from_torch(net, spike_tensor(2, 6, 4, seed=5, rate=0.4))
     assert str(error.value).startswith(
         f"'3' is fed by '2' ({type(norm).__name__}), which divides by the spread of every sample and step, so that no "
         "weight can hold it; use BatchNorm, which is folded into weights, and train again; supported"
@@ -185,7 +176,7 @@ def test_a_matrix_product_of_a_network_has_a_hash_and_errors():
         edge = MatMul("x", "out", left=left, right=right)
         return nw.Network.from_arrays({"out": nw.NeuronSpec(beta=0.5)}, [edge], {"x": n})
 
-    x = spikes(2, 3, 64)
+    x = spike_tensor(2, 3, 64, seed=5, rate=0.4)
     a, b = x[..., :24].reshape(2, 3, 2, 3, 4), x[..., 24:].reshape(2, 3, 2, 4, 5)
     run = nw.simulate(network(), x, record="all")
     np.testing.assert_array_equal(run.spikes["out"][:, 0], ((a @ b)[:, 0] > 1).flatten(1))

@@ -7,16 +7,13 @@ import torch
 import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import ModelError
+from tests.made.spikes import spike_tensor
 
 N = 6
 
 
 def lif(n=N):
     return nn.LIFLayer(n, 4e-3, 0.75, "zero", 1e-3, "FF")
-
-
-def spikes(*shape):
-    return (torch.rand(*shape, generator=torch.Generator().manual_seed(5)) < 0.5).float()
 
 
 class Net(torch.nn.Module):
@@ -60,14 +57,14 @@ def compiled(module):
 def test_from_torch_imports_what_is_wrapped(wrap):
     torch.manual_seed(1)
     module = Net()
-    network = assert_equal(module, spikes(3, 12, 4), wrap(module))
+    network = assert_equal(module, spike_tensor(3, 12, 4, seed=5), wrap(module))
     assert list(network.layers) == ["a", "b"]
 
 
 def test_from_torch_runs_compiled_parts_as_they_were_written():
     torch.manual_seed(1)
     module = Net()
-    x = spikes(3, 12, 4)
+    x = spike_tensor(3, 12, 4, seed=5)
     expected = output(module, x)
     module.one = compiled(module.one)
     module.compile(backend="eager")
@@ -80,20 +77,20 @@ def test_from_torch_refuses_torchscript():
     text = "is TorchScript, whose functions cannot be followed; give from_torch the module that it was made from"
     for module, where in ((made, "the module"), (torch.nn.Sequential(made, lif(3)), "'0'")):
         with pytest.raises(ModelError) as caught:
-            nw.from_torch(module, spikes(2, 4, 3))
+            nw.from_torch(module, spike_tensor(2, 4, 3, seed=5))
         assert str(caught.value) == f"{where} {text}"
 
 
 def test_from_torch_takes_sparse_examples():
     torch.manual_seed(1)
-    module, x = Net(), spikes(3, 12, 4)
+    module, x = Net(), spike_tensor(3, 12, 4, seed=5)
     assert nw.from_torch(module, x.to_sparse()).hash == nw.from_torch(module, x).hash
 
 
 def test_from_torch_takes_weights_and_examples_of_bfloat16():
     torch.manual_seed(2)
     module = Net()
-    x = spikes(3, 12, 4)
+    x = spike_tensor(3, 12, 4, seed=5)
     for parameter in module.parameters():
         parameter.data = (parameter.data * 32).round() / 32
     expected = nw.simulate(nw.from_torch(module, x), x).output
@@ -112,7 +109,7 @@ def test_from_torch_hands_back_the_states_of_a_list():
             after = self.a(self.one(x) + before)[0]
             return [after, after]
 
-    (late,) = [c for c in nw.from_torch(Listed(), spikes(2, 5, 4)).connections if c.source == "a"]
+    (late,) = [c for c in nw.from_torch(Listed(), spike_tensor(2, 5, 4, seed=5)).connections if c.source == "a"]
     assert late.aligned_delay == 1
 
 
@@ -132,13 +129,13 @@ CONSTANT = [
 @pytest.mark.parametrize("between", CONSTANT)
 def test_from_torch_follows_sums_and_products_with_constants(between):
     torch.manual_seed(5)
-    assert_equal(Net(between=between), spikes(3, 12, 4))
+    assert_equal(Net(between=between), spike_tensor(3, 12, 4, seed=5))
 
 
 @pytest.mark.parametrize("constant", [PER_CHANNEL, PER_ENTRY])
 def test_from_torch_follows_products_with_constants_per_channel(constant):
     torch.manual_seed(1)
-    assert_equal(Net(between=lambda x: x.reshape(-1, 2, 3, 1) * constant), spikes(3, 12, 4))
+    assert_equal(Net(between=lambda x: x.reshape(-1, 2, 3, 1) * constant), spike_tensor(3, 12, 4, seed=5))
 
 
 @pytest.mark.parametrize(
@@ -147,24 +144,24 @@ def test_from_torch_follows_products_with_constants_per_channel(constant):
 )
 def test_from_torch_refuses_products_with_what_is_no_constant(between, name):
     with pytest.raises(ModelError, match=f"^'two' is fed by torch function '{name}' in forward, which is not supp"):
-        nw.from_torch(Net(between=between), spikes(3, 5, 4))
+        nw.from_torch(Net(between=between), spike_tensor(3, 5, 4, seed=5))
 
 
 def test_from_torch_refuses_constants_that_change():
     with pytest.raises(ModelError, match=r"^layer 'b' is fed differently in step 0 and in the last step of the exa"):
-        nw.from_torch(Net(between=lambda x: x * torch.rand(N)), spikes(3, 5, 4))
+        nw.from_torch(Net(between=lambda x: x * torch.rand(N)), spike_tensor(3, 5, 4, seed=5))
 
 
 @pytest.mark.parametrize("relu", [torch.nn.ReLU(), torch.relu, torch.nn.functional.relu, torch.Tensor.relu])
 def test_from_torch_sees_that_spikes_have_no_negative_part(relu):
     torch.manual_seed(1)
-    network = assert_equal(Net(between=relu), spikes(3, 12, 4))
+    network = assert_equal(Net(between=relu), spike_tensor(3, 12, 4, seed=5))
     assert network.layers == ("a", "b")
 
 
 def test_from_torch_refuses_relu_of_what_is_no_spikes():
     with pytest.raises(ModelError, match=r"^'two' is fed by torch function 'relu' in forward, which is not supported"):
-        nw.from_torch(Net(between=lambda x: torch.relu(x - 0.5)), spikes(3, 5, 4))
+        nw.from_torch(Net(between=lambda x: torch.relu(x - 0.5)), spike_tensor(3, 5, 4, seed=5))
 
 
 POOLS = [
@@ -177,7 +174,7 @@ POOLS = [
 @pytest.mark.parametrize("pool, n", POOLS)
 def test_from_torch_pools_over_one_axis(pool, n):
     torch.manual_seed(5)
-    assert_equal(Net(torch.nn.Linear(4, N), pool, n, shape=(1,)), spikes(3, 12, 4))
+    assert_equal(Net(torch.nn.Linear(4, N), pool, n, shape=(1,)), spike_tensor(3, 12, 4, seed=5))
 
 
 @pytest.mark.parametrize(
@@ -189,4 +186,4 @@ def test_from_torch_pools_over_one_axis(pool, n):
 )
 def test_from_torch_refuses_unusual_pools_over_one_axis(pool, reason):
     with pytest.raises(ModelError, match=f"^'two' is fed by 'between' \\({type(pool).__name__}\\), {reason}"):
-        nw.from_torch(Net(between=pool, n_between=2, shape=(1,)), spikes(3, 5, 4))
+        nw.from_torch(Net(between=pool, n_between=2, shape=(1,)), spike_tensor(3, 5, 4, seed=5))

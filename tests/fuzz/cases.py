@@ -34,9 +34,9 @@ from nwcompile.report.json.collect import collect
 from nwcompile.sim import BACKENDS, simulate
 from nwcompile.sim.crosscheck import compare
 from nwcompile.sim.cycle.overload import loses_messages
-from tests.figures import contradictions
-from tests.random_cases import Case, cases
-from tests.sim.test_session import assert_is_run, assert_same, stream
+from tests.made.figures import contradictions
+from tests.made.random_cases import Case, cases
+from tests.made.streams import assert_is_run, assert_same, stream
 
 N_BYTES = 1 << 16  # of random choices: more than any case takes
 

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nwcompile.sim.crosscheck import crosscheck
-from tests.random_programs import inputs, programs
+from tests.made.random_programs import inputs, programs
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ from nwcompile.sim.sequence import run as sequence
 from tests.fuzz import cases
 from tests.fuzz.cases import case, main, outcome
 from tests.long import EXAMPLES
-from tests.random_cases import Case
+from tests.made.random_cases import Case
 
 PARTS = 10  # for several processes; a part has every tenth seed
 

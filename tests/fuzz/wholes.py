@@ -18,10 +18,10 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
-from tests.frontend.graphs import conv, cuba, graph, if_node, inputs, lif, linear, one_layer, outputs, weights
-from tests.frontend.lava_files import LOIHI, NEURON, dense, pool, write
 from tests.fuzz.trees import read_tree
-from tests.nets import conv_net, dense_net, sparse_edge
+from tests.made.lava_files import LOIHI, NEURON, dense, pool, write
+from tests.made.nets import conv_net, dense_net, sparse_edge
+from tests.made.nir_graphs import conv, cuba, graph, if_node, inputs, lif, linear, one_layer, outputs, weights
 
 
 @cache

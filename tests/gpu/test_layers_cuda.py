@@ -13,9 +13,11 @@ from nwcompile.kernels.gpu import lif
 from nwcompile.nn.ops import gpu, torch_ops
 from nwcompile.nn.ops.scan import FORMS, LIFNeurons, fire, has_kernel, scan, scan_loop
 from nwcompile.nn.ops.surrogate import SURROGATES, atan
+from tests.made.spikes import spike_tensor
 
 FAMILIES = {"lif": (nn.LIFSynapse, nn.LIFLayer), "h1v1": (nn.H1v1Synapse, nn.H1v1Layer),
             "h1v2": (nn.H1v2Synapse, nn.H1v2Layer)}  # fmt: skip
+X = spike_tensor(5, 41, 40, seed=1, rate=0.2)
 LENGTHS = {"once": [41], "chunks": [1, 7, 33], "steps": [1] * 41}
 
 
@@ -31,10 +33,6 @@ def net_of(family, topology="FF", n_in=40, n=70):
     return net
 
 
-def spikes(n_samples=5, n_steps=41, n_in=40):
-    return (torch.rand(n_samples, n_steps, n_in, generator=torch.Generator().manual_seed(1)) < 0.2).float()
-
-
 def run(net, x, lengths):
     nn.prepare_net(net)
     parts = [net(piece[:, 0] if piece.shape[1] == 1 else piece) for piece in x.split(lengths, 1)]
@@ -45,7 +43,7 @@ def run(net, x, lengths):
 @pytest.mark.parametrize(("topology", "n"), [("FF", 70), ("RC", 70), ("RC", 200)])
 @pytest.mark.parametrize("way", LENGTHS)
 def test_layers_are_bit_for_bit_those_of_the_cpu(family, topology, n, way):
-    net, x = net_of(family, topology, n=n), spikes()
+    net, x = net_of(family, topology, n=n), X
     with torch.no_grad():
         expected = run(net, x, [41])
         found = run(copy.deepcopy(net).to("cuda"), x.cuda(), LENGTHS[way])
@@ -59,7 +57,7 @@ def test_layers_are_bit_for_bit_those_of_the_cpu(family, topology, n, way):
 def test_a_training_step_is_that_of_the_cpu(family, topology):
     losses, grads = [], []
     for device in ("cpu", "cuda"):
-        net, x = net_of(family, topology).to(device), spikes().to(device)
+        net, x = net_of(family, topology).to(device), X.to(device)
         nn.prepare_net(net)
         out, mem = net(x)
         loss = out.mean() + mem.square().mean()
@@ -150,7 +148,7 @@ def test_operations_pass_torchs_own_check(recurrent):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_compiled_nets_are_the_nets_themselves(backend, family):
     torch._dynamo.reset()
-    net, x = net_of(family).to("cuda"), spikes().cuda()
+    net, x = net_of(family).to("cuda"), X.cuda()
     other = copy.deepcopy(net)
     compiled = torch.compile(other, fullgraph=True, backend=backend)
     nn.prepare_net(net)
@@ -167,7 +165,7 @@ def test_compiled_nets_are_the_nets_themselves(backend, family):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(("topology", "n"), [("FF", 70), ("RC", 70), ("RC", 200)])
 def test_a_captured_graph_replays_the_net(family, topology, n):
-    net, x = net_of(family, topology, n=n).to("cuda"), spikes().cuda()
+    net, x = net_of(family, topology, n=n).to("cuda"), X.cuda()
     with torch.no_grad():
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):
@@ -186,7 +184,7 @@ def test_a_captured_graph_replays_the_net(family, topology, n):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast_computes_neurons_in_float32(dtype):
-    net, x = net_of("lif").to("cuda"), spikes().cuda()
+    net, x = net_of("lif").to("cuda"), X.cuda()
     nn.prepare_net(net)
     with torch.autocast("cuda", dtype=dtype):
         current = net[0](x)
@@ -199,7 +197,7 @@ def test_autocast_computes_neurons_in_float32(dtype):
 
 
 def test_a_copy_moves_to_the_gpu_in_the_middle_of_training():
-    net, x = net_of("h1v2"), spikes()
+    net, x = net_of("h1v2"), X
     nn.prepare_net(net)
     net(x[:, :20])
     model = nn.Sequential(*copy.deepcopy(net)).to_gpu()

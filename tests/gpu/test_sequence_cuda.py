@@ -14,7 +14,7 @@ from nwcompile.sim.sequence import run  # noqa: E402
 from nwcompile.sim.sequence.cuda.device import gpu  # noqa: E402
 from nwcompile.sim.sequence.cuda.inference import Inference  # noqa: E402
 from nwcompile.sim.sequence.cuda.product import Product, has_bfloat16_sums  # noqa: E402
-from tests.nets import FIXED, conv_net, dense_net  # noqa: E402
+from tests.made.nets import FIXED, conv_net, dense_net  # noqa: E402
 from tests.sim.sequence.cuda_cases import *  # noqa: E402, F403
 
 

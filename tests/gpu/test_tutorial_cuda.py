@@ -11,9 +11,16 @@ import torch.nn.functional as F
 if not torch.cuda.is_available():
     pytest.skip("no GPU that torch can use", allow_module_level=True)
 
-from tests.nn.layers.test_tutorial import FAMILIES, net_of, spikes, tutorial  # noqa: F401
+from tests.made.spikes import spike_tensor
+from tests.made.tutorial import FAMILIES, net_of, tutorial_classes
 
 FUNCTIONS = ("benchmark_inference_ms", "random_data", "train_one_step", "get_time")
+X = spike_tensor(6, 30, 16, seed=1, rate=0.3)
+
+
+@pytest.fixture(scope="module")
+def tutorial(reference):
+    return tutorial_classes(reference)
 
 
 @pytest.fixture
@@ -29,8 +36,8 @@ def functions(reference):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_parity_of_the_tutorials_nets(tutorial, family):  # noqa: F811
-    net, x = net_of(tutorial, family), spikes()
+def test_parity_of_the_tutorials_nets(tutorial, family):
+    net, x = net_of(tutorial, family), X
     with torch.no_grad():
         on_cpu = net.forward(x)
         moved = net.to_gpu()
@@ -42,8 +49,8 @@ def test_parity_of_the_tutorials_nets(tutorial, family):  # noqa: F811
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_porting_of_the_tutorials_nets(tutorial, family):  # noqa: F811
-    net, x = net_of(tutorial, family), spikes()
+def test_porting_of_the_tutorials_nets(tutorial, family):
+    net, x = net_of(tutorial, family), X
     on_gpu = tutorial[FAMILIES[family]](16, 24, 8, device="gpu")
     on_gpu.load_state_dict(net.state_dict(), strict=True)
     net.load_state_dict(on_gpu.state_dict(), strict=True)
@@ -55,13 +62,13 @@ def test_porting_of_the_tutorials_nets(tutorial, family):  # noqa: F811
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_benchmark_and_training_of_the_tutorials_nets(tutorial, functions, family):  # noqa: F811
+def test_benchmark_and_training_of_the_tutorials_nets(tutorial, functions, family):
     batches = functions["random_data"](4, 8, 20, 16, 8)
     losses = []
     for backend in ("cpu", "gpu"):
         net = net_of(tutorial, family)
         if backend == "gpu":
             net = net.to_gpu()
-        assert functions["benchmark_inference_ms"](net, spikes(), backend, warmup=1, runs=2) > 0
+        assert functions["benchmark_inference_ms"](net, X, backend, warmup=1, runs=2) > 0
         losses.append(functions["get_time"](net, backend, batches, warmup_steps=1)[1])
     assert losses[1] == pytest.approx(losses[0], abs=1e-3)

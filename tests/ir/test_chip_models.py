@@ -13,13 +13,9 @@ from nwcompile.ir.chip_sections import KEYS, Cost, Energy
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
+from tests.made.violations import first_lines
 
 LOIHI1, DAVIES, LOIHI2 = (Chip.load(name) for name in ("loihi1", "loihi1_davies2018", "loihi2"))
-
-
-def first_lines(error) -> str:
-    """The head of a FitError and its only violation; which chips take the network is tested in test_refusal.py."""
-    return "\n".join(str(error).splitlines()[:2])
 
 
 def float_net(chip: Chip, n_weights: int = 4) -> Network:

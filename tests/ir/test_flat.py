@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from nwcompile.ir import flat
-from tests.nets import dense_net
+from tests.made.nets import dense_net
 
 COUNTS = [2, 0, 3]
 OFFSET = np.array([0, 2, 2, 5])

@@ -9,7 +9,7 @@ from nwcompile.ir.connection import Conv2d
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.sim import BACKENDS, simulate
-from tests.nets import integers
+from tests.made.nets import integers
 
 SHAPE = (3, 2, 3)  # as many channels as columns
 FLOAT = NeuronSpec(threshold=1.0, reset="value", beta=0.5, refractory=0)

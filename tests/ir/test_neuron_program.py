@@ -10,7 +10,7 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import ARITY, NeuronProgram, Operation, StateVariable
 from nwcompile.ir.neuron_programs.ranges import RULES, ranges
 from nwcompile.sim.reference.program_step import MEANING, ProgramState
-from tests.neuron_programs import adaptive, cuba, integrator
+from tests.made.neuron_programs import adaptive, cuba, integrator
 
 
 def program(*steps, state=None, output="y", sends="graded", is_fixed=True, **parameters) -> NeuronProgram:

@@ -22,9 +22,9 @@ from nwcompile.ir.program import KINDS
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.input_layer import READOUT
 from nwcompile.passes.prepare.schedule import schedule
-from tests.nets import FIXED, conv_net, dense_net, feed_forward, sparse_edge
-from tests.neuron_programs import every_operation
-from tests.saved import first_difference, verify_saved
+from tests.made.nets import FIXED, conv_net, dense_net, feed_forward, sparse_edge
+from tests.made.neuron_programs import every_operation
+from tests.made.saved import first_difference, verify_saved
 
 
 def float_net() -> nw.Network:

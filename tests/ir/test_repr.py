@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
-from tests.nets import dense_net
+from tests.made.nets import dense_net
 
 X = np.random.default_rng(0).integers(0, 2, (2, 6, 5))
 

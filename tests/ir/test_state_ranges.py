@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 import nwcompile as nw
 from nwcompile.ir.neuron_programs.ranges import Range, state_ranges
 from nwcompile.sim.reference.program_step import ProgramState
-from tests.neuron_programs import adaptive, integrator
-from tests.random_neurons import whole_neurons
+from tests.made.neuron_programs import adaptive, integrator
+from tests.made.random_neurons import whole_neurons
 
 N_STEPS = 40
 

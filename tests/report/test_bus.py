@@ -12,9 +12,8 @@ from nwcompile.report.html.page import render_html
 from nwcompile.report.json.collect import collect
 from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
-from tests.buses import bus_chip
-from tests.chips import small_chip
-from tests.sim.cycle.test_bus import FREE, busy_program, pairs_program
+from tests.made.buses import FREE, bus_chip, busy_program, pairs_program
+from tests.made.chips import small_chip
 
 
 def crossing():

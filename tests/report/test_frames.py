@@ -9,25 +9,17 @@ import pytest
 import nwcompile as nw
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.report.json.collect import collect
-from tests.nets import integers
+from tests.made.nets import two_layer_net, two_layer_samples
 
 
 @pytest.fixture(scope="module")
 def program() -> nw.Program:
-    spec = nw.NeuronSpec(threshold=1.0, beta=0.75)
-    weights = [integers(shape, seed, -3, 5).astype(np.float32) / 4 for seed, shape in enumerate(((12, 20), (5, 12)))]
-    edges = [nw.Dense("in", "hidden", weights[0]), nw.Dense("hidden", "out", weights[1])]
-    network = nw.Network.from_arrays({"hidden": spec, "out": spec}, edges, {"in": 20})
-    return nw.compile(network, "loihi1", samples(), nw.Options(n_cores=3))
-
-
-def samples() -> np.ndarray:
-    return (np.random.default_rng(3).random((4, 9, 20)) < 0.3).astype(np.float32)
+    return nw.compile(two_layer_net(), "loihi1", two_layer_samples(), nw.Options(n_cores=3))
 
 
 @pytest.fixture(scope="module")
 def run(program) -> nw.Run:
-    return nw.simulate(program, samples(), backend="cycle")
+    return nw.simulate(program, two_layer_samples(), backend="cycle")
 
 
 def test_frames_of_a_program_hold_the_rows_of_its_report(program, run):
@@ -65,11 +57,11 @@ def test_frames_of_a_run_add_up_to_its_spikes_and_counters(run):
 def test_frames_say_what_they_lack(program, run, monkeypatch):
     with pytest.raises(OptionError, match="unknown rows 'layer'; choose one of: layers, cores, spikes, steps"):
         run.to_frame("layer")
-    totals = nw.simulate(program, samples(), backend="cycle", record="totals")
+    totals = nw.simulate(program, two_layer_samples(), backend="cycle", record="totals")
     assert totals.to_frame()["spikes"].tolist() == run.to_frame()["spikes"].tolist()
     with pytest.raises(ModelError, match="the run keeps totals only, no single spikes; simulate with record='spikes'"):
         totals.to_frame("spikes")
-    in_float = nw.simulate(program.network, samples())
+    in_float = nw.simulate(program.network, two_layer_samples())
     with pytest.raises(ModelError, match="no counters for rows='steps'; simulate a compiled program for them"):
         in_float.to_frame("steps")
     monkeypatch.setitem(sys.modules, "pandas", None)

@@ -15,8 +15,8 @@ from nwcompile.report import report
 from nwcompile.report.json.collect import collect
 from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
-from tests.chips import small_chip
-from tests.report.programs import run_of, three_cores
+from tests.made.chips import small_chip
+from tests.made.programs import run_of, three_cores
 
 X = np.array([[[3], [0], [2], [1]], [[1], [0], [0], [0]]], np.int32)
 

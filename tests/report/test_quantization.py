@@ -10,7 +10,7 @@ from nwcompile.report.html.page import render_html
 from nwcompile.report.json.collect import collect
 from nwcompile.report.quantization import overflow_notes, quantization_lines
 from nwcompile.report.terminal import render_text
-from tests.report.programs import run_of, three_cores
+from tests.made.programs import run_of, three_cores
 
 ROW = {
     "layer": "fc1", "bits": 2, "scale": 106057.3, "clipped_weights": 1314, "clipped_percent": 1.31,

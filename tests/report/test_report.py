@@ -14,11 +14,10 @@ from nwcompile.report.html.page import render_html
 from nwcompile.report.json.collect import collect
 from nwcompile.report.terminal import render_text
 from nwcompile.sim.crosscheck import Crosscheck, Difference
-from tests.chips import small_chip
-from tests.figures import contradictions
-from tests.nets import conv_net, dense_net, float_net
-from tests.report.programs import chip_without, run_of, three_cores
-from tests.sim.cycle.test_multicast import spread
+from tests.made.chips import small_chip
+from tests.made.figures import contradictions
+from tests.made.nets import conv_net, dense_net, float_net
+from tests.made.programs import chip_without, run_of, spread, three_cores
 
 KEYS = [
     "verdict", "verdict_rows", "report_schema", "fits", "chip", "run", "fit", "time", "bottleneck", "advice", "steps",

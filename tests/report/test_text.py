@@ -20,8 +20,8 @@ from nwcompile.report.text import (
     verdict,
     verdict_rows,
 )
-from tests.chips import small_chip
-from tests.report.programs import chip_without, run_of, three_cores
+from tests.made.chips import small_chip
+from tests.made.programs import chip_without, run_of, three_cores
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nwcompile.cost.time.floorline import floorline
@@ -17,19 +17,12 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.sim import BACKENDS, simulate
 from nwcompile.sim.crosscheck import crosscheck
 from nwcompile.sim.sequence.run import record
-from tests.nets import FIXED
-from tests.random_programs import inputs, programs
-
-EXAMPLES = settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+from tests.made.nets import FIXED
+from tests.made.random_programs import SIXTY, inputs, programs
 
 
 @pytest.mark.parametrize("window", ["aligned", "hardware"])
-@EXAMPLES
+@SIXTY
 @given(data=st.data())
 def test_backends_agree_on_spikes_states_and_counters(window, data):
     program = data.draw(programs())
@@ -49,7 +42,7 @@ def test_backends_agree_at_the_edge_of_the_wrap():
     assert result.agree, str(result)
 
 
-@EXAMPLES
+@SIXTY
 @given(data=st.data())
 def test_program_gives_the_spikes_of_its_network_whatever_the_pipeline_adds(data):
     """Skips, loops and delays on the chip against the network's own aligned steps."""
@@ -63,7 +56,7 @@ def test_program_gives_the_spikes_of_its_network_whatever_the_pipeline_adds(data
             assert np.array_equal(run.states[name]["v"], wanted.states[name]["v"]), (backend, name)
 
 
-@EXAMPLES
+@SIXTY
 @given(data=st.data())
 def test_cycle_every_message_arrives_once_over_its_route(data):
     program = data.draw(programs())
@@ -79,7 +72,7 @@ def test_cycle_every_message_arrives_once_over_its_route(data):
     assert np.array_equal(run.link_flits, link_flits(program, run.activity))
 
 
-@EXAMPLES
+@SIXTY
 @given(data=st.data())
 def test_floorline_never_exceeds_the_measured_time_of_a_step(data):
     program = data.draw(programs())
@@ -88,7 +81,7 @@ def test_floorline_never_exceeds_the_measured_time_of_a_step(data):
     assert (bound <= run.step_cycles).all()
 
 
-@EXAMPLES
+@SIXTY
 @given(data=st.data())
 def test_cycle_results_do_not_depend_on_how_samples_are_batched(data):
     program = data.draw(programs())
@@ -109,7 +102,7 @@ def test_recurrent_layer_given_after_the_layer_that_it_feeds():
         assert np.array_equal(spikes[name], wanted)
 
 
-@EXAMPLES
+@SIXTY
 @given(data=st.data(), n_threads=st.integers(2, 4))
 def test_cycle_results_do_not_depend_on_threads(data, n_threads):
     """Fewer samples than threads: their steps are shared out."""

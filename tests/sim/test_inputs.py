@@ -14,7 +14,7 @@ from nwcompile.passes.emit.emit import emit
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import crosscheck
 from nwcompile.sim.inputs import prepare
-from tests.nets import FIXED, dense_net, feed_forward
+from tests.made.nets import FIXED, dense_net, feed_forward
 
 NETWORK = dense_net(3, 2)
 BINARY = Chip.load("loihi1")

@@ -13,14 +13,13 @@ from nwcompile.checkpoint import Checkpoint, Pace, Recorded, Steps
 from nwcompile.errors import OptionError
 from nwcompile.sim import BACKENDS, simulate
 from tests import long
-from tests.frontend.float_networks import networks
-from tests.nets import dense_net
-from tests.ranc_cases import case, recorded_input, recorded_program
-from tests.random_neurons import whole_neurons
-from tests.random_programs import buses, inputs, programs
-from tests.sim.cycle.test_neighbors import chips_of_neighbors
-from tests.sim.cycle.test_overload import all_to_one
-from tests.sim.test_session import EXAMPLES, SHORT, assert_same, everything, spikes_in
+from tests.made.float_networks import networks
+from tests.made.nets import dense_net
+from tests.made.programs import all_to_one
+from tests.made.ranc_cases import case, recorded_input, recorded_program
+from tests.made.random_neurons import whole_neurons
+from tests.made.random_programs import OF_PROGRAMS, buses, chips_of_neighbors, inputs, programs
+from tests.made.streams import SHORT, assert_same, everything, spikes_in
 
 RECORDED = [(backend, record) for backend in BACKENDS for record in ("spikes", "all")] + [("cycle", "totals")]
 # Of fewer samples than cores, cores share the steps.
@@ -164,7 +163,7 @@ def test_a_drawn_program_with_a_checkpoint_is_its_run(tmp_path_factory, data):
 
 @pytest.mark.long
 @pytest.mark.parametrize("of", ["neurons", "buses", "programs", "neighbors"])
-@settings(EXAMPLES, max_examples=max(long.EXAMPLES // 5, 1))
+@settings(OF_PROGRAMS, max_examples=max(long.EXAMPLES // 5, 1))
 @given(data=st.data())
 def test_any_drawn_program_with_a_checkpoint_is_its_run(tmp_path_factory, of, data):
     drawn = {
@@ -207,7 +206,7 @@ def test_cores_that_wait_for_neighbors_only_keep_whole_samples(tmp_path):
         assert len(list(tmp_path.glob("*.nwk"))) == 1
 
 
-@settings(EXAMPLES, max_examples=6)
+@settings(OF_PROGRAMS, max_examples=6)
 @given(network=networks(), seed=st.integers(0, 99))
 def test_a_network_that_is_not_compiled_goes_on(tmp_path_factory, network, seed):
     folder, rng = tmp_path_factory.mktemp("kept"), np.random.default_rng(seed)

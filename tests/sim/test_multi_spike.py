@@ -18,7 +18,7 @@ from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import BACKENDS, simulate
 from nwcompile.sim.crosscheck import crosscheck
-from tests.chips import small_chip
+from tests.made.chips import small_chip
 
 IAF = NeuronSpec(threshold=1.0, strict=False, spikes="multi", reset="subtract", v_min=-1.0)
 MULTI = NeuronSpec(threshold=64, strict=False, spikes="multi", reset="subtract", fixed=FixedPoint())

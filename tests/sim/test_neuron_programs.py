@@ -11,7 +11,7 @@ import nwcompile as nw
 from nwcompile.cost.neuron_program import extra_instructions
 from nwcompile.cost.time.work import work
 from nwcompile.cost.traffic.link_flits import link_flits
-from tests.nets import dense_net, integers
+from tests.made.nets import dense_net, integers
 
 LOIHI2 = nw.Chip.load("loihi2")
 

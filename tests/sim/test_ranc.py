@@ -6,7 +6,7 @@ import pytest
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import crosscheck
 from nwcompile.sim.reference.neuron_step import LayerState
-from tests.ranc_cases import (
+from tests.made.ranc_cases import (
     CASES,
     PLAIN,
     case,

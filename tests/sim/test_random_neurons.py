@@ -11,7 +11,7 @@ from nwcompile.flow import compile
 from nwcompile.ir.neuron_programs.program import WRITTEN
 from nwcompile.sim.crosscheck import crosscheck
 from tests.long import EXAMPLES
-from tests.random_neurons import (
+from tests.made.random_neurons import (
     FLOAT,
     NEVER_THE_SAME,
     WHOLE,
@@ -20,7 +20,7 @@ from tests.random_neurons import (
     curved_neurons,
     whole_neurons,
 )
-from tests.random_programs import inputs, programs
+from tests.made.random_programs import inputs, programs
 
 COMPILED = 5  # Each example compiles kernels of its own, so there are so many times fewer.
 

@@ -7,7 +7,7 @@ import nwcompile as nw
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.sim import BACKENDS
 from nwcompile.sim.variation import Devices
-from tests.nets import FIXED, dense_net
+from tests.made.nets import FIXED, dense_net
 
 X = (np.random.default_rng(0).random((40, 8, 6)) < 0.4).astype(np.int8)
 

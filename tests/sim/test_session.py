@@ -3,121 +3,34 @@
 import copy
 import os
 import pickle
-from dataclasses import fields, replace
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import nwcompile as nw
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Dense, Sparse
-from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
-from nwcompile.ir.neuron import FixedPoint, NeuronSpec
+from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.program import Program
-from nwcompile.passes.emit.emit import emit
-from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import BACKENDS, simulate
 from nwcompile.sim.reference.program_step import ProgramState
 from nwcompile.sim.session import Session
 from tests import long
-from tests.frontend.float_networks import networks
-from tests.frontend.test_acceptance import agreement
-from tests.frontend.test_lava import raster
-from tests.frontend.test_nir_reference import imported, recorded_frames
-from tests.nets import dense_net, integers
-from tests.neuron_programs import cuba
-from tests.ranc_cases import case, recorded_input, recorded_program
-from tests.random_neurons import whole_neurons
-from tests.random_programs import buses, inputs, programs
-
-EXAMPLES = settings(
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-
-
-def stream(program, x: np.ndarray, backend: str, sizes, record: str = "all") -> list[nw.Chunk]:
-    """The chunks of one sample [T, *shape], fed in pieces of these sizes, over and over."""
-    session, chunks, first, i = Session(program, backend, record), [], 0, 0
-    while first < len(x):
-        n = sizes[i % len(sizes)]
-        chunks.append(session.feed(x[first : first + n]))
-        first, i = first + n, i + 1
-    return [*chunks, session.close()]
-
-
-def joined(parts: list, axis: int):
-    """Values of the same field of all chunks, one after the other: arrays, and dicts and nouns of arrays."""
-    if isinstance(parts[0], dict):
-        return {name: joined([part[name] for part in parts], axis) for name in parts[0]}
-    if isinstance(parts[0], np.ndarray):
-        return np.concatenate(parts, axis)
-    return None if parts[0] is None else joined([vars(part) for part in parts], axis)
-
-
-def assert_same(found, wanted, where: str):
-    if isinstance(wanted, dict):
-        assert set(found) == set(wanted), where
-        for name in wanted:
-            assert_same(found[name], wanted[name], f"{where}.{name}")
-    elif isinstance(wanted, np.ndarray):
-        assert found.dtype == wanted.dtype and np.array_equal(found, wanted), where
-    else:
-        assert found is None and wanted is None, where
-
-
-def assert_is_run(chunks: list[nw.Chunk], run: nw.Run):
-    """Every array of the chunks, and where each begins."""
-    for chunk, following in zip(chunks, chunks[1:], strict=False):
-        assert following.first_step == chunk.first_step + chunk.n_steps
-        assert following.first_hardware_step == chunk.first_hardware_step + chunk.n_hardware_steps
-    for name in {f.name for f in fields(nw.Chunk)} - {"backend", "first_step", "first_hardware_step"}:
-        axis = 1 if name in ("spikes", "states", "output") else 0
-        wanted = getattr(run, name)
-        wanted = vars(wanted) if name in ("dropped", "bus") and wanted is not None else wanted
-        assert_same(joined([getattr(chunk, name) for chunk in chunks], axis), wanted, name)
-
-
-@cache
-def everything(execution: str = "pipelined") -> Program:
-    """Every kind of thing that a stream carries: currents, membranes, refractory times, words, and spikes on their way.
-
-    `loop` and `words` are recurrent, the second one a neuron program; `late` and `program` are the same without.
-    """
-    cuba_lif = NeuronSpec(threshold=900, decay_u=1500, decay_v=300, refractory=4, fixed=FixedPoint())
-    gated = replace(cuba_lif, spikes="gated", reset="subtract", refractory=0, threshold=300)
-    layers = {
-        "loop": cuba_lif,
-        "late": cuba_lif,
-        "gated": gated,
-        "program": cuba(900, 1500, 300),
-        "words": cuba(700, 900, 90),
-    }
-    few = {n: (np.arange(n), np.arange(n) % 2, np.full(n, 9, np.int8)) for n in (5, 6)}  # others hear only the loop
-    edges = [
-        Sparse("in", "loop", *few[6]), Dense("loop", "loop", integers((5, 5), 2), delay=2),
-        Dense("in", "late", integers((5, 6), 3), delay=3), Dense("in", "gated", integers((5, 6), 4)),
-        Dense("late", "program", integers((5, 5), 5), delay=1), Dense("in", "program", integers((5, 6), 6)),
-        Sparse("gated", "words", *few[5]), Dense("words", "words", integers((5, 5), 8), delay=3),
-    ]  # fmt: skip
-    network = Network.from_arrays({name: (neuron, (5,)) for name, neuron in layers.items()}, edges, {"in": (6,)})
-    core_of = {name: np.arange(5) % 2 for name in layers}
-    chip = Chip.load("tiny").replace({"neuron.spikes": ["binary", "bipolar"]})
-    mapping = Mapping.from_arrays(core_of, chip.sites[:2])
-    return emit(network, schedule(network, execution), mapping, chip, None, {}, "graded")
-
-
-def spikes_in(program: Program, n: int = 14) -> np.ndarray:
-    """Spikes of one sample, `[n, *shape]`."""
-    shape = program.network.inputs["in"].shape
-    return (np.random.default_rng(1).random((n, *shape)) < 0.4).astype(np.int32)
+from tests.made.acceptance import agreement
+from tests.made.float_networks import networks
+from tests.made.nets import dense_net
+from tests.made.nir_files import imported
+from tests.made.ranc_cases import case, recorded_input, recorded_program
+from tests.made.random_neurons import whole_neurons
+from tests.made.random_programs import OF_PROGRAMS, buses, inputs, programs
+from tests.made.recordings import raster, recorded_frames
+from tests.made.streams import SHORT, assert_is_run, everything, spikes_in, stream
 
 
 def assert_streams(program: Program, x: np.ndarray, backend: str, *cuts):
@@ -136,9 +49,6 @@ def test_session_of_any_chunks_is_the_run_of_the_whole(backend, execution):
     assert_streams(program, x, backend, *([[7]] if execution == "phased" else [[1], [7], [64], [70]]))
 
 
-SHORT = settings(EXAMPLES, max_examples=2, phases=[Phase.explicit, Phase.generate])
-
-
 @SHORT
 @given(data=st.data())
 def test_session_of_a_drawn_program_is_its_run(data):
@@ -147,7 +57,7 @@ def test_session_of_a_drawn_program_is_its_run(data):
 
 @pytest.mark.long
 @pytest.mark.parametrize("of", ["neurons", "buses", "programs"])
-@settings(EXAMPLES, max_examples=long.EXAMPLES)
+@settings(OF_PROGRAMS, max_examples=long.EXAMPLES)
 @given(data=st.data())
 def test_session_of_any_drawn_program_is_its_run(of, data):
     drawn = {"neurons": programs(), "buses": programs(buses), "programs": programs(neurons=whole_neurons)}
@@ -338,7 +248,7 @@ def test_stream_of_the_recorded_digit_through_the_published_network_gives_its_sp
     assert (int(counts.argmax()), int(counts[4]), int(counts.sum())) == (4, 1483, 1752)
 
 
-@settings(EXAMPLES, max_examples=8, phases=[Phase.explicit, Phase.generate])
+@settings(OF_PROGRAMS, max_examples=8, phases=[Phase.explicit, Phase.generate])
 @given(network=networks(), sizes=st.lists(st.integers(1, 5), min_size=1, max_size=3), seed=st.integers(0, 99))
 def test_stream_of_a_network_that_is_not_compiled_is_its_run(network, sizes, seed):
     """Float networks of any connections, delays and loops, with junctions and several inputs."""

@@ -8,7 +8,7 @@ from nwcompile.ir.neuron_programs.program import WRITTEN
 from nwcompile.ir.neuron_programs.ranges import FLOAT_ONLY
 from nwcompile.sim import BACKENDS
 from nwcompile.sim.sequence.run import record, trace
-from tests.neuron_programs import adaptive, cuba, every_operation, integrator
+from tests.made.neuron_programs import adaptive, cuba, every_operation, integrator
 
 RNG = np.random.default_rng(0)
 X = (RNG.random((3, 25, 12)) < 0.3).astype(np.int8)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nwcompile as nw
@@ -13,20 +13,17 @@ from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.network import Network, Node
 from nwcompile.sim.crosscheck import crosscheck
 from nwcompile.sim.variation import Devices, finer, varied_decay
-from tests.nets import conv_net, dense_net
-from tests.random_programs import inputs, programs
-from tests.xylo import draw
+from tests.made.nets import conv_net, dense_net
+from tests.made.random_programs import OF_PROGRAMS, inputs, programs
+from tests.made.spikes import spikes
+from tests.made.xylo import draw
 
 SHARES = st.sampled_from([None, 0.0, 0.1, 0.5])
 VARIATIONS = st.builds(Variation, *[st.sampled_from([None, 0.0, 0.1, 0.5])] * 3, SHARES, SHARES)
-EXAMPLES = settings(
-    max_examples=30,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+EXAMPLES = settings(OF_PROGRAMS, max_examples=30)
 SPEC = nw.NeuronSpec(threshold=640, reset="subtract", decay_v=500, decay_u=2000, bias=40, bias_u=2,
                      fixed=nw.FixedPoint())  # fmt: skip
+X = spikes(3, 12, 6, seed=1, rate=0.4)
 
 
 def program(network=None, **chip):
@@ -36,10 +33,6 @@ def program(network=None, **chip):
 
 def device(index=0, of=None, seed=0, **variation):
     return Devices(of or program(), Variation(**variation), seed).device(index)
-
-
-def spikes(n_steps=12, shape=(6,)):
-    return (np.random.default_rng(1).random((3, n_steps, *shape)) < 0.4).astype(np.int8)
 
 
 def has_shifts(of):
@@ -88,7 +81,7 @@ def test_device_state_grows_where_the_shift_gives_weights_no_resolution():
     ideal = program(dense_net(6, 40, 30, spec=spec), **chip)
     found = device(of=ideal, weight=1e-12)
     assert found.network.node("fc1").neuron.fixed == nw.FixedPoint(22, 16 - 4, 0)
-    (a, u), (b, v) = states(ideal, spikes()), states(found, spikes())
+    (a, u), (b, v) = states(ideal, X), states(found, X)
     assert a["fc2"].any()
     for name in ("fc1", "fc2"):
         assert np.array_equal(a[name], b[name])
@@ -192,7 +185,7 @@ def test_device_stuck_synapses_are_0_and_still_read():
     was = before != 0
     assert np.mean(after[was] == 0) == pytest.approx(0.25, abs=0.04)
     assert np.array_equal(after[was & (after != 0)], before[was & (after != 0)])
-    first = spikes(1)
+    first = spikes(3, 1, 6, seed=1, rate=0.4)
     runs = [nw.simulate(p, first, "cycle") for p in (ideal, found)]
     assert runs[0].counters["synops"][0].sum() == runs[1].counters["synops"][0].sum() > 0
 
@@ -202,13 +195,13 @@ def test_device_dead_neurons_never_fire_and_dead_readouts_stay_at_0():
     readout = network.nodes["fc2"].neuron.replace(fires=False)
     nodes = {**network.nodes, "fc2": Node("fc2", (30,), readout)}
     ideal = program(Network(network.inputs, nodes, network.connections))
-    run = nw.simulate(device(of=ideal, dead=0.3), spikes(), "reference", record="all")
+    run = nw.simulate(device(of=ideal, dead=0.3), X, "reference", record="all")
     silent = ~run.spikes["fc1"].any((0, 1))
     assert 5 <= silent.sum() <= 20
     assert run.spikes["fc1"][:, :, ~silent].all()  # by their bias, in every step
     still = ~run.states["fc2"]["v"].any((0, 1))
     assert 3 <= still.sum() <= 16
-    assert not nw.simulate(device(of=ideal, dead=1.0), spikes()).output.any()
+    assert not nw.simulate(device(of=ideal, dead=1.0), X).output.any()
 
 
 def test_device_follows_from_seed_and_index_alone_and_each_kind_has_its_own_numbers():
@@ -242,7 +235,7 @@ def test_device_is_a_program_that_can_be_saved(tmp_path):
     found.save(tmp_path / "device.nwc")
     again = nw.Program.load(tmp_path / "device.nwc")
     assert again.network.hash == found.network.hash
-    assert np.array_equal(nw.simulate(again, spikes()).output, nw.simulate(found, spikes()).output)
+    assert np.array_equal(nw.simulate(again, X).output, nw.simulate(found, X).output)
 
 
 def test_decays_by_shift_do_not_vary():

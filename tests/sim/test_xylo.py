@@ -12,7 +12,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.sim import BACKENDS, simulate
 from tests.long import EXAMPLES
-from tests.xylo import Case, draw, first_open, one_core, with_vendor
+from tests.made.xylo import Case, draw, first_open, one_core, with_vendor
 
 PLAIN = ["one_neuron", "feed_forward_3_layers", "output_cap"]  # no sum depends on the order of spikes
 OPEN = ["random_v1", "random_v2", "random_v2_1000", "saturation_order"]

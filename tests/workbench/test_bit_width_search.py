@@ -10,7 +10,7 @@ from nwcompile.ir.options import Options
 from nwcompile.sim import simulate
 from nwcompile.sim.float_difference import answers
 from nwcompile.workbench.bit_width_search import TriedWidths, narrowest, search
-from tests.nets import FIXED, dense_net
+from tests.made.nets import FIXED, dense_net
 
 TINY = Chip.load("tiny")
 WEIGHTS = {"a": 100, "b": 100, "c": 500}

@@ -16,29 +16,16 @@ from nwcompile.report.json.collect import collect
 from nwcompile.workbench.estimate import DEFAULTS, NO_SOURCE, _chips
 from nwcompile.workbench.figures import figures
 from tests.interrupts import PATIENCE_S
-from tests.nets import integers
+from tests.made.nets import integers, two_layer_net, two_layer_samples
 
 FEW = nw.Options(optimize="cores")
 
 
-def network(n_inputs: int = 20) -> nw.Network:
-    spec = nw.NeuronSpec(threshold=1.0, beta=0.75, reset="zero")
-    weights = [
-        integers(shape, seed, -3, 5).astype(np.float32) / 4 for seed, shape in enumerate(((12, n_inputs), (5, 12)))
-    ]
-    edges = [nw.Dense("in", "hidden", weights[0]), nw.Dense("hidden", "out", weights[1])]
-    return nw.Network.from_arrays({"hidden": spec, "out": spec}, edges, {"in": n_inputs})
-
-
-def samples(n_inputs: int = 20) -> np.ndarray:
-    return (np.random.default_rng(3).random((4, 9, n_inputs)) < 0.3).astype(np.float32)
-
-
 def test_estimate_of_a_chip_is_what_its_report_predicts():
-    made = nw.estimate(network(), ["loihi1", "loihi2"], samples(), FEW)
+    made = nw.estimate(two_layer_net(), ["loihi1", "loihi2"], two_layer_samples(), FEW)
     assert [row.chip for row in made.chips] == ["loihi1", "loihi2"]
     row = made.chips[0]
-    program = nw.compile(network(), "loihi1", samples(), FEW)
+    program = nw.compile(two_layer_net(), "loihi1", two_layer_samples(), FEW)
     doc = collect(program, predict(program))
     assert (row.n_cores, row.of_cores, row.label, row.fits) == (1, 128, "exact", True)
     assert row.step_us == doc["time"]["step_us"] and row.sample_us == pytest.approx(doc["time"]["sample_us"])
@@ -48,8 +35,8 @@ def test_estimate_of_a_chip_is_what_its_report_predicts():
 
 
 def test_figures_of_a_run_are_those_of_its_report():
-    program = nw.compile(network(), "loihi1", samples(), FEW)
-    run = nw.simulate(program, samples(), "cycle")
+    program = nw.compile(two_layer_net(), "loihi1", two_layer_samples(), FEW)
+    run = nw.simulate(program, two_layer_samples(), "cycle")
     doc, found = collect(program, run), figures(program, run)
     assert doc["time"]["source"] == "measured" and found["bound"] == doc["bottleneck"]["kind"]
     assert (found["step_us"], found["sample_us"], found["sample_nj"], found["power_mw"]) == pytest.approx(
@@ -58,15 +45,15 @@ def test_figures_of_a_run_are_those_of_its_report():
 
 
 def test_estimate_counts_the_operations_of_spikes_and_of_numbers():
-    x = samples()
-    o = nw.estimate(network(), "loihi1", x, FEW).operations
-    hidden = nw.simulate(network(), x).spikes["hidden"]
-    first, last = (np.count_nonzero(c.weight, axis=0) for c in network().connections)
+    x = two_layer_samples()
+    o = nw.estimate(two_layer_net(), "loihi1", x, FEW).operations
+    hidden = nw.simulate(two_layer_net(), x).spikes["hidden"]
+    first, last = (np.count_nonzero(c.weight, axis=0) for c in two_layer_net().connections)
     by_hand = (x.sum((0, 1)) @ first + hidden[:, :-1].sum((0, 1)) @ last + hidden[:, -1].sum(0) @ last) / len(x)
     assert o.acs == pytest.approx(by_hand) and o.macs == 0 and o.synops == o.acs
     assert o.ann_macs == 20 * 12 + 12 * 5 and o.counts[-1].energy_nj == o.ann_macs * (ADD_PJ + MULTIPLY_PJ) / 1000
     assert o.energy_nj == pytest.approx(o.acs * 0.9 / 1000)
-    real = nw.estimate(network(), "loihi2", x * 0.5, FEW).operations
+    real = nw.estimate(two_layer_net(), "loihi2", x * 0.5, FEW).operations
     assert real.macs == pytest.approx(x.sum((0, 1)) @ first / len(x))  # the input's numbers; spikes stay ACs
     for count, given in zip(real.counts, (real, real.syops), strict=False):
         assert (count.acs, count.macs) == (given.acs, given.macs)
@@ -75,15 +62,15 @@ def test_estimate_counts_the_operations_of_spikes_and_of_numbers():
 
 
 def test_estimate_of_a_network_in_integers_says_which_tools_do_not_count_it():
-    fixed = nw.compile(network(), "loihi1", samples(), FEW).network
-    made = nw.estimate(fixed, "loihi1", samples().astype(int), FEW)
+    fixed = nw.compile(two_layer_net(), "loihi1", two_layer_samples(), FEW).network
+    made = nw.estimate(fixed, "loihi1", two_layer_samples().astype(int), FEW)
     assert [count.tool for count in made.counts] == ["neurobench 2.3.0", "ANN twin, one step"]
     assert "syops and SpikingJelly count layers of torch, not networks in integers" in repr(made)
 
 
 def test_estimate_without_samples_says_that_a_model_of_real_values_gets_spikes():
     for is_real in (True, False):
-        made = nw.estimate(replace(network(), real_example=is_real), ["tiny"])
+        made = nw.estimate(replace(two_layer_net(), real_example=is_real), ["tiny"])
         real = ", and the figures are for spikes, though the model's example has real values" if is_real else ""
         assert made.lines == [f"operations are not counted without samples{real}; give --input (x=)"]
 
@@ -104,16 +91,16 @@ def test_estimate_maps_coarsely_unless_told_otherwise(monkeypatch):
 
     def compiled(network, chip, x, options):
         asked.append(options.partitioner)
-        return nw.compile(network, chip, x, options)
+        return nw.compile(two_layer_net, chip, x, options)
 
     monkeypatch.setattr("nwcompile.workbench.estimate.compile", compiled)
-    nw.estimate(network(), "loihi1")
-    nw.estimate(network(), "loihi1", options=nw.Options())
+    nw.estimate(two_layer_net(), "loihi1")
+    nw.estimate(two_layer_net(), "loihi1", options=nw.Options())
     assert asked == ["coarse", "floorline"]
 
 
 def test_estimate_of_all_chips_says_what_is_in_the_way():
-    made = nw.estimate(network(300), "all", samples(300), FEW)
+    made = nw.estimate(two_layer_net(300), "all", two_layer_samples(300), FEW)
     rows = {row.chip: row for row in made.chips}
     assert {"loihi1", "xylo_imu", "ranc", "tiny", "truenorth"} <= set(rows) and "loihi1_nahuku" not in rows
     assert "fan-in axons" in rows["truenorth"].reason and not rows["truenorth"].fits
@@ -130,7 +117,7 @@ def test_estimate_takes_a_board_where_the_chip_is_too_small(monkeypatch):
     monkeypatch.setattr(
         "nwcompile.workbench.estimate._chips", lambda chips: ([small], {"loihi1": [small, nw.Chip.load("loihi1")]}, [])
     )
-    (row,) = nw.estimate(network(), "all", samples(), FEW).chips
+    (row,) = nw.estimate(two_layer_net(), "all", two_layer_samples(), FEW).chips
     assert row.fits and row.of_cores == 128
 
 
@@ -147,18 +134,18 @@ def test_estimate_of_all_chips_leaves_out_no_shipped_chip_and_no_board():
 
 def test_estimate_says_what_it_cannot_do():
     with pytest.raises(ChipError, match="unknown chip 'lohi1'; choose one of: loihi1"):
-        nw.estimate(network(), ["lohi1"])
+        nw.estimate(two_layer_net(), ["lohi1"])
     with pytest.raises(OptionError, match="estimate: no chip is named; give names, or 'all'"):
-        nw.estimate(network(), [])
+        nw.estimate(two_layer_net(), [])
     with pytest.raises(OptionError, match="estimate: 'all' stands for every chip, alone"):
-        nw.estimate(network(), ["loihi1", "all"])
+        nw.estimate(two_layer_net(), ["loihi1", "all"])
     with pytest.raises(ChipError, match="a chip is a shipped name or the path of a .toml file, not int"):
-        nw.estimate(network(), 3)
+        nw.estimate(two_layer_net(), 3)
     with pytest.raises(ModelError, match="estimate takes a Network, not str; make one with nw.from_torch"):
         nw.estimate("net", "loihi1")
     with pytest.raises(ModelError, match="input 'in' must be .B, T, 20., got shape .4, 9, 7."):
-        nw.estimate(network(), "loihi1", samples(7), FEW)
-    made = nw.estimate(network(), "loihi1", options=FEW)
+        nw.estimate(two_layer_net(), "loihi1", two_layer_samples(7), FEW)
+    made = nw.estimate(two_layer_net(), "loihi1", options=FEW)
     assert made.operations is None and "operations are not counted without samples" in repr(made)
 
 
@@ -167,9 +154,9 @@ def test_cli_estimate_prints_the_table_and_ends_with_1_where_nothing_fits(capsys
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    np.savez("x.npz", x=samples(300))
+    np.savez("x.npz", x=two_layer_samples(300))
     (tmp_path / "wide_model.py").write_text(
-        "from tests.workbench.test_estimate import network\ndef make():\n    return network(300)\n"
+        "from tests.made.nets import two_layer_net\ndef make():\n    return two_layer_net(300)\n"
     )
     line = ["estimate", "wide_model:make", "--chips", "truenorth,loihi1", "--input", "x.npz", "--optimize", "cores"]
     assert main(line) == 0
@@ -184,15 +171,15 @@ def test_cli_estimate_prints_the_table_and_ends_with_1_where_nothing_fits(capsys
 
 def test_estimate_tries_no_other_chips_for_a_refusal(monkeypatch):
     monkeypatch.setattr(nw.Chip, "proposals", lambda _: pytest.fail("all others are tried once more"))
-    (row,) = nw.estimate(network(300), "truenorth", samples(300)).chips
+    (row,) = nw.estimate(two_layer_net(300), "truenorth", two_layer_samples(300)).chips
     assert not row.fits
 
 
 def test_chips_at_once_give_the_rows_of_one_after_another(monkeypatch):
     monkeypatch.setattr("nwcompile.workbench.estimate.n_threads", lambda: 1)
-    one_by_one = nw.estimate(network(300), "all", samples(300))
+    one_by_one = nw.estimate(two_layer_net(300), "all", two_layer_samples(300))
     monkeypatch.setattr("nwcompile.workbench.estimate.n_threads", lambda: 4)
-    assert nw.estimate(network(300), "all", samples(300)).chips == one_by_one.chips
+    assert nw.estimate(two_layer_net(300), "all", two_layer_samples(300)).chips == one_by_one.chips
 
 
 @pytest.mark.parametrize(
@@ -205,9 +192,9 @@ def test_chips_are_compiled_for_one_by_one_where_threads_could_change_a_row(monk
     monkeypatch.setattr(
         "nwcompile.workbench.estimate.at_once", lambda work, chips, n: asked.append(n) or [work(c) for c in chips]
     )
-    nw.estimate(network(), "loihi1", options=replace(DEFAULTS, **options))
+    nw.estimate(two_layer_net(), "loihi1", options=replace(DEFAULTS, **options))
     monkeypatch.setattr("nwcompile.workbench.estimate.MAX_NEURONS_AT_ONCE", 16)
-    nw.estimate(network(), "loihi1", options=replace(DEFAULTS, **options))
+    nw.estimate(two_layer_net(), "loihi1", options=replace(DEFAULTS, **options))
     assert asked == [n_chips, 1]
 
 
@@ -218,7 +205,7 @@ def test_so_many_chips_are_compiled_for_at_once_as_have_room(monkeypatch):
     monkeypatch.setattr(
         "nwcompile.workbench.estimate.at_once", lambda work, chips, n: asked.append(n) or [work(c) for c in chips]
     )
-    nw.estimate(network(), ["loihi1", "loihi2"])
+    nw.estimate(two_layer_net(), ["loihi1", "loihi2"])
     assert asked == [1]
 
 
@@ -231,11 +218,11 @@ def test_chips_that_have_no_room_together_are_compiled_for_one_by_one(monkeypatc
             together.wait(PATIENCE_S)
             raise NotEnoughMemoryError("no room for two")
         working.add(chip.name)
-        return nw.compile(network, chip, x, options)
+        return nw.compile(two_layer_net, chip, x, options)
 
     monkeypatch.setattr("nwcompile.workbench.estimate.n_threads", lambda: 2)
     monkeypatch.setattr("nwcompile.workbench.estimate.compile", compiled)
-    made = nw.estimate(network(), ["loihi1", "loihi2"])
+    made = nw.estimate(two_layer_net(), ["loihi1", "loihi2"])
     assert working == {"loihi1", "loihi2"} and all(row.fits for row in made.chips)
 
 
@@ -249,5 +236,5 @@ def test_what_has_no_room_alone_is_not_tried_twice(monkeypatch):
     monkeypatch.setattr("nwcompile.workbench.estimate.n_threads", lambda: 1)
     monkeypatch.setattr("nwcompile.workbench.estimate.compile", compiled)
     with pytest.raises(NotEnoughMemoryError, match="no room"):
-        nw.estimate(network(), ["loihi1", "loihi2"])
+        nw.estimate(two_layer_net(), ["loihi1", "loihi2"])
     assert tried == ["loihi1"]

@@ -48,13 +48,13 @@ class BasicBlock(nn.Module):
     def __init__(self, n_in: int, n_out: int, stride: int):
         super().__init__()
         self.conv1 = layer.Conv2d(n_in, n_out, 3, stride, 1, bias=False)
-        self.bn1, self.sn1 = layer.BatchNorm2d(n_out), _integrate_and_fire()
+        self.bn1, self.sn1 = layer.BatchNorm2d(n_out), integrate_and_fire()
         self.conv2 = layer.Conv2d(n_out, n_out, 3, 1, 1, bias=False)
-        self.bn2, self.sn2 = layer.BatchNorm2d(n_out), _integrate_and_fire()
+        self.bn2, self.sn2 = layer.BatchNorm2d(n_out), integrate_and_fire()
         self.downsample = None
         if stride != 1 or n_in != n_out:
             self.downsample = nn.Sequential(layer.Conv2d(n_in, n_out, 1, stride, bias=False), layer.BatchNorm2d(n_out))
-            self.downsample_sn = _integrate_and_fire()
+            self.downsample_sn = integrate_and_fire()
 
     def forward(self, x):
         out = self.sn1(self.bn1(self.conv1(x)))
@@ -69,7 +69,7 @@ class SEWResNet18(nn.Module):
     def __init__(self, n_classes: int, width: int):
         super().__init__()
         self.conv1 = layer.Conv2d(3, width, kernel_size=7, stride=2, padding=3, bias=False)
-        self.bn1, self.sn1 = layer.BatchNorm2d(width), _integrate_and_fire()
+        self.bn1, self.sn1 = layer.BatchNorm2d(width), integrate_and_fire()
         self.maxpool = layer.MaxPool2d(kernel_size=3, stride=2, padding=1)
         self.layer1 = nn.Sequential(BasicBlock(width, width, 1), BasicBlock(width, width, 1))
         self.layer2 = nn.Sequential(BasicBlock(width, 2 * width, 2), BasicBlock(2 * width, 2 * width, 1))
@@ -105,7 +105,7 @@ def sew_resnet_18(n_steps: int = 4, width: int = 64, n_samples: int = 5) -> Net:
     return _net(SEWResNet18(10, width), image.unsqueeze(0).repeat(n_steps, 1, 1, 1, 1), "TB", (1.0,))
 
 
-def _integrate_and_fire() -> nn.Module:
+def integrate_and_fire() -> nn.Module:
     return neuron.IFNode(surrogate_function=surrogate.ATan(), detach_reset=True)
 
 

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from tests.frontend.frameworks import framework
+from tests.zoo.spikingjelly_nets import integrate_and_fire
 
 functional = framework("spikingjelly.activation_based.functional")
 neuron = framework("spikingjelly.activation_based.neuron")
@@ -47,9 +48,9 @@ class Patches(nn.Module):
     def __init__(self):
         super().__init__()
         self.patches = nn.ModuleList(nn.Linear(PATCH * PATCH, N_HIDDEN) for _ in range(4))
-        self.hidden = nn.ModuleList(_integrate_and_fire() for _ in range(4))
+        self.hidden = nn.ModuleList(integrate_and_fire() for _ in range(4))
         self.out = nn.Linear(4 * N_HIDDEN, 10 * N_VOTES)
-        self.votes = _integrate_and_fire()
+        self.votes = integrate_and_fire()
         functional.set_step_mode(self, "m")
 
     def forward(self, x):
@@ -104,7 +105,3 @@ def train(module: Patches, x: torch.Tensor, labels: torch.Tensor, n_epochs: int,
             optimizer.step()
             schedule.step()
     return module.eval()
-
-
-def _integrate_and_fire() -> nn.Module:
-    return neuron.IFNode(surrogate_function=surrogate.ATan(), detach_reset=True)

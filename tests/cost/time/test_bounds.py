@@ -13,8 +13,8 @@ from nwcompile.ir.flat import flat_cores
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.program import Program
 from nwcompile.passes.prepare.schedule import schedule
-from tests.chips import small_chip
-from tests.cost.traffic.test_events import mixed_net
+from tests.made.chips import small_chip
+from tests.made.nets import mixed_net
 
 
 @settings(max_examples=40)

@@ -30,9 +30,9 @@ from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import simulate
-from tests.chips import small_chip
-from tests.cost.sanafe import random_net
-from tests.nets import conv_net, dense_net, feed_forward
+from tests.made.chips import small_chip
+from tests.made.nets import conv_net, dense_net, feed_forward
+from tests.made.sanafe import random_net
 
 SITES = [[0, 0, 0], [0, 0, 1], [1, 0, 0]]
 

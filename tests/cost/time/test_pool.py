@@ -18,8 +18,8 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.report.text import number
-from tests.passes.fit.test_pool import net
-from tests.xylo import FORMAT
+from tests.made.pool_nets import pool_net
+from tests.made.xylo import FORMAT
 
 N_SAMPLES, N_STEPS = 3, 12
 
@@ -130,7 +130,7 @@ def test_pool_cycles_go_together(changes, message):
 
 
 def test_pool_reports_tell_measured_steps(tmp_path, capsys):
-    nw.compile(net(5, 10, 3), "xylo_imu", events(2)).save(tmp_path / "net.nwc")
+    nw.compile(pool_net(5, 10, 3), "xylo_imu", events(2)).save(tmp_path / "net.nwc")
     np.savez(tmp_path / "x.npz", x=events(2))
     given = [str(tmp_path / "net.nwc"), "--input", str(tmp_path / "x.npz")]
     assert cli.main(["report", *given, "-o", str(tmp_path / "out")]) == 0
@@ -147,7 +147,7 @@ def test_pool_reports_tell_measured_steps(tmp_path, capsys):
 
 
 def test_a_step_limit_of_a_pool_is_its_mean_step():
-    network, x = net(), np.ones((2, 5, 4), np.int8)
+    network, x = pool_net(), np.ones((2, 5, 4), np.int8)
     step_us = predicted_figures(program := nw.compile(network, "xylo_imu", x), program.activity).step_us
     assert step_us == pytest.approx(mean_step_cycles(program, program.activity) * 0.02)
     options = nw.Options(optimize="cores", step_limit_us=step_us)

@@ -18,10 +18,9 @@ from nwcompile.report.json.collect import collect
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle.profile import last_of_bin
 from nwcompile.sim.inputs import prepare
-from tests.nets import float_net, registers_as_inputs
-from tests.random_programs import inputs, programs
-from tests.report.programs import chip_without, run_of, spikes_in, three_cores
-from tests.sim.cycle.test_profile import crowded
+from tests.made.nets import float_net, registers_as_inputs
+from tests.made.programs import chip_without, crowded, run_of, spikes_in, three_cores
+from tests.made.random_programs import inputs, programs
 
 
 @pytest.mark.parametrize("units", ["overlap", "shared"])

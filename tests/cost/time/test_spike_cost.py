@@ -5,8 +5,8 @@ import pytest
 
 from nwcompile.cost.time.spike_cost import idle_cycles, spike_cost
 from nwcompile.cost.time.work import work
-from tests.chips import small_chip
-from tests.report.programs import chip_without, run_of, three_cores
+from tests.made.chips import small_chip
+from tests.made.programs import chip_without, run_of, three_cores
 
 
 @pytest.mark.parametrize("multicast", ["unicast", "tree"])

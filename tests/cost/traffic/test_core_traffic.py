@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from nwcompile.cost.traffic.core_traffic import OUTSIDE, core_traffic, largest_into, largest_over
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.sim import simulate
-from tests.random_programs import buses, chips, inputs, programs
-from tests.report.programs import run_of, three_cores
+from tests.made.programs import run_of, three_cores
+from tests.made.random_programs import buses, chips, inputs, programs
 
 ALL = 10**6
 

@@ -16,8 +16,8 @@ from nwcompile.cost.traffic.destinations import (
 )
 from nwcompile.ir.activity import Activity
 from nwcompile.passes.fit.capacity import account
-from tests.chips import small_chip
-from tests.cost.traffic.test_events import mixed_net
+from tests.made.chips import small_chip
+from tests.made.nets import mixed_net
 
 N_CORES = 5
 

@@ -13,7 +13,7 @@ from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.cost.traffic.memory import row_bits
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
-from nwcompile.ir.connection import Conv2d, Dense, Scale, Sparse, pair
+from nwcompile.ir.connection import Conv2d, Dense, Scale, Sparse
 from nwcompile.ir.flat import flat_cores
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
@@ -21,26 +21,8 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.run import COUNTERS
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
-from tests.chips import small_chip
-from tests.nets import FIXED, conv_net, dense_net, feed_forward, integers, sparse_edge
-
-
-def synapses(network, c):
-    """(pre, post) of every stored synapse of a connection, flat indices, the slow way."""
-    source, target = network.node(c.source), network.node(c.target)
-    if isinstance(c, Dense):
-        return [(i, j) for i in range(source.n_neurons) for j in range(target.n_neurons)]
-    if isinstance(c, Sparse):
-        return list(zip(c.pre.tolist(), c.post.tolist(), strict=True))
-    (_, rows, columns), (n_out, out_rows, out_columns) = c.geometry(source.shape)
-    (sy, sx), (py, px), (dy, dx) = pair(c.stride), pair(c.padding), pair(c.dilation)
-    per_group = n_out // c.groups
-    found = []
-    for o, oy, ox, i, ky, kx in np.ndindex(n_out, out_rows, out_columns, *c.weight.shape[1:]):
-        channel, y, x = (o // per_group) * c.weight.shape[1] + i, oy * sy - py + ky * dy, ox * sx - px + kx * dx
-        if 0 <= y < rows and 0 <= x < columns:
-            found.append(((channel * rows + y) * columns + x, (o * out_rows + oy) * out_columns + ox))
-    return found
+from tests.made.chips import small_chip
+from tests.made.nets import FIXED, conv_net, dense_net, feed_forward, integers, mixed_net, synapses
 
 
 def naive_axons(network, core_of, chip):
@@ -66,27 +48,6 @@ def naive_axons(network, core_of, chip):
                 memory[1] += words * chip.core.word_bits
                 n -= block
     return table
-
-
-def mixed_net(seed: int) -> Network:
-    """Dense, convolution (strided, padded, dilated, grouped) and sparse side by side, a skip and a recurrence."""
-    rng = np.random.default_rng(seed)
-    groups = int(rng.choice([1, 2]))
-    conv = Conv2d(
-        "in", "a", integers((4, 2 // groups, 3, 2), seed), stride=tuple(rng.integers(1, 3, 2)),
-        padding=tuple(rng.integers(0, 3, 2)), dilation=tuple(rng.integers(1, 3, 2)), groups=groups, weight_bits=4,
-    )  # fmt: skip
-    n = int(np.prod(conv.output_shape((2, 7, 6))))
-    edges = [
-        conv,
-        sparse_edge("in", "a", 84, n, 60, seed, delay=2),
-        Dense("a", "b", integers((5, n), seed)),
-        sparse_edge("a", "b", n, 5, 40, seed + 1, weight_bits=6),
-        Dense("in", "b", integers((5, 84), seed)),
-        sparse_edge("a", "a", n, n, 30, seed),
-        Conv2d("b", "c", integers((3, 1, 1, 2)), source_shape=(1, 1, 5)),
-    ]
-    return Network.from_arrays({"a": FIXED, "b": (FIXED, (5,)), "c": FIXED}, edges, {"in": (2, 7, 6)})
 
 
 @settings(max_examples=25, deadline=None)

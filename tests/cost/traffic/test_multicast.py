@@ -10,8 +10,8 @@ from nwcompile.cost.traffic.multicast import multicast_trees
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.flat import csr_offset
 from nwcompile.kernels.mapping import traffic
-from tests.chips import small_chip
-from tests.nets import dense_net
+from tests.made.chips import small_chip
+from tests.made.nets import dense_net
 
 
 @given(seed=st.integers(0, 10**6), n=st.integers(0, 60))

@@ -6,7 +6,7 @@ import pytest
 from nwcompile.cost.traffic.route_cost import link_weights, route_cost
 from nwcompile.errors import OptionError
 from nwcompile.ir.noc.routing import between_chips, routes
-from tests.chips import small_chip
+from tests.made.chips import small_chip
 
 BOARD = {"noc__columns": 6, "noc__rows": 4, "noc__chip_columns": 3, "noc__chip_rows": 2, "noc__chip_hop_cycles": 50,
          "noc__chip_link_cycles_per_flit": 9}  # fmt: skip

@@ -18,9 +18,9 @@ from nwcompile.ir.noc.routing import routes
 from nwcompile.ir.program import Program
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import simulate
-from tests.chips import small_chip
-from tests.nets import dense_net
-from tests.sim.cycle.test_sanafe import dvs_program
+from tests.made.chips import small_chip
+from tests.made.nets import dense_net
+from tests.made.sanafe import dvs_program
 
 PARTS = (1, 4, 16, 16, 4, 1)  # cores of each layer
 

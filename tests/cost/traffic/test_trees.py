@@ -5,7 +5,7 @@ import pytest
 
 from nwcompile.cost.traffic.trees import trees
 from nwcompile.ir.noc.routing import HERE, routes
-from tests.chips import small_chip
+from tests.made.chips import small_chip
 
 SHAPES = [
     {}, {"noc.routing": "yx"}, {"noc.routing": "west-first"}, {"noc.routing": "odd-even"},

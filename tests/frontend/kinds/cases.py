@@ -138,11 +138,6 @@ def weights(n_out: int, n_in: int = N_IN, gain: float = 3.0) -> torch.nn.Linear:
     return linear
 
 
-def spikes(*shape: int) -> torch.Tensor:
-    """Drawn spikes, three of ten."""
-    return (torch.rand(shape) < 0.3).float()
-
-
 def verify_network(module: torch.nn.Module, x: torch.Tensor, layout: str, result: torch.Tensor) -> nw.Network:
     """The network imports without a difference on the example, its layers are programs, and it gives `result`."""
     network = nw.from_torch(module, x, layout=layout)

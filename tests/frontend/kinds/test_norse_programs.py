@@ -14,12 +14,12 @@ from tests.frontend.kinds.cases import (
     each_in_both,
     each_once,
     number,
-    spikes,
     verify_network,
     verify_on_chip,
     verify_same,
     weights,
 )
+from tests.made.spikes import next_spike_tensor
 
 norse = framework("norse.torch")
 izhikevich = framework("norse.torch.functional.izhikevich")
@@ -120,7 +120,7 @@ def network(name):
 
 @pytest.mark.parametrize("name", [*(f"{name}Cell" for name in PARAMETERS), "LSNNRecurrentCell"])
 def test_from_torch_follows_norse_cells_in_a_network(name):
-    module, x = network(name), spikes(3, 40, N_IN)
+    module, x = network(name), next_spike_tensor(3, 40, N_IN, rate=0.3)
     state, given = None, []
     with torch.no_grad():
         for x_t in x.unbind(1):
@@ -131,7 +131,7 @@ def test_from_torch_follows_norse_cells_in_a_network(name):
 
 @pytest.mark.parametrize("name", ["LSNN", "LIFRefracRecurrent"])
 def test_from_torch_follows_norse_neurons_over_time_in_a_network(name):
-    module, x = network(name), spikes(40, 3, N_IN)
+    module, x = network(name), next_spike_tensor(40, 3, N_IN, rate=0.3)
     with torch.no_grad():
         result = module(x)[0]
     verify_network(module, x, "TB", result)
@@ -139,7 +139,10 @@ def test_from_torch_follows_norse_neurons_over_time_in_a_network(name):
 
 def test_from_torch_starts_izhikevich_neurons_where_norse_does():
     torch.manual_seed(3)
-    module, x = norse.SequentialState(weights(4), made("Izhikevich", "Cell")(4)), spikes(2, 5, N_IN)
+    module, x = (
+        norse.SequentialState(weights(4), made("Izhikevich", "Cell")(4)),
+        next_spike_tensor(2, 5, N_IN, rate=0.3),
+    )
     program = nw.from_torch(module, x).node("1").neuron
     assert {state.name: state.initial for state in program.states} == {"v": -70.0, "u": -14.0}
 
@@ -148,4 +151,4 @@ def test_from_torch_starts_izhikevich_neurons_where_norse_does():
 @pytest.mark.parametrize("name", CASES)
 def test_norse_programs_are_the_same_in_three_backends(name):
     shape, layout = ((3, 60), "BT") if name.endswith("Cell") else ((60, 3), "TB")
-    verify_on_chip(network(name), spikes(*shape, N_IN), layout)
+    verify_on_chip(network(name), next_spike_tensor(*shape, N_IN, rate=0.3), layout)

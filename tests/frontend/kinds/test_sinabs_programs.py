@@ -14,12 +14,12 @@ from tests.frontend.kinds.cases import (
     each_in_both,
     each_once,
     number,
-    spikes,
     verify_network,
     verify_on_chip,
     verify_same,
     weights,
 )
+from tests.made.spikes import next_spike_tensor
 
 layers = framework("sinabs.layers")
 activation = framework("sinabs.activation")
@@ -102,7 +102,7 @@ def network(name):
 @pytest.mark.parametrize("name", CASES)
 def test_from_torch_follows_sinabs_neurons_in_a_network(name):
     torch.manual_seed(3)
-    module, x = network(name), spikes(3, 30, N_IN)
+    module, x = network(name), next_spike_tensor(3, 30, N_IN, rate=0.3)
     with torch.no_grad():
         result = module(x)
     module[1].reset_states(), module[3].reset_states()
@@ -112,7 +112,10 @@ def test_from_torch_follows_sinabs_neurons_in_a_network(name):
 def test_from_torch_follows_squeezed_alif():
     torch.manual_seed(3)
     squeezed = layers.alif.ALIFSqueeze(batch_size=2, tau_mem=10.0, tau_adapt=20.0, norm_input=False)
-    module, x = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), squeezed).eval(), 3 * spikes(2, 10, 1, 6, 6)
+    module, x = (
+        torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), squeezed).eval(),
+        3 * next_spike_tensor(2, 10, 1, 6, 6, rate=0.3),
+    )
     network = nw.from_torch(module, x)
     squeezed.reset_states()
     assert network.programs == ("1",)
@@ -128,4 +131,4 @@ def test_from_torch_follows_squeezed_alif():
 )
 def test_sinabs_programs_are_the_same_in_three_backends(name):
     torch.manual_seed(3)
-    verify_on_chip(network(name), spikes(3, 30, N_IN), "BT")
+    verify_on_chip(network(name), next_spike_tensor(3, 30, N_IN, rate=0.3), "BT")

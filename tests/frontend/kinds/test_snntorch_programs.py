@@ -15,12 +15,12 @@ from tests.frontend.kinds.cases import (
     each_in_both,
     each_once,
     number,
-    spikes,
     verify_network,
     verify_on_chip,
     verify_same,
     weights,
 )
+from tests.made.spikes import next_spike_tensor
 
 snn = framework("snntorch")
 quant = framework("snntorch.functional.quant")
@@ -114,7 +114,7 @@ STEPPED = [name for name in CASES if name != "LeakyParallel"]
 @pytest.mark.parametrize("name", STEPPED)
 def test_from_torch_follows_snntorch_neurons_in_a_network(name):
     torch.manual_seed(3)
-    module, x = network(name), spikes(3, 20, N_IN)
+    module, x = network(name), next_spike_tensor(3, 20, N_IN, rate=0.3)
     verify_network(module, x, "BT", torch.stack([spikes_of(module, x_t) for x_t in x.unbind(1)], 1))
 
 
@@ -133,7 +133,7 @@ def test_from_torch_follows_leaky_parallel_which_has_weights_of_its_own():
     for layer in module:
         layer.threshold = layer.threshold * 0.2
         layer.graded_spikes_factor = layer.graded_spikes_factor * 2
-    x = spikes(20, 3, N_IN)
+    x = next_spike_tensor(20, 3, N_IN, rate=0.3)
     with torch.no_grad():
         result = module(x)
     network = nw.from_torch(module, x, layout="TB")
@@ -144,7 +144,7 @@ def test_from_torch_follows_leaky_parallel_which_has_weights_of_its_own():
 
 def test_from_torch_keeps_what_a_spike_of_alpha_is_worth():
     torch.manual_seed(3)
-    module, x = network("Alpha subtract"), spikes(3, 20, N_IN)
+    module, x = network("Alpha subtract"), next_spike_tensor(3, 20, N_IN, rate=0.3)
     for layer in (module[1], module[3]):
         layer.graded_spikes_factor = layer.graded_spikes_factor * 0.25
     module[2].weight.data *= 4
@@ -161,7 +161,7 @@ def test_from_torch_reads_lapicque_of_one_ohm_as_a_built_in_neuron(reset):
     options = {"beta": 0.8, "init_hidden": True, "reset_mechanism": reset}
     parts = [weights(50), snn.Lapicque(threshold=draw(50, 0.2, 0.6), **options)]
     parts += [weights(6, 50), snn.Lapicque(threshold=0.3, **options)]
-    module, x = torch.nn.Sequential(*parts).eval(), spikes(4, 60, N_IN)
+    module, x = torch.nn.Sequential(*parts).eval(), next_spike_tensor(4, 60, N_IN, rate=0.3)
     network = nw.from_torch(module, x[:2])
     assert not network.programs
     with torch.no_grad():
@@ -180,7 +180,7 @@ def test_from_torch_reads_convolutions_with_a_kernel_in_time_as_leaks(kind, outp
         tail = [weights(10), snn.StateLeaky(draw(10, 0.5, 0.95), channels=10, output=output)]
     else:
         tail = [snn.LinearLeaky(draw(10, 0.5, 0.95), N_IN, 10, output=output)]
-    module, x = torch.nn.Sequential(*tail), spikes(30, 3, N_IN)
+    module, x = torch.nn.Sequential(*tail), next_spike_tensor(30, 3, N_IN, rate=0.3)
     with torch.no_grad():
         result = module(x)
     result = result[0] if output else result
@@ -199,7 +199,7 @@ def test_from_torch_reads_convolutions_with_a_kernel_in_time_as_leaks(kind, outp
 @pytest.mark.parametrize("name", STEPPED)
 def test_snntorch_programs_are_the_same_in_three_backends(name):
     torch.manual_seed(3)
-    verify_on_chip(network(name), spikes(3, 30, N_IN), "BT")
+    verify_on_chip(network(name), next_spike_tensor(3, 30, N_IN, rate=0.3), "BT")
 
 
 @pytest.mark.long
@@ -208,7 +208,7 @@ def test_leaky_parallel_is_the_same_in_three_backends():
     module = torch.nn.Sequential(snn.LeakyParallel(N_IN, 12, beta=0.9), snn.LeakyParallel(12, 6, beta=0.9))
     for layer in module:
         layer.threshold = layer.threshold * 0.2
-    verify_on_chip(module, spikes(30, 3, N_IN), "TB")
+    verify_on_chip(module, next_spike_tensor(30, 3, N_IN, rate=0.3), "TB")
 
 
 LSTM = "its gates are matrix products of its own states, and each neuron of a program updates alone"
@@ -227,7 +227,7 @@ LSTM = "its gates are matrix products of its own states, and each neuron of a pr
 )
 def test_from_torch_refuses_what_is_no_program(make, text):
     with pytest.raises(ModelError) as error:
-        nw.from_torch(torch.nn.Sequential(weights(10), make()), spikes(3, 5, N_IN))
+        nw.from_torch(torch.nn.Sequential(weights(10), make()), next_spike_tensor(3, 5, N_IN, rate=0.3))
     assert str(error.value) == text
 
 
@@ -253,5 +253,5 @@ def test_from_torch_refuses_what_is_no_program(make, text):
 )
 def test_from_torch_refuses_sequences_that_are_no_program(make, text):
     with pytest.raises(ModelError) as error:
-        nw.from_torch(torch.nn.Sequential(weights(10), make()), spikes(5, 3, N_IN), layout="TB")
+        nw.from_torch(torch.nn.Sequential(weights(10), make()), next_spike_tensor(5, 3, N_IN, rate=0.3), layout="TB")
     assert str(error.value) == text

@@ -15,12 +15,12 @@ from tests.frontend.kinds.cases import (
     each_in_both,
     each_once,
     number,
-    spikes,
     verify_network,
     verify_on_chip,
     verify_same,
     weights,
 )
+from tests.made.spikes import next_spike_tensor
 
 neuron = framework("spikingjelly.activation_based.neuron")
 functional = framework("spikingjelly.activation_based.functional")
@@ -192,7 +192,7 @@ def network(name):
 @pytest.mark.parametrize("name", NODES)
 def test_from_torch_follows_spikingjelly_nodes_in_a_network(name):
     torch.manual_seed(3)
-    module, x = network(name), spikes(20, 3, N_IN)
+    module, x = network(name), next_spike_tensor(20, 3, N_IN, rate=0.3)
     with torch.no_grad():
         result = module(x)
     functional.reset_net(module)
@@ -221,14 +221,14 @@ def test_from_torch_follows_gated_lif(inplane):
      (Late, False)],
 )  # fmt: skip
 def test_from_torch_reads_what_differs_in_training_only_as_a_built_in_neuron(make, is_same):
-    network = nw.from_torch(torch.nn.Sequential(weights(10), make()), spikes(2, 6, N_IN))
+    network = nw.from_torch(torch.nn.Sequential(weights(10), make()), next_spike_tensor(2, 6, N_IN, rate=0.3))
     assert isinstance(network.node(network.layers[-1]).neuron, nw.NeuronSpec) == is_same
 
 
 @pytest.mark.parametrize("make", [neuron.NonSpikingIFNode, lambda: neuron.NonSpikingLIFNode(tau=3.0)])
 def test_from_torch_reads_the_membrane_of_integrators(make):
     torch.manual_seed(3)
-    module, x = torch.nn.Sequential(weights(10), make()), spikes(6, 2, N_IN)
+    module, x = torch.nn.Sequential(weights(10), make()), next_spike_tensor(6, 2, N_IN, rate=0.3)
     with torch.no_grad():
         result = torch.stack(module(x))
     run = nw.simulate(nw.from_torch(module, x, layout="TB"), x.numpy())
@@ -239,7 +239,7 @@ def test_from_torch_reads_the_membrane_of_integrators(make):
 @pytest.mark.parametrize("name", [name for name in NODES if name != "LIAFNode"])
 def test_spikingjelly_programs_are_the_same_in_three_backends(name):
     torch.manual_seed(3)
-    verify_on_chip(network(name), spikes(30, 3, N_IN), "TB")
+    verify_on_chip(network(name), next_spike_tensor(30, 3, N_IN, rate=0.3), "TB")
 
 
 @pytest.mark.long
@@ -251,7 +251,7 @@ def test_gated_lif_and_a_readout_are_the_same_in_three_backends():
         weights(5, 60),
         neuron.NonSpikingLIFNode(tau=3.0),
     ]
-    x = spikes(20, 2, 3, 4, 5)
+    x = next_spike_tensor(20, 2, 3, 4, 5, rate=0.3)
     program = nw.compile(nw.from_torch(torch.nn.Sequential(*gated).eval(), x, layout="TB"), "loihi2", calibration=x)
     assert nw.crosscheck(program, x).agree
     assert nw.simulate(program, x, backend="sequence").spikes["0"].any()
@@ -259,7 +259,7 @@ def test_gated_lif_and_a_readout_are_the_same_in_three_backends():
 
 def test_compile_refuses_states_that_grow_without_bound():
     torch.manual_seed(3)
-    x = spikes(60, 3, N_IN)
+    x = next_spike_tensor(60, 3, N_IN, rate=0.3)
     module = torch.nn.Sequential(weights(10), neuron.QIFNode(v_reset=None, step_mode="m")).eval()
     module[0].bias.data += 3
     network = nw.from_torch(module, x[:3], layout="TB")
@@ -295,7 +295,7 @@ REFUSED = {
 def test_from_torch_says_why_a_node_is_no_program(name):
     make, reason = REFUSED[name]
     with pytest.raises(ModelError) as error:
-        nw.from_torch(torch.nn.Sequential(weights(10), make()), spikes(6, 2, N_IN), layout="TB")
+        nw.from_torch(torch.nn.Sequential(weights(10), make()), next_spike_tensor(6, 2, N_IN, rate=0.3), layout="TB")
     assert str(error.value) == f"'1': {name} cannot be a neuron program: {reason}"
 
 

@@ -8,8 +8,8 @@ from nwcompile.errors import ChipError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import Noc
 from nwcompile.ir.noc.bus import MESH_KEYS, stretches
-from tests.buses import bus_chip
-from tests.chips import small_chip
+from tests.made.buses import bus_chip
+from tests.made.chips import small_chip
 
 
 @pytest.mark.parametrize(

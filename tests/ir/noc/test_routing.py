@@ -21,8 +21,8 @@ from nwcompile.ir.noc.routing import (
     routes,
     vc_classes,
 )
-from tests.chips import small_chip
-from tests.nets import dense_net
+from tests.made.chips import small_chip
+from tests.made.nets import dense_net
 
 TURNS_TAKEN = {
     "xy": {(0, 2), (0, 3), (1, 2), (1, 3)},

@@ -143,3 +143,7 @@ def key(kernel, *arguments, **options) -> tuple:
     binder = create_function_from_signature(kernel.signature, kernel.params, backend)
     _, specialization, rest = binder(*arguments, **options)
     return kernel, *specialization, *sorted(rest.items())
+
+
+def is_whole(instruction: str) -> bool:
+    return not any(kind in instruction for kind in (".f16", ".f32", ".f64", ".bf16", "fma"))

@@ -12,16 +12,13 @@ from nwcompile.nn.layers.lif import LIFLayer
 from nwcompile.nn.ops import cpu, torch_ops
 from nwcompile.nn.ops import gpu as launches
 from tests.kernels.gpu.harness import INTERPRETED, OnGpu
+from tests.made.tensors import equal, random
 
 gpu = OnGpu(launches)
 SHAPE = 3, 37, 23  # pairs that are no multiple of a program's, steps that fill no word
 SMALL = 2, 11, 7
 AT_LENGTH = pytest.param(SHAPE, marks=[pytest.mark.long] if INTERPRETED else [])  # a GPU takes no time for it
 RULES = list(product(("subtraction", "zero", "none"), (False, True), (False, True)))  # reset, floor, detach_reset
-
-
-def random(*shape, seed=0, dtype=torch.float32):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
 def given(shape, reset, floor, dtype=torch.float32):
@@ -31,10 +28,6 @@ def given(shape, reset, floor, dtype=torch.float32):
     neurons = random(n, seed=2, dtype=dtype).sigmoid(), 0.3 + random(n, seed=3, dtype=dtype).sigmoid()
     spikes, mem, _ = cpu.forward(current, state, *neurons, None, reset, floor)
     return current, spikes, mem, state, *neurons, reset, floor
-
-
-def equal(found, expected):
-    return all(torch.equal(x, y) and x.dtype == y.dtype for x, y in zip(found, expected, strict=True))
 
 
 def gradients(of, shape, rule, grads=None, dtype=torch.float32, with_mem=True, learns=True):

@@ -12,6 +12,7 @@ from nwcompile.nn.ops import gpu as launches
 from nwcompile.nn.ops.gpu import Backward, Launch
 from nwcompile.nn.ops.surrogate import SURROGATES, atan
 from tests.kernels.gpu.harness import INTERPRETED, OnGpu
+from tests.made.tensors import equal, random
 from tests.nn.naive import lif
 
 gpu = OnGpu(launches)
@@ -27,19 +28,11 @@ def short(monkeypatch):
     monkeypatch.setattr(launches, "BACKWARD", ((1e9, Backward(32, 4, 1, True)),))
 
 
-def random(*shape, seed=0, dtype=torch.float32):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
-
-
 def given(shape, dtype=torch.float32):
     """Current, state, beta and threshold, which differ from neuron to neuron."""
     n_samples, _, n = shape
     current, state = random(*shape, dtype=dtype), random(1, n_samples, n, seed=1, dtype=dtype)
     return current, state, random(n, seed=2, dtype=dtype).sigmoid(), 0.3 + random(n, seed=3, dtype=dtype).sigmoid()
-
-
-def equal(found, expected):
-    return all(torch.equal(x, y) and x.dtype == y.dtype for x, y in zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize("reset", RESETS)

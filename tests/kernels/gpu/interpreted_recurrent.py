@@ -12,8 +12,9 @@ from nwcompile.nn.ops import cpu, torch_ops
 from nwcompile.nn.ops import gpu as launches
 from nwcompile.nn.ops.surrogate import atan
 from tests.kernels.gpu.harness import OnGpu
-from tests.kernels.gpu.interpreted_lif import RESETS, equal, random
+from tests.kernels.gpu.interpreted_lif import RESETS
 from tests.kernels.gpu.interpreted_lif import given as without_weights
+from tests.made.tensors import equal, random
 from tests.nn.naive import lif
 
 gpu = OnGpu(launches)

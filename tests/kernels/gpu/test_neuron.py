@@ -10,7 +10,7 @@ from nwcompile.ir.neuron import OVERFLOWS  # noqa: E402
 from nwcompile.kernels.gpu.neuron import scan  # noqa: E402
 from nwcompile.kernels.gpu.recurrent_neuron import scan_loop  # noqa: E402
 from nwcompile.kernels.gpu.sparse_sums import gather  # noqa: E402
-from tests.kernels.gpu.harness import PROCESSORS, compiled  # noqa: E402
+from tests.kernels.gpu.harness import PROCESSORS, compiled, is_whole  # noqa: E402
 
 SCALARS = ("n_lanes", "n", "n_steps", "drive_sample", "drive_step", "drive_bits", "touched_sample", "touched_step",
            "touched_neuron", "out_sample")  # fmt: skip
@@ -34,10 +34,6 @@ SEVERAL = {
 BY_SHIFT = {"SPIKE_KIND": 1, "TIMING": 0, "DECAY_BITS": 4, "OVERFLOW": 1 + OVERFLOWS.index("clip"), "LEAKS": True,
             "SHIFTS": True, "MOST": 31}  # fmt: skip
 SHIFTED = {**COUNTED, **BY_SHIFT}
-
-
-def is_whole(instruction: str) -> bool:
-    return not any(kind in instruction for kind in (".f16", ".f32", ".f64", ".bf16", "fma"))
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)

@@ -9,10 +9,9 @@ framework("triton")
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation, StateVariable  # noqa: E402
 from nwcompile.kernels.cores.programs.build import built_for_gpu  # noqa: E402
 from nwcompile.kernels.gpu.program import scan  # noqa: E402
-from tests.kernels.gpu.harness import PROCESSORS, compiled  # noqa: E402
-from tests.kernels.gpu.test_neuron import is_whole  # noqa: E402
-from tests.neuron_programs import adaptive, every_operation  # noqa: E402
-from tests.random_neurons import FLOAT  # noqa: E402
+from tests.kernels.gpu.harness import PROCESSORS, compiled, is_whole  # noqa: E402
+from tests.made.neuron_programs import adaptive, every_operation  # noqa: E402
+from tests.made.random_neurons import FLOAT  # noqa: E402
 
 SCALARS = ("n_lanes", "n", "n_steps", "drive_bits", "drive_sample", "drive_step", "touched_sample", "touched_step",
            "touched_neuron", "out_sample", "kept_sample")  # fmt: skip

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from nwcompile.cost.time.work import work
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.cost.traffic.multicast import spike_fanout
-from nwcompile.ir.activity import Activity
 from nwcompile.ir.flat import split_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.resources import RESOURCES
@@ -16,52 +15,14 @@ from nwcompile.kernels.mapping import cluster_state, moves
 from nwcompile.kernels.mapping.cluster_state import Objective
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.fit import capacity
-from nwcompile.passes.partition.floorline.demand import cluster_demand, empty_cores, filled_cores
+from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
 from nwcompile.passes.prepare.schedule import schedule
-from tests.chips import small_chip
-from tests.cost.traffic.test_events import mixed_net
-
-N_CORES = 5
-REGIONS = np.array([[0, 2], [0, 2], [2, 3], [2, 3], [2, 3]])  # first core and how many, for each core
-
-
-def case(seed: int):
-    """A mixed net with drawn spikes, a chip of drawn format, and its neurons in drawn clusters."""
-    rng = np.random.default_rng(seed)
-    network = mixed_net(seed)
-    chip = small_chip(
-        weights__sharing=bool(rng.integers(2)), weights__kernel_rows=bool(seed % 2), weights__index_bits=5,
-        core__block_synapses=7,
-        cost__units=str(rng.choice(["shared", "overlap"])), cost__word_cycles=int(rng.integers(2)),
-        core__max_neurons=60, core__max_in_axons=110, core__max_out_axons=80, core__synapse_bits=20_000,
-        noc__multicast=str(rng.choice(["unicast", "tree"])),
-    )  # fmt: skip
-    counts = {n: rng.poisson(0.4, (4, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}
-    updates = {n: rng.integers(0, 3, counts[n].shape).astype(np.int32) for n in network.layers[:1]}
-    n = sum(network.node(name).n_neurons for name in network.layers)
-    cluster_of = np.unique(rng.integers(0, rng.integers(3, 40), n), return_inverse=True)[1].reshape(-1)
-    return network, chip, Activity(counts, 3, updates), cluster_of, rng
-
-
-def filled(demand, chip, core_of):
-    """The state with every cluster put on its core, one after another."""
-    state = empty_cores(demand, chip)
-    for cluster, core in enumerate(core_of):
-        moves.relocate(*demand, state.held, state.busy, np.array([cluster]), np.array([core]))
-    moves.refresh_totals(demand.rules, state.held, state.busy)
-    return state
-
-
-def assert_equal_states(state, expected):
-    for name, value in expected.held._asdict().items():
-        assert np.array_equal(getattr(state.held, name), value), name
-    for name in ("load", "top", "total"):
-        assert np.array_equal(getattr(state.busy, name), getattr(expected.busy, name)), name
+from tests.made.clusters import N_CORES, REGIONS, assert_equal_states, clustered, filled
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_clusters_put_at_once_leave_what_they_leave_one_by_one(seed):
-    network, chip, activity, cluster_of, rng = case(seed)
+    network, chip, activity, cluster_of, rng = clustered(seed)
     demand = cluster_demand(network, chip, activity, schedule(network), cluster_of, N_CORES)
     core_of = rng.integers(0, N_CORES, cluster_of.max() + 1)
     assert_equal_states(filled_cores(demand, chip, core_of), filled(demand, chip, core_of))
@@ -69,7 +30,7 @@ def test_clusters_put_at_once_leave_what_they_leave_one_by_one(seed):
 
 @given(seed=st.integers(0, 10**6))
 def test_search_leaves_loads_as_if_they_were_counted_anew(seed):
-    network, chip, activity, cluster_of, rng = case(seed)
+    network, chip, activity, cluster_of, rng = clustered(seed)
     demand = cluster_demand(network, chip, activity, schedule(network), cluster_of, N_CORES)
     state = filled(demand, chip, rng.integers(0, N_CORES, cluster_of.max() + 1))
     messages, axons, by_cores = (float(rng.integers(2)) for _ in range(3))
@@ -85,7 +46,7 @@ def test_search_leaves_loads_as_if_they_were_counted_anew(seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_search_moves_clusters_within_their_regions_only(seed):
-    network, chip, activity, cluster_of, rng = case(seed)
+    network, chip, activity, cluster_of, rng = clustered(seed)
     demand = cluster_demand(network, chip, activity, schedule(network), cluster_of, N_CORES)
     demand = demand._replace(rules=demand.rules._replace(region=REGIONS))
     before = rng.integers(0, N_CORES, cluster_of.max() + 1)
@@ -98,7 +59,7 @@ def test_search_moves_clusters_within_their_regions_only(seed):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_loads_are_those_of_the_axons_and_events_of_a_mapping(seed):
-    network, chip, activity, cluster_of, rng = case(seed)
+    network, chip, activity, cluster_of, rng = clustered(seed)
     timing = schedule(network)
     demand = cluster_demand(network, chip, activity, timing, cluster_of, N_CORES)
     core_of = rng.permutation(np.arange(cluster_of.max() + 1) % N_CORES)

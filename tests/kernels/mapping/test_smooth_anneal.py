@@ -13,9 +13,9 @@ from nwcompile.kernels.mapping.cluster_state import Objective
 from nwcompile.passes.partition.floorline.cluster_search import norms_of, readers_of
 from nwcompile.passes.partition.floorline.demand import cluster_demand
 from nwcompile.passes.prepare.schedule import schedule
-from tests.chips import small_chip
-from tests.kernels.mapping.test_moves import N_CORES, REGIONS, assert_equal_states, case, filled
-from tests.nets import FIXED
+from tests.made.chips import small_chip
+from tests.made.clusters import N_CORES, REGIONS, assert_equal_states, clustered, filled
+from tests.made.nets import FIXED
 
 WEIGHT = Objective(time=1.0, messages_by_cores=1.0)
 
@@ -32,7 +32,7 @@ def annealed(demand, state, temperature: float, n_moves: int, seed: int = 0, kee
 
 @given(seed=st.integers(0, 10**6))
 def test_annealing_leaves_loads_as_if_they_were_counted_anew(seed):
-    network, chip, activity, cluster_of, rng = case(seed)
+    network, chip, activity, cluster_of, rng = clustered(seed)
     demand = cluster_demand(network, chip, activity, schedule(network), cluster_of, N_CORES)
     cycles = demand.rules.cycles * [rng.integers(2), 1, 1]
     demand = demand._replace(rules=demand.rules._replace(cycles=cycles))
@@ -45,7 +45,7 @@ def test_annealing_leaves_loads_as_if_they_were_counted_anew(seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_annealing_moves_units_within_their_regions_only(seed):
-    network, chip, activity, cluster_of, rng = case(seed)
+    network, chip, activity, cluster_of, rng = clustered(seed)
     demand = cluster_demand(network, chip, activity, schedule(network), cluster_of, N_CORES)
     demand = demand._replace(rules=demand.rules._replace(region=REGIONS, limit=demand.rules.limit + 1000))
     before = rng.integers(0, N_CORES, cluster_of.max() + 1)
@@ -56,7 +56,7 @@ def test_annealing_moves_units_within_their_regions_only(seed):
 
 
 def test_a_step_takes_the_norm_of_its_loads():
-    network, chip, activity, cluster_of, rng = case(3)
+    network, chip, activity, cluster_of, rng = clustered(3)
     demand = cluster_demand(network, chip, activity, schedule(network), cluster_of, N_CORES)
     state = filled(demand, chip, rng.integers(0, N_CORES, cluster_of.max() + 1))
     for is_steep, p in ((False, 8), (True, 16)):
@@ -91,7 +91,7 @@ def test_annealing_sees_what_the_largest_load_does_not_tell():
 
 
 def test_annealing_leaves_no_core_empty_where_all_are_asked_for():
-    network, chip, activity, cluster_of, _ = case(5)
+    network, chip, activity, cluster_of, _ = clustered(5)
     demand = cluster_demand(network, chip, activity, schedule(network), np.arange(len(cluster_of)), N_CORES)
     demand = demand._replace(rules=demand.rules._replace(limit=demand.rules.limit + 1000))
     for keep_all in (True, False):

@@ -8,7 +8,7 @@ from nwcompile.kernels.mapping import cluster_state, traffic_anneal
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
 from nwcompile.passes.partition.floorline.min_traffic import flow_of
 from nwcompile.passes.prepare.schedule import schedule
-from tests.kernels.mapping.test_moves import N_CORES, assert_equal_states, case, filled
+from tests.made.clusters import N_CORES, assert_equal_states, clustered, filled
 
 
 def message_cost(demand, cost: np.ndarray, core_of: np.ndarray) -> int:
@@ -26,7 +26,7 @@ def message_cost(demand, cost: np.ndarray, core_of: np.ndarray) -> int:
 
 @given(seed=st.integers(0, 10**6))
 def test_change_of_a_move_is_that_of_a_full_count(seed):
-    network, chip, activity, cluster_of, rng = case(seed)
+    network, chip, activity, cluster_of, rng = clustered(seed)
     demand = cluster_demand(network, chip, activity, schedule(network), cluster_of, N_CORES)
     sends, n_clusters = demand.sends, len(demand.sends.n_neurons)
     cost = rng.integers(0, 9, (N_CORES, N_CORES))
@@ -60,7 +60,7 @@ def test_change_of_a_move_is_that_of_a_full_count(seed):
 
 @given(seed=st.integers(0, 10**6))
 def test_anneal_leaves_all_as_if_counted_anew_and_keeps_limits(seed):
-    network, chip, activity, cluster_of, rng = case(seed)
+    network, chip, activity, cluster_of, rng = clustered(seed)
     demand = cluster_demand(network, chip, activity, schedule(network), cluster_of, N_CORES)
     cost = rng.integers(0, 9, (N_CORES, N_CORES))
     state = filled(demand, chip, rng.integers(0, N_CORES, len(demand.sends.n_neurons)))

@@ -7,8 +7,8 @@ from nwcompile.kernels.jit import kernel
 from nwcompile.kernels.noc import bus as kernels
 from nwcompile.kernels.noc.bus import SLOTS, TRANSFERS, clear_bus, fill_slot
 from nwcompile.sim.cycle.bus import bus_of, waiting
-from tests.buses import bus_chip
 from tests.kernels.noc.naive_bus import fault, filled, least_slots
+from tests.made.buses import bus_chip
 
 FIELDS = ["source", "target", "lane", "message"]
 PATTERNS = ("uniform", "neighbors", "hotspot", "layers")

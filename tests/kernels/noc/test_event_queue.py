@@ -3,25 +3,11 @@
 import numpy as np
 import pytest
 
-from nwcompile.ir.activity import Activity
-from nwcompile.ir.chip import Chip
-from nwcompile.ir.mapping import Mapping
-from nwcompile.ir.program import Program
 from nwcompile.kernels.noc import event_queue
-from nwcompile.passes.emit.emit import emit
 from nwcompile.sim import simulate
-from tests.nets import dense_net, feed_forward
+from tests.made.programs import four_cores
 
 X = (np.random.default_rng(0).random((2, 6, 6)) < 0.5).astype(np.int8)
-
-
-def four_cores(**noc) -> Program:
-    """6-8-8-4, every layer on all four cores of `tiny` with these NoC keys changed."""
-    network = dense_net(6, 8, 8, 4, recurrent=True)
-    chip = Chip.load("tiny").replace({f"noc.{key}": value for key, value in noc.items()})
-    of = {name: np.arange(network.node(name).n_neurons) % 4 for name in network.layers}
-    mapping = Mapping.from_arrays(of, [[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]])
-    return emit(network, feed_forward(network), mapping, chip, Activity.uniform(network), {"warnings": []})
 
 
 @pytest.mark.parametrize("noc", [{"hop_cycles_ew": 500}, {"route_cycles": 700, "credit_cycles": 300}])

@@ -13,6 +13,7 @@ from nwcompile.nn import data
 from nwcompile.nn.ops.scan import LIFNeurons, fire
 from nwcompile.nn.ops.surrogate import atan
 from tests.interrupts import PATIENCE_S
+from tests.made.tensors import equal
 
 BINNING = data.Binning((6, 4, 2), bin_length=10, include_incomplete=True, spatial_factor=0.5)
 FIELDS = np.dtype([("x", "<i2"), ("y", "<i2"), ("t", "<i8"), ("p", "?")])
@@ -42,10 +43,6 @@ class Counted:
     def __getitem__(self, i):
         self.n_read += 1
         return self.samples[i]
-
-
-def equal(one, other):
-    return all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(one, other, strict=True))
 
 
 def same(one: data.Packed, other: data.Packed):

@@ -8,7 +8,7 @@ import pytest
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.nn.data import Binning, read_events
 from tests.frontend.frameworks import framework
-from tests.frontend.test_nir_reference import recorded_frames
+from tests.made.recordings import nmnist, recorded_frames
 
 ROWS = [(5, 0, 0, 1), (10, 1, 33, 0), (10, 2, 2, 1), (999, 3, 3, 1), (2000, 33, 4, 0), (70000, 5, 5, 1)]  # t, x, y, p
 
@@ -17,11 +17,6 @@ ROWS = [(5, 0, 0, 1), (10, 1, 33, 0), (10, 2, 2, 1), (999, 3, 3, 1), (2000, 33, 
 def faery():
     framework("tonic")
     return framework("faery")
-
-
-def nmnist(rows) -> bytes:
-    """Five bytes an event (Orchard et al., Frontiers in Neuroscience 9:437, 2015): x, y, then p and 23 bits of time."""
-    return b"".join(bytes([x, y]) + ((p << 23) | t).to_bytes(3, "big") for t, x, y, p in rows)
 
 
 def evt2(rows) -> bytes:

@@ -10,10 +10,7 @@ from nwcompile import nn
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.chip import Chip
 from nwcompile.nn.ops.delays import SURROGATES
-
-
-def spikes(*shape, rate=0.3):
-    return (torch.rand(*shape, generator=torch.Generator().manual_seed(1)) < rate).float()
+from tests.made.spikes import spike_tensor
 
 
 def late(x, steps):
@@ -33,11 +30,11 @@ def made(request):
     """A function that makes a layer, and a batch of spikes for it, with samples that fill no vector."""
     make, shape = LAYERS[request.param]
     torch.manual_seed(0)
-    return make, spikes(3, 12, *shape)
+    return make, spike_tensor(3, 12, *shape, seed=1, rate=0.3)
 
 
 def test_rounded_delays_are_whole_steps():
-    x = spikes(2, 9, 3)
+    x = spike_tensor(2, 9, 3, seed=1, rate=0.3)
     axons = nn.Delay(3, 4, init_delay=torch.tensor([0.0, 1.4, 3.6]))
     axons.eval()
     expected = torch.stack([late(x[:, :, i], d) for i, d in enumerate((0, 1, 4))], 2)
@@ -53,7 +50,7 @@ def test_a_convolution_is_the_sum_of_those_of_every_delay():
     torch.manual_seed(0)
     layer = nn.DelayedConv2d(4, 6, (3, 2), 3, stride=(2, 1), padding=1, dilation=(1, 2), groups=2)
     layer.eval()
-    x, expected = spikes(2, 7, 4, 6, 5), 0
+    x, expected = spike_tensor(2, 7, 4, 6, 5, seed=1, rate=0.3), 0
     for d in range(4):
         weight = layer.weight * (layer.delays.rounded == d)
         sent = torch.nn.functional.pad(x, (0, 0, 0, 0, 0, 0, d, 0))[:, :7].flatten(0, 1)
@@ -94,7 +91,7 @@ def test_gradients_are_finite_differences(made, form, width):
 
 def test_training_finds_the_delay():
     torch.manual_seed(0)
-    x = spikes(16, 60, 4, rate=0.15)
+    x = spike_tensor(16, 60, 4, rate=0.15, seed=1)
     wanted = torch.tensor([[2.0, 11.0], [5.0, 0.0], [9.0, 7.0], [0.0, 3.0]])
     teacher = nn.DelayedLinear(4, 2, 12, init=torch.ones(4, 2), init_delay=wanted).eval()
     layer = nn.DelayedLinear(4, 2, 12, init=torch.ones(4, 2), surrogate="gaussian", width=4.0)
@@ -133,7 +130,7 @@ def test_delays_stay_within_the_chip_while_they_are_trained():
     assert layer.delays.max_delay == 62 == nn.Delay(2, Chip.load("loihi2")).delays.max_delay
     with torch.no_grad():
         layer.delays.steps[0, 0], layer.delays.steps[2, 1] = -3.5, 70.0
-    x = spikes(2, 80, 3)
+    x = spike_tensor(2, 80, 3, seed=1, rate=0.3)
     before = layer(x)
     nn.prepare_net(layer)
     assert (layer.delays.steps[0, 0], layer.delays.steps[2, 1]) == (0, 62)
@@ -154,7 +151,7 @@ def test_a_layer_of_a_graph_that_is_used_up_goes_on_from_constants(made):
 def test_sequential_gives_delays_all_steps():
     torch.manual_seed(0)
     net = nn.Sequential(nn.DelayedConv2d(1, 2, 3, 4), nn.LIFLayer(2 * 4 * 3), torch.nn.Flatten(), nn.Delay(24, 3))
-    assert net(spikes(2, 7, 1, 6, 5)).shape == (2, 7, 24)
+    assert net(spike_tensor(2, 7, 1, 6, 5, seed=1, rate=0.3)).shape == (2, 7, 24)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +190,7 @@ def test_delays_that_are_no_numbers_are_refused():
         layer.delays.steps[1, 1] = torch.nan
     for training in (True, False):
         with pytest.raises(ModelError, match=r"^delays are -2147483648 to [0-9]+ steps, must be numbers within 0..5$"):
-            layer.train(training)(spikes(2, 4, 3))
+            layer.train(training)(spike_tensor(2, 4, 3, seed=1, rate=0.3))
     text = r"^DelayedLinear\(3, 2\): 1 of 6 delays are NaN; go back to an earlier state of the network, and train with"
     for use in (nn.prepare_net, nn.freeze_delays):
         with pytest.raises(ModelError, match=text):
@@ -202,12 +199,12 @@ def test_delays_that_are_no_numbers_are_refused():
 
 def test_input_of_another_size_and_numbers_without_a_kernel_are_refused():
     layer = nn.DelayedConv2d(1, 1, 3, 4)
-    layer(spikes(1, 2, 1, 5, 5))
+    layer(spike_tensor(1, 2, 1, 5, 5, seed=1, rate=0.3))
     text = r"^DelayedConv2d\(1, 1\): a step has 36 numbers, the kept steps have 25; call nwcompile.nn.prepare_net"
     with pytest.raises(ModelError, match=text):
-        layer(spikes(1, 2, 1, 6, 6))
+        layer(spike_tensor(1, 2, 1, 6, 6, seed=1, rate=0.3))
     with pytest.raises(ModelError, match="is of torch.float16, and layers with delays compute in float32 or float64"):
-        nn.DelayedLinear(3, 2, 5).half()(spikes(1, 2, 3))
+        nn.DelayedLinear(3, 2, 5).half()(spike_tensor(1, 2, 3, seed=1, rate=0.3))
     with pytest.raises(ModelError, match=r"^DelayedConv2d\(1, 1\): kernel_size=0 must be whole numbers >= 1$"):
         nn.DelayedConv2d(1, 1, 0, 4)
 
@@ -215,7 +212,7 @@ def test_input_of_another_size_and_numbers_without_a_kernel_are_refused():
 @pytest.mark.parametrize("form", SURROGATES)
 def test_very_narrow_widths_are_the_nearest_step(form):
     layer = nn.DelayedLinear(1, 1, np.int64(5), torch.ones(1, 1), 3.4, surrogate=form, width=2.0**-100)
-    x = spikes(1, 9, 1)
+    x = spike_tensor(1, 9, 1, seed=1, rate=0.3)
     out = layer(x)
     assert torch.equal(out, late(x[..., 0], 3)[..., None])
     out.square().sum().backward()

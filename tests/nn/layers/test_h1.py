@@ -5,6 +5,7 @@ import torch
 import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import BackendError, ModelError
+from tests.made.tensors import random
 from tests.nn.naive import lif
 
 FAMILIES = {"h1v1": (nn.H1v1Synapse, nn.H1v1Layer, 0.9), "h1v2": (nn.H1v2Synapse, nn.H1v2Layer, 1.66)}
@@ -13,10 +14,6 @@ FAMILIES = {"h1v1": (nn.H1v1Synapse, nn.H1v1Layer, 0.9), "h1v2": (nn.H1v2Synapse
 def effective(synapse):
     """The weights that a synapse multiplies with, found by feeding it one spike at a time."""
     return synapse(torch.eye(synapse.n_in)).detach()
-
-
-def random(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

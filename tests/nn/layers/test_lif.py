@@ -7,11 +7,8 @@ import torch
 from nwcompile import nn
 from nwcompile.errors import BackendError, ModelError, OptionError
 from nwcompile.nn.ops.surrogate import fast_sigmoid
+from tests.made.tensors import random
 from tests.nn.naive import lif
-
-
-def random(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def layer_of(n=6, **options):

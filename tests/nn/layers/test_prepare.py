@@ -9,12 +9,9 @@ from torch.utils.checkpoint import checkpoint
 import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import ModelError
+from tests.made.tensors import random
 
 SPENT = "a second backward pass reached weights or states that an earlier one has used up"
-
-
-def random(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def net_of(family="lif", topology="FF", **options):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import nwcompile as nw
 from nwcompile.kernels.cores.programs.build import built
 from nwcompile.sim.reference.program_step import ProgramState
-from tests.random_neurons import float_neurons
+from tests.made.random_neurons import float_neurons
 
 
 @nw.neuron

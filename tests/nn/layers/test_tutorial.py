@@ -1,7 +1,6 @@
 """The network classes of NWAVE's tutorial 3, with only the import line changed."""
 
 import copy
-import os
 
 import numpy as np
 import pytest
@@ -11,44 +10,21 @@ import torch.nn.functional as F
 import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import BackendError, NwWarning
+from tests.made.spikes import spike_tensor
+from tests.made.tutorial import FAMILIES, net_of, tutorial_classes
 
-FAMILIES = {"lif": "LIFSNN", "h1v1": "H1SNN", "h1v2": "H1v2SNN"}
+X = spike_tensor(6, 30, 16, seed=1, rate=0.3)
 CHIPS = {"lif": "tiny", "h1v1": "h1v1", "h1v2": "h1v2"}
 
 
 @pytest.fixture(scope="module")
 def tutorial(reference):
-    """What the tutorial defines: its import of the layers, and the classes of section 1."""
-    path = reference.parent / "seeds" / "nwave-tutorial-3.txt"
-    if not path.is_file():
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"the tutorial is not in {path.parent}")
-    text = path.read_text()
-    imported = text[text.index("from nwavesdk.layers import") :].split(")")[0] + ")"
-    prose = "The hardware-aware networks"
-    classes = text[text.index("class LIFSNN") : text.index("def make_cpu_model")]
-    code = "\n".join(line for line in classes.splitlines() if not line.startswith(prose))
-    space = {}
-    exec("import torch\nimport torch.nn as nn\n" + imported.replace("nwavesdk.layers", "nwcompile.nn"), space)
-    exec(code, space)
-    return space
-
-
-def net_of(tutorial, family, seed=0):
-    torch.manual_seed(seed)
-    net = tutorial[FAMILIES[family]](16, 24, 8)
-    with torch.no_grad():
-        for synapse in (net.s1, net.s2):
-            synapse.weight.copy_((synapse.weight * 3 * 256).round() / 256)
-    return net
-
-
-def spikes(n_samples=6, n_steps=30):
-    return (torch.rand(n_samples, n_steps, 16, generator=torch.Generator().manual_seed(1)) < 0.3).float()
+    return tutorial_classes(reference)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tutorial_net_gives_the_same_step_by_step_and_at_once(tutorial, family):
-    net, x = net_of(tutorial, family), spikes()
+    net, x = net_of(tutorial, family), X
     out = net(x)
     assert 0.01 < out["spikes"][1].mean() < 0.9
     nn.prepare_net(net)
@@ -60,7 +36,7 @@ def test_tutorial_net_gives_the_same_step_by_step_and_at_once(tutorial, family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tutorial_net_trains_step_by_step_as_at_once(tutorial, family):
-    x, y = spikes(), torch.arange(6)
+    x, y = X, torch.arange(6)
     losses, grads = [], []
     for way in ("steps", "at once"):
         net = net_of(tutorial, family)
@@ -87,10 +63,10 @@ def test_tutorial_porting_patterns(tutorial, family):
     net = net_of(tutorial, family)
     other = net_of(tutorial, family, seed=5)
     other.load_state_dict(net.state_dict(), strict=True)
-    net(spikes())
-    before, during = copy.deepcopy(net), net(spikes())["mem"][1]
-    assert torch.equal(other(spikes())["mem"][1], during)
-    assert torch.equal(before(spikes())["mem"][1], during)
+    net(X)
+    before, during = copy.deepcopy(net), net(X)["mem"][1]
+    assert torch.equal(other(X)["mem"][1], during)
+    assert torch.equal(before(X)["mem"][1], during)
     assert before.forward.__self__ is before
     if not torch.cuda.is_available():
         with pytest.raises(BackendError):
@@ -98,12 +74,12 @@ def test_tutorial_porting_patterns(tutorial, family):
         with pytest.raises(BackendError):
             tutorial[FAMILIES[family]](16, 24, 8, device="gpu")
         with pytest.raises(RuntimeError):
-            net.forward_gpu(spikes())
+            net.forward_gpu(X)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tutorial_net_is_imported_and_compiled(tutorial, family):
-    net, x = net_of(tutorial, family), spikes()
+    net, x = net_of(tutorial, family), X
     with pytest.warns(NwWarning, match="left out the membrane of layer 'l1' .* and the membrane of layer 'l2'"):
         network = nw.from_torch(net, x[:2].numpy())
     run = nw.simulate(network, x.numpy())

@@ -8,7 +8,7 @@ import torch
 
 import nwcompile as nw
 from nwcompile.sim.reference.program_step import ProgramState
-from tests.neuron_programs import adaptive
+from tests.made.neuron_programs import adaptive
 
 
 @nw.neuron

@@ -11,6 +11,7 @@ import torch
 from nwcompile import nn
 from nwcompile.nn.layers.mismatch import standard_normal
 from nwcompile.nn.ops import cpu, torch_ops
+from tests.made.spikes import spike_tensor
 
 SYNAPSES = {"lif": nn.LIFSynapse, "h1v1": nn.H1v1Synapse, "h1v2": nn.H1v2Synapse}
 LAYERS = {"lif": nn.LIFLayer, "h1v1": nn.H1v1Layer, "h1v2": nn.H1v2Layer}
@@ -36,10 +37,6 @@ class Net(torch.nn.Module):
         return torch.stack([torch.cat(self.layer(self.synapse(x_t)), 1) for x_t in x.unbind(1)], 1)
 
 
-def spikes(*shape, seed=0):
-    return (torch.rand(*shape, generator=torch.Generator().manual_seed(seed)) < 0.5).float()
-
-
 @pytest.mark.parametrize(
     ("family", "topology", "options"),
     [
@@ -57,7 +54,7 @@ def test_compiled_net_is_the_net_itself(family, topology, options):
     for n_steps in (6, 7):
         nn.prepare_net(net)
         nn.prepare_net(other)
-        x = spikes(3, n_steps, 5, seed=n_steps)
+        x = spike_tensor(3, n_steps, 5, seed=n_steps)
         expected, found = net(x), compiled(x)
         assert torch.equal(found, expected)
         weight = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1))
@@ -73,7 +70,7 @@ def test_compiled_net_goes_on_from_its_last_call():
     torch._dynamo.reset()
     net = Net("lif", "RC", prepared=False)
     compiled = torch.compile(copy.deepcopy(net), fullgraph=True, backend="aot_eager")
-    x = spikes(3, 12, 5)
+    x = spike_tensor(3, 12, 5)
     with torch.no_grad():
         for piece in x.split(4, 1):
             assert torch.equal(compiled(piece), net(piece))
@@ -93,13 +90,13 @@ print("equal")
 @pytest.mark.parametrize("strict", [False, True])
 def test_exported_net_gives_the_same_in_another_process(tmp_path, strict):
     torch._dynamo.reset()
-    x, expected = spikes(4, 9, 5, seed=1), {}
+    x, expected = spike_tensor(4, 9, 5, seed=1), {}
     for family, topology in (("lif", "RC"), ("h1v2", "FF")):
         net = Net(family, topology).eval()
         sizes = {"x": {0: torch.export.Dim("B"), 1: torch.export.Dim("T")}}
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "While compiling, we found certain side effects")
-            program = torch.export.export(net, (spikes(3, 6, 5),), dynamic_shapes=sizes, strict=strict)
+            program = torch.export.export(net, (spike_tensor(3, 6, 5),), dynamic_shapes=sizes, strict=strict)
         path = str(tmp_path / f"{family}.pt2")
         torch.export.save(program, path)
         with torch.no_grad():
@@ -116,7 +113,7 @@ def test_exported_net_gives_the_same_in_another_process(tmp_path, strict):
 
 def test_export_leaves_the_state_alone():
     net = Net("lif", "RC", prepared=False).eval()
-    x = spikes(3, 6, 5)
+    x = spike_tensor(3, 6, 5)
     with torch.no_grad():
         first = net(x)
         second = copy.deepcopy(net)(x)
@@ -176,7 +173,7 @@ def test_autocast_computes_neurons_in_float32(dtype, family):
     net = Net(family, "FF")
     with torch.no_grad():
         net.synapse.weight.copy_((net.synapse.weight * 256).round() / 256)
-    x = spikes(3, 20, 5)
+    x = spike_tensor(3, 20, 5)
     with torch.autocast("cpu", dtype=dtype):
         current = net.synapse(x)
         spk, mem = net.layer(current)
@@ -190,7 +187,7 @@ def test_autocast_computes_neurons_in_float32(dtype, family):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_layers_compute_in_float32_and_give_their_own_dtype(dtype):
     net = Net("lif", "RC").to(dtype)
-    spk, mem = net.layer(net.synapse(spikes(3, 20, 5)))
+    spk, mem = net.layer(net.synapse(spike_tensor(3, 20, 5)))
     assert spk.dtype == mem.dtype == dtype
     mem.sum().backward()
     assert all(p.grad is not None and p.grad.dtype == dtype for p in net.parameters())

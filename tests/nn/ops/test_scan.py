@@ -11,6 +11,7 @@ from nwcompile.kernels.layers.simd import width_of
 from nwcompile.nn.ops import torch_ops
 from nwcompile.nn.ops.scan import LIFNeurons, fire, scan, scan_loop
 from nwcompile.nn.ops.surrogate import SURROGATES, atan, sigmoid
+from tests.made.tensors import random
 from tests.nn.naive import lif
 
 RESETS = ("subtraction", "zero", "none")
@@ -21,10 +22,6 @@ def neurons_of(n, reset, dtype=torch.float32, surrogate=atan, detach_reset=False
     beta = torch.rand(n, generator=generator, dtype=dtype)
     threshold = 0.3 + torch.rand(n, generator=generator, dtype=dtype)
     return LIFNeurons(beta, threshold, reset, surrogate, detach_reset, **options)
-
-
-def random(*shape, seed=0, dtype=torch.float32):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
 def dyadic(*shape, seed=0):

@@ -8,14 +8,14 @@ import nwcompile as nw
 from nwcompile.errors import FitError
 from nwcompile.ir.options import Options
 from nwcompile.sim import simulate
-from tests.passes.legalize.test_approximate import LEAKY, ONE_CORE, leaky_net, samples
+from tests.made.leaky_net import LEAKY, ONE_CORE, leaky_net, leaky_samples
 
 
 @pytest.mark.parametrize(
     "spec", [LEAKY, pytest.param(LEAKY.replace(membrane="euler", k=0.1, r=10.0, beta=1.0), marks=pytest.mark.long)]
 )
 def test_quantize_aware_begins_with_the_nearest_neurons_as_the_compiler_fits_them(spec):
-    network, x = leaky_net(spec), samples(10)
+    network, x = leaky_net(spec), leaky_samples(10)
     module = nw.nn.quantize_aware(network, "loihi1", x, approximate="all")
     program = nw.compile(network, "loihi1", x, Options(approximate="all", **ONE_CORE))
     assert [change.to_dict() for change in module.legalization] == program.legalization
@@ -29,7 +29,7 @@ def test_quantize_aware_begins_with_the_nearest_neurons_as_the_compiler_fits_the
 
 @pytest.mark.long
 def test_quantize_aware_trains_with_the_chips_resets():
-    network, x = leaky_net(), samples(10)
+    network, x = leaky_net(), leaky_samples(10)
     module = nw.nn.quantize_aware(network, "loihi1", x, approximate="reset,timing")
     wanted = torch.from_numpy(np.random.default_rng(2).integers(0, 10, 10))
     optimizer, losses = torch.optim.Adam(module.parameters(), 0.01), []
@@ -44,5 +44,5 @@ def test_quantize_aware_trains_with_the_chips_resets():
 
 def test_quantize_aware_names_the_approximations_that_would_do():
     with pytest.raises(FitError) as error:
-        nw.nn.quantize_aware(leaky_net(), "loihi1", samples(2))
+        nw.nn.quantize_aware(leaky_net(), "loihi1", leaky_samples(2))
     assert error.value.change.startswith("approximate='reset,timing' (--approximate reset,timing): the nearest that")

@@ -12,12 +12,12 @@ import nwcompile as nw
 from nwcompile import nn
 from nwcompile.ir.connection import Sparse
 from nwcompile.ir.neuron import NeuronSpec
-from tests.chips import small_chip
-from tests.frontend.float_networks import networks
 from tests.frontend.frameworks import framework
+from tests.made.chips import small_chip
+from tests.made.float_networks import networks
+from tests.made.quantized import BACKENDS, assert_equal_bits, spikes
 
 LIF = {"taus": 20e-3, "thresholds": 1.0, "reset_mechanism": "zero", "dt": 2e-3}
-BACKENDS = ("reference", "cycle", "sequence")
 ABLE = {
     "neuron.reset": ["zero", "value", "subtract", "none"], "neuron.reset_timing": ["now", "next", "both"],
     "neuron.spikes": ["binary", "multi", "bipolar"], "neuron.v_min": "any", "neuron.threshold_per": "neuron",
@@ -47,23 +47,6 @@ def convolutional() -> nn.Sequential:
         torch.nn.Conv2d(1, 4, 3), nn.LIFLayer(144, **lif), torch.nn.AvgPool2d(2), torch.nn.Conv2d(4, 3, 2),
         nn.LIFLayer(12, **lif), torch.nn.Flatten(), torch.nn.Linear(12, 5),
     )  # fmt: skip
-
-
-def spikes(*shape: int, seed: int = 0) -> np.ndarray:
-    return (np.random.default_rng(seed).random(shape) < 0.6).astype(np.float32)
-
-
-def assert_equal_bits(module, x, backends=BACKENDS, steps=None, options=None) -> nw.Program:
-    """Spikes, u and v of every layer are those of the compiled program."""
-    program = nw.compile(module.network(), module.chip, x, options or nw.Options())
-    found = module.record(x, steps)
-    for backend in backends:
-        run = nw.simulate(program, x, backend=backend, record="all", steps=steps)
-        for name, own in found.items():
-            np.testing.assert_array_equal(own["spikes"], run.spikes[name])
-            np.testing.assert_array_equal(own["u"], run.states[name]["u"])
-            np.testing.assert_array_equal(own["v"], run.states[name]["v"])
-    return program
 
 
 def shake(module, size: float = 0.1) -> None:

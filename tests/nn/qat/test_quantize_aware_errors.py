@@ -7,6 +7,7 @@ import torch
 import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import NwWarning
+from tests.made.quantized import refused
 
 LIF = {"taus": 20e-3, "thresholds": 1.0, "reset_mechanism": "zero", "dt": 2e-3}
 X = (np.random.default_rng(0).random((4, 8, 12)) < 0.6).astype(np.float32)
@@ -20,12 +21,6 @@ def dense(**lif) -> nn.Sequential:
 @pytest.fixture
 def module() -> nn.QuantizedNetwork:
     return nn.quantize_aware(dense(thresholds=0.3), "loihi1", X, bits=4)
-
-
-def refused(call) -> str:
-    with pytest.raises(nw.NwError) as caught:
-        call()
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("bits", [0, 17])

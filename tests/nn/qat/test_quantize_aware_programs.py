@@ -14,7 +14,8 @@ from nwcompile.kernels.cores.programs.build import built_gradient
 from nwcompile.kernels.cores.programs.gradient import COMPARISONS, n_comparisons
 from nwcompile.sim.reference.program_step import MEANING
 from tests.frontend.frameworks import framework
-from tests.random_neurons import whole_neurons
+from tests.made.quantized import refused, spikes
+from tests.made.random_neurons import whole_neurons
 
 BACKENDS = ("reference", "cycle", "sequence")
 FINE = {"weights.bits": 16, "weights.step": 1, "weights.effective_limit": 1 << 20}
@@ -63,10 +64,6 @@ def dense(hidden=None, detaches: bool = False) -> torch.nn.Sequential:
     return torch.nn.Sequential(
         torch.nn.Linear(12, 9), first, torch.nn.Linear(9, 4), nn.ProgramLayer(leaky, 4, learn=("tau",))
     )
-
-
-def spikes(*shape: int, seed: int = 0) -> np.ndarray:
-    return (np.random.default_rng(seed).random(shape) < 0.6).astype(np.float32)
 
 
 X = spikes(6, 12, 12)
@@ -213,12 +210,6 @@ def test_recalibrating_programs_chooses_bits_after_the_point_anew():
     module.recalibrate(X)
     assert module.layers[0].pinned.fraction_bits < before.fraction_bits
     assert_equal_bits(module, X, ("sequence",))
-
-
-def refused(call) -> str:
-    with pytest.raises(nw.NwError) as caught:
-        call()
-    return str(caught.value)
 
 
 def test_parameters_to_learn_are_those_of_a_program():

@@ -6,7 +6,7 @@ import torch
 
 import nwcompile as nw
 from nwcompile import nn
-from tests.chips import small_chip
+from tests.made.chips import small_chip
 
 LIF = {"taus": 20e-3, "thresholds": 0.5, "reset_mechanism": "zero", "dt": 2e-3}
 X = (np.random.default_rng(0).random((6, 8, 12)) < 0.6).astype(np.float32)

@@ -6,15 +6,15 @@ import torch
 
 import nwcompile as nw
 from nwcompile import nn
-from tests.nn.qat.test_quantize_aware import assert_equal_bits
-from tests.passes.fit.test_pool import net
+from tests.made.pool_nets import pool_net
+from tests.made.quantized import assert_equal_bits
 
 
 @pytest.mark.filterwarnings("ignore::nwcompile.errors.NwWarning")
 @pytest.mark.parametrize("extra", [(), [("h", "h", 1)]], ids=["feed forward", "recurrent"])
 def test_quantize_aware_trains_what_xylo_runs(extra):
     x = np.random.default_rng(0).poisson(0.6, (8, 12, 4)).astype(np.float32)
-    module = nn.quantize_aware(net(4, 10, 3, extra), "xylo_imu", x)
+    module = nn.quantize_aware(pool_net(4, 10, 3, extra), "xylo_imu", x)
     optimizer = torch.optim.Adam(module.parameters(), 0.05)
     labels = torch.arange(8) % 3
     before = [p.detach().clone() for p in module.parameters()]

@@ -11,7 +11,7 @@ from nwcompile import nn
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.connection import Dense, Sparse
 from nwcompile.sim import simulate
-from tests.chips import small_chip
+from tests.made.chips import small_chip
 
 
 def net() -> nn.Sequential:

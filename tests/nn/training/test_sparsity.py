@@ -13,7 +13,7 @@ from nwcompile.cost.time.work import work
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.nn import busiest_core_loss, spikes_of
 from nwcompile.sim import simulate
-from tests.chips import small_chip
+from tests.made.chips import small_chip
 
 
 def net() -> nn.Sequential:

@@ -11,9 +11,8 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.program import Program
 from nwcompile.passes.emit.emit import emit
-from tests.chips import small_chip
-from tests.cost.traffic.test_events import mixed_net
-from tests.nets import FIXED, dense_net, feed_forward
+from tests.made.chips import small_chip
+from tests.made.nets import FIXED, dense_net, feed_forward, mixed_net
 
 
 def on_one_core(network, chip=None, **more) -> Program:

@@ -18,13 +18,13 @@ def chain(n: int = 4) -> nw.Network:
     return nw.Network.from_arrays({"a": (a, (n,)), "b": (b, (2,))}, [nw.Dense("a", "b", np.full((2, n), 2, np.int8))])
 
 
-def spikes(*counts: int) -> Activity:
+def activity_of(*counts: int) -> Activity:
     return Activity({"a": np.array([counts], np.int32), "b": np.zeros((1, 2), np.int32)}, 1)
 
 
 def test_visits_spread_what_spikes_cause_evenly_over_each_core():
     mapping = nw.Mapping.from_arrays({"a": [0, 0, 0, 1], "b": [1, 1]}, [[0, 0, 0], [1, 0, 0]])
-    visit = interleave_visits(mapping, chain(), CHIP, spikes(5, 9, 7, 3)).visit
+    visit = interleave_visits(mapping, chain(), CHIP, activity_of(5, 9, 7, 3)).visit
     # core 0: by work neurons 1, 2, 0 at 0, 0.618, 0.236; core 1: a3, b0, b1 at 0.755, 0.373, 0.991
     assert visit["a"].tolist() == [1, 0, 2, 1] and visit["b"].tolist() == [0, 2]
 

@@ -9,9 +9,9 @@ import torch
 from nwcompile.ir.connection import Conv2d, Dense, Sparse, synapse_list
 from nwcompile.ir.network import Network
 from nwcompile.passes.fit.axon_types import n_types, too_many_weights
-from tests.chips import small_chip
-from tests.nets import FIXED, sparse_edge
-from tests.passes.fit.test_check import lines
+from tests.made.chips import small_chip
+from tests.made.nets import FIXED, sparse_edge
+from tests.made.violations import lines
 
 
 def fewest_types(weights: np.ndarray) -> int:

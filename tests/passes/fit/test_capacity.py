@@ -10,9 +10,8 @@ from nwcompile.ir.resources import RESOURCES
 from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.fit import capacity
 from nwcompile.passes.partition import graph_partition
-from tests.chips import small_chip
-from tests.cost.traffic.test_events import mixed_net, synapses
-from tests.nets import FIXED
+from tests.made.chips import small_chip
+from tests.made.nets import FIXED, mixed_net, synapses
 
 
 @pytest.mark.parametrize(("sharing", "rows"), [(False, None), (True, None), (True, True)])

@@ -13,21 +13,11 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.fit.check import check, estimate, least_cores
-from tests.chips import small_chip
-from tests.nets import FIXED, dense_net, feed_forward, integers
+from tests.made.chips import small_chip
+from tests.made.nets import FIXED, dense_net, feed_forward, integers
+from tests.made.violations import lines
 
 ADVICE = "or take a chip whose neuron."
-
-
-def lines(network, chip, schedule=None, mapping=None) -> list[str]:
-    """The violations of a network mapped on the chip's first core, as texts."""
-    if mapping is None:
-        mapping = Mapping.from_arrays({n: [0] * network.node(n).n_neurons for n in network.layers}, chip.sites[:1])
-    try:
-        check(network, chip, schedule or feed_forward(network), mapping)
-    except FitError as error:
-        return [str(v) for v in error.violations]
-    return []
 
 
 def one_layer(**changes) -> Network:

@@ -11,14 +11,9 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.fit.core_rules import with_fewer_layers
 from nwcompile.passes.stages.refusal import elsewhere
-from tests.chips import small_chip
-from tests.nets import FIXED, dense_net, integers
-from tests.passes.fit.test_check import lines
-
-
-def first_lines(error) -> str:
-    """The head of a FitError and its only violation; which chips take the network is tested in test_refusal.py."""
-    return "\n".join(str(error).splitlines()[:2])
+from tests.made.chips import small_chip
+from tests.made.nets import FIXED, dense_net, integers
+from tests.made.violations import first_lines, lines
 
 
 def on_cores(network: Network, **core_of) -> Mapping:

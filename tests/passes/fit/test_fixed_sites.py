@@ -11,9 +11,9 @@ from nwcompile.passes.fit import capacity
 from nwcompile.passes.fit.fixed_sites import split_to_sites
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.place.place import place
-from tests.chips import small_chip
-from tests.nets import dense_net
-from tests.passes.partition.test_partition import METHODS
+from tests.made.chips import small_chip
+from tests.made.nets import dense_net
+from tests.made.partitioners import METHODS
 
 
 def held(network, chip, mapping) -> np.ndarray:

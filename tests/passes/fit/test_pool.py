@@ -5,23 +5,9 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.errors import FitError, ModelError
-from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
-from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.fit.pool import pool_violations
-
-OUT = NeuronSpec(threshold=1.0, reset="subtract", strict=False, alpha=0.5, beta=0.75, current_order="add_then_decay")
-HIDDEN = OUT.replace(spikes="multi", max_spikes=31)
-
-
-def net(n_in=4, n_hidden=6, n_out=3, extra=(), hidden=HIDDEN, out=OUT, **layers) -> Network:
-    rng = np.random.default_rng(0)
-    sizes = {"in": n_in, "h": n_hidden, "o": n_out} | {name: n for name, (_, n) in layers.items()}
-    ends = [("in", "h", 0), ("h", "o", 0), *extra]
-    edges = [
-        Dense(a, b, rng.uniform(0.1, 0.5, (sizes[b], sizes[a])).astype(np.float32), delay=delay) for a, b, delay in ends
-    ]
-    return Network.from_arrays({"h": (hidden, (n_hidden,)), "o": (out, (n_out,))} | layers, edges, {"in": (n_in,)})
+from tests.made.pool_nets import HIDDEN, OUT, pool_net
 
 
 def refused(network: Network, chip: str = "xylo_imu") -> list[str]:
@@ -32,7 +18,7 @@ def refused(network: Network, chip: str = "xylo_imu") -> list[str]:
 
 
 def test_pool_fits_what_it_holds():
-    program = nw.compile(net(16, 60, 16), "xylo_imu")
+    program = nw.compile(pool_net(16, 60, 16), "xylo_imu")
     groups = {c.source: c for c in program.network.connections}
     assert program.mapping.n_cores == 1 and set(groups) == {"in", "h"}
 
@@ -40,18 +26,19 @@ def test_pool_fits_what_it_holds():
 @pytest.mark.parametrize(
     "network, line",
     [
-        (net(n_in=17), "input lines network -> xylo_imu 17 of 16 use fewer input lines or raise core.max_inputs"),
-        (net(n_out=17), "output neurons network -> xylo_imu 17 of 16 use fewer output neurons or raise "
-                        "core.max_outputs"),
-        (net(extra=[("in", "o", 0)]), "wiring in -> o from an input of outputs fed by hidden neurons put a hidden "
-                                      "layer before o: this chip's outputs are fed by hidden neurons only"),
-        (net(extra=[("o", "o", 1)]), "wiring o -> o from an output of outputs feed nothing put a layer behind o: "
-                                     "outputs of this chip feed nothing, hidden neurons do"),
-        (net(hidden=OUT), "spikes at once h 1 of up to 31 approximate 'multi-spike', or train h with spikes='multi' "
-                          "and max_spikes=31"),
-        (net(out=HIDDEN), "spikes at once o 31 of up to 1 approximate 'multi-spike', or train o with spikes='binary'"),
-        (net(hidden=HIDDEN.replace(reset="zero")), "reset h zero of subtract train h with reset 'subtract', or take a "
-                                                   "chip whose neuron.reset has it"),
+        (pool_net(n_in=17), "input lines network -> xylo_imu 17 of 16 use fewer input lines or raise core.max_inputs"),
+        (pool_net(n_out=17), "output neurons network -> xylo_imu 17 of 16 use fewer output neurons or raise "
+                             "core.max_outputs"),
+        (pool_net(extra=[("in", "o", 0)]), "wiring in -> o from an input of outputs fed by hidden neurons put a hidden "
+                                           "layer before o: this chip's outputs are fed by hidden neurons only"),
+        (pool_net(extra=[("o", "o", 1)]), "wiring o -> o from an output of outputs feed nothing put a layer behind o: "
+                                          "outputs of this chip feed nothing, hidden neurons do"),
+        (pool_net(hidden=OUT), "spikes at once h 1 of up to 31 approximate 'multi-spike', or train h with "
+                               "spikes='multi' and max_spikes=31"),
+        (pool_net(out=HIDDEN), "spikes at once o 31 of up to 1 approximate 'multi-spike', or train o with "
+                               "spikes='binary'"),
+        (pool_net(hidden=HIDDEN.replace(reset="zero")), "reset h zero of subtract train h with reset 'subtract', or "
+                                                        "take a chip whose neuron.reset has it"),
     ],
 )  # fmt: skip
 def test_pool_refuses_what_it_has_no_room_or_wires_for(network, line):
@@ -61,21 +48,21 @@ def test_pool_refuses_what_it_has_no_room_or_wires_for(network, line):
 
 def test_pool_limits_fan_out_and_what_feeds_outputs():
     recurrent = [("h", "h", 1)]
-    assert refused(net(n_hidden=62, extra=recurrent), "xylo_audio2") == [
+    assert refused(pool_net(n_hidden=62, extra=recurrent), "xylo_audio2") == [
         "fan-out of a neuron h 65 of 64 prune the weights out of h to 64 a neuron, or feed smaller layers"
     ]
-    assert refused(net(n_hidden=129)) == [
+    assert refused(pool_net(n_hidden=129)) == [
         "hidden neurons fed by inputs network -> xylo_imu 129 of 128 make the first layer smaller",
         "hidden neurons that feed outputs network -> xylo_imu 129 of 128 make the last hidden layer smaller",
     ]
     # 60 neurons that are fed and read, and as many more that both rows of 128 no longer overlap in 60 places
     between = [("h", "b", 0), ("b", "h", 2)]
-    assert nw.compile(net(n_hidden=60, extra=between, b=(HIDDEN, 136)), "xylo_imu")
-    assert refused(net(n_hidden=60, extra=between, b=(HIDDEN, 137))) == [
+    assert nw.compile(pool_net(n_hidden=60, extra=between, b=(HIDDEN, 136)), "xylo_imu")
+    assert refused(pool_net(n_hidden=60, extra=between, b=(HIDDEN, 137))) == [
         "hidden neurons that inputs feed and outputs read network -> xylo_imu 60 of 59 inputs reach the first 128 "
         "hidden neurons, and outputs read the last 128: use fewer hidden neurons, or another layer before the outputs"
     ]
-    assert refused(net(n_hidden=500, extra=recurrent))[:2] == [
+    assert refused(pool_net(n_hidden=500, extra=recurrent))[:2] == [
         "hidden neurons network -> xylo_imu 500 of 496 use fewer hidden neurons or raise core.max_neurons",
         "synapses of hidden neurons network -> xylo_imu 251500 of 31744 prune weights between hidden neurons and to "
         "outputs",
@@ -83,7 +70,7 @@ def test_pool_limits_fan_out_and_what_feeds_outputs():
 
 
 def test_pool_inputs_have_a_largest_value():
-    program = nw.compile(net(), "xylo_imu")
+    program = nw.compile(pool_net(), "xylo_imu")
     with pytest.raises(ModelError) as error:
         nw.simulate(program, np.full((1, 2, 4), 16))
     assert str(error.value) == (

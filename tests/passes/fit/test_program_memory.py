@@ -5,7 +5,7 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.cost.neuron_program import program_length, state_words
-from tests.neuron_programs import adaptive, integrator
+from tests.made.neuron_programs import adaptive, integrator
 
 X = (np.random.default_rng(0).random((2, 10, 6)) < 0.4).astype(np.int8)
 

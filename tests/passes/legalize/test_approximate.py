@@ -17,24 +17,7 @@ from nwcompile.passes.legalize.approximate import NOT_FITTED, NOT_PRICED
 from nwcompile.passes.legalize.price import Price, check_loss, split
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import loss_interval
-
-LEAKY = NeuronSpec(threshold=1.0, beta=0.9, reset="subtract", reset_timing="next")  # as snnTorch's Leaky comes
-ONE_CORE = {"optimize": "cores", "partitioner": "sequential", "placer": "row-major"}
-
-
-def leaky_net(spec: NeuronSpec = LEAKY, bias: bool = True) -> Network:
-    """Three layers with torch's first weights of Linear, a little larger."""
-    rng = np.random.default_rng(0)
-    sizes, names, edges = (60, 60, 60, 10), ("in", "l1", "l2", "l3"), []
-    for a, b, n, m in zip(names[:-1], names[1:], sizes[:-1], sizes[1:], strict=True):
-        limit = 2.2 / np.sqrt(n)
-        weight = rng.uniform(-limit, limit, (m, n)).astype(np.float32)
-        edges.append(Dense(a, b, weight, bias=rng.uniform(0, limit, m).astype(np.float32) if bias else None))
-    return Network.from_arrays(dict.fromkeys(names[1:], spec), edges, {"in": sizes[0]})
-
-
-def samples(n: int = 30) -> np.ndarray:
-    return (np.random.default_rng(1).random((n, 25, 60)) < 0.3).astype(np.float32)
+from tests.made.leaky_net import LEAKY, ONE_CORE, leaky_net, leaky_samples
 
 
 def test_split_holds_out_every_fifth_sample_or_the_last():
@@ -46,7 +29,7 @@ def test_split_holds_out_every_fifth_sample_or_the_last():
 
 @pytest.mark.parametrize("beta", [0.9, 0.95])
 def test_approximate_keeps_the_rates_of_soft_resets_within_ten_percent(beta):
-    network, x = leaky_net(LEAKY.replace(beta=beta)), samples()
+    network, x = leaky_net(LEAKY.replace(beta=beta)), leaky_samples()
     program = compile(network, "loihi1", x, Options(approximate="reset,timing", **ONE_CORE))
     assert [node.neuron.reset for node in program.network.nodes.values()] == ["zero"] * 3
     prices = {row["layer"]: row["price"] for row in program.legalization}
@@ -86,7 +69,7 @@ def compile_alone(network: Network, x: np.ndarray, factor: float) -> float:
 
 
 def test_approximate_is_closer_than_swapping_the_flag():
-    network, x = leaky_net(), samples()
+    network, x = leaky_net(), leaky_samples()
     program = compile(network, "loihi1", x, Options(approximate="all", **ONE_CORE))
     hard = {n: node.neuron.replace(reset="zero", reset_timing="now") for n, node in network.nodes.items()}
     swapped = Network.from_arrays(hard, network.connections, {"in": 60})
@@ -101,7 +84,7 @@ def test_approximate_is_closer_than_swapping_the_flag():
 
 
 def test_approximate_leaves_a_network_that_fits_as_it_is():
-    network, x = leaky_net(LEAKY.replace(reset="zero", reset_timing="now")), samples(4)
+    network, x = leaky_net(LEAKY.replace(reset="zero", reset_timing="now")), leaky_samples(4)
     exact, asked = (compile(network, "loihi1", x, Options(approximate=w, **ONE_CORE)) for w in ((), "all"))
     assert exact.network.hash == asked.network.hash
     assert "legalization" not in asked.manifest and "price" not in asked.manifest
@@ -109,11 +92,11 @@ def test_approximate_leaves_a_network_that_fits_as_it_is():
 
 def test_fit_error_names_the_approximations_that_would_make_it_fit():
     with pytest.raises(FitError) as error:
-        compile(leaky_net(), "loihi1", samples(2))
+        compile(leaky_net(), "loihi1", leaky_samples(2))
     how = "the nearest that loihi1 has, its price measured"
     assert error.value.change == f"approximate='reset,timing' (--approximate reset,timing): {how}"
     with pytest.raises(FitError) as error:
-        compile(leaky_net(), "loihi1", samples(2), Options(approximate="timing"))
+        compile(leaky_net(), "loihi1", leaky_samples(2), Options(approximate="timing"))
     assert {v.what for v in error.value.violations} == {"reset"}
     assert error.value.change.startswith("approximate='reset,timing' ")
 
@@ -122,10 +105,10 @@ def test_fit_error_promises_no_fit_where_quantized_weights_decide():
     few = leaky_net()
     signs = tuple(c.replace(weight=np.sign(c.weight)) for c in few.connections)
     with pytest.raises(FitError) as refused:
-        compile(Network(few.inputs, few.nodes, signs), "truenorth", samples())
+        compile(Network(few.inputs, few.nodes, signs), "truenorth", leaky_samples())
     assert "(if its quantized weights need no more than 4 axon types, which this does not tell)" in str(refused.value)
     with pytest.raises(FitError) as refused:  # a neuron of more weights than there are types
-        compile(leaky_net(), "truenorth", samples())
+        compile(leaky_net(), "truenorth", leaky_samples())
     assert "approximate=" not in str(refused.value) and "axon types" not in str(refused.value)
 
 
@@ -137,7 +120,7 @@ def test_approximate_without_calibration_says_that_nothing_is_known():
         "no calibration samples: the nearest neurons keep threshold and leak, and what they change is not known; give "
         "calibration samples to have them refitted and their price measured"
     )
-    program = compile(leaky_net(), "loihi1", samples(1), Options(approximate="all", **ONE_CORE))
+    program = compile(leaky_net(), "loihi1", leaky_samples(1), Options(approximate="all", **ONE_CORE))
     assert NOT_PRICED in program.warnings and program.legalization[0]["price"] is None
 
 
@@ -156,7 +139,7 @@ def test_approximate_without_calibration_says_that_nothing_is_known():
 )  # fmt: skip
 def test_max_loss_refuses_what_costs_more_or_cannot_be_told(options, labels, kind, text):
     with pytest.raises(kind, match=text) as error:
-        compile(leaky_net(), "loihi1", samples(10), Options(approximate="all", **options), labels=labels)
+        compile(leaky_net(), "loihi1", leaky_samples(10), Options(approximate="all", **options), labels=labels)
     assert kind is not LossError or error.value.exit_code == 1
 
 
@@ -168,13 +151,13 @@ def test_max_loss_needs_samples_and_accepts_a_price_below():
     )
     labels = np.zeros(10, int)
     options = Options(approximate="all", max_loss="100pt", **ONE_CORE)
-    program = compile(leaky_net(), "loihi1", samples(10), options, labels=labels)
+    program = compile(leaky_net(), "loihi1", leaky_samples(10), options, labels=labels)
     price = program.manifest["price"]
     assert price["n_samples"] == 2 and 0 <= price["accuracy_chip"] <= 1 and price["accuracy_ideal"] is not None
 
 
 def test_max_loss_that_lies_in_the_interval_is_a_warning():
-    x, options = samples(30), Options(approximate="all", **ONE_CORE)
+    x, options = leaky_samples(30), Options(approximate="all", **ONE_CORE)
     price = compile(leaky_net(), "loihi1", x, options).manifest["price"]
     lost, (low, high) = price["spikes_changed_percent"], price["spikes_changed_interval_percent"]
     assert 0 < low < lost < high < 100
@@ -223,7 +206,7 @@ def test_max_loss_in_points_asks_for_more_samples_before_it_refuses():
 
 def test_approximate_meets_several_spikes_by_one_and_a_clamp_by_none():
     spec = NeuronSpec(threshold=1.0, beta=1.0, reset="subtract", spikes="multi", v_min=-0.5)
-    network, x = leaky_net(spec, bias=False), samples(10)
+    network, x = leaky_net(spec, bias=False), leaky_samples(10)
     program = compile(network, "loihi1", x, Options(approximate="reset,multi-spike,v_min", **ONE_CORE))
     row = program.legalization[0]
     assert row["was"] == "reset subtract, multi spikes, a clamp below 0"
@@ -295,7 +278,7 @@ def test_fit_error_names_messages_that_leave_several_spikes_as_they_are(chip, wa
 
 
 def test_a_refit_gives_no_current_to_a_chip_that_has_none():
-    network, x = leaky_net(NeuronSpec(threshold=1.0, beta=0.9, reset="subtract")), samples(10)
+    network, x = leaky_net(NeuronSpec(threshold=1.0, beta=0.9, reset="subtract")), leaky_samples(10)
     asked = Options(approximate="reset", **ONE_CORE)
     kept, none = (Chip.load("loihi1").replace({"neuron.current": current}) for current in (None, False))
     currents = [
@@ -310,7 +293,7 @@ def test_a_refit_gives_no_current_to_a_chip_that_has_none():
 def test_a_chip_without_currents_does_without_where_that_is_asked_for():
     """Rates stay; a readout, which has none, has no price either."""
     spec = NeuronSpec(threshold=1.0, beta=0.8, alpha=0.6, reset="zero")
-    network, x = leaky_net(spec, bias=False), samples()
+    network, x = leaky_net(spec, bias=False), leaky_samples()
     nodes = {**network.nodes, "l3": Node("l3", (10,), spec.replace(fires=False))}
     network = Network(network.inputs, nodes, network.connections)
     chip = Chip.load("loihi1").replace({"neuron.current": False})

@@ -12,7 +12,7 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.passes.legalize.bias_lines import bias_lines
 from nwcompile.sim import BACKENDS, simulate
-from tests.chips import small_chip
+from tests.made.chips import small_chip
 
 NO_BIAS = small_chip(neuron__bias=False, neuron__delay_max_steps=0)
 SPEC = NeuronSpec(threshold=640, fixed=FixedPoint(), decay_v=600)

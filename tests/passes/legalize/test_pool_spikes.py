@@ -8,27 +8,10 @@ from nwcompile.errors import FitError
 from nwcompile.passes.legalize.pool_spikes import pool_spikes
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.sim import BACKENDS
-from tests.nets import integers
+from tests.made.maxima import LIF, image_spikes, pooled_currents
+from tests.made.nets import integers
 
-LIF = nw.NeuronSpec(threshold=1.0, beta=0.75)
 POOL = nw.Options(approximate="pool")
-
-
-def pooled(spec=LIF, after=None, **window) -> nw.Network:
-    """in [2, 6, 8] -> convolution -> maximum over windows (-> `after`, a scale) -> a -> out, a dense layer."""
-    kernel = integers((3, 2, 3, 3), 1, -3, 5).astype(np.float32) / 4
-    last = "max" if after is not None else "a"
-    edges = [nw.Conv2d("in", "sum", kernel, padding=1), nw.MaxPool2d("sum", last, **{"kernel": 2, **window})]
-    edges += [] if after is None else [nw.Scale("max", "a", *after)]
-    size = int(np.prod(edges[1].output_shape((3, 6, 8))))
-    edges.append(nw.Dense("a", "out", integers((5, size), 2, -3, 5).astype(np.float32) / 4))
-    layers = {"sum": (None, (3, 6, 8)), "a": (spec, edges[1].output_shape((3, 6, 8))), "out": LIF}
-    layers |= {"max": (None, edges[1].output_shape((3, 6, 8)))} if after is not None else {}
-    return nw.Network.from_arrays(layers, edges, {"in": (2, 6, 8)})
-
-
-def spikes_in(rate: float = 0.3) -> np.ndarray:
-    return (np.random.default_rng(4).random((3, 12, 2, 6, 8)) < rate).astype(np.int8)
 
 
 def legal(network: nw.Network) -> nw.Network:
@@ -37,10 +20,10 @@ def legal(network: nw.Network) -> nw.Network:
 
 @pytest.mark.parametrize("window", [{}, {"stride": 1}, {"kernel": 3, "stride": 2, "padding": 1}])
 def test_pooled_spikes_are_those_of_the_neurons_at_full_resolution(window):
-    network = pooled(**window)
+    network = pooled_currents(**window)
     net = legal(network)
     assert net.layers == ("a/full", "a", "out") and net.node("a").shape == network.node("a").shape
-    x = spikes_in()
+    x = image_spikes()
     run = nw.simulate(net, x)
     full = nw.Network.from_arrays(
         {"a": (LIF, (3, 6, 8))}, [network.into("sum")[0].replace(target="a")], {"in": (2, 6, 8)}
@@ -56,14 +39,14 @@ def test_pooled_spikes_are_those_of_the_neurons_at_full_resolution(window):
 
 def test_pooled_spikes_of_windows_of_one_are_exact():
     """Where a window has one current the approximation is none."""
-    network, x = pooled(kernel=1), spikes_in()
+    network, x = pooled_currents(kernel=1), image_spikes()
     wanted, run = nw.simulate(network, x), nw.simulate(legal(network), x)
     assert all(np.array_equal(run.spikes[name], wanted.spikes[name]) for name in network.layers)
 
 
 def test_a_negative_scale_behind_the_pooling_asks_for_all_spikes_of_a_window():
     factor = np.array([0.5, -1.0, 2.0], np.float32)
-    network, x = pooled(after=(factor, np.array([0.25, 1.75, 0.0], np.float32))), spikes_in()
+    network, x = pooled_currents(after=(factor, np.array([0.25, 1.75, 0.0], np.float32))), image_spikes()
     net = legal(network)
     assert net.layers == ("a/full", "a", "out")
     run = nw.simulate(net, x).spikes
@@ -75,7 +58,7 @@ def test_a_negative_scale_behind_the_pooling_asks_for_all_spikes_of_a_window():
 
 def test_maximum_of_currents_is_refused_unless_its_spikes_may_be_pooled():
     with pytest.raises(FitError) as error:
-        nw.compile(pooled(), "loihi1", spikes_in(), nw.Options(input_layer="exact"))
+        nw.compile(pooled_currents(), "loihi1", image_spikes(), nw.Options(input_layer="exact"))
     assert str(error.value).splitlines()[1:] == [
         "  pooling  sum -> a  a maximum of currents of sums  compile with approximate='pool' (--approximate pool: the "
         "spikes of a are pooled instead)",
@@ -84,7 +67,7 @@ def test_maximum_of_currents_is_refused_unless_its_spikes_may_be_pooled():
     ]
     for spec in (LIF.replace(fires=False), LIF.replace(spikes="multi", reset="subtract")):
         with pytest.raises(FitError) as error:
-            nw.compile(pooled(spec), "tiny", spikes_in(), POOL)
+            nw.compile(pooled_currents(spec), "tiny", image_spikes(), POOL)
         assert (
             "  pooling  sum -> a  a maximum of currents of sums  put the pooling behind a layer that spikes, or "
             in (str(error.value))
@@ -93,7 +76,7 @@ def test_maximum_of_currents_is_refused_unless_its_spikes_may_be_pooled():
 
 @pytest.mark.parametrize("chip", ["loihi1", "tiny"])
 def test_pooled_spikes_compile_alike_on_every_backend_and_are_said_to_be_approximate(chip):
-    network, x = pooled(), spikes_in()
+    network, x = pooled_currents(), image_spikes()
     program = nw.compile(network, chip, x, POOL)
     (row,) = [row for row in program.manifest["legalization"] if row["layer"] == "a"]
     assert row["label"] == "approximate" and row["was"] == "maximum of currents over 2 x 2"
@@ -108,8 +91,8 @@ def test_pooled_spikes_compile_alike_on_every_backend_and_are_said_to_be_approxi
 def test_quantize_aware_trains_the_net_with_pooled_spikes():
     from nwcompile import nn
 
-    x = spikes_in(0.1)
-    net = nn.quantize_aware(pooled(), "loihi2", x, approximate="pool")
+    x = image_spikes(0.1)
+    net = nn.quantize_aware(pooled_currents(), "loihi2", x, approximate="pool")
     assert net.names == ("a/full", "a", "out")
     program = nw.compile(net.network(), "loihi2", x)
     trained = {name: spikes.detach().numpy() for name, spikes in net.spikes(x).items()}
@@ -124,7 +107,7 @@ def test_maximum_of_binary_spikes_is_a_layer_of_relay_neurons_exactly():
         nw.Dense("max", "out", integers((5, 36), 2, -3, 5).astype(np.float32) / 4),
     ]
     layers = {"a": (LIF, (3, 6, 8)), "max": (None, (3, 3, 4)), "out": LIF}
-    network, x = nw.Network.from_arrays(layers, edges, {"in": (2, 6, 8)}), spikes_in()
+    network, x = nw.Network.from_arrays(layers, edges, {"in": (2, 6, 8)}), image_spikes()
     program = nw.compile(network, "loihi2", x)
     assert program.network.layers == ("a", "max", "out")
     assert [row["label"] for row in program.manifest["legalization"]] == ["exact"]
@@ -133,9 +116,9 @@ def test_maximum_of_binary_spikes_is_a_layer_of_relay_neurons_exactly():
 
 
 def test_float_run_is_compared_in_the_layers_that_the_network_has():
-    network, x = pooled(), spikes_in()
+    network, x = pooled_currents(), image_spikes()
     program = nw.compile(network, "loihi1", x, POOL)
     compared = nw.crosscheck(program, x, against=("reference", "float"), network=network).float_difference
     assert [layer.layer for layer in compared.layers] == ["a", "out"]
     with pytest.raises(nw.ModelError, match="layer .a. has shape"):
-        nw.crosscheck(program, x, against=("reference", "float"), network=pooled(kernel=1))
+        nw.crosscheck(program, x, against=("reference", "float"), network=pooled_currents(kernel=1))

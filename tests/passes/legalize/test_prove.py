@@ -11,7 +11,7 @@ from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.legalize.prove import idle_clamps, same_comparison
 from nwcompile.sim import simulate
-from tests.chips import small_chip
+from tests.made.chips import small_chip
 
 LEAKY = NeuronSpec(threshold=300, fixed=FixedPoint(), decay_v=1024, v_min=-1600)
 CHIPS = {"none": small_chip(), "zero": small_chip(neuron__v_min="zero")}

@@ -10,7 +10,7 @@ from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.legalize.reset_timing import is_same_now, reset_now
 from nwcompile.sim import simulate
-from tests.chips import small_chip
+from tests.made.chips import small_chip
 
 NOW = small_chip(neuron__reset=["zero", "value", "subtract"], neuron__strict=[True, False],
                  neuron__spikes=["binary", "multi", "bipolar"], neuron__v_min="any")  # fmt: skip

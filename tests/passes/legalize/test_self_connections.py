@@ -10,7 +10,7 @@ from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.legalize.self_connections import self_connections
 from nwcompile.sim import BACKENDS, simulate
-from tests.chips import small_chip
+from tests.made.chips import small_chip
 
 NO_RESET = small_chip(neuron__reset=["none"], weights__exponent_max=3, weights__step=2)
 SPEC = NeuronSpec(threshold=640, reset="subtract", reset_timing="next", fixed=FixedPoint(), decay_v=600)

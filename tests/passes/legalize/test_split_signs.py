@@ -12,7 +12,7 @@ from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.passes.legalize.split_signs import split_signs
 from nwcompile.sim import BACKENDS, simulate
 from nwcompile.sim.crosscheck import crosscheck
-from tests.nets import integers, sparse_edge
+from tests.made.nets import integers, sparse_edge
 
 LOIHI = NeuronSpec(threshold=640, fixed=FixedPoint(), decay_u=4096, decay_v=300, bias=64)
 

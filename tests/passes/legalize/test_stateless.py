@@ -5,8 +5,8 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.passes.legalize.stateless import free_resets, is_stateless
-from tests.chips import small_chip
-from tests.nets import integers
+from tests.made.chips import small_chip
+from tests.made.nets import integers
 
 ANY = nw.NeuronSpec(beta=0.0, threshold=0.5, reset="zero")
 FIXED = nw.NeuronSpec(threshold=64, fixed=nw.FixedPoint(), decay_v=1 << 12)

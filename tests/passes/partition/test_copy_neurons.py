@@ -7,8 +7,8 @@ import nwcompile as nw
 from nwcompile.errors import FitError
 from nwcompile.passes.partition.copied_network import copied_network
 from nwcompile.passes.partition.copy_plan import copy_plan
-from tests.chips import small_chip
-from tests.nets import integers
+from tests.made.chips import small_chip
+from tests.made.nets import integers
 
 LIF = nw.NeuronSpec(threshold=1.0, reset="zero", beta=0.75)
 

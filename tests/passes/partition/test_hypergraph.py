@@ -10,9 +10,8 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.options import Options
 from nwcompile.passes.partition.baselines import hypergraph
 from nwcompile.passes.partition.partition import partition
-from tests.chips import small_chip
-from tests.cost.traffic.test_events import mixed_net, synapses
-from tests.nets import dense_net
+from tests.made.chips import small_chip
+from tests.made.nets import dense_net, mixed_net, synapses
 
 
 @pytest.mark.parametrize("fine, most", [(1 << 30, 3), (0, 3)])

@@ -8,13 +8,11 @@ from nwcompile.cost.traffic.axons import core_use
 from nwcompile.errors import FitError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import Variation
-from nwcompile.ir.connection import Conv2d, Dense, MaxPool2d
+from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network, Node
-from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.sim.variation import Devices
-from tests.nets import integers
+from tests.made.maxima import IF, pooled_spikes, square_spikes
 
-IF = NeuronSpec(beta=1.0, threshold=2.0, reset="subtract", strict=False)
 SMALL = {"weights.axon_types": None, "noc.columns": 12, "noc.rows": 12, "core.max_neurons": 24}
 NO_MERGE = {"core.axon_merge": None}
 
@@ -24,28 +22,6 @@ def truenorth(**more) -> Chip:
     return Chip.load("truenorth").replace({**SMALL, **more})
 
 
-def pooled(size: int = 8, is_dense: bool = False, **window) -> Network:
-    """in [1, size, size] -> a, of 2 channels -> maximum of spikes -> b, a convolution or a dense layer -> out."""
-    pool = MaxPool2d("a", "max", **{"kernel": 2, **window})
-    shape = pool.output_shape((2, size, size))
-    n = int(np.prod(shape))
-    edges = [Conv2d("in", "a", integers((2, 1, 3, 3), 1, -1, 2).astype(np.float32), padding=1), pool]
-    if is_dense:
-        edges += [Dense("max", "out", integers((30, n), 3, -1, 2).astype(np.float32))]
-        layers = {}
-    else:
-        n = int(np.prod((3, *shape[1:])))
-        edges += [Conv2d("max", "b", integers((3, 2, 3, 3), 2, -1, 2).astype(np.float32), padding=1)]
-        edges += [Dense("b", "out", integers((4, n), 3, -1, 2).astype(np.float32))]
-        layers = {"b": (IF, (3, *shape[1:]))}
-    layers = {"a": (IF, (2, size, size)), "max": (None, shape), **layers, "out": IF}
-    return Network.from_arrays(layers, edges, {"in": (1, size, size)})
-
-
-def spikes_in(size: int = 8) -> np.ndarray:
-    return (np.random.default_rng(4).random((3, 8, 1, size, size)) < 0.5).astype(np.int8)
-
-
 def equal_spikes(one: nw.Run, other: nw.Run) -> bool:
     """Of the layers that both have: not copies."""
     return all((one.spikes[name] == other.spikes[name]).all() for name in one.spikes.keys() & other.spikes.keys())
@@ -53,21 +29,21 @@ def equal_spikes(one: nw.Run, other: nw.Run) -> bool:
 
 def test_relay_neurons_that_merged_axons_replace_need_no_room():
     room = {"noc.columns": 1, "noc.rows": 1, "core.max_neurons": 160}  # 158 neurons, and 32 of the maximum
-    program = nw.compile(pooled(is_dense=True), truenorth(**room), spikes_in())
+    program = nw.compile(pooled_spikes(is_dense=True), truenorth(**room), square_spikes())
     assert list(program.network.layers) == ["a", "out"]
     with pytest.raises(FitError, match="190 of 160"):
-        nw.compile(pooled(is_dense=True), truenorth(**room, **NO_MERGE), spikes_in())
+        nw.compile(pooled_spikes(is_dense=True), truenorth(**room, **NO_MERGE), square_spikes())
 
 
 def test_merged_axons_that_do_not_fit_are_refused_with_what_would():
     chip = truenorth(**{"noc.columns": 7, "noc.rows": 1})
     with pytest.raises(FitError, match=r"8 of 7(.|\n)*it fits with"):
-        nw.compile(pooled(is_dense=True), chip, spikes_in())
+        nw.compile(pooled_spikes(is_dense=True), chip, square_spikes())
 
 
 @pytest.mark.parametrize("size, is_dense", [(8, False), (9, False), (8, True)])
 def test_windows_share_axons_and_every_backend_reads_them_once(size, is_dense):
-    network, x = pooled(size, is_dense), spikes_in(size)
+    network, x = pooled_spikes(size, is_dense), square_spikes(size)
     program, relayed = (nw.compile(network, truenorth(**more), x) for more in ({}, NO_MERGE))
     assert "max" in relayed.network.layers and "max" not in program.network.layers
     assert program.schedule.depth < relayed.schedule.depth
@@ -86,16 +62,19 @@ def test_windows_share_axons_and_every_backend_reads_them_once(size, is_dense):
 
 
 def test_a_program_with_shared_axons_is_saved_and_read_as_it_is(tmp_path):
-    program = nw.compile(pooled(), truenorth(), spikes_in())
+    program = nw.compile(pooled_spikes(), truenorth(), square_spikes())
     program.save(tmp_path / "net.nwc")
     again = nw.Program.load(tmp_path / "net.nwc")
     assert again.hash == program.hash and (again.network.node("a").axon_of == program.network.node("a").axon_of).all()
-    assert equal_spikes(nw.simulate(again, spikes_in()), nw.simulate(program, spikes_in()))
+    assert equal_spikes(nw.simulate(again, square_spikes()), nw.simulate(program, square_spikes()))
     assert again.activity is not None and (again.activity.heard["a"] == program.activity.heard["a"]).all()
 
 
 def test_shared_axons_are_one_axon_of_a_core_and_a_message_of_each_neuron():
-    program, x = nw.compile(pooled(is_dense=True), truenorth(**{"core.max_neurons": 256}), spikes_in()), spikes_in()
+    program, x = (
+        nw.compile(pooled_spikes(is_dense=True), truenorth(**{"core.max_neurons": 256}), square_spikes()),
+        square_spikes(),
+    )
     core = program.mapping.core_of["out"][0]
     assert core_use(program.axons, program.core_of, program.mapping.n_cores)["in_axons"][core] == 32 + 64
     run = nw.simulate(program, x)
@@ -106,39 +85,44 @@ def test_shared_axons_are_one_axon_of_a_core_and_a_message_of_each_neuron():
     ({"execution": "phased"}, "aligned"), ({}, "hardware"), ({"optimize": "cores"}, "aligned"),
 ])  # fmt: skip
 def test_shared_axons_agree_in_phases_and_in_the_chips_window(options, window):
-    program = nw.compile(pooled(), truenorth(), spikes_in(), nw.Options(**options))
+    program = nw.compile(pooled_spikes(), truenorth(), square_spikes(), nw.Options(**options))
     assert "max" not in program.network.layers
-    runs = [nw.simulate(program, spikes_in(), backend=b, window=window) for b in ("reference", "sequence", "cycle")]
+    runs = [nw.simulate(program, square_spikes(), backend=b, window=window) for b in ("reference", "sequence", "cycle")]
     for run in runs[1:]:
         assert equal_spikes(run, runs[0])
         assert all((run.counters[name] == runs[0].counters[name]).all() for name in runs[0].counters)
 
 
 def test_devices_with_other_weights_share_axons_too():
-    program = nw.compile(pooled(), truenorth(), spikes_in())
+    program = nw.compile(pooled_spikes(), truenorth(), square_spikes())
     device = Devices(program, Variation(weight=0.2), seed=1).device(0)
     assert device.network.node("a").axon_of is not None
-    assert nw.crosscheck(device, spikes_in()).agree
+    assert nw.crosscheck(device, square_spikes()).agree
 
 
 @pytest.mark.parametrize("window", [{"stride": 1}, {"kernel": 3, "stride": 2, "padding": 1}])
 def test_overlapping_windows_keep_their_relay_neurons(window):
-    program = nw.compile(pooled(**window), truenorth(), spikes_in())
+    program = nw.compile(pooled_spikes(**window), truenorth(), square_spikes())
     assert "max" in program.network.layers and program.network.node("a").axon_of is None
-    assert nw.crosscheck(program, spikes_in()).agree
+    assert nw.crosscheck(program, square_spikes()).agree
 
 
 def test_a_layer_that_feeds_more_than_its_maximum_keeps_relay_neurons():
-    network = pooled(is_dense=True)
+    network = pooled_spikes(is_dense=True)
     also = Dense("a", "out", np.ones((30, 128), np.float32))
     network = Network(network.inputs, network.nodes, (*network.connections, also))
-    assert "max" in nw.compile(network, truenorth(), spikes_in()).network.layers
+    assert "max" in nw.compile(network, truenorth(), square_spikes()).network.layers
 
 
 def test_a_mapping_that_places_relay_neurons_keeps_them():
-    relayed = nw.compile(pooled(), truenorth(**NO_MERGE, **{"core.max_neuron_destinations": None}), spikes_in())
+    relayed = nw.compile(
+        pooled_spikes(), truenorth(**NO_MERGE, **{"core.max_neuron_destinations": None}), square_spikes()
+    )
     chip = truenorth(**{"core.max_neuron_destinations": None})
-    assert nw.compile(pooled(), chip, spikes_in(), mapping=relayed.mapping).network.layers == relayed.network.layers
+    assert (
+        nw.compile(pooled_spikes(), chip, square_spikes(), mapping=relayed.mapping).network.layers
+        == relayed.network.layers
+    )
 
 
 def test_axons_of_others_are_named_wrongly():
@@ -156,9 +140,11 @@ def test_axons_of_one_bit_do_not_go_with_lost_messages():
 
 
 def test_an_axon_of_one_bit_takes_no_repeated_spikes():
-    program = nw.compile(pooled(is_dense=True), truenorth(), spikes_in(), nw.Options(on_multi_spike="repeat"))
+    program = nw.compile(
+        pooled_spikes(is_dense=True), truenorth(), square_spikes(), nw.Options(on_multi_spike="repeat")
+    )
     with pytest.raises(nw.ModelError) as error:
-        nw.simulate(program, 2 * spikes_in())
+        nw.simulate(program, 2 * square_spikes())
     assert str(error.value) == (
         "input 'in' has values 0..2, but an axon of truenorth is one bit and takes one spike a step (core.axon_merge): "
         "encode them into single spikes, or choose another chip"
@@ -167,7 +153,7 @@ def test_an_axon_of_one_bit_takes_no_repeated_spikes():
 
 def test_windows_share_axons_on_a_chip_whose_packets_can_be_lost():
     """Each axon hears only what was not lost; here nothing is."""
-    network, x = pooled(), spikes_in()
+    network, x = pooled_spikes(), square_spikes()
     program = nw.compile(network, Chip.load("ranc_dense"), x)
     assert "max" not in program.network.layers
     result = nw.crosscheck(program, x)

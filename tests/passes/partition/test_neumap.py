@@ -5,8 +5,8 @@ import numpy as np
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.options import Options
 from nwcompile.passes.partition.baselines.neumap import _shares, neumap
-from tests.chips import small_chip
-from tests.nets import dense_net
+from tests.made.chips import small_chip
+from tests.made.nets import dense_net
 
 
 def cores_of(n_cores: int) -> list[set[int]]:

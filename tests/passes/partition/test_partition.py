@@ -1,6 +1,5 @@
 """Partitions keep every limit exactly, are as small as can be told beforehand, and never change with the same seed."""
 
-import importlib.util
 import itertools
 import os
 import subprocess
@@ -25,12 +24,9 @@ from nwcompile.passes.fit.check import capacity_violations, check
 from nwcompile.passes.partition.logical_cores import LogicalCores
 from nwcompile.passes.partition.partition import PARTITIONERS, match_sites, partition
 from nwcompile.passes.partition.synapse_graph import synapse_graph
-from tests.chips import small_chip
-from tests.cost.traffic.test_events import mixed_net, synapses
-from tests.nets import FIXED, conv_net, dense_net, feed_forward, integers
-
-OPTIONAL = {"hypergraph": "mtkahypar"}  # runs only where this package is installed
-METHODS = [m for m in PARTITIONERS if m not in OPTIONAL or importlib.util.find_spec(OPTIONAL[m])]
+from tests.made.chips import small_chip
+from tests.made.nets import FIXED, conv_net, dense_net, feed_forward, integers, mixed_net, synapses
+from tests.made.partitioners import METHODS
 
 
 def sizes(mapping) -> list[list[int]]:
@@ -363,8 +359,8 @@ def test_a_mapping_made_elsewhere_is_told_what_fills_its_cores():
 
 SCRIPT = """
 import hashlib
-from tests.cost.traffic.test_events import mixed_net
-from tests.chips import small_chip
+from tests.made.nets import mixed_net
+from tests.made.chips import small_chip
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.options import Options
 from nwcompile.passes.partition.partition import partition

@@ -11,8 +11,8 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.resources import RESOURCE_OF
 from nwcompile.passes.fit import capacity
 from nwcompile.passes.partition.partition import PARTITIONERS, partition
-from tests.chips import small_chip
-from tests.nets import dense_net
+from tests.made.chips import small_chip
+from tests.made.nets import dense_net
 
 NETWORK = dense_net(8, 24, 24)
 METHODS = [m for m in PARTITIONERS if m != "hypergraph" or find_spec("mtkahypar")]

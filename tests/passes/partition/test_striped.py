@@ -10,8 +10,8 @@ from nwcompile.ir.options import Options
 from nwcompile.passes.partition import graph_partition
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.striped import _turns, striped_clusters
-from tests.chips import small_chip
-from tests.nets import FIXED, conv_net, dense_net, integers
+from tests.made.chips import small_chip
+from tests.made.nets import FIXED, conv_net, dense_net, integers
 
 
 def dealt(network, method, n_cores):

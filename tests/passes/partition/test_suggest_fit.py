@@ -13,9 +13,8 @@ from nwcompile.kernels.mapping import core_usage
 from nwcompile.passes.partition import suggest_fit
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import shrunk, smallest_change
-from tests.chips import small_chip
-from tests.cost.traffic.test_events import mixed_net, synapses
-from tests.nets import FIXED, conv_net, dense_net, integers
+from tests.made.chips import small_chip
+from tests.made.nets import FIXED, conv_net, dense_net, integers, mixed_net, synapses
 
 
 def told(network, chip) -> str:

@@ -22,8 +22,8 @@ from nwcompile.passes.place.chip_regions import (
 )
 from nwcompile.passes.place.place import place
 from nwcompile.passes.prepare.schedule import schedule
-from tests.chips import small_chip
-from tests.nets import FIXED, conv_net, dense_net, integers
+from tests.made.chips import small_chip
+from tests.made.nets import FIXED, conv_net, dense_net, integers
 
 BOARD = {"noc__columns": 8, "noc__rows": 8, "noc__chip_columns": 4, "noc__chip_rows": 4, "noc__chip_hop_cycles": 200,
          "core__max_in_axons": None, "core__max_out_axons": None, "core__synapse_bits": None}  # fmt: skip

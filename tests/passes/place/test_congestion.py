@@ -5,26 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nwcompile.ir.activity import Activity
-from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.noc.routing import between_chips
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import link_load, placement
 from nwcompile.passes.place.congestion import LINK_WEIGHT, all_routes
 from nwcompile.passes.place.place import place
 from nwcompile.passes.place.problem import cores_at, placement_problem
-from tests.chips import small_chip
-from tests.nets import dense_net
-
-
-def scattered(seed: int, chip, n_cores: int):
-    """A recurrent net with drawn spikes on drawn cores at drawn sites."""
-    rng = np.random.default_rng(seed)
-    network = dense_net(3, 3 * n_cores, 2 * n_cores, seed=seed, recurrent=True)
-    cores = {n: rng.permutation(np.arange(network.node(n).n_neurons) % n_cores) for n in network.layers}
-    counts = {n: rng.poisson(1, (3, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}
-    open_sites = np.flatnonzero(chip.limit("max_neurons") > 0)
-    return network, Mapping.from_arrays(cores, chip.sites[rng.permutation(open_sites)[:n_cores]]), Activity(counts, 1)
+from tests.made.chips import small_chip
+from tests.made.mapped import scattered_net
 
 
 def loads(problem, table, site_of) -> np.ndarray:
@@ -37,7 +25,7 @@ def loads(problem, table, site_of) -> np.ndarray:
 def test_cooling_keeps_its_own_account_of_links_and_hops(seed):
     faults = {"noc__routing": "up-down", "noc__faults": ["1,0-2,0"]} if seed % 2 else {}
     chip = small_chip(noc__columns=4, **faults)
-    network, mapping, activity = scattered(seed, chip, 7)
+    network, mapping, activity = scattered_net(seed, chip, 7)
     problem = placement_problem(mapping, network, chip, activity, Options(optimize="traffic"))
     table, site_of = all_routes(chip), chip.site_index(mapping.site_of)
     load, before = loads(problem, table, site_of), placement.routed_cost(problem, site_of)
@@ -55,7 +43,7 @@ def test_cooling_keeps_its_own_account_of_links_and_hops(seed):
 def test_links_between_chips_are_cooled_by_what_a_flit_takes_there(seed):
     board = {"noc__columns": 4, "noc__chip_columns": 2, "noc__chip_rows": 2, "noc__chip_hop_cycles": 500}
     chip = small_chip(**board, noc__buffer_flits=4)  # links within chips: 5 cycles of 4 hops' length, between them 500
-    network, mapping, activity = scattered(seed, chip, 7)
+    network, mapping, activity = scattered_net(seed, chip, 7)
     problem = placement_problem(mapping, network, chip, activity, Options(optimize="traffic"))
     table, site_of = all_routes(chip), chip.site_index(mapping.site_of)
     slow = between_chips(chip.grid, 2, 2).reshape(-1)
@@ -73,7 +61,7 @@ def test_links_between_chips_are_cooled_by_what_a_flit_takes_there(seed):
 def test_only_swaps_that_help_no_link_are_passed_over(board):
     """Without the look at the hottest link alone every swap is counted whole; the sites are the same."""
     chip = small_chip(noc__columns=4, noc__rows=4, **board)
-    network, mapping, activity = scattered(5, chip, 14)
+    network, mapping, activity = scattered_net(5, chip, 14)
     problem = placement_problem(mapping, network, chip, activity, Options(optimize="traffic"))
     table, start = all_routes(chip), chip.site_index(mapping.site_of)
     found = []
@@ -102,7 +90,7 @@ def plainly_cooled(problem, table, site_of, core_at, state, n_moves, weight, loa
 
 def test_routed_is_as_good_as_its_annealing_by_hops_and_hottest_link():
     chip = small_chip(noc__columns=4, noc__rows=4, noc__cores_per_router=1)
-    network, mapping, activity = scattered(3, chip, 14)
+    network, mapping, activity = scattered_net(3, chip, 14)
     problem = placement_problem(mapping, network, chip, activity, Options(optimize="traffic"))
     table, score = all_routes(chip), {}
     for placer in ("row-major", "anneal", "routed"):
@@ -116,7 +104,7 @@ def test_routed_is_as_good_as_its_annealing_by_hops_and_hottest_link():
 def test_routed_spreads_cores_while_the_barrier_costs_nothing_more_and_messages_wait():
     barrier = {"1": 10, "3": 20, "13": 30}
     chip = small_chip(noc__columns=4, noc__rows=4, noc__cores_per_router=4, cost__barrier_cycles=barrier)
-    network, mapping, activity = scattered(2, chip, 14)
+    network, mapping, activity = scattered_net(2, chip, 14)
     for buffer, optimize, most in ((1, "time", 2), (1, "traffic", 4), (1000, "time", 4)):
         deep = chip.replace({"noc.buffer_flits": buffer})
         placed = place(mapping, network, deep, activity, Options(placer="routed", optimize=optimize))

@@ -25,9 +25,8 @@ from nwcompile.passes.place import anneal
 from nwcompile.passes.place.place import PLACERS, place, routed_cost
 from nwcompile.passes.place.problem import cores_at, placement_problem
 from nwcompile.passes.place.space_filling import hilbert_rank
-from tests.chips import small_chip
-from tests.cost.traffic.test_events import mixed_net
-from tests.nets import FIXED, dense_net, feed_forward, integers
+from tests.made.chips import small_chip
+from tests.made.nets import FIXED, dense_net, feed_forward, integers, mixed_net
 
 
 def scattered(seed: int, n_cores: int, chip, network=None):

@@ -11,8 +11,8 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.place.place import place
 from nwcompile.passes.place.spectral import _together, _waves
-from tests.chips import small_chip
-from tests.nets import FIXED, integers
+from tests.made.chips import small_chip
+from tests.made.nets import FIXED, integers
 
 
 def test_waves_are_the_slowest_eigenvectors_of_the_laplacian():

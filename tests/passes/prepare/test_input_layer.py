@@ -15,7 +15,7 @@ from nwcompile.report.host import host_text
 from nwcompile.report.json.collect import collect
 from nwcompile.report.text import verdict
 from tests.frontend.frameworks import framework
-from tests.nets import float_net
+from tests.made.nets import float_net
 
 snn = framework("snntorch")
 N_STEPS, CHIPS = 8, ("loihi1", "loihi2", "spinnaker2", "speck")

@@ -11,17 +11,11 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.sim import simulate
+from tests.made.nets import dyadic
+from tests.made.spikes import draw_spikes
 
 SPEC = NeuronSpec(threshold=1.0, beta=0.5)
 IMAGE = (2, 7, 6)
-
-
-def dyadic(rng, *shape):
-    return rng.integers(-8, 9, shape).astype(np.float32) / 8
-
-
-def spikes(rng, shape, n_samples=2, n_steps=4):
-    return (rng.random((n_samples, n_steps, *shape)) < 0.5).astype(np.float32)
 
 
 def assert_same_spikes(raw: Network, x) -> Network:
@@ -63,7 +57,7 @@ def test_normalize_folds_batch_norm_into_a_convolution():
         ],
         IMAGE,
     )
-    (c,) = assert_same_spikes(raw, spikes(rng, IMAGE)).connections
+    (c,) = assert_same_spikes(raw, draw_spikes(rng, 2, 4, *IMAGE)).connections
     assert isinstance(c, Conv2d) and c.bias.shape == (3,) and c.weight.shape == (3, 2, 3, 3)
 
 
@@ -73,7 +67,7 @@ def test_normalize_pool_then_padded_convolution_is_symbolic_only_if_the_border_s
     raw = chain(
         [lambda a, b: Pool2d(a, b, 2, kind="avg"), lambda a, b: Conv2d(a, b, dyadic(rng, 3, 2, 3, 3), padding=1)], size
     )
-    (c,) = assert_same_spikes(raw, spikes(rng, size)).connections
+    (c,) = assert_same_spikes(raw, draw_spikes(rng, 2, 4, *size)).connections
     assert isinstance(c, Conv2d) is symbolic
     if symbolic:
         assert c.weight.shape == (3, 2, 6, 6) and c.stride == (2, 2) and c.padding == (2, 2)
@@ -89,7 +83,7 @@ def test_normalize_carries_a_shift_through_a_padded_convolution_border_by_border
         IMAGE,
         spec=NeuronSpec(threshold=8.0),
     )
-    (c,) = assert_same_spikes(raw, spikes(rng, IMAGE)).connections
+    (c,) = assert_same_spikes(raw, draw_spikes(rng, 2, 4, *IMAGE)).connections
     assert isinstance(c, Conv2d)
     assert c.bias.shape == (1, 7, 6) and c.bias[0, 0, 0] == 8 and c.bias[0, 3, 3] == 18
 
@@ -97,7 +91,7 @@ def test_normalize_carries_a_shift_through_a_padded_convolution_border_by_border
 def test_normalize_keeps_pooling_of_pooling_channel_by_channel():
     rng = np.random.default_rng(10)
     raw = chain([lambda a, b: Pool2d(a, b, 2, stride=1), lambda a, b: Pool2d(a, b, (1, 3), kind="sum")], IMAGE)
-    (c,) = assert_same_spikes(raw, spikes(rng, IMAGE)).connections
+    (c,) = assert_same_spikes(raw, draw_spikes(rng, 2, 4, *IMAGE)).connections
     assert c.groups == 2 and c.weight.shape == (2, 1, 2, 4)
 
 
@@ -111,7 +105,7 @@ def test_normalize_composes_a_dense_with_everything_before_it_into_a_dense():
         ],
         IMAGE,
     )
-    (c,) = assert_same_spikes(raw, spikes(rng, IMAGE)).connections
+    (c,) = assert_same_spikes(raw, draw_spikes(rng, 2, 4, *IMAGE)).connections
     assert isinstance(c, Dense) and c.weight.shape == (5, 84)
 
 
@@ -120,7 +114,7 @@ def test_normalize_makes_a_mostly_zero_dense_product_sparse():
     raw = chain(
         [lambda a, b: Dense(a, b, np.eye(16, 16, dtype=np.float32)), lambda a, b: Scale(a, b, scale=0.5)], (16,)
     )
-    (c,) = assert_same_spikes(raw, spikes(rng, (16,))).connections
+    (c,) = assert_same_spikes(raw, draw_spikes(rng, 2, 4, 16)).connections
     assert isinstance(c, Sparse) and len(c.weight) == 16 and set(c.weight) == {0.5}
 
 
@@ -132,7 +126,7 @@ def test_normalize_adds_up_delays_and_keeps_recurrence_through_a_junction():
          Dense("j", "a", dyadic(rng, 3, 3), delay=1)],
         {"in": 3},
     )  # fmt: skip
-    folded = assert_same_spikes(raw, spikes(rng, (3,), n_steps=8))
+    folded = assert_same_spikes(raw, draw_spikes(rng, 2, 8, 3))
     assert [(c.source, c.aligned_delay) for c in folded.connections] == [("in", 1), ("a", 3)]
 
 
@@ -144,7 +138,7 @@ def test_normalize_makes_one_connection_of_parallel_paths_of_one_kind():
          Dense("sum", "a", dyadic(rng, 2, 4))],
         {"in": 4},
     )  # fmt: skip
-    assert len(assert_same_spikes(raw, spikes(rng, (4,))).connections) == 1
+    assert len(assert_same_spikes(raw, draw_spikes(rng, 2, 4, 4)).connections) == 1
 
 
 def test_normalize_keeps_a_residual_add_as_two_convolutions():
@@ -154,7 +148,7 @@ def test_normalize_keeps_a_residual_add_as_two_convolutions():
         [Conv2d("in", "add", dyadic(rng, 2, 2, 3, 3), padding=1), Scale("in", "add"), Scale("add", "a", scale=0.5)],
         {"in": IMAGE},
     )
-    block, skip = assert_same_spikes(raw, spikes(rng, IMAGE)).connections
+    block, skip = assert_same_spikes(raw, draw_spikes(rng, 2, 4, *IMAGE)).connections
     assert isinstance(block, Conv2d) and isinstance(skip, Conv2d) and skip.weight.shape == (2, 1, 1, 1)
 
 
@@ -168,16 +162,16 @@ def test_normalize_writes_a_1d_convolution_as_a_2d_one():
         ],
         (2, 9),
     )
-    (c,) = assert_same_spikes(raw, spikes(rng, (2, 9))).connections
+    (c,) = assert_same_spikes(raw, draw_spikes(rng, 2, 4, 2, 9)).connections
     assert c.source_shape == (2, 1, 9)
     direct = chain([lambda a, b: Conv1d(a, b, dyadic(rng, 4, 2, 3), bias=dyadic(rng, 4))], (2, 9))
-    assert_same_spikes(direct, spikes(rng, (2, 9)))
+    assert_same_spikes(direct, draw_spikes(rng, 2, 4, 2, 9))
 
 
 def test_normalize_flattens_into_a_flat_layer_without_losing_the_convolution():
     rng = np.random.default_rng(9)
     raw = chain([lambda a, b: Conv2d(a, b, dyadic(rng, 3, 2, 2, 2)), Scale], IMAGE, end_shape=(3 * 6 * 5,))
-    (c,) = assert_same_spikes(raw, spikes(rng, IMAGE)).connections
+    (c,) = assert_same_spikes(raw, draw_spikes(rng, 2, 4, *IMAGE)).connections
     assert c.source_shape == IMAGE
 
 
@@ -213,7 +207,7 @@ def test_normalize_gives_random_chains_the_same_spikes(seed, n_maps):
             return
         connections.append(c)
         layers[target] = (SPEC if target == "out" else None, shape)
-    assert_same_spikes(Network.from_arrays(layers, connections, {"in": first}), spikes(rng, first, n_steps=3))
+    assert_same_spikes(Network.from_arrays(layers, connections, {"in": first}), draw_spikes(rng, 2, 3, *first))
 
 
 def test_normalize_refuses_a_delayed_bias():
@@ -272,7 +266,7 @@ def test_normalize_passes_a_fixed_network_through():
     assert isinstance(folded.connections[0], Conv2d) and folded.connections[0].exponent == 2
     assert folded.connections[1] is raw.connections[1] and folded.nodes == raw.nodes
     rng = np.random.default_rng(0)
-    x = spikes(rng, (1, 9))
+    x = draw_spikes(rng, 2, 4, 1, 9)
     np.testing.assert_array_equal(simulate(raw, x).output, simulate(folded, x).output)
 
 

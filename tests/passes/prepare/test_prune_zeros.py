@@ -10,7 +10,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.passes.prepare.prune_zeros import prune_zeros
 from nwcompile.sim import simulate
-from tests.chips import small_chip
+from tests.made.chips import small_chip
 
 
 def network(n_left: int, **more) -> Network:

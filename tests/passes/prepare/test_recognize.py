@@ -7,7 +7,7 @@ import torch
 import nwcompile as nw
 from nwcompile.errors import FitError
 from nwcompile.passes.prepare.recognize import recognized
-from tests.nets import integers
+from tests.made.nets import integers
 
 
 def leaky(state, x, beta=0.9):

@@ -9,8 +9,8 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.prepare.unmet_taps import without_unmet_taps
 from nwcompile.sim import BACKENDS, simulate
-from tests.chips import small_chip
-from tests.nets import FIXED, integers
+from tests.made.chips import small_chip
+from tests.made.nets import FIXED, integers
 
 SHARED = small_chip(weights__sharing=True)
 

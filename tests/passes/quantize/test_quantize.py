@@ -23,17 +23,10 @@ from nwcompile.passes.quantize.scale_search import choose, spike_distance
 from nwcompile.passes.quantize.scaled_layer import describe, scale_layer
 from nwcompile.passes.quantize.table import COLUMNS
 from nwcompile.sim import simulate
-from tests.nets import FIXED, dense_net, float_net
+from tests.made.nets import FIXED, dense_net, dyadic, float_net
+from tests.made.spikes import draw_spikes
 
 TINY, LOIHI = Chip.load("tiny"), Chip.load("loihi1")
-
-
-def dyadic(rng, *shape):
-    return rng.integers(-8, 9, shape).astype(np.float32) / 8
-
-
-def spikes(rng, *shape, chance=0.5):
-    return (rng.random(shape) < chance).astype(np.float32)
 
 
 def one_layer(weight, spec, n_in=None, **more):
@@ -98,7 +91,7 @@ def test_quantize_is_exact_where_every_number_is_dyadic(spec, seed):
         ],
         {"in": 4},
     )
-    assert_on_grid(assert_same_spikes(network, TINY, spikes(rng, 3, 5, 4)).network, TINY)
+    assert_on_grid(assert_same_spikes(network, TINY, draw_spikes(rng, 3, 5, 4)).network, TINY)
 
 
 @settings(max_examples=30)
@@ -115,7 +108,7 @@ def test_quantize_stays_on_the_grids_of_the_chip(seed, chip, bits, calibrated):
          Sparse("b", "b", np.arange(5), np.arange(5), size * np.ones(5))],
         {"in": (2, 4, 4)},
     )  # fmt: skip
-    x = spikes(rng, 2, 6, 2, 4, 4) if calibrated else None
+    x = draw_spikes(rng, 2, 6, 2, 4, 4) if calibrated else None
     quantized = quantize(network, chip, x, Options(bits=bits))
     assert_on_grid(quantized.network, chip)
     assert [c.weight_bits for c in quantized.network.connections] == [bits] * 3
@@ -126,7 +119,7 @@ def test_quantize_stays_on_the_grids_of_the_chip(seed, chip, bits, calibrated):
 def test_quantize_turns_not_strict_into_the_chips_comparison_and_says_so():
     network = one_layer([[0.5, 0.25]], NeuronSpec(threshold=1.0, strict=False))
     rng = np.random.default_rng(0)
-    quantized = assert_same_spikes(network, LOIHI, spikes(rng, 4, 20, 2))
+    quantized = assert_same_spikes(network, LOIHI, draw_spikes(rng, 4, 20, 2))
     spec = quantized.network.node("a").neuron
     scale = quantized.table[0]["scale"]
     assert spec.strict and spec.threshold == scale - 64
@@ -166,7 +159,7 @@ def test_quantize_clips_weights_that_no_spike_meets():
     weight = rng.normal(size=(40, 30)) * 0.2
     weight[:, :10] = 1.2
     network = one_layer(weight, NeuronSpec(beta=0.9), 30)
-    x = spikes(rng, 8, 20, 30, chance=0.2)
+    x = draw_spikes(rng, 8, 20, 30, rate=0.2)
     x[:, :, :10] = 0
     wanted = simulate(network, x).output
     searched = quantize(network, LOIHI, x, Options(bits=4))
@@ -193,7 +186,7 @@ def test_quantize_gives_connections_of_unlike_size_exponents_of_their_own():
         [Dense("in", "a", rng.normal(size=(4, 6))), Dense("a", "a", rng.normal(size=(4, 4)) / 30)],
         {"in": 6},
     )
-    quantized = quantize(network, LOIHI, spikes(rng, 4, 10, 6), Options())
+    quantized = quantize(network, LOIHI, draw_spikes(rng, 4, 10, 6), Options())
     big, small = quantized.network.connections
     assert big.exponent > small.exponent and quantized.table[0]["exponents"] == [big.exponent, small.exponent]
     assert quantized.table[0]["weight_error_rms"] < 0.01
@@ -211,7 +204,7 @@ def test_quantize_keeps_per_neuron_thresholds_and_decays():
 def test_quantize_scales_a_readout_for_precision_and_states_its_unit():
     rng = np.random.default_rng(4)
     network = one_layer(rng.normal(size=(3, 20)), NeuronSpec(fires=False, beta=0.9, reset="none"), 20)
-    x = spikes(rng, 4, 15, 20)
+    x = draw_spikes(rng, 4, 15, 20)
     quantized = quantize(network, LOIHI, x, Options())
     scale = quantized.table[0]["scale"]
     wanted, got = simulate(network, x).output, simulate(quantized.network, x).output / scale
@@ -272,7 +265,7 @@ def test_quantize_warns_of_weights_that_few_bits_have_changed_much():
 def test_quantize_tells_clipped_weights_from_weights_without_room(chip, error):
     weight = np.random.default_rng(0).normal(size=(8, 12)) * 0.4
     weight[0, 5] = 40.0
-    x = spikes(np.random.default_rng(1), 6, 20, 12)
+    x = draw_spikes(np.random.default_rng(1), 6, 20, 12)
     chip, network = Chip.load(chip), one_layer(weight, NeuronSpec(beta=0.9), 12)
     bits = chip.weights.bits
     assert quantize(network, chip, x, Options()).warnings == [
@@ -346,7 +339,7 @@ def test_quantize_takes_samples_shorter_than_a_delay(n_steps, late):
 def test_quantize_is_the_same_twice():
     rng = np.random.default_rng(5)
     network = one_layer(rng.normal(size=(6, 9)), NeuronSpec(beta=0.9), 9)
-    x = spikes(rng, 3, 8, 9)
+    x = draw_spikes(rng, 3, 8, 9)
     assert quantize(network, LOIHI, x, Options()).network.hash == quantize(network, LOIHI, x, Options()).network.hash
 
 
@@ -400,7 +393,7 @@ def test_quantize_warns_once_of_all_connections_that_become_zero():
     n = {"a": 400, "b": 20, "h": 8, "k": 8}
     connections = [Dense(*pair, np.full((8, n[pair[0]]), size)) for pair, size in sizes.items()]
     network = Network.from_arrays({"h": (spec, 8), "k": (spec, 8)}, connections, {"a": 400, "b": 20})
-    x = {"a": spikes(rng, 4, 60, 400), "b": spikes(rng, 4, 60, 20, chance=0.02)}
+    x = {"a": draw_spikes(rng, 4, 60, 400), "b": draw_spikes(rng, 4, 60, 20, rate=0.02)}
     for samples in (x, None):
         warnings = quantize(network, Chip.load("h1v2"), samples, Options()).warnings
         found = [text for text in warnings if "0 after rounding" in text]
@@ -426,7 +419,7 @@ def test_quantize_warns_once_of_all_neurons_that_lose_their_weights(kind):
     what = "6 neurons have only weights of 0 after rounding, in layer 'a' (6 of 16: 0, 1, 2, 3, 4, and 1 more)"
     if kind != "conv":
         what = "3 neurons have only weights of 0 after rounding, in layer 'a' (3 of 8: 0, 1, 2)"
-    x = spikes(rng, 4, 60, *shapes[1], chance=0.3)
+    x = draw_spikes(rng, 4, 60, *shapes[1], rate=0.3)
     for samples in (x, None):
         warnings = quantize(network, LOIHI, samples, Options(bits=4)).warnings
         assert sum(text.startswith(what) for text in warnings) == 1
@@ -435,7 +428,7 @@ def test_quantize_warns_once_of_all_neurons_that_lose_their_weights(kind):
 def test_quantize_does_not_warn_of_lost_weights_of_neurons_that_do_not_fire():
     rng, weight = np.random.default_rng(2), np.full((4, 10), 0.3)
     weight[1] = 1e-6
-    samples = spikes(rng, 4, 40, 10, chance=0.3)
+    samples = draw_spikes(rng, 4, 40, 10, rate=0.3)
     quantized = quantize(one_layer(weight, NeuronSpec(beta=0.9), 10), LOIHI, samples, Options())
     assert not quantized.network.connections[0].weight[1].any() and quantized.warnings == []
 
@@ -447,7 +440,7 @@ def test_quantize_warns_of_rates_that_rounding_moves():
         [Dense("a", "h", np.full((8, 400), 2e-4)), Dense("b", "h", np.full((8, 20), 0.075))],
         {"a": 400, "b": 20},
     )
-    x = {"a": spikes(rng, 8, 100, 400), "b": spikes(rng, 8, 100, 20, chance=0.02)}
+    x = {"a": draw_spikes(rng, 8, 100, 400), "b": draw_spikes(rng, 8, 100, 20, rate=0.02)}
     text = "rounding changes the firing rate of 1 layer by more than 20 %"
     for chip, n in ((Chip.load("h1v2"), 1), (LOIHI, 0)):  # Loihi's connections have exponents of their own
         quantized = quantize(network, chip, x, Options())
@@ -476,7 +469,7 @@ def test_quantize_fills_the_weights_of_a_chip_without_exponents():
     spec = NeuronSpec(strict=False, reset="subtract", v_min=0.0, beta=0.9)
     network = one_layer(rng.normal(size=(8, 30)) * 0.3, spec, 30)
     h1v2 = Chip.load("h1v2")
-    quantized = quantize(network, h1v2, spikes(rng, 6, 30, 30, chance=0.3), Options())
+    quantized = quantize(network, h1v2, draw_spikes(rng, 6, 30, 30, rate=0.3), Options())
     assert_on_grid(quantized.network, h1v2)
     weight = quantized.network.connections[0].weight
     assert np.abs(weight).max() >= 15 and quantized.table[0]["exponents"] == [0]
@@ -486,7 +479,7 @@ def test_quantize_fills_the_weights_of_a_chip_without_exponents():
 def test_quantize_states_what_a_layer_lost_and_how_large_its_states_become():
     weight = np.array([[2.0, 0.25, -0.25], [0.25, -0.25, 0.5]])
     spec = NeuronSpec(threshold=1.0, beta=0.875, alpha=np.array([0.5, 0.75]))
-    x = spikes(np.random.default_rng(0), 4, 30, 3)
+    x = draw_spikes(np.random.default_rng(0), 4, 30, 3)
     row = quantize(one_layer(weight, spec, 3), TINY, x, Options(bits=2)).table[0]
     assert (row["bits"], row["n_weights"], row["state_limit"], row["state_bits"]) == (2, 6, (1 << 23) - 1, 24)
     assert row["clipped_percent"] == 100 * row["clipped_weights"] / 6

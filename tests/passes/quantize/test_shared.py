@@ -15,7 +15,7 @@ from nwcompile.passes.quantize.quantize import quantize, quantized
 from nwcompile.passes.quantize.shared import once, sharing
 from nwcompile.threads import at_once
 from tests.interrupts import PATIENCE_S
-from tests.nets import integers
+from tests.made.nets import integers
 
 
 def network(seed: int = 0) -> nw.Network:

@@ -18,7 +18,7 @@ from nwcompile.passes.stages import partition as partition_stage
 from nwcompile.passes.stages import quantize as quantize_stage
 from nwcompile.passes.stages import refusal
 from nwcompile.passes.stages.refusal import elsewhere
-from tests.chips import small_chip
+from tests.made.chips import small_chip
 
 SPEC = NeuronSpec(threshold=1.0, reset="zero", strict=True)
 

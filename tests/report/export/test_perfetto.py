@@ -9,8 +9,7 @@ from nwcompile.cost.time.work import work
 from nwcompile.errors import ModelError
 from nwcompile.report.export.perfetto import trace
 from nwcompile.sim import simulate
-from tests.report.programs import chip_without, run_of, spikes_in, three_cores
-from tests.sim.cycle.test_profile import crowded
+from tests.made.programs import chip_without, crowded, run_of, spikes_in, three_cores
 
 EVENTS = {"visits": "visit", "updates": "update", "spikes": "spike", "messages out": "message_out",
           "messages in": "message_in", "words": "word", "synops": "synop_dense"}  # fmt: skip

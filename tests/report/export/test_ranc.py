@@ -15,7 +15,7 @@ from nwcompile.report.export.ranc import ranc_files
 from nwcompile.report.export.ranc_design import Design
 from nwcompile.report.export.ranc_memory import NEURON, CoreMemory, Parameters, axon_types, csram, packet_words
 from nwcompile.report.json.collect import collect
-from tests.ranc_cases import CASES, bus, case, recorded_input, recorded_program, weights
+from tests.made.ranc_cases import CASES, bus, case, recorded_input, recorded_program, weights
 
 FIELDS = {
     "v0": "v0",

@@ -19,10 +19,10 @@ from nwcompile.ir.program import Program
 from nwcompile.passes.emit.emit import emit
 from nwcompile.report.export.sanafe import sanafe_files
 from nwcompile.sim import simulate
-from tests.chips import small_chip
-from tests.cost.sanafe import random_net
 from tests.frontend.frameworks import framework
-from tests.nets import feed_forward, integers
+from tests.made.chips import small_chip
+from tests.made.nets import feed_forward, integers
+from tests.made.sanafe import random_net
 
 NO_WORDS = {"cost__word_cycles": 0, "core__max_in_axons": None, "core__max_out_axons": None, "core__synapse_bits": None}
 CONVS = [{}, {"stride": (2, 1)}, {"padding": 1, "dilation": (1, 2)}, {"groups": 2}]

@@ -16,8 +16,8 @@ from nwcompile.errors import ChipError, ModelError
 from nwcompile.report.export.xylo import xylo_files
 from tests.frontend.frameworks import framework
 from tests.long import EXAMPLES
-from tests.passes.fit.test_pool import HIDDEN, OUT, net
-from tests.xylo import Case, with_vendor
+from tests.made.pool_nets import HIDDEN, OUT, pool_net
+from tests.made.xylo import Case, with_vendor
 
 
 @cache
@@ -105,7 +105,7 @@ def test_xylo_export_puts_what_inputs_feed_first_and_what_feeds_outputs_last():
 
 def test_xylo_export_puts_what_is_fed_and_read_where_both_rows_reach():
     """The tool of XyloIMU takes the first 128 columns of what comes in and the last 128 rows of what goes out."""
-    program = nw.compile(net(4, 60, 3, [("h", "b", 0), ("b", "h", 2)], b=(HIDDEN, 130)), "xylo_imu")
+    program = nw.compile(pool_net(4, 60, 3, [("h", "b", 0), ("b", "h", 2)], b=(HIDDEN, 130)), "xylo_imu")
     files = {path.name: data for path, data in xylo_files(program, "it").items()}
     spec, places = read(files["specification.npz"]), json.loads(files["neurons.json"])["hidden"]
     assert spec["weights_in"].shape == (4, 128, 1) and spec["weights_out"].shape == (190, 3)
@@ -121,7 +121,7 @@ def test_xylo_export_puts_what_is_fed_and_read_where_both_rows_reach():
 @pytest.mark.parametrize("chip, axes", [("xylo_audio2", ()), ("xylo_audio3", (1,)), ("xylo_imu", (1,))])
 def test_xylo_export_has_the_shapes_that_the_tool_of_each_chip_takes(chip, axes):
     """An axis of synaptic currents, but not on XyloAudio 2, whose tool reads a second current where there is one."""
-    program = nw.compile(net(4, 10, 3, [("h", "h", 1)]), chip)
+    program = nw.compile(pool_net(4, 10, 3, [("h", "h", 1)]), chip)
     spec = read({path.name: data for path, data in xylo_files(program, "it").items()}["specification.npz"])
     shapes = {name: spec[name].shape for name in ("weights_in", "weights_rec", "weights_out", "weight_shift_in")}
     assert shapes == {"weights_in": (4, 10, *axes), "weights_rec": (10, 10, *axes), "weights_out": (10, 3),
@@ -130,11 +130,11 @@ def test_xylo_export_has_the_shapes_that_the_tool_of_each_chip_takes(chip, axes)
 
 def test_xylo_export_refuses_other_chips_and_late_synapses():
     x = np.ones((1, 4, 6), np.int8)
-    tiny = nw.compile(net(6, 4, 2, hidden=OUT.replace(alpha=None), out=OUT.replace(alpha=None)), "tiny", x)
+    tiny = nw.compile(pool_net(6, 4, 2, hidden=OUT.replace(alpha=None), out=OUT.replace(alpha=None)), "tiny", x)
     with pytest.raises(ChipError) as error:
         xylo_files(tiny, "it")
     assert str(error.value).startswith("tiny: not a chip of the Xylo family, whose decays are shifts (state.decay)")
-    late = nw.compile(net(extra=[("h", "h", 3)]), nw.Chip.load("xylo_imu").replace({"neuron.delay_max_steps": 3}))
+    late = nw.compile(pool_net(extra=[("h", "h", 3)]), nw.Chip.load("xylo_imu").replace({"neuron.delay_max_steps": 3}))
     with pytest.raises(ModelError) as error:
         xylo_files(late, "it")
     assert str(error.value) == (

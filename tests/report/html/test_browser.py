@@ -17,12 +17,11 @@ from nwcompile.report.diff import GATE, diff
 from nwcompile.report.json.collect import collect
 from nwcompile.report.text import grouped, number
 from nwcompile.sim import simulate
-from tests.buses import bus_chip
-from tests.chips import small_chip
-from tests.nets import dense_net
+from tests.made.buses import bus_chip
+from tests.made.chips import small_chip
+from tests.made.nets import dense_net
+from tests.made.programs import chip_without, run_of, spikes_in, spread, three_cores
 from tests.report.html.browser import chromium
-from tests.report.programs import chip_without, run_of, spikes_in, three_cores
-from tests.sim.cycle.test_multicast import spread
 
 pytestmark = pytest.mark.long
 EVIL = '<img src=x onerror="window.hacked=1">&\'</script><script>window.hacked=2</script>'

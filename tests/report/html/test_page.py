@@ -21,9 +21,9 @@ from nwcompile.report.html_markup import VOID, Markup, tag
 from nwcompile.report.json.collect import collect
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import Crosscheck, Difference
-from tests.chips import small_chip
-from tests.nets import dense_net
-from tests.report.programs import chip_without, run_of, three_cores
+from tests.made.chips import small_chip
+from tests.made.nets import dense_net
+from tests.made.programs import chip_without, run_of, three_cores
 
 
 class Page(HTMLParser):

@@ -2,7 +2,7 @@
 
 from nwcompile.report.json.collect import collect
 from nwcompile.report.json.neurobench import NO_STATES, neurobench_lines, neurobench_table
-from tests.report.programs import run_of, three_cores
+from tests.made.programs import run_of, three_cores
 
 FIGURES = {
     "footprint_bytes": 45, "synapse_bytes": 36, "neuron_bytes": 9, "state_bytes": 48, "connection_sparsity": 0.0,

@@ -10,9 +10,8 @@ from nwcompile.report.html.data import data_of, packed
 from nwcompile.report.json import by_step, traffic
 from nwcompile.report.json.collect import collect
 from nwcompile.sim import simulate
-from tests.chips import small_chip
-from tests.report.programs import chip_without, run_of, spikes_in, three_cores
-from tests.sim.cycle.test_multicast import spread
+from tests.made.chips import small_chip
+from tests.made.programs import chip_without, run_of, spikes_in, spread, three_cores
 
 
 def test_steps_of_a_run_add_up_to_its_means():

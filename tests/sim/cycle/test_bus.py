@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nwcompile.cost.time.floorline import floorline
@@ -12,7 +12,7 @@ from nwcompile.cost.time.work import link_name
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.errors import BackendError, OptionError
 from nwcompile.flow import compile
-from nwcompile.ir.connection import Dense, Sparse
+from nwcompile.ir.connection import Dense
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
@@ -24,18 +24,11 @@ from nwcompile.report.export.perfetto import trace
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import crosscheck
 from nwcompile.sim.cycle.noc import load, replay
-from tests.buses import bus_chip
-from tests.nets import dense_net
-from tests.random_programs import buses, inputs, programs
+from tests.made.buses import FREE, bus_chip, busy_program, pairs_program
+from tests.made.nets import dense_net
+from tests.made.random_programs import OF_PROGRAMS, buses, inputs, programs
 
-EXAMPLES = settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-FREE = {f"cost__{event}_cycles": 0 for event in ("visit", "update", "spike", "message_out", "message_in", "word",
-                                                 "synop_dense", "synop_sparse", "synop_conv")}  # fmt: skip
+EXAMPLES = settings(OF_PROGRAMS, max_examples=25)
 
 
 @pytest.mark.parametrize("window", ["aligned", "hardware"])
@@ -143,18 +136,6 @@ def test_bus_receiver_takes_one_message_a_slot():
     assert run.bus.waited.sum() == 3 and run.bus.conflicts.sum() == 0  # its port was taken, no path was
 
 
-def pairs_program(chip, pairs):
-    """Neurons that all spike in step 1, each on a core of its own at (x, port), and send to one other such core."""
-    spec = NeuronSpec(threshold=1, strict=False, reset="zero", fixed=chip.fixed_point)
-    n = len(pairs)
-    one_by_one = Sparse("a", "b", np.arange(n), np.arange(n), np.ones(n, np.int8))
-    edges = [Dense("in", "a", np.ones((n, 1), np.int8)), one_by_one]
-    network = Network.from_arrays({"a": (spec, (n,)), "b": (spec, (n,))}, edges, {"in": (1,)})
-    sites = [[x, 0, port] for x, port in [p[0] for p in pairs] + [p[1] for p in pairs]]
-    mapping = Mapping.from_arrays({"a": np.arange(n), "b": np.arange(n, 2 * n)}, sites)
-    return emit(network, schedule(network), mapping, chip, None, {})
-
-
 @pytest.mark.parametrize(("lanes", "slots", "conflicts"), [(1, 3, 2), (2, 2, 1), (3, 1, 0)])
 def test_bus_paths_that_cross_wait_for_a_lane(lanes, slots, conflicts):
     chip = bus_chip(**FREE, noc__lanes=lanes)
@@ -169,13 +150,6 @@ def test_bus_paths_apart_share_a_lane():
     program = pairs_program(chip, [((0, 0), (1, 0)), ((3, 0), (2, 0)), ((4, 0), (5, 0))])
     run = simulate(program, np.ones((1, 1, 1), np.int8), "cycle")
     assert run.bus.slots.tolist() == [0, 1, 0] and run.bus.transfers[1] == 3
-
-
-def busy_program(chip):
-    network, rng = dense_net(12, 20, 9, recurrent=True), np.random.default_rng(0)
-    cores = {n: rng.integers(0, 5, network.node(n).n_neurons) for n in network.layers}
-    mapping = Mapping.from_arrays(cores, chip.sites[[0, 7, 3, 11, 4]])
-    return emit(network, schedule(network), mapping, chip, None, {})
 
 
 def test_bus_short_queues_stall_the_send_side():

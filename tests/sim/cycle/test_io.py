@@ -16,8 +16,8 @@ from nwcompile.report.html.page import render_html
 from nwcompile.report.json.collect import collect
 from nwcompile.report.terminal import render_text
 from nwcompile.sim import BACKENDS, simulate
-from tests.chips import small_chip
-from tests.nets import FIXED
+from tests.made.chips import small_chip
+from tests.made.nets import FIXED
 
 IO = ("messages_io", "messages_io_in", "messages_io_out", "hops_io_ew", "hops_io_ns")
 

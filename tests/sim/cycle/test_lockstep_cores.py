@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nwcompile.errors import BackendError, ChipError
@@ -20,16 +20,11 @@ from nwcompile.sim.cycle import run
 from nwcompile.sim.cycle.lockstep import SLOWEST_LINK
 from nwcompile.sim.cycle.noc_tables import mesh_of
 from nwcompile.sim.cycle.run import ChipRun
-from tests.chips import small_chip
-from tests.nets import FIXED
-from tests.random_programs import chips, inputs, programs
+from tests.made.chips import small_chip
+from tests.made.nets import FIXED
+from tests.made.programs import with_keys
+from tests.made.random_programs import SIXTY, chips, inputs, programs
 
-EXAMPLES = settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
 QUICK = {f"cost__{work}_cycles": 0 for work in ("visit", "update", "spike", "message_out")}
 SINGLE = {"virtual_channels": 1, "flits_per_message": 1, "payload_flits": 0, "multicast": "unicast"}
 
@@ -88,7 +83,7 @@ def assert_same(one, other):
     assert one.energy_pj == other.energy_pj
 
 
-@EXAMPLES
+@SIXTY
 @given(data=st.data(), record=st.sampled_from(["all", "totals"]))
 def test_every_count_time_and_flit_is_that_of_the_events(data, record):
     program = data.draw(programs(chips_in_lockstep))
@@ -96,7 +91,7 @@ def test_every_count_time_and_flit_is_that_of_the_events(data, record):
     assert_same(*both(program, data.draw(inputs(program)), record=record))
 
 
-@EXAMPLES
+@SIXTY
 @given(data=st.data())
 def test_a_step_is_too_long_when_it_is_by_events_and_is_told_in_the_same_words(data):
     program = data.draw(programs(chips_in_lockstep))
@@ -105,7 +100,7 @@ def test_a_step_is_too_long_when_it_is_by_events_and_is_told_in_the_same_words(d
     assert_same(*both(with_keys(program, **{"noc.max_step_cycles": data.draw(st.integers(1, longest))}), x))
 
 
-@EXAMPLES
+@SIXTY
 @given(data=st.data(), n_threads=st.integers(2, 3))
 def test_threads_change_nothing(data, n_threads):
     program = data.draw(programs(chips_in_lockstep))
@@ -116,12 +111,6 @@ def test_threads_change_nothing(data, n_threads):
             patch.setattr("os.sched_getaffinity", lambda _, n=n: set(range(n)))
             found.append(simulate(program, x, "cycle", record="all"))
     assert_same(*found)
-
-
-def with_keys(program: Program, **keys) -> Program:
-    """The same program on its chip with other keys."""
-    chip = program.chip.replace(keys)
-    return emit(program.network, program.schedule, program.mapping, chip, None, {}, program.on_multi_spike)
 
 
 def square(n=8, **keys) -> Program:

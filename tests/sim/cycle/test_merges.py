@@ -14,8 +14,8 @@ from nwcompile.sim.cycle.merges import verify_packets
 from nwcompile.sim.cycle.noc import replay
 from nwcompile.sim.cycle.packets import packets, packets_of_spikes
 from nwcompile.sim.inputs import prepare
-from tests.nets import dense_net, float_net, registers_as_inputs
-from tests.ranc_cases import CASES, PLAIN, bus, case, recorded_input, recorded_program
+from tests.made.nets import dense_net, float_net, registers_as_inputs
+from tests.made.ranc_cases import CASES, PLAIN, bus, case, recorded_input, recorded_program
 
 
 def given(program, rtl: dict) -> dict[str, np.ndarray]:

@@ -7,19 +7,14 @@ from hypothesis import strategies as st
 
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.errors import ChipError
-from nwcompile.ir.connection import Dense
-from nwcompile.ir.mapping import Mapping
-from nwcompile.ir.network import Network
-from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.emit.emit import emit
-from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import simulate
-from tests.chips import small_chip
-from tests.random_programs import inputs, programs
-from tests.sim.test_backends_agree import EXAMPLES
+from tests.made.chips import small_chip
+from tests.made.programs import spread
+from tests.made.random_programs import SIXTY, inputs, programs
 
 
-@EXAMPLES
+@SIXTY
 @given(data=st.data())
 def test_a_tree_brings_what_single_messages_bring(data):
     program = data.draw(programs())
@@ -40,18 +35,6 @@ def test_a_tree_brings_what_single_messages_bring(data):
     n_sent = single.counters["messages_out"].sum() + single.counters["messages_io"].sum()
     for run in runs.values():  # every copy that a core took is one latency
         assert run.profile.latency_count.sum() == n_sent
-
-
-def spread(**keys):
-    """One neuron at a corner that spikes in every step, and one on each of the other cores of 3 x 2 routers."""
-    chip = small_chip(noc__cores_per_router=1, noc__columns=3, noc__rows=2, **keys)
-    spec = NeuronSpec(threshold=0, bias=1, fixed=chip.fixed_point)
-    fed = NeuronSpec(threshold=1 << 20, fixed=chip.fixed_point)
-    network = Network.from_arrays({"a": (spec, (1,)), "b": (fed, (5,))}, [Dense("a", "b", np.ones((5, 1), np.int8))])
-    mapping = Mapping.from_arrays(
-        {"a": [0], "b": [1, 2, 3, 4, 5]}, [[0, 0, 0], *((i % 3, i // 3, 0) for i in range(1, 6))]
-    )
-    return emit(network, schedule(network, "pipelined"), mapping, chip, None, {}, "refuse")
 
 
 def test_a_spike_to_a_whole_chip_is_one_message_over_a_spanning_tree():

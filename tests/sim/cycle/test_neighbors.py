@@ -25,11 +25,11 @@ from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import BACKENDS, WINDOWS, simulate
 from nwcompile.sim.crosscheck import crosscheck
 from nwcompile.sim.session import Session
-from tests.chips import small_chip
 from tests.long import EXAMPLES as N_LONG
-from tests.nets import FIXED
-from tests.random_programs import chips, inputs, programs
-from tests.sim.test_backends_agree import EXAMPLES
+from tests.made.chips import small_chip
+from tests.made.nets import FIXED
+from tests.made.programs import with_keys
+from tests.made.random_programs import SIXTY, chips_of_neighbors, inputs, programs
 
 VISIT, UPDATE, SPIKE, SEND = 6, 4, 30, 5  # of small_chip
 WAY = 2 + 4 + 4 + 3  # injection, two hops east, ejection
@@ -37,27 +37,12 @@ TOKEN_IN = 16  # a message without synapses
 FLIT_HOPS = 40_000 * N_LONG  # 2e7 in `make test-long`, through each buffer
 
 
-@st.composite
-def chips_of_neighbors(draw) -> Chip:
-    """Random chips without a barrier, most of them with the smallest buffers; with trees, io sites, any units."""
-    table = draw(chips()).to_dict()
-    table["noc"]["buffer_flits"] = draw(st.sampled_from([1, 1, 2, 3]))
-    table["noc"]["link_cycles_per_flit"] = draw(st.sampled_from([1, 3, 40]))  # 40: links are what is busiest
-    table["cost"]["sync"] = "neighbors"
-    return Chip.from_dict(table)
-
-
 def drawn(data) -> tuple[Program, np.ndarray]:
     program = data.draw(programs(chips_of_neighbors, executions=["pipelined"]))
     return program, data.draw(inputs(program))
 
 
-def with_keys(program: Program, **keys) -> Program:
-    chip = program.chip.replace({key.replace("__", "."): value for key, value in keys.items()})
-    return emit(program.network, program.schedule, program.mapping, chip, None, {}, program.on_multi_spike)
-
-
-@EXAMPLES
+@SIXTY
 @given(data=st.data(), window=st.sampled_from(WINDOWS))
 def test_backends_agree_without_a_barrier(window, data):
     program, x = drawn(data)
@@ -65,7 +50,7 @@ def test_backends_agree_without_a_barrier(window, data):
     assert result.agree, str(result)
 
 
-@EXAMPLES
+@SIXTY
 @given(data=st.data())
 def test_all_but_tokens_is_as_with_a_barrier_and_no_step_is_done_before_its_bound(data):
     program, x = drawn(data)

@@ -12,7 +12,7 @@ from nwcompile.kernels.noc.mesh import RouteTable
 from nwcompile.sim.cycle import noc
 from nwcompile.sim.cycle.lockstep import suits
 from nwcompile.sim.cycle.noc_tables import mesh_of
-from tests.chips import small_chip
+from tests.made.chips import small_chip
 
 TRAFFIC = ("random", "burst", "all to one", "few")
 ROUTINGS = ("xy", "yx", "west-first", "odd-even", "up-down")

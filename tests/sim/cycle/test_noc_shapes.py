@@ -6,36 +6,12 @@ import pytest
 from nwcompile.errors import OptionError
 from nwcompile.ir.noc.routing import between_chips, hops, routes
 from nwcompile.sim.cycle.noc import load, replay
-from tests.chips import small_chip
 from tests.long import EXAMPLES
+from tests.made.layouts import LAYOUTS, chip_of_layout, usable
 
-LAYOUTS = {
-    "xy": {},
-    "yx": {"routing": "yx"},
-    "west-first": {"routing": "west-first"},
-    "odd-even": {"routing": "odd-even"},
-    "torus xy": {"topology": "torus", "virtual_channels": 2},
-    "torus yx": {"topology": "torus", "routing": "yx", "virtual_channels": 3},
-    "up-down": {"routing": "up-down"},
-    "torus up-down": {"topology": "torus", "routing": "up-down"},
-    "faults": {"routing": "up-down", "faults": ["2,1", "0,2-1,2", "3,3-3,4"]},
-    "torus faults": {"topology": "torus", "routing": "up-down", "faults": ["2,1", "0,2-4,2", "0,0"]},
-    "chips": {"chip_columns": 3, "chip_rows": 2, "chip_hop_cycles": 17, "chip_link_cycles_per_flit": 4},
-    "torus of chips": {"topology": "torus", "virtual_channels": 2, "chip_columns": 2, "chip_hop_cycles": 9,
-                       "chip_link_cycles_per_flit": 3},
-}  # fmt: skip
 N_PACKETS = 3000
 TRAFFIC = ("random", "tornado", "complement", "all to one")
 FLIT_HOPS = 200_000 * EXAMPLES  # 1e8 in `make test-long`, 5e6 in CI
-
-
-def chip(layout, **keys):
-    size = {"columns": 5, "rows": 5, "cores_per_router": 2}
-    return small_chip(**{f"noc__{key}": value for key, value in (size | LAYOUTS[layout] | keys).items()})
-
-
-def usable(c):
-    return np.flatnonzero(c.limit("max_neurons"))
 
 
 def targets(c, traffic, src, rng):
@@ -58,7 +34,7 @@ def targets(c, traffic, src, rng):
 def test_every_packet_arrives_once_through_the_smallest_buffers(layout, traffic):
     rng = np.random.default_rng(len(layout))
     for size in (np.ones(N_PACKETS, int), rng.integers(1, 7, N_PACKETS)):
-        c = chip(layout, buffer_flits=1)
+        c = chip_of_layout(layout, buffer_flits=1)
         src = rng.choice(usable(c), N_PACKETS)
         dst = targets(c, traffic, src, rng)
         done = replay(c, rng.integers(0, 50, N_PACKETS), src, dst, size)
@@ -77,7 +53,7 @@ def test_every_packet_arrives_once_through_the_smallest_buffers(layout, traffic)
 def test_nothing_is_lost_or_stuck_in_many_flit_hops(layout):
     """Long overload through the smallest buffers; a source is served however busy the way is."""
     rng, n_moved, n = np.random.default_rng(1), 0, 60_000
-    c = chip(layout, buffer_flits=1)
+    c = chip_of_layout(layout, buffer_flits=1)
     while n_moved < FLIT_HOPS / len(LAYOUTS):
         for traffic in TRAFFIC:
             src, size = rng.choice(usable(c), n), rng.integers(1, 4, n)
@@ -90,7 +66,7 @@ def test_nothing_is_lost_or_stuck_in_many_flit_hops(layout):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_packet_alone_takes_as_long_as_its_way(layout):
-    c, rng = chip(layout, hop_cycles_ew=3, hop_cycles_ns=5, buffer_flits=16), np.random.default_rng(0)
+    c, rng = chip_of_layout(layout, hop_cycles_ew=3, hop_cycles_ns=5, buffer_flits=16), np.random.default_rng(0)
     noc = c.noc
     cycles = np.tile([3, 3, 5, 5], 25)
     cycles[between_chips(c.grid, noc.chip_columns, noc.chip_rows).reshape(-1)] = noc.chip_hop_cycles or 0
@@ -104,7 +80,7 @@ def test_a_packet_alone_takes_as_long_as_its_way(layout):
 
 
 def test_a_link_between_chips_carries_a_flit_in_as_many_cycles_as_it_says():
-    c = chip("chips", rows=1, chip_rows=None, buffer_flits=16)
+    c = chip_of_layout("chips", rows=1, chip_rows=None, buffer_flits=16)
     src, dst = np.zeros(200, int), np.full(200, 9)
     assert np.diff(np.sort(replay(c, src, src, dst, src + 1).arrive))[20:].mean() == 4
     within = replay(c, src, src, dst - 4, src + 1)
@@ -113,12 +89,12 @@ def test_a_link_between_chips_carries_a_flit_in_as_many_cycles_as_it_says():
 
 def test_a_torus_carries_more_than_a_mesh():
     keys = {"cores_per_router": 1, "columns": 8, "rows": 8, "virtual_channels": 8, "hop_cycles_ns": 4}
-    mesh, torus = (load(chip(name, **keys), "uniform", 0.55, cycles=4000) for name in ("xy", "torus xy"))
+    mesh, torus = (load(chip_of_layout(name, **keys), "uniform", 0.55, cycles=4000) for name in ("xy", "torus xy"))
     assert (torus.stable, mesh.stable) == (True, False)
 
 
 def test_packets_to_a_router_out_of_use_are_refused():
-    c = chip("faults", cores_per_router=1)
+    c = chip_of_layout("faults", cores_per_router=1)
     with pytest.raises(OptionError) as caught:
         replay(c, [0, 1], [0, 7], [1, 0], [1, 1])
     assert str(caught.value) == "packet 1: core 7 or 0 is at a router of noc.faults"

@@ -7,7 +7,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.noc.routing import HERE, ROUTINGS, ports, vc_classes
 from nwcompile.kernels.noc.mesh import PORT_BITS
 from nwcompile.sim.cycle.noc_tables import route_table
-from tests.chips import small_chip
+from tests.made.chips import small_chip
 
 FAULTS = {"faults": ["1,0", "0,1-0,2"]}
 SHAPES = [(5, 4, 2, {"routing": routing}) for routing in (*ROUTINGS, "up-down")]

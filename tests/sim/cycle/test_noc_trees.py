@@ -8,7 +8,7 @@ from nwcompile.kernels.noc.event_queue import NEVER
 from nwcompile.sim.cycle.noc import Replay, replay, send_by_events
 from nwcompile.sim.cycle.noc_tables import mesh_of, with_trees
 from tests.long import EXAMPLES
-from tests.sim.cycle.test_noc_shapes import LAYOUTS, chip, usable
+from tests.made.layouts import LAYOUTS, chip_of_layout, usable
 
 FLIT_HOPS = 40_000 * EXAMPLES  # 2e7 in `make test-long`, of each shape
 
@@ -47,7 +47,7 @@ def link_flits(c, src, lists):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_destination_gets_its_copy_once_through_the_smallest_buffers(layout):
-    rng, c, n = np.random.default_rng(len(layout)), chip(layout, buffer_flits=1), 800
+    rng, c, n = np.random.default_rng(len(layout)), chip_of_layout(layout, buffer_flits=1), 800
     src, lists = rng.choice(usable(c), n), random_lists(c, n, 13, rng)
     done = replay_trees(c, rng.integers(0, 50, n), src, lists)
     assert (done.arrive >= 0).all()
@@ -56,7 +56,7 @@ def test_every_destination_gets_its_copy_once_through_the_smallest_buffers(layou
 
 @pytest.mark.parametrize("layout", ["xy", "odd-even", "torus xy", "faults"])
 def test_trees_of_one_destination_are_single_messages(layout):
-    rng, c, n = np.random.default_rng(2), chip(layout), 2000
+    rng, c, n = np.random.default_rng(2), chip_of_layout(layout), 2000
     time, src, dst = rng.integers(0, 300, n), rng.choice(usable(c), n), rng.choice(usable(c), n)
     single, tree = replay(c, time, src, dst, np.ones(n)), replay_trees(c, time, src, dst[:, None])
     for name in ("inject", "arrive", "hops", "link_flits"):
@@ -65,14 +65,14 @@ def test_trees_of_one_destination_are_single_messages(layout):
 
 def test_copies_leave_a_router_one_cycle_after_the_other():
     """From the corner of a row: 3 copies at the first router (E, and both of its cores), then 2 at each."""
-    c = chip("xy", columns=3, rows=1)
+    c = chip_of_layout("xy", columns=3, rows=1)
     single = [int(replay(c, [0], [0], [d], [1]).arrive[0]) for d in range(6)]
     tree = replay_trees(c, [0], [0], [np.arange(6)]).arrive
     assert (tree - single).tolist() == [1, 2, 1, 2, 0, 1]
 
 
 def test_all_to_all_at_once_ends():
-    c = chip("torus xy", buffer_flits=1)
+    c = chip_of_layout("torus xy", buffer_flits=1)
     cores = usable(c)
     done = replay_trees(c, np.zeros(len(cores)), cores, [cores] * len(cores))
     assert (done.arrive >= 0).all()
@@ -83,7 +83,7 @@ def test_all_to_all_at_once_ends():
 def test_nothing_is_lost_or_stuck_in_many_copies(layout):
     rng, n_moved, n = np.random.default_rng(3), 0, 20_000
     while n_moved < FLIT_HOPS:
-        c = chip(layout, buffer_flits=int(rng.integers(1, 3)))
+        c = chip_of_layout(layout, buffer_flits=int(rng.integers(1, 3)))
         src = rng.choice(usable(c), n) if n_moved else np.full(n, usable(c)[0])
         done = replay_trees(c, rng.integers(0, 5000, n), src, random_lists(c, n, 40, rng))
         assert (done.arrive >= 0).all()

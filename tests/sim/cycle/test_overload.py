@@ -24,19 +24,13 @@ from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import crosscheck
 from nwcompile.sim.cycle.noc import replay
-from tests.chips import small_chip
 from tests.long import EXAMPLES
-from tests.nets import FIXED
-from tests.random_programs import buses, chips, inputs, programs
+from tests.made.chips import small_chip
+from tests.made.nets import FIXED
+from tests.made.programs import SMALLEST_BUFFERS, all_to_one, with_keys
+from tests.made.random_programs import buses, chips, inputs, programs
 
 FREE = {f"cost__{event}_cycles": 0 for event in ("visit", "update", "spike")}
-TINY = {"noc__buffer_flits": 1, "core__max_in_axons": None, "core__max_out_axons": None}
-
-
-def on_chip(program: Program, **keys) -> Program:
-    """The same program on its chip with other keys."""
-    chip = program.chip.replace({key.replace("__", "."): value for key, value in keys.items()})
-    return emit(program.network, program.schedule, program.mapping, chip, None, {}, program.on_multi_spike)
 
 
 def two_cores(n=8, **chip) -> Program:
@@ -50,23 +44,13 @@ def two_cores(n=8, **chip) -> Program:
     return emit(network, schedule(network), mapping, small_chip(**figures), None, {})
 
 
-def all_to_one(n_senders=40, n_sites=11, **chip) -> Program:
-    """Layer `a` on eleven cores, all of it to the one neuron of `b` on the twelfth, and back."""
-    edges = [Dense("in", "a", np.full((n_senders, 3), 2, np.int8)), Dense("a", "b", np.ones((5, n_senders), np.int8)),
-             Dense("b", "a", np.ones((n_senders, 5), np.int8), delay=2)]  # fmt: skip
-    network = Network.from_arrays({"a": (FIXED, n_senders), "b": (FIXED, 5)}, edges, {"in": 3})
-    built = small_chip(**TINY, **chip)
-    mapping = Mapping.from_arrays({"a": np.arange(n_senders) % n_sites, "b": [n_sites] * 5}, built.sites[: n_sites + 1])
-    return emit(network, schedule(network), mapping, built, None, {})
-
-
 def test_a_message_that_finds_its_injection_buffer_full_is_lost():
     """One every 5 cycles from cycle 5 on; core 1 takes 25 for each, in the way is room for two more.
 
     The first is in the receive queue at 5 + 2 + 3 = 10 and taken; the second waits there from 15 to 35, the third in
     the injection buffer, which it leaves at 37, when the slot of the second is free; until 39 messages are lost.
     """
-    program = two_cores(noc__on_full="drop", **TINY)
+    program = two_cores(noc__on_full="drop", **SMALLEST_BUFFERS)
     run = simulate(program, np.array([[[1], [0]]]), "cycle", record="all")
     assert run.dropped.at.tolist() == [[0, 0], [4, 0], [0, 0], [0, 0]]
     assert run.dropped.to.tolist() == [[0, 0], [0, 4], [0, 0], [0, 0]]
@@ -80,7 +64,7 @@ def test_a_message_that_finds_its_injection_buffer_full_is_lost():
 
 
 def test_a_chip_that_stalls_loses_nothing():
-    run = simulate(two_cores(**TINY), np.array([[[1], [0]]]), "cycle", record="all")
+    run = simulate(two_cores(**SMALLEST_BUFFERS), np.array([[[1], [0]]]), "cycle", record="all")
     assert run.dropped is None and run.n_dropped == 0
     assert run.states["b"]["v"][0, 0, 0] == 64 * 255
 
@@ -90,7 +74,9 @@ def test_hops_and_flits_are_those_of_messages_that_were_not_lost():
     network = Network.from_arrays({"a": (FIXED, 30), "b": (FIXED, 9)}, edges, {"in": 1})
     sites = [[0, 0, 0], [2, 1, 0], [1, 1, 0]]
     mapping = Mapping.from_arrays({"a": [0] * 30, "b": [1, 1, 1, 2, 2, 2, 1, 1, 2]}, sites)
-    program = emit(network, schedule(network), mapping, small_chip(**FREE, **TINY, noc__on_full="drop"), None, {})
+    program = emit(
+        network, schedule(network), mapping, small_chip(**FREE, **SMALLEST_BUFFERS, noc__on_full="drop"), None, {}
+    )
     run = simulate(program, np.array([[[1], [0]]]), "cycle")
     to_1, to_2 = (run.counters["deliveries"][1, core] for core in (1, 2))
     assert 0 < to_1 < 30 and 0 < to_2 < 30
@@ -107,7 +93,7 @@ def test_input_and_output_are_lost_at_their_sites():
     edges = [Dense("in", "a", np.full((40, 9), 2, np.int8))]
     network = Network.from_arrays({"a": (FIXED, 40)}, edges, {"in": 9})
     mapping = Mapping.from_arrays({"a": [0] * 40}, [[1, 0, 0]])
-    program = emit(network, schedule(network), mapping, small_chip(**FREE, **TINY, **keys), None, {})
+    program = emit(network, schedule(network), mapping, small_chip(**FREE, **SMALLEST_BUFFERS, **keys), None, {})
     run = simulate(program, np.array([[[1] * 9, [0] * 9]]), "cycle")
     assert run.dropped.at.shape == (3, 2)
     came, gone = run.counters["messages_io_in"].sum(), run.counters["messages_io_out"].sum()
@@ -122,7 +108,7 @@ def test_input_and_output_are_lost_at_their_sites():
 def test_what_is_not_lost_arrives(data):
     stalls = data.draw(programs())
     x = data.draw(inputs(stalls))
-    program = on_chip(stalls, noc__on_full="drop")
+    program = with_keys(stalls, noc__on_full="drop")
     run = simulate(program, x, "cycle", profile=True)
     run.verify()
     n = program.mapping.n_cores
@@ -151,7 +137,7 @@ def test_what_is_not_lost_arrives(data):
 
 
 def test_the_report_says_how_many_were_lost_and_where():
-    program = two_cores(noc__on_full="drop", **TINY)
+    program = two_cores(noc__on_full="drop", **SMALLEST_BUFFERS)
     run = simulate(program, np.array([[[1], [0]]] * 2), "cycle")
     doc = collect(program, run)
     assert doc["run"]["n_dropped"] == 8
@@ -165,14 +151,14 @@ def test_the_report_says_how_many_were_lost_and_where():
         "at": [{"place": "core 0", "link": "(0, 0) port 0 inject", "messages_per_sample": 4}],
     }  # fmt: skip
     assert text in render_text(doc).splitlines() and text in render_html(doc)
-    calm = on_chip(program, noc__buffer_flits=20)
+    calm = with_keys(program, noc__buffer_flits=20)
     assert collect(calm, simulate(calm, np.ones((1, 1, 1)), "cycle"))["dropped"]["text"] == "no message was dropped"
-    stalls = on_chip(program, noc__on_full="stall")
+    stalls = with_keys(program, noc__on_full="stall")
     assert collect(stalls, simulate(stalls, np.ones((1, 1, 1)), "cycle"))["dropped"] is None
 
 
 def test_totals_tell_what_was_lost():
-    program = two_cores(noc__on_full="drop", **TINY)
+    program = two_cores(noc__on_full="drop", **SMALLEST_BUFFERS)
     x = np.tile(np.array([[1], [0]]), (2, 3, 1))
     steps, sums = (simulate(program, x, "cycle", record=record) for record in ("spikes", "totals"))
     assert steps.n_dropped == sums.n_dropped == 24
@@ -244,7 +230,7 @@ def test_a_chip_that_drops_needs_costs():
 
 def test_a_step_that_takes_too_long_names_its_link():
     # 8 messages of 25 cycles each from cycle 10 on take 210
-    program = two_cores(noc__max_step_cycles=209, **TINY)
+    program = two_cores(noc__max_step_cycles=209, **SMALLEST_BUFFERS)
     x = np.array([[[0], [0]], [[1], [0]]])
     with pytest.raises(BackendError) as caught:
         simulate(program, x, "cycle")
@@ -252,10 +238,10 @@ def test_a_step_that_takes_too_long_names_its_link():
         "step 1 of sample 1 on small: not done after 209 cycles (noc.max_step_cycles), 8 of 8 flits offered were "
         "accepted; the busiest link is (0, 0) port 1 eject; send less, place it again, or raise noc.max_step_cycles"
     )
-    run = simulate(on_chip(program, noc__max_step_cycles=210), x, "cycle")
+    run = simulate(with_keys(program, noc__max_step_cycles=210), x, "cycle")
     assert run.step_cycles[1] == 210 + 2 * program.chip.barrier_cycles(1)
     with pytest.raises(BackendError) as caught:
-        simulate(on_chip(program, noc__max_step_cycles=60, noc__link_cycles_per_flit=9), x, "cycle", record="totals")
+        simulate(with_keys(program, noc__max_step_cycles=60, noc__link_cycles_per_flit=9), x, "cycle", record="totals")
     assert str(caught.value) == (
         "step 1 of sample 1 on small: not done after 60 cycles (noc.max_step_cycles), 3 of 8 flits offered were "
         "accepted; the busiest link is (0, 0) port 0 inject; send less, place it again, or raise noc.max_step_cycles"
@@ -272,14 +258,14 @@ def test_a_step_may_take_max_step_cycles_and_no_cycle_more(on, data):
     most = int(done.max())
     if program.schedule.period > 1 or most < 2:
         return
-    again = simulate(on_chip(program, noc__max_step_cycles=most), x, "cycle").step_cycles
+    again = simulate(with_keys(program, noc__max_step_cycles=most), x, "cycle").step_cycles
     assert np.array_equal(again - program.chip.barrier_cycles(program.mapping.n_tiles), done)
     with pytest.raises(BackendError, match=f"step {done.argmax()} of sample 0 on random: not done after {most - 1} "):
-        simulate(on_chip(program, noc__max_step_cycles=most - 1), x, "cycle")
+        simulate(with_keys(program, noc__max_step_cycles=most - 1), x, "cycle")
 
 
 def test_a_run_that_we_let_hang_says_so(monkeypatch):
-    program, x = two_cores(**TINY), np.array([[[1], [0]]])
+    program, x = two_cores(**SMALLEST_BUFFERS), np.array([[[1], [0]]])
     limits = {"longest_step": 0, "longest_idle": 30, "longest_message": 1}
     monkeypatch.setattr("nwcompile.sim.cycle.run.longest_step", lambda *_: limits)
     with pytest.raises(BackendError) as caught:

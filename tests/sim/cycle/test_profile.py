@@ -10,28 +10,14 @@ from hypothesis import strategies as st
 from nwcompile.cost.time.work import RECEIVE, SEND, work
 from nwcompile.cost.unicast_vs_tree import compare_multicast
 from nwcompile.errors import OptionError
-from nwcompile.ir.mapping import Mapping
 from nwcompile.kernels.cores.probes import N_BINS, bin_of
-from nwcompile.passes.emit.emit import emit
-from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle.profile import last_of_bin
-from tests.chips import small_chip
-from tests.nets import dense_net
-from tests.random_programs import inputs, programs
-from tests.report.programs import SITES, spikes_in, three_cores
+from tests.made.programs import crowded, spikes_in, three_cores
+from tests.made.random_programs import inputs, programs
 
 SAME = ("stall_cycles", "done_cycles", "link_peak", "link_mean", "latency_cycles", "latency_count")
 OF_ONE_SAMPLE = ("ready", "injected", "since", "end", "total")
-
-
-def crowded(**chip):
-    """8 lines -> 40 -> 30 neurons on three cores with buffers of 2 flits, and an input that makes many spike."""
-    network = dense_net(8, 40, 30)
-    mapping = Mapping.from_arrays({"fc1": [0] * 20 + [1] * 20, "fc2": [2] * 30}, SITES)
-    figures = {"noc__buffer_flits": 2, "core__max_in_axons": None, "core__max_out_axons": None, **chip}
-    program = emit(network, schedule(network), mapping, small_chip(**figures), None, {})
-    return program, (np.random.default_rng(0).random((3, 12, 8)) < 0.6).astype(np.int64)
 
 
 def profiled(program, x, **more):

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-import nwcompile as nw
 from nwcompile.cost.time.floorline import floorline, tightness
 from nwcompile.sim import BACKENDS, simulate
-from tests.cost.sanafe import random_net
+from tests.made.sanafe import dvs_program, random_net
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -40,33 +39,6 @@ def test_cycle_time_exceeds_the_bound_about_as_much_as_sanafe_with_booksim(refer
     assert excess.min() >= 0
     assert 0.5 < excess.sum() / booksim.sum() < 2
     assert spearmanr(excess, booksim).statistic >= 0.7
-
-
-def dvs_program(reference) -> nw.Program:
-    """The DVS-gesture net on its channel-major layer slices; axon limits that this mapping breaks are raised."""
-    with np.load(reference / "models" / "sanafe_dvs" / "dvs_challenge.npz") as data:
-        thresholds, pixels = data["thresholds"].astype(int), data["inputs"].reshape(1, 32, 32).astype(int)
-        kernels = [data[f"conv{i}"].transpose(3, 2, 0, 1).astype(np.int16) for i in range(1, 5)]
-        dense = data["dense1"].T.astype(np.int16)
-    chip = nw.Chip.load("loihi1").replace({
-        "weights.bits": 10, "weights.step": 1, "core.synapse_bits": 2097152, "core.max_in_axons": 8192,
-        "core.max_out_axons": 16384,
-    })  # fmt: skip
-    names = ["input", "conv1", "conv2", "conv3", "conv4", "dense"]
-    edges = [nw.Conv2d(names[i], names[i + 1], k, stride=1 + (i == 0), delay=1) for i, k in enumerate(kernels)]
-    edges.append(nw.Dense("conv4", "dense", dense, delay=1))
-    specs = {n: nw.NeuronSpec(threshold=64 * t, fixed=chip.fixed_point) for n, t in zip(names, thresholds, strict=True)}
-    layers = {**specs, "input": (specs["input"].replace(bias=64 * pixels), (1, 32, 32))}
-    network = nw.Network.from_arrays(layers, edges)
-    core_of, n_cores = {}, 0
-    for name, parts in zip(names, (1, 4, 16, 16, 4, 1), strict=True):
-        n = network.node(name).n_neurons
-        core_of[name] = n_cores + np.minimum(np.arange(n) // (n // parts), parts - 1)
-        n_cores += parts
-    core = np.arange(n_cores)
-    in_order = {name: np.zeros(len(cores), int) for name, cores in core_of.items()}
-    mapping = nw.Mapping.from_arrays(core_of, np.stack([core // 16, core // 4 % 4, core % 4], 1), in_order)
-    return nw.compile(network, chip, mapping=mapping)
 
 
 DVS_BOOKSIM_100 = 2.03783e-3  # seconds of the first 100 steps with BookSim (reference/sanafe/README.md)

@@ -9,8 +9,8 @@ from nwcompile.ir.network import Network
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import simulate
-from tests.chips import COST, small_chip
-from tests.nets import FIXED
+from tests.made.chips import COST, small_chip
+from tests.made.nets import FIXED
 
 VISIT, UPDATE, SPIKE, SEND = 6, 4, 30, 5  # of small_chip
 FIRE = VISIT + UPDATE + SPIKE

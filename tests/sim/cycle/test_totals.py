@@ -13,9 +13,8 @@ from nwcompile.cost.summary import summarize
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle import totals
-from tests.random_programs import inputs, programs
-from tests.report.programs import run_of, spikes_in, three_cores
-from tests.sim.cycle.test_profile import crowded
+from tests.made.programs import crowded, run_of, spikes_in, three_cores
+from tests.made.random_programs import inputs, programs
 
 SUMMED = ("stall_cycles", "done_cycles")
 EQUAL = ("link_peak", "link_mean", "latency_cycles", "latency_count", "latency_sum", "latency_max")
@@ -93,8 +92,8 @@ def test_totals_take_no_more_memory_for_more_steps():
 
 def test_totals_name_the_step_in_which_a_neuron_fires_too_often():
     from nwcompile.sim.values import verify_counts
-    from tests.chips import small_chip
-    from tests.nets import FIXED, dense_net
+    from tests.made.chips import small_chip
+    from tests.made.nets import FIXED, dense_net
 
     spec = type(FIXED)(**{f.name: getattr(FIXED, f.name) for f in fields(FIXED)} | {"spikes": "multi"})
     network = dense_net(2, 3, spec=spec)

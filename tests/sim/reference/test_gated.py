@@ -15,7 +15,7 @@ from nwcompile.passes.place.place import place
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import BACKENDS, simulate
 from nwcompile.sim.crosscheck import crosscheck
-from tests.chips import small_chip
+from tests.made.chips import small_chip
 
 GATED = NeuronSpec(threshold=1.0, strict=False, spikes="gated", reset="subtract")
 

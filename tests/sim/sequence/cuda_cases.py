@@ -24,10 +24,10 @@ from nwcompile.sim.reference.run import run_network
 from nwcompile.sim.sequence import run
 from nwcompile.sim.sequence.cuda import device, loop, synapses
 from nwcompile.sim.sequence.cuda.inference import Inference
-from tests.nets import FIXED, conv_net, dense_net, integers, sparse_edge
-from tests.neuron_programs import adaptive, every_operation, integrator
-from tests.random_neurons import curved_input, curved_network, curved_neurons, float_neurons, whole_neurons
-from tests.random_programs import inputs, programs, specs
+from tests.made.nets import FIXED, conv_net, dense_net, integers, sparse_edge
+from tests.made.neuron_programs import adaptive, every_operation, integrator
+from tests.made.random_neurons import curved_input, curved_network, curved_neurons, float_neurons, whole_neurons
+from tests.made.random_programs import inputs, programs, specs
 
 CURVES_COST = 25  # Each example makes tables and compiles kernels of its own, so there are so many times fewer.
 

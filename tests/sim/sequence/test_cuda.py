@@ -21,7 +21,7 @@ from nwcompile.sim.sequence.cuda.neurons import GpuNeurons  # noqa: E402
 from nwcompile.sim.sequence.cuda.product import Product, ProductPlan, digits, n_digits  # noqa: E402
 from tests.kernels.gpu.harness import interpreted_tests  # noqa: E402
 from tests.long import EXAMPLES  # noqa: E402
-from tests.nets import FIXED, dense_net  # noqa: E402
+from tests.made.nets import FIXED, dense_net  # noqa: E402
 
 CPU = torch.device("cpu")
 CASES = "tests/sim/sequence/cuda_cases.py"

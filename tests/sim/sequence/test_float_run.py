@@ -11,8 +11,8 @@ from nwcompile import nn
 from nwcompile.errors import ModelError
 from nwcompile.ir.arithmetic import spike_count
 from nwcompile.sim.sequence import float_run
-from tests.frontend.float_networks import networks
-from tests.random_neurons import float_neurons
+from tests.made.float_networks import networks
+from tests.made.random_neurons import float_neurons
 
 
 @nw.neuron

@@ -6,7 +6,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.errors import ChipError, OptionError
 from nwcompile.workbench.sweep.points import MOST_POINTS, check_size, read_grid
-from tests.sweeps import question
+from tests.made.sweeps import question
 
 TINY = nw.Chip.load("tiny")
 

@@ -9,7 +9,7 @@ import nwcompile as nw
 from nwcompile.errors import ModelError, NotEnoughMemoryError, OptionError
 from nwcompile.workbench.sweep.measure import of_point
 from nwcompile.workbench.sweep.store import FILE
-from tests.sweeps import GRID, InProcess, network, samples
+from tests.made.sweeps import GRID, InProcess, figures, network, samples
 
 
 @pytest.fixture(autouse=True)
@@ -22,10 +22,6 @@ def computed(monkeypatch):
 
 def swept(folder=None, grid=None, **given):
     return nw.sweep(network(), samples(), GRID if grid is None else grid, "tiny", folder=folder, **given)
-
-
-def figures(rows) -> list[dict]:
-    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
 
 
 def test_sweep_rows_equal_single_compiles():
@@ -56,7 +52,7 @@ def test_sweep_computes_anew_what_is_stale(tmp_path, monkeypatch):
     other = nw.sweep(network(), samples()[:2], GRID, "tiny", folder=tmp_path)
     assert (other.n_computed, other.n_stale) == (4, 4)
     places = [f"nwcompile.workbench.sweep.{name}" for name in ("points", "sweep", "measure")]
-    for module in (*places, "tests.sweeps"):
+    for module in (*places, "tests.made.sweeps"):
         monkeypatch.setattr(f"{module}.code_version", lambda: "9.9")
     later = swept(tmp_path)
     assert (later.n_computed, later.n_stale) == (4, 8) and {row["version"] for row in later.rows} == {"9.9"}

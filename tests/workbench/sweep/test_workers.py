@@ -10,7 +10,7 @@ import nwcompile as nw
 from nwcompile.errors import BackendError, OptionError
 from nwcompile.workbench.sweep import workers
 from nwcompile.workbench.sweep.workers import KILLED_TWICE, interrupts_later
-from tests.sweeps import GRID, network, samples
+from tests.made.sweeps import GRID, figures, network, samples
 
 pytestmark = pytest.mark.long
 CLUSTERS = pytest.mark.parametrize("cluster", [None, "dask"])
@@ -32,10 +32,6 @@ def slow_then_killed(*given):
 
 def swept(grid=GRID, **given):
     return nw.sweep(network(), samples(), grid, "tiny", **given)
-
-
-def figures(rows) -> list[dict]:
-    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
 
 
 @QUIET

@@ -10,7 +10,7 @@ import nwcompile as nw
 from nwcompile.errors import FitError
 from nwcompile.ir.chip import Chip
 from nwcompile.sim import BACKENDS
-from tests.passes.legalize.test_pool_spikes import LIF, pooled, spikes_in
+from tests.made.maxima import LIF, image_spikes, pooled_currents
 
 QUICK = nw.Options(partitioner="sequential", placer="row-major")
 EXACT = replace(QUICK, input_layer="exact")
@@ -29,7 +29,7 @@ SCALED = {"after": (np.array([0.5, -1.0, 2.0], np.float32), np.array([0.25, 1.75
 )
 def test_compared_currents_give_the_spikes_of_the_float_network(chip, window, n_rounds):
     """Weights are quarters, which integers hold exactly; a negative scale behind the pooling takes the least."""
-    network, x = pooled(**window), spikes_in(0.15)
+    network, x = pooled_currents(**window), image_spikes(0.15)
     program = nw.compile(network, chip, x, EXACT)
     rounds = [f"a/lead{i + 1}" for i in range(n_rounds)]
     assert program.network.layers == ("a/sums", *rounds, "a", "out")
@@ -49,7 +49,7 @@ def flat(network: nw.Network) -> nw.Network:
 @pytest.mark.parametrize("chip", ["loihi2", "loihi1"])
 def test_a_flat_layer_behind_a_maximum_sends_what_one_of_channels_does(chip):
     """On loihi1, which cannot compare currents, spikes are pooled instead."""
-    network, x = pooled(after=(np.array([0.5, -1.0, 2.0], np.float32), 0.0)), spikes_in(0.15)
+    network, x = pooled_currents(after=(np.array([0.5, -1.0, 2.0], np.float32), 0.0)), image_spikes(0.15)
     conv, *others = network.connections
     biased = conv.replace(bias=np.array([0.25, 0.5, -0.25], np.float32))  # then neurons differ by channel
     network = replace(network, connections=(biased, *others))
@@ -61,13 +61,13 @@ def test_a_flat_layer_behind_a_maximum_sends_what_one_of_channels_does(chip):
 
 
 def test_compared_currents_have_a_row_that_says_exact_and_need_no_flag():
-    program = nw.compile(pooled(), "loihi2", spikes_in(), EXACT)
+    program = nw.compile(pooled_currents(), "loihi2", image_spikes(), EXACT)
     (row,) = program.manifest["legalization"]
     assert (row["layer"], row["was"], row["label"]) == ("a", "maximum of currents over 36 windows", "exact")
     assert row["how"] == (
         "144 neurons send their currents, 108 compare two of a window, for up to 23831 spikes of a source at once"
     )
-    asked = nw.compile(pooled(), "loihi2", spikes_in(), replace(EXACT, approximate="all"))
+    asked = nw.compile(pooled_currents(), "loihi2", image_spikes(), replace(EXACT, approximate="all"))
     assert [row["label"] for row in asked.manifest["legalization"]] == ["exact"] and "price" not in asked.manifest
     assert asked.network.layers == program.network.layers
 
@@ -91,7 +91,7 @@ def test_compared_currents_of_a_skip_are_awaited_over_relay_neurons():
 
     The quantization table has the rates of the float network, maximum of currents included: weights are quarters.
     """
-    network, x = with_skip(), spikes_in()
+    network, x = with_skip(), image_spikes()
     wanted = nw.simulate(network, x).spikes
     program = nw.compile(network, Chip.load("loihi2").replace({"neuron.delay_max_steps": 3}), x, QUICK)
     run = nw.simulate(program, x, backend="cycle").spikes
@@ -111,7 +111,7 @@ def test_compared_currents_of_a_skip_are_awaited_over_relay_neurons():
 @pytest.mark.long
 def test_currents_of_a_fan_in_beyond_a_cores_are_compared():
     """Neurons that send currents get partial sums, as any do."""
-    network, x = pooled(), spikes_in(0.15)
+    network, x = pooled_currents(), image_spikes(0.15)
     chip = Chip.load("loihi2").replace({"core.max_in_axons": 17})
     program = nw.compile(network, chip, x, EXACT)
     assert program.network.layers[:4] == ("a/sums/part1", "a/sums/part2", "a/sums", "a/lead1")
@@ -132,7 +132,7 @@ def test_currents_of_a_fan_in_beyond_a_cores_are_compared():
 )
 def test_maxima_are_refused_where_currents_cannot_be_compared(chip, options):
     with pytest.raises(FitError, match=r"pooling  sum -> a  a maximum of currents of sums  compile with approximate"):
-        nw.compile(pooled(), Chip.load("loihi2").replace(chip), spikes_in(), replace(EXACT, **options))
+        nw.compile(pooled_currents(), Chip.load("loihi2").replace(chip), image_spikes(), replace(EXACT, **options))
 
 
 def test_currents_wider_than_messages_are_refused_with_what_would_fit(tmp_path):
@@ -140,7 +140,7 @@ def test_currents_wider_than_messages_are_refused_with_what_would_fit(tmp_path):
     narrow = text.replace('name = "loihi2"', 'name = "narrow"').replace("payload_bits = 32", "payload_bits = 8")
     (tmp_path / "narrow.toml").write_text(narrow.replace("proposed = true", "proposed = false"))
     with pytest.raises(FitError) as error:
-        nw.compile(pooled(), str(tmp_path / "narrow.toml"), spikes_in(), EXACT)
+        nw.compile(pooled_currents(), str(tmp_path / "narrow.toml"), image_spikes(), EXACT)
     lines = str(error.value).splitlines()
     assert lines[:3] == [
         "1 limit exceeded on narrow",
@@ -153,4 +153,4 @@ def test_currents_wider_than_messages_are_refused_with_what_would_fit(tmp_path):
 
 def test_quantize_aware_does_not_wait_for_a_comparison():
     with pytest.raises(FitError, match="approximate='pool'"):
-        nw.nn.quantize_aware(pooled(), "loihi2", spikes_in(), input_layer="exact")
+        nw.nn.quantize_aware(pooled_currents(), "loihi2", image_spikes(), input_layer="exact")

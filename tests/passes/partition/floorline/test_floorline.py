@@ -1,6 +1,5 @@
 """The floorline partitioner finds what an exhaustive search finds, keeps every limit, and does what it is asked for."""
 
-import itertools
 from itertools import count
 from types import SimpleNamespace
 
@@ -30,8 +29,9 @@ from nwcompile.passes.partition.logical_cores import LogicalCores
 from nwcompile.passes.partition.sequential import sequential
 from nwcompile.passes.partition.striped import striped
 from nwcompile.passes.prepare.schedule import schedule
-from tests.chips import small_chip
-from tests.nets import FIXED, conv_net, dense_net, sparse_edge
+from tests.made.chips import small_chip
+from tests.made.mapped import bursty, groupings, tiny_case
+from tests.made.nets import FIXED, conv_net, dense_net
 
 
 def judged(network, chip, activity, core_of, n_cores) -> np.ndarray:
@@ -42,28 +42,6 @@ def judged(network, chip, activity, core_of, n_cores) -> np.ndarray:
 
 def flat(cores: LogicalCores) -> np.ndarray:
     return np.concatenate([*cores.core_of.values()])
-
-
-def tiny_case(seed: int):
-    """Up to 8 neurons with drawn synapses and spikes on up to 4 cores, some limit often tight."""
-    rng = np.random.default_rng(seed)
-    n, n_cores = int(rng.integers(3, 9)), int(rng.integers(2, 5))
-    edges = [sparse_edge("in", "a", 4, n, int(rng.integers(1, 16)), seed), sparse_edge("a", "a", n, n, 2 * n, seed)]
-    network = Network.from_arrays({"a": (FIXED, (n,))}, edges, {"in": (4,)})
-    chip = small_chip(
-        noc__columns=n_cores, noc__rows=1, noc__cores_per_router=1, cost__units=str(rng.choice(["shared", "overlap"])),
-        cost__barrier_cycles={"1": int(rng.integers(100)), "3": 100}, core__max_neurons=int(rng.integers(2, n + 1)),
-        core__max_in_axons=int(rng.integers(7, 13)),
-    )  # fmt: skip
-    counts = {"in": rng.poisson(0.5, (5, 4)).astype(np.int32), "a": rng.poisson(0.5, (5, n)).astype(np.int32)}
-    return network, chip, Activity(counts, 1), n, n_cores
-
-
-def groupings(n: int, n_cores: int):
-    """Every way to put n neurons on up to n_cores equal cores."""
-    for cores in itertools.product(range(n_cores), repeat=n):
-        if all(c <= max(cores[:i], default=-1) + 1 for i, c in enumerate(cores)):
-            yield cores
 
 
 def is_optimal(seed: int) -> bool:
@@ -89,19 +67,6 @@ def test_floorline_finds_the_optimum_of_tiny_nets():
 @pytest.mark.long
 def test_floorline_finds_the_optimum_of_500_tiny_nets():
     assert sum(is_optimal(seed) for seed in range(500)) >= 475
-
-
-def bursty(seed: int = 0):
-    """A convolution whose pixels are busy one after another, and a small chip that it does not fill."""
-    network, rng = conv_net((2, 5, 5), channels=5, padding=1), np.random.default_rng(seed)
-    counts = {n: rng.poisson(0.02, (12, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}
-    for t in range(12):
-        counts["in"].reshape(12, 2, 5, 5)[t, :, t % 5, :] = 1
-    return (
-        network,
-        small_chip(core__max_neurons=40, core__max_in_axons=600, core__max_out_axons=2000),
-        Activity(counts, 1),
-    )
 
 
 def mapped(network, chip, activity, **options) -> np.ndarray:

@@ -14,8 +14,8 @@ from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_c
 from nwcompile.passes.partition.floorline.search import Search
 from nwcompile.passes.partition.floorline.step_time import link_cycles, step_cycles
 from nwcompile.passes.prepare.schedule import schedule
-from tests.chips import small_chip
-from tests.passes.place.test_congestion import scattered
+from tests.made.chips import small_chip
+from tests.made.mapped import scattered_net
 
 CHIPS = {
     "mesh": {"noc__rows": 3},
@@ -34,7 +34,7 @@ CHIPS = {
 @given(seed=st.integers(0, 10**6))
 def test_link_time_is_that_of_the_program(name, seed):
     chip = small_chip(core__max_in_axons=None, core__max_out_axons=None, **CHIPS[name])
-    network, mapping, activity = scattered(seed, chip, min(14, chip.n_cores // 2 + 2))
+    network, mapping, activity = scattered_net(seed, chip, min(14, chip.n_cores // 2 + 2))
     silent = {n: np.zeros_like(activity.counts[n]) if n in network.inputs else c for n, c in activity.counts.items()}
     activity = type(activity)(silent, 1)
     timing = schedule(network)

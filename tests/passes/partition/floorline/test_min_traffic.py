@@ -27,9 +27,9 @@ from nwcompile.passes.partition.floorline.step_time import max_cycles, verify_st
 from nwcompile.passes.partition.partition import PARTITIONERS, partition
 from nwcompile.passes.place.place import place
 from nwcompile.passes.prepare.schedule import schedule
-from tests.chips import small_chip
-from tests.nets import FIXED, integers
-from tests.passes.partition.floorline.test_floorline import bursty, groupings, tiny_case
+from tests.made.chips import small_chip
+from tests.made.mapped import bursty, groupings, tiny_case
+from tests.made.nets import FIXED, integers
 
 
 def search_of(network, chip, activity, options) -> Search:

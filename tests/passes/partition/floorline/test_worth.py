@@ -16,8 +16,8 @@ from nwcompile.passes.partition.floorline.demand import DESTINATIONS, neuron_loa
 from nwcompile.passes.partition.floorline.floorline import floorline
 from nwcompile.passes.partition.floorline.search import Partition
 from nwcompile.report.json.collect import collect
-from tests.chips import COST, small_chip
-from tests.nets import FIXED, conv_net, dense_net, sparse_edge
+from tests.made.chips import COST, small_chip
+from tests.made.nets import FIXED, conv_net, dense_net, sparse_edge
 
 
 def tried(monkeypatch, time_of, n_neurons: int = 64, board=None, **options) -> tuple[list[int], int]:

@@ -17,11 +17,10 @@ from nwcompile.ir.program import Program
 from nwcompile.passes.partition.partition import PARTITIONERS
 from nwcompile.passes.place.place import PLACERS
 from nwcompile.sim import BACKENDS, WINDOWS
-from tests import random_programs
-from tests.chips import ENERGY
-from tests.frontend import float_networks
-from tests.neuron_programs import adaptive, cuba, every_operation, integrator
-from tests.random_programs import buses, chips, formats, mapped_at_random, specs
+from tests.made import float_networks, random_programs
+from tests.made.chips import ENERGY
+from tests.made.neuron_programs import adaptive, cuba, every_operation, integrator
+from tests.made.random_programs import buses, chips, formats, mapped_at_random, specs
 
 NEURON_PROGRAMS = (adaptive.program(), integrator.program(), cuba(900, 1500, 300),
                    every_operation().replace(parameters={"k": 3}))  # fmt: skip

@@ -1,4 +1,4 @@
-"""Tiny NIR graphs for tests."""
+"""Tiny NIR graphs."""
 
 import numpy as np
 

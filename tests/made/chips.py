@@ -1,4 +1,4 @@
-"""Small chips for tests."""
+"""A small chip with every cost known."""
 
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import SECTIONS

@@ -6,7 +6,7 @@ import nwcompile as nw
 from nwcompile.code_version import code_version
 from nwcompile.workbench.sweep.measure import measure
 from nwcompile.workbench.sweep.points import Question, Samples
-from tests.nets import integers
+from tests.made.nets import integers
 
 GRID = {"n_cores": [1, 2], "noc.buffer_flits": [1, 4], "bits": [4]}
 
@@ -43,3 +43,7 @@ class InProcess:
         for point in points:
             self.computed.append(point.id)
             yield point, measure(self.question, point, code_version(), keep)
+
+
+def figures(rows) -> list[dict]:
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]

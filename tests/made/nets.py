@@ -1,10 +1,12 @@
-"""Small networks for tests: fixed-point and float, of every connection kind."""
+"""Small networks: fixed-point and float, of every connection kind."""
 
 from dataclasses import replace
 
 import numpy as np
 
+import nwcompile as nw
 import nwcompile.ir.connection as connections
+from nwcompile.ir.connection import Conv2d, Dense, Sparse, pair
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.program import Program
@@ -16,6 +18,11 @@ FIXED = NeuronSpec(threshold=64, fixed=FixedPoint(), decay_v=0)
 def integers(shape, seed: int = 0, low: int = -5, high: int = 5) -> np.ndarray:
     """int8 weights, some of them zero."""
     return np.random.default_rng(seed).integers(low, high + 1, shape).astype(np.int8)
+
+
+def dyadic(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """float32 weights of -1 to 1 in eighths, whose sums are exact in any order."""
+    return rng.integers(-8, 9, shape).astype(np.float32) / 8
 
 
 def dense_net(*sizes: int, spec: NeuronSpec = FIXED, seed: int = 0, recurrent: bool = False) -> Network:
@@ -77,3 +84,55 @@ def feed_forward(network: Network) -> Schedule:
         offset[name] = max((offset[s] + 1 for s in sources), default=0)
     delay = tuple(c.aligned_delay + offset[c.target] - offset[c.source] for c in network.connections)
     return Schedule("pipelined", 1, offset, delay)
+
+
+def synapses(network, c):
+    """(pre, post) of every stored synapse of a connection, flat indices, the slow way."""
+    source, target = network.node(c.source), network.node(c.target)
+    if isinstance(c, Dense):
+        return [(i, j) for i in range(source.n_neurons) for j in range(target.n_neurons)]
+    if isinstance(c, Sparse):
+        return list(zip(c.pre.tolist(), c.post.tolist(), strict=True))
+    (_, rows, columns), (n_out, out_rows, out_columns) = c.geometry(source.shape)
+    (sy, sx), (py, px), (dy, dx) = pair(c.stride), pair(c.padding), pair(c.dilation)
+    per_group = n_out // c.groups
+    found = []
+    for o, oy, ox, i, ky, kx in np.ndindex(n_out, out_rows, out_columns, *c.weight.shape[1:]):
+        channel, y, x = (o // per_group) * c.weight.shape[1] + i, oy * sy - py + ky * dy, ox * sx - px + kx * dx
+        if 0 <= y < rows and 0 <= x < columns:
+            found.append(((channel * rows + y) * columns + x, (o * out_rows + oy) * out_columns + ox))
+    return found
+
+
+def mixed_net(seed: int) -> Network:
+    """Dense, convolution (strided, padded, dilated, grouped) and sparse side by side, a skip and a recurrence."""
+    rng = np.random.default_rng(seed)
+    groups = int(rng.choice([1, 2]))
+    conv = Conv2d(
+        "in", "a", integers((4, 2 // groups, 3, 2), seed), stride=tuple(rng.integers(1, 3, 2)),
+        padding=tuple(rng.integers(0, 3, 2)), dilation=tuple(rng.integers(1, 3, 2)), groups=groups, weight_bits=4,
+    )  # fmt: skip
+    n = int(np.prod(conv.output_shape((2, 7, 6))))
+    edges = [
+        conv,
+        sparse_edge("in", "a", 84, n, 60, seed, delay=2),
+        Dense("a", "b", integers((5, n), seed)),
+        sparse_edge("a", "b", n, 5, 40, seed + 1, weight_bits=6),
+        Dense("in", "b", integers((5, 84), seed)),
+        sparse_edge("a", "a", n, n, 30, seed),
+        Conv2d("b", "c", integers((3, 1, 1, 2)), source_shape=(1, 1, 5)),
+    ]
+    return Network.from_arrays({"a": FIXED, "b": (FIXED, (5,)), "c": FIXED}, edges, {"in": (2, 7, 6)})
+
+
+def two_layer_net(n_inputs: int = 20) -> nw.Network:
+    spec = nw.NeuronSpec(threshold=1.0, beta=0.75, reset="zero")
+    weights = [
+        integers(shape, seed, -3, 5).astype(np.float32) / 4 for seed, shape in enumerate(((12, n_inputs), (5, 12)))
+    ]
+    edges = [nw.Dense("in", "hidden", weights[0]), nw.Dense("hidden", "out", weights[1])]
+    return nw.Network.from_arrays({"hidden": spec, "out": spec}, edges, {"in": n_inputs})
+
+
+def two_layer_samples(n_inputs: int = 20) -> np.ndarray:
+    return (np.random.default_rng(3).random((4, 9, n_inputs)) < 0.3).astype(np.float32)

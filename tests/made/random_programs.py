@@ -1,6 +1,7 @@
 """Random fixed-point networks on random small chips, drawn by hypothesis: what the backends must agree on."""
 
 import numpy as np
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from nwcompile.errors import ChipError
@@ -13,6 +14,13 @@ from nwcompile.ir.options import EXECUTIONS, ON_MULTI_SPIKE
 from nwcompile.ir.program import Program
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
+
+OF_PROGRAMS = settings(  # whole programs are large, and slow to draw
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+SIXTY = settings(OF_PROGRAMS, max_examples=60)
 
 
 @st.composite
@@ -220,3 +228,13 @@ def inputs(draw, program: Program) -> np.ndarray:
     shape = (draw(st.integers(1, 3)), draw(st.integers(1, 7)), *program.network.inputs["in"].shape)
     x = rng.random(shape) < draw(st.sampled_from([0.1, 0.5, 1.0]))
     return (x * rng.integers(-1 if program.repeats else -2, 4, shape)).astype(np.int32)
+
+
+@st.composite
+def chips_of_neighbors(draw) -> Chip:
+    """Random chips without a barrier, most of them with the smallest buffers; with trees, io sites, any units."""
+    table = draw(chips()).to_dict()
+    table["noc"]["buffer_flits"] = draw(st.sampled_from([1, 1, 2, 3]))
+    table["noc"]["link_cycles_per_flit"] = draw(st.sampled_from([1, 3, 40]))  # 40: links are what is busiest
+    table["cost"]["sync"] = "neighbors"
+    return Chip.from_dict(table)

@@ -1,0 +1,34 @@
+"""Networks of others compiled for the first chip that holds them, and compared in three backends."""
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+
+ROOMY = {"noc.columns": 8, "noc.rows": 8, "core.max_in_axons": 1024, "core.synapse_bits": 1 << 20}
+CHIPS = (
+    nw.Chip.load("loihi1"),
+    nw.Chip.load("loihi1").replace({"neuron.strict": [False, True]}),
+    nw.Chip.load("tiny"),
+    nw.Chip.load("tiny").replace(ROOMY),
+)
+
+
+def compiled(network: nw.Network, x: np.ndarray) -> nw.Program:
+    refusals = []
+    for chip in CHIPS:
+        try:
+            return nw.compile(network, chip, calibration=x)
+        except nw.FitError as e:
+            refusals.append(str(e))
+    pytest.fail("\n".join(refusals))
+
+
+def agreement(network: nw.Network, x: np.ndarray) -> tuple[nw.Program, object]:
+    """The program and what crosscheck gave: agreement of all three backends on spikes that there were."""
+    program = compiled(network, x)
+    against = ("reference", "cycle", "sequence") if network.is_fixed else ("float", "reference", "cycle", "sequence")
+    result = nw.crosscheck(program, x, against, network=None if network.is_fixed else network)
+    assert result.agree, str(result)
+    assert all(row.fired["cycle"] for row in result.layers)
+    return program, result

@@ -1,0 +1,22 @@
+"""The violations that a chip names, and the first lines of a refusal."""
+
+from nwcompile.errors import FitError
+from nwcompile.ir.mapping import Mapping
+from nwcompile.passes.fit.check import check
+from tests.made.nets import feed_forward
+
+
+def lines(network, chip, schedule=None, mapping=None) -> list[str]:
+    """The violations of a network mapped on the chip's first core, as texts."""
+    if mapping is None:
+        mapping = Mapping.from_arrays({n: [0] * network.node(n).n_neurons for n in network.layers}, chip.sites[:1])
+    try:
+        check(network, chip, schedule or feed_forward(network), mapping)
+    except FitError as error:
+        return [str(v) for v in error.violations]
+    return []
+
+
+def first_lines(error) -> str:
+    """The head of a FitError and its only violation; which chips take the network is tested in test_elsewhere.py."""
+    return "\n".join(str(error).splitlines()[:2])
