@@ -3,6 +3,7 @@
 Profiles: `short` for `make test`, `long` for `make test-long`, `first` to fail at the first example as it was drawn.
 """
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -29,6 +30,14 @@ settings.register_profile("short", max_examples=25, deadline=None, derandomize=T
 settings.register_profile("long", max_examples=EXAMPLES, deadline=None, derandomize="CI" in os.environ)
 settings.register_profile("first", settings.get_profile("short"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
+
+
+gc.disable()  # until all tests are collected: it would look through the libraries, which stay, 26 times
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def stored(pattern: str, *known: str) -> list[str]:
