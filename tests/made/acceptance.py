@@ -6,6 +6,7 @@ import pytest
 import nwcompile as nw
 
 ROOMY = {"noc.columns": 8, "noc.rows": 8, "core.max_in_axons": 1024, "core.synapse_bits": 1 << 20}
+DEFAULTS = nw.Options()
 CHIPS = (
     nw.Chip.load("loihi1"),
     nw.Chip.load("loihi1").replace({"neuron.strict": [False, True]}),
@@ -14,19 +15,19 @@ CHIPS = (
 )
 
 
-def compiled(network: nw.Network, x: np.ndarray) -> nw.Program:
+def compiled(network: nw.Network, x: np.ndarray, options: nw.Options) -> nw.Program:
     refusals = []
     for chip in CHIPS:
         try:
-            return nw.compile(network, chip, calibration=x)
+            return nw.compile(network, chip, calibration=x, options=options)
         except nw.FitError as e:
             refusals.append(str(e))
     pytest.fail("\n".join(refusals))
 
 
-def agreement(network: nw.Network, x: np.ndarray) -> tuple[nw.Program, object]:
+def agreement(network: nw.Network, x: np.ndarray, options: nw.Options = DEFAULTS) -> tuple[nw.Program, object]:
     """The program and what crosscheck gave: agreement of all three backends on spikes that there were."""
-    program = compiled(network, x)
+    program = compiled(network, x, options)
     against = ("reference", "cycle", "sequence") if network.is_fixed else ("float", "reference", "cycle", "sequence")
     result = nw.crosscheck(program, x, against, network=None if network.is_fixed else network)
     assert result.agree, str(result)
