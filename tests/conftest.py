@@ -6,6 +6,7 @@ Profiles: `short` for `make test`, `long` for `make test-long`, `first` to fail 
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from threading import get_ident
@@ -21,6 +22,11 @@ pytest.register_assert_rewrite("tests.made")  # before any of it is imported
 
 REFERENCE = Path(os.environ.get("NWCOMPILE_REFERENCE") or Path(__file__).resolve().parents[2] / "shared" / "reference")
 
+# As machine code of kernels is kept beside the sources, so is bytecode, whatever the environment says. Without it each
+# worker rewrites the asserts of all test modules anew, and every process that tests start compiles the package.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 os.environ.setdefault(QUIET, "1")  # for processes that tests start: their stderr must not depend on a cache
 
 # Tests interrupt themselves and processes that they start; a shell has what it runs in the background ignore that.
@@ -32,12 +38,15 @@ settings.register_profile("first", settings.get_profile("short"), phases=[Phase.
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
 
 
-gc.disable()  # until all tests are collected: it would look through the libraries, which stay, 26 times
-
-
-def pytest_collection_finish() -> None:
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """No garbage is looked for while tests are collected, nor later among what stands by then."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def stored(pattern: str, *known: str) -> list[str]:

@@ -81,7 +81,7 @@ def test_lava_oxford_on_a_chip_gives_the_spikes_of_slayer_since_v0_3(reference):
 def test_lava_oxford_on_a_chip_gives_all_spikes_of_its_ground_truth(reference):
     folder = reference / "models" / "lava_oxford"
     x = raster(np.load(folder / "input.npy"), 2000, 200)[None]
-    program, _ = agreement(nw.from_lava(folder / "network.net", neuron={"strict": False}), x)
+    program, _ = agreement(nw.from_lava(folder / "network.net", neuron={"strict": False}), x, QUICK)
     expected = raster(np.load(folder / "ground_truth.npy"), 2000, 200)
     assert np.count_nonzero(nw.simulate(program, x, "cycle").output[0] != expected) == 0
 

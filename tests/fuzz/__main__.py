@@ -24,12 +24,12 @@ def main() -> int:
     compile_kernels()
     n_each = args.inputs // len(args.readers)
     tallies = {name: Tally() for name in args.readers}
-    starts = range(args.start, args.start + n_each, BATCH)
+    starts = range(args.start, args.start + n_each, args.batch)
     open_batches = [(name, start) for start in starts for name in tallies]
     lock, interrupted = Lock(), Event()
 
     def batch(name: str, start: int) -> None:
-        stop = min(start + BATCH, args.start + n_each)
+        stop = min(start + args.batch, args.start + n_each)
         tally = watch(worker_command(name, args.seed, args.keep), start, stop, interrupted)
         with lock:
             if not interrupted.is_set():
@@ -71,6 +71,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--start", type=int, default=0, help="first input of each reader")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--batch", type=int, default=BATCH, help="inputs of one worker process")
     parser.add_argument("--readers", nargs="+", choices=READERS, default=list(READERS))
     parser.add_argument("--keep", type=Path, default=Path("build/fuzz"))
     return parser.parse_args()

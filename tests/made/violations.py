@@ -18,5 +18,5 @@ def lines(network, chip, schedule=None, mapping=None) -> list[str]:
 
 
 def first_lines(error) -> str:
-    """The head of a FitError and its only violation; which chips take the network is tested in test_elsewhere.py."""
+    """The head of a FitError and its only violation; which chips take the network is tested in test_refusal.py."""
     return "\n".join(str(error).splitlines()[:2])
