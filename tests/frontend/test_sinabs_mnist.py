@@ -21,7 +21,7 @@ def ann(reference):
 def compiled(ann, x, calibration):
     network = nw.from_torch(ann, x[:2, :4], relu=example.IAF)
     chip = nw.Chip.load("tiny").replace(example.ROOM)
-    return network, nw.compile(network, chip, calibration, nw.Options(placer="row-major"))
+    return network, nw.compile(network, chip, calibration, nw.Options(partitioner="sequential", placer="row-major"))
 
 
 def test_network_spikes_as_the_one_that_sinabs_makes(ann):
