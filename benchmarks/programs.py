@@ -30,7 +30,7 @@ from nwcompile.kernels.cores.programs import build
 from nwcompile.nn.ops import cpu
 from nwcompile.nn.ops.scan import fire
 from nwcompile.sim.sequence.run import LayerGroup
-from tests.neuron_programs import adaptive, cuba, every_operation
+from tests.made.neuron_programs import adaptive, cuba, every_operation
 
 ROOT = Path(__file__).resolve().parents[1]
 SHAPES = ((1, 500, 512), (10, 500, 512), (64, 500, 512))  # B, T, N
