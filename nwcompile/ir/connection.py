@@ -458,6 +458,9 @@ def window_count(size, kernel, stride, padding, dilation) -> tuple[int, int]:
     return tuple((size[a] + 2 * padding[a] - dilation[a] * (kernel[a] - 1) - 1) // stride[a] + 1 for a in (0, 1))
 
 
+Direct = Dense | Conv2d | Sparse  # the connections of a normalized network
+
+
 def synapse_list(connection: Connection, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sources, targets (flat, within their layers) and places in the flat `weight` of a Dense, Conv or Sparse.
 

@@ -119,7 +119,7 @@ class Change:
 
 
 class Price(TypedDict, total=False):
-    """The price of the approximations, measured on samples held out (`passes/legalize/price.py`); 95 % intervals."""
+    """The price of the approximations, on held-out samples, with 95 % intervals (`passes/quantize/approximate/price.py`)."""
 
     n_samples: Required[int]
     spikes_changed_percent: Required[float]

@@ -2,7 +2,7 @@
 
 from nwcompile.errors import FitError
 from nwcompile.ir.mapping import Mapping
-from nwcompile.passes.fit.check import check
+from nwcompile.passes.analyze.check import check
 from tests.made.nets import feed_forward
 
 

@@ -8,12 +8,11 @@ import torch
 
 from nwcompile.errors import BackendError, ModelError
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Sparse
+from nwcompile.ir.connection import Direct, Sparse
 from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import aligned
 from nwcompile.nn.qat.sums import IntegerWeights, StraightThrough
-from nwcompile.passes.quantize.scaled_layer import Direct
 
 
 class ConnectedLayer(torch.nn.Module):

@@ -14,9 +14,9 @@ from nwcompile.nn.qat import scan
 from nwcompile.nn.qat.connected import ConnectedLayer, array, parameter
 from nwcompile.nn.qat.scan import IntegerNeurons
 from nwcompile.nn.qat.sums import IntegerWeights, StraightThrough
+from nwcompile.passes.analyze.dynamics import rounded_decay
+from nwcompile.passes.analyze.grids import WeightGrid, largest_threshold
 from nwcompile.passes.quantize.channel_scale import with_channel_scale
-from nwcompile.passes.quantize.dynamics import rounded_decay
-from nwcompile.passes.quantize.grids import WeightGrid, largest_threshold
 from nwcompile.passes.quantize.scaled_layer import (
     Layer,
     Scaled,

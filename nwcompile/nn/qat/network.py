@@ -23,11 +23,11 @@ from nwcompile.nn.qat.host import HostMaps
 from nwcompile.nn.qat.layer import Integers, Pin, QuantizedLayer
 from nwcompile.nn.qat.program import IntegerProgram, QuantizedProgram
 from nwcompile.nn.qat.sums import exact, sums
-from nwcompile.passes.legalize.approximate import approximate as approximated
-from nwcompile.passes.legalize.approximate import as_float
-from nwcompile.passes.legalize.ideal import pooled_layers
-from nwcompile.passes.legalize.nearest import nearest_network
 from nwcompile.passes.prepare.input_layer import behind_host
+from nwcompile.passes.quantize.approximate.approximate import approximate as approximated
+from nwcompile.passes.quantize.approximate.approximate import as_float
+from nwcompile.passes.quantize.approximate.ideal import pooled_layers
+from nwcompile.passes.quantize.approximate.nearest import nearest_network
 from nwcompile.passes.quantize.quantize import assembled, choose_scales, described
 from nwcompile.passes.stages.draft import Draft
 from nwcompile.passes.stages.refusal import refuse

@@ -19,7 +19,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense
 from nwcompile.nn.layers.lif import LIFSynapse
 from nwcompile.nn.training.pruning import Mask, weights_of
-from nwcompile.passes.fit.core_rules import has_rules
+from nwcompile.passes.analyze.core_rules import has_rules
 from nwcompile.passes.prepare.prune_zeros import most_listed
 
 HALVINGS = 60  # Of the interval in which the density is searched: more than a float has digits.

@@ -1,16 +1,12 @@
-"""Fit: what cores hold, and every limit of the chip that a network or a mapping exceeds.
+"""Fit: rewrite a network in integers so that its fan-ins, delays and destinations fit the chip, spikes unchanged.
 
 stage       function                           what it does
-estimate    check.py:estimate                  totals that cannot fit, before anything is mapped
-            maxima.py:maximum_violations       pooling that is no sum
-            products.py:product_violations     matrix products that no neurons can be
-check       check.py:check                     every violation of a mapped network at once
-            capability.py:neuron_violations    what layers ask of the chip's neurons, weights and delays
-            capacity.py:account                what neurons take on cores, whole or one by one
-            core_rules.py:core_rule_violations layers and destinations of a core, where a chip limits them
-            pool.py:pool_violations            chips whose hidden neurons are one pool, outputs apart
-            axon_types.py:axon_type_violations whether the axons of a core can be typed
-            fixed_sites.py:pins                cores that a person has put at sites
-
-The limits themselves are in `nwcompile/ir/resources.py`. Partitioners and placers build on this room.
+split       split_fan_in.py:split_fan_in       fan-ins beyond a core's, by neurons that send partial sums
+            parts.py:symbolic_part             the same for large layers, without lists of their synapses
+delays      relay_delays.py:relay_delays       chains of relay neurons where a delay is longer than the chip's
+            relays.py:relay_layer              a layer of relay neurons, which hold or pool spikes
+merge       merge_axons.py:merge_axons         maxima of spikes in shared axons
+copies      copy_neurons.py:copy_neurons       copies of neurons, for few destinations
+            copy_plan.py:copy_plan             how many copies, and where
+            copied_network.py:copied_network   copies as layers of their own
 """

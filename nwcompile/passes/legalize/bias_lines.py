@@ -9,13 +9,12 @@ import numpy as np
 
 from nwcompile.ir.arithmetic import mantissa_range, mantissa_step
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Connection, Dense
+from nwcompile.ir.connection import Connection, Dense, Direct
 from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.quantize.dynamics import dynamics
-from nwcompile.passes.quantize.scaled_layer import Direct
+from nwcompile.passes.analyze.dynamics import dynamics
 from nwcompile.sim.reference.synaptic_sums import fold_bias
 
 LINE = "always on"  # The name of the input; with more words where the network has one of this name.

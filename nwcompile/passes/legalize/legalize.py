@@ -10,15 +10,15 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
+from nwcompile.passes.analyze.maxima import comparable
 from nwcompile.passes.legalize.bias_lines import bias_lines
-from nwcompile.passes.legalize.multiply_spikes import multiply_spikes, verify_pairs
+from nwcompile.passes.legalize.comparison import same_comparison
+from nwcompile.passes.legalize.multiply_spikes import multiply_spikes
 from nwcompile.passes.legalize.pool_spikes import pool_spikes
-from nwcompile.passes.legalize.prove import compared, idle_clamps, same_comparison
 from nwcompile.passes.legalize.reset_timing import reset_now
 from nwcompile.passes.legalize.self_connections import self_connections
 from nwcompile.passes.legalize.split_signs import split_signs
 from nwcompile.passes.legalize.stateless import free_resets
-from nwcompile.passes.legalize.sums.compare_currents import comparable
 from nwcompile.passes.prepare.prune_zeros import prune_zeros
 from nwcompile.passes.prepare.recognize import built_in_neurons
 from nwcompile.passes.prepare.unmet_taps import without_unmet_taps
@@ -70,13 +70,6 @@ def legalize(network: Network, chip: Chip, options: Options, may_compare: bool =
         legal, made = rewrite(legal, chip, options)
         changes += made
     return Legalized(legal, changes, said, compared)
-
-
-def prove(float_network: Network, fixed: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
-    """The quantized network with what only its integers prove, and rows for what they say exactly."""
-    verify_pairs(fixed, chip)
-    proved, changes = idle_clamps(fixed, chip, options)
-    return proved, [*compared(float_network, fixed, chip), *changes]
 
 
 def _split(text: str, chip: Chip) -> Change:

@@ -14,8 +14,8 @@ from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.fit.products import largest_counts, n_with_pairs, products
-from nwcompile.passes.legalize.relays import RELAY, relay_neuron, scalar
+from nwcompile.passes.analyze.products import largest_counts, n_with_pairs, products
+from nwcompile.passes.legalize.relay_neuron import RELAY, relay_neuron, scalar
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.sim.reference.neuron_step import LayerState
 from nwcompile.sim.reference.synaptic_sums import NO_LIMIT

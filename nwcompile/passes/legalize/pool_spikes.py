@@ -6,16 +6,15 @@ import numpy as np
 
 from nwcompile.ir.arithmetic import effective_weight
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Connection, Conv2d, MaxPool2d, Pool2d, Scale, Sparse, pair, synapse_list
+from nwcompile.ir.connection import Connection, Conv2d, Direct, MaxPool2d, Pool2d, Scale, Sparse, pair, synapse_list
 from nwcompile.ir.manifest import APPROXIMATE, EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.fit.maxima import channel_scales, maxima, pooled_layer
-from nwcompile.passes.legalize.relays import RELAY, relay_neuron
+from nwcompile.passes.analyze.maxima import channel_scales, maxima, pooled_layer
+from nwcompile.passes.legalize.relay_neuron import RELAY, relay_neuron
 from nwcompile.passes.legalize.stateless import is_stateless
 from nwcompile.passes.prepare.normalize import normalize
-from nwcompile.passes.quantize.scaled_layer import Direct
 
 FULL = "{}/full"  # The neurons that pool nothing yet, of a layer that the chip gets as their pooled spikes.
 

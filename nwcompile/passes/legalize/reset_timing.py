@@ -19,7 +19,7 @@ from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.quantize.dynamics import rounded_decay
+from nwcompile.passes.analyze.dynamics import rounded_decay
 
 WHY = {"zero": "zero now forgets as much as zero next", "subtract": "without a leak both leave the same membrane",
        "both": "with several spikes a step no membrane is left above its threshold"}  # fmt: skip

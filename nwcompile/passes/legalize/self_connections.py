@@ -15,7 +15,7 @@ from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.quantize.state_range import state_range
+from nwcompile.passes.analyze.state_range import state_range
 
 
 def self_connections(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:

@@ -11,7 +11,7 @@ from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.legalize.relays import harmless_reset
+from nwcompile.passes.legalize.relay_neuron import harmless_reset
 
 
 def free_resets(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:

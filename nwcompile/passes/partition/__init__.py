@@ -9,10 +9,6 @@
     method `metis`: the cut of the synapse graph    metis                       metis.py
     parts of a graph made to fit cores exactly      fit_parts                   graph_partition.py
     the graph that is cut                           synapse_graph               synapse_graph.py
-    maxima of spikes in shared axons, before all    merge_axons                 merge_axons.py
-    copies of neurons, for few destinations         copy_neurons                copy_neurons.py
-    how many copies, and where                      copy_plan                   copy_plan.py
-    copies as layers of their own                   copied_network              copied_network.py
     what would make a network fit that does not     smallest_change             suggest_fit.py
 
 `baselines/` holds methods of papers that are kept only for comparison.

@@ -23,7 +23,7 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.program import DENSE, SPARSE
 from nwcompile.ir.resources import RESOURCES
 from nwcompile.kernels.mapping import core_usage as kernels
-from nwcompile.passes.fit import capacity
+from nwcompile.passes.analyze import capacity
 from nwcompile.passes.partition.logical_cores import LogicalCores, logical_cores
 from nwcompile.passes.partition.sequential import halve_heaviest, in_order, sequential, site_orders
 from nwcompile.passes.partition.synapse_graph import n_twins
@@ -40,7 +40,7 @@ def fit_parts(
 
     `parts_for(limits int64[part, resource])` gives the part of every neuron, int32[neuron], one for each core of these
     limits; the cores are tried by the largest first. `method` is its name in errors. Core rules
-    (`passes.fit.core_rules`) are not kept: `partition` refuses these methods for a chip with any. The result may
+    (`passes.analyze.core_rules`) are not kept: `partition` refuses these methods for a chip with any. The result may
     exceed the chip: `partition` judges it.
     """
     fan, load = capacity.fan_in(network, chip), capacity.synaptic_load(network, activity)

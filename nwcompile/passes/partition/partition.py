@@ -17,11 +17,11 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.shown import counted
-from nwcompile.passes.fit import capacity
-from nwcompile.passes.fit.capacity import binding_notes
-from nwcompile.passes.fit.check import capacity_violations, too_many_cores
-from nwcompile.passes.fit.core_rules import for_states, needs_slices
-from nwcompile.passes.fit.fixed_sites import FREE, kinds_of_sites, pins, split_to_sites, verify_sites
+from nwcompile.passes.analyze import capacity
+from nwcompile.passes.analyze.capacity import binding_notes
+from nwcompile.passes.analyze.check import capacity_violations, too_many_cores
+from nwcompile.passes.analyze.core_rules import for_states, needs_slices
+from nwcompile.passes.analyze.fixed_sites import FREE, kinds_of_sites, pins, split_to_sites, verify_sites
 from nwcompile.passes.partition.baselines.hypergraph import hypergraph
 from nwcompile.passes.partition.baselines.kernighan_lin import kernighan_lin
 from nwcompile.passes.partition.baselines.neumap import neumap
@@ -45,7 +45,7 @@ PARTITIONERS: dict[str, Callable[..., LogicalCores]] = {
     "coarse": partial(floorline, n_levels=0),
 }
 
-# Methods that know nothing of `nwcompile.passes.fit.core_rules`; the default gives slices there, and says so.
+# Methods that know nothing of `nwcompile.passes.analyze.core_rules`; the default gives slices there, and says so.
 BREAKS_RULES = set(PARTITIONERS) - {"sequential", "floorline", "coarse"}
 
 

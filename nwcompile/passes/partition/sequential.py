@@ -17,8 +17,8 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.resources import RESOURCES
 from nwcompile.kernels.mapping import core_usage as kernels
-from nwcompile.passes.fit import capacity
-from nwcompile.passes.fit.core_rules import n_over
+from nwcompile.passes.analyze import capacity
+from nwcompile.passes.analyze.core_rules import n_over
 from nwcompile.passes.partition.logical_cores import LogicalCores, logical_cores
 
 

@@ -21,8 +21,8 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import Options
 from nwcompile.ir.resources import RESOURCES, SYNAPSE_BITS
-from nwcompile.passes.fit.check import least_cores
-from nwcompile.passes.fit.core_rules import has_rules
+from nwcompile.passes.analyze.check import least_cores
+from nwcompile.passes.analyze.core_rules import has_rules
 from nwcompile.passes.partition.partition import partition
 
 CAPACITIES = {"cores", "sites", *(resource.name for resource in RESOURCES)}

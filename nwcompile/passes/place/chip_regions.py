@@ -15,7 +15,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.noc.board import chip_size, count_chips, fewest_chips
 from nwcompile.ir.noc.routing import between_chips
 from nwcompile.ir.options import Options
-from nwcompile.passes.fit import capacity
+from nwcompile.passes.analyze import capacity
 from nwcompile.passes.place.space_filling import z_rank
 
 FEWEST_CORES = 16  # of a region; if any chip has fewer, all are taken as one

@@ -12,7 +12,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import placement
-from nwcompile.passes.fit.fixed_sites import FREE, pins
+from nwcompile.passes.analyze.fixed_sites import FREE, pins
 from nwcompile.passes.place.anneal import anneal
 from nwcompile.passes.place.baselines.local_search import force, hill_climb, pso
 from nwcompile.passes.place.baselines.sub_mesh import neumap

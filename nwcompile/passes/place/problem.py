@@ -13,8 +13,8 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.noc.routing import hops
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import placement
-from nwcompile.passes.fit import capacity
-from nwcompile.passes.fit.fixed_sites import kinds_of_sites, pins
+from nwcompile.passes.analyze import capacity
+from nwcompile.passes.analyze.fixed_sites import kinds_of_sites, pins
 
 
 def placement_problem(

@@ -3,10 +3,10 @@
 import numpy as np
 
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Sparse
+from nwcompile.ir.connection import Direct, Sparse
 from nwcompile.ir.shown import counted
-from nwcompile.passes.quantize.scaled_layer import Direct, Layer, Scaled
-from nwcompile.passes.quantize.state_range import StateRange, state_bits
+from nwcompile.passes.analyze.state_range import StateRange, state_bits
+from nwcompile.passes.quantize.scaled_layer import Layer, Scaled
 
 SATURATED = 0.95  # A layer that fires in more of its neurons and steps carries next to nothing.
 ALWAYS_ON = 0.05  # A few neurons that always fire do no harm; a larger share is said.

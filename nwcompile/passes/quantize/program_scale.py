@@ -13,17 +13,16 @@ import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Connection
+from nwcompile.ir.connection import Connection, Direct
 from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
-from nwcompile.passes.quantize.grids import Rounded, WeightGrid
+from nwcompile.passes.analyze.grids import Rounded, WeightGrid
 from nwcompile.passes.quantize.program_curves import with_inverses
 from nwcompile.passes.quantize.program_exact import counts, input_sums
 from nwcompile.passes.quantize.program_format import Whole, in_whole_numbers, verify_divisors
 from nwcompile.passes.quantize.program_tables import ProgramTables, table_of_pin
 from nwcompile.passes.quantize.program_units import Measured
-from nwcompile.passes.quantize.scaled_layer import Direct
 from nwcompile.sim.sequence.run import trace
 
 HEADROOM_BITS = 2  # States may become four times as large as in the calibration samples before they saturate.

@@ -8,13 +8,14 @@ import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Connection, Conv2d
+from nwcompile.ir.connection import Connection, Conv2d, Direct
 from nwcompile.ir.host import Encoding, Injected, injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.options import Options
 from nwcompile.ir.run import Run
-from nwcompile.passes.fit.pool import group_of
+from nwcompile.passes.analyze.pool import group_of
+from nwcompile.passes.analyze.state_range import program_bounds, state_range
 from nwcompile.passes.prepare.weight_bits import apply_weight_bits
 from nwcompile.passes.quantize.channel_scale import per_channel
 from nwcompile.passes.quantize.layer_warnings import (
@@ -29,9 +30,8 @@ from nwcompile.passes.quantize.layer_warnings import (
 from nwcompile.passes.quantize.program_curves import observed
 from nwcompile.passes.quantize.program_scale import FixedLayer, fixed_layer
 from nwcompile.passes.quantize.scale_search import Evidence, choose, peak_current
-from nwcompile.passes.quantize.scaled_layer import Direct, Layer, Scaled, describe, register_encoding
+from nwcompile.passes.quantize.scaled_layer import Layer, Scaled, describe, register_encoding
 from nwcompile.passes.quantize.shared import once
-from nwcompile.passes.quantize.state_range import program_bounds, state_range
 from nwcompile.passes.quantize.table import COLUMNS, kept_row, program_states, rates, scaled_row, states
 from nwcompile.sim import simulate
 from nwcompile.sim.host import encode

@@ -11,12 +11,11 @@ import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Sparse
+from nwcompile.ir.connection import Direct, Sparse
+from nwcompile.passes.analyze import grids
 from nwcompile.passes.prepare.fold import forward, linear_map
-from nwcompile.passes.quantize import grids
 from nwcompile.passes.quantize.scaled_layer import (
     REGISTERS,
-    Direct,
     Layer,
     Scaled,
     register_encoding,

@@ -6,15 +6,14 @@ import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Conv2d, Dense, Sparse
+from nwcompile.ir.connection import Direct, Sparse
 from nwcompile.ir.host import Encoding, Injected, injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
-from nwcompile.passes.quantize import grids
-from nwcompile.passes.quantize.dynamics import Dynamics, dynamics
-from nwcompile.passes.quantize.grids import Rounded, WeightGrid
+from nwcompile.passes.analyze import grids
+from nwcompile.passes.analyze.dynamics import Dynamics, dynamics
+from nwcompile.passes.analyze.grids import Rounded, WeightGrid
 
-Direct = Dense | Conv2d | Sparse  # the connections of a normalized network
 REGISTERS = "registers"  # The input of a layer alone that its registers are.
 
 

@@ -11,8 +11,8 @@ from nwcompile.ir.manifest import QuantizationRow
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
+from nwcompile.passes.analyze.state_range import StateRange, state_bits
 from nwcompile.passes.quantize.scaled_layer import Layer, Scaled, weight_error
-from nwcompile.passes.quantize.state_range import StateRange, state_bits
 
 COLUMNS = tuple(QuantizationRow.__annotations__)
 

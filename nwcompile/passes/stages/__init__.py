@@ -5,8 +5,8 @@ all of them in order, and the loop over them          STAGES, run    run.py
 what would help, and which chips take the network     refuse         refusal.py
 how input comes to the chip; scales and norms folded  STAGES         prepare.py
 what the chip cannot do, rewritten; the schedule      STAGES         legalize.py
-integers, approximations, sums that are sent          STAGES         quantize.py
-what lies on the chip, and how often it sends         STAGES         fit.py
+integers, approximations, currents that are compared  STAGES         quantize.py
+wide fan-ins, delays; how often neurons send          STAGES         fit.py
 neurons -> cores; copies                              STAGES         partition.py
 cores -> sites, checked; the order of visits          STAGES         place.py
 the program                                           STAGES         emit.py

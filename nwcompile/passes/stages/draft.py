@@ -16,9 +16,9 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.ir.schedule import Schedule
-from nwcompile.passes.legalize.price import Price
 from nwcompile.passes.partition.logical_cores import FewestCores
 from nwcompile.passes.prepare.input_layer import InputLayer
+from nwcompile.passes.quantize.approximate.price import Price
 
 
 class Missing(Any):

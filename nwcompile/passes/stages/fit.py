@@ -1,14 +1,32 @@
-"""Fit: what is to lie on the chip, and how often it sends."""
+"""Fit: fan-ins, delays and axons as the chip can hold them; what is to lie on the chip, and how often it sends."""
 
 from dataclasses import replace
+from functools import partial
 
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.host import on_chip, registers_of
-from nwcompile.passes.partition.merge_axons import merge_axons
+from nwcompile.passes.fit.merge_axons import merge_axons
+from nwcompile.passes.fit.relay_delays import has_late, relay_delays
+from nwcompile.passes.fit.split_fan_in import split_fan_in
 from nwcompile.passes.quantize.table import complete_table
-from nwcompile.passes.stages.draft import Draft, Missing, Stage
+from nwcompile.passes.stages.draft import Draft, Missing, Stage, as_it_is
+from nwcompile.passes.stages.quantize import advise_on_messages, send_sums
 from nwcompile.sim.sequence.run import record
 from nwcompile.sim.values import verify_counts
+
+
+def split(draft: Draft) -> Draft:
+    """Split neurons that read more than a core can, into neurons that send parts of their sums. Raises FitError."""
+    network, changes = split_fan_in(draft.network, draft.chip, draft.options)
+    return draft if network is draft.network else send_sums(draft, network, changes)
+
+
+def relay(draft: Draft) -> Draft:
+    """Put relay neurons where spikes are delayed longer than the chip can. Raises FitError where they have no room."""
+    if draft.given_mapping is not None or not has_late(draft.network, draft.timing, draft.chip):
+        return draft
+    network, timing, changes = relay_delays(draft.network, draft.timing, draft.chip, draft.options)
+    return replace(draft, network=network, timing=timing, changes=[*draft.changes, *changes])
 
 
 def calibrate(draft: Draft) -> Draft:
@@ -54,4 +72,9 @@ def merge(draft: Draft) -> Draft:
     )
 
 
-STAGES = (Stage("calibrate", calibrate), Stage("merge", merge))
+STAGES = (
+    Stage("split", split, partial(advise_on_messages, split)),
+    Stage("delays", relay, as_it_is),
+    Stage("calibrate", calibrate),
+    Stage("merge", merge),
+)

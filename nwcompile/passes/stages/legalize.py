@@ -5,15 +5,15 @@ from dataclasses import replace
 from nwcompile.errors import FitError
 from nwcompile.ir.host import on_chip
 from nwcompile.ir.options import Options
-from nwcompile.passes.fit.check import estimate
-from nwcompile.passes.legalize.advice import approximations
+from nwcompile.passes.analyze.check import estimate
+from nwcompile.passes.fit.relay_delays import count_relays
+from nwcompile.passes.fit.split_fan_in import split_fan_in
 from nwcompile.passes.legalize.legalize import legalize
-from nwcompile.passes.legalize.nearest import nearest_network
-from nwcompile.passes.legalize.prove import idle_clamps
-from nwcompile.passes.legalize.relay_delays import count_relays
-from nwcompile.passes.legalize.sums.split_fan_in import split_fan_in
 from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.prepare.schedule import schedule
+from nwcompile.passes.quantize.approximate.advice import approximations
+from nwcompile.passes.quantize.approximate.nearest import nearest_network
+from nwcompile.passes.quantize.prove import idle_clamps
 from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
 
 

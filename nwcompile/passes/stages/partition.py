@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from nwcompile.errors import FitError
 from nwcompile.ir.host import of_copies
-from nwcompile.passes.fit.axon_types import too_many_weights
-from nwcompile.passes.fit.capability import delay_violations
-from nwcompile.passes.fit.check import unmapped_violations
-from nwcompile.passes.partition.copy_neurons import copy_neurons, may_copy, sends_too_far
-from nwcompile.passes.partition.partition import partition
+from nwcompile.passes.analyze.axon_types import too_many_weights
+from nwcompile.passes.analyze.capability import delay_violations
+from nwcompile.passes.analyze.check import unmapped_violations
+from nwcompile.passes.fit.copy_neurons import copy_neurons, may_copy, sends_too_far
+from nwcompile.passes.partition.partition import on_sites, partition
 from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
 
@@ -43,9 +43,11 @@ def copy(draft: Draft) -> Draft:
     if draft.given_mapping is not None or not sends_too_far(draft.network, draft.chip, draft.mapping):
         return draft
     copied = copy_neurons(draft.network, draft.timing, draft.chip, draft.activity, draft.mapping, draft.options)
+    if copied is None:
+        return draft
     return replace(
         draft,
-        mapping=copied.mapping,
+        mapping=on_sites(copied.network, draft.chip, copied.core_of, draft.options, may_cut=False),
         network=copied.network,
         timing=copied.timing,
         activity=copied.activity,

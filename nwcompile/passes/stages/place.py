@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from nwcompile.errors import FitError
+from nwcompile.passes.analyze.check import check
 from nwcompile.passes.emit.visit_order import interleave_visits
-from nwcompile.passes.fit.check import check
 from nwcompile.passes.place.place import place
 from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
 

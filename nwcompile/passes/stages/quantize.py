@@ -1,4 +1,4 @@
-"""Quantize: the network in integers, its approximations with their price, neurons that send sums, and relays."""
+"""Quantize: the network in integers, and its approximations with their price."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,18 +8,15 @@ from warnings import warn
 from nwcompile.errors import FitError, NwWarning
 from nwcompile.ir.manifest import Change
 from nwcompile.ir.network import Network
-from nwcompile.passes.legalize.approximate import approximate
-from nwcompile.passes.legalize.legalize import prove
-from nwcompile.passes.legalize.price import check_loss
-from nwcompile.passes.legalize.prove import lasting_currents
-from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
-from nwcompile.passes.legalize.sums.compare_currents import compare_currents, compared_rows
-from nwcompile.passes.legalize.sums.send_sums import schedule_senders
-from nwcompile.passes.legalize.sums.split_fan_in import split_fan_in
 from nwcompile.passes.partition.suggest_fit import wider_messages
+from nwcompile.passes.quantize.approximate.approximate import approximate
+from nwcompile.passes.quantize.approximate.price import check_loss
+from nwcompile.passes.quantize.prove import lasting_currents, prove
 from nwcompile.passes.quantize.quantize import encoded, measure_rates, quantized
+from nwcompile.passes.quantize.sums.compare_currents import compare_currents, compared_rows
+from nwcompile.passes.quantize.sums.send_sums import schedule_senders
 from nwcompile.passes.quantize.table import complete_table, refitted_row
-from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
+from nwcompile.passes.stages.draft import Advice, Draft, Stage
 from nwcompile.sim.inputs import with_constants
 
 
@@ -55,7 +52,7 @@ def compare(draft: Draft) -> Draft:
     network, changes = compare_currents(draft.network, draft.compared, draft.chip)
     table = complete_table(compared_rows(draft.table, draft.compared), network, draft.chip)
     table = measure_rates(table, network, draft.normal, draft.input.samples, draft.samples)
-    return _send_sums(replace(draft, table=table), network, changes)
+    return send_sums(replace(draft, table=table), network, changes)
 
 
 def take_nearest(draft: Draft) -> Draft:
@@ -84,28 +81,15 @@ def take_nearest(draft: Draft) -> Draft:
     )
 
 
-def split(draft: Draft) -> Draft:
-    """Split neurons that read more than a core can, into neurons that send parts of their sums. Raises FitError."""
-    network, changes = split_fan_in(draft.network, draft.chip, draft.options)
-    return draft if network is draft.network else _send_sums(draft, network, changes)
-
-
-def _send_sums(draft: Draft, network: Network, changes: list[Change]) -> Draft:
+def send_sums(draft: Draft, network: Network, changes: list[Change]) -> Draft:
+    """Take a network with neurons that send sums, and time its layers anew."""
     timing = schedule_senders(network, draft.options.execution)
     return replace(draft, network=network, timing=timing, changes=[*draft.changes, *changes])
 
 
-def relay(draft: Draft) -> Draft:
-    """Put relay neurons where spikes are delayed longer than the chip can. Raises FitError where they have no room."""
-    if draft.given_mapping is not None or not has_late(draft.network, draft.timing, draft.chip):
-        return draft
-    network, timing, changes = relay_delays(draft.network, draft.timing, draft.chip, draft.options)
-    return replace(draft, network=network, timing=timing, changes=[*draft.changes, *changes])
-
-
-def advise_on_messages(send_sums: Callable[[Draft], Draft], draft: Draft, error: FitError) -> Advice:
+def advise_on_messages(stage: Callable[[Draft], Draft], draft: Draft, error: FitError) -> Advice:
     """The width of messages with which sums could be sent."""
-    change = wider_messages(error, draft.chip, lambda wider: send_sums(replace(draft, chip=wider)).network)
+    change = wider_messages(error, draft.chip, lambda wider: stage(replace(draft, chip=wider)).network)
     return Advice(error.violations, change)
 
 
@@ -114,6 +98,4 @@ STAGES = (
     Stage("prove", simplify),
     Stage("compare", compare, partial(advise_on_messages, compare)),
     Stage("approximate", take_nearest),
-    Stage("split", split, partial(advise_on_messages, split)),
-    Stage("delays", relay, as_it_is),
 )

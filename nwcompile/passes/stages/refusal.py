@@ -18,10 +18,10 @@ from nwcompile.ir.host import on_chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.board import count_chips, fewest_chips
 from nwcompile.ir.options import Options
-from nwcompile.passes.fit.capability import delay_violations
-from nwcompile.passes.fit.check import least_cores
-from nwcompile.passes.legalize.relay_delays import count_relays, sizes_of
-from nwcompile.passes.partition.copy_neurons import sends_too_far
+from nwcompile.passes.analyze.capability import delay_violations
+from nwcompile.passes.analyze.check import least_cores
+from nwcompile.passes.fit.copy_neurons import sends_too_far
+from nwcompile.passes.fit.relay_delays import count_relays, sizes_of
 from nwcompile.passes.prepare.input_layer import InputLayer
 from nwcompile.passes.stages.draft import Draft, Stage
 from nwcompile.passes.stages.partition import check_needs

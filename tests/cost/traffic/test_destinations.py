@@ -15,7 +15,7 @@ from nwcompile.cost.traffic.destinations import (
     rows_by_source,
 )
 from nwcompile.ir.activity import Activity
-from nwcompile.passes.fit.capacity import account
+from nwcompile.passes.analyze.capacity import account
 from tests.made.chips import small_chip
 from tests.made.nets import mixed_net
 

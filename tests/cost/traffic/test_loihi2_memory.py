@@ -12,7 +12,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.cost.traffic.axons import build_axons
 from nwcompile.ir.flat import cores_of_sources, neuron_offsets
-from nwcompile.passes.fit import capacity
+from nwcompile.passes.analyze import capacity
 
 # layer: (cores, columns a core, words a core that the notebook shows, words that its public weights give)
 PUBLISHED = {

@@ -7,8 +7,8 @@ import torch
 import nwcompile as nw
 from nwcompile.errors import FitError
 from nwcompile.ir.chip import Chip
-from nwcompile.passes.legalize.nearest import AT_MEMBRANE, nearest_network
-from nwcompile.passes.legalize.relays import relay_neuron
+from nwcompile.passes.fit.relays import relay_neuron
+from nwcompile.passes.quantize.approximate.nearest import AT_MEMBRANE, nearest_network
 from tests.frontend.frameworks import framework
 
 snntorch = framework("snntorch")

@@ -18,9 +18,9 @@ from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.passes.fit import capacity
-from nwcompile.passes.fit.capacity import with_binding_resource
-from nwcompile.passes.fit.check import capacity_violations, check
+from nwcompile.passes.analyze import capacity
+from nwcompile.passes.analyze.capacity import with_binding_resource
+from nwcompile.passes.analyze.check import capacity_violations, check
 from nwcompile.passes.partition.logical_cores import LogicalCores
 from nwcompile.passes.partition.partition import PARTITIONERS, match_sites, partition
 from nwcompile.passes.partition.synapse_graph import synapse_graph

@@ -9,7 +9,7 @@ import nwcompile as nw
 from nwcompile.errors import FitError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.resources import RESOURCE_OF
-from nwcompile.passes.fit import capacity
+from nwcompile.passes.analyze import capacity
 from nwcompile.passes.partition.partition import PARTITIONERS, partition
 from tests.made.chips import small_chip
 from tests.made.nets import dense_net

@@ -11,9 +11,9 @@ from nwcompile.ir.connection import Conv2d, Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.fit.capability import weight_violations
+from nwcompile.passes.analyze.capability import weight_violations
+from nwcompile.passes.analyze.grids import WeightGrid
 from nwcompile.passes.prepare.weight_bits import apply_weight_bits
-from nwcompile.passes.quantize.grids import WeightGrid
 from nwcompile.passes.quantize.quantize import quantize
 from nwcompile.passes.quantize.scale_search import spike_distance
 from nwcompile.sim import simulate

@@ -10,9 +10,9 @@ from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.quantize.dynamics import dynamics, rounded_decay
+from nwcompile.passes.analyze.dynamics import dynamics, rounded_decay
+from nwcompile.passes.analyze.state_range import state_range
 from nwcompile.passes.quantize.quantize import quantize
-from nwcompile.passes.quantize.state_range import state_range
 
 FORM = FixedPoint(16, 4, 0, "clip", "shift")
 CHIP = Chip.load("xylo_imu")

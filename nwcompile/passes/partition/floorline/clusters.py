@@ -11,7 +11,7 @@ from nwcompile.ir.flat import csr_offset, layer_numbers, neuron_places
 from nwcompile.ir.network import Network
 from nwcompile.kernels.mapping import clusters
 from nwcompile.kernels.mapping import core_usage as kernels
-from nwcompile.passes.fit import capacity
+from nwcompile.passes.analyze import capacity
 
 
 def fitting_clusters(

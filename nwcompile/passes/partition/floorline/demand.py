@@ -17,7 +17,7 @@ from nwcompile.ir.resources import N_RESOURCES
 from nwcompile.ir.schedule import Schedule
 from nwcompile.kernels.mapping import cluster_state, clusters, moves
 from nwcompile.kernels.mapping.core_usage import SynapseTable
-from nwcompile.passes.fit import capacity
+from nwcompile.passes.analyze import capacity
 
 DESTINATIONS = 8  # cores of a spike, before it is known
 LARGEST_TABLE = 1 << 26  # cycles kept by cluster and step; above that, steps are left out at even distances

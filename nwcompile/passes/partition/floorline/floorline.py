@@ -22,8 +22,8 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import CORES_WORTH, Options
 from nwcompile.kernels.mapping import core_usage
-from nwcompile.passes.fit import capacity
-from nwcompile.passes.fit.core_rules import n_over, needs_slices, with_fewer_layers
+from nwcompile.passes.analyze import capacity
+from nwcompile.passes.analyze.core_rules import n_over, needs_slices, with_fewer_layers
 from nwcompile.passes.partition.floorline.cluster_search import improved
 from nwcompile.passes.partition.floorline.clusters import fitting_clusters
 from nwcompile.passes.partition.floorline.demand import neuron_load
@@ -98,7 +98,7 @@ def floorline(
     minimize what they say, `cores` the number of cores, then the time. `traffic` minimizes the routed hops, then the
     messages, and gives a Mapping, sites included, if all sites are alike. With `options.time_budget_s` it
     goes on until the time is up or until an interrupt (Ctrl-C), and gives the best so far. For a chip whose core rules
-    (`nwcompile.passes.fit.core_rules`) only slices are sure to keep, and where what was found exceeds a limit or breaks
+    (`passes/analyze/core_rules.py`) only slices are sure to keep, and where what was found exceeds a limit or breaks
     a rule, these are the slices of `sequential`. The result may exceed the chip: `partition` judges it.
     Without `n_levels` of finer clusters it ends with those on which the number of cores was chosen (partitioner
     `coarse`): in a third of the time, with steps a few percent longer, or twice as long on hundreds of cores.

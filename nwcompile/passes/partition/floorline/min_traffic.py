@@ -23,7 +23,7 @@ from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import cluster_state, core_usage, traffic_anneal
 from nwcompile.kernels.mapping.cluster_state import CoreState, Demand
 from nwcompile.kernels.mapping.traffic import compact_router
-from nwcompile.passes.fit import capacity
+from nwcompile.passes.analyze import capacity
 from nwcompile.passes.partition.floorline.clusters import fitting_clusters
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
 from nwcompile.passes.partition.floorline.search import Partition, Search, kept_partition

@@ -1,0 +1,89 @@
+"""Maxima: pooling that is no sum, which chips lack, and what can replace it: pooled spikes, or compared currents."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nwcompile.errors import Violation
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Connection, Conv2d, MaxPool2d, pair
+from nwcompile.ir.flat import count_neurons
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.options import Options
+from nwcompile.passes.analyze.grids import WeightGrid
+
+
+def maxima(network: Network) -> list[MaxPool2d]:
+    """The connections that are no sums."""
+    return [c for c in network.connections if isinstance(c, MaxPool2d)]
+
+
+def maximum_violations(network: Network) -> Iterator[Violation]:
+    """Every maximum that is left, with what would make it one of spikes."""
+    for pool in maxima(network):
+        advice = "put the pooling behind a layer that spikes, or pool by the mean"
+        if (layer := pooled_layer(network, pool)) is not None:
+            advice = f"compile with approximate='pool' (--approximate pool: the spikes of {layer} are pooled instead)"
+        yield Violation("pooling", f"{pool.source} -> {pool.target}", "a maximum of currents", "sums", advice)
+
+
+def pooled_layer(network: Network, pool: MaxPool2d) -> str | None:
+    """The layer whose spikes can be pooled instead of the currents of `pool`, or None.
+
+    It has to fire binary spikes, be driven by this maximum alone, scaled channel by channel at most, and have equal
+    neurons throughout a channel.
+    """
+    edges = network.out_of(pool.target)
+    last: Connection
+    if network.node(pool.target).neuron is not None:
+        layer, last = pool.target, pool
+    elif len(edges) == 1 and channel_scales(network, edges[0]) is not None:
+        layer, last = edges[0].target, edges[0]
+    else:
+        return None
+    node = network.node(layer)
+    alone = network.into(layer) == (last,) and network.into(pool.target) == (pool,)
+    delayed = any(c.aligned_delay for c in (pool, last))
+    if pool.source not in network.nodes or not alone or delayed or layer not in network.built_in:
+        return None
+    sends_binary = node.neuron.fires and node.neuron.spikes == "binary"
+    arrays = (np.asarray(getattr(node.neuron, name)) for name in NeuronSpec.NUMBERS if sends_binary)
+    places = node.shape[1:]
+    alike = [value.ndim == 0 or all(n == 1 for n in value.shape[-len(places) :]) for value in arrays]
+    return layer if alike and all(alike) else None
+
+
+def channel_scales(network: Network, edge: Connection) -> tuple[np.ndarray, np.ndarray] | None:
+    """Factor and shift of every channel of a connection that scales its source so, or None."""
+    n_channels = network.node(edge.source).shape[0]
+    is_scale = isinstance(edge, Conv2d) and np.shape(edge.weight) == (n_channels, 1, 1, 1) == (edge.groups, 1, 1, 1)
+    if not is_scale or pair(edge.stride) != (1, 1) or pair(edge.padding) != (0, 0):
+        return None
+    shift = np.zeros(n_channels, np.float32) if edge.bias is None else np.asarray(edge.bias, np.float32)
+    return (np.asarray(edge.weight).reshape(-1), shift) if shift.size == n_channels else None
+
+
+def comparable(network: Network, chip: Chip, options: Options) -> tuple[str, ...]:
+    """The layers of a normalized network behind a maximum of currents that the chip can find exactly."""
+    if not can_send_sums(chip, options):
+        return ()
+    layers = {layer: pool for pool in maxima(network) if (layer := pooled_layer(network, pool)) is not None}
+    n_more = sum(_n_more(network, pool) for pool in layers.values())
+    has_room = count_neurons(network) + n_more <= int(chip.max_neurons.sum())
+    return tuple(layers) if has_room else ()
+
+
+def _n_more(network: Network, pool: MaxPool2d) -> int:
+    """Neurons that a maximum takes: one for each of its currents, and one for each but the largest of a window."""
+    source, window = pool.windows(network.node(pool.source).shape)
+    return network.node(pool.source).n_neurons + len(source) - len(np.unique(window))
+
+
+def can_send_sums(chip: Chip, options: Options) -> bool:
+    """Whether neurons of the chip can send a sum, and others add such numbers up with weights 1 and -1."""
+    grid = WeightGrid.of_signs("mixed", chip.weights.bits, chip)
+    ones = np.array([1.0, -1.0])
+    can_send = {"multi", "bipolar"} <= {*chip.neuron.spikes} and chip.carries("graded")
+    can_add = np.array_equal(grid.effective(ones, grid.finest), ones) and chip.fixed_point.overflow != "clip"
+    return chip.neuron.programmable is True and can_send and can_add and options.on_multi_spike != "repeat"

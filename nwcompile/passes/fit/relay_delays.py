@@ -1,0 +1,128 @@
+"""Delays longer than a chip's: chains of relay neurons, each of which holds a spike as long as the chip can."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Connection
+from nwcompile.ir.host import Injected
+from nwcompile.ir.manifest import EXACT, Change
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.options import Options
+from nwcompile.ir.schedule import Schedule
+from nwcompile.passes.analyze.check import verify_relays
+from nwcompile.passes.fit.relays import relay_layer, relay_of, sends_binary
+from nwcompile.passes.legalize.relay_neuron import relay_neuron
+from nwcompile.passes.prepare.schedule import schedule
+
+
+class Relayed(NamedTuple):
+    """A network with relay neurons, its schedule, and what they were put in for."""
+
+    network: Network
+    timing: Schedule
+    changes: list[Change]
+
+
+def has_late(network: Network, timing: Schedule, chip: Chip) -> bool:
+    """Whether a connection delays spikes longer than the chip can."""
+    reach = 1 + chip.neuron.delay_max_steps
+    return any(_steps(c, delay, timing) > reach for c, delay in zip(network.connections, timing.delay, strict=True))
+
+
+def count_relays(network: Network, timing: Schedule, chip: Chip, options: Options) -> dict[tuple[str, int], int]:
+    """Return how many relay layers the delays need that are longer than the chip's, by source and aligned delay.
+
+    None for a chip whose neurons cannot be relays. Raises FitError where they are more than the chip has room for.
+    """
+    reach = 1 + chip.neuron.delay_max_steps
+    late: dict[tuple[str, int], int] = {}
+    for c, delay in zip(network.connections, timing.delay, strict=True):
+        n = -(-_steps(c, delay, timing) // reach) - 1
+        if n > 0 and c.source not in network.outputs and sends_binary(network, chip, options, c.source):
+            late[c.source, c.aligned_delay] = max(n, late.get((c.source, c.aligned_delay), 0))
+    if not late or relay_neuron(chip) is None:
+        return {}
+    verify_relays(network, chip, sizes_of(network, late))
+    return late
+
+
+def sizes_of(network: Network, n_relays_of: dict[tuple[str, int], int]) -> list[tuple[int, int]]:
+    """The pairs of `least_cores`: neurons of a relay layer, and how many such layers there are."""
+    return [(network.node(source).n_neurons, n) for (source, _), n in n_relays_of.items()]
+
+
+def relay_delays(network: Network, timing: Schedule, chip: Chip, options: Options) -> Relayed:
+    """The network and its schedule with relay neurons where a delay is longer than `neuron.delay_max_steps`.
+
+    One relay neuron per source neuron and 1 + delay_max_steps steps, shared by all connections of the source with the
+    same aligned delay: a spike passes each connection of the chain in as many steps as that can delay it. Spikes of
+    the given layers stay the same. Left as they are, for `check` to refuse, are delays of spikes other than 0 and 1,
+    and those of a layer that only feeds itself, which would be no output any more. Raises FitError, before any relay
+    neuron is made, where they are more than the chip has room for.
+    """
+    reach = 1 + chip.neuron.delay_max_steps
+    n_relays_of = count_relays(network, timing, chip, options)
+    relay = relay_of(network, chip, options) if n_relays_of else None
+    if relay is None:
+        return Relayed(network, timing, [])
+    wanted = {c: _steps(c, delay, timing) for c, delay in zip(network.connections, timing.delay, strict=True)}
+    late: dict[tuple[str, int], list[Connection]] = {key: [] for key in n_relays_of}
+    for c, steps in wanted.items():
+        if steps > reach and (c.source, c.aligned_delay) in late:
+            late[c.source, c.aligned_delay].append(c)
+    rewired: dict[Connection, Connection] = {}
+    chains: dict[str, list[tuple[Node, Connection]]] = {}
+    offset = dict(timing.offset)
+    changes: list[Change] = []
+    for (source, aligned), connections in late.items():
+        n_relays, chain = n_relays_of[source, aligned], chains.setdefault(source, [])
+        taps, before, passed = [], network.node(source), 0
+        for k in range(1, n_relays + 1):
+            upto = min(aligned, k * reach)  # of the aligned delay, the first steps pass in the chain
+            node, edge = relay_layer(relay, before, f"{source}/relay{len(chain) + 1}", upto - passed)
+            offset[node.name] = timing.offset[source] + k * reach - upto
+            chain.append((node, edge))
+            taps.append((node.name, upto))
+            before, passed = node, upto
+        for c in connections:
+            tap, upto = taps[-(-wanted[c] // reach) - 2]
+            rewired[c] = c.replace(source=tap, delay=aligned - upto)
+        changes.append(_change(network, source, connections, n_relays, max(wanted[c] for c in connections) - 1, chip))
+    relayed = _with_chains(network, chains, rewired)
+    if timing.period > 1:
+        return Relayed(relayed, schedule(relayed, timing.execution), changes)
+    delay = tuple(c.aligned_delay + offset[c.target] - offset[c.source] for c in relayed.connections)
+    return Relayed(relayed, replace(timing, offset=offset, delay=delay), changes)
+
+
+def _steps(connection: Connection, delay: int, timing: Schedule) -> int:
+    """Hardware steps from a spike to what it acts on, 1 where only the pipeline delays it.
+
+    Registers that the host writes are written when their layer needs it.
+    """
+    if isinstance(connection, Injected):
+        return 1
+    return (timing.offset[connection.source] % timing.period + delay) // timing.period
+
+
+def _with_chains(network: Network, chains: dict[str, list[tuple[Node, Connection]]], rewired: dict) -> Network:
+    """The network with every chain behind its source, so that partitioners find them side by side."""
+    relays = {source: {node.name: node for node, _ in chain} for source, chain in chains.items()}
+    nodes: dict[str, Node] = {}
+    for source in network.inputs:
+        nodes |= relays.get(source, {})
+    for name, node in network.nodes.items():
+        nodes |= {name: node, **relays.get(name, {})}
+    edges = [edge for chain in chains.values() for _, edge in chain]
+    relayed = Network(network.inputs, nodes, (*(rewired.get(c, c) for c in network.connections), *edges))
+    relayed.verify()
+    return relayed
+
+
+def _change(network: Network, source: str, connections, n_relays: int, steps: int, chip: Chip) -> Change:
+    has = f"at most {chip.neuron.delay_max_steps}"
+    n_neurons = n_relays * network.node(source).n_neurons
+    targets = ", ".join(dict.fromkeys(c.target for c in connections))
+    how = f"{n_neurons} relay neurons, {n_relays} for each of {source}"
+    return Change(f"{source} -> {targets}", f"a delay of {steps} steps", has, how, EXACT)

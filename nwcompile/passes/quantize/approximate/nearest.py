@@ -1,0 +1,182 @@
+"""Nearest: the neuron of a chip that comes closest to one it does not have, feature by feature.
+
+Only features: which threshold and leak then give the closest spikes is searched on samples (`refit.py`).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram
+from nwcompile.ir.options import APPROXIMATIONS, EVERYTHING, Options
+from nwcompile.passes.analyze.grids import round_bias
+from nwcompile.passes.analyze.pool import spike_cap
+from nwcompile.passes.legalize.comparison import COMPARISON
+from nwcompile.passes.quantize.approximate.nearest_program import built_in, can_be_built_in
+
+# For each reset the others, the closest first: what is kept of a membrane beyond its threshold decides.
+CLOSEST_RESETS = {"subtract": ("zero", "value"), "zero": ("value", "subtract"), "value": ("zero", "subtract"),
+                  "none": ("subtract", "zero", "value")}  # fmt: skip
+NO_BIAS = "no bias"
+AT_MEMBRANE = "a bias of the membrane"
+TIMINGS = {"now": "at once", "next": "one step late", "both": "by the count before"}
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One feature that the chip lacks: the `word` that allows the change, what the neuron `was` and what it `has`."""
+
+    word: str
+    was: str
+    has: str
+
+
+def nearest(
+    spec: NeuronSpec, chip: Chip, options: Options, has_bias: bool = False, cap: int | None = None
+) -> tuple[NeuronSpec, list[Feature]]:
+    """The chip's nearest neuron, float or fixed as `spec` is, and the features in which it is another; [] if none.
+
+    Only features that `options.approximate` names are changed. `has_bias`: whether the connections into the neuron have
+    one; `cap`: how many spikes the chip's neuron fires at once, if it says so. A neuron that never fires is left alone
+    but for its clamp and bias.
+    """
+    features: list[Feature] = []
+    can = chip.neuron
+
+    def change(word: str, was: str, has: str, **changed) -> None:
+        nonlocal spec
+        if word in options.approximate:
+            spec = spec.replace(**changed)
+            features.append(Feature(word, was, has))
+
+    if spec.fires:
+        reset = "zero" if spec.reset == "value" and not np.any(spec.reset_value) else spec.reset
+        if reset not in can.reset:
+            closest = next(kind for kind in (*CLOSEST_RESETS[reset], "none") if kind in can.reset)
+            timing = "next" if spec.reset_timing == "both" else spec.reset_timing
+            change("reset", f"reset {reset}", f"reset {closest}", reset=closest, reset_value=0, reset_timing=timing)
+        if spec.reset != "none" and spec.reset_timing not in can.reset_timing:
+            timing = can.reset_timing[0]
+            change("timing", TIMINGS[spec.reset_timing], TIMINGS[timing], reset_timing=timing)
+        if not _is_sent(spec, chip, options.on_multi_spike):
+            change("multi-spike", f"{spec.spikes} spikes", f"one spike a step{_graded(spec, chip)}", spikes="binary")
+        used = spec.max_spikes if spec.spikes == "multi" else 1
+        if cap is not None and used != cap and spec.spikes in ("binary", "multi"):
+            was = "any number of spikes" if used is None else "one spike" if used == 1 else f"up to {used} spikes"
+            several = {"spikes": "binary", "max_spikes": None} if cap == 1 else {"spikes": "multi", "max_spikes": cap}
+            has = "one spike a step" if cap == 1 else f"up to {cap} spikes a step"
+            change("multi-spike", f"{was} a step", has, **several)
+        longest = can.refractory_max_steps
+        if np.max(spec.refractory) > longest:
+            shorter = np.minimum(np.asarray(spec.refractory), longest)
+            was = f"refractory {int(np.max(spec.refractory))} steps"
+            change("refractory", was, f"{longest} steps", refractory=shorter)
+        if spec.fixed is not None and spec.strict not in can.strict:
+            change("strict", COMPARISON[bool(spec.strict)], COMPARISON[not spec.strict], strict=not spec.strict)
+    was = "no clamp" if spec.v_min is None else "a clamp below 0" if np.any(spec.v_min) else "a clamp at 0"
+    if not can.has_floor(spec) and can.v_min == "zero":
+        change("v_min", was, "clamp at 0", v_min=0, clamp="maximum")
+    elif not can.has_floor(spec):
+        change("v_min", was, "no clamp", v_min=None)
+    if not can.bias and (has_bias or np.any(spec.bias) or np.any(spec.bias_u)):
+        change("bias", "a bias", NO_BIAS, bias=0, bias_u=0)
+    slowest = chip.state.decay_offset
+    if spec.fixed is not None and np.min(spec.decay_u) < slowest:
+        lost, whole = np.asarray(spec.decay_u), 1 << spec.fixed.decay_bits
+        was = f"a current that loses {lost.min()}/{whole} a step"
+        change("decay", was, f"{slowest}/{whole} or more", decay_u=np.maximum(lost, slowest))
+    kept = _kept_current(spec)
+    if can.current is False and np.any(kept):
+        was = f"a current that keeps up to {100 * float(np.max(kept)):.3g} % a step"
+        change("decay", was, "no current", **_without_current(spec))
+    is_biased = np.any(spec.bias_u) or (has_bias and spec.alpha is not None)
+    if can.current_bias is False and is_biased and np.max(_kept_current(spec)) < 1:  # else it grows without an end
+        change("bias", "a bias of the current", AT_MEMBRANE, **_at_membrane(spec, chip))
+    return spec, features
+
+
+def _kept_current(spec: NeuronSpec) -> np.ndarray:
+    """What is left of a current in a step, 0..1."""
+    if spec.fixed is None:
+        return np.asarray(0.0 if spec.alpha is None else spec.alpha)
+    return 1 - spec.fixed.lost(spec.decay_u)
+
+
+def _without_current(spec: NeuronSpec) -> dict:
+    """All input in the step in which it arrives, as large as it was then."""
+    if spec.fixed is not None:
+        return {"decay_u": spec.fixed.fastest}
+    w_in = np.asarray(spec.w_in)
+    return {"alpha": None, "w_in": 1.0, "gain": np.asarray(spec.gain) * w_in, "r": np.asarray(spec.r) * w_in}
+
+
+def _at_membrane(spec: NeuronSpec, chip: Chip) -> dict:
+    """The biases of fixed-point neurons with that of the current at the membrane, as large as it is there in the end.
+
+    That of a float neuron is in its connections.
+    """
+    if spec.fixed is None:
+        return {}
+    lost = spec.fixed.lost(spec.decay_u)
+    in_the_end = (np.asarray(spec.bias_u, np.int64) << spec.fixed.shift_bits) * (1 - lost) / lost
+    return {"bias": round_bias(np.asarray(spec.bias) + in_the_end, chip), "bias_u": 0}
+
+
+def _float_at_membrane(spec: NeuronSpec, added: np.ndarray) -> NeuronSpec:
+    """A float neuron with the biases of its connections, `added` up, at the membrane instead of the current."""
+    alpha = np.asarray(spec.alpha, np.float64)
+    current = np.asarray(spec.w_in) * added / (1 - alpha) * (alpha if spec.current_order == "add_then_decay" else 1)
+    gain = np.asarray(spec.gain) if spec.membrane == "linear" else np.asarray(spec.k) * np.asarray(spec.r)
+    return spec.replace(bias=np.asarray(spec.bias) + gain * current)
+
+
+def _graded(spec: NeuronSpec, chip: Chip) -> str:
+    """That messages could carry what is lost, where they can."""
+    carried = "sign" if spec.message == "bipolar" else "count"
+    return f" (on_multi_spike='graded' sends the {carried})" if chip.carries(spec.message) else ""
+
+
+def _is_sent(spec: NeuronSpec, chip: Chip, on_multi_spike: str) -> bool:
+    """Whether messages can tell the neuron's spikes."""
+    kind = spec.message
+    if kind == "multi" and on_multi_spike == "repeat" and chip.core.axon_merge is None:
+        return True
+    return kind in ("binary", *chip.neuron.spikes) or on_multi_spike == "graded"
+
+
+def nearest_network(network: Network, chip: Chip, options: Options) -> tuple[Network, dict[str, list[Feature]]]:
+    """The network with the nearest neurons that `options.approximate` allows, and their changed features by layer."""
+    nodes, features_of = dict(network.nodes), {}
+    for name in network.layers:
+        neuron, swapped = nodes[name].neuron, []
+        if isinstance(neuron, NeuronProgram):
+            if "program" not in options.approximate or not can_be_built_in(neuron, chip):
+                continue
+            swapped = [Feature("program", f"program {neuron.name}", "built-in neurons")]
+            neuron = built_in(neuron, chip)
+        given = [c for c in network.into(name) if getattr(c, "bias", None) is not None]
+        has_bias = any(np.any(c.bias) for c in given)
+        cap = spike_cap(network, chip, name)
+        spec, features = nearest(neuron, chip, options, has_bias, cap)
+        features = [*swapped, *features]
+        if spec.fixed is None and any(feature.has == AT_MEMBRANE for feature in features):
+            biases = [b for c in given if (b := c.bias_per_neuron(nodes[name].shape)) is not None]
+            spec = _float_at_membrane(spec, np.sum(biases, axis=0))
+        if features:
+            nodes[name] = Node(name, nodes[name].shape, spec)
+            features_of[name] = features
+    bare = {name for name, features in features_of.items() if any(feature.word == "bias" for feature in features)}
+    edges = tuple(c.replace(bias=None) if c.target in bare and c.has_weight else c for c in network.connections)
+    return (Network(network.inputs, nodes, edges), features_of) if features_of else (network, {})
+
+
+def needed(network: Network, chip: Chip, options: Options) -> tuple[str, ...]:
+    """The words of `Options.approximate`, beside those that are given, without which the chip's neurons are too few."""
+    everything = replace(options, approximate=EVERYTHING)
+    words = {
+        feature.word for features in nearest_network(network, chip, everything)[1].values() for feature in features
+    }
+    return tuple(word for word in APPROXIMATIONS if word in words - set(options.approximate))

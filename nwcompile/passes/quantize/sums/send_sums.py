@@ -1,0 +1,97 @@
+"""Neurons that send their synaptic sum as a number of either sign: what chip has them, and what its messages hold."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from nwcompile.errors import FitError, Violation
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Sparse
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron_programs.program import LARGEST_OUTPUT, NeuronProgram, Operation
+from nwcompile.ir.schedule import Schedule
+from nwcompile.passes.analyze.grids import WeightGrid
+from nwcompile.passes.analyze.state_range import largest_payload, largest_sums
+from nwcompile.passes.prepare.schedule import schedule
+
+SUM = "sum"  # The program of neurons that send their synaptic sum.
+
+
+def sender(name: str, low: int, high: int, is_fixed: bool = True) -> NeuronProgram:
+    """A neuron that keeps nothing and sends its input, clamped: `largest_message` proves that nothing is beyond."""
+    clamped = (Operation("below", "min", ("x", high)), Operation("sent", "max", ("below", low)))
+    return NeuronProgram(name=name, states=(), operations=clamped, output="sent", sends="graded", is_fixed=is_fixed)
+
+
+def message_room(chip: Chip) -> int:
+    """The largest number that a message holds with a sign."""
+    bits = chip.noc.payload_bits
+    return LARGEST_OUTPUT if bits is None else min(LARGEST_OUTPUT, (1 << (bits - 1)) - 1)
+
+
+def largest_message(
+    network: Network, name: str, chip: Chip, advice: str, n_sums: int = 1, shown: str | None = None
+) -> tuple[int, int | None]:
+    """What a message can hold, and for how many spikes of each source at once none is beyond it.
+
+    A message is the synaptic sum of a neuron of layer `name`, or the difference of two (`n_sums` 2). The second number
+    is None where no source sends more, whatever it gets. Raises FitError, with `advice` and the layer as `shown`, where
+    one spike of each source is too much.
+    """
+    room, into = message_room(chip), network.into(name)
+    sources = {c.source: Node(c.source, network.node(c.source).shape) for c in into}
+    alone = Network(sources, {name: network.node(name)}, into)
+    rise, fall = largest_sums(alone, name, lambda source: (1.0, 1.0))
+    largest = n_sums * max(int(rise.max(initial=0)), int(fall.max(initial=0)), 1)
+    n_counts = room // largest
+    if n_counts < 1:
+        needed, bits = largest.bit_length() + 1, chip.noc.payload_bits
+        has = LARGEST_OUTPUT.bit_length() + 1 if bits is None else bits
+        raise FitError(chip.name, [Violation("payload bits", shown or name, needed, has, advice)])
+    counts = [max(largest_payload(network.node(c.source).neuron)) for c in into]
+    return room, None if max(counts, default=0.0) <= n_counts else n_counts
+
+
+def schedule_senders(network: Network, execution: str) -> Schedule:
+    """The schedule in which neurons that send sums work as late as they can, in a pipeline.
+
+    So it is spikes that wait for a skip, and relay neurons can hold those.
+    """
+    timing = schedule(network, execution)
+    if timing.period > 1:
+        return timing
+    offset = dict(timing.offset)
+    for name in sorted(network.programs, key=lambda name: -offset[name]):
+        out_of = network.out_of(name)
+        if is_sender(network, name) and out_of:
+            offset[name] = min(offset[c.target] + c.aligned_delay - 1 for c in out_of)
+    delay = tuple(c.aligned_delay + offset[c.target] - offset[c.source] for c in network.connections)
+    return replace(timing, offset=offset, delay=delay)
+
+
+def is_sender(network: Network, name: str) -> bool:
+    """Whether the neurons of a layer, a program, are those of `sender` that send their synaptic sum."""
+    program = network.node(name).neuron
+    return program.name == SUM and not program.states and program.sends == "graded"
+
+
+def up_to(n_counts: int | None) -> str:
+    """For how many spikes at once messages are wide enough, where more may come, for a row."""
+    return "" if n_counts is None else f", for up to {n_counts} spikes of a source at once"
+
+
+def added(source: str, target: str, pre: np.ndarray, post: np.ndarray, sign: np.ndarray, chip: Chip) -> Sparse:
+    """The synapses of weight 1 and -1, integers, by which neurons of a target add up numbers of a source."""
+    grid = WeightGrid.of_signs("mixed", chip.weights.bits, chip)
+    weight = grid.at(np.asarray(sign, np.float64), grid.finest)
+    return Sparse(
+        source,
+        target,
+        pre=pre,
+        post=post,
+        weight=weight.mantissa,
+        delay=0,
+        exponent=weight.exponent,
+        sign_mode=grid.sign_mode,
+        weight_bits=grid.bits,
+    )
