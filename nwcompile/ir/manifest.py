@@ -119,7 +119,7 @@ class Change:
 
 
 class Price(TypedDict, total=False):
-    """The price of the approximations, on held-out samples, with 95 % intervals (`passes/quantize/approximate/price.py`)."""
+    """Price of the approximations on held-out samples, with 95 % intervals (`passes/quantize/approximate/price.py`)."""
 
     n_samples: Required[int]
     spikes_changed_percent: Required[float]
