@@ -90,18 +90,10 @@ def measured(work: str, name: str, n_samples: int, n_steps: int, how: str) -> di
         peak = peak_of(lambda: nw.compile(network, CHIP, x, options))
     else:
         kind, _, backend = work.rpartition(" ")
-        keep = how == "all"
         program = warm(name, backend, "sequential")
         program = network if kind else nw.compile(network, CHIP, x[:1, :4], nw.Options(partitioner="sequential"))
         x = prepare(network if kind else program.network, x)[0]
-        if how == "totals":
-            counted = running.totals_bytes(program, n_samples)
-        elif backend == "cycle":
-            counted = running.cycle_bytes(program, n_samples, n_steps, keep)
-        elif backend == "sequence":
-            counted = running.sequence_bytes(network if kind else program.network, n_samples, n_steps, keep)
-        else:
-            counted = running.reference_bytes(program, n_samples, n_steps, keep)
+        counted = running.run_bytes(program, n_samples, n_steps, backend, how)
         peak = peak_of(lambda: nw.simulate(program, x, backend, record=how))
     row = {"work": work, "network": name, "samples": n_samples, "steps": n_steps, "how": how}
     return row | {"counted MB": round(counted / 1e6), "peak MB": round(peak / 1e6), "ratio": f"{peak / counted:.2f}"}

@@ -27,16 +27,6 @@ SMALL_BYTES = 1 << 26  # Work that needs less is begun without looking, which ta
 UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
-class _Mallinfo(ctypes.Structure):
-    """`struct mallinfo2` of malloc.h."""
-
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks",
-                     "keepcost")
-    ]  # fmt: skip
-
-
 class Room(NamedTuple):
     """Bytes that this process may still take, and what allows no more."""
 
@@ -56,20 +46,21 @@ def verify_room(work: str, n_bytes: int, advice: Callable[[int], str]) -> None:
     `advice(bytes that it may take)` says what would have room.
     """
     left = room() if n_bytes >= SMALL_BYTES else None
-    if left is not None and n_bytes > left.n_bytes + free_in_heap():
+    if left is not None and n_bytes > left.n_bytes:
+        give_back_heap()
+        left = room()
+    if left is not None and n_bytes > left.n_bytes:
         raise NotEnoughMemoryError(
             f"{work} needs {in_units(n_bytes)} of memory or more, and this process may take {in_units(left.n_bytes)} "
             f"({left.limit}); {advice(left.n_bytes)}"
         )
 
 
-def free_in_heap() -> int:
-    """Bytes that this process has freed and the C library has kept: they are used again before the system is asked."""
+def give_back_heap() -> None:
+    """Give memory back to the system that this process has freed and the C library holds."""
     libc = ctypes.CDLL(None)
-    if not hasattr(libc, "mallinfo2"):  # of glibc, since 2.33
-        return 0
-    libc.mallinfo2.restype = _Mallinfo
-    return int(libc.mallinfo2().fordblks)
+    if hasattr(libc, "malloc_trim"):  # of glibc
+        libc.malloc_trim(0)
 
 
 def in_units(n_bytes: int) -> str:

@@ -30,6 +30,7 @@ def _answer(path: str, seconds: int) -> None:
     _limit(seconds, CHILD_BYTES + 4 * MAX_COMPRESSION * n_bytes)
     budget = {"bytes": max(SMALL_BYTES, MAX_COMPRESSION * n_bytes), "items": MAX_ITEMS, "file": n_bytes}
     arrays: list[np.ndarray] = []
+    answer: dict[str, object]
     try:
         with h5py.File(path, "r", locking=False) as file:
             answer: dict[str, dict | str] = {"tree": _group(file, budget, 0, arrays)}

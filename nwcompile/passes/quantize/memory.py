@@ -11,7 +11,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.shown import counted
 from nwcompile.memory import room, verify_room
 from nwcompile.passes.quantize.quantize import searched_samples
-from nwcompile.sim.memory import CHUNK_BYTES, MOST_BEYOND, calibration_bytes, most_with_room, n_weights, reference_bytes
+from nwcompile.sim.memory import CHUNK_BYTES, MOST_BEYOND, calibration_bytes, most_with_room, n_weights, run_bytes
 
 SCALED_BYTES = 17  # of a weight of a layer that has its scale: as float64, rounded as float64, and its mantissa
 ROUNDED_BYTES = 32  # of a weight that is being rounded: itself, times the scale, rounded, and over 2**exponent
@@ -33,7 +33,7 @@ def weight_bytes(network: Network) -> int:
 def sample_bytes(network: Network, n_samples: int, n_steps: int) -> int:
     """Bytes that calibration samples take beside themselves."""
     n_searched = len(searched_samples(network, n_samples, n_steps))
-    compared = 0 if network.is_fixed else reference_bytes(network, n_searched, n_steps, True)
+    compared = 0 if network.is_fixed else run_bytes(network, n_searched, n_steps, "reference", "all")
     return max(compared, calibration_bytes(network, n_samples, n_steps))
 
 
@@ -55,7 +55,7 @@ def verify_memory(network: Network, samples: dict[str, np.ndarray] | None) -> No
 
 
 def n_with_room(network: Network, samples: dict[str, np.ndarray] | None, n_most: int) -> int:
-    """So many compilations of a normalized network have room at once, from 1 to `n_most`."""
+    """How many compilations of a normalized network fit into memory at once, from 1 to `n_most`."""
     n_samples, n_steps = _size(samples)
     n_bytes = MOST_BEYOND * max(weight_bytes(network), sample_bytes(network, n_samples, n_steps) if n_samples else 0)
     left = room() if n_bytes else None
