@@ -1,15 +1,15 @@
-"""The segmented ladder bus in Numba: which of the waiting messages go in a slot, and on which lanes.
+"""The segmented ladder bus in Numba: choose the messages of each slot, and their lanes.
 
-What a slot may hold: from each core one transfer, to each core one, and none where two stretches of switches on a lane
-overlap (ir/noc/bus.py). Slots are filled one after the other, so nothing need be known of messages to come. In a
-slot the port (a core's way out, or in) with most messages waiting is served first, with the longest transfer for which
-a lane is free, then the next; ports that are left take messages of a core to itself, which need no lane.
+In a slot each core sends at most one transfer and receives at most one, and transfers on one lane use disjoint ranges
+of switches (ir/noc/bus.py). Slots are filled in order, without knowledge of later messages. A port is one direction of
+a core, out or in. The port with most waiting messages is served first, with the longest transfer that finds a free
+lane, then the next port. Remaining ports take messages of a core to itself, which need no lane.
 
-Serving busy ports first keeps the schedule near its lower bound, the busiest port's or switch's load: plain bin
+Serving busy ports first keeps the schedule close to its lower bound, the load of the busiest port or switch. Plain bin
 packing, longest transfer first, can take 1.3 times as long (tests/kernels/noc/test_bus.py). MASS packs spikes into
-slots too (arXiv 2506.11286), in an order that its abstract does not tell.
+slots too (arXiv 2506.11286); its abstract does not give the order.
 
-Work grows with messages times lanes. A tap is a core's place on the bus: cores in use are numbered along it.
+Work grows with messages times lanes. A tap is the position of a core on the bus; taps number the cores in use.
 """
 
 from typing import NamedTuple
@@ -20,32 +20,32 @@ from nwcompile.kernels.bits import ONE, bit, first_of_both, last_of_both
 from nwcompile.kernels.jit import inlined, kernel
 
 OUT, IN = range(2)  # Directions of a port: out of a core, and into it.
-FREE = 0  # of Waiting.state: first free place of `entry`
-N_WAITING = 1  # of Waiting.state: messages that wait
-# Of BusTotals.counts, and columns of `Record.bus`.
-SLOTS = 0  # slots in which anything was transferred
-TRANSFERS = 1  # over lanes: those of a core to itself are not
-WAITED = 2  # of them, those that did not go in the first slot after they came
-CONFLICTS = 3  # of them, those whose core, free to send to a free core, found no lane in a slot while they waited
-LANE_SLOTS = 4  # lanes in use, added up over the slots
-PEAK_LANES = 5  # most lanes in use in a slot
-PEAK_QUEUE = 6  # most messages waiting in a core
+FREE = 0  # of Waiting.state: first free entry of `entry`
+N_WAITING = 1  # of Waiting.state: number of waiting messages
+# Indices of BusTotals.counts, and columns of `Record.bus`.
+SLOTS = 0  # slots with a transfer
+TRANSFERS = 1  # transfers over lanes, without those of a core to itself
+WAITED = 2  # transfers that did not go in the first slot after their arrival
+CONFLICTS = 3  # transfers whose core, while they waited, was free to send to a free core but found no lane
+LANE_SLOTS = 4  # lanes in use, summed over slots
+PEAK_LANES = 5  # maximum lanes in use in a slot
+PEAK_QUEUE = 6  # maximum messages waiting in a core
 N_COUNTS = 7
 
 WAITING_MESSAGE = np.dtype(
     [
         ("message", np.int64),
-        ("next", np.int64),  # the next one of its queue, or the next free place
-        ("since", np.int64),  # when it came
-        ("blocked_then", np.int64),  # how often its core was blocked before
-        ("note", np.int64),  # goes with it: its entry in Probes.entry
+        ("next", np.int64),  # next message of its queue, or next free entry
+        ("since", np.int64),  # when it joined the queue
+        ("blocked_then", np.int64),  # `blocked` of its core when it joined the queue
+        ("note", np.int64),  # index of Probes.entry
     ],
     align=True,
 )
 TRANSFER = np.dtype(
     [
-        ("source", np.int64),  # tap that it leaves
-        ("target", np.int64),  # tap that it reaches
+        ("source", np.int64),  # source tap
+        ("target", np.int64),  # target tap
         ("lane", np.int64),  # -1: of a core to itself
         ("message", np.int64),
         ("note", np.int64),  # as in WAITING_MESSAGE
@@ -55,15 +55,15 @@ TRANSFER = np.dtype(
 
 
 class Bus(NamedTuple):
-    """What does not change. Links are numbered as nwcompile/ir/noc/bus.py says."""
+    """Constants of the bus. Links are numbered as in nwcompile/ir/noc/bus.py."""
 
     lanes: int
-    depth: int  # messages that a core's queue holds, one for each direction
+    depth: int  # messages in a core's queue, which exists once per direction
     slot_ticks: int
     inject_ticks: int
     hop_ticks: int
     eject_ticks: int
-    per_position: int  # cores, in use or not
+    per_position: int  # cores per position, used or not
     position: np.ndarray  # int64[tap]
     first_tap: np.ndarray  # int64[position + 1]
     tap: np.ndarray  # int64[logical core]
@@ -72,33 +72,33 @@ class Bus(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """How a slot is filled; sets are bits of words."""
+    """State of the slot that is being filled; sets are bits of words."""
 
-    free: np.ndarray  # uint64[2, word]: taps that may still send, and receive
-    order: np.ndarray  # int64[2 * tap]: ports 2a (out) and 2a + 1 (in), by load
+    free: np.ndarray  # uint64[2, word]: taps that may still send, and taps that may still receive
+    order: np.ndarray  # int64[2 * tap]: ports 2a (out) and 2a + 1 (in), sorted by load
     taken: np.ndarray  # uint64[lane, word of positions]: switches in use
-    open: np.ndarray  # uint64[1, word of positions]: positions that have a switch free on a lane
-    transfers: np.ndarray  # TRANSFER[tap]: those of this slot
+    open: np.ndarray  # uint64[1, word of positions]: positions whose switch is free on some lane
+    transfers: np.ndarray  # TRANSFER[tap]: transfers of this slot
 
 
 class BusTotals(NamedTuple):
-    """What is counted."""
+    """Counters of a run."""
 
-    ends: np.ndarray  # int64[2, position + 1]: stretches that begin, less those that end: of segments, of switches
+    ends: np.ndarray  # int64[2, position + 1]: transfers that begin less those that end, for segments and for switches
     flits: np.ndarray  # int64[link]
     counts: np.ndarray  # int64[N_COUNTS]
 
 
 class Waiting(NamedTuple):
-    """The messages that wait for a slot, in a queue for each pair of taps; sets are bits of words."""
+    """Messages that wait for a slot, one queue per pair of taps; sets are bits of words."""
 
-    partner: np.ndarray  # uint64[2 * tap, word]: row 2a: to whom tap a has messages; 2a + 1: who has messages for it
+    partner: np.ndarray  # uint64[2 * tap, word]: row 2a: targets of tap a's messages; 2a + 1: sources of its messages
     room: np.ndarray  # uint64[1, word]: taps that may receive in the next slot
-    head: np.ndarray  # int32[tap, tap]: first place of a queue in `entry`, -1 none
-    tail: np.ndarray  # int32[tap, tap]
+    head: np.ndarray  # int32[tap, tap]: first entry of a queue, -1: empty
+    tail: np.ndarray  # int32[tap, tap]: last entry of a queue
     entry: np.ndarray  # WAITING_MESSAGE[place]
-    load: np.ndarray  # int64[2 * tap]: messages that wait to leave tap a, and to reach it
-    blocked: np.ndarray  # int64[tap]: slots in which it was free to send to a free tap but no lane was
+    load: np.ndarray  # int64[2 * tap]: messages that wait to leave tap a, and to reach tap a
+    blocked: np.ndarray  # int64[tap]: slots in which it was free to send to a free tap but found no lane
     room_at: np.ndarray  # int64[tap]: when its full queue last got room
     state: np.ndarray  # int64[2]: FREE, N_WAITING
     slot: Slot
@@ -107,7 +107,7 @@ class Waiting(NamedTuple):
 
 @kernel
 def clear_bus(bus, waiting):
-    """Forget what an interrupted run left: no message waits, every tap has room."""
+    """Clear the state of an interrupted run: no message waits, every tap has room."""
     n_taps = bus.position.shape[0]
     waiting.partner[:] = 0
     waiting.head[:] = -1
@@ -124,7 +124,7 @@ def clear_bus(bus, waiting):
 
 @kernel
 def start_counting(bus, waiting):
-    """Counts, links and the order of the ports begin anew."""
+    """Reset counts, links and the order of the ports."""
     waiting.totals.counts[:] = 0
     waiting.totals.flits[:] = 0
     waiting.totals.ends[:] = 0
@@ -136,13 +136,13 @@ def start_counting(bus, waiting):
 
 @inlined
 def has_room(bus, waiting, a):
-    """Whether one more message may wait in tap `a`."""
+    """Whether the queue of tap `a` has room for a message."""
     return waiting.load[2 * a] < bus.depth
 
 
 @inlined
 def enqueue(bus, waiting, a, b, k, note, time):
-    """Message k waits in tap `a` to go to tap `b`; `note` goes with it."""
+    """Append message k to the queue from tap `a` to tap `b`; `note` is stored with it."""
     e = waiting.state[FREE]
     waiting.state[FREE] = waiting.entry[e].next
     waiting.entry[e].message = k
@@ -165,14 +165,14 @@ def enqueue(bus, waiting, a, b, k, note, time):
 
 @inlined
 def dequeue(bus, waiting, a, b, time):
-    """The first message from tap `a` to tap `b` goes; returns its entry, which is free then."""
+    """Remove the first message from tap `a` to tap `b`; returns its entry, which is free afterwards."""
     e = np.int64(waiting.head[a, b])
     waiting.head[a, b] = waiting.entry[e].next
     if waiting.head[a, b] < 0:
         waiting.partner[2 * a, b >> 6] &= ~bit(b & 63)
         waiting.partner[2 * b + 1, a >> 6] &= ~bit(a & 63)
     if waiting.load[2 * a] == bus.depth:
-        waiting.room_at[a] = time + 1  # the slot has begun without the message that comes now
+        waiting.room_at[a] = time + 1  # the slot has begun without the message that arrives now
     waiting.entry[e].next = waiting.state[FREE]
     waiting.state[FREE] = e
     waiting.load[2 * a] -= 1
@@ -183,7 +183,7 @@ def dequeue(bus, waiting, a, b, time):
 
 @inlined
 def sort_ports(waiting):
-    """Ports with most messages first, those with as many as they were (insertion: little changes from slot to slot)."""
+    """Sort ports by falling load, stably. Insertion sort suits: the order changes little from slot to slot."""
     for i in range(1, waiting.slot.order.shape[0]):
         port = waiting.slot.order[i]
         j = i
@@ -195,7 +195,7 @@ def sort_ports(waiting):
 
 @inlined
 def reach(bus, waiting, lane, at):
-    """The first and last position that position `at` can reach on a lane; (0, -1) if its switch is in use."""
+    """First and last position that position `at` can reach on a lane; (0, -1) if its switch is in use."""
     last = bus.first_tap.shape[0] - 2
     low, high = np.int64(0), last
     if waiting.slot.taken[lane, at >> 6] >> np.uint64(at & 63) & ONE != 0:
@@ -207,7 +207,7 @@ def reach(bus, waiting, lane, at):
 
 @inlined
 def longest_transfer(bus, waiting, port):
-    """The other end of the longest transfer over lanes that a port can make in this slot, and its lane; -1: none."""
+    """The other end and the lane of the longest transfer over lanes that a port can make in this slot; -1: none."""
     a, other = port >> 1, 1 - (port & 1)
     at, n_taps = bus.position[a], bus.position.shape[0]
     low, high = at, at
@@ -235,7 +235,7 @@ def longest_transfer(bus, waiting, port):
 
 @inlined
 def take_lane(bus, waiting, lane, one, other):
-    """The switches between two positions are in use on a lane."""
+    """Mark the switches between two positions as used on a lane."""
     first, last = min(one, other), max(one, other)
     for word in range(first >> 6, (last >> 6) + 1):
         from_here = ~np.uint64(0) << np.uint64(max(first - (word << 6), 0))
@@ -252,7 +252,7 @@ def take_lane(bus, waiting, lane, one, other):
 
 @inlined
 def transfer(bus, waiting, a, b, lane, n_moved, time):
-    """Tap `a` sends the first message that it has for tap `b` in this slot."""
+    """Send the first message from tap `a` to tap `b` in this slot."""
     waiting.slot.free[OUT, a >> 6] &= ~bit(a & 63)
     waiting.slot.free[IN, b >> 6] &= ~bit(b & 63)
     e = dequeue(bus, waiting, a, b, time)
@@ -273,7 +273,7 @@ def transfer(bus, waiting, a, b, lane, n_moved, time):
 
 @kernel
 def fill_slot(bus, waiting, time):
-    """Choose the transfers of the slot that begins at `time`: `waiting.slot.transfers`. Returns how many."""
+    """Choose the transfers of the slot that begins at `time`, into `waiting.slot.transfers`. Returns their number."""
     sort_ports(waiting)
     waiting.slot.taken[:] = 0
     waiting.slot.open[:] = ~np.uint64(0)
@@ -322,7 +322,7 @@ def arrival(bus, time, a, b):
 
 @inlined
 def add_up_links(bus, waiting):
-    """Flits of segments and switches from the stretches that began and ended."""
+    """Compute the flits of segments and switches from the ends of transfers."""
     n_positions = bus.first_tap.shape[0] - 1
     segments, switches = np.int64(0), np.int64(0)
     for x in range(n_positions):
@@ -335,12 +335,12 @@ def add_up_links(bus, waiting):
 
 @kernel
 def replay_bus(bus, waiting, first, time, target, at, interrupted, inject, arrive, last):
-    """Send packets over an idle bus; ends when all have arrived, or at tick `last`.
+    """Send packets over an idle bus until all have arrived, or until tick `last`.
 
-    first: int64[tap + 1], time, target: int64[packet]: the packets of each tap, by time, and the taps that they go to;
-    at: int64[tap], the first packet of each to begin with; interrupted: bool[1], set from outside to end before the
-    next slot. Writes inject, arrive: int64[packet], the beginning of the slot and the arrival. A packet waits outside
-    while the queue of its tap is full; what arrives is taken at once.
+    first: int64[tap + 1], time, target: int64[packet]: packets of each tap in the order of time, and their target taps.
+    at: int64[tap]: first packet of each tap. interrupted: bool[1]: set from outside to stop before the next slot.
+    Writes inject, arrive: int64[packet]: the start of the slot and the arrival. A packet waits outside while the queue
+    of its tap is full. Arriving packets are received immediately.
     """
     clear_bus(bus, waiting)
     clock = np.int64(0)

@@ -1,8 +1,8 @@
-"""The cores of a chip with a segmented bus in one micro-step, in Numba: slots in place of event_cores.py's routers.
+"""The cores of a chip with a segmented bus in one micro-step, in Numba: slots instead of event_cores.py's routers.
 
-A core's finished messages wait in a queue for their slots; while it is full the send side stalls. What arrives waits in
-a queue as long, and while that is full nobody sends to the core. All cores are brought up to the beginning of a slot,
-then the slot is filled; slots in which nothing could change are skipped.
+Finished messages of a core wait in a queue for their slots; the send side stalls while it is full. Arriving messages
+wait in a queue of the same depth; nobody sends to a core while it is full. All cores run up to the beginning of a slot,
+then the slot is filled. Slots in which nothing can change are skipped.
 """
 
 from typing import NamedTuple
@@ -38,36 +38,36 @@ from nwcompile.kernels.noc.bus import (
 from nwcompile.kernels.noc.event_queue import NEVER
 
 # CORE.phase after SEND_NEXT.
-FINISHED = 1  # The next message is finished, or will be when its work ends, and waits for the queue.
-SENT = 2  # The send side has no message left; its last work may go on.
+FINISHED = 1  # The next message is finished, or will be at the end of its work, and waits for the queue.
+SENT = 2  # The send side has no message left; its last work may still run.
 
 ARRIVED = np.dtype(
     [
         ("message", np.int64),
         ("time", np.int64),  # when it arrived
-        ("note", np.int64),  # its entry in Probes.entry
+        ("note", np.int64),  # index of Probes.entry
     ],
     align=True,
 )
 RING = np.dtype(
     [
-        ("first", np.int64),  # place of the message that arrived first
-        ("count", np.int64),  # messages that wait
-        ("next_at", np.int64),  # when the core does the next thing by itself
+        ("first", np.int64),  # place of the oldest message
+        ("count", np.int64),  # messages in the ring
+        ("next_at", np.int64),  # when the core next acts by itself
     ],
     align=True,
 )
 
 
 class Arrivals(NamedTuple):
-    """What has arrived at each core, and waits in a ring until it is received."""
+    """Messages that have arrived at each core and wait in a ring to be received."""
 
     arrived: np.ndarray  # ARRIVED[core, place]
     ring: np.ndarray  # RING[core]
 
 
 class BusNetwork(NamedTuple):
-    """A bus that cores send to."""
+    """A bus with cores as sources and sinks."""
 
     bus: Bus
     waiting: Waiting
@@ -76,10 +76,10 @@ class BusNetwork(NamedTuple):
 
 @part
 def run_bus(net, probes, tables, work, counts):
-    """Run send, bus and receive until all is quiet, as `event_cores.run_events`; the micro-step begins at time 0.
+    """Run send, bus and receive until nothing moves, as `event_cores.run_events`; the micro-step begins at time 0.
 
     The totals of `net.waiting` are those of this micro-step. Returns the ticks until the last unit and slot end, STUCK
-    if messages are, or TOO_LONG.
+    if messages cannot move, or TOO_LONG.
     """
     bus, waiting, rings = net.bus, net.waiting, net.arrivals.ring
     axons, costs, inputs = tables.axons, tables.costs, work.inputs
@@ -136,7 +136,7 @@ def run_bus(net, probes, tables, work, counts):
 
 @inlined
 def deliver_transfer(net, probes, work, moved, time):
-    """A transfer of the slot that begins at `time` leaves the sender's queue and has a place in the receiver's."""
+    """Move a message of the slot that begins at `time` from the sender's queue to the receiver's."""
     bus, waiting, rings = net.bus, net.waiting, net.arrivals.ring
     a, b = moved.source, moved.target
     source, target = bus.core[a], bus.core[b]
@@ -158,7 +158,7 @@ def deliver_transfer(net, probes, work, moved, time):
 
 @inlined
 def send_message(net, probes, tables, work, c, time):
-    """The message of core `c` that is finished takes its place in the queue."""
+    """Put the finished message of core `c` into the queue."""
     core, bus = work.core[c], net.bus
     k = core.message
     message = work.outbox.message[k]
@@ -176,7 +176,7 @@ def send_message(net, probes, tables, work, c, time):
 
 @inlined
 def begin_work(probes, work, c, time):
-    """Core `c` works for its next message, or on what comes after the last one; returns when that ends."""
+    """Start the work of core `c` on its next message, or after its last one; returns when that work ends."""
     core = work.core[c]
     core.send_at = time + work_before_next(work.outbox, core, c)
     core.end = max(core.end, core.send_at)
@@ -190,7 +190,7 @@ def begin_work(probes, work, c, time):
 
 @inlined
 def run_send_side(net, probes, tables, work, c, until):
-    """Let the send side do what begins by `until`; returns when it goes on (NEVER: not by itself)."""
+    """Let the send side do all work that begins by `until`; returns when it continues (NEVER: not by itself)."""
     core = work.core[c]
     a, time = net.bus.tap[c], core.send_at
     while time <= until:
@@ -208,7 +208,7 @@ def run_send_side(net, probes, tables, work, c, until):
 
 @inlined
 def take_arrived(net, probes, c, time):
-    """The message that arrived first, and its entry in Probes.entry; its place is free then."""
+    """Remove the oldest message that has arrived; returns its number and its index of Probes.entry."""
     ring, b = net.arrivals.ring[c], net.bus.tap[c]
     arrived = net.arrivals.arrived[c, ring.first]
     ring.first = (ring.first + 1) % net.arrivals.arrived.shape[1]
@@ -221,7 +221,7 @@ def take_arrived(net, probes, c, time):
 
 @inlined
 def receive_next(net, probes, tables, work, c, time, counts):
-    """Receive a message that has arrived at `time`, else one of the input; False if there is none."""
+    """Receive a message that has arrived by `time`, else one of the input; returns False if there is none."""
     core, ring = work.core[c], net.arrivals.ring[c]
     entry = np.int64(-1)
     if ring.count > 0 and net.arrivals.arrived[c, ring.first].time <= time:
@@ -242,7 +242,7 @@ def receive_next(net, probes, tables, work, c, time, counts):
 
 @inlined
 def run_receive_side(net, probes, tables, work, c, until, counts):
-    """Let a receive side of its own do what begins by `until`; returns when it goes on (NEVER: not by itself)."""
+    """Let a separate receive side do all work that begins by `until`; returns when it continues, as `run_send_side`."""
     core, ring = work.core[c], net.arrivals.ring[c]
     time = core.receive_at
     while time <= until:
@@ -257,7 +257,7 @@ def run_receive_side(net, probes, tables, work, c, until, counts):
 
 @inlined
 def run_shared(net, probes, tables, work, c, until, counts):
-    """The same for a unit that sends and receives, receiving first."""
+    """`run_send_side` and `run_receive_side` of a unit that sends and receives; it receives first."""
     core, ring, a = work.core[c], net.arrivals.ring[c], net.bus.tap[c]
     time = max(core.send_at, core.receive_at)
     while time <= until:

@@ -1,8 +1,8 @@
-"""The cores of a chip in one micro-step, event by event, in Numba: when they send messages and work on those they get.
+"""The cores of a chip in one micro-step, event by event, in Numba: when they send and receive messages.
 
-A core has a send side (visits, updates, spikes, messages out) and a receive side (messages in, words, synops). They
-run side by side, or share one unit; then receiving comes first, so that finite buffers always drain. The send side
-stalls while its injection buffer is full, or drops the message; the receive side holds arriving flits in a finite
+A core has a send side (visits, updates, spikes, messages out) and a receive side (messages in, words, synops). The two
+run in parallel, or share one unit. A shared unit receives first, so that finite buffers always drain. The send side
+stalls while its injection buffer is full, or drops the message. The receive side holds arriving flits in a finite
 queue.
 """
 
@@ -37,14 +37,14 @@ from nwcompile.kernels.noc.event_router import pop, push, slot_free_at, step_rou
 from nwcompile.kernels.noc.mesh import BUSY_UNTIL, N_LOST, reset_arbiters
 
 # CORE.phase after SEND_NEXT.
-SENDING = 1  # The send side works for its next message, or on what is left after the last.
+SENDING = 1  # The send side works on its next message, or on the rest of its work after the last message.
 TO_INJECT = 2  # A message waits for its injection channel, or is being injected.
-SENT = 3  # The send side is done with its micro-step.
+SENT = 3  # The send side has finished its micro-step.
 
 
 @inlined
 def step_core(mesh, queues, lossy, probes, tables, work, counts, c, time):
-    """Let core `c` do what it can at `time`; returns an axon whose message it starts to accumulate, or -1."""
+    """Let core `c` do its work at `time`. Returns the axon whose message it starts to accumulate, or -1."""
     core, outbox, shared = work.core[c], work.outbox, tables.costs.shared
     site = np.int64(tables.sites.site[c])
     node = mesh.n_routers + site
@@ -79,7 +79,7 @@ def step_core(mesh, queues, lossy, probes, tables, work, counts, c, time):
 
 @inlined
 def receive(mesh, queues, probes, tables, work, c, site, time):
-    """Take the next whole message of the network (then, in a shared unit, of the input lines); -1 if none is there."""
+    """Take the next complete message from the network, or from the input lines in a shared unit. Returns -1 if none."""
     core, shared = work.core[c], tables.costs.shared
     first = (mesh.n_routers * mesh.n_ports + site) * mesh.n_vcs
     router = site // mesh.per_router
@@ -125,7 +125,7 @@ def receive(mesh, queues, probes, tables, work, c, site, time):
 
 @inlined
 def flits_of(mesh, axons, message):
-    """Flits of a message; of a tree it is one."""
+    """Flits of a message; a multicast message has one."""
     return np.int32(1) if message.to >= mesh.n_cores else axons.row[message.axon].flits
 
 
@@ -133,8 +133,8 @@ def flits_of(mesh, axons, message):
 def inject(mesh, queues, lossy, probes, tables, work, counts, c, site, time):
     """Put the next flit of the message into the router's buffer if there is room and the link is free.
 
-    Where a chip drops messages, one whose head finds no room is lost. (SpiNNaker's cores may do so: their
-    spin1_send_mc_packet fails while the queue for sending is full, spin1_api.h of spinnaker_tools.)
+    On chips that drop messages, a message whose head finds no room is lost. SpiNNaker's cores can do so: their
+    spin1_send_mc_packet fails while the send queue is full (spin1_api.h of spinnaker_tools).
     """
     core, node = work.core[c], mesh.n_routers + site
     if core.inject_at > time:
@@ -187,7 +187,7 @@ def inject(mesh, queues, lossy, probes, tables, work, counts, c, site, time):
 
 @inlined
 def lose(mesh, axons, lossy, message, c, counts):
-    """Drop a message of core `c`, and count what is lost with it."""
+    """Drop a message of core `c` and count the losses."""
     counts[c, LOST_AT] += 1
     goes_to_core = False
     for copy in range(message.copies):
@@ -210,7 +210,7 @@ def lose(mesh, axons, lossy, message, c, counts):
 
 @inlined
 def probe_router(mesh, queues, probes, router, time):
-    """A router has acted: its own buffers may hold less, those that its links lead to more."""
+    """Profile a router after it acted: its own buffers, and those that its links lead to."""
     for i in range(router * mesh.n_ports, (router + 1) * mesh.n_ports):
         probe_buffers(mesh, queues, probes, i, time)
         if mesh.output[i].down >= 0:
@@ -220,7 +220,7 @@ def probe_router(mesh, queues, probes, router, time):
 
 @inlined
 def probe_core(mesh, queues, probes, site, time):
-    """A core has acted: it may have injected and taken flits."""
+    """Profile a core after it acted: its injection buffers and its receive queue."""
     router = site // mesh.per_router
     probe_buffers(mesh, queues, probes, router * mesh.n_ports + 4 + site - router * mesh.per_router, time)
     probe_buffers(mesh, queues, probes, mesh.n_routers * mesh.n_ports + site, time)
@@ -229,7 +229,7 @@ def probe_core(mesh, queues, probes, site, time):
 
 @inlined
 def probe_buffers(mesh, queues, probes, group, time):
-    """What the buffers of a group hold has changed, or not, at `time`."""
+    """Report the number of flits in the buffers of a group to the probes."""
     held = np.int64(0)
     for b in range(group * mesh.n_vcs, (group + 1) * mesh.n_vcs):
         held += queues.buffer[b].count
@@ -238,12 +238,12 @@ def probe_buffers(mesh, queues, probes, group, time):
 
 @part
 def run_events(mesh, queues, lossy, probes, tables, work, counts):
-    """Run send, network and receive until all is quiet, arbiters as at first; counts what arrives per core.
+    """Run send, network and receive until nothing moves, with arbiters reset at the start; count arrivals per core.
 
-    counts: int64[core and io site, N_COUNTS, or N_COUNTS_LOST where messages can be dropped], added to. Where they can,
-    lossy.sent is `FanOut.sent`, else lossy is None; `probes` is None where nothing is profiled. Time goes on from step
-    to step, so that a network that is empty needs no clearing: the step begins when the clock of the event queue says.
-    Returns the ticks until the last unit and link fall idle, STUCK if messages are, or TOO_LONG.
+    counts: int64[core and io site, N_COUNTS], or N_COUNTS_LOST if messages can be dropped; added to. `lossy.sent` is
+    `FanOut.sent`; `lossy` is None if messages cannot be dropped. `probes` is None without profiling. Time continues
+    from step to step: the step begins at the clock of the event queue, and an empty network needs no clearing.
+    Returns the ticks until the last unit and link are idle, STUCK if messages cannot move, or TOO_LONG.
     """
     axons, costs = tables.axons, tables.costs
     start = queues.events.clock[0]
@@ -263,7 +263,7 @@ def run_events(mesh, queues, lossy, probes, tables, work, counts):
         time, node = next_node(queues.events)
         if node < 0:
             break
-        if time > end:  # nodes may act though all messages are there
+        if time > end:  # nodes may still act after all messages have arrived
             for c in range(0 if costs.shared else axons.n_sites):
                 n_waiting -= serve_inputs(axons, work.inputs, work.core[c], c, time, counts)
             if n_waiting > queues.now[N_LOST]:

@@ -1,6 +1,6 @@
-"""The event queue: which nodes act when; a timing wheel of sets for times near by, a tree for those far off, in Numba.
+"""The event queue in Numba: a timing wheel of node sets for near times, and a tree for far ones.
 
-Setting a bit costs the same however many nodes there are; time that nobody waits for is skipped.
+Setting a bit costs the same for any number of nodes. Times without events are skipped.
 """
 
 from typing import NamedTuple
@@ -10,22 +10,22 @@ import numpy as np
 from nwcompile.kernels.bits import bit, lowest
 from nwcompile.kernels.jit import inlined
 
-NEVER = np.int64(1) << 62  # Later than any time that a run can reach, and two of them do not overflow.
-MAX_SLOTS = 1 << 12  # Slots of a wheel: most latencies are shorter, and 4096 sets of nodes still fit a cache.
+NEVER = np.int64(1) << 62  # Later than any time of a run; the sum of two does not overflow.
+MAX_SLOTS = 1 << 12  # Slots of a wheel: most latencies are shorter, and 4096 sets of nodes still fit into a cache.
 
 
 class EventQueue(NamedTuple):
-    """Node n waits in slot `time % n_slots` as bit n % 64 of word n // 64; `n_slots` is a power of two."""
+    """Sets of nodes by time. Node n at `time` is bit n % 64 of word n // 64 in slot time % n_slots, a power of two."""
 
     words: np.ndarray  # uint64[slot, word]
     groups: np.ndarray  # uint64[slot, group]: which words of 64 hold a node
     slots: np.ndarray  # uint64[slot // 64]: which slots hold a node
-    far: np.ndarray  # int64[2 * leaves]: tree of the times beyond the wheel, by node
-    clock: np.ndarray  # int64[1]: the present time
+    far: np.ndarray  # int64[2 * leaves]: tree of the times beyond the wheel, one leaf per node
+    clock: np.ndarray  # int64[1]: the current time
 
 
 def event_queue(n_nodes: int, n_ticks: int) -> EventQueue:
-    """An empty queue for that many nodes, whose near times reach `n_ticks` ahead, or as far as MAX_SLOTS do."""
+    """An empty queue for `n_nodes` nodes. Its wheel reaches `n_ticks` ahead, at most MAX_SLOTS."""
     n_slots = min(max(64, 1 << int(n_ticks).bit_length()), MAX_SLOTS)
     n_words = (n_nodes + 63) // 64
     leaves = 1 << max(n_nodes - 1, 1).bit_length()
@@ -40,7 +40,7 @@ def event_queue(n_nodes: int, n_ticks: int) -> EventQueue:
 
 @inlined
 def wake_at(events, node, time):
-    """Let `node` act at `time`, the present or later."""
+    """Schedule `node` at `time`, which is now or later."""
     n_slots = events.words.shape[0]
     if time - events.clock[0] < n_slots:
         slot = time & (n_slots - 1)
@@ -56,7 +56,7 @@ def wake_at(events, node, time):
 
 @inlined
 def next_node(events):
-    """(time, node) of a node that is to act, the earliest; (NEVER, -1) if there is none. It is taken out."""
+    """Remove the earliest node from the queue; returns (time, node), or (NEVER, -1) if the queue is empty."""
     slot = events.clock[0] & (events.words.shape[0] - 1)
     if not events.slots[slot >> 6] & bit(slot & 63):
         if not advance(events):
@@ -87,7 +87,7 @@ def is_empty(events, slot):
 
 @inlined
 def advance(events):
-    """Go on to the next time at which a node waits; False if there is none."""
+    """Advance the clock to the next scheduled time; returns False if there is none."""
     n_slots, here = events.words.shape[0], events.clock[0]
     near = NEVER
     start = here & (n_slots - 1)
@@ -112,7 +112,7 @@ def advance(events):
 
 @inlined
 def take_far(events):
-    """Take the earliest node out of the tree."""
+    """Remove the earliest node from the tree and return it."""
     leaves = events.far.shape[0] // 2
     time = events.far[1]
     i = np.int64(1)
@@ -129,7 +129,7 @@ def take_far(events):
 
 @inlined
 def clear_events(events):
-    """Nobody waits, and it is time 0."""
+    """Empty the queue and set the clock to 0."""
     for slot in range(events.words.shape[0]):
         if events.slots[slot >> 6] & bit(slot & 63):
             for word in range(events.words.shape[1]):

@@ -1,4 +1,4 @@
-"""A list of packets through the routers, in Numba: each core is a source that queues its packets, and a sink."""
+"""Replay a list of packets through the routers, in Numba. Each core is a source with a packet queue, and a sink."""
 
 from typing import NamedTuple
 
@@ -11,30 +11,30 @@ from nwcompile.kernels.noc.mesh import clear_network, reset_arbiters
 
 
 class Packets(NamedTuple):
-    """Packets by source, then in the order in which the source sends them; times are in ticks."""
+    """Packets sorted by source, then by the order in which the source sends them. Times are in ticks."""
 
     first: np.ndarray  # int64[core + 1]
-    time: np.ndarray  # int64[packet]: when the source has it
+    time: np.ndarray  # int64[packet]: when the packet is ready at its source
     size: np.ndarray  # int64[packet]: flits
     to: np.ndarray  # int32[packet]: destination core, or n_cores + first branch of its tree
-    inject: np.ndarray  # int64[packet], out: when its head leaves the source
-    arrive: np.ndarray  # int64[delivery], out: when its tail is at the sink
-    delivery: np.ndarray  # int64[packet]: its first one
-    interrupted: np.ndarray  # bool[1]: set from outside, to end before the next event
+    inject: np.ndarray  # int64[packet], out: when the head leaves the source
+    arrive: np.ndarray  # int64[delivery], out: when the tail reaches the sink
+    delivery: np.ndarray  # int64[packet]: number of the packet's first delivery
+    interrupted: np.ndarray  # bool[1]: set from outside to stop before the next event
 
 
 class Sources(NamedTuple):
-    """Where each source stands."""
+    """State of each source."""
 
-    packet: np.ndarray  # int64[core]: the next to be sent
-    left: np.ndarray  # int64[core]: flits of it still to send, 0: its head has not left
-    channel: np.ndarray  # int64[core]: channel of it, or the one to try first
-    free: np.ndarray  # int64[core]: injection link free
+    packet: np.ndarray  # int64[core]: next packet to send
+    left: np.ndarray  # int64[core]: flits of that packet still to send, 0: its head has not left
+    channel: np.ndarray  # int64[core]: virtual channel of that packet, or the one to try first
+    free: np.ndarray  # int64[core]: when the injection link is free
 
 
 @inlined
 def take_flits(mesh, queues, packets, core, router, time):
-    """Let a sink take what has arrived in each of its channels; returns how many deliveries are complete."""
+    """Let a sink take all flits that have arrived in its channels. Returns the number of completed deliveries."""
     done = 0
     for v in range(mesh.n_vcs):
         b = (mesh.n_routers * mesh.n_ports + core) * mesh.n_vcs + v
@@ -53,7 +53,7 @@ def take_flits(mesh, queues, packets, core, router, time):
 
 @inlined
 def inject(mesh, queues, packets, sources, core, router, time):
-    """Let a source put its next flit on the injection link, if it is free and a channel has room."""
+    """Let a source put its next flit on the injection link if the link is free and a channel has room."""
     k = sources.packet[core]
     if k == packets.first[core + 1]:
         return
@@ -108,9 +108,9 @@ def inject(mesh, queues, packets, sources, core, router, time):
 
 @kernel
 def replay_events(mesh, queues, packets, sources, last):
-    """Send all packets, from an idle network, until they have arrived or time `last` is reached.
+    """Send all packets through an idle network until all have arrived or time `last` is reached.
 
-    Returns the number of deliveries; those that are missing keep their `arrive` (and packets their `inject`).
+    Returns the number of deliveries. Undelivered packets keep their `arrive`, unsent ones also their `inject`.
     """
     reset_arbiters(queues)
     clear_network(queues)

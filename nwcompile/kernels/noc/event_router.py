@@ -1,14 +1,14 @@
 """Input-buffered routers, flit by flit, in Numba: virtual channels, credits, back-pressure, separable allocation.
 
-A router acts only at times when something about it can change. Within one time the order of nodes cannot
-matter: whatever a node does at time t is seen by another later than t (every latency is at least one tick).
+A router acts only at times at which something about it can change. The order of nodes at one time does not matter:
+every latency is at least one tick, so other nodes see an action at time t only after t.
 
-A packet's head first waits for a channel of the output that it is routed to (virtual-channel allocation), then each of
-its flits waits for the crossbar (switch allocation). Both are one round of iSLIP (McKeown 1999): every output grants
-to one requester, every requester accepts one grant, both go round from the one after the last match. In a speculative
-router a head asks for both at once, and a switch that it won without a channel stays idle; without speculation it asks
-for the switch a cycle after it has the channel. This is the input-queued router of BookSim 2, whose packets arrive at
-the same cycles (tests/sim/cycle/test_noc.py).
+The head of a packet first waits for a virtual channel of its output (VC allocation). Then each flit waits for the
+crossbar (switch allocation). Both are one round of iSLIP (McKeown 1999): every output grants to one requester and every
+requester accepts one grant, both in round-robin order from the one after the last match. In a speculative router a head
+requests both at once; a switch that it wins without a channel stays idle. Without speculation it requests the switch
+one cycle after it gets the channel. This is the input-queued router of BookSim 2; packets arrive at the same cycles
+(tests/sim/cycle/test_noc.py).
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ from nwcompile.kernels.noc.mesh import AFTER, BEFORE, BUSY_UNTIL, NO_CHANNEL, NO
 
 @inlined
 def slot_free_at(mesh, queues, b):
-    """When the next slot of a buffer can be filled; NEVER while it is full."""
+    """When the next slot of a buffer can be filled; NEVER while the buffer is full."""
     buffer = queues.buffer[b]
     if buffer.count == mesh.depth:
         return NEVER
@@ -31,7 +31,7 @@ def slot_free_at(mesh, queues, b):
 
 @inlined
 def push(mesh, queues, b, node, i, message, to, left, entry, ready):
-    """Put a flit into buffer b, input channel i of a router or a core's queue; as its first one it wakes the node."""
+    """Put a flit into buffer b, input channel i of a router or a core's queue; a buffer's first flit wakes the node."""
     buffer = queues.buffer[b]
     place = buffer.head + buffer.count
     slot = queues.slot[b * mesh.depth + (place - mesh.depth if place >= mesh.depth else place)]
@@ -53,7 +53,7 @@ def push(mesh, queues, b, node, i, message, to, left, entry, ready):
 
 @inlined
 def route_head(mesh, buffer, router, to):
-    """Find the output of the packet at the head of a router's buffer, and which of its channels it may take."""
+    """Compute the output port and the dateline class of the packet at the head of a router's buffer."""
     route = route_to(mesh.routes, router, to) if to < mesh.n_cores else mesh.branch[to - mesh.n_cores].route
     buffer.port = route & ((1 << PORT_BITS) - 1)
     buffer.vc_class = route >> PORT_BITS
@@ -61,9 +61,9 @@ def route_head(mesh, buffer, router, to):
 
 @inlined
 def pop(mesh, queues, b, sender, time):
-    """Take the first flit of a buffer; its slot returns to the sender, who is woken if it may be waiting for it.
+    """Remove the first flit of a buffer and return its credit; wakes the sender if the buffer was full.
 
-    Returns the number of the slot, which holds the flit until the sender fills it.
+    Returns the number of the slot, which holds the flit until the sender refills it.
     """
     buffer = queues.buffer[b]
     slot = b * mesh.depth + buffer.head
@@ -77,7 +77,7 @@ def pop(mesh, queues, b, sender, time):
 
 @inlined
 def step_router(mesh, queues, router, time):
-    """Let a router match its inputs with its outputs once and send; it is woken when it can act next."""
+    """Let a router allocate and send once, and schedule its next action."""
     later = NEVER
     first_buffer, first_port = router * mesh.n_ports * mesh.n_vcs, router * mesh.n_ports
     ready, wanted, in_ports, twice = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
@@ -107,7 +107,7 @@ def step_router(mesh, queues, router, time):
 
 @inlined
 def allocate(mesh, queues, router, first_port, first_buffer, inputs, time):
-    """Match input channels `inputs`, of which some want one output or have one input; returns when to look again."""
+    """Allocate channels and switch to input channels that contend for an output or an input. Returns the next time."""
     n_vcs, n_ports = mesh.n_vcs, mesh.n_ports
     for port in range(n_ports):
         request = queues.allocation.request[port]
@@ -115,8 +115,8 @@ def allocate(mesh, queues, router, first_port, first_buffer, inputs, time):
         request.after = 0
         request.switch = 0
         request.grants = 0
-    wanted = np.uint64(0)  # outputs of which a channel is asked for
-    contested = np.uint64(0)  # outputs for which the switch is asked
+    wanted = np.uint64(0)  # outputs with a channel request
+    contested = np.uint64(0)  # outputs with a switch request
     rest = inputs
     while rest != 0:
         i = np.int64(lowest(rest))
@@ -153,7 +153,7 @@ def allocate(mesh, queues, router, first_port, first_buffer, inputs, time):
 
 @inlined
 def asks_at(mesh, queues, first_port, buffer, in_port, time):
-    """When the flit at the head of `buffer`, of input `in_port`, may ask next for a channel or the switch."""
+    """When the flit at the head of `buffer`, at input `in_port`, can next request a channel or the switch."""
     output = queues.output[first_port + buffer.port]
     when = max(buffer.ready, time + mesh.timing.cycle_ticks)
     if buffer.channel != NO_CHANNEL:
@@ -168,7 +168,7 @@ def asks_at(mesh, queues, first_port, buffer, in_port, time):
 
 @inlined
 def vcs_of_class(mesh, vc_class):
-    """First channel of an output that a packet of a dateline class may take, and the one after the last."""
+    """First output channel that a packet of a dateline class may take, and the end of that range."""
     first = mesh.dateline_vc if vc_class == AFTER else 0
     end = mesh.dateline_vc if vc_class == BEFORE else mesh.n_vcs
     return first, end
@@ -182,9 +182,9 @@ def input_port_of(mesh, i):
 
 @inlined
 def forward_uncontended(mesh, queues, router, first_port, first_buffer, i, time):
-    """What a router does with input channel i if no other wants its output or has its input: `allocate` of one.
+    """`allocate` for an input channel i that contends with no other for its output or its input.
 
-    Returns when to look again.
+    Returns when the channel can act again.
     """
     b = first_buffer + i
     buffer = queues.buffer[b]
@@ -223,7 +223,7 @@ def forward_uncontended(mesh, queues, router, first_port, first_buffer, i, time)
 
 @inlined
 def assign_vc(mesh, queues, buffer, i, port, down, v):
-    """The packet at the head of `buffer`, input channel i, gets channel v of an output that leads to buffer `down`."""
+    """Assign channel v of an output with buffer `down` to the packet at the head of `buffer`, input channel i."""
     n_inputs = mesh.n_ports * mesh.n_vcs
     there = queues.buffer[down + v]
     there.granted = i + 1 if i + 1 < n_inputs else 0
@@ -235,7 +235,7 @@ def assign_vc(mesh, queues, buffer, i, port, down, v):
 
 @inlined
 def advance_round_robin(mesh, queues, first_port, in_port, port, v):
-    """An input's channel v and an output are matched: the arbiters go on to the ones after these."""
+    """Move the switch arbiters past a match of input channel v with an output."""
     queues.output[first_port + port].grant = in_port + 1 if in_port + 1 < mesh.n_ports else 0
     of_input = queues.output[first_port + in_port]
     of_input.accept_port = port + 1 if port + 1 < mesh.n_ports else 0
@@ -244,7 +244,7 @@ def advance_round_robin(mesh, queues, first_port, in_port, port, v):
 
 @inlined
 def vc_free_at(mesh, queues, down, vc_class, time):
-    """The present if a channel to buffer `down` is free to take and has room, else when one may be; NEVER: unknown."""
+    """Earliest time of a free channel with room to buffer `down`: `time` if one is free now, NEVER if unknown."""
     soonest = NEVER
     first, end = vcs_of_class(mesh, vc_class)
     for v in range(first, end):
@@ -258,9 +258,9 @@ def vc_free_at(mesh, queues, down, vc_class, time):
 
 @inlined
 def request_switch(mesh, queues, first_port, first_buffer, in_port, v, port):
-    """Input `in_port` asks for an output for its channel v; of its channels that ask for one output, one does so.
+    """Request output `port` for channel v of input `in_port`. An input sends one request per output.
 
-    One that holds an output channel goes before one that does not, then the one that comes first going round.
+    A channel that holds an output channel has priority over one that does not; then round-robin order decides.
     """
     request = queues.allocation.request[port]
     if request.switch & bit(in_port):
@@ -278,7 +278,7 @@ def request_switch(mesh, queues, first_port, first_buffer, in_port, v, port):
 
 @inlined
 def allocate_switch(queues, first_port, contested):
-    """Every output that is asked for grants to one input."""
+    """Let every requested output grant to one input."""
     while contested != 0:
         port = np.int64(lowest(contested))
         contested &= contested - np.uint64(1)
@@ -288,7 +288,7 @@ def allocate_switch(queues, first_port, contested):
 
 @inlined
 def allocate_vcs(mesh, queues, first_port, first_buffer, wanted, time):
-    """Match heads with free channels of their outputs."""
+    """Match packet heads with free channels of their outputs."""
     while wanted != 0:
         port = np.int64(lowest(wanted))
         wanted &= wanted - np.uint64(1)
@@ -323,7 +323,7 @@ def allocate_vcs(mesh, queues, first_port, first_buffer, wanted, time):
 
 @inlined
 def send_granted(mesh, queues, router, first_port, first_buffer, time):
-    """Every input accepts one grant and sends, if its packet holds a channel with room."""
+    """Let every input accept one grant, and send if its packet holds a channel with room."""
     for in_port in range(mesh.n_ports):
         grants = queues.allocation.request[in_port].grants
         if grants == 0:
@@ -341,10 +341,9 @@ def send_granted(mesh, queues, router, first_port, first_buffer, time):
 
 @inlined
 def send(mesh, queues, router, first_port, b, i, in_port, port, channel, time):
-    """Move the first flit of a buffer through the crossbar and over the link; a tail gives its channel back.
+    """Move the first flit of a buffer through the crossbar and over the link; a tail releases its channel.
 
-    A flit that has more branches to take is copied and stays. Returns when the next flit of the buffer may ask; NEVER
-    if there is none.
+    A flit with further branches is copied and stays. Returns when the next flit of the buffer can request, or NEVER.
     """
     output, of_input, buffer = queues.output[first_port + port], queues.output[first_port + in_port], queues.buffer[b]
     there = output.down + channel

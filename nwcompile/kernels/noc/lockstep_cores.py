@@ -1,8 +1,8 @@
 """The cores of a chip in one micro-step, cycle by cycle, in Numba: `run_events` of event_cores.py for common chips.
 
-It serves where a message is a single flit in a single channel, none is lost or copied on its way, and a receive side
-works beside the send side and needs some time for every message (`suits_cores` of sim/cycle/lockstep.py). Every count,
-time and flit is that of `run_events` (tests/sim/cycle/test_lockstep_cores.py).
+A message is one flit in one channel, without loss or multicast. The receive side runs in parallel to the send side and
+takes at least one cycle per message (`suits_cores` of sim/cycle/lockstep.py). Every count, time and flit is that of
+`run_events` (tests/sim/cycle/test_lockstep_cores.py).
 """
 
 from typing import NamedTuple
@@ -32,27 +32,27 @@ from nwcompile.kernels.noc.lockstep_state import (
 
 
 class Lockstep(NamedTuple):
-    """Routers that cores send to."""
+    """Routers of the lockstep engine with cores as sources."""
 
     routers: Routers
     agenda: Agenda
-    timers: Timers  # by physical core
-    link: np.ndarray  # int64[output or source]: number of its link
+    timers: Timers  # Timers, by physical core
+    link: np.ndarray  # int64[output or source]: link number
     now: np.ndarray  # int64[N_NOW]: see `Cores`
-    ticks: np.ndarray  # uint32[message]: what the receive side needs for it
+    ticks: np.ndarray  # uint32[message]: receive time of each message
 
 
 class LockstepNetwork(NamedTuple):
-    """Routers of the lockstep engine, with what depends on the chip."""
+    """The lockstep engine of a chip, with its links and flit counts."""
 
     net: Lockstep
-    links: np.ndarray | None  # LINK[output or source], None where every link takes a flit in each cycle
-    flits: np.ndarray  # int64[link]: those of the last micro-step
+    links: np.ndarray | None  # LINK[output or source], None if every link takes a flit in each cycle
+    flits: np.ndarray  # int64[link]: flits of the last micro-step
 
 
 @inlined
 def reset_arbiters(routers):
-    """All round-robin arbiters as at first."""
+    """Reset all round-robin arbiters."""
     for o in range(routers.output.shape[0]):
         output = routers.output[o]
         output.grant = 0
@@ -66,7 +66,7 @@ def reset_arbiters(routers):
 
 @inlined
 def begin_work(outbox, core, c, time):
-    """Core `c` works for its next message, or does what is left after the last; returns whether it has a message."""
+    """Start the work of core `c` on its next message, or after its last one; returns whether it has a message."""
     core.send_at = time + work_before_next(outbox, core, c)
     core.end = max(core.end, core.send_at)
     return has_message(outbox, core, c)
@@ -74,7 +74,7 @@ def begin_work(outbox, core, c, time):
 
 @inlined
 def inject(net, cores, c, site, time):
-    """Let core `c` send its message if it can; it is woken when it can send the next."""
+    """Let core `c` inject its message if it can, and schedule its next injection."""
     routers, agenda, outbox, core = net.routers, net.agenda, cores.work.outbox, cores.work.core[c]
     source = routers.n_outputs + site << INPUT_BITS
     ready = max(core.send_at, core.inject_at)
@@ -104,9 +104,9 @@ def inject(net, cores, c, site, time):
 
 @inlined
 def begin(net, cores, start):
-    """All cores begin a micro-step at `start`; sets N_WAITING, counts what will be received, and fills `net.ticks`.
+    """Begin a micro-step of all cores at `start`: set N_WAITING, count the messages of each receiver, fill `net.ticks`.
 
-    Messages are looked up here, by source as they lie in memory, and not when they arrive from everywhere.
+    Messages are looked up here in memory order, by source, instead of at arrival in random order.
     """
     axons, outbox = cores.tables.axons, cores.work.outbox
     cores.now[N_WAITING] = begin_cores(cores.work, axons.n_sites, start)
@@ -125,7 +125,7 @@ def begin(net, cores, start):
 
 @part
 def move(net, links, cores, time, end):
-    """Go from cycle to cycle until all is quiet; returns whether it is when cycle `end` is over."""
+    """Run cycle by cycle until nothing moves; returns False if that is not before the end of cycle `end`."""
     routers, agenda, timers = net.routers, net.agenda, net.timers
     rows, n_outputs = agenda.used.shape[0], 0
     while True:
@@ -148,10 +148,10 @@ def move(net, links, cores, time, end):
 
 @part
 def run_lockstep(net, links, tables, work, counts, flits):
-    """Run send, network and receive until all is quiet, arbiters as at first; takes and gives what `run_events` does.
+    """Run send, network and receive until nothing moves; arguments and result are those of `run_events`.
 
-    links: LINK[output or source], None where every link takes a flit in each cycle; flits: int64[link], written. The
-    step begins when the one before left the network idle, at `net.now[CLOCK]`.
+    links: LINK[output or source], None if every link takes a flit in each cycle. flits: int64[link], written. The step
+    begins at `net.now[CLOCK]`, when the last step has left the network idle.
     """
     axons, costs, start = tables.axons, tables.costs, net.now[CLOCK]
     routers = net.routers

@@ -1,9 +1,9 @@
-"""A list of packets through the routers, cycle by cycle, in Numba.
+"""Replay a list of packets through the routers, cycle by cycle, in Numba.
 
-Every packet has the cycles that event_replay.py gives it (tests/sim/cycle/test_noc_lockstep.py). What happens in a
-cycle is known from lists made in earlier ones: first flits that begin to ask, channels that have a slot again, outputs
-that somebody still asks for, sources with a flit. So nothing is looked at in vain and no time is searched for, and the
-processor can work on several routers at once; cycles in which no list holds anything are skipped.
+Every packet has the same cycles as in event_replay.py (tests/sim/cycle/test_noc_lockstep.py). Earlier cycles list the
+work of each cycle: first flits that begin to request, channels with a new credit, outputs with pending requests,
+sources with a flit. No time is searched for, and the processor can overlap the work of several routers. Cycles
+without work are skipped.
 """
 
 from typing import NamedTuple
@@ -16,9 +16,9 @@ from nwcompile.kernels.noc.lockstep_state import HEAD, TAIL, next_cycle, push, r
 
 SOURCE = np.dtype(
     [
-        ("packet", np.int32),  # that it sends, -1: none
-        ("newest", np.int32),  # that it has
-        ("channel", np.int32),  # of it, or the one to try first
+        ("packet", np.int32),  # packet that it sends, -1: none
+        ("newest", np.int32),  # last packet of its queue
+        ("channel", np.int32),  # virtual channel of `packet`, or the one to try first
         ("left", np.int32),  # flits of `packet` still to send, 0: its head has not left
     ],
     align=True,
@@ -26,16 +26,16 @@ SOURCE = np.dtype(
 
 
 class TimedPackets(NamedTuple):
-    """Packets in the order of time."""
+    """Packets in the order of time. Times are in cycles."""
 
     time: np.ndarray  # int64[packet]
     src: np.ndarray  # int64[packet]
     to: np.ndarray  # int64[packet]
     size: np.ndarray  # int64[packet]
-    after: np.ndarray  # int32[packet]: scratch: the next one of the same source
+    after: np.ndarray  # int64[packet]: scratch: next packet of the same source
     inject: np.ndarray  # int64[packet], out
     arrive: np.ndarray  # int64[packet], out
-    interrupted: np.ndarray  # bool[1]: set from outside, to end before the next cycle
+    interrupted: np.ndarray  # bool[1]: set from outside to stop before the next cycle
 
 
 @inlined
@@ -79,7 +79,7 @@ def inject(routers, links, agenda, packets, sources, core, time):
 
 @inlined
 def queue_up(agenda, packets, sources, k, n_sources):
-    """Put packet k behind the others of its source; returns whether the source is now listed because of it."""
+    """Append packet k to the queue of its source; returns whether the source was idle and is now listed."""
     core = packets.src[k]
     source = sources[core]
     is_idle = source.packet < 0
@@ -94,12 +94,12 @@ def queue_up(agenda, packets, sources, k, n_sources):
 
 @kernel
 def replay_lockstep(routers, links, vcs, agenda, packets, sources, last):
-    """Send all packets, from an idle network, until they have arrived, cycle `last` is over, or nothing moves any more.
+    """Send all packets through an idle network until all have arrived, cycle `last` is over, or nothing can move.
 
-    links: LINK[output or source], None where every link takes a flit in each cycle; vcs: VirtualChannels, None where
-    there is one channel; sources: SOURCE[core]. Sources look for room in every cycle. If no output is asked for until
-    every latency is over and they could have filled their buffers, flits wait for each other in a circle. Packets that
-    have not arrived keep their `arrive`, and those that have not left their `inject`.
+    links: LINK[output or source], None if every link takes a flit in each cycle. vcs: VirtualChannels, None if there is
+    one channel. sources: SOURCE[core]; they look for room in every cycle. The network is in deadlock if no output has a
+    request for longer than every latency and the time to fill the sources' buffers. Undelivered packets keep their
+    `arrive`, unsent ones also their `inject`.
     """
     n_packets, rows = packets.time.shape[0], agenda.count.shape[0]
     patience = rows + routers.depth * routers.n_vcs * routers.link_cycles

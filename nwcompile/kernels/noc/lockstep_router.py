@@ -1,12 +1,11 @@
-"""What a router does in a cycle of the lockstep engine, in Numba: the rules of event_router.py, output by output.
+"""A router's cycle in the lockstep engine, in Numba: the rules of event_router.py, output by output.
 
-An output is served only in cycles in which somebody asks for it and may get it. It gives its free channels to heads
-(virtual-channel allocation) and grants its switch to one input channel (switch allocation), whatever other outputs do.
-When all have, each input port accepts one of the grants to it, and that flit moves. Cores take single flits in the
-order in which they come, each as soon as the one before is done: when, is known as soon as a flit leaves its last
-router, and nothing need be done when it is there.
+An output is served only in cycles in which it has a request that it may grant. It assigns its free channels to heads
+(VC allocation) and grants its switch to one input channel (switch allocation), independently of other outputs. Then
+each input port accepts one of its grants, and that flit moves. Cores serve single flits first come, first served, so
+the service time is known when a flit leaves its last router: no event is needed at arrival.
 
-`links` is None where every link takes a flit in each cycle; `packets` or `cores` is None, whichever the flits are not.
+`links` is None if every link takes a flit in each cycle. Flits belong to `packets` or `cores`; the other is None.
 """
 
 from typing import NamedTuple
@@ -35,27 +34,27 @@ from nwcompile.kernels.noc.lockstep_state import (
 )
 from nwcompile.kernels.noc.mesh import ANY, PORT_BITS
 
-# Of Cores.now.
-CLOCK = 0  # when a micro-step can begin
+# Indices of Cores.now.
+CLOCK = 0  # when the next micro-step can begin
 BUSY_UNTIL = 1  # when the last link falls idle
-N_WAITING = 2  # messages of the micro-step that no core has taken yet
+N_WAITING = 2  # messages of the micro-step that no core has received yet
 N_NOW = 3
 
 
 class Cores(NamedTuple):
-    """The cores of a chip, as routers deliver to them."""
+    """The cores of a chip as receivers of messages."""
 
     tables: CoreTables
     work: CoreWork
-    counts: np.ndarray  # int64[core and io site, N_COUNTS]: as those of `event_cores.run_events`
+    counts: np.ndarray  # int64[core and io site, N_COUNTS]: as in `event_cores.run_events`
     now: np.ndarray  # int64[N_NOW]
 
 
 @inlined
 def deliver_to_core(cores, to, ticks, time):
-    """Let physical core `to` take a message that is there at `time`, after all those before; `ticks` of work.
+    """Let physical core `to` receive a message that arrives at `time` and takes `ticks` of work, after earlier ones.
 
-    Returns when it takes it.
+    Returns when the core takes it.
     """
     c = np.int64(cores.tables.sites.core_at[to])
     core = cores.work.core[c]
@@ -69,7 +68,7 @@ def deliver_to_core(cores, to, ticks, time):
 
 @inlined
 def serve_outputs(routers, links, vcs, agenda, packets, cores, n_outputs, time, last):
-    """Let all listed outputs do what they can in a cycle; returns how many stay listed for the next."""
+    """Let all listed outputs allocate and send in a cycle; returns how many stay listed for the next one."""
     if vcs is not None:
         for n in range(n_outputs):
             allocate(routers, links, vcs, agenda, np.int64(agenda.outputs[n]), time)
@@ -88,7 +87,7 @@ def serve_outputs(routers, links, vcs, agenda, packets, cores, n_outputs, time, 
 
 @inlined
 def list_due(routers, agenda, row, n, n_sources):
-    """Note what begins in the cycle of a row of the agenda; returns how many outputs and sources are listed then."""
+    """Process the agenda row of a cycle; returns the numbers of listed outputs and sources."""
     count = agenda.count[row]
     for k in range(count.n_wakes):
         sender = np.int64(agenda.wakes[row, k])
@@ -111,7 +110,7 @@ def list_due(routers, agenda, row, n, n_sources):
 
 @inlined
 def list_output(routers, agenda, o, i, n):
-    """Input channel i asks for output o, which is listed as one of `n` if it is not yet; returns how many are then."""
+    """Add a request of input channel i to output o and list the output; returns the number of listed outputs."""
     output = routers.output[o]
     output.asks |= bit(i)
     agenda.outputs[n] = o
@@ -122,7 +121,7 @@ def list_output(routers, agenda, o, i, n):
 
 @inlined
 def allocate(routers, links, vcs, agenda, o, time):
-    """Let an output give its channels to those that ask, and grant its switch to one."""
+    """Let an output assign its channels to requesters and grant its switch to one input channel."""
     output = routers.output[o]
     asks = output.asks
     output.granted = NOBODY
@@ -147,7 +146,7 @@ def allocate(routers, links, vcs, agenda, o, time):
             return
         is_idle = not is_busy(links, o, first, buffer, time)
         asks_switch = routers.is_speculative and is_idle and any_room(routers, output, channels, time)
-        assign_vc(routers, output, port, i, b, first_accepted(routers, buffer, port, channels))
+        assign_vc(routers, output, port, i, b, select_channel(routers, buffer, port, channels))
         if not asks_switch:
             return
     output.granted = i
@@ -156,11 +155,11 @@ def allocate(routers, links, vcs, agenda, o, time):
 
 @inlined
 def allocate_contended(routers, links, vcs, agenda, o, output, first, port, asks, time):
-    """`allocate` where several input channels ask: for the switch, then for channels."""
+    """`allocate` with several requesters: the switch first, then channels."""
     n_vcs = routers.n_vcs
     wants = asks & ~output.held
-    sure = NONE  # input channels that ask for the switch and hold a channel
-    maybe = NONE  # those that ask for it without one
+    sure = NONE  # input channels that request the switch and hold a channel
+    maybe = NONE  # input channels that request the switch without a channel
     in_ports = NONE  # the input ports of both
     rest = asks
     while rest != NONE:
@@ -192,11 +191,11 @@ def allocate_contended(routers, links, vcs, agenda, o, output, first, port, asks
 
 @inlined
 def allocate_vcs(routers, vcs, output, first, port, wants):
-    """Every free channel is offered to one of `wants`, and each of those accepts one offer."""
+    """Offer every free channel to one of `wants`; each of those accepts one offer."""
     offered = output.free
     while offered != NONE:
         v = np.int64(lowest(offered))
-        i = offered_to(routers, vcs, output, first, v, wants)
+        i = select_requester(routers, vcs, output, first, v, wants)
         if i < 0:
             offered &= offered - ONE
             continue
@@ -204,16 +203,16 @@ def allocate_vcs(routers, vcs, output, first, port, wants):
         while rest != NONE:
             other = np.int64(lowest(rest))
             rest &= rest - ONE
-            if offered_to(routers, vcs, output, first, other, wants) == i:
+            if select_requester(routers, vcs, output, first, other, wants) == i:
                 same |= bit(other)
         offered &= ~same
         b = first * routers.n_vcs + i
-        assign_vc(routers, output, port, i, b, first_accepted(routers, routers.buffer[b], port, same))
+        assign_vc(routers, output, port, i, b, select_channel(routers, routers.buffer[b], port, same))
 
 
 @inlined
-def offered_to(routers, vcs, output, first, v, wants):
-    """The input channel of `wants` to which channel v of an output is offered, -1: to none."""
+def select_requester(routers, vcs, output, first, v, wants):
+    """The input channel in `wants` that channel v of an output is offered to; -1 if none may take it."""
     able = wants
     if vcs.has_dateline:
         rest = wants
@@ -229,7 +228,7 @@ def offered_to(routers, vcs, output, first, v, wants):
 
 @inlined
 def vcs_for(routers, vcs, b):
-    """The channels of its output that the packet at the head of buffer b may take."""
+    """The output channels that the packet at the head of buffer b may take."""
     if not vcs.has_dateline:
         return vcs.of_class[ANY]
     word = np.int64(routers.slot[np.int64(routers.buffer[b].head)].word)
@@ -237,15 +236,15 @@ def vcs_for(routers, vcs, b):
 
 
 @inlined
-def first_accepted(routers, buffer, port, channels):
-    """Of channels of an output that are offered to the packet at the head of a buffer, the one that it accepts."""
+def select_channel(routers, buffer, port, channels):
+    """The channel that the packet at the head of a buffer accepts, among the offered `channels` of an output."""
     start = np.int64(buffer.accept) - port * routers.n_vcs
     return first_from(channels, start if 0 <= start < routers.n_vcs else np.int64(0))
 
 
 @inlined
 def assign_vc(routers, output, port, i, b, v):
-    """The packet at the head of buffer b, input channel i, gets channel v of an output."""
+    """Assign channel v of an output to the packet at the head of buffer b, input channel i."""
     n_inputs = routers.n_ports * routers.n_vcs
     there, buffer = routers.buffer[np.int64(output.down) + v], routers.buffer[b]
     there.offer = i + 1 if i + 1 < n_inputs else 0
@@ -259,7 +258,7 @@ def assign_vc(routers, output, port, i, b, v):
 
 @inlined
 def is_busy(links, o, first, buffer, time):
-    """Whether an output's link, or the input port that a buffer belongs to, still holds another flit."""
+    """Whether an output's link, or the input port of a buffer, is still busy with another flit."""
     if links is None:
         return False
     return links[o].free > time or links[first + np.int64(buffer.in_port)].input_free > time
@@ -267,7 +266,7 @@ def is_busy(links, o, first, buffer, time):
 
 @inlined
 def has_room(routers, agenda, o, output, v, i, time):
-    """Whether input channel i can send through channel v of an output; if not, it does not ask until it is woken."""
+    """Whether input channel i can send through channel v of an output. If not, its request pauses until it is woken."""
     there = routers.buffer[np.int64(output.down) + v]
     free = room_at(routers, there)
     if free <= time:
@@ -282,7 +281,7 @@ def has_room(routers, agenda, o, output, v, i, time):
 
 @inlined
 def any_room(routers, output, channels, time):
-    """Whether one of an output's channels has room."""
+    """Whether any of the output's `channels` has room."""
     while channels != NONE:
         v = np.int64(lowest(channels))
         channels &= channels - ONE
@@ -293,9 +292,9 @@ def any_room(routers, output, channels, time):
 
 @inlined
 def accept_grant(routers, links, agenda, packets, cores, o, time, last):
-    """Let the input port that an output grants to accept one grant and send.
+    """Let the input port that an output grants to accept one grant, and send.
 
-    Returns whether to serve the output again a cycle later.
+    Returns whether the output needs service in the next cycle.
     """
     output = routers.output[o]
     i = np.int64(output.granted)
@@ -322,9 +321,9 @@ def accept_grant(routers, links, agenda, packets, cores, o, time, last):
 
 @inlined
 def serve_single(routers, links, agenda, packets, cores, o, time, last):
-    """`allocate` and `accept_grant` with one channel, where an input port asks for one output and accepts its grant.
+    """`allocate` and `accept_grant` with one channel, where an input port requests one output and accepts its grant.
 
-    Returns whether to serve the output again a cycle later.
+    Returns whether the output needs service in the next cycle.
     """
     output = routers.output[o]
     first, down = np.int64(output.first), np.int64(output.down)
@@ -354,10 +353,10 @@ def serve_single(routers, links, agenda, packets, cores, o, time, last):
 
 @inlined
 def wins_switch(routers, links, o, output, first, there, i, time):
-    """Whether input channel i, to which an output has just given its only channel, gets the switch in the same cycle.
+    """Whether input channel i, which has just received the output's only channel, wins the switch in the same cycle.
 
-    All that ask for the switch compete for it, those without a channel too; if one of these wins, the switch stays
-    idle. Where no link is slow, the arbiters of channel and switch agree, so i wins; without room nobody does.
+    All switch requesters compete, also those without a channel; if one of these wins, the switch stays idle. If no link
+    is slow, the arbiters of channel and switch agree, so i wins. Without room nobody wins.
     """
     if links is None:
         return True
@@ -380,7 +379,8 @@ def wins_switch(routers, links, o, output, first, there, i, time):
 def send(routers, links, agenda, packets, cores, o, first, i, b, down, time, last):
     """Move the first flit of buffer b, input channel i, through the crossbar and over the link to buffer `down`.
 
-    Either `packets` or `cores` is None: a packet is noted when it arrives by cycle `last`, a core takes a message.
+    Either `packets` or `cores` is None. A packet's arrival is noted if it is not after cycle `last`; a core receives a
+    message.
     """
     output, buffer, there = routers.output[o], routers.buffer[b], routers.buffer[down]
     v = down - np.int64(output.down)

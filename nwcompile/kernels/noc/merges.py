@@ -1,8 +1,8 @@
-"""Routers that are FIFOs joined by merges of fixed priority, and their cores, in Numba: edge by edge where any moves.
+"""Routers of FIFOs joined by fixed-priority merges, and their cores, in Numba; only active edges are simulated.
 
-What such routers do is told in `ir/noc/merges.py`. FIFO k of router p is p * N_FIFOS + k, merge m is p * N_MERGES + m.
-Merges decide at falling edges, from what FIFOs hold then; packets move at the next rising edge: out of a FIFO into the
-merge, and an edge later into the FIFO behind it. Edges are counted from the one that begins the step.
+`ir/noc/merges.py` describes these routers. FIFO k of router p is p * N_FIFOS + k, merge m is p * N_MERGES + m. Merges
+decide at falling edges, from the state of the FIFOs. Packets move at the next rising edge: out of a FIFO into the
+merge, and one edge later into the FIFO behind it. Edges are counted from the start of the step.
 """
 
 from typing import NamedTuple
@@ -16,10 +16,10 @@ from nwcompile.kernels.cores.tables import LOST_AT, LOST_TO, TOO_LONG
 from nwcompile.kernels.jit import inlined, part
 from nwcompile.kernels.noc.event_queue import NEVER
 
-# FIFOs of a router: filled by the core, then by the merges eastward, westward, northward and southward.
+# FIFOs of a router: filled by the core, then by the eastward, westward, northward and southward merges.
 CORE_EAST = 0
 CORE_WEST = 1
-EAST_ON = 2  # on to the next router; the others of a merge turn, or are there
+EAST_ON = 2  # to the next router; the other FIFOs of a merge turn or end here
 EAST_NORTH = 3
 EAST_SOUTH = 4
 WEST_ON = 5
@@ -33,24 +33,24 @@ N_FIFOS = 12
 # Merges of a router.
 EAST, WEST, NORTH, SOUTH, HERE = range(5)
 N_MERGES = 5
-NONE = -1  # of a merge's FIFOs: it has no more
-HOST = -2  # of a merge's FIFOs: what comes from outside
-# MERGE.does: what happens at the next rising edge.
+NONE = -1  # no further FIFO of a merge
+HOST = -2  # input from outside, as a FIFO of a merge
+# MERGE.does: the action at the next rising edge.
 NOTHING, TAKES, GIVES = range(3)
-# Of Merges.now.
+# Indices of Merges.now.
 N_HELD = 0  # packets in FIFOs and merges
 N_ACTIVE = 1  # entries of Merges.active
-STEP = 2  # steps begun, less one
-N_LOGGED = 3  # entries of Merges.log in use
-N_COME = 4  # messages of input lines that were taken
-HOST_AT = 5  # the edge at which the first of them is there
+STEP = 2  # number of steps begun, less one
+N_LOGGED = 3  # used entries of Merges.log
+N_COME = 4  # messages taken from input lines
+HOST_AT = 5  # edge at which the first of them is ready
 
 MERGE = np.dtype(
     [
-        ("fifo", np.int32),  # that it takes from, or gives to
-        ("packet", np.int32),  # the message that it holds
+        ("fifo", np.int32),  # FIFO that it takes from or gives to
+        ("packet", np.int32),  # message that it holds
         ("does", np.int8),
-        ("asked", np.bool_),  # it has taken a packet, or does so at the next edge
+        ("asked", np.bool_),  # whether it has taken a packet, or takes one at the next edge
     ],
     align=True,
 )
@@ -60,43 +60,43 @@ PACKET = np.dtype(
         ("axon", np.int64),
         ("sent", np.int64),  # edge at which the spike, or the packet from outside, was written
         ("written", np.int64),  # edge at which it reached its core or io site
-        ("lost", np.bool_),  # the core cleared its axons at that edge
+        ("lost", np.bool_),  # whether the core cleared its axons at that edge
     ],
     align=True,
 )
 
 
 class Merges(NamedTuple):
-    """A grid of such routers; the first fields do not change."""
+    """A grid of such routers; the first fields are constant."""
 
     columns: int
-    source: np.ndarray  # int32[merge, 3]: FIFOs that it takes from, in this order; NONE, HOST
+    source: np.ndarray  # int32[merge, 3]: FIFOs that it takes from, by priority; NONE, HOST
     sink: np.ndarray  # int32[merge, 3]: FIFOs that it gives to; NONE
     reader: np.ndarray  # int32[FIFO]: router whose merge takes from it
-    link: np.ndarray  # int32[FIFO]: link that a packet crosses on its way into it, -1 none
+    link: np.ndarray  # int32[FIFO]: link on the way into it, -1: none
     slot: np.ndarray  # int32[FIFO, place]: messages
     head: np.ndarray  # int32[FIFO]
     count: np.ndarray  # int32[FIFO]
     merge: np.ndarray  # MERGE[merge]
-    held: np.ndarray  # int32[router]: packets in its merges, and in the FIFOs that they take from
-    active: np.ndarray  # int32[router]: first those whose merges hold packets, or did just now
+    held: np.ndarray  # int32[router]: packets in its merges, and in the FIFOs before them
+    active: np.ndarray  # int32[router]: the first N_ACTIVE have packets, or had some just now
     is_active: np.ndarray  # bool[router]
 
 
 class MergeNetwork(NamedTuple):
-    """The grid, and what is noted of a step."""
+    """The grid, and the counters and log of a step."""
 
     grid: Merges
     now: np.ndarray  # int64[6]
     flits: np.ndarray  # int64[link]: packets carried in this step
-    sent_at: np.ndarray  # int64[message]: when it was written
+    sent_at: np.ndarray  # int64[message]: edge at which it was written
     sender: np.ndarray  # int32[message]: core or io site
-    log: np.ndarray  # PACKET[...]: of 0 entries where packets are not wanted
+    log: np.ndarray  # PACKET[...]: empty if packets are not logged
 
 
 @inlined
 def put(net, fifo, packet):
-    """A packet enters a FIFO at a rising edge."""
+    """Append a packet to a FIFO at a rising edge."""
     grid = net.grid
     depth = grid.slot.shape[1]
     grid.slot[fifo, (grid.head[fifo] + grid.count[fifo]) % depth] = packet
@@ -106,7 +106,7 @@ def put(net, fifo, packet):
 
 @inlined
 def hold(net, router):
-    """The merges of a router have a packet more."""
+    """Count one more packet at the merges of a router, and activate the router."""
     grid = net.grid
     grid.held[router] += 1
     net.now[N_HELD] += 1
@@ -122,8 +122,8 @@ def is_full(grid, fifo):
 
 
 @inlined
-def behind(grid, m, to):
-    """The FIFO behind merge m that a packet to router `to` goes into; NONE: it is there."""
+def fifo_after_merge(grid, m, to):
+    """The FIFO after merge m for a packet to router `to`; NONE if the packet has arrived."""
     router, kind = m // N_MERGES, m % N_MERGES
     dx, dy = to % grid.columns - router % grid.columns, to // grid.columns - router // grid.columns
     if kind == HERE:
@@ -136,15 +136,15 @@ def behind(grid, m, to):
 
 
 @inlined
-def n_from_outside(net, outbox, n_cores, time):
-    """Messages of input lines that wait in front of router 0,0 at `time`."""
+def n_waiting_inputs(net, outbox, n_cores, time):
+    """Number of messages of input lines that wait at router 0,0 at `time`."""
     n = outbox.first[outbox.first.shape[0] - 1] - outbox.first[n_cores]
     return min(n, max(time - net.now[HOST_AT] + 1, 0)) - net.now[N_COME]
 
 
 @part
 def decide(net, outbox, n_cores, m, time):
-    """What merge m does at the rising edge after `time`."""
+    """Decide the action of merge m at the rising edge after `time`."""
     grid = net.grid
     merge = grid.merge[m]
     merge.does = NOTHING
@@ -153,12 +153,12 @@ def decide(net, outbox, n_cores, m, time):
             return
     if merge.asked:
         merge.does = GIVES
-        merge.fifo = behind(grid, m, np.int64(outbox.message[merge.packet].to))
+        merge.fifo = fifo_after_merge(grid, m, np.int64(outbox.message[merge.packet].to))
         merge.asked = False
         return
     for i in range(3):
         fifo = grid.source[m, i]
-        waits = n_from_outside(net, outbox, n_cores, time) > 0 if fifo == HOST else fifo >= 0 and grid.count[fifo] > 0
+        waits = n_waiting_inputs(net, outbox, n_cores, time) > 0 if fifo == HOST else fifo >= 0 and grid.count[fifo] > 0
         if waits:
             merge.does = TAKES
             merge.fifo = fifo
@@ -168,7 +168,7 @@ def decide(net, outbox, n_cores, m, time):
 
 @part
 def act(net, tables, work, counts, m, time):
-    """What merge m has decided happens, at rising edge `time`."""
+    """Perform the action of merge m at rising edge `time`."""
     grid, outbox = net.grid, work.outbox
     merge = grid.merge[m]
     if merge.does == TAKES:
@@ -194,13 +194,13 @@ def act(net, tables, work, counts, m, time):
 
 @inlined
 def clear_at(tables, work, c):
-    """When core `c`, whose messages have all been sent, clears what its axons heard."""
+    """When core `c` clears its axon inputs, after all its messages have been sent."""
     return BEFORE_SCAN_CYCLES + tables.costs.scan + work.core[c].inject_at + CLEAR_CYCLES
 
 
 @part
 def arrive(net, tables, work, counts, k, time):
-    """Message k is written into its core, unless that clears its axons in this cycle, or leaves the chip."""
+    """Write message k into its core, or out of the chip. It is lost if the core clears its axons in this cycle."""
     axons, message = tables.axons, work.outbox.message[k]
     row = axons.row[message.axon]
     c = np.int64(row.core)
@@ -226,7 +226,7 @@ def arrive(net, tables, work, counts, k, time):
 
 @inlined
 def count_injected(net, k, sender, site, time):
-    """Message k of a core or io site is written, into the FIFOs of the router of a physical core."""
+    """Note that message k of a core or io site is written into the FIFOs of a physical core's router."""
     net.sent_at[k] = time
     net.sender[k] = sender
     net.flits[net.flits.shape[0] - 2 * net.grid.held.shape[0] + site] += 1
@@ -234,11 +234,11 @@ def count_injected(net, k, sender, site, time):
 
 @part
 def run_merges(net, tables, work, counts):
-    """Run the scans of all cores and the packets that they send, then what comes from outside; as `run_events`.
+    """Run the scans of all cores and their packets, then the packets from outside; as `run_events`.
 
-    core.send_at: the edge at which a core's next spike is written, NEVER: none is left; core.inject_at: how many edges
-    its scan was held. Returns the edges until every core has cleared its axons and the last packet is there, less those
-    before and after the scan, which belong to the barrier.
+    core.send_at: edge of a core's next spike, NEVER: none is left. core.inject_at: edges that its scan was stalled for.
+    Returns the edges until every core has cleared its axons and the last packet has arrived, without those before and
+    after the scan, which belong to the barrier.
     """
     axons, outbox, grid, n_cores = tables.axons, work.outbox, net.grid, tables.axons.n_cores
     begin_cores(work, axons.n_sites, np.int64(0))
@@ -252,7 +252,7 @@ def run_merges(net, tables, work, counts):
         soonest = min(soonest, work.core[c].send_at)
     time, end = np.int64(0), np.int64(0)
     while True:
-        if net.now[N_HELD] == 0 and n_from_outside(net, outbox, n_cores, time) == 0:
+        if net.now[N_HELD] == 0 and n_waiting_inputs(net, outbox, n_cores, time) == 0:
             if soonest == NEVER:
                 if net.now[HOST_AT] < NEVER or outbox.first[axons.n_sites] == outbox.first[n_cores]:
                     break
@@ -283,7 +283,7 @@ def run_merges(net, tables, work, counts):
             router = grid.active[i]
             for m in range(router * N_MERGES, (router + 1) * N_MERGES):
                 decide(net, outbox, n_cores, m, time)
-            if grid.held[router] == 0 and not (router == 0 and n_from_outside(net, outbox, n_cores, time) > 0):
+            if grid.held[router] == 0 and not (router == 0 and n_waiting_inputs(net, outbox, n_cores, time) > 0):
                 grid.is_active[router] = False
                 net.now[N_ACTIVE] -= 1
                 grid.active[i] = grid.active[net.now[N_ACTIVE]]
@@ -297,16 +297,16 @@ def run_merges(net, tables, work, counts):
 
 @inlined
 def schedule_next(work, c, time):
-    """When core `c` writes its next spike, having begun to scan for it at `time`."""
+    """Schedule the next spike of core `c`, whose scan for it began at `time`."""
     core = work.core[c]
     core.send_at = time + work_before_next(work.outbox, core, c) if has_message(work.outbox, core, c) else NEVER
 
 
 @part
 def scan(net, tables, work, time):
-    """Spikes due at edge `time` are written; those due at the next are held where a FIFO is full. When the next is due.
+    """Write the spikes due at edge `time`, and stall those due next if a FIFO is full. Returns the next due edge.
 
-    What is judged is how full FIFOs are before what this edge changes.
+    FIFOs are judged by their state before the changes of this edge.
     """
     grid, soonest = net.grid, NEVER
     for c in range(tables.axons.n_cores):

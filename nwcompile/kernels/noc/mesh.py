@@ -1,8 +1,8 @@
-"""Routers as both router engines describe them, and what the event engine changes while it runs.
+"""Router structures of both router engines, and the mutable state of the event engine.
 
-Buffer b is one virtual channel: router r, input port i, channel v is (r * n_ports + i) * n_vcs + v; the receive queue
-of core k is (n_routers * n_ports + k) * n_vcs + v. An input channel is i * n_vcs + v. Ports: 0 E, 1 W, 2 N, 3 S, 4 + c
-the router's core c. An output is router * n_ports + port. Nodes: routers first, then cores. Times are in ticks.
+Buffer b is one virtual channel. Router r, input port i, channel v has buffer (r * n_ports + i) * n_vcs + v; the receive
+queue of core k has (n_routers * n_ports + k) * n_vcs + v. An input channel is i * n_vcs + v. Ports: 0 E, 1 W, 2 N,
+3 S, 4 + c core c of the router. An output is router * n_ports + port. Nodes are routers, then cores. Times: ticks.
 """
 
 from typing import NamedTuple
@@ -12,56 +12,56 @@ import numpy as np
 from nwcompile.kernels.jit import inlined
 from nwcompile.kernels.noc.event_queue import EventQueue, clear_events
 
-NO_PORT = -1  # BUFFER.port of a packet that is not routed yet.
-NO_CHANNEL = -1  # BUFFER.channel of a packet that holds no channel of its output.
-PORT_BITS = 6  # A route has the output port in so many bits, and above them the dateline class.
+NO_PORT = -1  # BUFFER.port of a packet without a route.
+NO_CHANNEL = -1  # BUFFER.channel of a packet without an output channel.
+PORT_BITS = 6  # Bits of the output port in a route; the dateline class is above them.
 ANY, BEFORE, AFTER = range(3)  # Dateline classes, numbered as in `ir.noc.routing`.
-# Of Queues.now.
+# Indices of Queues.now.
 BUSY_UNTIL = 0  # when the last link falls idle
 N_LOST = 1  # messages dropped in this micro-step
 
 BUFFER = np.dtype(
     [
-        ("ready", np.int64),  # when the first flit may ask
-        ("owned", np.int64),  # as the sender's output channel: when a packet may be given it, NEVER while one holds it
+        ("ready", np.int64),  # when the first flit may request
+        ("owned", np.int64),  # of the sender's output channel: when it can be assigned, NEVER while a packet holds it
         ("head", np.int32),  # slot of the first flit
-        ("count", np.int32),  # flits in it
-        ("port", np.int8),  # output port that the packet at the head is routed to, NO_PORT while not yet
+        ("count", np.int32),  # flits in the buffer
+        ("port", np.int8),  # output port of the packet at the head, NO_PORT before routing
         ("vc_class", np.int8),  # ANY, BEFORE or AFTER the dateline: which channels of that output it may take
-        ("channel", np.int8),  # the one it holds, NO_CHANNEL while none
-        ("accept", np.int8),  # the (port, channel) whose grant it accepts first
-        ("granted", np.int8),  # as the sender's output channel: its input channel to which it grants first
+        ("channel", np.int8),  # output channel that it holds, NO_CHANNEL if none
+        ("accept", np.int8),  # round-robin: the (port, channel) whose grant it accepts first
+        ("granted", np.int8),  # of the sender's output channel, round-robin: input channel that gets the first grant
     ],
     align=True,
 )
 SLOT = np.dtype(
     [
-        ("time", np.int64),  # of a flit: when it may be looked at; of an empty slot: when the sender may use it
+        ("time", np.int64),  # of a flit: when it may request; of an empty slot: when the sender may fill it
         ("message", np.int32),
-        ("to", np.int32),  # destination core; from n_cores on: a branch of a multicast tree, see BRANCH
+        ("to", np.int32),  # destination core; n_cores + branch of a multicast tree, see BRANCH
         ("left", np.int32),  # flits of the packet from this one on; 1: the tail
-        ("entry", np.int32),  # of Probes.entry, -1 none
+        ("entry", np.int32),  # index of Probes.entry, -1: none
     ],
     align=True,
 )
 OUTPUT = np.dtype(
     [
         ("link_free", np.int64),  # when the link can take the next flit
-        ("input_free", np.int64),  # of the router's input port of that number: when the crossbar can
-        ("latency", np.int64),  # leaving -> may ask downstream
-        ("held", np.int64),  # a flit holds the link this long
-        ("down", np.int32),  # buffer of channel 0 downstream, -1 at the mesh's edge
+        ("input_free", np.int64),  # when the crossbar input with this number can take the next flit
+        ("latency", np.int64),  # ticks from leaving until the flit may request downstream
+        ("held", np.int64),  # ticks that a flit occupies the link
+        ("down", np.int32),  # buffer downstream of channel 0, -1 at the mesh's edge
         ("down_node", np.int32),
-        ("down_input", np.int32),  # input channel of the router downstream that channel 0 leads to
-        ("up_node", np.int32),  # who fills the router's input port of that number
-        ("link", np.int32),  # link number for `flits`
-        ("grant", np.int8),  # input port to which the output grants first
-        ("accept_port", np.int8),  # output whose grant the input port accepts first
-        ("first_channel", np.int8),  # channel of the input port that asks first
+        ("down_input", np.int32),  # input channel of the router downstream of channel 0
+        ("up_node", np.int32),  # node that fills the router's input port with this number
+        ("link", np.int32),  # link number in `flits`
+        ("grant", np.int8),  # round-robin: input port with the first grant
+        ("accept_port", np.int8),  # round-robin: output whose grant the input port accepts first
+        ("first_channel", np.int8),  # round-robin: channel of the input port with the first request
     ],
     align=True,
 )
-BRANCH = np.dtype(  # a flit that is copied goes on through consecutive branches one after the other
+BRANCH = np.dtype(  # consecutive branches of a multicast tree; a flit is copied into one after the other
     [
         ("to", np.int32),  # `to` of the copy
         ("route", np.uint8),  # as in RouteTable
@@ -69,11 +69,11 @@ BRANCH = np.dtype(  # a flit that is copied goes on through consecutive branches
     ],
     align=True,
 )
-REQUEST = np.dtype(  # of one port, in one allocation of a router
+REQUEST = np.dtype(  # requests of one port in one allocation of a router
     [
-        ("before", np.uint64),  # input channels that ask the output for a channel before the dateline
-        ("after", np.uint64),  # input channels that ask it for a channel after the dateline
-        ("switch", np.uint64),  # input ports that ask for the output
+        ("before", np.uint64),  # input channels that request a channel before the dateline
+        ("after", np.uint64),  # input channels that request a channel after the dateline
+        ("switch", np.uint64),  # input ports that request the output
         ("grants", np.uint64),  # outputs that grant to the input port
     ],
     align=True,
@@ -81,20 +81,20 @@ REQUEST = np.dtype(  # of one port, in one allocation of a router
 
 
 class Timing(NamedTuple):
-    """How long everything takes."""
+    """Latencies of routers and links."""
 
     is_speculative: bool
-    cycle_ticks: int  # a router's cycle
-    route_ticks: int  # a head waits so long before it may ask
-    link_ticks: int  # a flit holds a crossbar input, or the injection link, this long
-    inject_ticks: int  # leaving the core -> may ask
-    credit_ticks: int  # slot left -> usable by the sender
+    cycle_ticks: int  # cycle of a router
+    route_ticks: int  # routing delay of a head before it may request
+    link_ticks: int  # ticks that a flit occupies a crossbar input, or the injection link
+    inject_ticks: int  # from leaving the core until the flit may request
+    credit_ticks: int  # from leaving a slot until the sender can refill it
 
 
 class RouteTable(NamedTuple):
-    """The output through which each router passes a message on, told by the core that it goes to.
+    """The output of each router for a message to each core.
 
-    A route is the output port, and the dateline class << PORT_BITS. That from router r to core c is
+    A route is the output port | dateline class << PORT_BITS. The route from router r to core c is
     `route[from_router[r] + to_core[c]]`.
     """
 
@@ -104,20 +104,20 @@ class RouteTable(NamedTuple):
 
 
 class Mesh(NamedTuple):
-    """What does not change."""
+    """Constants of a mesh or torus of routers."""
 
     n_routers: int
     n_ports: int
     n_vcs: int
-    depth: int  # flits a buffer holds
-    per_router: int  # cores at a router
+    depth: int  # flits of a buffer
+    per_router: int  # cores per router
     n_cores: int
-    dateline_vc: int  # first channel after the dateline; n_vcs where all channels are alike
+    dateline_vc: int  # first channel after the dateline; n_vcs if there is no dateline
     timing: Timing
-    output: np.ndarray  # OUTPUT[output]: as they are at first
+    output: np.ndarray  # OUTPUT[output]: initial state
     inject_link: np.ndarray  # int64[core]
     routes: RouteTable
-    branch: np.ndarray  # BRANCH[branch]: of the multicast trees
+    branch: np.ndarray  # BRANCH[branch]: branches of the multicast trees
 
 
 class Allocation(NamedTuple):
@@ -129,7 +129,7 @@ class Allocation(NamedTuple):
 
 
 class Queues(NamedTuple):
-    """What changes."""
+    """Mutable state of the routers."""
 
     buffer: np.ndarray  # BUFFER[buffer]
     slot: np.ndarray  # SLOT[buffer * depth + slot]
@@ -143,13 +143,13 @@ class Queues(NamedTuple):
 
 @inlined
 def route_to(routes, router, core):
-    """The route of a message in a router to a core, as `RouteTable` has it."""
+    """The route of a message in a router to a core, as in `RouteTable`."""
     return routes.route[np.int64(routes.from_router[router]) + np.int64(routes.to_core[core])]
 
 
 @inlined
 def clear_network(queues):
-    """An empty, idle network at time 0; round-robin arbiters, and counts of flits, stay."""
+    """Empty the network and reset time to 0; round-robin arbiters and flit counts are unchanged."""
     for b in range(queues.buffer.shape[0]):
         buffer = queues.buffer[b]
         buffer.count = 0
@@ -169,7 +169,7 @@ def clear_network(queues):
 
 @inlined
 def reset_arbiters(queues):
-    """All round-robin arbiters as at first."""
+    """Reset all round-robin arbiters."""
     for b in range(queues.buffer.shape[0]):
         buffer = queues.buffer[b]
         buffer.head = 0
