@@ -113,9 +113,9 @@ def test_kernels_that_cannot_be_kept_are_made_in_memory_with_one_warning(tmp_pat
 def test_neuron_program_whose_kept_text_is_damaged_is_made_again(damage, tmp_path, monkeypatch):
     monkeypatch.setenv(build.FOLDER, str(tmp_path))
     text = "ONE = 1\n"
-    kept = build._kept("one.py", text)
+    kept = build._write_to_cache("one.py", text)
     damage(kept)
-    again = build._kept("one.py", text)
+    again = build._write_to_cache("one.py", text)
     assert again is None if kept.is_dir() else again.read_text() == text
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -124,7 +124,7 @@ def test_neuron_program_that_cannot_be_kept_is_compiled_in_memory(tmp_path, monk
     monkeypatch.setenv(build.FOLDER, str(tmp_path / "file" / "folder"))
     (tmp_path / "file").write_text("no folder")
     text = "from nwcompile.kernels.jit import kernel\n\n\n@kernel\ndef four(x):\n    return x + 4\n"
-    module = build._module(text)
+    module = build._compile_module(text)
     assert module.four(3) == 7 and inspect.getsource(module.four.py_func) == text[text.index("@kernel") :]
 
 

@@ -1,4 +1,4 @@
-"""The fixed-point neuron update and its scan over time, in Numba. Same rules and names as `ir/arithmetic.py`."""
+"""The fixed-point neuron update and its scan over time, in Numba, with the rules and names of `ir/arithmetic.py`."""
 
 from typing import NamedTuple
 
@@ -6,15 +6,15 @@ import numpy as np
 
 from nwcompile.kernels.jit import inlined, kernel
 
-# RULE.reset: what a spike does to v; numbered as `ir.neuron.RESETS`.
+# RULE.reset: effect of a spike on v; numbered as `ir.neuron.RESETS`.
 RESET_ZERO, RESET_VALUE, RESET_SUBTRACT, RESET_NONE = range(4)
-# RULE.timing: whether the reset acts in the step of the spike, in the next one, or by halves in both.
+# RULE.timing: whether the reset acts in the step of the spike, in the next step, or half in each.
 NOW, NEXT, BOTH = range(3)
-# RULE.spikes: what a neuron can fire in a step; numbered as `ir.neuron.SPIKES`.
+# RULE.spikes: kind of output in a step; numbered as `ir.neuron.SPIKES`.
 BINARY, MULTI, BIPOLAR, GATED = range(4)
-# RULE.overflow: what u does when it is too large; numbered as `ir.neuron.OVERFLOWS`. In the last two v does so too.
+# RULE.overflow: overflow of u; numbered as `ir.neuron.OVERFLOWS`. The last two also apply to v.
 WRAP, SATURATE, MODULO, CLIP = range(4)
-LONG_AGO = 1 << 30  # Steps since a spike that never was; more than any refractory period, and far below overflow.
+LONG_AGO = 1 << 30  # Steps since the last spike if there was none: above any refractory period, far below overflow.
 
 
 RULE = np.dtype(
@@ -25,17 +25,17 @@ RULE = np.dtype(
         ("bias_u", np.int64),
         ("bias", np.int64),
         ("reset_value", np.int64),  # 0 for reset to zero
-        ("v_min", np.int64),  # far below the state's range where there is no clamp
+        ("v_min", np.int64),  # far below the range of v if there is no clamp
         ("refractory", np.int64),
-        ("max_spikes", np.int64),  # at once, of MULTI
+        ("max_spikes", np.int64),  # maximum spikes per step of MULTI
         ("strict", np.bool_),
         ("fires", np.bool_),
-        ("floor_resets", np.bool_),  # below v_min the membrane is reset, instead of being clamped
-        ("shifts", np.bool_),  # decays are shifts
-        ("sleeps", np.bool_),  # without events it stays as it is when u and v are 0, and does not fire
+        ("floor_resets", np.bool_),  # below v_min the membrane is reset instead of clamped
+        ("shifts", np.bool_),  # decays are right shifts
+        ("sleeps", np.bool_),  # without events, a neuron with u = v = 0 is unchanged and does not fire
         ("spikes", np.int8),  # BINARY, MULTI, BIPOLAR, GATED
         ("reset", np.int8),
-        ("timing", np.int8),  # of the reset
+        ("timing", np.int8),  # of the reset: NOW, NEXT, BOTH
         ("overflow", np.int8),
         ("state_bits", np.int8),
         ("decay_bits", np.int8),
@@ -46,7 +46,7 @@ RULE = np.dtype(
 
 
 class Neurons(NamedTuple):
-    """Parameters of n neurons; many neurons share few rules."""
+    """Parameters of n neurons; many neurons share one rule."""
 
     rule: np.ndarray  # RULE[rule]
     rule_of: np.ndarray  # int32[neuron]
@@ -57,12 +57,12 @@ class States(NamedTuple):
 
     u: np.ndarray  # int64[neuron]
     v: np.ndarray  # int64[neuron]
-    since: np.ndarray  # int64[neuron]: steps since the last spike; of GATED neurons LONG_AGO + their spikes so far
+    since: np.ndarray  # int64[neuron]: steps since the last spike; of GATED neurons LONG_AGO + number of spikes
 
 
 @inlined
 def is_at_rest(neurons, i, states, k):
-    """Whether neuron i (state k) has nothing to update but events: no bias, v = 0, and no u that outlasts the step."""
+    """Whether neuron i (state k) changes only by events: no bias, v = 0, and u does not outlast the step."""
     rule = neurons.rule[neurons.rule_of[i]]
     fastest = np.int64(0) if rule.shifts else np.int64(1) << rule.decay_bits
     keeps_u = states.u[k] != 0 and rule.decay_u != fastest
@@ -71,7 +71,7 @@ def is_at_rest(neurons, i, states, k):
 
 @inlined
 def is_asleep(neurons, i, states, k):
-    """Whether an update without events would change nothing in neuron i (state k) but the steps since its spike."""
+    """Whether an update without events would change only `since` of neuron i (state k)."""
     return states.u[k] == 0 and states.v[k] == 0 and neurons.rule[neurons.rule_of[i]].sleeps
 
 
@@ -111,16 +111,16 @@ def shift_lost(x, k):
 
 @inlined
 def shifted_current(u, drive, rule):
-    """The current that a decay by shift leaves of u and the synaptic sum, which is added before."""
+    """The current u after adding the synaptic sum and decaying by a shift."""
     u = clip(u + drive, np.int64(rule.state_bits))
     return u - shift_lost(u, rule.decay_u)
 
 
 @inlined
 def shifted_membrane(v, u, late, rule):
-    """The membrane that is compared where decays are shifts: every addition saturates.
+    """The membrane before the threshold, with decays by shifts: every addition saturates.
 
-    late: spikes that stood before the step, for a late reset.
+    late: spikes of the membrane before the step, for a late reset.
     """
     bits = np.int64(rule.state_bits)
     half = np.int64(1) << (bits - 1)
@@ -142,7 +142,7 @@ def modulo(x, state_bits):
 
 @kernel
 def limit_v(v, rule):
-    """v as its register holds it."""
+    """v after overflow of its register."""
     if rule.overflow == MODULO:
         return modulo(v, np.int64(rule.state_bits))
     if rule.overflow == CLIP:
@@ -152,7 +152,7 @@ def limit_v(v, rule):
 
 @inlined
 def limit_u(u, rule):
-    """u as its register holds it."""
+    """u after overflow of its register."""
     return wrap(u, np.int64(rule.state_bits)) if rule.overflow == WRAP else limit_v(u, rule)
 
 
@@ -169,7 +169,7 @@ def spike_count(v, threshold, strict, spikes):
 
 @inlined
 def step(neurons, i, states, j, x):
-    """Update neuron i with state j from the synaptic sum `x`; returns its spikes."""
+    """Update neuron i with state j by the synaptic sum `x`; returns its spikes."""
     rule = neurons.rule[neurons.rule_of[i]]
     strict, spikes, fires, reset, timing = rule.strict, rule.spikes, rule.fires, rule.reset, rule.timing
     threshold = rule.threshold
@@ -219,12 +219,12 @@ def step(neurons, i, states, j, x):
 
 @kernel
 def scan(neurons, drive, touched, spikes, u, v, updates, states, first_step):
-    """Run one feed-forward layer over whole sequences of some samples, each from cleared state.
+    """Run a feed-forward layer over the sequences of some samples, each from cleared state.
 
-    Or, where `first_step` is not 0, over steps of one sample, going on from the `states` that the last call left.
+    If `first_step` is not 0: over further steps of one sample, from the `states` of the last call.
 
     drive: int64[sample, step, neuron], touched: uint8 likewise -> spikes: int8 | int32 likewise;
-    u, v: int64 likewise, or of 0 samples where not wanted; updates: int64[step, neuron] added to; states: scratch.
+    u, v: int64 likewise, or of 0 samples if not wanted; updates: int64[step, neuron] added to; states: scratch.
     """
     n_samples, n_steps, n = drive.shape
     keep = u.shape[0] > 0

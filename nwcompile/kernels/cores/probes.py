@@ -1,8 +1,8 @@
-"""What is noted while a run is profiled, in Numba: stalls, latencies, buffers, and what each step waited for.
+"""Profiling of a run, in Numba: stalls, latencies, buffer occupancy, and the critical path of each step.
 
-All of it takes the same memory however many messages there are: a latency goes into a histogram, a message in flight
-into one of as many entries as there are places for flits, a buffer into a sum over time. Kernels take None instead of
-`Probes` where nothing is profiled, and Numba then leaves this code out.
+Memory does not grow with the number of messages. Latencies go into a histogram, buffers into a sum over time, and a
+message in flight uses one of as many entries as there are flit slots. Without profiling, kernels take None instead of
+`Probes`, and Numba leaves this code out.
 """
 
 from typing import NamedTuple
@@ -11,53 +11,53 @@ import numpy as np
 
 from nwcompile.kernels.jit import inlined
 
-EXACT_BITS = 10  # Latencies below 2**10 cycles have a bin each; those above share 2**9 bins an octave.
-N_BINS = 16 << EXACT_BITS  # Bins for latencies up to 2**41 cycles; longer ones fall into the last bin.
-OWN_WORK = -1  # Stands for a message in PATH.source: the core's own work was the last, no message began it.
-INPUT_WORK = -2  # The same, for work on messages of input lines.
-N_POINTS = 128  # Points of the curve of flits in flight in a step, enough for a trace on a screen.
+EXACT_BITS = 10  # Latencies below 2**10 cycles have a bin each; longer ones share 2**9 bins per octave.
+N_BINS = 16 << EXACT_BITS  # Bins for latencies up to 2**41 cycles; longer ones go into the last bin.
+OWN_WORK = -1  # PATH.source if no message began the core's last work.
+INPUT_WORK = -2  # PATH.source if the last work was on messages of input lines.
+N_POINTS = 128  # Points of a step's curve of flits in flight, enough for a trace on a screen.
 
-# Columns of Probes.state.
-FREE = 0  # first free entry of Probes.entry, -1 none
-USED = 1  # entries that were ever in use in this micro-step
-START = 2  # when the micro-step began, less the ticks of its hardware step before it
+# Indices of Probes.state.
+FREE = 0  # first free entry of Probes.entry, -1: none
+USED = 1  # entries used so far in this micro-step
+START = 2  # start of the micro-step, less BASE
 FLIGHT = 3  # flits in the buffers now
-ROW = 4  # row of the arrays by step
+ROW = 4  # row of the arrays with one row per step
 BASE = 5  # ticks of the hardware step before the micro-step
 SAMPLE_NOW = 6
 STEP_NOW = 7  # hardware step
 N_STATE = 8
 
-PATH = np.dtype(  # of the longest micro-step of a step; times in ticks from its beginning
+PATH = np.dtype(  # critical path of the longest micro-step of a step; times in ticks from its start
     [
         ("ticks", np.int64),  # length of the micro-step
         ("sample", np.int64),
         ("step", np.int64),  # hardware step
-        ("core", np.int64),  # that finished last
-        ("source", np.int64),  # whose message began its last uninterrupted work, or OWN_WORK or INPUT_WORK
-        ("ready", np.int64),  # when that message was ready to be injected
-        ("stalled", np.int64),  # how long its core had waited for injections before; of OWN_WORK, how long in all
+        ("core", np.int64),  # core that finished last
+        ("source", np.int64),  # source of the message that began its last uninterrupted work, or OWN_WORK or INPUT_WORK
+        ("ready", np.int64),  # when that message was ready for injection
+        ("stalled", np.int64),  # earlier injection stalls of the sender; for OWN_WORK: all stalls of the core
         ("injected", np.int64),  # when its last flit was injected
-        ("since", np.int64),  # when it was taken, and the work began
+        ("since", np.int64),  # when it was received and the work began
         ("end", np.int64),  # when the work ended
-        ("blocked", np.int64),  # of OWN_WORK: where the message goes that waited longest to be injected; -1 none
+        ("blocked", np.int64),  # for OWN_WORK: target of the message that waited longest for injection; -1: none
     ],
     align=True,
 )
 CORE_PROBE = np.dtype(
     [
-        ("waits_since", np.int64),  # when the message that is to be injected was ready
-        ("received", np.int64),  # ticks of receiving that were begun
-        ("received_then", np.int64),  # of them, how many were over when the message was ready
+        ("waits_since", np.int64),  # when the message to inject was ready
+        ("received", np.int64),  # ticks of receive work begun so far
+        ("received_then", np.int64),  # how many of these ticks were over when the message was ready
         ("stall", np.int64),  # ticks that the send side waited for injection
-        ("entry", np.int64),  # of the message that is to be injected, -1 none
-        ("source", np.int64),  # this and the next four: of the present uninterrupted work, as in PATH
+        ("entry", np.int64),  # entry of the message to inject, -1: none
+        ("source", np.int64),  # this and the next four: the current uninterrupted work, as in PATH
         ("ready", np.int64),
         ("stalled", np.int64),
         ("injected", np.int64),
         ("since", np.int64),
-        ("longest_wait", np.int64),  # for an injection
-        ("longest_to", np.int64),  # where the message was to go that waited so long, see `noc.mesh.SLOT`
+        ("longest_wait", np.int64),  # longest wait for an injection
+        ("longest_to", np.int64),  # target of the message that waited longest, see `noc.mesh.SLOT`
     ],
     align=True,
 )
@@ -66,32 +66,32 @@ ENTRY = np.dtype(  # a message in flight
         ("ready", np.int64),
         ("stalled", np.int64),
         ("injected", np.int64),
-        ("left", np.int64),  # copies still to be taken; of a free entry: the next free one
+        ("left", np.int64),  # copies not yet received; of a free entry: the next free entry
     ],
     align=True,
 )
-BUFFER_PROBE = np.dtype(  # of a group: the buffers that one link leads to
+BUFFER_PROBE = np.dtype(  # of a group: all buffers of one link
     [
         ("held", np.int64),  # flits in the buffers now
-        ("since", np.int64),  # since when
+        ("since", np.int64),  # time of the last change
         ("area", np.int64),  # sum of flits times ticks
-        ("peak", np.int64),  # most flits
+        ("peak", np.int64),  # maximum flits
     ],
     align=True,
 )
 
 
 class Probes(NamedTuple):
-    """What is written."""
+    """Results and state of a profile."""
 
     stall: np.ndarray  # int64[step h, core]: ticks that the send side waited for injection
-    done: np.ndarray  # int64[step h, core]: ticks until the receive side (a shared unit: the core) had done its last
+    done: np.ndarray  # int64[step h, core]: ticks until the last work of the receive side, or of a shared unit, ended
     path: np.ndarray  # PATH[step h]
-    latency: np.ndarray  # int64[N_BINS]: messages by core cycles from ready to be injected to taken by the receiver
-    total: np.ndarray  # int64[2]: sum and largest of these latencies
+    latency: np.ndarray  # int64[N_BINS]: messages by latency in core cycles, from ready for injection to received
+    total: np.ndarray  # int64[2]: sum and maximum of these latencies
     group: np.ndarray  # BUFFER_PROBE[group]
-    flight: np.ndarray  # int32[step of the trace, N_POINTS, 2]: flits in flight: most in an interval, and at its end
-    shift: np.ndarray  # int64[step of the trace]: an interval is 2**shift ticks
+    flight: np.ndarray  # int32[step of the trace, N_POINTS, 2]: flits in flight: maximum and last of each interval
+    shift: np.ndarray  # int64[step of the trace]: an interval has 2**shift ticks
     core: np.ndarray  # CORE_PROBE[core and io site]
     entry: np.ndarray  # ENTRY[place]
     state: np.ndarray  # int64[N_STATE]
@@ -100,7 +100,7 @@ class Probes(NamedTuple):
 
 @inlined
 def begin_probes(probes, inputs, n_sites, start, shared):
-    """A micro-step begins at time `start`; Probes.state says of which hardware step and sample."""
+    """Begin a micro-step at time `start`; Probes.state has its hardware step and sample."""
     state = probes.state
     state[FREE] = -1
     state[USED] = 0
@@ -124,7 +124,7 @@ def begin_probes(probes, inputs, n_sites, start, shared):
 
 @inlined
 def probe_ready(probes, core, c, copies, time):
-    """A message of core `c`, whose state is `core`, waits to be injected; so many copies of it will be taken."""
+    """Note that a message of core `c`, whose state is `core`, is ready for injection; `copies` will be received."""
     note, state = probes.core[c], probes.state
     note.waits_since = time
     note.received_then = note.received - max(0, core.receive_at - time)
@@ -145,7 +145,7 @@ def probe_ready(probes, core, c, copies, time):
 
 @inlined
 def probe_injected(probes, core, c, to, time, shared):
-    """The last flit of a message to core `to` has left; a shared unit that received meanwhile was not stalled then."""
+    """Note that the last flit of a message to core `to` is injected; receive work of a shared unit is not a stall."""
     note = probes.core[c]
     waited = time - note.waits_since
     if shared:
@@ -161,7 +161,7 @@ def probe_injected(probes, core, c, to, time, shared):
 
 @inlined
 def probe_lost(probes, c):
-    """The message that was ready is dropped, and its entry free again."""
+    """Free the entry of the ready message, which is dropped."""
     e = probes.core[c].entry
     if e >= 0:
         free_entry(probes, e)
@@ -175,7 +175,7 @@ def free_entry(probes, e):
 
 @inlined
 def probe_taken(probes, core, c, source, e, time, ticks, shared):
-    """The receiver takes a message of `source`, entry e (-1: of an input line), and will work on it for `ticks`."""
+    """Note that the receiver takes a message of `source`, entry e (-1: of an input line), with `ticks` of work."""
     note = probes.core[c]
     note.received += ticks
     if e < 0:
@@ -198,14 +198,14 @@ def probe_taken(probes, core, c, source, e, time, ticks, shared):
 
 @inlined
 def probe_resumed(probes, core, c, time):
-    """A shared unit sends on; if it had nothing to do before, it waited for an injection."""
+    """Note that a shared unit resumes sending; if it was idle before, it waited for an injection."""
     if time > max(core.receive_at, core.send_at):
         probes.core[c].source = OWN_WORK
 
 
 @inlined
 def bin_of(cycles):
-    """The bin of a latency: itself below 2**EXACT_BITS, else by its first EXACT_BITS bits."""
+    """The histogram bin of a latency: exact below 2**EXACT_BITS, else by its first EXACT_BITS bits."""
     shift = np.int64(0)
     while cycles >> shift >= 1 << EXACT_BITS:
         shift += 1
@@ -214,7 +214,7 @@ def bin_of(cycles):
 
 @inlined
 def probe_held(probes, g, held, time):
-    """What the buffers of group `g` hold is so many flits from `time` on."""
+    """Note that the buffers of group `g` hold `held` flits from `time` on."""
     group = probes.group[g]
     before = group.held
     if held == before:
@@ -228,7 +228,7 @@ def probe_held(probes, g, held, time):
 
 @inlined
 def probe_flight(probes, time):
-    """Keep the flits in flight of the first sample for the trace, in at most N_POINTS intervals of a step."""
+    """Record the flits in flight of the first sample for the trace, in at most N_POINTS intervals per step."""
     h = probes.state[ROW]
     if h >= probes.flight.shape[0] or probes.state[SAMPLE_NOW] > 0:
         return
@@ -248,10 +248,10 @@ def probe_flight(probes, time):
 
 @inlined
 def end_probes(probes, cores, start, last, shared):
-    """A micro-step is over: from `start` to `last`."""
+    """End a micro-step that ran from `start` to `last`."""
     h = probes.state[ROW]
     critical = np.int64(0)
-    for c in range(probes.stall.shape[1]):  # io sites are no cores, and leave it to the links to end a step
+    for c in range(probes.stall.shape[1]):  # io sites are no cores; their links are part of the step time
         probes.stall[h, c] += probes.core[c].stall
         probes.done[h, c] += (cores[c].end if shared else cores[c].receive_at) - start
         if cores[c].end > cores[critical].end:

@@ -1,4 +1,4 @@
-"""The receive side of a core, in Numba: messages of input lines that wait at it, and what is counted of any message."""
+"""The receive side of a core, in Numba: the queue of input-line messages, and the counters of received messages."""
 
 from nwcompile.kernels.cores.tables import (
     IO_IN,
@@ -14,7 +14,7 @@ from nwcompile.kernels.jit import inlined
 
 @inlined
 def take_input_message(inputs, c):
-    """The axon of the next input message that waits at core `c`; the message is taken."""
+    """Remove the next input message at core `c` from its queue; returns its axon."""
     axon = inputs.first[c]
     inputs.left[axon] -= 1
     if inputs.left[axon] == 0:
@@ -24,7 +24,7 @@ def take_input_message(inputs, c):
 
 @inlined
 def count_received(axons, c, axon, times, counts):
-    """Count messages that core `c` received, all of one axon; those that an io site takes leave the chip."""
+    """Count `times` messages of one axon that core `c` received; messages to an io site leave the chip uncounted."""
     if c >= axons.n_cores:
         return
     row, count = axons.row[axon], counts[c]
@@ -40,10 +40,10 @@ def count_received(axons, c, axon, times, counts):
 
 @inlined
 def serve_inputs(axons, inputs, core, c, until, counts):
-    """Let core `c` receive the input messages that it reaches before `until`; returns how many.
+    """Let core `c` receive its input messages that begin before `until`; returns their number.
 
-    A receive side of its own is never idle while input messages wait, and is told of every message from the network,
-    so what it did in between can be caught up with when something else happens.
+    A separate receive side is never idle while input messages wait, and every network message triggers an event. So its
+    work in between can be caught up at the next event.
     """
     served = 0
     while inputs.first[c] >= 0 and core.receive_at < until:

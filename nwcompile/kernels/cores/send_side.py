@@ -1,6 +1,6 @@
 """The send side of a core, in Numba: pieces of work, each followed by a message that is sent once or several times.
 
-The engines differ in when a message leaves the core; what comes next is the same in all of them.
+The engines differ in when a message leaves the core; the order of messages is the same in all of them.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from nwcompile.kernels.jit import inlined
 
 @inlined
 def begin_cores(work, n_sites, start):
-    """All cores begin a micro-step at `start`; returns how many messages (copies of trees) are to be taken in it."""
+    """Begin a micro-step of all cores at `start`; returns the number of messages (multicast copies) to receive."""
     outbox, inputs = work.outbox, work.inputs
     n_waiting = np.int64(0)
     for k in range(outbox.first[n_sites]):
@@ -41,7 +41,7 @@ def has_message(outbox, core, c):
 
 @inlined
 def work_before_next(outbox, core, c):
-    """Ticks of work before core `c` can send its next message, or after the last one if it has none left."""
+    """Ticks of work before core `c` can send its next message, or after its last message."""
     if core.message >= outbox.first[c + 1]:
         return outbox.tail[c]
     message = outbox.message[core.message]
@@ -50,7 +50,7 @@ def work_before_next(outbox, core, c):
 
 @inlined
 def count_sent(outbox, core):
-    """The message of a core has left (or is dropped): its next copy follows, or the next message."""
+    """Advance core state after its message has left or is dropped: to the next copy, or to the next message."""
     core.sent += 1
     if core.sent == outbox.message[core.message].times:
         core.message += 1

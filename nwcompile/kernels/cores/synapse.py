@@ -1,4 +1,4 @@
-"""Accumulating the synapses of one spike, in Numba: dense rows, sparse rows and convolution taps, never unrolled."""
+"""Accumulation of the synapses of a spike, in Numba: dense rows, sparse rows and convolution taps, never unrolled."""
 
 from typing import NamedTuple
 
@@ -12,19 +12,19 @@ DENSE, SPARSE, CONV = range(3)  # CONNECTION.kind
 
 CONNECTION = np.dtype(
     [
-        ("delay", np.int64),  # steps until it acts
+        ("delay", np.int64),  # delay in steps
         ("weight_first", np.int64),  # into `Synapses.weight`
         ("row_first", np.int64),  # sparse: into `Synapses.row`
         ("place_first", np.int64),  # convolution: into `Members.place`
-        ("target", np.int32),  # node it ends at
+        ("target", np.int32),  # target node
         ("kind", np.int32),  # DENSE, SPARSE, CONV
-        # of a convolution: a map of height x width becomes channels_out maps of out_height x out_width
+        # of a convolution: height x width maps to out_height x out_width for each of channels_out
         ("height", np.int64),
         ("width", np.int64),
         ("channels_out", np.int64),
         ("out_height", np.int64),
         ("out_width", np.int64),
-        ("group_in", np.int64),  # channels of a group, in and out
+        ("group_in", np.int64),  # input channels of a group; group_out: its output channels
         ("group_out", np.int64),
         ("kernel_height", np.int64),
         ("kernel_width", np.int64),
@@ -40,7 +40,7 @@ CONNECTION = np.dtype(
 
 
 class Synapses(NamedTuple):
-    """All connections of a network, flat. Neurons and input lines are numbered as in `Network.offsets`."""
+    """All connections of a network in flat arrays. Neurons and input lines are numbered as in `Network.offsets`."""
 
     node_of: np.ndarray  # int32[source]: input or layer of each source
     node_first: np.ndarray  # int64[node + 1]: first source of each node
@@ -48,20 +48,20 @@ class Synapses(NamedTuple):
     leaving: np.ndarray  # int64[...]: connections that leave each node
     connection: np.ndarray  # CONNECTION[connection]
     row: np.ndarray  # int64[...]: row starts of sparse connections, into `post`
-    post: np.ndarray  # int32[...]: target neuron of each sparse synapse, within its node; in a row, sorted by core
+    post: np.ndarray  # int32[...]: target neuron of each sparse synapse, within its node; sorted by core within a row
     weight: np.ndarray  # int32[...]: dense [source, target], sparse by row, convolution [Ci/g, kh, kw, Co]
 
 
 class Members(NamedTuple):
-    """Which neurons of each node lie on which core: CSR over node * n_cores + core.
+    """The neurons of each node on each core: CSR over node * n_cores + core.
 
-    A cell is the output channels of a convolution that share a place of its map and a core.
+    A cell is the set of output channels of a convolution that share a map position and a core.
     """
 
     offset: np.ndarray  # int64[node * n_cores + 1]
     neuron: np.ndarray  # int32[...]: within the node
     core_of: np.ndarray  # int32[source]
-    place: np.ndarray  # int64[...]: first cell of each place, row by row, and of the one after the last
+    place: np.ndarray  # int64[...]: first cell of each map position, row by row, and the end
     cell_core: np.ndarray  # int32[cell]
     cell_first: np.ndarray  # int64[cell + 1]: into `channel`
     channel: np.ndarray  # int32[...]: ascending in a cell
@@ -69,17 +69,17 @@ class Members(NamedTuple):
 
 
 class Drive(NamedTuple):
-    """Synaptic sums on their way; the slot of step m is m modulo the number of slots."""
+    """Synaptic sums that have not acted yet; the slot of step m is m modulo the number of slots."""
 
     sum: np.ndarray  # int64[slot, source]
-    touched: np.ndarray  # uint8[slot, source]: whether any synapse acts
+    touched: np.ndarray  # uint8[slot, source]: whether a synaptic event acts
 
 
 @part
 def deliver(synapses, members, core, source, payload, now, drive):
-    """Add a spike's synapses to the slots of `drive` in which they act.
+    """Accumulate a spike's synapses into the slots of `drive` in which they act.
 
-    Only those whose targets lie on `core`, as `members` tells; where that is None, all of them.
+    Only synapses with targets on `core` count, by `members`; if that is None, all synapses.
     """
     node = synapses.node_of[source]
     local = source - synapses.node_first[node]
@@ -115,7 +115,7 @@ def deliver(synapses, members, core, source, payload, now, drive):
 
 @part
 def on_core(post, core_of, start, end, core):
-    """First and end of those of the synapses start..end-1 of a sparse row, sorted by core, that end on `core`."""
+    """Start and end of the synapses on `core` within start..end-1 of a sparse row, which is sorted by core."""
     low, high = start, end
     while low < high:
         middle = (low + high) // 2
@@ -131,7 +131,7 @@ def on_core(post, core_of, start, end, core):
 
 @inlined
 def tap(at, padding, dilation, stride, k, size):
-    """Where tap k of a kernel takes position `at` of a map's axis, of `size` positions; -1: nowhere."""
+    """Output position of kernel tap k for input position `at` on one axis with `size` outputs; -1 if outside."""
     to = at + padding - k * dilation
     if stride > 1:
         if to % stride != 0:
@@ -142,12 +142,12 @@ def tap(at, padding, dilation, stride, k, size):
 
 @part
 def deliver_taps(weight, edge, members, core, local, payload, acc, touched):
-    """Add a spike's synapses of a convolution, as `deliver`; local: source in its node, acc, touched: by target."""
+    """`deliver` for a convolution. local: source within its node; acc, touched: by target."""
     area = edge.out_height * edge.out_width
     channel, place_in = local // (edge.height * edge.width), local % (edge.height * edge.width)
     row, column = place_in // edge.width, place_in % edge.width
     low = channel // edge.group_in * edge.group_out
-    rank = np.int64(0)  # of the core among those at a place; mostly the same at all
+    rank = np.int64(0)  # index of the core's cell at a position, mostly the same for all taps
     for a in range(edge.kernel_height):
         top = tap(row, edge.padding_y, edge.dilation_y, edge.stride_y, a, edge.out_height)
         if top < 0:
@@ -182,7 +182,7 @@ def deliver_taps(weight, edge, members, core, local, payload, acc, touched):
 
 @kernel
 def sparse_drive(row, post, weight, spikes, drive, touched):
-    """Whole-sequence input of one sparse connection.
+    """Input of one sparse connection over whole sequences.
 
     row: int64[source + 1], post: int32[synapse], weight: int64[synapse], spikes: int[sample, step, source]
     -> drive: int64[sample, step, target] added to, touched: uint8 likewise.
@@ -200,7 +200,7 @@ def sparse_drive(row, post, weight, spikes, drive, touched):
 
 @kernel
 def convolution_drive(weight, source, output, stride, padding, dilation, spikes, drive, touched):
-    """Whole-sequence input of one convolution, spike by spike.
+    """Input of one convolution over whole sequences, spike by spike.
 
     weight: int[target channel, source channel of its group, k_row, k_column]; source, output: (channels, rows,
     columns); stride, padding, dilation: (rows, columns); spikes: int[sample, step, source]
@@ -235,11 +235,11 @@ def convolution_drive(weight, source, output, stride, padding, dilation, spikes,
 def scan_loop(
     neurons, synapses, group, drive, touched, spikes, u, v, updates, states, first_step, inner, programs, words
 ):
-    """Run layers that feed each other (a recurrent group) step by step; as `neuron.scan` otherwise.
+    """Run layers that feed each other (a recurrent group) step by step; else as `neuron.scan`.
 
-    group: int64[neuron] source number of each neuron of the group; neurons, drive, spikes, ... are in that order;
-    inner: scratch Drive of what the group's neurons send each other, kept with the states; words: int64[sample, step,
-    word] the states of those that are programs, of 0 samples where not wanted.
+    group: int64[neuron]: source number of each neuron of the group. neurons, drive, spikes, ... are in that order.
+    inner: scratch Drive of spikes within the group, continued like the states. words: int64[sample, step, word]: states
+    of neuron programs, of 0 samples if not wanted.
     """
     n_samples, n_steps, n = drive.shape
     keep = u.shape[0] > 0

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from nwcompile.errors import ModelError
-from nwcompile.kernels.cores.programs.build import built
+from nwcompile.kernels.cores.programs.build import build_module
 from nwcompile.kernels.layers import delays, eventprop
 from nwcompile.kernels.layers.lif import (
     RESET_NONE,
@@ -171,7 +171,7 @@ def program(structure: tuple, given: torch.Tensor, current: torch.Tensor, state:
     """
     sent, out = new(current.shape, np.float32)
     numbers, drive, states = (t.numpy().reshape(-1) for t in (given, current, state))
-    scan, samples = built(structure).scan, ranges(len(current), current.numel())
+    scan, samples = build_module(structure).scan, ranges(len(current), current.numel())
 
     def work(k: int) -> None:
         scan(numbers, drive, out, states, (*samples[k], *current.shape))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from nwcompile.errors import BackendError
-from nwcompile.kernels.cores.programs.build import built_for_gpu
+from nwcompile.kernels.cores.programs.build import build_gpu_module
 from nwcompile.kernels.gpu import delays, eventprop, lif, recurrent
 from nwcompile.kernels.gpu import program as program_kernel
 from nwcompile.kernels.layers.simd import WORD_BITS
@@ -316,7 +316,7 @@ def program(structure: tuple, given: torch.Tensor, current: torch.Tensor, state:
         0,
         sent.stride(0),
         0,
-        STEP=built_for_gpu(structure).step,
+        STEP=build_gpu_module(structure).step,
         N_GIVEN=len(given),
         N_STATES=len(state),
         KEEPS=False,

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from nwcompile.ir.neuron_programs.program import NeuronProgram
-from nwcompile.kernels.cores.programs.build import built_gradient
+from nwcompile.kernels.cores.programs.build import build_gradient_module
 from nwcompile.kernels.cores.programs.gradient import n_comparisons
 from nwcompile.nn.ops.threads import ranges, run_on_threads
 from nwcompile.nn.qat.scan import numbers
@@ -67,7 +67,7 @@ class ProgramNeurons:
     @property
     def kernels(self):
         """The module of the program with its gradient."""
-        return built_gradient(self.program.structure, self.units, self.read, self.detach_reset)
+        return build_gradient_module(self.program.structure, self.units, self.read, self.detach_reset)
 
 
 def run(

@@ -14,7 +14,7 @@ from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.run import Run
-from nwcompile.kernels.cores.programs.build import built
+from nwcompile.kernels.cores.programs.build import build_module
 from nwcompile.kernels.cores.programs.source import WITHOUT_KERNEL
 from nwcompile.sim.reference.run import cleared, finish, record_spikes
 from nwcompile.sim.reference.synaptic_sums import apply
@@ -144,7 +144,7 @@ class ProgramScan:
 
     def __init__(self, program: NeuronProgram, shape: tuple[int, ...], n_samples: int, dtype: type = np.float32):
         size = (n_samples, prod(shape))
-        self.names, self.kernels = program.state_names, built(program.structure, np.dtype(dtype).name)
+        self.names, self.kernels = program.state_names, build_module(program.structure, np.dtype(dtype).name)
         self.given: np.ndarray = np.array([program.array(name, shape) for name in program.parameters], dtype).reshape(
             -1
         )

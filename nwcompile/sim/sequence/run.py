@@ -20,7 +20,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.kernels.cores.neuron import scan
-from nwcompile.kernels.cores.programs.build import built
+from nwcompile.kernels.cores.programs.build import build_module
 from nwcompile.kernels.cores.programs.call import Programs
 from nwcompile.kernels.cores.synapse import convolution_drive, scan_loop, sparse_drive
 from nwcompile.sim.inputs import prepare
@@ -309,7 +309,7 @@ class LayerGroup:
         given, entries = programs.given[:n_given].reshape(-1, n), programs.given[n_given:]
         initial, state = (a.reshape(-1, n) for a in (programs.initial, programs.state))
         kept = words.reshape(*words.shape[:2], len(state), n) if len(words) else np.empty((0, 0, 0, 0), np.int64)
-        scan_of = built(node.neuron.structure).scan
+        scan_of = build_module(node.neuron.structure).scan
         scan_of(given, entries, initial, programs.rests, *run, kept, counts, state, first_step)
 
 

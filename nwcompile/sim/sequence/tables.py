@@ -12,7 +12,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.kernels.cores.neuron import RULE, Neurons, States
-from nwcompile.kernels.cores.programs.build import built
+from nwcompile.kernels.cores.programs.build import build_module
 from nwcompile.kernels.cores.programs.call import PROGRAM, Programs
 from nwcompile.kernels.cores.synapse import CONNECTION, CONV, DENSE, SPARSE, Drive, Members, Synapses
 from nwcompile.sim.reference.neuron_step import LONG_AGO, NO_CLAMP
@@ -94,7 +94,7 @@ def programs(network: Network, layers, by_address: bool = True) -> Programs:
         if isinstance(program, NeuronProgram):
             layer_of[part] = i
             still[part] = rests(program, node.shape).reshape(-1)
-            entry["address"] = built(program.structure).c_step.address if by_address else 0
+            entry["address"] = build_module(program.structure).c_step.address if by_address else 0
             entry["first"], entry["n"], entry["n_states"] = first[i], node.n_neurons, len(program.states)
             entry["given"], entry["word"] = (sum(map(len, words)) for words in (given, initial))
             given += [program.array(name, node.shape).reshape(-1) for name in program.parameters]

@@ -7,7 +7,7 @@ from tests.frontend.frameworks import framework
 framework("triton")
 
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation, StateVariable  # noqa: E402
-from nwcompile.kernels.cores.programs.build import built_for_gpu  # noqa: E402
+from nwcompile.kernels.cores.programs.build import build_gpu_module  # noqa: E402
 from nwcompile.kernels.gpu.program import scan  # noqa: E402
 from tests.kernels.gpu.harness import PROCESSORS, compiled, is_whole  # noqa: E402
 from tests.made.neuron_programs import adaptive, every_operation  # noqa: E402
@@ -24,7 +24,7 @@ def test_a_program_compiles_to_whole_numbers_in_registers(number, all_of_it, pro
     types = dict.fromkeys(("drive", "given", "entries", "initial", "state", "kept"), number)
     types |= {"touched": "*u8", "rests": "*u8", "spikes": "*i32", "updates": "*i32", **dict.fromkeys(SCALARS, "i32")}
     constants = {
-        "STEP": built_for_gpu(program.structure).step, "N_GIVEN": len(program.parameters),
+        "STEP": build_gpu_module(program.structure).step, "N_GIVEN": len(program.parameters),
         "N_STATES": len(program.states), "AHEAD": 1 if all_of_it else 2, "BLOCK": 32,
         **dict.fromkeys(("KEEPS", "COUNTS", "TOUCHED", "RESUMES"), all_of_it),
     }  # fmt: skip
@@ -38,7 +38,7 @@ def test_a_float_program_compiles_without_fused_operations(processor):
     types = dict.fromkeys(("drive", "given", "entries", "initial", "state", "kept", "spikes"), "*fp32")
     types |= {"touched": "*fp32", "rests": "*fp32", "updates": "*fp32", **dict.fromkeys(SCALARS, "i32")}
     constants = {
-        "STEP": built_for_gpu(program.structure).step, "N_GIVEN": 1, "N_STATES": 1, "AHEAD": 2, "BLOCK": 32,
+        "STEP": build_gpu_module(program.structure).step, "N_GIVEN": 1, "N_STATES": 1, "AHEAD": 2, "BLOCK": 32,
         "RESUMES": True, **dict.fromkeys(("KEEPS", "COUNTS", "TOUCHED"), False),
     }  # fmt: skip
     found = compiled(scan, types, constants, processor, warps=1)

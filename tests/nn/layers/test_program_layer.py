@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nwcompile as nw
-from nwcompile.kernels.cores.programs.build import built
+from nwcompile.kernels.cores.programs.build import build_module
 from nwcompile.sim.reference.program_step import ProgramState
 from tests.made.random_neurons import float_neurons
 
@@ -109,7 +109,7 @@ def test_the_kernel_gives_the_references_numbers(program, real):
     numbers = np.array([program.parameters[name] for name in program.parameters], real)
     state = np.repeat(np.array([state.initial for state in program.states], real), 2 * 37)
     rows, n_states = np.repeat(numbers, 37), len(program.states)
-    module, found, found_states = built(program.structure, real), [], []
+    module, found, found_states = build_module(program.structure, real), [], []
     for part in (x[:, :15], x[:, 15:]):
         sent, kept = np.empty_like(part), np.empty((n_states, *part.shape), real)
         drive, sizes = np.ascontiguousarray(part).reshape(-1), (0, 2, *part.shape)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 import nwcompile as nw
 from nwcompile import nn
 from nwcompile.ir.neuron_programs.program import NeuronProgram
-from nwcompile.kernels.cores.programs.build import built_gradient
+from nwcompile.kernels.cores.programs.build import build_gradient_module
 from nwcompile.kernels.cores.programs.gradient import COMPARISONS, n_comparisons
 from nwcompile.sim.reference.program_step import MEANING
 from tests.frontend.frameworks import framework
@@ -419,7 +419,7 @@ def assert_gradients(program: NeuronProgram) -> None:
     loss = (sent * torch.from_numpy(of_sent)).sum()
     loss = loss + sum((states[s.name] * torch.from_numpy(of_last[:, i])).sum() for i, s in enumerate(program.states))
     (loss + 0 * x.sum()).backward()
-    module = built_gradient(program.structure, units, None, False)
+    module = build_gradient_module(program.structure, units, None, False)
     rows = np.array([np.full(7, v) for v in program.parameters.values()], np.int64).reshape(-1, 7)
     start = np.array([np.full((2, 7), s.initial) for s in program.states], np.int64).reshape(-1, 2, 7).swapaxes(0, 1)
     start, found = np.ascontiguousarray(start), np.empty(shape, np.float32)

@@ -1,4 +1,4 @@
-"""Programs compiled: the text of each in the user's cache, under its hash, with what Numba keeps beside it."""
+"""Compile neuron programs. The user's cache holds the text of each under its hash, next to Numba's own cache files."""
 
 import hashlib
 import linecache
@@ -15,67 +15,67 @@ from nwcompile.kernels.cores.programs.gradient import gradient_source_of
 from nwcompile.kernels.cores.programs.source import source_of, triton_source_of
 from nwcompile.kernels.jit import PROGRAM_MODULE, user_cache
 
-FOLDER = "NWCOMPILE_CACHE"  # an environment variable: where programs are kept, in place of the user's cache
-HASH_DIGITS = 16  # 64 bits: no two programs of one machine meet by chance.
+FOLDER = "NWCOMPILE_CACHE"  # an environment variable: folder for programs, instead of the user's cache
+HASH_DIGITS = 16  # 64 bits: hashes of one machine's programs do not collide by chance.
 
-_one_at_a_time = Lock()  # Samples run in threads, of which each asks for the program; Python 3.11 parses in one only.
+_one_at_a_time = Lock()  # Each thread of a run requests the program; Python 3.11 parses in only one thread.
 
 
-def built(structure: tuple, real: str = "float32") -> ModuleType:
-    """The module of a program for CPUs (`source_of`), from the cache of this machine where it is there.
+def build_module(structure: tuple, real: str = "float32") -> ModuleType:
+    """The CPU module of a program (`source_of`), from this machine's cache if possible.
 
-    Where that cannot be written, the module is in memory only, and is compiled in every run.
+    If the cache is not writable, the module exists in memory only and is compiled in every run.
     """
     with _one_at_a_time:
-        return _built(structure, real)
+        return _load_module(structure, real)
 
 
 @cache
-def _built(structure: tuple, real: str) -> ModuleType:
-    return _module(source_of(structure, real))
+def _load_module(structure: tuple, real: str) -> ModuleType:
+    return _compile_module(source_of(structure, real))
 
 
-def built_gradient(structure: tuple, units: tuple, read: int | None, detach_reset: bool) -> ModuleType:
-    """The module of a program with its gradient (`gradient_source_of`), likewise."""
+def build_gradient_module(structure: tuple, units: tuple, read: int | None, detach_reset: bool) -> ModuleType:
+    """The CPU module of a program with its gradient (`gradient_source_of`), cached likewise."""
     with _one_at_a_time:
-        return _built_gradient(structure, units, read, detach_reset)
+        return _load_gradient_module(structure, units, read, detach_reset)
 
 
 @cache
-def _built_gradient(structure: tuple, units: tuple, read: int | None, detach_reset: bool) -> ModuleType:
-    return _module(gradient_source_of(structure, units, read, detach_reset))
+def _load_gradient_module(structure: tuple, units: tuple, read: int | None, detach_reset: bool) -> ModuleType:
+    return _compile_module(gradient_source_of(structure, units, read, detach_reset))
 
 
 @cache
-def built_for_gpu(structure: tuple) -> ModuleType:
-    """The module of a program for GPUs (`triton_source_of`), likewise; Triton keeps the machine code."""
-    return _module(triton_source_of(structure))
+def build_gpu_module(structure: tuple) -> ModuleType:
+    """The GPU module of a program (`triton_source_of`), cached likewise; Triton caches the machine code."""
+    return _compile_module(triton_source_of(structure))
 
 
-def _module(text: str) -> ModuleType:
+def _compile_module(text: str) -> ModuleType:
     digest = hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
     name = PROGRAM_MODULE + digest
-    path = _kept(f"{digest}.py", text)
+    path = _write_to_cache(f"{digest}.py", text)
     file = f"<{name}>" if path is None else str(path)
-    if path is None:  # where Triton looks up the source
+    if path is None:  # Triton looks up the source here
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     module = ModuleType(name)
     module.__file__ = file
-    sys.modules[name] = module  # where Numba looks up what it kept
-    exec(compile(text, file, "exec"), module.__dict__)  # the text itself: the file is only where it is kept
+    sys.modules[name] = module  # Numba looks up cached functions here
+    exec(compile(text, file, "exec"), module.__dict__)  # executes the text itself, which equals the cached file
     return module
 
 
 def folder() -> Path:
-    """Where programs are kept."""
+    """The folder of cached programs."""
     if FOLDER in os.environ:
         return Path(os.environ[FOLDER])
     return user_cache() / "programs"
 
 
-def _kept(name: str, text: str) -> Path | None:
-    """The file of that text, written in one move if it is not there; None where it cannot be."""
-    with suppress(OSError, RuntimeError):  # the latter of a user without a home
+def _write_to_cache(name: str, text: str) -> Path | None:
+    """Write `text` atomically to a file of that name if it is not there; returns its path, None on failure."""
+    with suppress(OSError, RuntimeError):  # RuntimeError: a user without a home
         path = folder() / name
         if path.exists() and path.read_bytes() == text.encode():
             return path

@@ -1,6 +1,6 @@
-"""Layers of neuron programs inside kernels that run all kinds of neurons: each program's step is called by its address.
+"""Neuron programs inside kernels for all kinds of neurons: the step of each program is called by its address.
 
-So these kernels are compiled once, whatever programs there are, and not for programs at all where there are none.
+These kernels are therefore compiled once for all programs, and without programs if a network has none.
 """
 
 from typing import NamedTuple
@@ -14,34 +14,31 @@ from nwcompile.kernels.jit import inlined
 
 PROGRAM = np.dtype(
     [
-        ("address", np.int64),  # of the C function `c_step`
-        (
-            "given",
-            np.int64,
-        ),  # address of int64[parameter, neuron], then int64[entry] of tables; a part of `Programs.given`
-        ("state", np.int64),  # address of int64[state, neuron], a part of `Programs.state`
-        ("first", np.int64),  # of the layer's neurons
+        ("address", np.int64),  # address of the C function `c_step`
+        ("given", np.int64),  # address of int64[parameter, neuron], then int64[entry] of tables, in `Programs.given`
+        ("state", np.int64),  # address of int64[state, neuron], in `Programs.state`
+        ("first", np.int64),  # first neuron of the layer
         ("n", np.int64),  # neurons of the layer
         ("n_states", np.int64),
-        ("word", np.int64),  # where its states begin in `Programs.state`
+        ("word", np.int64),  # first word of its states in `Programs.state`
     ],
     align=True,
 )
 
 
 class Programs(NamedTuple):
-    """The layers of a network whose neurons are programs; without any there is only `layer_of`."""
+    """The layers of a network whose neurons are programs; `layer_of` is the only field if there are none."""
 
     layer: np.ndarray  # PROGRAM[layer]
-    layer_of: np.ndarray  # int32[neuron]; -1: a neuron that is no program
+    layer_of: np.ndarray  # int32[neuron]; -1: not a program
     given: np.ndarray  # int64[...]: parameters and tables of all these layers
-    rests: np.ndarray  # bool[neuron]: without input it stays at 0
-    state: np.ndarray  # int64[word]: states of all these layers, one layer after the other
-    initial: np.ndarray  # int64[word]: what they are as a sample begins
+    rests: np.ndarray  # bool[neuron]: stays at 0 without input
+    state: np.ndarray  # int64[word]: states of all these layers, layer by layer
+    initial: np.ndarray  # int64[word]: states at the start of a sample
 
 
 @intrinsic
-def _call(typingctx, address, given, state, n, i, x):
+def _call_address(typingctx, address, given, state, n, i, x):
     """Call the C function at an address."""
 
     def codegen(context, builder, sig, args):
@@ -58,21 +55,21 @@ def _call(typingctx, address, given, state, n, i, x):
 
 @inlined
 def clear_programs(programs):
-    """Set all states to what they are as a sample begins."""
+    """Reset all states to their values at the start of a sample."""
     for word in range(programs.state.shape[0]):
         programs.state[word] = programs.initial[word]
 
 
 @inlined
 def step_program(programs, i, x):
-    """Update neuron i from the synaptic sum `x`; returns what leaves."""
+    """Update neuron i by the synaptic sum `x`; returns its output."""
     layer = programs.layer[programs.layer_of[i]]
-    return _call(layer.address, layer.given, layer.state, layer.n, i - layer.first, x)
+    return _call_address(layer.address, layer.given, layer.state, layer.n, i - layer.first, x)
 
 
 @inlined
 def is_program_at_rest(programs, i):
-    """Whether neuron i has nothing to update but events."""
+    """Whether neuron i changes only by events."""
     if not programs.rests[i]:
         return False
     layer = programs.layer[programs.layer_of[i]]
@@ -85,7 +82,7 @@ def is_program_at_rest(programs, i):
 
 @inlined
 def keep_states(programs, i, words):
-    """Write the states of neuron i to its places in `words`: int64[word]."""
+    """Copy the states of neuron i to their places in words: int64[word]."""
     layer = programs.layer[programs.layer_of[i]]
     for s in range(layer.n_states):
         at = layer.word + s * layer.n + i - layer.first

@@ -1,11 +1,11 @@
 """The gradient of a neuron program of whole numbers, written as the source of kernels.
 
-It goes straight through whatever rounds, saturates or goes round; a comparison has the slope that a surrogate gives it;
-what chooses between two numbers has none, and a table that of the line between two entries. Each operation is followed
-backward once, in the order of `operation_lines`.
+Rounding, saturation and wrap-around have a straight-through gradient. A comparison has the slope of its surrogate. The
+condition of a selection has no gradient; a table has the slope of the line between two entries. The adjoint visits each
+operation once, in reverse order of `operation_lines`.
 """
 
-from nwcompile.kernels.cores.programs.source import NUMBA, body, held, operation_lines
+from nwcompile.kernels.cores.programs.source import NUMBA, body, next_states, operation_lines
 
 MODULE = '''"""A neuron program with its gradient, written by nwcompile.kernels.cores.programs.gradient."""
 
@@ -54,7 +54,7 @@ def backward(given, entries, start, drive, kept, slope, of_sent, of_read, of_sta
 {adjoint}
 '''
 
-# What reaches each operand of an operation {0}, {1}, {2} of which {g} reaches the result.
+# Adjoint terms of the operands {0}, {1}, {2} of an operation, {g} being the adjoint of its result.
 RULES = {
     "add": ("{g}", "{g}"),
     "sub": ("{g}", "-{g}"),
@@ -86,24 +86,23 @@ COMPARISONS = ("lt", "le")
 def gradient_source_of(structure: tuple, units: tuple, read: int | None, detach_reset: bool) -> str:
     """The Numba module of a program of whole numbers (`NeuronProgram.structure`) and its gradient.
 
-    `units[k]`: what 1 of the difference that operation k compares is worth to a surrogate. `read`: the state that is
-    read, where nothing is sent. `detach_reset`: the next states have no gradient through a comparison, only what is
-    sent.
+    `units[k]`: scale from the integer difference of comparison k to the surrogate's input. `read`: the state that is
+    read out if the program sends nothing. `detach_reset`: comparisons pass a gradient to the output only, not to the
+    next states.
 
     `forward(given, entries, state, drive, sent, kept, distance)`: given int64[parameter, neuron], entries int64[entry]
-    of all tables, drive int64[sample, step, neuron]; written are state int64[sample, state, neuron], from where it goes
-    on, sent [sample, step, neuron], and if they have samples kept int64[sample, step, state, neuron], the states after
-    each step, and distance float32[sample, comparison, step, neuron], by how much its second operand is above the
-    first.
+    of all tables, drive int64[sample, step, neuron]. Updated: state int64[sample, state, neuron]. Written: sent
+    [sample, step, neuron]; and, unless they have 0 samples, kept int64[sample, step, state, neuron], the states after
+    each step, and distance float32[sample, comparison, step, neuron], second less first operand of each comparison.
 
-    `backward(given, entries, start, drive, kept, slope, of_sent, of_read, of_state, of_drive, of_given)`: start are the
-    states before the first step, slope is that of the surrogate at each distance; of_sent and of_read, likewise of
-    drive's shape, are the gradients of what was sent and read (of no samples where nothing is read). Written are those
-    of the drive, float64[sample, state, neuron] of the states from the last step's to the first's, and added to
+    `backward(given, entries, start, drive, kept, slope, of_sent, of_read, of_state, of_drive, of_given)`: start: states
+    before the first step; slope: surrogate slope at each distance; of_sent, of_read, of drive's shape: gradients of
+    sent and of the read state (of 0 samples if nothing is read). Written: of_drive, the gradient of drive. Updated:
+    of_state float64[sample, state, neuron], from the gradient of the last states to that of the first. Added to:
     of_given float64[parameter, neuron].
     """
     _, n_parameters, operations, states, output, _ = structure
-    compared = _compared(operations, states, output)
+    compared = _number_comparisons(operations, states, output)
     adjoint = _Adjoint(operations, units, compared)
     lines = [f"g{i} = of_state[b, {i}, i]" for i in range(len(states))]
     if read is not None:
@@ -112,9 +111,9 @@ def gradient_source_of(structure: tuple, units: tuple, read: int | None, detach_
     kept = [(becomes, f"g{i}") for i, (becomes, _, _) in enumerate(states) if isinstance(becomes, str)]
     if detach_reset:
         adjoint.follow(sent, "a", has_slopes=True)
-        adjoint.follow(_gathered(kept), "b", has_slopes=False)
+        adjoint.follow(_group_terms(kept), "b", has_slopes=False)
     else:
-        adjoint.follow(_gathered([*kept, *((name, term) for name, (term,) in sent.items())]), "a", has_slopes=True)
+        adjoint.follow(_group_terms([*kept, *((name, term) for name, (term,) in sent.items())]), "a", has_slopes=True)
     lines += adjoint.lines
     lines.append(f"of_drive[b, t, i] = {adjoint.reaches('x')}")
     lines += [f"of_given[{i}, i] += {adjoint.reaches(f'p{i}')}" for i in range(n_parameters)]
@@ -130,7 +129,7 @@ def gradient_source_of(structure: tuple, units: tuple, read: int | None, detach_
         states=body([f"s{i} = state[b, {i}, i]" for i in range(len(states))], 16),
         states_before=body(before, 16),
         step=body(step, 16),
-        becomes=body([f"state[b, {i}, i] = {value}" for i, value in enumerate(held(states, NUMBA))], 16),
+        becomes=body([f"state[b, {i}, i] = {value}" for i, value in enumerate(next_states(states, NUMBA))], 16),
         output=NUMBA.operand(output),
         n_states=len(states),
         distances=body(distances or ["pass"], 20),
@@ -139,13 +138,13 @@ def gradient_source_of(structure: tuple, units: tuple, read: int | None, detach_
 
 
 def n_comparisons(structure: tuple) -> int:
-    """How many comparisons of a program have a slope."""
+    """Number of comparisons of a program that have a slope."""
     _, _, operations, states, output, _ = structure
-    return len(_compared(operations, states, output))
+    return len(_number_comparisons(operations, states, output))
 
 
-def _compared(operations: tuple, states: tuple, output) -> dict[int, int]:
-    """The operations that are comparisons with a slope, and the place of each among them."""
+def _number_comparisons(operations: tuple, states: tuple, output) -> dict[int, int]:
+    """Number the comparisons with a slope: {operation: index}."""
     adjoint = _Adjoint(operations, (0.0,) * len(operations), dict.fromkeys(range(len(operations)), 0))
     everything = {operand: ["1"] for operand in (output, *(s[0] for s in states)) if isinstance(operand, str)}
     adjoint.follow(everything, "a", has_slopes=True)
@@ -153,7 +152,7 @@ def _compared(operations: tuple, states: tuple, output) -> dict[int, int]:
     return {k: place for place, k in enumerate(reached)}
 
 
-def _gathered(terms: list[tuple[str, str]]) -> dict[str, list[str]]:
+def _group_terms(terms: list[tuple[str, str]]) -> dict[str, list[str]]:
     gathered: dict[str, list[str]] = {}
     for operand, term in terms:
         gathered.setdefault(operand, []).append(term)
@@ -161,7 +160,7 @@ def _gathered(terms: list[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 class _Adjoint:
-    """Collects the lines of operations followed backward, and what reaches the input, the parameters and the states."""
+    """Collects the lines of the reverse pass, and the adjoint terms of the input, the parameters and the states."""
 
     def __init__(self, operations: tuple, units: tuple, compared: dict[int, int]):
         self.operations, self.units, self.compared = operations, units, compared
@@ -170,24 +169,24 @@ class _Adjoint:
         self.ends: dict[str, list[str]] = {}
 
     def reaches(self, name: str) -> str:
-        """The sum of what reaches an input, a parameter or a state."""
+        """The sum of the adjoint terms of an input, a parameter or a state."""
         return " + ".join(self.ends.get(name, ["0.0"]))
 
     def follow(self, seeds: dict[str, list[str]], letter: str, has_slopes: bool) -> None:
-        """From the terms that reach some operands, those that reach others; without slopes no comparison is passed."""
+        """Propagate adjoint terms from `seeds` through all operations; comparisons pass them if `has_slopes`."""
         terms = {operand: list(given) for operand, given in seeds.items()}
         for k in reversed(range(len(self.operations))):
             if f"v{k}" not in terms:
                 continue
             self.names.add(f"{letter}{k}")
             self.lines.append(f"{letter}{k} = {' + '.join(terms.pop(f'v{k}'))}")
-            for operand, term in self._given(k, f"{letter}{k}", has_slopes):
+            for operand, term in self._operand_terms(k, f"{letter}{k}", has_slopes):
                 terms.setdefault(operand, []).append(term)
         for operand, given in terms.items():
             self.ends.setdefault(operand, []).extend(given)
 
-    def _given(self, k: int, g: str, has_slopes: bool) -> list[tuple[str, str]]:
-        """What of operation k reaches its operands."""
+    def _operand_terms(self, k: int, g: str, has_slopes: bool) -> list[tuple[str, str]]:
+        """The adjoint terms of the operands of operation k."""
         kind, *operands = self.operations[k]
         if kind in COMPARISONS and not has_slopes:
             return []

@@ -1,4 +1,4 @@
-"""What the source of a neuron program is made of, beside Python's own operators: each rule as in `ir/arithmetic.py`."""
+"""Functions that the source of a neuron program calls, besides Python's operators; rules as in `ir/arithmetic.py`."""
 
 import numpy as np
 from numba import carray, types

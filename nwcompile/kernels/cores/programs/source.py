@@ -1,27 +1,27 @@
-"""A neuron program's operations written as the source of kernels: Numba's for CPUs, Triton's for GPUs.
+"""The operations of a neuron program, written as the source of kernels: Numba for CPUs, Triton for GPUs.
 
-The text is made from plain numbers and from names of its own (`v0`, `s1`, `p2`), never from a user's words. What is
-computed, and in which order, is written once (`step_lines`); the two dialects differ in how they write an operation.
+The text contains only plain numbers and generated names (`v0`, `s1`, `p2`), never text of a user. `operation_lines`
+alone defines the computation and its order; the dialects differ in how they write an operation.
 """
 
 from dataclasses import dataclass
 
 from nwcompile.ir.neuron_programs.program import WRITTEN
 
-# Of floats every library, torch among them, gives last bits of its own.
+# Operations whose last bits differ between float libraries, torch among them.
 WITHOUT_KERNEL = ("exp", "tanh")
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How the source of one kind of kernels reads: `written` operations, a plain number, a module's head and end."""
+    """The source syntax of one kind of kernels: `written` operations, a number literal, and a module's text."""
 
     written: dict[str, str]
     number: str
     module: str
 
     def operand(self, operand: str | float) -> str:
-        """The name of a value, or a number."""
+        """The name of a value, or a number literal."""
         return operand if isinstance(operand, str) else self.number.format(operand)
 
 
@@ -177,8 +177,8 @@ TRITON = Dialect(
 TRITON_FLOAT = Dialect(
     {
         **TRITON.written,
-        "div": "tl.div_rn({0}, {1})",  # `/` is not rounded to the nearest number.
-        "neg": "{0} * tl.full(x.shape, -1, x.dtype)",  # Triton's own subtracts from 0.
+        "div": "tl.div_rn({0}, {1})",  # `/` does not round to nearest.
+        "neg": "{0} * tl.full(x.shape, -1, x.dtype)",  # Triton's own negation subtracts from 0.
         "min": "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
         "max": "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
         "floor": "tl.floor({0})",
@@ -191,18 +191,17 @@ TRITON_FLOAT = Dialect(
 
 
 def source_of(structure: tuple, real: str = "float32") -> str:
-    """The Numba module of a program (`NeuronProgram.structure`); `real`: the type of a float program's numbers.
+    """The Numba module of a program (`NeuronProgram.structure`); `real`: the number type of a float program.
 
-    Of whole numbers, `step(given, entries, state, i, x)` updates neuron i: given int64[parameter, neuron], entries
-    int64[entry] of all tables, state int64[state, neuron]; it returns what leaves. `scan` is the same for whole
-    sequences, its arrays those of `cores.neuron.scan` but for rests bool[neuron] (no update without an event while all
-    states are 0), and kept int64[sample, step, state, neuron], of 0 samples where not wanted. `c_step` is `step` by
-    pointers; there the entries follow the parameters.
+    For whole numbers, `step(given, entries, state, i, x)` updates neuron i and returns its output; given is
+    int64[parameter, neuron], entries int64[entry] of all tables, state int64[state, neuron]. `scan` runs sequences with
+    the arrays of `cores.neuron.scan`, except rests: bool[neuron] (no update without an event while all states are 0),
+    and kept: int64[sample, step, state, neuron], of 0 samples if not wanted. `c_step` is `step` by pointers; there the
+    entries follow the parameters.
 
-    Of floats there is `scan(given, drive, sent, state, sizes)`, of flat arrays: given real[parameter, neuron], drive
-    real[sample, step, neuron]; written are sent, likewise, and state real[state, sample, neuron], from where it goes
-    on. sizes: (first sample, last sample, n_samples, n_steps, n). `record` is the same, and has a further array, kept
-    real[state, sample, step, neuron].
+    For floats, `scan(given, drive, sent, state, sizes)` takes flat arrays: given real[parameter, neuron], drive
+    real[sample, step, neuron]; sent, likewise, is written, and state real[state, sample, neuron] is updated. sizes:
+    (first sample, last sample, n_samples, n_steps, n). `record` also writes kept: real[state, sample, step, neuron].
     """
     is_fixed, n_parameters, operations, states, output, n_entries = structure
     if not is_fixed:
@@ -211,7 +210,7 @@ def source_of(structure: tuple, real: str = "float32") -> str:
     lines = [f"p{i} = given[{i}, i]" for i in range(n_parameters)]
     lines += [f"s{i} = state[{i}, i]" for i in range(len(states))]
     lines += operation_lines(operations, NUMBA)
-    lines += [f"state[{i}, i] = {becomes}" for i, becomes in enumerate(held(states, NUMBA))]
+    lines += [f"state[{i}, i] = {becomes}" for i, becomes in enumerate(next_states(states, NUMBA))]
     lines.append(f"return {NUMBA.operand(output)}")
     still = ["rests[i]", *(f"state[{i}, i] == 0" for i in range(len(states)))]
     return NUMBA.module.format(
@@ -224,13 +223,13 @@ def source_of(structure: tuple, real: str = "float32") -> str:
 
 
 def _float_scan(n_parameters: int, operations: tuple, states: tuple, output, keeps: bool) -> str:
-    """Vectors of neurons, which stay in registers for some steps."""
+    """Source of a scan over vectors of neurons, which stay in registers for several steps."""
     places = [f"({i} * n_samples + b) * n + c" for i in range(len(states))]
     read = [f"p{i} = load_like(zero, given, {i} * n + c, left)" for i in range(n_parameters)]
     read += [f"s{i} = load_like(zero, state, {place}, left)" for i, place in enumerate(places)]
     lines = operation_lines(operations, NUMBA_FLOAT)
     lines.append(f"store_large(sent, at, left, {NUMBA_FLOAT.operand(output)}, past)")
-    following = ", ".join(held(states, NUMBA_FLOAT))
+    following = ", ".join(next_states(states, NUMBA_FLOAT))
     lines.append(f"{', '.join(f's{i}' for i in range(len(states)))} = {following}" if states else "pass")
     if keeps:
         lines += [f"store(kept, {i} * n_samples * n_steps * n + at, left, s{i})" for i in range(len(states))]
@@ -247,29 +246,29 @@ def _float_scan(n_parameters: int, operations: tuple, states: tuple, output, kee
 def triton_source_of(structure: tuple) -> str:
     """The Triton module of a program: `step(given, entries, states, x)` for `kernels.gpu.program.scan`.
 
-    given, states: tuples of tensors of the type of `x`, one for each parameter and state; entries: a pointer to those
-    of all tables. It returns the next states, a tuple, and what leaves.
+    given, states: tuples of tensors of the type of `x`, one per parameter and state; entries: pointer to those of all
+    tables. `step` returns the tuple of the next states, and the output.
     """
     is_fixed, n_parameters, operations, states, output, _ = structure
     dialect = TRITON if is_fixed else TRITON_FLOAT
     lines = [f"p{i} = given[{i}]" for i in range(n_parameters)]
     lines += [f"s{i} = states[{i}]" for i in range(len(states))]
     lines += operation_lines(operations, dialect)
-    following = "".join(f"{becomes}, " for becomes in held(states, dialect))
+    following = "".join(f"{becomes}, " for becomes in next_states(states, dialect))
     lines.append(f"return ({following}), {dialect.operand(output)}")
     return dialect.module.format(step=body(lines))
 
 
 def operation_lines(operations: tuple, dialect: Dialect) -> list[str]:
-    """The operations in order, a line each."""
+    """The operations in order, one line each."""
     return [
         f"v{i} = {dialect.written[kind].format(*map(dialect.operand, given))}"
         for i, (kind, *given) in enumerate(operations)
     ]
 
 
-def held(states: tuple, dialect: Dialect) -> list[str]:
-    """What the states hold of their next values."""
+def next_states(states: tuple, dialect: Dialect) -> list[str]:
+    """Expressions of the next states, with overflow."""
     return [
         f"{overflow}({dialect.operand(becomes)}, {dialect.operand(bits)})" if bits else dialect.operand(becomes)
         for becomes, bits, overflow in states
@@ -277,5 +276,5 @@ def held(states: tuple, dialect: Dialect) -> list[str]:
 
 
 def body(lines: list[str], indent: int = 4) -> str:
-    """Lines of a function, indented."""
+    """Indented lines of a function body."""
     return "\n".join(f"{' ' * indent}{line}" for line in lines)

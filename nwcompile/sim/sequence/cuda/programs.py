@@ -6,7 +6,7 @@ import torch
 from nwcompile.errors import BackendError
 from nwcompile.ir.network import Node
 from nwcompile.ir.neuron_programs.ranges import LARGEST_INPUT, fits_32_bits, ranges
-from nwcompile.kernels.cores.programs.build import built_for_gpu
+from nwcompile.kernels.cores.programs.build import build_gpu_module
 from nwcompile.kernels.gpu.program import scan
 from nwcompile.sim.reference.program_step import rests
 from nwcompile.sim.sequence.cuda.launch import AHEAD_STEPS, block_of, given_events
@@ -105,7 +105,7 @@ class ProgramScan:
             *strides,
             out.stride(0),
             kept.stride(0),
-            STEP=built_for_gpu(self.neurons.program.structure).step,
+            STEP=build_gpu_module(self.neurons.program.structure).step,
             N_GIVEN=len(given),
             N_STATES=self.n_states,
             KEEPS=self.keeps,
