@@ -1,7 +1,7 @@
-"""Hot loops that add up what clusters of neurons read and send, before any of them is on a core (Numba).
+"""Hot loops that add up rows and spikes of clusters of neurons before mapping (Numba).
 
-And that tell which sources no cluster can tell apart, because each cluster reads them all alike. Lists are made by two
-calls, with memory from outside: the first, given lists of length 0, only counts.
+`readers_of_rows` also finds sources that every cluster reads identically. Lists are made by two calls with memory of
+the caller: the first call, with lists of length 0, only counts.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from nwcompile.kernels.mapping.random import splitmix64
 
 @kernel
 def add_to_boxes(place, cluster_of, low, high):
-    """Widen the box of every cluster, low and high: int64[cluster, 3], to hold its neurons.
+    """Widen the bounding box of every cluster, low and high: int64[cluster, 3], to contain its neurons.
 
     place: int64[neuron, 3]; cluster_of: int64[neuron].
     """
@@ -24,9 +24,9 @@ def add_to_boxes(place, cluster_of, low, high):
 
 @kernel
 def cluster_rows(table, start, neurons, place, offset, row, count):
-    """The rows that the neurons of every cluster read, and how many synapses each source of a row has in the cluster.
+    """List the rows that the neurons of every cluster read, and the synapses from each source of a row in the cluster.
 
-    table: core_usage.SynapseTable, a row here being an entry of its `classes`; start: int64[cluster + 1] into
+    table: core_usage.SynapseTable; a row here is an entry of its `classes`. start: int64[cluster + 1] into
     neurons: int64[neuron]; place: int64[row of the table], all -1. Sets offset: int64[cluster + 1] and, unless they
     have no length, row: int32[entry] and count: int32[entry], all 0.
     """
@@ -53,11 +53,11 @@ def cluster_rows(table, start, neurons, place, offset, row, count):
 
 @kernel
 def spikes_of(counts, first_step, start, members, step_at, total, offset, step, count):
-    """Spikes of groups of one layer's neurons in every step, as lists of the steps with any.
+    """List the spikes of groups of one layer's neurons, by step, without steps of no spikes.
 
-    counts: int32[T, n]; start: int64[group + 1] into members: int64[...], neurons of the layer; step_at: int64[H],
-    where a hardware step is kept, or -1; total: int64[kept step], for what it likes. Sets offset: int64[group + 1] and,
-    unless they have no length, step: int32[...] and count: int32[...].
+    counts: int32[T, n]; start: int64[group + 1] into members: int64[...], neurons of the layer; step_at: int64[H]:
+    index of a hardware step, or -1; total: int64[step index], scratch. Sets offset: int64[group + 1] and, unless they
+    have no length, step: int32[...] and count: int32[...].
     """
     is_written = len(step) > 0
     for g in range(len(start) - 1):
@@ -79,7 +79,7 @@ def spikes_of(counts, first_step, start, members, step_at, total, offset, step, 
 
 @kernel
 def add_received(row_offset, row, n_synapses, source_class, row_cycles, offset, step, count, cycles):
-    """Add to cycles: int64[cluster, step] those of the synaptic operations of every cluster.
+    """Add the cycles of the synaptic operations of every cluster to cycles: int64[cluster, step].
 
     row_cycles: int64[row]: cycles of one operation; offset, step, count: arrivals; all as in cluster_state.Demand.
     """
@@ -93,10 +93,10 @@ def add_received(row_offset, row, n_synapses, source_class, row_cycles, offset, 
 
 @kernel
 def readers_of_rows(offset, row, count, row_format, digest):
-    """Add to digest: uint64[row, 2] who reads each row: the format, and every cluster with its number of synapses.
+    """Add a digest of each row's readers to digest: uint64[row, 2]: its format, and each cluster with its synapses.
 
-    offset: int64[cluster + 1] into row: int32[entry] and count: int32[entry]; row_format: int64[row]. Sums of mixed
-    words do not depend on the order; with 128 bits, rows of equal digests are read alike.
+    offset: int64[cluster + 1] into row: int32[entry] and count: int32[entry]; row_format: int64[row]. Sums of hashes
+    do not depend on the order. With 128 bits, rows of equal digests have equal readers.
     """
     for i in range(len(row_format)):
         for half in range(2):
@@ -111,9 +111,9 @@ def readers_of_rows(offset, row, count, row_format, digest):
 
 @kernel
 def keep_rows(offset, row, count, new_row, kept):
-    """The entries of rows that are kept, in place, under their new numbers; new_row: int64[row], -1 for the others.
+    """Remove entries of dropped rows in place and renumber the others; new_row: int64[row], -1 for dropped rows.
 
-    Sets kept: int64[cluster + 1] to their offset; entries after its end are void.
+    Sets kept: int64[cluster + 1] to the new offsets; entries after its end are void.
     """
     n = 0
     kept[0] = 0

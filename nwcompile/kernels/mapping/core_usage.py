@@ -1,4 +1,4 @@
-"""Hot loops of partitioning: exact use of one core as neurons come and go, and the synapse graph (Numba)."""
+"""Hot loops of partitioning: exact resource use of a core as neurons are added and removed; synapse graph (Numba)."""
 
 from typing import NamedTuple
 
@@ -8,23 +8,23 @@ from nwcompile.ir import resources
 from nwcompile.ir.resources import IN_AXONS, NEURONS, OUT_AXONS, SYNAPSE_BITS
 from nwcompile.kernels.jit import compiled, kernel, part, spliced
 
-LOAD = resources.N_RESOURCES  # row of the load, which comes after the resources that have limits
+LOAD = resources.N_RESOURCES  # row of the load, after the resources that have limits
 N_RESOURCES = resources.N_RESOURCES + 1
 
 
 class SharedKernels(NamedTuple):
-    """What shared kernels take of a core: those of a group lie together, the sources of a channel group read them."""
+    """Memory of shared kernels in a core. Sources of a channel group read the kernels of one kernel group."""
 
     group: np.ndarray  # int64[kernel]
-    bits: np.ndarray  # int64[group, kernels + 1]: of so many kernels of a group in one core
+    bits: np.ndarray  # int64[group, kernels + 1]: bits of 0, 1, ... kernels of a group in one core
 
 
 class SynapseTable(NamedTuple):
-    """What every neuron reads, all connections together.
+    """The synapses of every neuron, over all connections.
 
-    A slot is one connection into one neuron, a target class those neurons of a connection that read the same sources. A
-    row stands for those sources of a connection that have the same targets (a class of `nwcompile.cost.traffic.wiring`)
-    and takes synapse memory for each of them. A source class is a set of sources that every row holds whole or not at
+    A slot is one connection into one neuron. A target class is a set of neurons of a connection with equal sources. A
+    row stands for the sources of a connection with the same targets (a class of `nwcompile.cost.traffic.wiring`) and
+    takes synapse memory for each of them. A source class is a set of sources that every row contains entirely or not at
     all.
     """
 
@@ -33,40 +33,40 @@ class SynapseTable(NamedTuple):
     slot_kernel: np.ndarray  # int64[slot]: shared kernel, or -1
     tap_offset: np.ndarray  # int64[target class + 1]
     taps: np.ndarray  # int64[tap]: row
-    row_size: np.ndarray  # int64[row]: sources in it
+    row_size: np.ndarray  # int64[row]: number of sources
     row_format: np.ndarray  # int64[row]: row of `step_bits`
-    step_bits: np.ndarray  # int64[format, block_synapses]: bits one more synapse takes in a row of n, by n % block
+    step_bits: np.ndarray  # int64[format, block_synapses]: bits of one more synapse in a row of n, by n % block
     class_offset: np.ndarray  # int64[row + 1]
-    classes: np.ndarray  # int64[...]: the source classes of a row
-    class_size: np.ndarray  # int64[source class]: sources in it
+    classes: np.ndarray  # int64[...]: source classes of a row
+    class_size: np.ndarray  # int64[source class]: number of sources
     kernels: SharedKernels
 
 
 class Tried(NamedTuple):
-    """Which neurons need not be tried: where one of a kind has no room, no other has whose kernels are all new there.
+    """Kinds of neurons that need no further attempt on a full core.
 
-    Of a kind are those that read the same rows, by kernels of the same groups, and send to as many cores. Moments are
-    counted in `clock`: it goes on whenever a core changes.
+    Neurons of a kind read the same rows, by kernels of the same groups, and have as many destination cores. If one of
+    them with only new kernels does not fit, no other with only new kernels fits. `clock` advances when a core changes.
     """
 
     kind: np.ndarray  # int64[neuron]
-    failed: np.ndarray  # int64[kind]: the last moment at which one of it with new kernels had no room, -1 at first
+    failed: np.ndarray  # int64[kind]: last clock at which one with only new kernels did not fit, -1 at first
     clock: np.ndarray  # int64[1]
 
 
 class CoreUsage(NamedTuple):
-    """The running account of one core."""
+    """Resource use of one core."""
 
-    n_synapses: np.ndarray  # int64[row]: length of each source's row
-    n_rows: np.ndarray  # int64[source class]: rows here that hold it
-    n_readers: np.ndarray  # int64[kernel]: neurons here that read it
-    n_kernels: np.ndarray  # int64[group]: kernels here
+    n_synapses: np.ndarray  # int64[row]: synapses per source
+    n_rows: np.ndarray  # int64[source class]: rows of the core that contain it
+    n_readers: np.ndarray  # int64[kernel]: neurons of the core that read it
+    n_kernels: np.ndarray  # int64[group]: kernels in the core
     used: np.ndarray  # int64[resource]
 
 
 @part
 def shift_neuron(table, core, demand, neuron, sign):
-    """Put a neuron on the core (sign 1) or take it off (-1). demand: int64[neuron, 2]: its out-axons and its load."""
+    """Add a neuron to the core (sign 1) or remove it (-1). demand: int64[neuron, 2]: its out-axons and its load."""
     core.used[NEURONS] += sign
     core.used[OUT_AXONS] += sign * demand[neuron, 0]
     core.used[LOAD] += sign * demand[neuron, 1]
@@ -101,7 +101,7 @@ def shift_neuron(table, core, demand, neuron, sign):
 
 @part
 def has_new_kernels(table, core, neuron):
-    """Whether no neuron on the core reads a kernel of this one, as where nothing is shared."""
+    """Whether no neuron of the core reads a kernel of this neuron; True if kernels are not shared."""
     is_new = True
     for slot in range(table.slot_offset[neuron], table.slot_offset[neuron + 1]):
         kernel = table.slot_kernel[slot]
@@ -112,7 +112,7 @@ def has_new_kernels(table, core, neuron):
 
 @spliced
 def is_over(used, limit):
-    """Whether more is used than the limit, both int64[resource]."""
+    """Whether any use exceeds its limit, both int64[resource]."""
     over = False
     for r in range(len(used)):
         if used[r] > limit[r]:
@@ -122,7 +122,7 @@ def is_over(used, limit):
 
 @kernel
 def fill(table, core, demand, neurons, limit):
-    """Put neurons on the core, in order, up to the first that does not fit; returns how many it took.
+    """Add neurons to the core, in order, up to the first that does not fit; returns their number.
 
     neurons: int64[neuron]; limit: int64[resource].
     """
@@ -138,14 +138,14 @@ def fill(table, core, demand, neurons, limit):
 
 @kernel
 def fill_choosing(table, core, demand, tried, neurons, limit, taken):
-    """Put on the core, in order, every neuron that fits, and set taken: bool[neuron] of `neurons` for these.
+    """Add every neuron that fits to the core, in order, and set taken: bool[neuron] of `neurons` for these.
 
-    neurons: int64[neuron]; limit: int64[resource], none of the load.
+    neurons: int64[neuron]; limit: int64[resource], without the load.
     """
     tried.clock[0] += 1
     for i in range(len(neurons)):
         if core.used[NEURONS] >= limit[NEURONS]:
-            break  # no other one fits, and to try it costs a visit of all its synapses
+            break  # no other neuron fits, and an attempt visits all its synapses
         kind = tried.kind[neurons[i]]
         is_new = has_new_kernels(table, core, neurons[i])
         if is_new and tried.failed[kind] == tried.clock[0]:
@@ -162,7 +162,7 @@ def fill_choosing(table, core, demand, tried, neurons, limit, taken):
 
 @kernel
 def clear(table, core, demand, neurons):
-    """Take `neurons`, int64[neuron], off the core."""
+    """Remove `neurons`, int64[neuron], from the core."""
     for i in range(len(neurons)):
         shift_neuron(table, core, demand, neurons[i], -1)
 
@@ -171,8 +171,8 @@ def clear(table, core, demand, neurons):
 def fill_in_turn(table, core, demand, neurons, limits, n_taken):
     """Fill one core after the other, in order, until neurons or cores are used up, or a core takes none.
 
-    limits: int64[core, resource]. Sets n_taken: int64[core] to the neurons of each, and returns how many cores have
-    any. The account is empty before and after.
+    limits: int64[core, resource]. Sets n_taken: int64[core] to the neurons of each, and returns the number of cores
+    with neurons. `core` is empty before and after.
     """
     at = 0
     for c in range(len(limits)):
@@ -186,7 +186,7 @@ def fill_in_turn(table, core, demand, neurons, limits, n_taken):
 
 @kernel
 def alone(table, core, demand, neurons, used):
-    """Sets used: int64[neuron, resource] to what each of `neurons` takes on a core of its own."""
+    """Set used: int64[neuron, resource] to the use of each of `neurons` on a core of its own."""
     for i in range(len(neurons)):
         shift_neuron(table, core, demand, neurons[i], 1)
         for r in range(N_RESOURCES):
@@ -196,7 +196,7 @@ def alone(table, core, demand, neurons, used):
 
 @kernel
 def clusters_fit(table, core, demand, start, neurons, limit, fits):
-    """Sets fits: bool[cluster] to whether an empty core of limit: int64[resource] holds all neurons of each cluster.
+    """Set fits: bool[cluster] to whether an empty core of limit: int64[resource] holds all neurons of each cluster.
 
     The core is empty; demand: int64[neuron, 2]; start: int64[cluster + 1] into neurons: int64[...].
     """
@@ -212,7 +212,7 @@ def clusters_fit(table, core, demand, start, neurons, limit, fits):
 
 @compiled()
 def count_edges(members_offset, members, target, target_class, offset, taps, degree):
-    """Add the edges of one connection to degree: int64[vertex] of both their ends; those onto itself are left out.
+    """Add the edges of one connection to degree: int64[vertex] of both ends; self-loops do not count.
 
     members_offset: int64[source class + 1] into members: int64[...], vertices; target, target_class: int64 and
     int32[target vertex]; offset: int64[target class + 1], taps: int32[tap].
@@ -227,7 +227,7 @@ def count_edges(members_offset, members, target, target_class, offset, taps, deg
 
 @compiled()
 def write_edges(members_offset, members, target, target_class, offset, taps, weight, size, cursor, edges):
-    """Write what `count_edges` counted: weight: int64[vertex] of its sources' synapses, size: int64[vertex] of neurons.
+    """Write the edges counted by `count_edges`; weight: int64[vertex]: synapses per source, size: int64[vertex].
 
     cursor: int64[vertex] is where each vertex writes next in edges: int32[end, 2] (other vertex, weight).
     """
@@ -247,7 +247,7 @@ def write_edges(members_offset, members, target, target_class, offset, taps, wei
 
 @compiled()
 def merge_edges(start, edges):
-    """Add up parallel edges in place: start: int64[vertex + 1] into edges: int32[end, 2]. Returns the new start."""
+    """Merge parallel edges in place: start: int64[vertex + 1] into edges: int32[end, 2]. Returns the new start."""
     n_vertices = len(start) - 1
     merged = np.zeros(n_vertices + 1, np.int64)
     place = np.full(n_vertices, -1, np.int64)

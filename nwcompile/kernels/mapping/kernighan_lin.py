@@ -1,10 +1,10 @@
-"""Hot loops of Kernighan-Lin refinement: the best series of swaps between the members of two parts (Numba)."""
+"""Hot loops of Kernighan-Lin refinement: the best sequence of swaps between two parts (Numba)."""
 
 import numpy as np
 
 from nwcompile.kernels.jit import compiled
 
-PATIENCE = 32  # swaps in a row without a new best before a pair of parts is left
+PATIENCE = 32  # swaps in a row without a new best before the search of a pair of parts ends
 
 
 @compiled()
@@ -21,11 +21,11 @@ def traffic_between(start, other, weight, part, n_parts):
 
 @compiled()
 def refine_pair(start, other, weight, size, part, members, n_first, gain, free, link):
-    """Swap vertices of two parts in the best series found, Kernighan and Lin's step 1 to 5; returns the cut saved.
+    """Perform the best sequence of swaps between two parts, Kernighan and Lin's steps 1 to 5; returns the cut saved.
 
-    start, other, weight: CSR as in `traffic_between`; part: int32[vertex], changed in place; members: int64[vertex],
-    those of the one part, `n_first`, before those of the other. Scratch of all vertices: gain, int64, free, bool, and
-    link, int64, which must be 0. A swap takes the vertex with the largest gain and its best partner of the same size:
+    start, other, weight: CSR as in `traffic_between`; part: int32[vertex], changed in place; members: int64[vertex]:
+    `n_first` vertices of one part, then those of the other. Scratch per vertex: gain: int64, free: bool, and link:
+    int64, which must be 0. A swap takes the vertex with the largest gain and its best partner of the same size:
     int32[vertex].
     """
     a, b = part[members[0]], part[members[n_first]]

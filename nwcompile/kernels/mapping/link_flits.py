@@ -1,4 +1,4 @@
-"""Hot loops that add up the messages between cores, one core's after another's, and the flits of links (Numba)."""
+"""Hot loops that add up messages between cores, by sending core, and flits per link (Numba)."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from nwcompile.kernels.jit import compiled
 
 @compiled()
 def core_messages(start, source_class, messages, offset, core, n_cores):
-    """Messages from each core to each other that it sends any, as CSR by sending core.
+    """Messages between each pair of cores that exchanges any, as CSR by sending core.
 
     start: int64[home + 1] into source_class: int64[flow] and messages: int64[flow]; offset: int64[class + 1] into
     core: int64[...], the destinations. Returns (start int64[home + 1], core int64[pair], messages int64[pair]).
@@ -36,12 +36,12 @@ def core_messages(start, source_class, messages, offset, core, n_cores):
 def add_flits(sends, core_of, reader_offset, reader, router, to, port, neighbor, ends, is_tree, flits):
     """Add a flit for every message of clusters on the cores core_of: int32[cluster] to flits: int64[link, step].
 
-    sends: cluster_state.Sends; reader_offset: int64[class + 1] into reader: int64[...], the cores that read each class;
-    router: int64[core]; port: uint8[router, place], the output for messages to the router at that place, for each core
-    to: int64[core]; neighbor: int64[router, 4]; ends: int64[2, core], the injection and the ejection link; is_tree: a
-    message forks, as `cost/traffic/trees.py` has it: copies are one until their routes part, and two may meet again.
+    sends: cluster_state.Sends; reader_offset: int64[class + 1] into reader: int64[...], the cores that read each class.
+    router, to: int64[core]: router of each core, and its place in port: uint8[router, place], the output towards it.
+    neighbor: int64[router, 4]; ends: int64[2, core], injection and ejection link. is_tree: messages are multicast as in
+    `cost/traffic/trees.py`: copies share a flit until their routes part, and do not merge again.
     """
-    child = np.zeros((64, 4), np.int32)  # of the places in the tree of a group, 0 being its root: 0 where there is none
+    child = np.zeros((64, 4), np.int32)  # children of each node of a group's tree; 0 is the root, and means no child
     for g in range(len(sends.group_class)):
         home = core_of[sends.group_cluster[g]]
         source_class = sends.group_class[g]

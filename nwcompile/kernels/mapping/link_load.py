@@ -1,4 +1,4 @@
-"""Hot loops of placement by link: what every link carries as cores change sites, exact at any moment (Numba)."""
+"""Hot loops of placement by link load: the exact load of every link while cores change sites (Numba)."""
 
 from typing import NamedTuple
 
@@ -9,14 +9,14 @@ from nwcompile.kernels.mapping.placement import propose, swap, swap_delta
 
 
 class Routes(NamedTuple):
-    """The links of every way between routers: those from a to b are `link[offset[i]:offset[i + 1]]`, i = a * n + b."""
+    """Links of every route between routers: from a to b `link[offset[i]:offset[i + 1]]`, i = a * n + b."""
 
     offset: np.ndarray  # int64[router * router + 1]
     link: np.ndarray  # int64[...]
     router: np.ndarray  # int64[site]
-    need: np.ndarray  # int64[link]: what a message counts for there
+    need: np.ndarray  # int64[link]: weight of a message there
     pair_offset: np.ndarray  # int64[link + 1]
-    pair: np.ndarray  # int64[...]: the routes, a * n + b, that take each link
+    pair: np.ndarray  # int64[...]: routes, a * n + b, through each link
 
 
 @compiled()
@@ -29,7 +29,7 @@ def _add_route(routes, a, b, messages, load):
 
 @compiled()
 def add_core(problem, routes, site_of, a, without, sign, load):
-    """Add (sign 1) or take (-1) the messages of core `a` with all cores but `without` to load: int64[link]."""
+    """Add (sign 1) or subtract (-1) the messages of core `a` with all cores but `without` to load: int64[link]."""
     for i in range(problem.start[a], problem.start[a + 1]):
         b = problem.other[i]
         if b != without:
@@ -46,13 +46,13 @@ def fill_links(problem, routes, site_of, load):
 
 
 @compiled()
-def _mark(routes, link, value, crosses):
+def _mark_routes(routes, link, value, crosses):
     for i in range(routes.pair_offset[link], routes.pair_offset[link + 1]):
         crosses[routes.pair[i]] = value
 
 
 @compiled()
-def _crossing(problem, routes, site_of, a, without, crosses):
+def _count_crossings(problem, routes, site_of, a, without, crosses):
     """Messages of core `a` with all cores but `without` on the routes that crosses: bool[pair] marks."""
     n, total = int(np.sqrt(len(routes.offset) - 1) + 0.5), np.int64(0)
     at = routes.router[site_of[a]]
@@ -68,21 +68,21 @@ def _crossing(problem, routes, site_of, a, without, crosses):
 
 
 @compiled()
-def _crossing_of_both(problem, routes, site_of, a, b, crosses):
-    total = _crossing(problem, routes, site_of, a, -1, crosses)
-    return total + _crossing(problem, routes, site_of, b, a, crosses) if b >= 0 else total
+def _count_swap_crossings(problem, routes, site_of, a, b, crosses):
+    total = _count_crossings(problem, routes, site_of, a, -1, crosses)
+    return total + _count_crossings(problem, routes, site_of, b, a, crosses) if b >= 0 else total
 
 
 @compiled()
 def cool_links(problem, routes, site_of, core_at, state, n_moves, weight, load):
-    """Try random swaps, in place, and keep those that lower the cost of all routes and `weight` times the hottest link.
+    """Try random swaps, in place; keep those that lower the routes' total cost plus `weight` times the hottest load.
 
-    What a swap takes off the link that is the hottest now tells most that are no use before all links are counted.
-    load: int64[link], that of `site_of`; state: uint64[1]. Returns what the cost of all routes has changed by.
+    A swap's relief of the link that is hottest now rejects most useless swaps before all links are counted.
+    load: int64[link]: loads for `site_of`; state: uint64[1]. Returns the change of the cost of all routes.
     """
     hot, change = load.argmax(), np.int64(0)
     crosses = np.zeros(len(routes.offset) - 1, np.bool_)
-    _mark(routes, hot, True, crosses)
+    _mark_routes(routes, hot, True, crosses)
     for _ in range(n_moves):
         a, b, new = propose(problem, site_of, core_at, state)
         if a < 0:
@@ -91,25 +91,25 @@ def cool_links(problem, routes, site_of, core_at, state, n_moves, weight, load):
         delta = swap_delta(problem, site_of, a, b, new)
         if delta > weight * hottest:
             continue
-        less = _crossing_of_both(problem, routes, site_of, a, b, crosses)
+        less = _count_swap_crossings(problem, routes, site_of, a, b, crosses)
         swap(site_of, core_at, a, new)
-        less -= _crossing_of_both(problem, routes, site_of, a, b, crosses)
+        less -= _count_swap_crossings(problem, routes, site_of, a, b, crosses)
         swap(site_of, core_at, a, old)
         if delta - weight * (less * routes.need[hot]) >= 0:
             continue
-        _exchange(problem, routes, site_of, core_at, a, b, new, load)
+        _swap_with_load(problem, routes, site_of, core_at, a, b, new, load)
         if delta + weight * (load.max() - hottest) < 0:
             change += delta
-            _mark(routes, hot, False, crosses)
+            _mark_routes(routes, hot, False, crosses)
             hot = load.argmax()
-            _mark(routes, hot, True, crosses)
+            _mark_routes(routes, hot, True, crosses)
         else:
-            _exchange(problem, routes, site_of, core_at, a, b, old, load)
+            _swap_with_load(problem, routes, site_of, core_at, a, b, old, load)
     return change
 
 
 @compiled()
-def _exchange(problem, routes, site_of, core_at, a, b, new, load):
+def _swap_with_load(problem, routes, site_of, core_at, a, b, new, load):
     add_core(problem, routes, site_of, a, -1, -1, load)
     if b >= 0:
         add_core(problem, routes, site_of, b, a, -1, load)

@@ -1,15 +1,15 @@
-"""Hot loops of placers that search: tensions between neighboring sites, best sites, particles (Numba)."""
+"""Hot loops of search-based placers: tensions between neighboring sites, best sites, particles (Numba)."""
 
 import numpy as np
 
 from nwcompile.kernels.jit import compiled
 from nwcompile.kernels.mapping.placement import is_legal, swap, swap_delta
-from nwcompile.kernels.mapping.random import below, uniform
+from nwcompile.kernels.mapping.random import random_below, uniform
 
 
 @compiled()
 def tensions(problem, site_of, core_at, pairs, gain):
-    """Set gain: int64[pair] to what exchanging the contents of two sites saves; 0 where it may or need not be.
+    """Set gain: int64[pair] to the saving by exchanging the contents of two sites; 0 if not legal or both are empty.
 
     pairs: int64[pair, 2].
     """
@@ -24,7 +24,7 @@ def tensions(problem, site_of, core_at, pairs, gain):
 
 @compiled()
 def relax(problem, site_of, core_at, pairs):
-    """Exchange the contents of each pair of sites that saves something by then, in place; returns what it saved."""
+    """Exchange the contents of each pair of sites if that saves cost at that time, in place; returns the saving."""
     saved = np.int64(0)
     gain = np.zeros(1, np.int64)
     for i in range(len(pairs)):
@@ -41,7 +41,7 @@ def relax(problem, site_of, core_at, pairs):
 
 @compiled()
 def climb(problem, site_of, core_at, order):
-    """Move each core, in order, to the site that saves most, in place; returns what was saved. order: int64[...]."""
+    """Move each core, in order, to the site that saves most, in place; returns the saving. order: int64[...]."""
     saved = np.int64(0)
     for a in order:
         best, least = np.int64(-1), np.int64(0)
@@ -58,11 +58,11 @@ def climb(problem, site_of, core_at, order):
 
 @compiled()
 def fly(problem, sites, cores, own_best, own_cost, best, state, chance, cost):
-    """Move every particle once: each core stays, goes to a random site, or to its site in one of the best, if legal.
+    """Move every particle once: each core stays, or moves to a random site or to its site in a best solution, if legal.
 
-    sites: int64[particle, core], cores: int64[particle, site], cost: int64[particle], own_best, own_cost: the best
-    that each particle has been; best: int64[core] of all. chance: float64[3]: random, own best, best of all. All are
-    changed in place; returns the cost of the best of all, if it is one of these.
+    sites: int64[particle, core], cores: int64[particle, site], cost: int64[particle]; own_best, own_cost: best solution
+    of each particle; best: int64[core]: best of all. chance: float64[3]: random, own best, best of all. All are changed
+    in place. Returns the lowest cost of all particles' best solutions.
     """
     lowest = own_cost.min()
     for p in range(len(sites)):
@@ -70,7 +70,7 @@ def fly(problem, sites, cores, own_best, own_cost, best, state, chance, cost):
             drawn = uniform(state)
             new = sites[p, a]
             if drawn < chance[0]:
-                new = below(state, cores.shape[1])
+                new = random_below(state, cores.shape[1])
             elif drawn < chance[0] + chance[1]:
                 new = own_best[p, a]
             elif drawn < chance[0] + chance[1] + chance[2]:
@@ -92,7 +92,7 @@ def smooth(start, other, weight, root, values, n_rounds):
     """Turn values: float64[axis, core] into the slowest waves of a graph, in place: each round averages neighbors.
 
     start, other: CSR; weight: float64[end], w_ij / sqrt(w_i * w_j); root: float64[core], sqrt(w_i), of length 1. A
-    round multiplies by 2 I - L, L being the normalized Laplacian, and makes the axes orthogonal to root and each other.
+    round multiplies by 2 I - L, L being the normalized Laplacian, and orthogonalizes the axes to root and each other.
     """
     n = len(root)
     new = np.empty(n)

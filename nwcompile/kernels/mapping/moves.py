@@ -1,7 +1,7 @@
-"""Hot loops of the `floorline` partitioner: what every core holds and does as clusters move, exact at any time (Numba).
+"""Hot loops of the `floorline` partitioner: exact contents and loads of every core while clusters move (Numba).
 
-A move touches only the cluster's own rows and messages and those of its sources; everything else stays as it is. All
-figures are whole numbers, equal to a full count at any moment.
+A move updates only the cluster's own rows and messages and those of its sources. All figures are integers, and equal
+to a full count at any time.
 """
 
 import numpy as np
@@ -19,12 +19,12 @@ from nwcompile.kernels.mapping.cluster_state import (
     TIME,
     WORD,
 )
-from nwcompile.kernels.mapping.random import below, is_taken
+from nwcompile.kernels.mapping.random import is_taken, random_below
 
 
 @spliced
-def _touch(busy, column):
-    """Note that a column has changed."""
+def _mark_touched(busy, column):
+    """Mark a column as changed."""
     if not busy.is_touched[column]:
         busy.is_touched[column] = True
         n_touched = busy.touched[-1]
@@ -41,7 +41,7 @@ def _row_bits(rows, row_format, n):
 
 @spliced
 def _add_departures(sends, rules, held, busy, cluster, core, sign):
-    """Add (or, with `sign` -1, take) what a cluster does and sends on a core."""
+    """Add (or, with `sign` -1, subtract) the neurons, work and messages of a cluster on a core."""
     before = held.n_clusters[core]
     held.n_clusters[core] = before + sign
     if before + sign == 0:
@@ -49,7 +49,7 @@ def _add_departures(sends, rules, held, busy, cluster, core, sign):
     elif before == 0:
         busy.total[N_USED] += 1
     held.used[core, NEURONS] += sign * sends.n_neurons[cluster]
-    _touch(busy, core)
+    _mark_touched(busy, core)
     for h in range(busy.load.shape[1]):
         busy.load[core, h] += sign * sends.send[cluster, h]
     for g in range(sends.group_offset[cluster], sends.group_offset[cluster + 1]):
@@ -68,7 +68,7 @@ def _add_departures(sends, rules, held, busy, cluster, core, sign):
 
 @spliced
 def _add_axons(sends, classes, rules, held, busy, source_class, core, column, sign):
-    """Add or take the axons from a source class to a core."""
+    """Add or subtract the axons from a source class to a core."""
     held.fan_out[source_class] += sign
     held.used[core, IN_AXONS] += sign * classes.size[source_class]
     busy.total[AXONS] += sign * classes.size[source_class]
@@ -79,7 +79,7 @@ def _add_axons(sends, classes, rules, held, busy, source_class, core, column, si
         home = held.core_of[sends.group_cluster[g]]
         if home < 0:
             continue
-        _touch(busy, home)
+        _mark_touched(busy, home)
         held.used[home, OUT_AXONS] += sign * sends.group_size[g]
         busy.total[MESSAGES] += sign * sends.group_spikes[g]
         if home != core:
@@ -91,9 +91,9 @@ def _add_axons(sends, classes, rules, held, busy, source_class, core, column, si
 
 @spliced
 def _add_arrivals(reads, rows, sends, classes, rules, held, busy, cluster, core, sign):
-    """Add or take what a cluster reads on a core: rows, kernels, axons and the cycles that they take."""
+    """Add or subtract the rows, kernels and axons that a cluster reads on a core, and their cycles."""
     column = core + busy.load.shape[0] - len(held.n_clusters)
-    _touch(busy, column)
+    _mark_touched(busy, column)
     for h in range(busy.load.shape[1]):
         busy.load[column, h] += sign * reads.receive[cluster, h]
     for i in range(reads.kernel_offset[cluster], reads.kernel_offset[cluster + 1]):
@@ -134,9 +134,9 @@ def _add_arrivals(reads, rows, sends, classes, rules, held, busy, cluster, core,
 
 @kernel
 def relocate(reads, rows, sends, classes, rules, held, busy, clusters, to):
-    """Take clusters: int64[...] off the cores where they are, then put each on the core to: int64[...].
+    """Remove clusters: int64[...] from their cores, then put each on the core to: int64[...].
 
-    -1 among `clusters` is none. `refresh_totals` makes the totals of `busy` whole again.
+    -1 in `clusters` stands for none. The totals of `busy` are valid after `refresh_totals`.
     """
     n_all = len(clusters)
     for i in range(2 * n_all):
@@ -149,7 +149,7 @@ def relocate(reads, rows, sends, classes, rules, held, busy, clusters, to):
             continue
         if sign > 0:
             held.core_of[cluster] = core
-        for stage in range(2):  # taking off is putting on in reverse
+        for stage in range(2):  # removing is adding in reverse order
             if (stage == 0) == (sign > 0):
                 _add_departures(sends, rules, held, busy, cluster, core, sign)
             else:
@@ -160,14 +160,14 @@ def relocate(reads, rows, sends, classes, rules, held, busy, clusters, to):
 
 @kernel
 def fill_cores(reads, rows, sends, classes, rules, held, busy, to):
-    """Put every cluster on its core, to: int64[cluster], where all are empty: as `relocate` does, but sooner.
+    """Put every cluster on its core, to: int64[cluster], if all cores are empty: a faster `relocate`.
 
-    What senders do is counted once, when all that is read is known, and not again for every core that reads it.
+    Departures are counted once, after all arrivals are known, instead of for every core that reads them.
     """
     shift = busy.load.shape[0] - len(held.n_clusters)
     for cluster in range(len(to)):
-        _touch(busy, to[cluster])
-        _touch(busy, to[cluster] + shift)
+        _mark_touched(busy, to[cluster])
+        _mark_touched(busy, to[cluster] + shift)
         _add_arrivals(reads, rows, sends, classes, rules, held, busy, cluster, to[cluster], 1)
     for cluster in range(len(to)):
         held.core_of[cluster] = to[cluster]
@@ -176,7 +176,7 @@ def fill_cores(reads, rows, sends, classes, rules, held, busy, to):
 
 @kernel
 def refresh_limits(rules, held, busy):
-    """Bring the excess up to date; nothing is touched any more."""
+    """Update the excess of touched cores and clear the list of touched columns."""
     n_cores = len(held.n_clusters)
     for i in range(busy.touched[-1]):
         core = busy.touched[i] % n_cores
@@ -193,7 +193,7 @@ def refresh_limits(rules, held, busy):
 
 @kernel
 def refresh_totals(rules, held, busy):
-    """Bring the largest load of every step, the time and the excess up to date."""
+    """Update the largest load of every step, the time and the excess."""
     n_columns, n_steps = busy.load.shape
     n_touched = busy.touched[-1]
     for h in range(n_steps):
@@ -218,7 +218,7 @@ def refresh_totals(rules, held, busy):
 
 @kernel
 def cost(total, weight):
-    """What a search makes small, float64, by weight: Objective and total: int64[N_TOTALS].
+    """The objective of the search, float64; weight: Objective, total: int64[N_TOTALS].
 
     (fixed + time T + messages M + remote R + axons A + messages_by_cores M / U) times (factor + factor_time T). T is
     the time, M all messages, R those to other cores, A the in-axons, U the cores in use.
@@ -239,7 +239,7 @@ def _save_totals(busy, attempt):
 
 @spliced
 def _restore_totals(rules, held, busy, attempt):
-    """After the loads were put back: the largest loads and totals as `_save_totals` saw them."""
+    """Restore the largest loads and totals of `_save_totals`, after the loads themselves are restored."""
     refresh_limits(rules, held, busy)
     for h in range(len(attempt.top)):
         busy.top[h] = attempt.top[h]
@@ -250,25 +250,25 @@ def _restore_totals(rules, held, busy, attempt):
 
 @part
 def cluster_on(core_of, n_cores, state, core):
-    """A random cluster of a core; -1 if none was met."""
+    """A random cluster of a core; -1 if 4 draws per core found none."""
     n_clusters = len(core_of)
     for _ in range(4 * n_cores):
-        cluster = below(state, n_clusters)
+        cluster = random_below(state, n_clusters)
         if core_of[cluster] == core:
             return cluster
     return np.int64(-1)
 
 
 @spliced
-def _propose(reads, rules, held, busy, attempt, state):
+def _propose_move(reads, rules, held, busy, attempt, state):
     """Set `attempt` to a random move to a core of the same region; its cluster is -1 if none was found.
 
-    Half of them relieve a core that is the busiest of some step.
+    Three of four moves relieve the busiest core of a random step.
     """
     n_cores = len(held.n_clusters)
-    h = below(state, busy.load.shape[1])
+    h = random_below(state, busy.load.shape[1])
     target = np.int64(-1)
-    if below(state, 4) > 0:
+    if random_below(state, 4) > 0:
         column = busy.top_column[h]
         core = column % n_cores
         cluster = cluster_on(held.core_of, n_cores, state, core)
@@ -279,19 +279,19 @@ def _propose(reads, rules, held, busy, attempt, state):
                     cluster = other
             first = rules.region[core, 0]
             n_inside = rules.region[core, 1]
-            target = first + below(state, n_inside)
+            target = first + random_below(state, n_inside)
             for _ in range(2):
-                near = first + below(state, n_inside)
+                near = first + random_below(state, n_inside)
                 if busy.load[near + column - core, h] < busy.load[target + column - core, h]:
                     target = near
     else:
-        cluster = below(state, len(held.core_of))
+        cluster = random_below(state, len(held.core_of))
         core = np.int64(held.core_of[cluster])
-        target = rules.region[core, 0] + below(state, rules.region[core, 1])
+        target = rules.region[core, 0] + random_below(state, rules.region[core, 1])
     attempt.cluster[1] = -1
     if cluster >= 0 and target == held.core_of[cluster]:
         cluster = np.int64(-1)
-    if cluster >= 0 and below(state, 2) == 0:
+    if cluster >= 0 and random_below(state, 2) == 0:
         attempt.cluster[1] = cluster_on(held.core_of, n_cores, state, target)
     attempt.cluster[0] = cluster
     attempt.to[0] = target
@@ -299,7 +299,7 @@ def _propose(reads, rules, held, busy, attempt, state):
 
 @spliced
 def _least_change(reads, held, busy, attempt):
-    """Least change of the time by a move, as far as the synaptic operations of its two cores tell."""
+    """Lower bound of the change of the time by a move, from the synaptic operations of its two cores."""
     shift = busy.load.shape[0] - len(held.n_clusters)
     cluster = attempt.cluster[0]
     other = attempt.cluster[1]
@@ -319,7 +319,7 @@ def _least_change(reads, held, busy, attempt):
 
 @spliced
 def _messages_read(reads, rows, classes, attempt):
-    """Messages that a move can save at most: those of all that its clusters read."""
+    """Upper bound of the messages that a move saves: all messages that its clusters read."""
     n = np.int64(0)
     for i in range(2):
         cluster = attempt.cluster[i]
@@ -331,17 +331,17 @@ def _messages_read(reads, rows, classes, attempt):
 
 @kernel
 def anneal_clusters(demand, cores, weight, temperature, n_moves, keep_all, state, best):
-    """Try `n_moves` random moves at one temperature (Metropolis's rule), limits first, in place.
+    """Try `n_moves` random moves at one temperature (Metropolis rule), limits first, in place.
 
-    demand, cores, weight: Demand, CoreState and Objective; keep_all: no core may be left empty; state: uint64[1]. best:
-    int32[cluster] takes the cores of the best moment, if it is better than the start; returns its excess and cost.
+    demand, cores, weight: Demand, CoreState and Objective; keep_all: no core may become empty; state: uint64[1]. best:
+    int32[cluster] is set to the best state, if it is better than the start; returns its excess and cost.
     """
     reads, rows, sends, classes, rules = demand
     held, busy, attempt = cores
     least_excess = busy.total[EXCESS]
     least_cost = cost(busy.total, weight)
     for _ in range(n_moves):
-        _propose(reads, rules, held, busy, attempt, state)
+        _propose_move(reads, rules, held, busy, attempt, state)
         cluster = attempt.cluster[0]
         if cluster < 0:
             continue

@@ -1,35 +1,35 @@
-"""Hot loops that placers share: routed cost, cost of a swap, legal moves; and annealing by them (Numba)."""
+"""Hot loops that placers share: routed cost, cost of a swap, legal moves, annealing (Numba)."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from nwcompile.kernels.jit import inlined, kernel
-from nwcompile.kernels.mapping.random import below, is_taken
+from nwcompile.kernels.mapping.random import is_taken, random_below
 
 
 class PlacementProblem(NamedTuple):
-    """What does not change while cores move: messages, costs of routes and which core may go where.
+    """Constants of a placement: messages, costs of routes, and the sites that fit each core.
 
-    Messages are those between different cores; CSR by core, every pair of cores twice.
+    Messages are those between different cores, as CSR by core; every pair of cores is stored twice.
     """
 
     start: np.ndarray  # int64[core + 1]
-    other: np.ndarray  # int64[end]: core, ascending for each
-    sent: np.ndarray  # int64[end]: messages to it
-    received: np.ndarray  # int64[end]: messages from it
+    other: np.ndarray  # int64[end]: other core, ascending for each core
+    sent: np.ndarray  # int64[end]: messages to the other core
+    received: np.ndarray  # int64[end]: messages from the other core
     site_xy: np.ndarray  # int64[site, 2]: rows of `along_x` and of `along_y`
-    along_x: np.ndarray  # int64[x, x]: cost of a way from x to x
+    along_x: np.ndarray  # int64[x, x]: cost of a route along x
     along_y: np.ndarray  # int64[y, y]
-    outside: np.ndarray  # int64[2, core]: messages from outside the chip, and to it
-    io_cost: np.ndarray  # int64[2, site]: cost of the way of each such message
+    outside: np.ndarray  # int64[2, core]: messages from outside the chip, and to outside
+    io_cost: np.ndarray  # int64[2, site]: route cost of each such message
     site_kind: np.ndarray  # int64[site]
     fits: np.ndarray  # bool[core, kind]
 
 
 @inlined
 def distance(problem, a, b):
-    """Cost of the way from site `a` to site `b`."""
+    """Cost of the route from site `a` to site `b`."""
     return (
         problem.along_x[problem.site_xy[a, 0], problem.site_xy[b, 0]]
         + problem.along_y[problem.site_xy[a, 1], problem.site_xy[b, 1]]
@@ -38,7 +38,7 @@ def distance(problem, a, b):
 
 @kernel
 def routed_cost(problem, site_of):
-    """Sum over messages of the cost of their routes. site_of: int64[core]."""
+    """Sum of the route costs of all messages. site_of: int64[core]."""
     total = np.int64(0)
     for a in range(len(site_of)):
         for k in range(2):
@@ -53,7 +53,7 @@ def routed_cost(problem, site_of):
 
 @inlined
 def move_delta(problem, site_of, a, b, new):
-    """What moving core `a` to site `new` adds to the cost of its messages, but for those with core `b`."""
+    """Change of the cost if core `a` moves to site `new`, without its messages with core `b`."""
     old = site_of[a]
     old_x, old_y = problem.site_xy[old, 0], problem.site_xy[old, 1]
     new_x, new_y = problem.site_xy[new, 0], problem.site_xy[new, 1]
@@ -74,7 +74,7 @@ def move_delta(problem, site_of, a, b, new):
 
 @kernel
 def swap_delta(problem, site_of, a, b, new):
-    """What moving core `a` to site `new`, and core `b` there (-1: none) to a's site, adds to the cost; exact."""
+    """Exact change of the cost if core `a` moves to site `new` and core `b` there (-1: none) to a's site."""
     delta = move_delta(problem, site_of, a, b, new)
     if b >= 0:
         old = site_of[a]
@@ -88,14 +88,14 @@ def swap_delta(problem, site_of, a, b, new):
 
 
 class Lanes(NamedTuple):
-    """Messages of each core, both ways, with the cores of each column and of each row; none where they are not kept.
+    """Messages of each core, both ways, with the cores of each column and of each row; empty if not used.
 
-    A core's move costs no look at its single messages then, where their ways cost the same there and back.
+    If routes cost the same in both directions, the change by a move then needs no loop over single messages.
     """
 
     of_core: np.ndarray  # int64[core, x + y], or int64[0, 0]
     other: np.ndarray  # uint32[end]: as in PlacementProblem
-    messages: np.ndarray  # int64[end]: to it and from it
+    messages: np.ndarray  # int64[end]: messages in both directions
 
 
 @kernel
@@ -111,7 +111,7 @@ def fill_lanes(problem, site_of, lanes):
 
 @inlined
 def _move_in_lanes(problem, lanes, a, old, new):
-    """Take core `a` from one site to another in the lanes of all that it exchanges messages with."""
+    """Update the lanes of all cores that exchange messages with core `a` for its move between two sites."""
     n_x = len(problem.along_x)
     old_x, old_y = problem.site_xy[old, 0], n_x + problem.site_xy[old, 1]
     new_x, new_y = problem.site_xy[new, 0], n_x + problem.site_xy[new, 1]
@@ -125,7 +125,7 @@ def _move_in_lanes(problem, lanes, a, old, new):
 
 @inlined
 def _move_delta_by_lanes(problem, lanes, a, old, new):
-    """What moving core `a` from one site to another adds to the cost of its messages, all others staying."""
+    """Change of the cost if core `a` moves from one site to another and all other cores stay."""
     old_x, old_y = problem.site_xy[old, 0], problem.site_xy[old, 1]
     new_x, new_y = problem.site_xy[new, 0], problem.site_xy[new, 1]
     n_x, delta = len(problem.along_x), np.int64(0)
@@ -140,7 +140,7 @@ def _move_delta_by_lanes(problem, lanes, a, old, new):
 
 @inlined
 def _messages_between(problem, a, b):
-    """Messages of core `a` with core `b`, both ways."""
+    """Messages between cores `a` and `b`, both ways."""
     low, end = problem.start[a], problem.start[a + 1]
     high = end
     while low < high:
@@ -154,7 +154,7 @@ def _messages_between(problem, a, b):
 
 @kernel
 def swap_delta_by_lanes(problem, lanes, site_of, a, b, new):
-    """`swap_delta` where ways cost the same there and back; lanes: those of site_of."""
+    """`swap_delta` if routes cost the same in both directions; `lanes` belong to site_of."""
     old = site_of[a]
     delta = _move_delta_by_lanes(problem, lanes, a, old, new)
     if b >= 0:
@@ -166,7 +166,7 @@ def swap_delta_by_lanes(problem, lanes, site_of, a, b, new):
 
 @kernel
 def is_legal(problem, site_of, core_at, a, new):
-    """Whether core `a` may go to site `new`, another than its own, and what is there to a's. core_at: int64[site]."""
+    """Whether core `a` may swap with the content of site `new`, another than its own. core_at: int64[site]."""
     b = core_at[new]
     legal = b != a and problem.fits[a, problem.site_kind[new]]
     return legal and (b < 0 or problem.fits[b, problem.site_kind[site_of[a]]])
@@ -174,7 +174,7 @@ def is_legal(problem, site_of, core_at, a, new):
 
 @kernel
 def swap(site_of, core_at, a, new):
-    """Move core `a` to site `new`, and what is there to a's site, in place. core_at: int64[site], -1 where free."""
+    """Swap core `a` with the content of site `new`, in place. core_at: int64[site], -1 for an empty site."""
     old, b = site_of[a], core_at[new]
     site_of[a], core_at[new], core_at[old] = new, a, b
     if b >= 0:
@@ -183,17 +183,17 @@ def swap(site_of, core_at, a, new):
 
 @kernel
 def propose(problem, site_of, core_at, state):
-    """A random legal move (core, other core or -1, new site); core -1 if the one drawn is not legal."""
-    a = below(state, len(site_of))
-    new = below(state, len(core_at))
+    """A random legal move (core, other core or -1, new site); core -1 if the drawn move is not legal."""
+    a = random_below(state, len(site_of))
+    new = random_below(state, len(core_at))
     return a if is_legal(problem, site_of, core_at, a, new) else np.int64(-1), core_at[new], new
 
 
 @kernel
 def shuffle(problem, site_of, core_at, state):
-    """Exchange the contents of random sites, last to first, wherever that is legal (Fisher and Yates), in place."""
+    """Exchange the contents of random sites, last to first, where legal (Fisher and Yates), in place."""
     for s in range(len(core_at) - 1, 0, -1):
-        t = below(state, s + 1)
+        t = random_below(state, s + 1)
         a, new = core_at[s], t
         if a < 0:
             a, new = core_at[t], np.int64(s)
@@ -203,7 +203,7 @@ def shuffle(problem, site_of, core_at, state):
 
 @kernel
 def sample_changes(problem, site_of, core_at, state, changes):
-    """Set changes: int64[move] to what random legal moves, none of them made, would add to the cost."""
+    """Set changes: int64[move] to the change of the cost by random legal moves, which are not made."""
     for i in range(len(changes)):
         a, b, new = propose(problem, site_of, core_at, state)
         changes[i] = swap_delta(problem, site_of, a, b, new) if a >= 0 else 0
@@ -213,9 +213,9 @@ def sample_changes(problem, site_of, core_at, state, changes):
 def anneal_cores(problem, lanes, site_of, core_at, state, temperature, n_moves, best):
     """Try `n_moves` random moves at one temperature (Metropolis rule), in place.
 
-    lanes: Lanes, those of site_of; without them single messages are looked at. site_of: int64[core],
-    core_at: int64[site], state: uint64[1]. Returns the change of the cost, and the lowest that this change has been;
-    best: int64[core] takes the sites of that moment if it is below 0.
+    lanes: Lanes of site_of; if empty, changes are computed from single messages. site_of: int64[core],
+    core_at: int64[site], state: uint64[1]. Returns the change of the cost, and the lowest change on the way. If that is
+    below 0, best: int64[core] is set to the sites at that time.
     """
     change = np.int64(0)
     lowest = np.int64(0)

@@ -1,4 +1,4 @@
-"""The random numbers of every search, and the rule by which one takes a move that makes things worse (Numba)."""
+"""Random numbers of every search, and the Metropolis rule for moves that raise the cost (Numba)."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from nwcompile.kernels.jit import inlined
 
 @inlined
 def splitmix64(word):
-    """A well-mixed uint64 of a uint64: one step of SplitMix64 (Steele et al., OOPSLA'14)."""
+    """Hash a uint64 to a uint64: one step of SplitMix64 (Steele et al., OOPSLA'14)."""
     z = word + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -29,25 +29,25 @@ def uniform(state):
 
 
 @inlined
-def below(state, n):
-    """A random whole number from 0 to n - 1."""
+def random_below(state, n):
+    """A random integer from 0 to n - 1."""
     return np.int64(random_bits(state) % np.uint64(n))
 
 
 @inlined
-def scaled_below(state, n):
-    """A random whole number from 0 to n - 1, n below 2**32, without a division."""
+def random_below_scaled(state, n):
+    """A random integer from 0 to n - 1 for n below 2**32, without a division."""
     return np.int64(((random_bits(state) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
 
 
 @inlined
 def is_taken(rise, temperature, state):
-    """Whether a move that costs `rise` more, above 0, is taken: Metropolis's rule (J. Chem. Phys. 21, 1953)."""
+    """Whether to accept a move that raises the cost by `rise` > 0: Metropolis rule (J. Chem. Phys. 21, 1953)."""
     drawn = uniform(state)
     return temperature > 0.0 and drawn < np.exp(-rise / temperature)
 
 
 @inlined
 def largest_rise(temperature, state):
-    """What a move may cost more at most to be taken: Metropolis's rule, its number drawn before the move is known."""
+    """Largest accepted rise of the cost: the Metropolis rule with its random number drawn before the move is known."""
     return -temperature * np.log(1.0 - uniform(state)) if temperature > 0.0 else 0.0

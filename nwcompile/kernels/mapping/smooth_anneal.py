@@ -1,8 +1,8 @@
 """Annealing of clusters of neurons by a smooth step time (Numba).
 
-The largest load of a step says nothing of the loads just below it, so that most moves away from busy cores change
-nothing. Here a step takes the p-norm of all its loads: a little more than the largest, and less by every load that
-falls. Its derivative is what a core's load costs; norms are brought up to date between calls.
+The largest load of a step ignores all smaller loads, so most moves away from busy cores do not change it. Here a step
+takes the p-norm of its loads: slightly more than the largest, and falling with every load. Its derivative is the price
+of a core's load. The norms are updated between calls.
 """
 
 from typing import NamedTuple
@@ -13,30 +13,30 @@ from nwcompile.ir.resources import NEURONS
 from nwcompile.kernels.jit import kernel, part, spliced
 from nwcompile.kernels.mapping.cluster_state import EXCESS, MESSAGE_OUT, N_USED, TIME
 from nwcompile.kernels.mapping.moves import cluster_on, cost, refresh_limits, refresh_totals, relocate
-from nwcompile.kernels.mapping.random import below, is_taken
+from nwcompile.kernels.mapping.random import is_taken, random_below
 
-SQUARINGS = 3  # A norm takes this many squarings, p = 8, or one more once the annealing is cool.
+SQUARINGS = 3  # A norm takes this many squarings, p = 8, or one more at low temperature.
 
 
 class Smooth(NamedTuple):
-    """The norms of the steps, and what the columns add to the smooth time by their slope."""
+    """The norms of the steps, and the contribution of each column to the smooth time."""
 
-    norm: np.ndarray  # float64[step]: p-norm of the loads, one cycle at least
+    norm: np.ndarray  # float64[step]: p-norm of the loads, at least one cycle
     inverse: np.ndarray  # float64[step]: 1 / norm
-    value: np.ndarray  # float64[column]: what the column adds
-    saved: np.ndarray  # float64[column]: that of the columns in `changed`, before a move
+    value: np.ndarray  # float64[column]: contribution of the column
+    saved: np.ndarray  # float64[column]: contributions of the columns in `changed` before a move
     changed: np.ndarray  # int64[column]: columns that a move may have changed
 
 
 class Readers(NamedTuple):
-    """The clusters that read each source class, once for every row."""
+    """Clusters that read each source class, each listed once per class."""
 
     offset: np.ndarray  # int64[class + 1]
     cluster: np.ndarray  # int32[...]
 
 
 @spliced
-def _power(x, is_steep):
+def _raise_to_norm(x, is_steep):
     for _ in range(SQUARINGS):
         x *= x
     return x * x if is_steep else x
@@ -44,22 +44,22 @@ def _power(x, is_steep):
 
 @kernel
 def column_cost(load, column, norm, inverse, is_steep):
-    """What a column of load: int64[column, step] adds to the smooth time, by the slope of the norms."""
+    """Contribution of a column of load: int64[column, step] to the smooth time, linearized at the norms."""
     total = 0.0
     for h in range(load.shape[1]):
-        total += _power(load[column, h] * inverse[h], is_steep) * norm[h]
+        total += _raise_to_norm(load[column, h] * inverse[h], is_steep) * norm[h]
     return total / (2 << SQUARINGS if is_steep else 1 << SQUARINGS)
 
 
 @kernel
 def take_norms(busy, smooth, is_steep):
-    """Set the norms of `smooth` to those of the loads."""
+    """Set the norms of `smooth` to those of the current loads."""
     n_columns, n_steps = busy.load.shape
     for h in range(n_steps):
         top = max(1.0, float(busy.top[h]))
         total = 0.0
         for column in range(n_columns):
-            total += _power(busy.load[column, h] / top, is_steep)
+            total += _raise_to_norm(busy.load[column, h] / top, is_steep)
         for _ in range(SQUARINGS + is_steep):
             total = np.sqrt(total)
         smooth.norm[h] = max(1.0, top * total)
@@ -67,36 +67,36 @@ def take_norms(busy, smooth, is_steep):
 
 
 @part
-def _propose(reads, rows, rules, core_of, attempt, readers, state):
-    """Set `attempt` to a random move: to any core of the region, or to one with readers of the cluster's sources.
+def _propose_move(reads, rows, rules, core_of, attempt, readers, state):
+    """Set `attempt` to a random move: to any core of the region, or to a core with readers of the cluster's sources.
 
     Its cluster is -1 if none was found.
     """
-    cluster = below(state, len(core_of))
+    cluster = random_below(state, len(core_of))
     home = np.int64(core_of[cluster])
     first = rules.region[home, 0]
     n_inside = rules.region[home, 1]
     first_entry = reads.row_offset[cluster]
     n_entries = reads.row_offset[cluster + 1] - first_entry
-    if n_entries > 0 and below(state, 2) == 0:
-        source_class = rows.source_class[reads.row[first_entry + below(state, n_entries)]]
+    if n_entries > 0 and random_below(state, 2) == 0:
+        source_class = rows.source_class[reads.row[first_entry + random_below(state, n_entries)]]
         at = readers.offset[source_class]
-        core = np.int64(core_of[readers.cluster[at + below(state, readers.offset[source_class + 1] - at)]])
+        core = np.int64(core_of[readers.cluster[at + random_below(state, readers.offset[source_class + 1] - at)]])
     else:
-        core = first + below(state, n_inside)
+        core = first + random_below(state, n_inside)
     attempt.cluster[0] = cluster
     attempt.cluster[1] = -1
     attempt.to[0] = core
     attempt.to[1] = home
     if core == home or not first <= core < first + n_inside:
         attempt.cluster[0] = -1
-    elif below(state, 2) == 0:
+    elif random_below(state, 2) == 0:
         attempt.cluster[1] = cluster_on(core_of, len(rules.region), state, core)
 
 
 @part
 def _has_room(sends, rules, used, attempt):
-    """Whether both cores of a move hold as many neurons as they then have."""
+    """Whether both cores of a move have room for their neurons after it."""
     n = sends.n_neurons[attempt.cluster[0]]
     if attempt.cluster[1] >= 0:
         n -= sends.n_neurons[attempt.cluster[1]]
@@ -108,7 +108,7 @@ def _has_room(sends, rules, used, attempt):
 
 @part
 def _take_changed(rules, busy, n_cores, attempt, changed):
-    """Set changed: int64[column] to the touched columns that a move may have changed, and return how many there are."""
+    """Set changed: int64[column] to the touched columns that a move may have changed, and return their number."""
     n = 0
     for i in range(busy.touched[-1]):
         core = busy.touched[i] % n_cores
@@ -120,11 +120,11 @@ def _take_changed(rules, busy, n_cores, attempt, changed):
 
 @kernel
 def anneal_smoothly(demand, cores, weight, readers, smooth, is_steep, temperature, n_moves, keep_all, state):
-    """Try `n_moves` random moves at one temperature (Metropolis's rule), limits first, in place.
+    """Try `n_moves` random moves at one temperature (Metropolis rule), limits first, in place.
 
     demand, cores: Demand and CoreState. Loads count by the smooth time, all else as in `moves.cost` with weight:
-    Objective; what exceeds limits never grows. keep_all: no core may be left empty; state: uint64[1]. Returns how many
-    moves were made; the totals are exact after.
+    Objective. The excess over limits never grows. keep_all: no core may become empty; state: uint64[1]. Returns the
+    number of moves made; the totals are exact afterwards.
     """
     reads, rows, sends, classes, rules = demand
     held, busy, attempt = cores
@@ -133,7 +133,7 @@ def anneal_smoothly(demand, cores, weight, readers, smooth, is_steep, temperatur
     for column in range(n_columns):
         smooth.value[column] = column_cost(busy.load, column, smooth.norm, smooth.inverse, is_steep)
     for _ in range(n_moves):
-        _propose(reads, rows, rules, held.core_of, attempt, readers, state)
+        _propose_move(reads, rows, rules, held.core_of, attempt, readers, state)
         home = attempt.to[1]
         if attempt.cluster[0] < 0 or (keep_all and attempt.cluster[1] < 0 and held.n_clusters[home] == 1):
             continue

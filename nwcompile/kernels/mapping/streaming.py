@@ -1,4 +1,4 @@
-"""Hot loop of streaming partitioning: one look at every vertex, in order (Numba)."""
+"""Hot loop of streaming partitioning: one pass over all vertices, in order (Numba)."""
 
 import numpy as np
 
@@ -7,12 +7,12 @@ from nwcompile.kernels.jit import compiled
 
 @compiled()
 def stream(start, other, weight, size, room, order):
-    """The part of every vertex, int32[vertex], given one after another to the part that scores best for it.
+    """Assign each vertex, in order, to the part with the best score; returns the part: int32[vertex].
 
     start, other, weight: CSR of the graph; size: int64[vertex], 0 for a vertex that takes no room; room: int64[part];
-    order: int64[vertex]. The score is the weight of the edges to a part times the share of its room that is free
-    (linear deterministic greedy); ties go to the part with the larger free share, then to the first. A vertex that no
-    part has room for goes where most is left.
+    order: int64[vertex]. The score is the weight of the edges to a part times the free share of its room (linear
+    deterministic greedy). Ties go to the part with the larger free share, then to the first. A vertex that fits into no
+    part goes to the part with the most room left.
     """
     n_parts = len(room)
     part = np.full(len(size), -1, np.int32)

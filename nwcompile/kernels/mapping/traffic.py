@@ -8,7 +8,7 @@ from nwcompile.kernels.mapping.random import splitmix64
 
 @compiled()
 def conv_taps(source, output, kernel, stride, padding, dilation):
-    """Source classes (group, y, x) that each output class (group, y, x) reads; taps on padding are left out.
+    """Source classes (group, y, x) that each output class (group, y, x) reads, without taps on padding.
 
     source: (groups, rows, columns); the others are (rows, columns).
     Returns offset: int64[output class + 1], taps: int32[tap], in the order of the kernel's taps.
@@ -39,7 +39,7 @@ def conv_taps(source, output, kernel, stride, padding, dilation):
 
 @compiled()
 def rows_of_classes(pair_core, pair_class, pair_count, offset, taps, n_source_classes):
-    """Synapses per (source class, core), given how many targets of each class lie on each core.
+    """Synapses per (source class, core), from the number of targets of each class on each core.
 
     pair_core, pair_class, pair_count: int64[pair], sorted by core; offset: int64[target class + 1], taps: int32[tap].
     Returns offset: int64[source class + 1], core: int32[row], n_synapses: int64[row]; rows of a class sorted by core.
@@ -70,7 +70,7 @@ def rows_of_classes(pair_core, pair_class, pair_count, offset, taps, n_source_cl
 
 @compiled()
 def count_merged(begin, end, core, n_axons):
-    """Set n_axons: int64[source] to the different cores in the rows of each source.
+    """Set n_axons: int64[source] to the number of different cores in the rows of each source.
 
     begin, end: int64[source, connection] into core: int32[row], ascending within each.
     """
@@ -96,9 +96,9 @@ def count_merged(begin, end, core, n_axons):
 
 @compiled()
 def merge_rows(begin, end, kind, word_bits, core, row, offset, to_core, synops, words, bits):
-    """Write the axons of every source: its rows to one core, of several connections, as one.
+    """Write the axons of every source; rows of several connections to one core are merged.
 
-    begin, end, core: as in `count_merged`; kind, word_bits: int64[connection], what a word of it takes;
+    begin, end, core: as in `count_merged`; kind, word_bits: int64[connection], bits of a word;
     row: int32[row, 2]: synapses and words;
     offset: int64[source + 1] into to_core: int32[axon], synops: int32[axon, kind], all 0, words: int32[axon] and
     bits: int64[axon], both 0.
@@ -129,7 +129,7 @@ def merge_rows(begin, end, kind, word_bits, core, row, offset, to_core, synops, 
 
 @compiled()
 def pairs_of_axons(order, start, offset, core, n_cores, pair):
-    """Number the pairs of cores (from, to) that have an axon between them, ascending, and each axon's.
+    """Number the core pairs (from, to) that have axons, ascending, and find the pair of each axon.
 
     start: int64[from + 1] into order: int64[...], the sources on each core; offset: int64[source + 1] into
     core: int32[axon]. Sets pair: int32[axon]; returns (first: int64[from + 1], to: int64[pair]).
@@ -158,10 +158,10 @@ def pairs_of_axons(order, start, offset, core, n_cores, pair):
 
 @compiled()
 def same_destinations(offset, core, home, group):
-    """Number sources of one core and the same destinations alike, by the first of each, which it returns: int64[group].
+    """Number the groups of sources with the same core and destinations; returns the first source of each: int64[group].
 
-    offset: int64[source + 1] into core: int32[axon]; home: int32[source]. Sets group: int64[source], left as it is for
-    home -1 and for sources without axons. A hash table of open addresses; sources in it are compared in full.
+    offset: int64[source + 1] into core: int32[axon]; home: int32[source]. Sets group: int64[source], except for home -1
+    and for sources without axons. A hash table with open addressing compares sources in full.
     """
     n_places = 1
     while n_places < 2 * len(group):
@@ -198,7 +198,7 @@ def _are_alike(offset, core, home, a, b):
 
 @compiled()
 def add_hops(offset, pair, hops, along):
-    """Add to along: int64[source, 2] the hops: int64[pair, 2] of all axons of every source.
+    """Add the hops of all axons of every source, hops: int64[pair, 2], to along: int64[source, 2].
 
     offset: int64[source + 1]; pair: int32[axon], -1: none.
     """
@@ -211,7 +211,7 @@ def add_hops(offset, pair, hops, along):
 
 @compiled()
 def count_arrivals(count, h0, axon_offset, axon_core, axon_synops, axon_words, messages, synops, words):
-    """Add what the axons of one node's sources cost at their destination cores.
+    """Add the load of the axons of one node's sources at their destination cores.
 
     count: int32[step, source], sent in hardware step `h0 + step`; axon_offset: int64[source + 1] into
     axon_core: int32[axon], axon_synops: int32[axon, kind], axon_words: int32[axon].
@@ -250,7 +250,7 @@ def count_departures(count, h0, core_of, sent, along, spikes, messages, hops):
 
 @compiled()
 def count_pairs(count, axon_offset, axon_pair, messages):
-    """Add the messages that one node's sources send in a step to those of each pair of cores.
+    """Add the messages that one node's sources send in a step to the messages of each core pair.
 
     count: int32[source]; axon_offset: int64[source + 1] into axon_pair: int32[axon], -1 for none.
     Adds to messages: int64[pair].
@@ -264,7 +264,7 @@ def count_pairs(count, axon_offset, axon_pair, messages):
 
 @compiled()
 def count_links(carried, ends, way_offset, way_link, flits):
-    """Add the flits that each pair of cores exchanges to the links of their way.
+    """Add the flits of each core pair to the links of its route.
 
     carried: int64[pair]; ends: int64[2, pair], injection and ejection link; way_offset: int64[pair + 1] into
     way_link: int64[...], the links between routers. Adds to flits: int64[link].
@@ -279,9 +279,9 @@ def count_links(carried, ends, way_offset, way_link, flits):
 
 @compiled()
 def compact_router(xy, along_x, along_y, n_cores_at, n_cores):
-    """The first router whose `n_cores` nearest cores have the shortest routes to one another in all.
+    """The first router whose `n_cores` nearest cores have the shortest routes among each other in total.
 
-    Of equally near cores those at the first routers are taken. xy: int64[router, 2], rows of along_x: int64[x, x] and
+    Ties between equally near cores go to the first routers. xy: int64[router, 2]: rows of along_x: int64[x, x] and
     along_y: int64[y, y], which add up to the cost of a route; n_cores_at: int64[router].
     """
     n_at_cost = np.zeros(along_x.max() + along_y.max() + 1, np.int64)
@@ -318,10 +318,10 @@ def compact_router(xy, along_x, along_y, n_cores_at, n_cores):
 
 @compiled()
 def route_costs(port, router, position, neighbor, link_cost, cost):
-    """Set cost: int64[at, to] to the sum of the links' costs on each route between some routers; 0 where there is none.
+    """Set cost: int64[at, to] to the sum of link costs on each route between some routers; 0 if there is none.
 
-    port: uint8[at, to], above 3 for no link; router: int64[at], the routers that `at` and `to` count, closed under
-    routes; position: int64[router], their reverse; neighbor: int64[router, 4]; link_cost: int64[router, 4].
+    port: uint8[at, to], above 3 for no link; router: int64[at]: the routers numbered by `at` and `to`, closed under
+    routes; position: int64[router]: the inverse; neighbor: int64[router, 4]; link_cost: int64[router, 4].
     """
     n = len(router)
     path = np.empty(n, np.int64)

@@ -1,4 +1,4 @@
-"""Hot loop that merges the routes of a message to several cores into a tree (Numba)."""
+"""Hot loop that merges the routes of a message to several cores into a multicast tree (Numba)."""
 
 import numpy as np
 
@@ -8,20 +8,20 @@ from nwcompile.kernels.jit import compiled
 
 @compiled()
 def merge_routes(offset, pair, core_port, route_offset, route_link, route_class, n_cores, n_ports):
-    """Merge the routes of each group from their beginning on: a router sends on one copy by each of its outputs.
+    """Merge the routes of each group from their start: a router sends one copy through each of its outputs.
 
-    offset: int64[group + 1] into pair: int32[destination], the pair of routers whose route it takes, and core_port:
-    int64[destination], the output at its end; route_offset: int64[pair + 1] into route_link: int64[...], router * 4 +
-    direction, and route_class: uint8[...], ANY, BEFORE or AFTER. A copy is BEFORE if one of its routes is.
+    offset: int64[group + 1] into pair: int32[destination]: router pair of its route, and core_port: int64[destination]:
+    output at its end; route_offset: int64[pair + 1] into route_link: int64[...], router * 4 + direction, and
+    route_class: uint8[...], ANY, BEFORE or AFTER. A copy is BEFORE if one of its routes is.
     Returns the arrays of `nwcompile.cost.traffic.trees.Trees` in its order.
     """
     n_groups, longest = len(offset) - 1, 0
     for g in range(n_groups):
         longest = max(longest, offset[g + 1] - offset[g])
-    order = np.arange(len(pair))  # destinations that go together lie together
+    order = np.arange(len(pair))  # destinations on the same branch are adjacent
     by_output = np.empty(longest, np.int64)
     output = np.empty(longest, np.int64)
-    todo = np.empty((longest, 4), np.int64)  # routers to come: begin and end in `order`, hops so far, branch to them
+    todo = np.empty((longest, 4), np.int64)  # routers to visit: begin and end in `order`, hops so far, branch to them
     number = np.zeros(n_ports, np.int64)
     place, reached = np.empty(n_ports, np.int64), np.empty(n_ports, np.int64)
     link_class = np.zeros(4, np.uint8)
@@ -77,7 +77,7 @@ def merge_routes(offset, pair, core_port, route_offset, route_link, route_class,
                 n_branches += 1
                 number[p] = 0
             is_last[n_branches - 1] = True
-            if n_branches == first_branch + 1:  # they stay in their order
+            if n_branches == first_branch + 1:  # their order is unchanged
                 continue
             for i in range(begin, end):
                 p = output[i - begin]

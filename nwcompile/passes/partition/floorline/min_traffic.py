@@ -153,7 +153,7 @@ class Level(NamedTuple):
     def partition(self) -> Partition:
         """Clusters and cores as they are; `cost` is that of all messages, hops first."""
         held, busy = self.state.held, self.state.busy
-        excess = traffic_anneal.refreshed_excess(self.demand.rules, held, busy, self.max_time)
+        excess = traffic_anneal.refresh_excess(self.demand.rules, held, busy, self.max_time)
         return Partition(
             cluster_of=self.cluster_of,
             core_of=held.core_of.copy(),
