@@ -1,11 +1,11 @@
-"""Sums over synapses that each delay what they pass on, and the gradients of their weights, in Numba.
+"""Sums over synapses with delays, and the gradients of their weights, in Numba.
 
-A synapse has `n_taps` weights, for as many delays one after the other: out[t] = sum of taps[j] * x[t - start - j].
-The numbers of `lanes` samples lie side by side in memory, step after step, so that a delay is a distance of whole
-vectors: none costs more than another, and those that a synapse does not have cost nothing. Arrays are flat.
+A synapse has `n_taps` weights for consecutive delays: out[t] = sum of taps[j] * x[t - start - j]. The numbers of
+`lanes` samples are adjacent in memory, step after step, so a delay is an offset of whole vectors. All delays therefore
+cost the same, and delays that a synapse does not have cost nothing. Arrays are flat.
 
-Synapses are lists, part by part (`TILE` sources, so that what they send stays in the cache) and in a part row by row:
-`row[p * M + m]` to `row[p * M + m + 1]` are those of row m in part p. Multiplications and additions are rounded one by
+Synapses are listed by part (`TILE` sources, whose input stays in the cache), and within a part by row: synapses
+`row[p * M + m]` to `row[p * M + m + 1]` belong to row m in part p. Multiplications and additions are rounded one by
 one, in the order of the list.
 """
 
@@ -17,15 +17,15 @@ import numpy as np
 from nwcompile.kernels.jit import compiled, inlined
 from nwcompile.kernels.layers.simd import filled_lanes, filled_like, load_like, store, total
 
-TILE = 16  # So many sources' steps, with 16 samples side by side, stay in a core's cache.
-WIDEST = 16  # So many samples side by side are a vector register, or two.
-STEPS = 8  # So many steps of a row are summed at once, each in a register of its own.
-LINE_NUMBERS = 16  # So many numbers of a step are moved at once: a line of the caches.
+TILE = 16  # Sources per part: their steps, with 16 samples as lanes, stay in a core's cache.
+WIDEST = 16  # Maximum samples as lanes: one vector register, or two.
+STEPS = 8  # Steps of a row that are summed at once, each in its own register.
+LINE_NUMBERS = 16  # Numbers of a step that are moved at once: one cache line.
 
 
 @inlined
 def lay_side_by_side(x, b0, b1, n_steps, n, before, height, lanes, rows):
-    """Samples b0 to b1 of `[B, T, N]` as `[N, height, lanes]`, step 0 at row `before` of every neuron."""
+    """Copy samples b0 to b1 of `[B, T, N]` to `[N, height, lanes]`, with step 0 at row `before` of every neuron."""
     for t in range(n_steps):
         for n0 in range(0, n, LINE_NUMBERS):
             for b in range(b0, b1):
@@ -36,7 +36,7 @@ def lay_side_by_side(x, b0, b1, n_steps, n, before, height, lanes, rows):
 
 @inlined
 def lay_in_steps(rows, b0, b1, n_steps, n, height, lanes, out):
-    """The reverse, of rows that begin with step 0."""
+    """Copy rows that begin with step 0 back to `[B, T, N]`."""
     for t in range(n_steps):
         for n0 in range(0, n, LINE_NUMBERS):
             for b in range(b0, b1):
@@ -47,14 +47,14 @@ def lay_in_steps(rows, b0, b1, n_steps, n, height, lanes, out):
 
 @cache
 def delayed_sums(lanes: int) -> Callable:
-    """The kernel that takes `lanes` samples side by side, one of `simd.WIDTHS`."""
+    """The kernel for `lanes` samples as lanes, one of `simd.WIDTHS`."""
 
     @compiled()
     def sums(x, at, row, source, start, taps, out):
         """out[b, t, m] = the sum over m's synapses s and taps j of taps[s, j] * x[b, t - start[s] - j, source[s]].
 
         x: float[B, T, N]; at: (first sample, last sample, T, N, M, n_taps, reach, is_early): reach is the longest
-        delay; where is_early the sum is of x[b, t + start[s] + j, source[s]]. row: int64[part * M + 1]; source, start:
+        delay; if is_early, the sum is over x[b, t + start[s] + j, source[s]]. row: int64[part * M + 1]; source, start:
         int32[synapse]; taps: float[synapse, n_taps]. Output out: float[B, T, M].
         """
         first, end, n_steps, n, n_rows, n_taps, reach, is_early = at
@@ -116,18 +116,18 @@ def delayed_sums(lanes: int) -> Callable:
 
 @cache
 def delayed_products(lanes: int) -> Callable:
-    """The kernel that takes `lanes` samples side by side, one of `simd.WIDTHS`."""
+    """The kernel for `lanes` samples as lanes, one of `simd.WIDTHS`."""
 
     @compiled()
     def products(x, grad, at, row, source, start, out):
         """out[s, j] += the sum over b and t of grad[b, t, m] * x[b, t - start[s] - j, source[s]]: gradients of `taps`.
 
-        x: float[B, T, N]; grad: float[B, T, M]; at, row, source, start as of `delayed_sums`, is_early False.
+        x: float[B, T, N]; grad: float[B, T, M]; at, row, source, start: as in `delayed_sums`, with is_early False.
         Output out: float64[synapse, n_taps], added to.
         """
         first, end, n_steps, n, n_rows, n_taps, reach, _ = at
         zero = filled_lanes(x.dtype.type(0), lanes)
-        height = n_steps + reach + 1  # one row more, as taps are taken two at a time
+        height = n_steps + reach + 1  # one extra row, because taps are processed in pairs
         sent, back = np.zeros(n * height * lanes, x.dtype), np.zeros(n_rows * n_steps * lanes, x.dtype)
         for b0 in range(first, end, lanes):
             b1 = min(b0 + lanes, end)

@@ -1,9 +1,8 @@
-"""EventProp in steps, in Numba: what a backward pass needs of each spike, and the adjoint that goes back over them.
+"""EventProp in discrete time, in Numba: the spike record of a forward pass, and the adjoint over it.
 
-`nwcompile.nn.surrogate.eventprop` is the definition; arrays and `at` are those of `lif`. Spikes are packed, step t in
-bit t % 32 of word t // 32. The numbers that belong to spikes lie one neuron after the other, sample after sample, in
-the order of time: those of neuron c of sample b begin at `first[b * N + c]`. Multiplications and additions are rounded
-one by one.
+`nwcompile.nn.surrogate.eventprop` is the definition; arrays and `at` are those of `lif`. Spikes are packed: step t is
+bit t % 32 of word t // 32. Values of spikes are stored by sample, then neuron, then time; those of neuron c of sample b
+begin at `first[b * N + c]`. Multiplications and additions are rounded one by one.
 """
 
 import numpy as np
@@ -15,13 +14,13 @@ from nwcompile.kernels.layers.simd import LANES, WORD_BITS, add_to, load, load_e
 
 @compiled()
 def keep_spikes(current, spikes, mem, state, at, strides, neurons, form, first, outputs):
-    """What `spike_adjoint` needs of a forward pass of `lif_forward`.
+    """Record what `spike_adjoint` needs of a forward pass of `lif_forward`.
 
     current, spikes, mem: float[B, T, N], strides: of samples and steps of current; state: float[B, N]; neurons: (beta,
     threshold), float[N]; form: (reset, floor); first: int64[B * N + 1].
-    outputs, of zeros: words: uint32[B, ceil(T/32), N], the spikes; clipped: likewise, where the floor clipped, or
-    empty; values: float[2, n_spikes], of each spike the membranes before its step and in it, or float[3, n_spikes],
-    then that in the step after a reset to 0.
+    outputs, initially 0: words: uint32[B, ceil(T/32), N], the spikes; clipped: likewise, steps clipped by the floor, or
+    empty; values: float[2, n_spikes]: for each spike the membrane before its step and in it; or float[3, n_spikes],
+    also the membrane in the step after a reset to 0.
     """
     first_sample, last_sample, first_neuron, end, n_steps, n = at
     beta, threshold = neurons
@@ -62,11 +61,11 @@ def keep_spikes(current, spikes, mem, state, at, strides, neurons, form, first, 
 
 @compiled()
 def spike_adjoint(kept, mem, state, grads, at, strides, neurons, form, outputs):
-    """The gradient of `lif_forward` by EventProp, backwards in time.
+    """The gradient of `lif_forward` by EventProp, backward in time.
 
-    kept: (words, clipped, first, values) of `keep_spikes`; mem: float[B, T, N], the membranes, or empty where the
-    gradient of beta is not wanted; state: float[B, N]. grads: (of spikes, of mem), float[B, T, N], with strides of
-    samples, steps and neurons (1, or 0 for all) of both. form: (reset, floor, detach).
+    kept: (words, clipped, first, values) of `keep_spikes`; mem: float[B, T, N], the membranes, or empty if the gradient
+    of beta is not wanted; state: float[B, N]. grads: (of spikes, of mem), float[B, T, N], with strides of samples,
+    steps and neurons (1, or 0 if shared) of both. form: (reset, floor, detach).
     outputs: grad_current: float[B, T, N]; carried: float[B, N], in: the gradient of the last membrane, out: that of
     `state`; sums: float64[2, N], to which the gradients of beta and threshold are added, or empty.
     """

@@ -1,7 +1,8 @@
-"""Integer neurons over time with what a surrogate gradient needs, and the gradient back through them, in Numba.
+"""Integer neurons over time with a trace for surrogate gradients, and their gradient, in Numba.
 
-Forward is `neuron.step`, so its spikes and states are those of the simulators. Backward is that of float neurons:
-it goes straight through rounding, wrapping and saturation. A late reset (`NEXT`, `BOTH`) is a constant to it.
+The forward pass uses `neuron.step`, so spikes and states equal those of the simulators. The backward pass is that of
+float neurons, with a straight-through gradient of rounding, wrapping and saturation. A late reset (`NEXT`, `BOTH`) is a
+constant in it.
 """
 
 from math import isnan, nan
@@ -26,7 +27,7 @@ from nwcompile.kernels.cores.neuron import (
 )
 from nwcompile.kernels.jit import inlined, kernel
 
-BIAS_U = 0  # The rows of the gradient sums: what each parameter of a layer has got from all samples and steps.
+BIAS_U = 0  # Rows of the gradient sums: the gradient of each parameter, over all samples and steps.
 BIAS_V = 1
 THRESHOLD = 2
 KEEP_U = 3
@@ -35,29 +36,29 @@ N_SUMS = 5
 
 
 class LayerUnits(NamedTuple):
-    """The integer neurons of a layer in the float network's units."""
+    """Units and parameters of a layer's integer neurons in the float network's units."""
 
-    unit: np.ndarray  # float32[neuron]: of one state unit
-    drive: np.ndarray  # float32[neuron]: of one unit of synaptic sums
+    unit: np.ndarray  # float32[neuron]: one state unit
+    drive: np.ndarray  # float32[neuron]: one unit of synaptic sums
     threshold: np.ndarray  # float32[neuron]
-    keep_u: np.ndarray  # float32[neuron]: of u in a step
+    keep_u: np.ndarray  # float32[neuron]: fraction of u that a step keeps
     keep_v: np.ndarray  # float32[neuron]
     reset_value: np.ndarray  # float32[neuron]
-    v_min: np.ndarray  # float32[neuron]: -infinity where there is no clamp
+    v_min: np.ndarray  # float32[neuron]: -infinity if there is no clamp
 
 
 class ForwardTrace(NamedTuple):
-    """What a forward pass keeps: `before` [sample, step, neuron], the others likewise or of 0 samples if not wanted."""
+    """Trace of a forward pass: `before` is [sample, step, neuron]; the others too, or of 0 samples if not wanted."""
 
-    before: np.ndarray  # float32: membrane when it was compared, NaN where the neuron was refractory
-    late: np.ndarray  # float32: spikes that a late reset acted on
+    before: np.ndarray  # float32: membrane before the threshold, NaN in the refractory period
+    late: np.ndarray  # float32: spikes that cause a late reset
     after: np.ndarray  # float32: membrane at the end of the step
     current: np.ndarray  # float32: u
 
 
 @inlined
-def before_step(stored, start, variable, b, t, i):
-    """u (variable 0) or v (1) of a neuron before step t: that of the step before, or of the start (none: 0)."""
+def state_before_step(stored, start, variable, b, t, i):
+    """u (variable 0) or v (1) of a neuron before step t: after the last step, or at the start (0 if not given)."""
     if t:
         return stored[b, t - 1, i]
     if start.shape[1]:
@@ -66,8 +67,8 @@ def before_step(stored, start, variable, b, t, i):
 
 
 @inlined
-def compared(rule, v, u, late):
-    """The membrane that `step` compares, from v before the step, the new u and the spikes that stood before it."""
+def charge_membrane(rule, v, u, late):
+    """The membrane before the threshold in `step`, from v before the step, the new u and the spikes of a late reset."""
     if rule.shifts:
         return shifted_membrane(v, u, late, rule)
     leaked = decay(v, rule.decay_v, np.int64(rule.decay_bits))
@@ -81,11 +82,11 @@ def compared(rule, v, u, late):
 
 @kernel
 def integer_forward(neurons, drive, state, unit, spikes, trace, u, v, scratch):
-    """Run one layer over steps.
+    """Run one layer over the steps of all samples.
 
-    drive: float32 | float64[sample, step, neuron] of whole numbers -> spikes: float32 likewise; state: int64[3,
-    sample, neuron], u, v and since as in `States`, left as they are after the last step; u, v: int64 like drive, or
-    of 0 samples where not wanted; scratch: States of one sample.
+    drive: float32 | float64[sample, step, neuron] of integers -> spikes: float32 likewise; state: int64[3,
+    sample, neuron], u, v and since as in `States`, updated to the last step; u, v: int64 like drive, or
+    of 0 samples if not wanted; scratch: States of one sample.
     """
     n_samples, n_steps, n = drive.shape
     for b in range(n_samples):
@@ -100,7 +101,7 @@ def integer_forward(neurons, drive, state, unit, spikes, trace, u, v, scratch):
                 if rule.fires and rule.timing != NOW:
                     late = min(spike_count(old, rule.threshold, rule.strict, rule.spikes), rule.max_spikes)
                 spikes[b, t, i] = count
-                trace.before[b, t, i] = nan if frozen else compared(rule, old, scratch.u[i], late) * unit[i]
+                trace.before[b, t, i] = nan if frozen else charge_membrane(rule, old, scratch.u[i], late) * unit[i]
                 if trace.late.shape[0]:
                     trace.late[b, t, i] = late
                 if trace.after.shape[0]:
@@ -117,11 +118,11 @@ def integer_forward(neurons, drive, state, unit, spikes, trace, u, v, scratch):
 def integer_backward(units, kind, detaches, of_spikes, of_after, slope, spikes, trace, start, of_state, of_drive, sums):
     """The gradient of `integer_forward`, in the float network's units; `of_drive` is per unit of synaptic sums.
 
-    kind: (spikes, reset, timing) of `neuron`; detaches: no gradient through a reset; of_spikes, slope (of a spike
-    by the membrane), spikes: float32[sample, step, neuron]; of_after likewise or of 0 samples; start: float32[2,
-    sample, neuron], u and v before the first step, or of 0 samples if they were 0 -> of_drive: float32 like of_spikes;
-    of_state: float32[2, sample, neuron], in: of the last state, out: of the first; sums: float64[N_SUMS, neuron] added
-    to.
+    kind: (spikes, reset, timing) of `neuron`; detaches: no gradient through a reset. of_spikes, slope (of a spike over
+    the membrane), spikes: float32[sample, step, neuron]; of_after: likewise or of 0 samples; start: float32[2, sample,
+    neuron], u and v before the first step, or of 0 samples if they were 0 -> of_drive: float32 like of_spikes;
+    of_state: float32[2, sample, neuron], in: gradient of the last state, out: of the first; sums: float64[N_SUMS,
+    neuron], added to.
     """
     counts, reset, timing = kind
     n_samples, n_steps, n = of_spikes.shape
@@ -168,11 +169,11 @@ def integer_backward(units, kind, detaches, of_spikes, of_after, slope, spikes, 
                     sums[THRESHOLD, i] += g_threshold
                     sums[BIAS_V, i] += g_m
                     if learns_keep:
-                        sums[KEEP_V, i] += keeps * g_m * before_step(trace.after, start, 1, b, t, i)
+                        sums[KEEP_V, i] += keeps * g_m * state_before_step(trace.after, start, 1, b, t, i)
                     of_state[1, b, i] = keeps * units.keep_v[i] * g_m
                 g_u = of_state[0, b, i] + g_m
                 sums[BIAS_U, i] += g_u
                 if learns_keep:
-                    sums[KEEP_U, i] += g_u * before_step(trace.current, start, 0, b, t, i)
+                    sums[KEEP_U, i] += g_u * state_before_step(trace.current, start, 0, b, t, i)
                 of_drive[b, t, i] = g_u * units.drive[i]
                 of_state[0, b, i] = units.keep_u[i] * g_u

@@ -1,15 +1,15 @@
-"""The float LIF scan over time and its gradient, in Numba, for layers that do not feed back into themselves.
+"""The float LIF scan over time and its gradient, in Numba, for layers without recurrent synapses.
 
-Arrays are flat. `at` says which part of a `[B, T, N]` tensor a call does, and where its numbers lie:
+Arrays are flat. `at` gives the part of a `[B, T, N]` tensor that a call computes:
   at = (first sample, last sample, first neuron, last neuron, n_steps, n_neurons)
-and `strides` how far apart samples and steps of an input are. Results are written where they belong in whole tensors,
-so parts can be done in any order and by several threads, with the same bits.
+`strides` are those of samples and steps of an input. Results go to their places in whole tensors, so parts can be
+computed in any order and by several threads, with the same bits.
 
 Multiplications and additions are rounded one by one, so results are those of `beta * v + i` written in PyTorch.
-A vector of neurons is taken some `AHEAD_STEPS` with its membrane in registers (half as many where long rows of floats
-are written, as each step is a stream to memory; more where rows are short); where N is small, as many samples are taken
-together as make rows of `ROW_NUMBERS`, so that their chains overlap. Where a row is one vector, four samples go through
-all of time together, with as few lanes as a row needs.
+A vector of neurons advances AHEAD_STEPS steps with its membrane in registers. Long float rows take half as many steps,
+because each step is a stream to memory; short rows take more. If N is small, several samples are processed together,
+ROW_NUMBERS numbers in all, so that their dependency chains overlap. If a row is one vector, four samples advance
+together through all steps, with the fewest lanes that hold a row.
 """
 
 from collections.abc import Callable
@@ -43,15 +43,15 @@ from nwcompile.kernels.layers.surrogate import slope_at
 RESET_SUBTRACTION = 0
 RESET_ZERO = 1
 RESET_NONE = 2
-AHEAD_STEPS = 8  # A vector of neurons is taken so many steps with its membrane in registers.
-ROW_NUMBERS = 2048  # As many samples are taken together as make rows of so many numbers, so that their chains overlap.
-SHORT_ROW_NUMBERS = 128  # Rows up to this length are taken four times as many steps at once.
-LARGE_RESULT_NUMBERS = 1 << 21  # Results of so many numbers are too large for the caches and are written past them.
-LARGE_MEM_NUMBERS = 1 << 20  # Membranes are written past the caches sooner, as they are seldom what is read next.
+AHEAD_STEPS = 8  # Steps that a vector of neurons advances with its membrane in registers.
+ROW_NUMBERS = 2048  # Numbers of the samples that are processed together, so that their dependency chains overlap.
+SHORT_ROW_NUMBERS = 128  # Rows up to this length advance four times as many steps at once.
+LARGE_RESULT_NUMBERS = 1 << 21  # Results from this size on do not fit the caches and are written past them.
+LARGE_MEM_NUMBERS = 1 << 20  # Membranes are written past the caches sooner, because they are seldom read next.
 
 
 @inlined
-def after_spike(v, fired, threshold, reset, zero):
+def reset_membrane(v, fired, threshold, reset, zero):
     """The membrane after the reset."""
     if reset == RESET_SUBTRACTION:
         return v - where(fired, threshold, zero)
@@ -62,13 +62,13 @@ def after_spike(v, fired, threshold, reset, zero):
 
 @inlined
 def goes_past(result, n):
-    """Whether a result of rows of `n` is too large for the caches, and every vector of it begins with a line."""
+    """Whether a result of rows of `n` is too large for the caches, and all its vectors are aligned to cache lines."""
     return result.size >= LARGE_RESULT_NUMBERS and n % LANES == 0 and result.ctypes.data % LINE_BYTES == 0
 
 
 @compiled()
 def lif_forward(current, at, strides, state, beta, threshold, reset, floor, per_word, spikes, mem, last):
-    """v = beta*v + i; spike = v >= threshold; reset; with `floor` v = max(v, 0); `mem` is v then.
+    """v = beta*v + i; spike = v >= threshold; reset; with `floor` v = max(v, 0); `mem` is the final v.
 
     current: float[B, T, N] with `strides` of samples and steps; state: float[B, N], beta, threshold: float[N].
     per_word: 1, or 32 for packed spikes.
@@ -98,7 +98,7 @@ def lif_forward(current, at, strides, state, beta, threshold, reset, floor, per_
                     for t in range(t0, t1):
                         v = decay * v + load(current, b * strides[0] + t * strides[1] + c, left)
                         fired = v >= limit
-                        v = after_spike(v, fired, limit, reset, zero)
+                        v = reset_membrane(v, fired, limit, reset, zero)
                         if floor:
                             v = where(zero >= v, zero, v)
                         store_spikes(spikes, (b * n_steps + t) * n + c, left, fired, past)
@@ -115,14 +115,14 @@ def lif_forward(current, at, strides, state, beta, threshold, reset, floor, per_
 
 @inlined
 def narrow_step(current, b, t, strides, v, words, numbers, rule, out):
-    """Step t of sample b in `lif_forward_narrow`: the membranes after it, and the words of its spikes."""
+    """Compute step t of sample b in `lif_forward_narrow`; returns the membranes after it and the words of spikes."""
     decay, limit, zero = numbers
     reset, floor, n_steps, n, past = rule
     spikes, mem = out
     at, row, left = b * strides[0] + t * strides[1], (b * n_steps + t) * n, (n_steps - t) * n
     v = decay * v + load_like(zero, current, at, current.size - at)
     fired = v >= limit
-    v = after_spike(v, fired, limit, reset, zero)
+    v = reset_membrane(v, fired, limit, reset, zero)
     if floor:
         v = where(zero >= v, zero, v)
     store_row(spikes, row, n, left, fired, False)
@@ -133,7 +133,7 @@ def narrow_step(current, b, t, strides, v, words, numbers, rule, out):
 
 @cache
 def lif_forward_narrow(lanes: int) -> Callable:
-    """As `lif_forward` for all neurons of n <= `lanes`, which is one of `simd.WIDTHS`."""
+    """`lif_forward` for n <= `lanes` and all neurons; `lanes` is one of `simd.WIDTHS`."""
 
     @compiled()
     def forward_narrow(current, at, strides, state, beta, threshold, reset, floor, per_word, spikes, mem, last):
@@ -169,13 +169,13 @@ def lif_forward_narrow(lanes: int) -> Callable:
 
 
 @inlined
-def before_spike(g, h, v, fired, threshold, slope, reset, floor, detach, zero):
-    """Gradient of the membrane before the spike, and what it has of the threshold's.
+def membrane_gradient(g, h, v, fired, threshold, slope, reset, floor, detach, zero):
+    """Gradient of the membrane before the spike, and the contribution to the threshold's gradient.
 
     g: gradient of mem, h: of the spike; slope: the surrogate derivative at v - threshold. See `lif_backward`.
     """
     if floor:
-        g = where(after_spike(v, fired, threshold, reset, zero) >= zero, g, zero)
+        g = where(reset_membrane(v, fired, threshold, reset, zero) >= zero, g, zero)
     through, direct = g, zero
     if reset == RESET_SUBTRACTION:
         direct = where(fired, g, zero)
@@ -191,18 +191,18 @@ def before_spike(g, h, v, fired, threshold, slope, reset, floor, detach, zero):
 
 @compiled()
 def lif_backward(current, mem, state, grads, at, strides, neurons, form, slope, outputs):
-    """The gradient of `lif_forward`, backwards in time.
+    """The gradient of `lif_forward`, backward in time.
 
-    current, mem: float[B, T, N], state: float[B, N], neurons: (beta, threshold), float[N], as the forward had and gave
-    them; grads: (of spikes, of mem), float[B, T, N]. strides: of samples and steps of current, then of samples, steps
-    and neurons (1, or 0 for all) of both grads. form: (reset, floor, detach, surrogate).
+    current, mem: float[B, T, N], state: float[B, N], neurons: (beta, threshold), float[N]: inputs and outputs of the
+    forward pass; grads: (of spikes, of mem), float[B, T, N]. strides: of samples and steps of current, then of samples,
+    steps and neurons (1, or 0 if shared) of both grads. form: (reset, floor, detach, surrogate).
     outputs: grad_current: float[B, T, N]; carried: float[B, N], in: the gradient of the last membrane, out: that of
     `state`; sums: float64[2, N], to which the gradients of beta and threshold are added, or empty.
     Let g be the gradient of mem (from outside and from step t+1; 0 where `floor` clipped) and h that of the spike; then
       subtraction  mem = v - s*th:    dv = g + (h - th*g)*slope,        dth = -s*g - (h - th*g)*slope
       zero         mem = v*(1 - s):   dv = g*(1 - s) + (h - v*g)*slope, dth = -(h - v*g)*slope
       none         mem = v:           dv = g + h*slope,                 dth = -h*slope
-    With `detach` h has no part of g: no gradient goes through the spike in the reset.
+    With `detach` the terms with g in h are dropped: no gradient goes through the spike in the reset.
     """
     first_sample, last_sample, first, end, n_steps, n = at
     grad_spikes, grad_mem = grads
@@ -230,7 +230,7 @@ def lif_backward(current, mem, state, grads, at, strides, neurons, form, slope, 
                         h = load_every(grad_spikes, h_at, left, strides[4])
                         g = load_every(grad_mem, g_at, left, strides[7]) + back
                         steep = slope_at(surrogate, v - limit, slope, one)
-                        dv, dth = before_spike(g, h, v, v >= limit, limit, steep, reset, floor, detach, zero)
+                        dv, dth = membrane_gradient(g, h, v, v >= limit, limit, steep, reset, floor, detach, zero)
                         store_large(grad_current, row, left, dv, past)
                         back = decay * dv
                         if learns:

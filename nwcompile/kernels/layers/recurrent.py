@@ -1,20 +1,20 @@
-"""The float LIF scan of a layer that is fed its own spikes of the step before, and its gradient, in Numba.
+"""The float LIF scan of a layer with recurrent synapses of one step's delay, and its gradient, in Numba.
 
-Conventions are those of `lif`. A neuron's recurrent sum adds the weights of the neurons that fired in their order,
-from 0, and is then added to the current, so it does not depend on how the steps are cut into calls.
+Conventions are those of `lif`. The recurrent sum of a neuron adds the weights of firing neurons in their order, from 0,
+and is then added to the current. So it does not depend on how steps are divided into calls.
 """
 
 import numpy as np
 
 from nwcompile.kernels.jit import compiled, inlined
-from nwcompile.kernels.layers.lif import after_spike, before_spike
+from nwcompile.kernels.layers.lif import membrane_gradient, reset_membrane
 from nwcompile.kernels.layers.simd import LANES, add_to, filled, load, load_every, store, store_spikes, where
 from nwcompile.kernels.layers.surrogate import slope_at
 
 
 @inlined
 def weighted_rows(factor, first, weight, n, zero, active, out):
-    """out[n] = the sum over j of factor[first + j] * weight[j * n : (j + 1) * n], where that factor is not 0."""
+    """out[n] = the sum over j of factor[first + j] * weight[j * n : (j + 1) * n], skipping factors of 0."""
     n_active = 0
     for j in range(n):
         active[n_active] = j
@@ -29,7 +29,7 @@ def weighted_rows(factor, first, weight, n, zero, active, out):
 
 @inlined
 def rows_of_four(factor, at, weight, n, zero, out):
-    """As `weighted_rows` for four places `at` in `factor`, so that a weight is read once for all; out: float[4, n]."""
+    """`weighted_rows` for four offsets `at` in `factor`, so that a weight is read once for all; out: float[4, n]."""
     first, second, third, fourth = at
     for c in range(0, n, LANES):
         left, a, b, d, e = n - c, zero, zero, zero, zero
@@ -47,7 +47,7 @@ def rows_of_four(factor, at, weight, n, zero, out):
 
 @compiled()
 def recurrent_forward(current, at, strides, weight, beta, threshold, reset, floor, spikes, mem, last):
-    """As `lif_forward` with current(t) + spikes(t-1) @ weight for the current, whole layers at a time.
+    """`lif_forward` with current(t) + spikes(t-1) @ weight as the current, for whole layers.
 
     weight: float[N, N], from row to column. last: float[2, B, N], in: the membranes and spikes before the first step,
     out: after the last. spikes, mem: float[B, T, N].
@@ -65,7 +65,7 @@ def recurrent_forward(current, at, strides, weight, beta, threshold, reset, floo
                 i = load(current, b * strides[0] + t * strides[1] + c, left) + load(received, c, left)
                 v = load(beta, c, left) * load(last, v_at + c, left) + i
                 fired = v >= limit
-                v = after_spike(v, fired, limit, reset, zero)
+                v = reset_membrane(v, fired, limit, reset, zero)
                 if floor:
                     v = where(zero >= v, zero, v)
                 store_spikes(spikes, out, left, fired, False)
@@ -76,12 +76,12 @@ def recurrent_forward(current, at, strides, weight, beta, threshold, reset, floo
 
 @compiled()
 def recurrent_backward(current, spikes, mem, state, grads, at, strides, weights, neurons, form, slope, outputs):
-    """The gradient of `recurrent_forward`; as `lif_backward` with the following.
+    """The gradient of `recurrent_forward`; like `lif_backward` except for the following.
 
-    weights: from row to column, and transposed, from column to row. state and carried: float[2, B, N]; carried comes
-    in with the gradients of the last membranes and spikes, and goes out with those of the first. A spike's
-    gradient has the sum of the currents' gradients of the step after, times its weights, added. That of the weights is
-    left to the caller: it is the sum over samples and steps of spikes(t-1) times grad_current(t).
+    weights: from row to column, and transposed, from column to row. state and carried: float[2, B, N]; carried enters
+    with the gradients of the last membranes and spikes, and returns those of the first. A spike's gradient also gets
+    the gradients of the next step's currents, times its weights. The caller computes the gradient of the weights: the
+    sum over samples and steps of spikes(t-1) times grad_current(t).
     """
     first_sample, last_sample, n_samples, n_steps, n = at
     grad_spikes, grad_mem = grads
@@ -114,13 +114,13 @@ def recurrent_backward(current, spikes, mem, state, grads, at, strides, weights,
                     h = load_every(grad_spikes, h_at, left, strides[4]) + load(returned, at_sample + c, left)
                     g = load_every(grad_mem, g_at, left, strides[7]) + load(carried, v_at + c, left)
                     steep = slope_at(surrogate, v - limit, slope, one)
-                    dv, dth = before_spike(g, h, v, v >= limit, limit, steep, reset, floor, detach, zero)
+                    dv, dth = membrane_gradient(g, h, v, v >= limit, limit, steep, reset, floor, detach, zero)
                     store(grad_current, row, left, dv)
                     store(carried, v_at + c, left, decay * dv)
                     if learns:
                         add_to(sums, c, left, dv * mem_before)
                         add_to(sums, n + c, left, dth)
-            b, size, now = b1 - 1, n_steps * n, t * n  # the last sample stands in for those that are not there
+            b, size, now = b1 - 1, n_steps * n, t * n  # the last sample fills the places of missing ones
             at_four = b0 * size + now, min(b0 + 1, b) * size + now, min(b0 + 2, b) * size + now, b * size + now
             rows_of_four(grad_current, at_four, transposed, n, zero, returned)
         carried[fired_first : fired_first + (b1 - b0) * n] = returned[: (b1 - b0) * n]

@@ -1,10 +1,10 @@
-"""Vectors of 32 numbers for Numba kernels, where rows are too short for the compiler to vectorize, or too many.
+"""Vectors of 32 numbers for Numba kernels whose rows are too short, or too many, for the compiler to vectorize.
 
-32 numbers are several registers of any processor, so that their chains of operations overlap. A row of n numbers is
-gone through in steps of `LANES`; `left` says how many are left: `load` gives 0 beyond them, `store` writes nothing
-there. Kernels whose rows are all shorter take fewer lanes, one of `WIDTHS`: `filled_lanes` makes a first vector of so
-many, others are made like it. Arithmetic is rounded operation by operation, lane by lane as scalar code is (never a
-fused multiply-add).
+32 numbers fill several registers of any processor, so that their dependency chains overlap. A row of n numbers is
+processed in steps of `LANES`; `left` is the number of remaining numbers: beyond them, `load` gives 0 and `store` writes
+nothing. Kernels of short rows use fewer lanes, one of `WIDTHS`: `filled_lanes` makes a first vector of that width, and
+other vectors are made like it. Arithmetic is rounded operation by operation in each lane, as scalar code is, without
+fused multiply-add.
 """
 
 import operator
@@ -18,20 +18,20 @@ from numba.extending import intrinsic, models, register_model
 from nwcompile.kernels.layers import simd_code as code
 from nwcompile.kernels.layers.simd_code import PIECE, WORD
 
-LANES = 32  # A vector holds so many numbers: one word of packed spikes.
+LANES = 32  # Numbers in a vector: one word of packed spikes.
 WIDTHS = (8, 16, LANES)
-WORD_BITS = 32  # Packed spikes hold the steps of 32 bits in a word.
+WORD_BITS = 32  # Packed spikes: a word holds 32 steps, one per bit.
 
 
 class Vector(types.Type):
-    """Numbers of a float type, truth values, or words of 32 bits, one in each lane."""
+    """A vector type of floats, truth values or 32-bit words."""
 
     def __init__(self, dtype, lanes: int = LANES):
         self.dtype, self.lanes = dtype, lanes
         super().__init__(name=f"Vector({dtype}, {lanes})")
 
-    def of(self, dtype) -> "Vector":
-        """As many of another type."""
+    def with_dtype(self, dtype) -> "Vector":
+        """The vector type with as many lanes of another number type."""
         return Vector(dtype, self.lanes)
 
 
@@ -47,33 +47,33 @@ FLOATS = [Vector(dtype, lanes) for dtype in (types.float32, types.float64) for l
 
 
 def width_of(n: int) -> int:
-    """The least of `WIDTHS` that holds `n` numbers."""
+    """The smallest of `WIDTHS` that holds `n` numbers."""
     return next(lanes for lanes in WIDTHS if lanes >= n)
 
 
-def _operator(function, result, emit) -> None:
-    """Let kernels write `function` between two vectors of floats; `result`: what numbers it gives, if others."""
-    cases = [signature(kind.of(result or kind.dtype), kind, kind) for kind in FLOATS]
+def _register_operator(function, result, emit) -> None:
+    """Register an operator between two float vectors in kernels; `result`: number type of the result, if different."""
+    cases = [signature(kind.with_dtype(result or kind.dtype), kind, kind) for kind in FLOATS]
     infer_global(function)(type(f"_{function.__name__}", (ConcreteTemplate,), {"cases": cases}))
     for kind in FLOATS:
         lower_builtin(function, kind, kind)(lambda context, builder, sig, args: emit(builder, *args))
 
 
-_operator(operator.add, None, lambda builder, x, y: builder.fadd(x, y))
-_operator(operator.sub, None, lambda builder, x, y: builder.fsub(x, y))
-_operator(operator.mul, None, lambda builder, x, y: builder.fmul(x, y))
-_operator(operator.truediv, None, lambda builder, x, y: builder.fdiv(x, y))
-_operator(operator.ge, types.boolean, lambda builder, x, y: builder.fcmp_ordered(">=", x, y))
-_operator(operator.gt, types.boolean, lambda builder, x, y: builder.fcmp_ordered(">", x, y))
-_operator(operator.le, types.boolean, lambda builder, x, y: builder.fcmp_ordered("<=", x, y))
-_operator(operator.lt, types.boolean, lambda builder, x, y: builder.fcmp_ordered("<", x, y))
-_operator(operator.eq, types.boolean, lambda builder, x, y: builder.fcmp_ordered("==", x, y))
-_operator(operator.ne, types.boolean, lambda builder, x, y: builder.fcmp_unordered("!=", x, y))
+_register_operator(operator.add, None, lambda builder, x, y: builder.fadd(x, y))
+_register_operator(operator.sub, None, lambda builder, x, y: builder.fsub(x, y))
+_register_operator(operator.mul, None, lambda builder, x, y: builder.fmul(x, y))
+_register_operator(operator.truediv, None, lambda builder, x, y: builder.fdiv(x, y))
+_register_operator(operator.ge, types.boolean, lambda builder, x, y: builder.fcmp_ordered(">=", x, y))
+_register_operator(operator.gt, types.boolean, lambda builder, x, y: builder.fcmp_ordered(">", x, y))
+_register_operator(operator.le, types.boolean, lambda builder, x, y: builder.fcmp_ordered("<=", x, y))
+_register_operator(operator.lt, types.boolean, lambda builder, x, y: builder.fcmp_ordered("<", x, y))
+_register_operator(operator.eq, types.boolean, lambda builder, x, y: builder.fcmp_ordered("==", x, y))
+_register_operator(operator.ne, types.boolean, lambda builder, x, y: builder.fcmp_unordered("!=", x, y))
 
 
 @intrinsic
 def filled(typingctx, number):
-    """The same number in every lane."""
+    """Fill every lane with the same number."""
 
     def codegen(context, builder, sig, args):
         return code.splat(builder, args[0], LANES)
@@ -83,7 +83,7 @@ def filled(typingctx, number):
 
 @intrinsic
 def filled_lanes(typingctx, number, lanes):
-    """The same number in each of `lanes` lanes, which is a constant."""
+    """Fill `lanes` lanes, a constant, with the same number."""
     if not isinstance(lanes, types.IntegerLiteral):
         return None
 
@@ -95,17 +95,17 @@ def filled_lanes(typingctx, number, lanes):
 
 @intrinsic
 def filled_like(typingctx, like, number):
-    """The same number in as many lanes as `like` has."""
+    """Fill as many lanes as `like` has with the same number."""
 
     def codegen(context, builder, sig, args):
         return code.splat(builder, args[1], sig.return_type.lanes)
 
-    return like.of(number)(like, number), codegen
+    return like.with_dtype(number)(like, number), codegen
 
 
 @intrinsic
 def where(typingctx, truth, yes, no):
-    """Lanes of `yes` where true, else of `no`."""
+    """Select lanes of `yes` where true, else of `no`."""
 
     def codegen(context, builder, sig, args):
         return builder.select(*args)
@@ -115,7 +115,7 @@ def where(typingctx, truth, yes, no):
 
 @intrinsic
 def both(typingctx, x, y):
-    """Truth values that are both true."""
+    """Logical and of truth values."""
 
     def codegen(context, builder, sig, args):
         return builder.and_(*args)
@@ -125,7 +125,7 @@ def both(typingctx, x, y):
 
 @intrinsic
 def either(typingctx, x, y):
-    """Truth values of which one is true."""
+    """Logical or of truth values."""
 
     def codegen(context, builder, sig, args):
         return builder.or_(*args)
@@ -135,7 +135,7 @@ def either(typingctx, x, y):
 
 @intrinsic
 def negated(typingctx, truth):
-    """Truth values turned round."""
+    """Logical not of truth values."""
 
     def codegen(context, builder, sig, args):
         return builder.not_(args[0])
@@ -145,7 +145,7 @@ def negated(typingctx, truth):
 
 @intrinsic
 def as_numbers(typingctx, like, truth):
-    """1 where true, else 0, of the type of `like`."""
+    """1 where true, else 0, in the type of `like`."""
 
     def codegen(context, builder, sig, args):
         return code.numbers(builder, args[1], args[0].type.element)
@@ -153,8 +153,8 @@ def as_numbers(typingctx, like, truth):
     return like(like, truth), codegen
 
 
-def _of_llvm(name: str, what: str):
-    """LLVM's function of that name on every lane; `what` it gives."""
+def _wrap_llvm_function(name: str, what: str):
+    """Wrap LLVM's function `name`, applied to every lane; `what` becomes the docstring."""
 
     def function(typingctx, x):
         def codegen(context, builder, sig, args):
@@ -167,15 +167,15 @@ def _of_llvm(name: str, what: str):
     return intrinsic(function)
 
 
-magnitude = _of_llvm("fabs", "|x|.")
-floor = _of_llvm("floor", "The largest whole number that is not above x.")
-trunc = _of_llvm("trunc", "x without what is behind the point.")
-root = _of_llvm("sqrt", "The square root, rounded to the nearest number.")
+magnitude = _wrap_llvm_function("fabs", "|x|.")
+floor = _wrap_llvm_function("floor", "The largest integer that is not above x.")
+trunc = _wrap_llvm_function("trunc", "x rounded towards zero.")
+root = _wrap_llvm_function("sqrt", "The square root, rounded to nearest.")
 
 
 @intrinsic
 def exponential(typingctx, x):
-    """e**x, lane by lane as the C library has it."""
+    """e**x in every lane, with the C library's result."""
 
     def codegen(context, builder, sig, args):
         return code.unary(builder, "exp", args[0])
@@ -185,7 +185,7 @@ def exponential(typingctx, x):
 
 @intrinsic
 def bits_of(typingctx, truth):
-    """Truth values as bits, lane 0 the lowest."""
+    """Truth values as bits, lane 0 in the lowest."""
 
     def codegen(context, builder, sig, args):
         return builder.zext(builder.bitcast(args[0], ir.IntType(truth.lanes)), ir.IntType(64))
@@ -195,7 +195,7 @@ def bits_of(typingctx, truth):
 
 @intrinsic
 def total(typingctx, x):
-    """The sum of all lanes: of halves, of quarters, and so on."""
+    """The sum of all lanes, by repeated halving."""
 
     def codegen(context, builder, sig, args):
         return code.total(builder, args[0])
@@ -205,7 +205,7 @@ def total(typingctx, x):
 
 @intrinsic
 def lowest(typingctx, bits):
-    """The number of the lowest bit that is set."""
+    """The number of the lowest set bit."""
 
     def codegen(context, builder, sig, args):
         return builder.cttz(args[0], ir.IntType(1)(1))
@@ -215,7 +215,7 @@ def lowest(typingctx, bits):
 
 @intrinsic
 def load(typingctx, array, index, left):
-    """The numbers of a flat float array from `index` on, 0 from lane `left` on."""
+    """Load numbers of a flat float array from `index` on; 0 from lane `left` on."""
 
     def codegen(context, builder, sig, args):
         array, index, left = args
@@ -227,21 +227,21 @@ def load(typingctx, array, index, left):
 
 @intrinsic
 def load_like(typingctx, like, array, index, left):
-    """As `load`, as many lanes as `like` has."""
+    """`load` with as many lanes as `like` has."""
 
     def codegen(context, builder, sig, args):
         _, array, index, left = args
         vector = context.get_value_type(sig.return_type)
         return code.load(builder, code.place_of(context, builder, sig.args[1], array, index, vector), left)
 
-    return like.of(array.dtype)(like, array, types.intp, types.intp), codegen
+    return like.with_dtype(array.dtype)(like, array, types.intp, types.intp), codegen
 
 
 @intrinsic
 def ask_for(typingctx, like, array, index):
-    """Let the caches load as many numbers from `index` on as `like` has lanes; they may lie behind the array's end.
+    """Prefetch as many numbers from `index` on as `like` has lanes; they may be beyond the array's end.
 
-    Processors see themselves what is read in a row, but only within a page of memory.
+    Hardware prefetchers detect sequential reads, but only within a page of memory.
     """
 
     def codegen(context, builder, sig, args):
@@ -255,7 +255,7 @@ def ask_for(typingctx, like, array, index):
 
 @intrinsic
 def load_every(typingctx, array, index, left, stride):
-    """As `load` where `stride` is 1; with stride 0 the number at `index` in every lane."""
+    """`load` if `stride` is 1; the number at `index` in every lane if `stride` is 0."""
 
     def codegen(context, builder, sig, args):
         array, index, left, stride = args
@@ -268,14 +268,14 @@ def load_every(typingctx, array, index, left, stride):
             with many:
                 row = code.load(builder, place, left)
                 from_many = builder.block
-        return code.joined(builder, (same, from_one), (row, from_many))
+        return code.join_branches(builder, (same, from_one), (row, from_many))
 
     return Vector(array.dtype)(array, types.intp, types.intp, types.intp), codegen
 
 
 @intrinsic
 def store(typingctx, array, index, left, value):
-    """Write the lanes below `left` to a flat array of the vector's type from `index` on."""
+    """Store the lanes below `left` to a flat array of the vector's type from `index` on."""
 
     def codegen(context, builder, sig, args):
         array, index, left, value = args
@@ -288,9 +288,9 @@ def store(typingctx, array, index, left, value):
 
 @intrinsic
 def store_large(typingctx, array, index, left, value, past):
-    """As `store`; where `past`, a whole vector is written past the caches, to where a line of theirs begins.
+    """`store`; if `past`, store the whole vector, aligned to a cache line, past the caches.
 
-    It spares reading the lines first, so it is for results that are too large to be found there later.
+    A non-temporal store saves reading the lines first. It suits results that are too large to stay in the caches.
     """
 
     def codegen(context, builder, sig, args):
@@ -304,7 +304,7 @@ def store_large(typingctx, array, index, left, value, past):
 
 @intrinsic
 def fence(typingctx):
-    """All that was written until here is seen by every thread."""
+    """Make all earlier stores visible to every thread."""
 
     def codegen(context, builder, sig, args):
         builder.fence("seq_cst")
@@ -330,9 +330,9 @@ def add_to(typingctx, array, index, left, value):
 
 @intrinsic
 def store_spikes(typingctx, spikes, index, left, fired, past):
-    """Write truth values to a flat array: 1 or 0 to floats (see `store_large`) or uint8; nothing to int32.
+    """Store truth values to a flat array: 1 or 0 as floats (see `store_large`) or uint8; nothing to int32.
 
-    There they are bits, which are gathered with `with_bit` and written by `store_words`.
+    In int32, spikes are bits, which `with_bit` collects and `store_words` writes.
     """
 
     def codegen(context, builder, sig, args):
@@ -353,11 +353,11 @@ def store_spikes(typingctx, spikes, index, left, fired, past):
 
 @intrinsic
 def store_row(typingctx, array, index, n_numbers, left, value, past):
-    """Write a row of `n_numbers` numbers, or truth values as `store_spikes` does, all in one vector.
+    """Store a row of `n_numbers` numbers, or truth values as `store_spikes` does, from one vector.
 
-    Rows of whole pieces are written so, where `past` past the caches, to where a piece's address is a multiple of its
-    size. Of others the whole vector is, up to `left`, as a vector that stops at the end of a row is slower: what it
-    has too much is the place of rows that are to be written later.
+    Rows of whole pieces are stored piece by piece; if `past`, past the caches, with pieces aligned to their size. For
+    other rows the whole vector is stored, up to `left`, because a masked store to the end of the row is slower. The
+    excess lanes fall on rows that are written later.
     """
 
     def codegen(context, builder, sig, args):
@@ -383,17 +383,17 @@ def store_row(typingctx, array, index, n_numbers, left, value, past):
 
 @intrinsic
 def no_bits(typingctx, like):
-    """Words without a bit, as many as `like` has lanes."""
+    """Words without bits, as many as `like` has lanes."""
 
     def codegen(context, builder, sig, args):
         return context.get_value_type(sig.return_type)(None)
 
-    return like.of(types.int32)(like), codegen
+    return like.with_dtype(types.int32)(like), codegen
 
 
 @intrinsic
 def with_bit(typingctx, words, fired, step):
-    """Words with bit `step % 32` where `fired`."""
+    """Set bit `step % 32` of the words where `fired`."""
 
     def codegen(context, builder, sig, args):
         words, fired, step = args
@@ -406,9 +406,9 @@ def with_bit(typingctx, words, fired, step):
 
 @intrinsic
 def store_words(typingctx, spikes, index, left, words, step):
-    """Write words with the bits of some steps to a flat int32 array, beside those of steps before; nothing to others.
+    """Store words with the bits of some steps to a flat int32 array, merged with earlier steps; nothing to other types.
 
-    `step`: the first of those steps. Where it begins a word, what the array held is not looked at.
+    `step`: the first of those steps. If it begins a word, the old content is not read.
     """
 
     def codegen(context, builder, sig, args):
@@ -423,7 +423,7 @@ def store_words(typingctx, spikes, index, left, words, step):
             with later:
                 both = builder.or_(code.load(builder, place, left), words)
                 from_later = builder.block
-        code.store(builder, code.joined(builder, (words, from_first), (both, from_later)), place, left)
+        code.store(builder, code.join_branches(builder, (words, from_first), (both, from_later)), place, left)
         return context.get_dummy_value()
 
     return types.void(spikes, types.intp, types.intp, words, types.intp), codegen

@@ -1,6 +1,6 @@
-"""Spikes times weights, for weights that the cache holds, in Numba.
+"""Products of spikes and weights that fit into the cache, in Numba.
 
-A row's sum depends on nothing but the row: it is the same in every batch and however the steps are cut into calls.
+The sum of a row depends only on the row: it is the same in every batch and for every division of steps into calls.
 """
 
 from collections.abc import Callable
@@ -23,9 +23,9 @@ from nwcompile.kernels.layers.simd import (
     width_of,
 )
 
-GROUP_INPUTS = 4  # The sums of so many inputs are looked up together.
+GROUP_INPUTS = 4  # Inputs whose sums are looked up together.
 N_SUMS = 1 << GROUP_INPUTS
-MAX_LOOKED_UP_INPUTS = 64  # With more inputs the table of their sums leaves the fastest cache.
+MAX_LOOKED_UP_INPUTS = 64  # With more inputs the table of their sums exceeds the first-level cache.
 
 
 @compiled()
@@ -33,7 +33,7 @@ def spike_matmul(x, at, weight, out):
     """out[r] = the sum over j of x[r, j] * weight[j], for rows r of `at` = (first, last, n_in, n_out).
 
     x: float[R, n_in], weight: float[n_in, n_out]; output out: float[R, n_out]; all flat. Weights of inputs that are 0
-    are not looked at; a sum adds in the order of the inputs, from 0.
+    are not read; a sum adds in the order of the inputs, from 0.
     """
     first, last, n_in, n_out = at
     width = (n_out + LANES - 1) // LANES * LANES
@@ -63,7 +63,7 @@ def spike_matmul(x, at, weight, out):
 
 @inlined
 def add_up(weight, n_in, n_out, lanes, zero, sums):
-    """The sums of any inputs of a group, `lanes` numbers as `zero` has, in row `group * N_SUMS + bits` of `sums`."""
+    """Write the sums of all subsets of a group's inputs to `sums`: row `group * N_SUMS + bits` of `lanes` numbers."""
     for j in range(n_in):
         row, bit = load_like(zero, weight, j * n_out, n_out), 1 << j % GROUP_INPUTS
         of_group = j // GROUP_INPUTS * N_SUMS
@@ -74,12 +74,12 @@ def add_up(weight, n_in, n_out, lanes, zero, sums):
 
 @cache
 def spike_matmul_narrow(n_pairs: int, lanes: int) -> Callable:
-    """As `spike_matmul`, for n_out <= `lanes`, one of `simd.WIDTHS`, and n_in of `n_pairs` pairs of groups.
+    """`spike_matmul` for n_out <= `lanes`, one of `simd.WIDTHS`, and n_in inputs in `n_pairs` pairs of groups.
 
-    The last pair may be in part.
+    The last pair may be incomplete.
 
-    The sums of every group of four inputs are made once for all rows, and those of the first pair. Every LANES inputs
-    that are zeros and ones add the sums of their groups, in order; others, input by input.
+    The sums of every group of four inputs are computed once for all rows, as are those of the first pair. Vectors of
+    LANES inputs that are 0 or 1 add the sums of their groups, in order. Other inputs are added one by one.
     """
     lanes_in, n_groups = width_of(min(LANES, 2 * GROUP_INPUTS * n_pairs)), 2 * n_pairs
     n_parts, per_part = -(-n_groups * GROUP_INPUTS // LANES), LANES // GROUP_INPUTS
@@ -98,7 +98,7 @@ def spike_matmul_narrow(n_pairs: int, lanes: int) -> Callable:
         for r in range(first, last):
             total = zero
             for part in range(n_parts):
-                # a load beyond the row's end, where there are rows after it, is faster than one that stops there
+                # a load beyond the row's end, if more rows follow, is faster than a masked load
                 left, at_x = n_in - part * LANES, r * n_in + part * LANES
                 spikes = load_like(none, x, at_x, max(left, min(lanes_in, last * n_in - at_x)))
                 bits = bits_of(spikes != none) & (1 << min(left, LANES)) - 1

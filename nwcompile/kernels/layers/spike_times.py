@@ -1,11 +1,11 @@
-"""Neurons in continuous time: the times at which they spike, and the adjoint of these times, in Numba.
+"""Neurons in continuous time: their spike times, and the adjoint of these times, in Numba.
 
-A neuron has a membrane, tau_mem v' = i - v, and a current, tau_syn i' = -i, to which an arriving spike adds its weight;
-where v reaches the threshold it spikes and v is 0. Between two events both are known in closed form, so that a spike
-time is the root of one function. The adjoint goes back over the same events (EventProp: T. Wunderlich, C. Pehle,
+A neuron has a membrane, tau_mem v' = i - v, and a current, tau_syn i' = -i, to which an arriving spike adds its weight.
+When v reaches the threshold, the neuron spikes and v becomes 0. Between two events both have a closed form, so a spike
+time is the root of one function. The adjoint goes backward over the same events (EventProp: T. Wunderlich, C. Pehle,
 Event-based backpropagation can compute exact gradients for spiking neural networks, Scientific Reports 11, 12829, 2021,
 equations 3 to 7; the gradient of a delay is that of the arrival, as in DelGrad: J. Göltz et al., Nature Communications
-16, 2025). It needs the times of spikes and the currents at them, and no state of any step.
+16, 2025). It needs the spike times and the currents at them, but no state of any step.
 """
 
 from math import exp, expm1, inf, log1p
@@ -15,13 +15,13 @@ import numpy as np
 
 from nwcompile.kernels.jit import compiled, inlined
 
-MOST_ITERATIONS = 100  # Newton's method needs some five; halving a bracket of float64 never needs more.
-MOST_COUNTED = 100_000  # Huge weights would make a neuron spike for hours; nobody reads on after so many.
+MOST_ITERATIONS = 100  # Newton's method needs about five; bisection of a float64 bracket never needs more.
+MOST_COUNTED = 100_000  # Limit for huge weights, with which a neuron would spike for hours.
 PRECISION = 4e-16  # Two units in the last place of a time: no step of Newton's method gets closer.
 
 
 class Membrane(NamedTuple):
-    """What all neurons of a layer share; nobody looks after `t_end`, and with `once` a neuron spikes once at most."""
+    """Parameters that all neurons of a layer share; time ends at `t_end`; with `once` a neuron spikes at most once."""
 
     tau_mem: float
     tau_syn: float
@@ -32,9 +32,9 @@ class Membrane(NamedTuple):
 
 @inlined
 def response(dt, membrane):
-    """v at `dt` after a current of 1 began at v = 0: one expression for all time constants, equal ones too.
+    """v at `dt` after a current of 1 began at v = 0; one expression for all time constants, also equal ones.
 
-    It is written with exponents below 0, so that nothing overflows however long `dt` is.
+    All exponents are negative, so long times do not overflow.
     """
     slow, fast = max(membrane.tau_mem, membrane.tau_syn), min(membrane.tau_mem, membrane.tau_syn)
     x = dt * (fast - slow) / (fast * slow)
@@ -44,28 +44,28 @@ def response(dt, membrane):
 
 @inlined
 def factors(dt, membrane):
-    """What a time `dt` leaves of v, and of i, and how much of i it adds to v."""
+    """Decay factors of v and of i over `dt`, and the factor of i that is added to v."""
     return exp(-dt / membrane.tau_mem), exp(-dt / membrane.tau_syn), response(dt, membrane)
 
 
 @inlined
 def voltage(v, i, dt, membrane):
-    """v at `dt` after it was `v` with the current `i`."""
+    """v after `dt`, from `v` and the current `i`."""
     return v * exp(-dt / membrane.tau_mem) + i * response(dt, membrane)
 
 
 @inlined
 def crossing(v, i, longest, membrane):
-    """The time after which `v` below the threshold, with the current `i`, first reaches it; inf if not by `longest`.
+    """Time until `v`, below the threshold, first reaches it with the current `i`; inf if not within `longest`.
 
-    The membrane rises while it is below the current, and it has one maximum at most.
+    The membrane rises while it is below the current, and has at most one maximum.
     """
     threshold = membrane.threshold
     if i <= threshold:
         return inf
     ratio = membrane.tau_syn / membrane.tau_mem
     q = (1.0 - v / i) * (1.0 - ratio)
-    if q >= 1.0:  # it rises for ever, from below 0 towards 0
+    if q >= 1.0:  # v rises forever, from below 0 towards 0
         return inf
     peak = membrane.tau_syn * (-log1p(-q) / (1.0 - ratio) if ratio != 1.0 else 1.0 - v / i)
     high = min(peak, longest)
@@ -86,22 +86,22 @@ def crossing(v, i, longest, membrane):
 
 
 @inlined
-def earlier(of_v, of_i, steps):
-    """The adjoints of v and i before a time between two events, of the `factors` of this time."""
+def propagate_back(of_v, of_i, steps):
+    """Adjoints of v and i before an interval between two events, from those after it, with the interval's `factors`."""
     of_mem, of_syn, gain = steps
     return of_v * of_mem, of_i * of_syn + of_v * gain
 
 
 @compiled()
-def delayed(at, of, delay):
-    """When the spikes of a sample arrive at a neuron of these delays [n_in], and their order."""
+def order_arrivals(at, of, delay):
+    """Arrival times of a sample's spikes at a neuron with these delays [n_in], and their order."""
     arrival = at + delay[of]
     return arrival, np.argsort(arrival, kind="mergesort")
 
 
 @compiled()
 def factors_between(at, membrane):
-    """`factors` of the times before each of these spikes and up to the end, float64[event + 1, 3]."""
+    """`factors` of the intervals before each of these spikes and up to the end, float64[event + 1, 3]."""
     between, t = np.empty((len(at) + 1, 3)), 0.0
     for k in range(len(at) + 1):
         until = at[k] if k < len(at) else membrane.t_end
@@ -111,21 +111,21 @@ def factors_between(at, membrane):
 
 
 @inlined
-def factors_before(k, between):
-    """Those of the time before spike k."""
+def factors_of_interval(k, between):
+    """`factors` of the interval before spike k."""
     return between[k, 0], between[k, 1], between[k, 2]
 
 
 @compiled()
 def spike_times(time, source, first, weight, delay, membrane, spikes, current):
-    """The spikes of every neuron, and its current at them; returns the most spikes that a neuron has.
+    """Compute the spikes of every neuron and its currents at them; returns the largest number of spikes of a neuron.
 
-    time: float64[event], source: int64[event], of sample b those from first[b] to first[b + 1], ordered by time, before
+    time: float64[event], source: int64[event]: events first[b] to first[b + 1] of sample b, ordered by time, before
     t_end; first: int64[B + 1]; weight: float64[n_out, n_in]; delay: float64[n_out, n_in], or [0, 0] for no delays.
-    Outputs spikes: float64[B, n_out, S], inf where there is none, and current likewise; neurons that spike more often
-    than S times are counted and not all written down, and one with MOST_COUNTED spikes ends it all.
+    Outputs spikes: float64[B, n_out, S], inf for no spike, and current likewise. Spikes of a neuron beyond S are
+    counted but not stored; a neuron with MOST_COUNTED spikes ends the computation.
 
-    Without delays all neurons of a sample have the same events, and exponentials are computed once for all of them.
+    Without delays all neurons of a sample have the same events, so exponentials are computed once for all of them.
     """
     n_samples, n_out, n_kept = spikes.shape
     n_largest = 0
@@ -134,13 +134,13 @@ def spike_times(time, source, first, weight, delay, membrane, spikes, current):
         arrival, order, between = at, np.arange(len(at)), factors_between(at, membrane)
         for j in range(n_out):
             if len(delay):
-                arrival, order = delayed(at, of, delay[j])
+                arrival, order = order_arrivals(at, of, delay[j])
             t, v, i, n = 0.0, 0.0, 0.0, 0
             for k in range(len(at) + 1):
                 until = min(arrival[order[k]], membrane.t_end) if k < len(at) else membrane.t_end
-                of_mem, of_syn, gain = factors(until - t, membrane) if len(delay) else factors_before(k, between)
+                of_mem, of_syn, gain = factors(until - t, membrane) if len(delay) else factors_of_interval(k, between)
                 v_after, i_after = v * of_mem + i * gain, i * of_syn
-                # Below the threshold and still below its current, it rose all the time and was not there.
+                # Below the threshold and below its current, v has risen all the time and has not crossed.
                 if v_after >= membrane.threshold or v_after >= i_after:
                     dt = crossing(v, i, until - t, membrane)
                     while dt != inf:
@@ -168,10 +168,10 @@ def spike_times(time, source, first, weight, delay, membrane, spikes, current):
 def spike_time_adjoint(
     time, source, first, weight, delay, membrane, spikes, current, grad_spikes, grad_weight, grad_delay, grad_time
 ):
-    """What a loss changes with weights, delays and arrivals, from how it changes with the spike times of these neurons.
+    """Gradients of weights, delays and arrival times, from the gradients of these neurons' spike times.
 
     The inputs are those of `spike_times`, with its outputs and grad_spikes: float64[B, n_out, S]. Added to, in the
-    order of the samples: grad_weight: float64[n_out, n_in], grad_delay: float64 as `delay`, grad_time: float64[event].
+    order of the samples: grad_weight: float64[n_out, n_in], grad_delay: as `delay`, grad_time: float64[event].
     """
     n_samples, n_out, n_kept = spikes.shape
     for b in range(n_samples):
@@ -179,11 +179,11 @@ def spike_time_adjoint(
         arrival, order, between = at, np.arange(len(at)), factors_between(at, membrane)
         for j in range(n_out):
             if len(delay):
-                arrival, order = delayed(at, of, delay[j])
+                arrival, order = order_arrivals(at, of, delay[j])
             n_spikes = 0
             while n_spikes < n_kept and spikes[b, j, n_spikes] != inf:
                 n_spikes += 1
-            # Adjoints of v and i right after time t; behind the last spike both are 0.
+            # Adjoints of v and i just after time t; after the last spike both are 0.
             of_v, of_i, n = 0.0, 0.0, n_spikes
             t = spikes[b, j, n - 1] if n > 0 else 0.0
             for k in range(len(at) - 1, -1, -1):
@@ -191,14 +191,14 @@ def spike_time_adjoint(
                 while n > 0 and spikes[b, j, n - 1] > arrived:
                     n -= 1
                     i = current[b, j, n]
-                    of_v, of_i = earlier(of_v, of_i, factors(t - spikes[b, j, n], membrane))
+                    of_v, of_i = propagate_back(of_v, of_i, factors(t - spikes[b, j, n], membrane))
                     of_v = (of_v * i - grad_spikes[b, j, n] * membrane.tau_mem) / (i - membrane.threshold)
                     t = spikes[b, j, n]
                 if n < n_spikes:
                     if len(delay) == 0 and k + 1 < len(at) and t == at[k + 1]:
-                        of_v, of_i = earlier(of_v, of_i, factors_before(k + 1, between))
+                        of_v, of_i = propagate_back(of_v, of_i, factors_of_interval(k + 1, between))
                     else:
-                        of_v, of_i = earlier(of_v, of_i, factors(t - arrived, membrane))
+                        of_v, of_i = propagate_back(of_v, of_i, factors(t - arrived, membrane))
                     t = arrived
                     pre = of[order[k]]
                     later = weight[j, pre] * (of_i / membrane.tau_syn - of_v / membrane.tau_mem)

@@ -11,7 +11,7 @@ ATAN, FAST_SIGMOID, SIGMOID, PIECEWISE_LINEAR, TRIANGULAR = range(5)
 
 @inlined
 def slope_at(kind, x, slope, one):
-    """The derivative at `x`, the membrane minus the threshold; `slope` and `one` are numbers of its float type."""
+    """The derivative at `x`, the membrane minus the threshold; `slope` and `one` are scalars of its float type."""
     dtype = type(one)
     full, zero, ones = filled(slope), filled(one - one), filled(one)
     if kind == ATAN:
