@@ -1,8 +1,8 @@
 """Sums over synapses with delays and the gradients of their weights, in Triton; see `kernels.layers.delays`.
 
-The steps of a sample lie side by side here, `[B, N, T]`: a lane takes a step, and a delay moves where it reads.
-Multiplications and additions are rounded one by one, in the order of the lists (launch with `enable_fp_fusion=False`):
-the sums have the bits of the CPU's. Gradients of weights are added up in another order.
+The steps of a sample are adjacent here, `[B, N, T]`: a lane computes one step, and a delay is an offset of its reads.
+Multiplications and additions are rounded one by one, in the order of the lists (launch with `enable_fp_fusion=False`),
+so the sums have the CPU's bits. Gradients of weights are added up in another order.
 """
 
 import triton
@@ -12,7 +12,7 @@ import triton.language as tl
 @triton.jit(do_not_specialize=["n_samples", "n_steps", "n_parts", "n", "n_rows"])
 def delayed_sums(
     x,  # float[B, N, T]
-    row,  # int64[part * M + 1]: where the synapses of each row of each part begin
+    row,  # int64[part * M + 1]: first synapse of each row of each part
     source,  # int32[synapse]
     start,  # int32[synapse]
     taps,  # float[synapse, n_taps]
@@ -20,7 +20,7 @@ def delayed_sums(
     n_samples, n_steps, n_parts, n, n_rows,
     N_TAPS: tl.constexpr, IS_EARLY: tl.constexpr, SAMPLES: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
-    """A program takes one row, SAMPLES samples and STEPS steps; programs are numbered in one axis, row after row."""
+    """A program computes one row, SAMPLES samples and STEPS steps; programs are numbered on one axis, row after row."""
     n_times, n_blocks = (n_steps + STEPS - 1) // STEPS, (n_samples + SAMPLES - 1) // SAMPLES
     block = tl.program_id(0) // n_times
     m = block // n_blocks
@@ -52,7 +52,7 @@ def delayed_products(
     n_samples, n_steps, n, n_rows,
     N_TAPS: tl.constexpr, SAMPLES: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
-    """A program takes one synapse, with all samples and steps, SAMPLES and STEPS at a time."""
+    """A program computes one synapse over all samples and steps, SAMPLES and STEPS at a time."""
     s = tl.program_id(0)
     late = tl.load(start + s)
     back = grad + tl.load(target + s).to(tl.int64) * n_steps

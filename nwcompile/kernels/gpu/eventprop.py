@@ -1,13 +1,13 @@
-"""EventProp in steps, in Triton: what a backward pass needs of each spike, and the adjoint that goes back over them.
+"""EventProp in discrete time, in Triton: the spike record of a forward pass, and the adjoint over it.
 
-As `kernels.layers.eventprop`, with its bits (launch with `enable_fp_fusion=False`). A lane takes one neuron of one
-sample through all steps, as in `lif`. The number of steps, the sizes and the distances are arguments of the launch.
+It has the bits of `kernels.layers.eventprop` (launch with `enable_fp_fusion=False`). A lane computes one neuron of one
+sample over all steps, as in `lif`. The number of steps, sizes and strides are launch arguments.
 """
 
 import triton
 import triton.language as tl
 
-from nwcompile.kernels.gpu.lif import after_spike, pairs
+from nwcompile.kernels.gpu.lif import pairs, reset_membrane
 from nwcompile.kernels.gpu.surrogate import quotient
 
 
@@ -26,7 +26,7 @@ def keep_spikes(
     n_samples, n_steps, n, n_spikes, x_sample, x_step,
     RESET: tl.constexpr, FLOOR: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """What `spike_adjoint` needs of a forward pass of `lif_forward`."""
+    """Record what `spike_adjoint` needs of a forward pass of `lif_forward`."""
     n, n_spikes = n.to(tl.int64), n_spikes.to(tl.int64)
     m, inside, b, c = pairs(n_samples, n, BLOCK)
     decay = tl.load(beta + c, mask=inside, other=0.0)
@@ -48,7 +48,7 @@ def keep_spikes(
         place += fired.to(tl.int64)
         word = word | (fired.to(tl.int32) << (t % 32))
         if FLOOR:
-            is_low = (after_spike(v, fired, limit, RESET) >= 0.0) == 0
+            is_low = (reset_membrane(v, fired, limit, RESET) >= 0.0) == 0
             low = low | (is_low.to(tl.int32) << (t % 32))
         is_full = (t % 32 == 31) | (t == n_steps - 1)
         tl.store(words + in_words, word, mask=inside & is_full)
@@ -69,7 +69,7 @@ def spike_adjoint(
     clipped,  # int32[B, ceil(T/32), N], read with FLOOR
     first,  # int64[B * N + 1]
     values,  # float[3, n_spikes]
-    mem,  # float[B, T, N], or None where the gradient of beta is not wanted
+    mem,  # float[B, T, N], or None if the gradient of beta is not wanted
     state,  # float[B, N]
     grad_spikes,  # float[B, T, N] or None, samples h_sample, steps h_step and neurons H_EACH apart
     grad_mem,  # float[B, T, N] or None, samples g_sample, steps g_step and neurons G_EACH apart
@@ -77,12 +77,12 @@ def spike_adjoint(
     threshold,  # float[N]
     grad_current,  # float[B, T, N]
     carried,  # float[B, N], in: the gradient of the last membrane, out: that of the state
-    sums,  # float64[2, B, N] or None: what each pair has of the gradients of beta and of threshold
+    sums,  # float64[2, B, N] or None: gradients of beta and of threshold per (sample, neuron) pair
     n_samples, n_steps, n, n_spikes, h_sample, h_step, g_sample, g_step,
     RESET: tl.constexpr, FLOOR: tl.constexpr, DETACH: tl.constexpr, H_EACH: tl.constexpr, G_EACH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of `lif_forward` by EventProp, backwards in time."""
+    """The gradient of `lif_forward` by EventProp, backward in time."""
     n, n_spikes = n.to(tl.int64), n_spikes.to(tl.int64)
     m, inside, b, c = pairs(n_samples, n, BLOCK)
     decay = tl.load(beta + c, mask=inside, other=0.0)

@@ -1,14 +1,14 @@
-"""The float LIF scan over time and its gradient, in Triton, for layers that do not feed back into themselves.
+"""The float LIF scan over time and its gradient, in Triton, for layers without recurrent synapses.
 
-A lane takes one neuron of one sample through all steps: the pairs (sample, neuron) of `[B, T, N]` are numbered one
-after the other and shared out to programs by BLOCK, so that small layers fill a program with several samples. What
-AHEAD steps read is loaded while the AHEAD steps before them are computed; the membrane stays in a register.
+A lane computes one neuron of one sample over all steps. The pairs (sample, neuron) of `[B, T, N]` are numbered
+consecutively and divided into programs of BLOCK, so that several samples of a small layer fill a program. The input of
+AHEAD steps is loaded while the AHEAD steps before are computed; the membrane stays in a register.
 
-The number of steps, the sizes and the distances are arguments of the launch: no length compiles anew. N and distances
-of samples and steps come in units of UNIT numbers, 1 or a power of two that all of them are multiples of, so that lanes
-with several neurons read and write them at once. Multiplications and additions are rounded one by one (launch with
-`enable_fp_fusion=False`): the bits are those of `lif`. Arguments in capitals choose the code; arrays that may be
-absent are None then.
+The number of steps, sizes and strides are launch arguments, so no length needs a new compilation. N and the strides of
+samples and steps are in units of UNIT numbers, 1 or a power of two that divides all of them, so that lanes with several
+neurons load and store them at once. Multiplications and additions are rounded one by one (launch with
+`enable_fp_fusion=False`): the bits are those of `lif`. Arguments in capitals are compile-time constants; optional
+arrays are None if absent.
 """
 
 import triton
@@ -18,7 +18,7 @@ from nwcompile.kernels.gpu.surrogate import slope_at
 
 
 @triton.jit
-def after_spike(v, fired, limit, RESET: tl.constexpr):
+def reset_membrane(v, fired, limit, RESET: tl.constexpr):
     """The membrane after the reset."""
     if RESET == "subtraction":
         return v - tl.where(fired, limit, 0.0)
@@ -34,7 +34,7 @@ def step(v, i, decay, limit, RESET: tl.constexpr, FLOOR: tl.constexpr):
     """The membrane after a step with current `i`, and whether the neuron fired."""
     v = decay * v + i
     fired = v >= limit
-    v = after_spike(v, fired, limit, RESET)
+    v = reset_membrane(v, fired, limit, RESET)
     if FLOOR:
         v = tl.where(v <= 0.0, 0.0, v)
     return v, fired
@@ -42,14 +42,14 @@ def step(v, i, decay, limit, RESET: tl.constexpr, FLOOR: tl.constexpr):
 
 @triton.jit
 def pairs(n_samples, n, BLOCK: tl.constexpr):
-    """Of the lanes: their places in a `[B, N]` array, which are inside it, their samples and their neurons."""
+    """Indices of the lanes: place in a `[B, N]` array, whether it is inside, sample, neuron."""
     m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     return m, m < n_samples * n, m // n, m % n
 
 
 @triton.jit
-def rows_of(array, distance, n_left, wanted, zero, WHOLE: tl.constexpr, AHEAD: tl.constexpr):
-    """AHEAD rows of an array from a place on; 0 where not `wanted`, from row `n_left` on if not WHOLE, or if None."""
+def load_rows(array, distance, n_left, wanted, zero, WHOLE: tl.constexpr, AHEAD: tl.constexpr):
+    """Load AHEAD rows of an array; 0 where not `wanted`, from row `n_left` on if not WHOLE, or if the array is None."""
     rows = ()
     for k in tl.static_range(AHEAD):
         if array is None:
@@ -89,10 +89,10 @@ def lif_forward(
     current, state, beta, threshold, spikes, mem, last, n_samples, n_steps, n_units, x_sample, x_step,
     RESET: tl.constexpr, FLOOR: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr
 ):  # fmt: skip
-    """v = beta*v + i; spike = v >= threshold; reset; with FLOOR v = max(v, 0); `mem` is v then.
+    """v = beta*v + i; spike = v >= threshold; reset; with FLOOR v = max(v, 0); `mem` is the final v.
 
     current: float[B, T, N], with samples x_sample and steps x_step units apart; state: float[B, N], beta, threshold:
-    float[N], of the type that is computed with. AHEAD: a divisor of 32.
+    float[N], of the type of the computation. AHEAD: a divisor of 32.
     Outputs: spikes float or uint8[B, T, N], or int32[B, ceil(T/32), N] with step t in bit t % 32 of word t // 32;
     mem: float[B, T, N] or None; last: float[B, N], the membrane after the last step.
     """
@@ -109,10 +109,10 @@ def lif_forward(
         mem_at = mem + b * n_steps * n + c
     spikes_at = spikes + b * ((n_steps + 31) // 32 if PACKED else n_steps) * n + c
     n_whole = n_steps // AHEAD * AHEAD
-    rows = rows_of(x_at, distance, AHEAD, inside & (n_whole > 0), zero, True, AHEAD)
+    rows = load_rows(x_at, distance, AHEAD, inside & (n_whole > 0), zero, True, AHEAD)
     for t0 in range(0, n_whole, AHEAD):
         x_at += AHEAD * distance
-        following = rows_of(x_at, distance, AHEAD, inside & (t0 + AHEAD < n_whole), zero, True, AHEAD)
+        following = load_rows(x_at, distance, AHEAD, inside & (t0 + AHEAD < n_whole), zero, True, AHEAD)
         v, word = forward_block(
             v, word, rows, t0, AHEAD, spikes_at, mem_at, n, inside, decay, limit, RESET, FLOOR, True, AHEAD
         )
@@ -127,7 +127,7 @@ def lif_forward(
         else:
             spikes_at += AHEAD * n
     n_left = n_steps - n_whole
-    rows = rows_of(x_at, distance, n_left, inside, zero, False, AHEAD)
+    rows = load_rows(x_at, distance, n_left, inside, zero, False, AHEAD)
     v, word = forward_block(
         v, word, rows, n_whole, n_left, spikes_at, mem_at, n, inside, decay, limit, RESET, FLOOR, False, AHEAD
     )
@@ -137,14 +137,14 @@ def lif_forward(
 
 
 @triton.jit
-def before_spike(g, h, v, limit, slope, RESET: tl.constexpr, FLOOR: tl.constexpr, DETACH: tl.constexpr):
-    """Gradient of the membrane before the spike, and what it has of the threshold's; see `lif.lif_backward`.
+def membrane_gradient(g, h, v, limit, slope, RESET: tl.constexpr, FLOOR: tl.constexpr, DETACH: tl.constexpr):
+    """Gradient of the membrane before the spike, and the contribution to the threshold's; see `lif.lif_backward`.
 
     g: gradient of mem, h: of the spike; slope: the surrogate derivative at v - threshold.
     """
     fired = v >= limit
     if FLOOR:
-        g = tl.where(after_spike(v, fired, limit, RESET) >= 0.0, g, 0.0)
+        g = tl.where(reset_membrane(v, fired, limit, RESET) >= 0.0, g, 0.0)
     through, direct = g, tl.zeros_like(g)
     if RESET == "subtraction":
         direct = tl.where(fired, g, 0.0)
@@ -159,8 +159,8 @@ def before_spike(g, h, v, limit, slope, RESET: tl.constexpr, FLOOR: tl.constexpr
 
 
 @triton.jit
-def rows_before(mem, first, t0, n, n_left, wanted, RECOMPUTES: tl.constexpr, WHOLE: tl.constexpr, AHEAD: tl.constexpr):
-    """The membranes before AHEAD steps from `t0` on, to which `mem` points, or of the first step alone if RECOMPUTES.
+def load_states(mem, first, t0, n, n_left, wanted, RECOMPUTES: tl.constexpr, WHOLE: tl.constexpr, AHEAD: tl.constexpr):
+    """Load the membranes before AHEAD steps from `t0` on, where `mem` points; of the first step only if RECOMPUTES.
 
     first: the membrane before step 0.
     """
@@ -168,12 +168,12 @@ def rows_before(mem, first, t0, n, n_left, wanted, RECOMPUTES: tl.constexpr, WHO
     if RECOMPUTES:
         return (row,)
     else:
-        return (row,) + rows_of(mem, n, n_left - 1, wanted, first, WHOLE, AHEAD - 1)
+        return (row,) + load_rows(mem, n, n_left - 1, wanted, first, WHOLE, AHEAD - 1)
 
 
 @triton.jit
-def computed_again(before, x, decay, limit, RESET: tl.constexpr, FLOOR: tl.constexpr, AHEAD: tl.constexpr):
-    """The membranes before each of AHEAD steps from that before the first."""
+def recompute_membranes(before, x, decay, limit, RESET: tl.constexpr, FLOOR: tl.constexpr, AHEAD: tl.constexpr):
+    """Recompute the membranes before each of AHEAD steps from the membrane before the first."""
     row = before[0]
     rows = (row,)
     for k in tl.static_range(AHEAD - 1):
@@ -188,13 +188,13 @@ def backward_block(
     RESET: tl.constexpr, FLOOR: tl.constexpr, DETACH: tl.constexpr, SURROGATE: tl.constexpr, SLOPE: tl.constexpr,
     SCALED: tl.constexpr, LEARNS: tl.constexpr, RECOMPUTES: tl.constexpr, AHEAD: tl.constexpr
 ):  # fmt: skip
-    """The first `n_left` of AHEAD steps, from the last to the first, to which grad_current points."""
+    """The first `n_left` of AHEAD steps, from last to first; grad_current points to the first step."""
     if RECOMPUTES:
-        before = computed_again(before, x, decay, limit, RESET, FLOOR, AHEAD)
+        before = recompute_membranes(before, x, decay, limit, RESET, FLOOR, AHEAD)
     for k in tl.static_range(AHEAD - 1, -1, -1):
         v = decay * before[k] + x[k]
         slope = slope_at(SURROGATE, v - limit, SLOPE, SCALED)
-        dv, dth = before_spike(g[k] + back, h[k], v, limit, slope, RESET, FLOOR, DETACH)
+        dv, dth = membrane_gradient(g[k] + back, h[k], v, limit, slope, RESET, FLOOR, DETACH)
         live = inside & (k < n_left)
         tl.store(grad_current + k * n, dv.to(grad_current.dtype.element_ty), mask=live)
         back = tl.where(live, decay * dv, back)
@@ -216,14 +216,14 @@ def lif_backward(
     SCALED: tl.constexpr, H_EACH: tl.constexpr, G_EACH: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
     AHEAD: tl.constexpr, RECOMPUTES: tl.constexpr
 ):  # fmt: skip
-    """The gradient of `lif_forward`, backwards in time; its equations are in `lif.lif_backward`.
+    """The gradient of `lif_forward`, backward in time; its equations are in `lif.lif_backward`.
 
-    current, mem: float[B, T, N], state: float[B, N], beta, threshold: float[N], as the forward had and gave them;
-    grad_spikes (h), grad_mem (g): float[B, T, N] or None. x_, h_, g_sample and _step: how many units apart those of
-    current, grad_spikes and grad_mem are; H_EACH, G_EACH: how far apart neurons are, 1, or 0 for one number for all.
-    RECOMPUTES: read one membrane in AHEAD and compute those after it again, which has the same bits.
+    current, mem: float[B, T, N], state: float[B, N], beta, threshold: float[N]: inputs and outputs of the forward pass;
+    grad_spikes (h), grad_mem (g): float[B, T, N] or None. x_, h_, g_sample and _step: strides, in units, of current,
+    grad_spikes and grad_mem; H_EACH, G_EACH: strides of neurons, 1, or 0 if shared.
+    RECOMPUTES: load one membrane per AHEAD steps and recompute the others, which gives the same bits.
     Outputs: grad_current: float[B, T, N]; carried: float[B, N], in: the gradient of the last membrane, out: that of
-    `state`; sums: float64[2, B, N] or None: what each pair has of the gradients of beta and of threshold, added in
+    `state`; sums: float64[2, B, N] or None: gradients of beta and threshold per (sample, neuron) pair, added in
     float64 from the last step to the first.
     """
     LEARNS: tl.constexpr = sums is not None
@@ -246,22 +246,22 @@ def lif_backward(
         h_at += b * h_sample * UNIT + n_whole * h_by + c * H_EACH
     if g_at is not None:
         g_at += b * g_sample * UNIT + n_whole * g_by + c * G_EACH
-    x = rows_of(x_at, x_by, n_left, inside, zero, False, AHEAD)
-    before = rows_before(mem_at, first, n_whole, n, n_left, inside, RECOMPUTES, False, AHEAD)
-    h = rows_of(h_at, h_by, n_left, inside, zero, False, AHEAD)
-    g = rows_of(g_at, g_by, n_left, inside, zero, False, AHEAD)
+    x = load_rows(x_at, x_by, n_left, inside, zero, False, AHEAD)
+    before = load_states(mem_at, first, n_whole, n, n_left, inside, RECOMPUTES, False, AHEAD)
+    h = load_rows(h_at, h_by, n_left, inside, zero, False, AHEAD)
+    g = load_rows(g_at, g_by, n_left, inside, zero, False, AHEAD)
     for done in range(0, n_whole + AHEAD, AHEAD):
-        t0 = n_whole - done  # of this block; the one after it is read meanwhile
+        t0 = n_whole - done  # first step of this block; the preceding block is loaded meanwhile
         x_at -= AHEAD * x_by
         mem_at -= AHEAD * n
         if h_at is not None:
             h_at -= AHEAD * h_by
         if g_at is not None:
             g_at -= AHEAD * g_by
-        next_x = rows_of(x_at, x_by, AHEAD, inside & (t0 > 0), zero, True, AHEAD)
-        next_before = rows_before(mem_at, first, t0 - AHEAD, n, AHEAD, inside & (t0 > 0), RECOMPUTES, True, AHEAD)
-        next_h = rows_of(h_at, h_by, AHEAD, inside & (t0 > 0), zero, True, AHEAD)
-        next_g = rows_of(g_at, g_by, AHEAD, inside & (t0 > 0), zero, True, AHEAD)
+        next_x = load_rows(x_at, x_by, AHEAD, inside & (t0 > 0), zero, True, AHEAD)
+        next_before = load_states(mem_at, first, t0 - AHEAD, n, AHEAD, inside & (t0 > 0), RECOMPUTES, True, AHEAD)
+        next_h = load_rows(h_at, h_by, AHEAD, inside & (t0 > 0), zero, True, AHEAD)
+        next_g = load_rows(g_at, g_by, AHEAD, inside & (t0 > 0), zero, True, AHEAD)
         back, of_beta, of_threshold = backward_block(
             back, of_beta, of_threshold, x, before, h, g, tl.where(done > 0, AHEAD, n_left), out_at, n, inside, decay,
             limit, RESET, FLOOR, DETACH, SURROGATE, SLOPE, SCALED, LEARNS, RECOMPUTES, AHEAD

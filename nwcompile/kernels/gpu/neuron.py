@@ -1,8 +1,8 @@
-"""The fixed-point neuron update and its scan over time, in Triton. Same rules and names as `neuron.py`.
+"""The fixed-point neuron update and its scan over time, in Triton, with the rules and names of `neuron.py`.
 
-What is equal for a whole layer (spike kind, reset, widths, ...) is known when the kernel is compiled, what differs by
-neuron is read once before the first step. `WIDE` kernels compute in 64 bits, as `neuron.py` does; the others in 32,
-which the caller has proved to hold every intermediate value. Both are whole numbers throughout: there is no rounding.
+Rules that all neurons of a layer share (spike kind, reset, widths, ...) are compile-time constants; parameters of
+single neurons are loaded once before the first step. `WIDE` kernels compute in 64 bits, as `neuron.py` does. The others
+compute in 32 bits; the caller has proved that every intermediate value fits. Both use integers only, without rounding.
 """
 
 import triton
@@ -18,11 +18,11 @@ BOTH = tl.constexpr(RESET_TIMINGS.index("both"))
 MULTI = tl.constexpr(SPIKES.index("multi"))
 BIPOLAR = tl.constexpr(SPIKES.index("bipolar"))
 GATED = tl.constexpr(SPIKES.index("gated"))
-# OVERFLOW: 0 where u cannot overflow and v saturates.
+# OVERFLOW: 0 if u cannot overflow and v saturates.
 WRAPPED = tl.constexpr(1 + OVERFLOWS.index("wrap"))  # The current u wraps around on overflow.
 SATURATED = tl.constexpr(1 + OVERFLOWS.index("saturate"))  # The current u stays at its limit on overflow.
-MODULO = tl.constexpr(1 + OVERFLOWS.index("modulo"))  # Both u and v go round.
-CLIPPED = tl.constexpr(1 + OVERFLOWS.index("clip"))  # Both stay within the range of two's complement numbers.
+MODULO = tl.constexpr(1 + OVERFLOWS.index("modulo"))  # Both u and v wrap around modulo 2**STATE_BITS.
+CLIPPED = tl.constexpr(1 + OVERFLOWS.index("clip"))  # Both saturate at the range of two's complement numbers.
 FLOOR_RESETS = tl.constexpr(2)  # CLAMPS: below v_min the membrane is reset; 1: it is clamped there; 0: neither.
 LONG_AGO = tl.constexpr(1 << 30)  # Steps since the last spike of a neuron that has not fired.
 
@@ -31,8 +31,8 @@ LONG_AGO = tl.constexpr(1 << 30)  # Steps since the last spike of a neuron that 
 def decay(x, keep, DECAY_BITS: tl.constexpr, WIDE: tl.constexpr):
     """`sign(x) * ((|x| * (2**DECAY_BITS - k)) >> DECAY_BITS)`.
 
-    keep: 2**DECAY_BITS - k; in 32 bits times 2**(31 - DECAY_BITS), so that the upper half of the product of 2*|x|
-    (|x| <= 2**30) and it is the answer.
+    keep: 2**DECAY_BITS - k; in 32 bits multiplied by 2**(31 - DECAY_BITS), so that the result is the upper half of its
+    product with 2*|x| (|x| <= 2**30).
     """
     size = tl.abs(x)
     kept = (size * keep) >> DECAY_BITS if WIDE else tl.umulhi(size.to(tl.uint32) << 1, keep.to(tl.uint32)).to(tl.int32)
@@ -65,7 +65,7 @@ def clip(x, STATE_BITS: tl.constexpr):
 
 @triton.jit
 def limit_v(v, STATE_BITS: tl.constexpr, OVERFLOW: tl.constexpr):
-    """v as its register holds it."""
+    """v after overflow of its register."""
     if OVERFLOW == MODULO:
         v = modulo(v, STATE_BITS)
     elif OVERFLOW == CLIPPED:
@@ -83,9 +83,9 @@ def shift_lost(x, k):
 
 @triton.jit
 def shifted_membrane(v, u, late, numbers, STATE_BITS: tl.constexpr, RESET: tl.constexpr, TIMING: tl.constexpr):
-    """The membrane that is compared where decays are shifts: every addition saturates.
+    """The membrane before the threshold, with decays by shifts: every addition saturates.
 
-    late: spikes that stood before the step, for a late reset.
+    late: spikes of the membrane before the step, for a late reset.
     """
     half: tl.constexpr = 1 << (STATE_BITS - 1)
     lost = shift_lost(v, numbers[2])
@@ -115,7 +115,7 @@ def spike_count(v, threshold, STRICT: tl.constexpr, SPIKE_KIND: tl.constexpr, MO
 
 @triton.jit
 def read_ahead(at, t, n_steps, step, lanes, AHEAD: tl.constexpr):
-    """What stands at `at` and at the AHEAD - 1 steps after it; t: the first of these steps."""
+    """Load the values at `at` and at the AHEAD - 1 following steps; t: the first of these steps."""
     values = ()
     for k in tl.static_range(AHEAD):
         values = values + (tl.load(at + k * step, mask=lanes & (t + k < n_steps), other=0),)
@@ -126,9 +126,9 @@ def read_ahead(at, t, n_steps, step, lanes, AHEAD: tl.constexpr):
 def read_input(
     drive_at, touched_at, t, n_steps, drive_step, touched_step, lanes, AHEAD: tl.constexpr, TOUCHED: tl.constexpr
 ):
-    """What comes from outside in the AHEAD steps from t on: sums, and whether there was an event.
+    """Load the external input of the AHEAD steps from t on: sums, and whether there was an event.
 
-    Unless TOUCHED there are no events to read, and the sums stand in for them.
+    Unless TOUCHED there are no events to load, and the sums are returned in their place.
     """
     sums = read_ahead(drive_at, t, n_steps, drive_step, lanes, AHEAD)
     events = sums
@@ -139,9 +139,9 @@ def read_input(
 
 @triton.jit
 def rule_of(rule, neuron, n, lanes):
-    """The numbers of these neurons: threshold, keep_u, keep_v, bias_u, bias, reset_value, v_min, refractory.
+    """Load the parameters of these neurons: threshold, keep_u, keep_v, bias_u, bias, reset_value, v_min, refractory.
 
-    Of decays by shift, which leave nothing at 0, keep_u and keep_v are the shifts.
+    For decays by shifts, keep_u and keep_v are the shifts.
     """
     numbers = (tl.load(rule + neuron, mask=lanes, other=1),)
     for k in tl.static_range(1, 8):
@@ -151,7 +151,7 @@ def rule_of(rule, neuron, n, lanes):
 
 @triton.jit
 def is_updated(u, v, numbers):
-    """Whether there is anything to update but events: a bias, v, or a u that outlasts the step."""
+    """Whether an update without events changes anything: a bias, v, or a u that outlasts the step."""
     return (v != 0) | (numbers[4] != 0) | (numbers[3] != 0) | ((u != 0) & (numbers[1] != 0))
 
 
@@ -163,13 +163,13 @@ def advance(
     LEAKS: tl.constexpr, REFRACTS: tl.constexpr, CLAMPS: tl.constexpr, RESATURATES: tl.constexpr,
     SHIFTS: tl.constexpr, MOST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """One step from the synaptic sums `x`: spikes, u, v, steps since the last spike. numbers: those of `rule_of`.
+    """One step by the synaptic sums `x`; returns spikes, u, v, steps since the last spike. numbers: from `rule_of`.
 
-    Of GATED neurons `since` is LONG_AGO + the spikes that they fired so far, negative ones taken off. SHIFTS: decays
-    are shifts. MOST: spikes that a MULTI neuron fires at once, 0 for any number.
+    For GATED neurons, `since` is LONG_AGO + the sum of their spikes so far, negative ones included. SHIFTS: decays
+    are shifts. MOST: maximum spikes per step of a MULTI neuron, 0 for no limit.
 
-    Steps without effect are left out: of a u that lasts (LEAKS) or overflows, of neurons that are refractory (REFRACTS)
-    or have a least v (CLAMPS), and the second saturation, where v is within its range after the reset.
+    Operations without effect are omitted: decay of u (LEAKS), its overflow, the refractory period (REFRACTS), the clamp
+    at v_min (CLAMPS), and the second saturation if v is within its range after the reset.
     """
     threshold, keep_u, keep_v, bias_u, bias, reset_value, v_min, refractory = numbers
     drive = (x + bias_u) << SHIFT
@@ -223,7 +223,7 @@ def advance(
 @triton.jit(
     do_not_specialize=["n_lanes", "n", "n_steps", "drive_sample", "drive_step", "drive_bits", "touched_sample",
                        "touched_step", "touched_neuron", "out_sample"],
-    do_not_specialize_on_alignment=["drive", "touched", "spikes", "u_out", "v_out", "updates"],  # parts of tensors
+    do_not_specialize_on_alignment=["drive", "touched", "spikes", "u_out", "v_out", "updates"],  # slices of tensors
 )  # fmt: skip
 def scan(
     drive,  # int32 | int64 [sample, step, neuron], to be shifted left by drive_bits
@@ -245,7 +245,7 @@ def scan(
 ):  # fmt: skip
     """Run one layer over the steps of all samples; a lane is one neuron of one sample.
 
-    Input is read AHEAD steps before it is used. With RESUMES, AHEAD must be 1: later steps would change the state.
+    Input is loaded AHEAD steps before its use. With RESUMES, AHEAD must be 1: surplus steps would change the state.
     """
     number: tl.constexpr = tl.int64 if WIDE else tl.int32
     lane = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -1,8 +1,8 @@
-"""The scan over time of neurons that are programs, in Triton: the twin of the one in `cores/programs/source.py`.
+"""The scan over time of neuron programs, in Triton: the counterpart of the scan in `cores/programs/source.py`.
 
-A program's own part is its STEP, a function that `cores.programs.source.triton_source_of` writes; it is compiled into
-this kernel, so that states and parameters stay in registers over all steps. Numbers are those of `given`: 64 bits, as
-on the CPU, or 32 where the caller has proved that every value fits; or float32.
+A program's code is its STEP, a function that `cores.programs.source.triton_source_of` writes. It is compiled into this
+kernel, so that states and parameters stay in registers over all steps. Numbers have the type of `given`: 64 bits, as
+on the CPU; 32 bits if the caller has proved that every value fits; or float32.
 """
 
 import triton
@@ -37,7 +37,7 @@ def modulo(x, bits):
 def table(entries, first, n, x, bits):
     i = x >> bits
     at = entries + (first + i)
-    there = (i >= 0) & (i + 1 < n)  # Lanes without a neuron may be anywhere.
+    there = (i >= 0) & (i + 1 < n)  # Lanes without a neuron may have any index.
     low = tl.load(at, mask=there, other=0)
     high = tl.load(at + 1, mask=there, other=0)
     half = (tl.full(x.shape, 1, x.dtype) << bits) >> 1
@@ -46,7 +46,7 @@ def table(entries, first, n, x, bits):
 
 @triton.jit
 def read_rows(array, at, distance, lanes, N: tl.constexpr):
-    """A tuple of the N rows of an array, those of a layer's parameters or states."""
+    """Load the N rows of an array, parameters or states of a layer, as a tuple."""
     rows = ()
     for k in tl.static_range(N):
         rows = rows + (tl.load(array + k * distance + at, mask=lanes, other=0),)
@@ -55,15 +55,15 @@ def read_rows(array, at, distance, lanes, N: tl.constexpr):
 
 @triton.jit
 def is_still(still, states, N_STATES: tl.constexpr):
-    """Whether neurons that rest while all their states are 0 do so."""
+    """Whether neurons of `still`, which rest while all their states are 0, are at rest."""
     for s in tl.static_range(N_STATES):
         still = still & (states[s] == 0)
     return still
 
 
 @triton.jit
-def chosen(truth, yes, no, N: tl.constexpr):
-    """Of N tensors each, those of `yes` where true, else those of `no`."""
+def select_tensors(truth, yes, no, N: tl.constexpr):
+    """Select N tensors: `yes` where true, else `no`."""
     tensors = ()
     for k in tl.static_range(N):
         tensors = tensors + (tl.where(truth, yes[k], no[k]),)
@@ -73,7 +73,7 @@ def chosen(truth, yes, no, N: tl.constexpr):
 @triton.jit(
     do_not_specialize=["n_lanes", "n", "n_steps", "drive_sample", "drive_step", "drive_bits", "touched_sample",
                        "touched_step", "touched_neuron", "out_sample", "kept_sample"],
-    do_not_specialize_on_alignment=["drive", "touched", "spikes", "kept", "updates"],  # parts of tensors
+    do_not_specialize_on_alignment=["drive", "touched", "spikes", "kept", "updates"],  # slices of tensors
 )  # fmt: skip
 def scan(
     drive,  # int32 | int64 [sample, step, neuron], to be shifted left by drive_bits; or float32
@@ -93,7 +93,7 @@ def scan(
 ):  # fmt: skip
     """Run one layer over the steps of all samples; a lane is one neuron of one sample.
 
-    Input is read AHEAD steps before it is used.
+    Input is loaded AHEAD steps before its use.
     """
     number: tl.constexpr = given.dtype.element_ty
     lane = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -131,7 +131,7 @@ def scan(
             if number != tl.float32:
                 x = x << drive_bits
             following, sent = STEP(numbers, entries, states, x)
-            states = chosen(now, following, states, N_STATES) if RESUMES and AHEAD > 1 else following
+            states = select_tensors(now, following, states, N_STATES) if RESUMES and AHEAD > 1 else following
             tl.store(spikes + out_at, sent, mask=now)
             if KEEPS:
                 for s in tl.static_range(N_STATES):

@@ -1,21 +1,21 @@
-"""The float LIF scan of a layer that is fed its own spikes of the step before, and its gradient, in Triton.
+"""The float LIF scan of a layer with recurrent synapses of one step's delay, and its gradient, in Triton.
 
-One program takes one sample through all steps: the weights, the membranes and the spikes of the step before stay in
-its registers, so no step starts a kernel or waits for memory of the device. SIZE, a power of two of at least N lanes,
-is limited by the registers that weights take. Conventions are those of `gpu.lif`. A recurrent sum is taken in an order
-of its own, the same in every call and for every sample: it has the CPU's bits where sums of weights are exact.
+One program computes one sample over all steps. The weights, the membranes and the last spikes stay in its registers, so
+no step launches a kernel or waits for device memory. SIZE, a power of two of at least N lanes, is limited by the
+registers for weights. Conventions are those of `gpu.lif`. The order of a recurrent sum differs from the CPU's, but is
+the same in every call and for every sample. It has the CPU's bits if sums of weights are exact.
 """
 
 import triton
 import triton.language as tl
 
-from nwcompile.kernels.gpu.lif import before_spike, rows_of, step
+from nwcompile.kernels.gpu.lif import load_rows, membrane_gradient, step
 from nwcompile.kernels.gpu.surrogate import slope_at
 
 
 @triton.jit
 def weights_of(weight, n, SIZE: tl.constexpr):
-    """The weights `[SIZE, SIZE]`, 0 beyond `n`."""
+    """Load the weights as `[SIZE, SIZE]`, 0 beyond `n`."""
     j = tl.arange(0, SIZE)
     inside = (j[:, None] < n) & (j[None, :] < n)
     return tl.load(weight + j[:, None] * n + j[None, :], mask=inside, other=0.0)
@@ -26,7 +26,7 @@ def recurrent_forward(
     current, state, weight, beta, threshold, spikes, mem, last, n_samples, n_steps, n, x_sample, x_step,
     RESET: tl.constexpr, FLOOR: tl.constexpr, SIZE: tl.constexpr, AHEAD: tl.constexpr
 ):  # fmt: skip
-    """As `lif_forward` with current(t) + spikes(t-1) @ weight for the current; distances are in numbers.
+    """`lif_forward` with current(t) + spikes(t-1) @ weight as the current; strides are in numbers.
 
     weight: float[N, N], from row to column. state, last: float[2, B, N], the membranes and the spikes before the first
     step and after the last. spikes, mem: float[B, T, N].
@@ -40,10 +40,10 @@ def recurrent_forward(
     s = tl.load(state + n_samples.to(tl.int64) * n + m, mask=inside, other=0.0)
     zero = tl.zeros_like(v)
     x_at, out = current + b * x_sample + c, b * n_steps * n + c
-    rows = rows_of(x_at, x_step.to(tl.int64), n_steps, inside, zero, False, AHEAD)
+    rows = load_rows(x_at, x_step.to(tl.int64), n_steps, inside, zero, False, AHEAD)
     for t0 in range(0, n_steps, AHEAD):
         x_at += AHEAD * x_step.to(tl.int64)
-        following = rows_of(x_at, x_step.to(tl.int64), n_steps - t0 - AHEAD, inside, zero, False, AHEAD)
+        following = load_rows(x_at, x_step.to(tl.int64), n_steps - t0 - AHEAD, inside, zero, False, AHEAD)
         for k in tl.static_range(AHEAD):
             if t0 + k < n_steps:
                 i = rows[k] + tl.sum(s[:, None] * w, axis=0)
@@ -66,12 +66,12 @@ def recurrent_backward(
     RESET: tl.constexpr, FLOOR: tl.constexpr, DETACH: tl.constexpr, SURROGATE: tl.constexpr, SLOPE: tl.constexpr,
     SCALED: tl.constexpr, H_EACH: tl.constexpr, G_EACH: tl.constexpr, SIZE: tl.constexpr
 ):  # fmt: skip
-    """The gradient of `recurrent_forward`; as `lif_backward` with the following.
+    """The gradient of `recurrent_forward`; like `lif_backward` except for the following.
 
-    transposed: the weights, from column to row. state and carried: float[2, B, N]; carried comes in with the gradients
-    of the last membranes and spikes, and goes out with those of the first. A spike's gradient has the sum of the
-    currents' gradients of the step after, times its weights, added. That of the weights is left to the caller: the sum
-    over samples and steps of spikes(t-1) times grad_current(t).
+    transposed: the weights, from column to row. state and carried: float[2, B, N]; carried enters with the gradients of
+    the last membranes and spikes, and returns those of the first. A spike's gradient also gets the gradients of the
+    next step's currents, times its weights. The caller computes the gradient of the weights: the sum over samples and
+    steps of spikes(t-1) times grad_current(t).
     """
     LEARNS: tl.constexpr = sums is not None
     b, c = tl.program_id(0).to(tl.int64), tl.arange(0, SIZE)
@@ -95,7 +95,7 @@ def recurrent_backward(
             g = tl.load(grad_mem + b * g_sample + t * g_step + c * G_EACH, mask=inside, other=0.0) + g
         v = decay * before + (x + tl.sum(s[:, None] * w, axis=0))
         slope = slope_at(SURROGATE, v - limit, SLOPE, SCALED)
-        dv, dth = before_spike(g, h, v, limit, slope, RESET, FLOOR, DETACH)
+        dv, dth = membrane_gradient(g, h, v, limit, slope, RESET, FLOOR, DETACH)
         dv = tl.where(inside, dv, 0.0)
         tl.store(grad_current + row, dv.to(grad_current.dtype.element_ty), mask=inside)
         back, returned = decay * dv, tl.sum(dv[:, None] * w_back, axis=0)

@@ -1,8 +1,8 @@
-"""The fixed-point scan of a layer that is fed its own spikes of the step before, in Triton.
+"""The fixed-point scan of a layer with recurrent synapses of one step's delay, in Triton.
 
-One program takes one sample through all steps: weights, states and the last spikes stay in its registers, so no step
-starts a kernel or waits for memory. SIZE, a power of two of at least the layer's neurons, is limited by the registers
-that the weights take. All values are proved to fit 32 bits.
+One program computes one sample over all steps. Weights, states and the last spikes stay in its registers, so no step
+launches a kernel or waits for memory. SIZE, a power of two of at least the layer's neurons, is limited by the registers
+for weights. The caller has proved that all values fit 32 bits.
 """
 
 import triton
@@ -13,7 +13,7 @@ from nwcompile.kernels.gpu.neuron import LONG_AGO, advance, is_updated, read_inp
 
 @triton.jit
 def square_of(table, n, SIZE: tl.constexpr):
-    """A table [n, n] as int32[SIZE, SIZE], 0 beyond n, so that what lanes beyond n compute goes nowhere."""
+    """Load a table [n, n] as int32[SIZE, SIZE], 0 beyond n, so that surplus lanes have no effect."""
     i = tl.arange(0, SIZE)
     inside = (i[:, None] < n) & (i[None, :] < n)
     return tl.load(table + i[:, None] * n + i[None, :], mask=inside, other=0).to(tl.int32)
@@ -25,11 +25,11 @@ def square_of(table, n, SIZE: tl.constexpr):
     do_not_specialize_on_alignment=["drive", "touched", "spikes", "u_out", "v_out", "updates"],
 )  # fmt: skip
 def scan_loop(
-    drive,  # int32 | int64 [sample, step, neuron], to be shifted left by drive_bits: what comes from outside
-    touched,  # uint8[sample, step, neuron]: whether there was an event from outside; not read unless TOUCHED
+    drive,  # int32 | int64 [sample, step, neuron], to be shifted left by drive_bits: external input
+    touched,  # uint8[sample, step, neuron]: whether there was an external event; not read unless TOUCHED
     rule,  # int32[8, neuron], as in `gpu.neuron.scan`
     weight,  # int32[neuron, neuron]: from row to column
-    synapse,  # uint8[neuron, neuron]: whether there is one, stored zeros included; not read unless COUNTS
+    synapse,  # uint8[neuron, neuron]: whether there is a synapse, stored zeros included; not read unless COUNTS
     spikes,  # int8 | int32 [sample, step, neuron]: written
     u_out,  # int32[sample, step, neuron]: written if KEEPS
     v_out,  # likewise
@@ -41,7 +41,7 @@ def scan_loop(
     SHIFTS: tl.constexpr, MOST: tl.constexpr,
     KEEPS: tl.constexpr, COUNTS: tl.constexpr, TOUCHED: tl.constexpr, AHEAD: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Run the layer over all steps of a sample. Input is read AHEAD steps before it is used."""
+    """Run the layer over all steps of a sample. Input is loaded AHEAD steps before its use."""
     sample, neuron = tl.program_id(0).to(tl.int64), tl.arange(0, SIZE)
     lanes = neuron < n
     numbers = rule_of(rule, neuron, n, lanes)

@@ -1,4 +1,4 @@
-"""Synaptic sums of sparse connections in Triton: whole numbers, gathered target by target."""
+"""Synaptic sums of sparse connections in Triton: integers, gathered target by target."""
 
 import triton
 import triton.language as tl
@@ -6,7 +6,7 @@ import triton.language as tl
 
 @triton.jit(do_not_specialize=["n_rows", "n_source", "n_target"])
 def gather(
-    row,  # int64[target + 1]: synapses of each target
+    row,  # int64[target + 1]: first synapse of each target
     source,  # int32[synapse]
     weight,  # int32 | int64 [synapse]
     payload,  # int8 | int32 [row, source]: a row is a step of a sample
@@ -14,9 +14,9 @@ def gather(
     n_rows, n_source, n_target,
     EVENTS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Add up what arrives at each target in each row; sums are taken in the type of `out`.
+    """Accumulate the synapses of each target in each row; sums have the type of `out`.
 
-    A program takes ROWS rows of BLOCK targets; programs are numbered in one axis, as the others end at 65535.
+    A program computes ROWS rows of BLOCK targets. Programs are numbered on one axis, because the others end at 65535.
     """
     n_parts = (n_rows + ROWS - 1) // ROWS
     at_row = (tl.program_id(0) % n_parts * ROWS + tl.arange(0, ROWS))[:, None]

@@ -1,6 +1,6 @@
-"""Surrogate derivatives of a spike in Triton, by the names and in the operations of `surrogate`.
+"""Surrogate derivatives of a spike in Triton, with the names and operations of `surrogate`.
 
-Rounded as on the CPU, operation by operation, but for the exponential of "sigmoid", which is the processor's own.
+They are rounded as on the CPU, operation by operation, except the exponential of "sigmoid", which is the GPU's own.
 """
 
 import triton
@@ -9,7 +9,7 @@ import triton.language as tl
 
 @triton.jit
 def quotient(x, y):
-    """x / y, rounded as IEEE 754 says; Triton's own division of float32 is an approximation."""
+    """x / y, rounded as in IEEE 754; Triton's own division of float32 is an approximation."""
     if x.dtype == tl.float64:
         return x / y
     else:
