@@ -12,7 +12,7 @@ ONE = np.uint64(1)
 
 @intrinsic
 def lowest(typing, bits):
-    """The smallest number in a set that is not empty (uint64)."""
+    """The smallest number in a nonempty set (uint64)."""
 
     def generate(context, builder, signature, arguments):
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -22,7 +22,7 @@ def lowest(typing, bits):
 
 @intrinsic
 def leading_zeros(typing, bits):
-    """How many bits of a uint64 that is not 0 are above its highest 1."""
+    """The number of zero bits above the highest 1 of a nonzero uint64."""
 
     def generate(context, builder, signature, arguments):
         return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -38,7 +38,7 @@ def bit(number):
 
 @inlined
 def first_from(bits, start):
-    """The first number of a set from `start` on, going round; the set is not empty."""
+    """The first number of a nonempty set from `start` on, with wrap-around."""
     above = bits >> np.uint64(start)
     if above != 0:
         return start + np.int64(lowest(above))
@@ -60,7 +60,7 @@ def first_of_both(one, row, other, row_of_other, low, high):
 
 @inlined
 def last_of_both(one, row, other, row_of_other, low, high):
-    """The largest such number."""
+    """The largest number from `low` to `high` in two sets, as `first_of_both`; -1 if there is none."""
     for word in range(high >> 6, (low >> 6) - 1, -1):
         both = one[row, word] & other[row_of_other, word]
         if word == high >> 6:

@@ -1,4 +1,4 @@
-"""Whole samples on the cycle-level chip, in Numba: micro-step after micro-step, each run until all messages arrived."""
+"""Whole samples on the cycle-level chip, in Numba; each micro-step runs until all messages have arrived."""
 
 from typing import NamedTuple
 
@@ -17,39 +17,39 @@ from nwcompile.kernels.noc.lockstep_cores import run_lockstep
 from nwcompile.kernels.noc.merges import run_merges
 from nwcompile.kernels.noc.mesh import Mesh, Queues, clear_network
 
-TOO_OFTEN = -3  # `run_samples` returns this where a neuron spikes more often than messages are repeated.
-INTERRUPTED = -4  # `run_samples` returns this where Plan.interrupted was set.
+TOO_OFTEN = -3  # Result of `run_samples` if a neuron spikes more often per step than a message can be repeated.
+INTERRUPTED = -4  # Result of `run_samples` if Plan.interrupted was set.
 
 
 class Plan(NamedTuple):
-    """When each layer works, which neurons a core holds, and how often a message is repeated."""
+    """Schedule of the layers, neurons of the cores, and repetition of messages."""
 
     n_steps: int  # aligned steps T
     period: int
     is_aligned: bool
     n_inputs: int  # input lines: source j is neuron j - n_inputs
     ticks_per_cycle: int
-    repeats: bool  # n spikes of a step are n messages
-    max_repeats: int  # and no more than this
+    repeats: bool  # n spikes in a step are n messages
+    max_repeats: int  # limit of n
     offset: np.ndarray  # int64[neuron]: micro-step of its aligned step 0
-    instructions: np.ndarray  # int64[neuron]: of its program, in an update, beyond the built-in neuron's
+    instructions: np.ndarray  # int64[neuron]: instructions of its program per update, beyond the built-in neuron's
     first: np.ndarray  # int64[core + 1]: into `neuron`
-    neuron: np.ndarray  # int64[...]: sources of each core, in the order in which it visits them
-    interrupted: np.ndarray  # bool[1]: set from outside, to end before the next micro-step
+    neuron: np.ndarray  # int64[...]: sources of each core, in visit order
+    interrupted: np.ndarray  # bool[1]: set from outside to stop before the next micro-step
 
 
 class Job(NamedTuple):
-    """What one call does of a run."""
+    """The part of a run that one call computes."""
 
     first_sample: int  # number of the first sample
-    first_step: int  # hardware step to begin with; if it is not 0, one goes on from the state that the last one left
-    by_hardware: bool  # spikes and states are recorded by hardware step - first_step, not by aligned step
-    computes: bool  # neurons are updated and synapses accumulated; otherwise spikes and updates are those recorded
-    moves: bool  # messages are moved and counted; without one of the two, no message may be lost
+    first_step: int  # first hardware step; if not 0, the run continues from the current state
+    by_hardware: bool  # spikes and states are recorded by hardware step - first_step instead of aligned step
+    computes: bool  # update neurons and accumulate synapses; otherwise spikes and updates are taken from the record
+    moves: bool  # move and count messages; if only one of the two is set, no message may be lost
 
 
 class SpikingNet(NamedTuple):
-    """The neurons of a program, and the synaptic sums on their way to them."""
+    """The neurons of a program, and the synaptic sums that have not acted yet."""
 
     neurons: Neurons
     synapses: Synapses
@@ -58,15 +58,15 @@ class SpikingNet(NamedTuple):
 
 
 class LossyDelivery(NamedTuple):
-    """What it takes to accumulate messages one by one, as must be where some of them are lost."""
+    """Data to accumulate messages one by one, which is necessary if messages can be lost."""
 
     members: Members
     sent: np.ndarray  # int64[source, 3]: as FanOut.sent
-    payload: np.ndarray  # int64[source]: what one message of this micro-step carries
+    payload: np.ndarray  # int64[source]: payload of one message of this micro-step
 
 
 class ChipCores(NamedTuple):
-    """The cores of the chip: what they send, and what they are doing."""
+    """The cores of the chip: their tables and their current work."""
 
     tables: CoreTables
     pool: PoolTimes
@@ -83,24 +83,24 @@ class EventNetwork(NamedTuple):
 
 
 class NeuronRecord(NamedTuple):
-    """What neurons did; arrays of 0 samples are not wanted."""
+    """Output and states of neurons; arrays of 0 samples are not recorded."""
 
     spikes: np.ndarray  # int32[sample, step, neuron]
     u: np.ndarray  # int64[sample, step, neuron]
     v: np.ndarray  # int64[sample, step, neuron]
-    words: np.ndarray  # int64[sample, step, word]: states of neurons that are programs (`Programs.state`)
-    updated: np.ndarray  # bool[sample, step h, neuron]: of 0 samples if all is done at once
+    words: np.ndarray  # int64[sample, step, word]: states of neuron programs (`Programs.state`)
+    updated: np.ndarray  # bool[sample, step h, neuron]: of 0 samples if one call computes and moves
 
 
 class StepRecord(NamedTuple):
-    """What cores and network did, summed over samples. Rows of `cycles`: steps to do."""
+    """Work of cores and network, summed over samples. Rows of `cycles`: steps to run."""
 
-    received: np.ndarray  # int64[step h, core and io site, ...]: as the counts of `run_events`
+    received: np.ndarray  # int64[step h, core and io site, ...]: counts of `run_events`
     sent: np.ndarray  # int64[step h, core, N_SENT]
     cycles: np.ndarray  # int64[step h]: core cycles without barriers
     flits: np.ndarray  # int64[step h, link]
-    bus: np.ndarray  # int64[step h, bus.N_COUNTS]: of a bus; sums, and the largest of what is named PEAK
-    stopped: np.ndarray  # int64[2]: sample and hardware step in which messages were stuck, or took too long
+    bus: np.ndarray  # int64[step h, bus.N_COUNTS]: counts of a bus; sums, and maxima for PEAK columns
+    stopped: np.ndarray  # int64[2]: sample and hardware step that was STUCK or TOO_LONG
 
 
 # Columns of StepRecord.sent.
@@ -108,19 +108,19 @@ VISITS = 0
 UPDATES = 1
 INSTRUCTIONS = 2
 SPIKES = 3
-SENT = 4  # and the next two: columns of FanOut.sent, messages and links east-west and north-south
+SENT = 4  # three columns of FanOut.sent: messages, east-west hops, north-south hops
 SENT_OUT = 7  # messages to io sites
-HALF_CYCLES = 8  # PoolTimes.of_source
+HALF_CYCLES = 8  # sum of PoolTimes.of_source
 N_SENT = 9
 
 
 @part
 def visit_core(plan, job, chip, net, programs, lossy, shared, neuron_record, sent, c, micro, b, at):
-    """Visit and update the neurons of core `c`; fills its part of the outbox from message `at` on.
+    """Visit and update the neurons of core `c`, and fill its part of the outbox from message `at` on.
 
-    Where no message can be lost (`lossy` is None), a spike's synapses are accumulated here, for all cores at once.
-    Returns the next message, or -1 where a neuron spikes more often than messages are repeated; all neurons are updated
-    then, too.
+    If no message can be lost (`lossy` is None), a spike's synapses on all cores are accumulated here.
+    Returns the next message, or -1 if a neuron spikes more often than messages can be repeated; all neurons are updated
+    in that case too.
     """
     costs, outbox = chip.tables.costs, chip.work.outbox
     states, drive = net.states, net.drive
@@ -174,7 +174,7 @@ def visit_core(plan, job, chip, net, programs, lossy, shared, neuron_record, sen
         if times > plan.max_repeats:
             is_too_often = True
             continue
-        read, sender = j, j  # whose synapses the spike reads, and whose messages it is
+        read, sender = j, j  # source of the synapses that the spike reads, and source of its messages
         if shared is not None:
             axon = shared.axon_of[i]
             if axon >= 0 and shared.last_set[axon] == micro:
@@ -206,9 +206,9 @@ def visit_core(plan, job, chip, net, programs, lossy, shared, neuron_record, sen
 
 @inlined
 def send_spike(tables, fan_out, outbox, j, times, ticks, sent, at):
-    """Write the messages of a spike of source `j`, sent `times` times each after `ticks` of work, from `at` on.
+    """Write the messages of a spike of source `j` from `at` on; each is sent `times` times, after `ticks` of work.
 
-    Returns the message after the last.
+    Returns the end of the messages.
     """
     costs, axons = tables.costs, tables.axons
     sent[SPIKES] += times
@@ -218,7 +218,7 @@ def send_spike(tables, fan_out, outbox, j, times, ticks, sent, at):
     goes_out = k < end and axons.row[end - 1].core >= axons.n_cores
     if goes_out:
         sent[SENT_OUT] += times
-    again = costs.spike  # with the first of its messages a neuron spikes anew
+    again = costs.spike  # each repetition of the first message is a new spike of the neuron
     while k < end:
         axon, message = axons.row[k], outbox.message[at]
         message.axon = k
@@ -239,7 +239,7 @@ def send_spike(tables, fan_out, outbox, j, times, ticks, sent, at):
 
 @part
 def take_input(fan_out, axons, inputs, x, repeats):
-    """Line up the messages of one step's input at their cores: x int32[source], the input lines in order."""
+    """Queue the messages of one step's input at their cores; x: int32[source]: the input lines in order."""
     for j in range(x.shape[0] - 1, -1, -1):
         if x[j] != 0:
             times = abs(np.int64(x[j])) if repeats else np.int64(1)
@@ -252,7 +252,7 @@ def take_input(fan_out, axons, inputs, x, repeats):
 
 @part
 def send_input(axons, io, outbox, lossy, x, repeats, site, at):
-    """Fill the part of an io site in the outbox with one step's input; takes and returns what `visit_core` does."""
+    """Fill an io site's part of the outbox with one step's input; arguments and result are as in `visit_core`."""
     for n in range(io.first[site], io.first[site + 1]):
         k = io.axon[n]
         j = axons.row[k].source
@@ -273,9 +273,9 @@ def send_input(axons, io, outbox, lossy, x, repeats, site, at):
 
 @part
 def fill_outbox(plan, job, chip, net, programs, lossy, shared, neuron_record, sent, x, has_input, micro, b):
-    """Let all cores and io sites do the work of a micro-step, with input x: int32[source] where there is one.
+    """Run all cores and io sites for a micro-step, with input x: int32[source] if `has_input`; fill the outbox.
 
-    Returns how many messages there are, or -1 as `visit_core`.
+    Returns the number of messages, or -1 as `visit_core`.
     """
     axons, outbox, inputs = chip.tables.axons, chip.work.outbox, chip.work.inputs
     n_cores, n_io = axons.n_cores, axons.n_sites - axons.n_cores
@@ -302,7 +302,7 @@ def fill_outbox(plan, job, chip, net, programs, lossy, shared, neuron_record, se
         take_input(chip.fan_out, axons, inputs, x, plan.repeats)
     if job.computes and has_input:
         for j in range(x.shape[0]):
-            # Messages from io sites may be lost; what the host writes into registers has no axon and never is.
+            # Messages from io sites may be lost. Values that the host writes into registers have no axon and never are.
             is_sure = n_io == 0 or lossy is None or chip.fan_out.offset[j] == chip.fan_out.offset[j + 1]
             if x[j] != 0 and is_sure:
                 deliver(net.synapses, None, -1, j, np.int64(x[j]), micro, net.drive)
@@ -311,7 +311,7 @@ def fill_outbox(plan, job, chip, net, programs, lossy, shared, neuron_record, se
 
 @part
 def deliver_messages(axons, outbox, net, lossy, shared, n_messages, now):
-    """Accumulate the synapses of the messages of a micro-step that were not lost; of those that set one axon, once."""
+    """Accumulate the synapses of a micro-step's messages that were not lost; those of a shared axon count once."""
     for k in range(n_messages):
         message = outbox.message[k]
         n = message.times - message.lost
@@ -330,7 +330,7 @@ def deliver_messages(axons, outbox, net, lossy, shared, n_messages, now):
 
 @inlined
 def note_step(probes, row, step, sample, base):
-    """Tell the probes which hardware step and sample comes, of which `base` ticks are over."""
+    """Give the probes the next hardware step and sample, and the `base` ticks of that step that are over."""
     probes.state[ROW] = row
     probes.state[STEP_NOW] = step
     probes.state[SAMPLE_NOW] = sample
@@ -339,7 +339,7 @@ def note_step(probes, row, step, sample, base):
 
 @inlined
 def count_slots(counts, row):
-    """Add the counts of a micro-step on the bus to those of its step; of peaks the larger one stays."""
+    """Add the counts of a micro-step on the bus to those of its step; peaks take the maximum."""
     for i in range(counts.shape[0]):
         row[i] = max(row[i], counts[i]) if i >= PEAK_LANES else row[i] + counts[i]
 
@@ -352,7 +352,7 @@ def add_flits(flits, row):
 
 @inlined
 def clear_neurons(net, programs):
-    """All neurons as a sample begins, and nothing on its way to them."""
+    """Reset all neurons to the start of a sample, and clear all synaptic sums."""
     net.states.u[:] = 0
     net.states.v[:] = 0
     net.states.since[:] = LONG_AGO
@@ -365,17 +365,17 @@ def clear_neurons(net, programs):
 def run_samples(
     plan, job, chip, net, programs, lossy, shared, event, lockstep, bus, merges, probes, neuron_record, steps, x
 ):
-    """Simulate samples one after the other from cleared state (or one sample from where it was: Job.first_step).
+    """Simulate samples one after the other from cleared state (or one sample from its current state: Job.first_step).
 
-    The network is empty, and all its arbiters as at first, when a micro-step begins, so how messages move in one says
-    nothing about the next: that work can be left to others, who get what neurons did in `neuron_record`.
+    Each micro-step begins with an empty network and reset arbiters, so message timing in one does not affect the next.
+    Other calls can therefore move the messages, given the neurons' output in `neuron_record`.
 
-    Of the networks `event`, `lockstep`, `bus` and `merges` three are None, and so are `lossy` where no message can be
-    lost, `shared` where no neurons share axons and `probes` where nothing is profiled: Numba compiles only what is
-    there. With `lockstep` the first and the last must be None.
-    x: int32[sample, step from Job.first_step, input line]. Returns 0; STUCK or TOO_LONG as `run_events`, the flits of
-    that micro-step being those of the network; TOO_OFTEN if a neuron spikes more often than messages are repeated, its
-    spikes of that step being the last ones recorded; or INTERRUPTED.
+    Of the networks `event`, `lockstep`, `bus` and `merges`, three are None. `lossy` is None if no message can be lost,
+    `shared` if no neurons share axons, and `probes` if nothing is profiled; Numba compiles only what is not None. With
+    `lockstep`, `lossy` and `probes` must be None.
+    x: int32[sample, step from Job.first_step, input line]. Returns 0; STUCK or TOO_LONG as `run_events`, with the flits
+    of that micro-step in the network; TOO_OFTEN if a neuron spikes more often than messages can be repeated, with its
+    spikes of that step recorded last; or INTERRUPTED.
     """
     tables, work = chip.tables, chip.work
     for b in range(x.shape[0]):

@@ -1,11 +1,11 @@
-"""How kernels are compiled: without the GIL, and kept between runs where that is possible.
+"""Compilation of kernels: without the GIL, and cached between runs if possible.
 
-A kernel that takes a NamedTuple of arrays would count references to each of them at every call, atomically and on
-memory that all threads share; that was half the time of the cycle backend. Such kernels allocate nothing and keep
-nothing, so Numba's runtime is left out (`_nrt=False`): a kernel that would need it does not compile.
+A kernel that takes a NamedTuple of arrays would count references to each of them at every call, atomically and in
+memory that all threads share; that took half the time of the cycle backend. Such kernels allocate and retain nothing,
+so Numba's runtime is left out (`_nrt=False`); a kernel that needs it does not compile.
 
-LLVM optimizes a function when it is made, and again, with all that it calls, in every kernel that calls it. Functions
-that only kernels call are therefore left to their kernels, and a kernel is optimized once, as a whole.
+LLVM optimizes a function when it is compiled, and again, with all its callees, in every kernel that calls it. Functions
+that only kernels call are therefore optimized only as part of their kernels, and each kernel once, as a whole.
 """
 
 import ast
@@ -34,11 +34,11 @@ from nwcompile.errors import NwWarning
 from nwcompile.threads import raise_if_canceled
 
 PACKAGE = Path(__file__).resolve().parents[1]
-IS_INSTALLED = (PACKAGE / "hwmodels").is_dir()  # chip files lie in the package of a wheel, beside it in a checkout
-PROGRAM_MODULE = f"{PACKAGE.name}.program_"  # how names of modules begin that are made of neuron programs
+IS_INSTALLED = (PACKAGE / "hwmodels").is_dir()  # chip files are inside the package of a wheel, next to it in a checkout
+PROGRAM_MODULE = f"{PACKAGE.name}.program_"  # name prefix of the modules of neuron programs
 DIGEST_BYTES = hashlib.sha256().digest_size
-QUIET = "NWCOMPILE_QUIET"  # an environment variable: where it is set, a first compilation is not announced
-LONGEST_WAIT_S = 300  # Ten times what all kernels take on a slow machine: a process that needs longer hangs.
+QUIET = "NWCOMPILE_QUIET"  # an environment variable: if set, the first compilation is not announced
+LONGEST_WAIT_S = 300  # Ten times the compile time of all kernels on a slow machine: a process that needs longer hangs.
 WARM_UP = [sys.executable, "-P", "-m", f"{PACKAGE.name}.warm_up"]  # the command of such a process
 OTHERS: list[subprocess.Popen] = []  # processes that compile kernels for this one
 _USING_OTHERS = Lock()  # networks may be compiled for several chips at once, in threads
@@ -57,7 +57,7 @@ def imports_of(path: Path) -> tuple[Path, ...]:
 
 
 def stamp_of(path: Path) -> str:
-    """A digest of a source file and of all that it imports from, directly or not."""
+    """A digest of a source file and of all files that it imports from, directly or indirectly."""
     files, todo = set(), [path]
     while todo:
         file = todo.pop()
@@ -68,20 +68,20 @@ def stamp_of(path: Path) -> str:
 
 
 def compiled(**options) -> Callable:
-    """Numba's `njit` without the GIL, its machine code kept beside the source of a checkout, else in the user's cache.
+    """Numba's `njit` without the GIL, with its cache next to the source in a checkout, else in the user's cache.
 
-    Where it may not be written (an installation of root's, run by a user without a home), it is made in every run.
-    Numba takes what it kept for good until the kernel's own file changes, although kernels of other files are compiled
-    into it; so what is kept counts for the contents of all files that its own imports from (`KeptFile`).
+    If the cache is not writable (installed by root, run by a user without a home), kernels are compiled in every run.
+    Numba's own cache is valid until the kernel's file changes, although kernels of other files are compiled into it.
+    This cache is valid for the contents of all files that the kernel's file imports from (`CacheFile`).
     """
 
     def decorate(function: Callable):
         try:
-            with kept_for_the_user():
+            with use_user_cache():
                 dispatcher = njit(cache=True, nogil=True, no_cfunc_wrapper=True, **options)(function)
         except RuntimeError:
             return njit(nogil=True, no_cfunc_wrapper=True, **options)(function)
-        _keep_by_content(dispatcher._cache, function)
+        _cache_by_content(dispatcher._cache, function)
         return dispatcher
 
     return decorate
@@ -93,11 +93,11 @@ def user_cache() -> Path:
 
 
 @contextmanager
-def kept_for_the_user() -> Iterator[None]:
-    """Have Numba keep what is made meanwhile in the user's cache, if this package is installed and no checkout.
+def use_user_cache() -> Iterator[None]:
+    """Let Numba use the user's cache inside this block, if this package is installed and not a checkout.
 
-    So nothing is left in the folder of an installation, and what a user compiled outlives its next version. A folder
-    that the user named (NUMBA_CACHE_DIR) stays.
+    The folder of an installation then stays clean, and a user's cache outlives an upgrade. A folder that the user set
+    (NUMBA_CACHE_DIR) has precedence.
     """
     with _USING_CACHE_DIR:
         named = config.CACHE_DIR
@@ -110,10 +110,10 @@ def kept_for_the_user() -> Iterator[None]:
             config.CACHE_DIR = named
 
 
-class KeptFile(IndexDataCacheFile):
-    """What Numba keeps of one function. Entries that are damaged, cut short or of other sources are ignored.
+class CacheFile(IndexDataCacheFile):
+    """Numba's cache files of one function. Entries that are damaged, truncated or of other sources are ignored.
 
-    Each file begins with the SHA-256 of Numba's version, the stamp of the sources and what comes after it.
+    Each file begins with the SHA-256 of Numba's version, the stamp of the sources, and the rest of the file.
     """
 
     def _dump(self, obj) -> bytes:
@@ -124,7 +124,7 @@ class KeptFile(IndexDataCacheFile):
         return hashlib.sha256(f"{self._version} {self._source_stamp}".encode() + data).digest()
 
     def _read(self, path: str):
-        """The content of a file; None unless it is whole and of these sources."""
+        """The content of a file; None unless it is complete and of these sources."""
         try:
             kept = Path(path).read_bytes()
         except OSError:
@@ -144,8 +144,8 @@ class KeptFile(IndexDataCacheFile):
 
 
 @cache
-def _say_that_nothing_is_kept() -> None:
-    """Warn, once in a process, that kernels are compiled for this process only."""
+def _warn_no_cache() -> None:
+    """Warn, once per process, that kernels are compiled for this process only."""
     warnings.warn(
         "compiled kernels cannot be kept on this machine, so they are compiled in every run; free space in the cache "
         "folder, or name one that can be written with NUMBA_CACHE_DIR",
@@ -155,40 +155,40 @@ def _say_that_nothing_is_kept() -> None:
 
 
 @contextmanager
-def _in_memory_at_least() -> Iterator[None]:
-    """Let what is compiled inside be used where the cache cannot be read or written."""
+def _tolerate_cache_errors() -> Iterator[None]:
+    """Let kernels compiled inside be used even if the cache cannot be read or written."""
     try:
         yield
     except OSError:
-        _say_that_nothing_is_kept()
+        _warn_no_cache()
 
 
-def _keep_by_content(kept_by_numba, function: Callable) -> None:
-    """Let what Numba keeps of a function count as long as the files that it is made from are the same."""
-    numbas = kept_by_numba._cache_file
-    base = kept_by_numba._impl.filename_base
+def _cache_by_content(numba_cache, function: Callable) -> None:
+    """Make the cache entries of a function valid as long as its source files have the same content."""
+    numbas = numba_cache._cache_file
+    base = numba_cache._impl.filename_base
     stamp = stamp_of(Path(function.__code__.co_filename))
-    kept_by_numba._cache_file = KeptFile(numbas._cache_path, base, stamp)
-    kept_by_numba._guard_against_spurious_io_errors = _in_memory_at_least
+    numba_cache._cache_file = CacheFile(numbas._cache_path, base, stamp)
+    numba_cache._guard_against_spurious_io_errors = _tolerate_cache_errors
 
 
 class PartLibrary(JITCodeLibrary):
     """The machine code of a function that only kernels call."""
 
     def _optimize_final_module(self) -> None:
-        """Nothing: the kernel's module, which this one is linked into, is optimized as a whole."""
+        """Skip this: the kernel's module, which includes this one, is optimized as a whole."""
 
 
 class KernelLibrary(JITCodeLibrary):
-    """The machine code of a kernel with all that it calls."""
+    """The machine code of a kernel with all its callees."""
 
     def _optimize_functions(self, ll_module) -> None:
-        """Nothing but what Numba's own does first: the whole module is optimized when all is linked into it."""
+        """Set the data layout, as Numba's method does, and skip the rest: the linked module is optimized as a whole."""
         ll_module.data_layout = self._codegen._data_layout
 
 
 class PartCompiler(Compiler):
-    """Numba's compiler, its machine code in a `PartLibrary`."""
+    """Numba's compiler with a `PartLibrary` for the machine code."""
 
     LIBRARY = PartLibrary
 
@@ -199,22 +199,22 @@ class PartCompiler(Compiler):
 
 
 class KernelCompiler(PartCompiler):
-    """Numba's compiler, its machine code in a `KernelLibrary`."""
+    """Numba's compiler with a `KernelLibrary` for the machine code."""
 
     LIBRARY = KernelLibrary
 
 
 kernel = compiled(_nrt=False, pipeline_class=KernelCompiler)
-# Only kernels call these, so they have no wrappers for Python, which would unpack every array of every structure. What
-# runs for every flit is `inlined`, because a call copies every array of a NamedTuple.
+# Only kernels call these, so they need no Python wrappers, which would unpack every array of every structure. Functions
+# that run for every flit are `inlined`, because a call copies every array of a NamedTuple.
 ONLY_FOR_KERNELS = {"no_cpython_wrapper": True, "pipeline_class": PartCompiler}
 inlined = compiled(_nrt=False, forceinline=True, **ONLY_FOR_KERNELS)
-spliced = compiled(_nrt=False, inline="always")  # into its caller before that is compiled, at every call
+spliced = compiled(_nrt=False, inline="always")  # Numba inlines it into the caller before compilation, at every call
 part = compiled(_nrt=False, **ONLY_FOR_KERNELS)
 
 
 class AsCFunction:
-    """A function that kernels call by its `address`: compiled, or taken from where it is kept, when that is read."""
+    """A function that kernels call by its `address`; it is compiled, or loaded from the cache, at first access."""
 
     def __init__(self, signature, function: Callable):
         self.signature, self.function = signature, function
@@ -222,18 +222,18 @@ class AsCFunction:
     @cached_property
     def address(self) -> int:
         made = CFunc(self.function, (self.signature.args, self.signature.return_type), {}, {"nopython": True})
-        with suppress(RuntimeError), kept_for_the_user():  # an error where nothing can be kept
+        with suppress(RuntimeError), use_user_cache():  # raised if nothing can be cached
             made.enable_caching()
-            _keep_by_content(made._cache, self.function)
+            _cache_by_content(made._cache, self.function)
         made.compile()
-        self.made = made  # the address is good as long as this is there
+        self.made = made  # keeps the address valid
         return made.address
 
 
 class FirstCompilation(event.Listener):
-    """Before the first kernel of this package is compiled in a process: says on stderr what takes so long.
+    """Announces the first compilation of a kernel of this package in a process, on stderr.
 
-    Where none of the same folder was ever kept, a second process begins to compile kernels, too (`warm_up_elsewhere`).
+    If the cache folder is empty, a second process also begins to compile kernels (`warm_up_elsewhere`).
     """
 
     def __init__(self):
@@ -258,7 +258,7 @@ class FirstCompilation(event.Listener):
 
 
 class Undisturbed(event.Listener):
-    """Keeps Python's garbage collector from looking through Numba's many objects while a kernel is compiled."""
+    """Disables Python's garbage collector while a kernel is compiled, because Numba has very many objects."""
 
     def __init__(self):
         self.depth = 0
@@ -277,7 +277,7 @@ class Undisturbed(event.Listener):
 
 
 class NoneAfterCtrlC(event.Listener):
-    """Begins no kernel in a thread that nobody waits for any more; the last to hear, as all others hear of its end."""
+    """Raises in a canceled thread before a kernel is compiled; the last listener, as the others need an end event."""
 
     def on_start(self, event) -> None:
         raise_if_canceled()
@@ -292,7 +292,7 @@ event.register("numba:compile", NoneAfterCtrlC())
 
 
 def is_cold(dispatcher) -> bool:
-    """Whether a kernel is neither compiled in this process nor kept on disk, where it could be."""
+    """Whether a kernel is neither compiled in this process nor in a readable cache."""
     return (
         not dispatcher.signatures
         and hasattr(dispatcher._cache, "_cache_file")
@@ -301,7 +301,7 @@ def is_cold(dispatcher) -> bool:
 
 
 def warm_up_elsewhere() -> None:
-    """Start the process that compiles the kernels of the cycle backend, unless one is at work."""
+    """Start the process that compiles the kernels of the cycle backend, unless one is running."""
     with _USING_OTHERS:
         if not OTHERS:
             compile_elsewhere(WARM_UP)
@@ -310,8 +310,8 @@ def warm_up_elsewhere() -> None:
 def compile_elsewhere(command: list[str]) -> None:
     """Start a process that compiles kernels into the cache; it ends when this one exits.
 
-    It imports this very package, wherever that was found. Where no second core is free, no process can be started, or
-    it ends at once, nothing is compiled elsewhere.
+    It imports this same package. Nothing is compiled elsewhere if no second core is available, or if the process cannot
+    be started or ends at once.
     """
     if len(os.sched_getaffinity(0)) < 2:
         return
@@ -325,12 +325,12 @@ def compile_elsewhere(command: list[str]) -> None:
             text=True,
             env={**os.environ, QUIET: "1", "PYTHONPATH": os.pathsep.join(paths)},
         )
-        atexit.register(_end, other)
+        atexit.register(_kill_process, other)
         OTHERS.append(other)
 
 
 def tell_others(text: str) -> None:
-    """What the processes that compile for this one still have to know; nothing comes after it."""
+    """Send `text` to the processes that compile for this one, and close their stdin."""
     with _USING_OTHERS:
         for other in OTHERS:
             if not other.stdin.closed:
@@ -338,17 +338,17 @@ def tell_others(text: str) -> None:
                     pipe.write(text)
 
 
-def _end(other: subprocess.Popen) -> None:
+def _kill_process(other: subprocess.Popen) -> None:
     other.kill()
     other.wait()
 
 
 def wait_for_others() -> None:
-    """Wait until the processes that compile for this one have ended; one that hangs is ended."""
+    """Wait for the processes that compile for this one; a process that hangs is killed."""
     tell_others("")
     while OTHERS:
         other = OTHERS.pop()
         try:
             other.wait(LONGEST_WAIT_S)
         except subprocess.TimeoutExpired:
-            _end(other)
+            _kill_process(other)

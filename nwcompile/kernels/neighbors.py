@@ -1,13 +1,13 @@
-"""Whole samples on cores that wait for their neighbors only, in Numba, on the network of the event engine.
+"""Whole samples on cores that wait only for their neighbors, in Numba, on the network of the event engine.
 
-Each core has steps of its own. In one it visits its neurons, sends their messages, and then a token to each neighbor;
-it goes on when it has done that, and has all messages and tokens of the step. A core sends nothing of step h + 1 before
-all neighbors have visited their neurons in step h, so two of them are never more than one step apart, and whatever a
-core receives is of its present step or of the next: the parity of the step tells which. What a message carries is
-added up where and when it is taken, in the slot of the step in which it acts.
+Each core has its own steps. In a step it visits its neurons, sends their messages, and then sends a token to each
+neighbor. It begins the next step when it has done that and has all messages and tokens of the step. A core sends
+nothing of step h + 1 before all neighbors have visited their neurons in step h. Two neighbors are therefore at most one
+step apart, and a core receives only messages of its current step or of the next; the parity of the step tells which.
+A message is accumulated when and where it is received, in the slot of the step in which it acts.
 
 No core waits for a core that is ahead of it, and receiving waits for no step, so the cores in the earliest step always
-come to its end: docs/decisions/noc.md.
+finish it: docs/decisions/noc.md.
 """
 
 from typing import NamedTuple
@@ -39,36 +39,36 @@ from nwcompile.kernels.noc.event_queue import next_node, wake_at
 from nwcompile.kernels.noc.event_router import step_router
 from nwcompile.kernels.noc.mesh import BUSY_UNTIL, N_LOST, clear_network, reset_arbiters
 
-OVERTAKEN = -5  # `run_neighbors` returns this where a message came before its receiver had visited all its neurons.
-ENDED = 4  # CORE.phase after those of event_cores.py: the core has done all its steps.
+OVERTAKEN = -5  # Result of `run_neighbors` if a message arrived before its receiver had visited all its neurons.
+ENDED = 4  # CORE.phase after those of event_cores.py: the core has finished all its steps.
 
 
 class Simulation(NamedTuple):
-    """What one call simulates, and on what."""
+    """Everything that one call simulates."""
 
     plan: Plan
     job: Job
     chip: ChipCores
     net: SpikingNet
     programs: Programs
-    by_message: LossyDelivery  # messages are added up one by one; of `payload` that of even steps comes first
+    by_message: LossyDelivery  # messages are accumulated one by one; `payload` has that of even steps first
     event: EventNetwork
     neurons: NeuronRecord
     steps: StepRecord
 
 
 class TokenTables(NamedTuple):
-    """The tokens of a step and what of the outbox a core may fill; ends are cores, and after them io sites."""
+    """The tokens of a step, and the part of the outbox of each core; ends are cores, then io sites."""
 
     n_axons: int  # axons before those of tokens
-    first: np.ndarray  # int64[end + 1]: tokens that it sends; their axons come after all others, by sender
-    n_taken: np.ndarray  # int64[end]: tokens that it takes
-    place: np.ndarray  # int64[end]: of its first message in the outbox of a step
-    n_places: int  # of a step; the outbox has as many again, for odd steps
+    first: np.ndarray  # int64[end + 1]: tokens that it sends; their axons follow all others, by sender
+    n_taken: np.ndarray  # int64[end]: tokens that it receives per step
+    place: np.ndarray  # int64[end]: its first message in the outbox of a step
+    n_places: int  # messages of a step; the outbox has as many again for odd steps
 
 
 class InputAxons(NamedTuple):
-    """The axons of input lines by the core that they lead to, and lines without axons, which write into registers."""
+    """The axons of input lines by target core, and lines without axons, which write into registers."""
 
     first: np.ndarray  # int64[core + 1]: into `axon`
     axon: np.ndarray  # int64[...]: by source
@@ -76,18 +76,18 @@ class InputAxons(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """Where each core and io site is."""
+    """Progress of each core and io site."""
 
     step: np.ndarray  # int64[end]: hardware step
-    left: np.ndarray  # int64[end, 2]: tokens and messages of the network that it has still to take, by parity of step
-    done_at: np.ndarray  # int64[end, 2]: when it will have accumulated what it has taken
-    n_ended: np.ndarray  # int64[step h]: cores and io sites that have done step h
-    ended_at: np.ndarray  # int64[step h]: when the last of them had
-    work: np.ndarray  # int64[1]: ticks that all work until now may take, one after another
+    left: np.ndarray  # int64[end, 2]: tokens and network messages still to receive, by parity of the step
+    done_at: np.ndarray  # int64[end, 2]: when its accumulation of received messages ends
+    n_ended: np.ndarray  # int64[step h]: cores and io sites that have finished step h
+    ended_at: np.ndarray  # int64[step h]: when the last of them finished
+    work: np.ndarray  # int64[1]: maximum ticks of all work so far, in sequence
 
 
 class Neighbors(NamedTuple):
-    """What it takes for cores to wait for each other."""
+    """Tables and state of cores that wait for each other."""
 
     tokens: TokenTables
     inputs: InputAxons
@@ -95,14 +95,14 @@ class Neighbors(NamedTuple):
 
 
 @inlined
-def of_parity(delivery, parity):
-    """How messages of even or odd steps are added up."""
+def delivery_of_parity(delivery, parity):
+    """The delivery data for messages of even or odd steps."""
     return LossyDelivery(delivery.members, delivery.sent, delivery.payload[parity])
 
 
 @part
 def take_step_input(simulation, neighbors, c, x, micro):
-    """Line up what core `c` gets from input lines without a network, x: int32[line], and add it up."""
+    """Queue the input of core `c` that comes without a network, x: int32[line], and accumulate it."""
     inputs, costs = neighbors.inputs, simulation.chip.tables.costs
     axons, waiting = simulation.chip.tables.axons, simulation.chip.work.inputs
     net, members = simulation.net, simulation.by_message.members
@@ -124,7 +124,7 @@ def take_step_input(simulation, neighbors, c, x, micro):
 
 @part
 def begin_step(simulation, neighbors, x, b, c, time):
-    """Let core or io site `c` begin its next step at `time` of sample `b`; False as where `visit_core` gives -1.
+    """Begin the next step of core or io site `c` at `time` of sample `b`; False if `visit_core` returns -1.
 
     x: int32[sample, step, input line].
     """
@@ -133,15 +133,15 @@ def begin_step(simulation, neighbors, x, b, c, time):
     pace.step[c] += 1
     h = pace.step[c]
     parity = h & 1
-    pace.left[c, 1 - parity] = tokens.n_taken[c]  # of the next step
+    pace.left[c, 1 - parity] = tokens.n_taken[c]  # for the next step
     pace.done_at[c, 1 - parity] = time
     first = parity * tokens.n_places + tokens.place[c]
-    delivery = of_parity(simulation.by_message, parity)
+    delivery = delivery_of_parity(simulation.by_message, parity)
     has_input, line = h < plan.n_steps, x[b, h if h < x.shape[1] else 0]
     end = first
     if c < axons.n_cores:
         if has_input:
-            core.receive_at = max(core.receive_at, time)  # nothing of this step's input was there before
+            core.receive_at = max(core.receive_at, time)  # this step's input was not there before
             take_step_input(simulation, neighbors, c, line, h)
         end = visit_core(
             plan,
@@ -189,7 +189,7 @@ def begin_step(simulation, neighbors, x, b, c, time):
 
 @inlined
 def begin_sample(simulation, neighbors):
-    """An idle chip at time 0, all cores before their first step."""
+    """Reset the chip to idle at time 0, with all cores before their first step."""
     queues, chip, pace = simulation.event.queues, simulation.chip, neighbors.pace
     axons, work = chip.tables.axons, chip.work
     clear_neurons(simulation.net, simulation.programs)
@@ -213,10 +213,10 @@ def begin_sample(simulation, neighbors):
 
 
 @inlined
-def take(simulation, neighbors, x, b, c, axon):
-    """Count, and add up, a message of `axon` that core `c` has just taken; False if it must not have come yet.
+def receive_message(simulation, neighbors, x, b, c, axon):
+    """Count and accumulate a message of `axon` that core `c` has just received; False if it came too early.
 
-    x: int32[sample, step, input line]. Several io sites may send messages of a line, each at its own pace.
+    x: int32[sample, step, input line]. Several io sites may send messages of one line, each at its own pace.
     """
     chip, pace, n_places = simulation.chip, neighbors.pace, neighbors.tokens.n_places
     axons, core = chip.tables.axons, chip.work.core[c]
@@ -227,7 +227,7 @@ def take(simulation, neighbors, x, b, c, axon):
     pace.done_at[c, h & 1] = core.receive_at
     if h > pace.step[c] and c < axons.n_cores and core.phase < TO_INJECT:
         n_tokens = neighbors.tokens.first[c + 1] - neighbors.tokens.first[c]
-        if core.message <= chip.work.outbox.first[c + 1] - n_tokens:  # it has not come to its tokens
+        if core.message <= chip.work.outbox.first[c + 1] - n_tokens:  # it has not reached its tokens
             return False
     if axon < neighbors.tokens.n_axons:
         count_received(axons, c, axon, 1, simulation.steps.received[h])
@@ -243,8 +243,8 @@ def take(simulation, neighbors, x, b, c, axon):
 
 
 @part
-def go_on(simulation, neighbors, x, b, c, time):
-    """End the step of core `c` at `time`, if that is when it is done, and begin the next; False as `begin_step`."""
+def finish_step(simulation, neighbors, x, b, c, time):
+    """If core `c` has finished its step at `time`, begin its next step; False as `begin_step`."""
     core, pace, events = simulation.chip.work.core[c], neighbors.pace, simulation.event.queues.events
     node = simulation.event.mesh.n_routers + np.int64(simulation.chip.tables.sites.site[c])
     h = pace.step[c]
@@ -267,7 +267,7 @@ def go_on(simulation, neighbors, x, b, c, time):
 
 @part
 def run_sample(simulation, neighbors, x, b):
-    """Simulate sample `b` of x; returns 0, or what `run_neighbors` does, and then the step in `pace.step[0]`."""
+    """Simulate sample `b` of x; returns 0, or a code of `run_neighbors`, with the step of STUCK or TOO_LONG noted."""
     mesh, queues, chip = simulation.event.mesh, simulation.event.queues, simulation.chip
     tables, work, pace = chip.tables, chip.work, neighbors.pace
     axons, costs, received = tables.axons, tables.costs, simulation.steps.received
@@ -277,7 +277,7 @@ def run_sample(simulation, neighbors, x, b):
         if not begin_step(simulation, neighbors, x, b, c, 0):
             return TOO_OFTEN
         wake_at(queues.events, mesh.n_routers + tables.sites.site[c], 0)
-    front, since = 0, np.int64(0)  # the earliest step that a core is in, and since when there is no earlier one
+    front, since = 0, np.int64(0)  # the earliest step of any core, and when the step before it ended
     while True:
         time, node = next_node(queues.events)
         if node < 0:
@@ -295,11 +295,11 @@ def run_sample(simulation, neighbors, x, b):
         if not costs.shared and serve_inputs(axons, work.inputs, core, c, time, received[pace.step[c]]) > 0:
             pace.done_at[c, pace.step[c] & 1] = core.receive_at
         axon = step_core(mesh, queues, None, None, tables, work, received[0], c, time)
-        if axon >= 0 and not take(simulation, neighbors, x, b, c, axon):
+        if axon >= 0 and not receive_message(simulation, neighbors, x, b, c, axon):
             return OVERTAKEN
         if simulation.plan.interrupted[0]:
             return INTERRUPTED
-        if not go_on(simulation, neighbors, x, b, c, time):
+        if not finish_step(simulation, neighbors, x, b, c, time):
             return TOO_OFTEN
         while front < n_steps and pace.n_ended[front] == axons.n_sites:
             since = pace.ended_at[front]
@@ -313,11 +313,11 @@ def run_sample(simulation, neighbors, x, b):
 
 @kernel
 def run_neighbors(simulation, neighbors, x):
-    """Simulate samples one after the other, each from cleared state on an idle chip: x int32[sample, step, line].
+    """Simulate samples one after the other, each from cleared state on an idle chip; x: int32[sample, step, line].
 
-    `steps.cycles` of a step: from when the last core was done with the step before, to when the last one is with it; of
-    the last step, to when the last link is idle too. Flits are those of all steps, in the first row. Returns 0, STUCK,
-    TOO_LONG, TOO_OFTEN or INTERRUPTED as `run_samples`, or OVERTAKEN.
+    `steps.cycles` of a step: from the time when all cores have finished the previous step to the time when all have
+    finished this one; of the last step, until the last link is idle too. The first row has the flits of all steps.
+    Returns 0, STUCK, TOO_LONG, TOO_OFTEN or INTERRUPTED as `run_samples`, or OVERTAKEN.
     """
     steps, pace, per_cycle = simulation.steps, neighbors.pace, simulation.plan.ticks_per_cycle
     for b in range(x.shape[0]):

@@ -98,8 +98,8 @@ def test_kernels_that_cannot_be_kept_are_made_in_memory_with_one_warning(tmp_pat
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(jit.KeptFile, "_open_for_write", full)
-    jit._say_that_nothing_is_kept.cache_clear()
+    monkeypatch.setattr(jit.CacheFile, "_open_for_write", full)
+    jit._warn_no_cache.cache_clear()
     with pytest.warns(NwWarning) as said:
         assert compiled()(function)(3) == compiled()(function)(3) == 6
         assert jit.AsCFunction(int64(int64), function).address
@@ -149,7 +149,7 @@ def test_where_kernels_are_kept_is_as_it_was_after_threads_that_name_a_folder_at
     def name_a_folder(k: int) -> str:
         if k == 1:
             assert named.wait(PATIENCE_S)
-        with jit.kept_for_the_user():
+        with jit.use_user_cache():
             named.set()
             time.sleep(0.05 * (k + 1))
             return config.CACHE_DIR
