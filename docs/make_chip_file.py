@@ -1,4 +1,4 @@
-"""Write docs/chip-file.md and hwmodels/chip.schema.json from the dataclasses of chip_sections.py and their comments."""
+"""Write docs/chip-file.md and hwmodels/chip.schema.json from the dataclasses and comments of chip_sections.py."""
 
 import inspect
 import json
@@ -15,26 +15,26 @@ from nwcompile.ir.chip_check import CHOICES, LARGEST, SMALLEST, TYPE_TEXT, ZERO_
 HERE = Path(__file__).parent
 HEAD = """# The chip file
 
-One TOML file says everything about a chip: grid, limits, number formats, what its neurons can do, what each event
-costs. `nwcompile chips list` names the shipped ones, `nwcompile chips show NAME` prints one with its sources, and
-`--set KEY=VALUE` (or `chip.replace({KEY: VALUE})`) overrides a key. This page is written by `docs/make_chip_file.py`
+One TOML file describes a chip: its grid, limits, number formats, neuron features and the cost of each event.
+`nwcompile chips list` lists the shipped chips, `nwcompile chips show NAME` prints one with its sources, and
+`--set KEY=VALUE` (or `chip.replace({KEY: VALUE})`) overrides a key. `docs/make_chip_file.py` generates this page
 from `nwcompile/ir/chip_sections.py`.
 
-Editors that know TOML (taplo, Even Better TOML) complete and check the keys with `hwmodels/chip.schema.json`: put
-the schema beside your file (`nwcompile chips schema > chip.schema.json`; no checkout is needed), and
-`#:schema ./chip.schema.json` into the first line of your file. It knows names, types, words and bounds; what goes
-together is checked when the file is read.
+Editors with TOML support (taplo, Even Better TOML) complete and check the keys with `hwmodels/chip.schema.json`. Save
+the schema next to your file (`nwcompile chips schema > chip.schema.json`; no checkout is needed), and make
+`#:schema ./chip.schema.json` the first line of your file. The schema has names, types, words and bounds.
+Combinations of keys are checked when the file is read.
 
-A file is refused, with the path of the key and what would be right, if a key is unknown, missing, of the wrong type or
-impossible, or if a figure has no source.
+A file is refused if a key is unknown, missing, of the wrong type or impossible, or if a figure has no source. The error
+names the path of the key and says what would be right.
 
 Top level: `name` (a text, needed), `description` (a text), the sections below (`noc`, `core` and `neuron` are needed),
-and `sources`. With `base = "loihi1"`, or another shipped chip, a file needs only what it changes; what it gives needs a
-source of its own. `loihi1_davies2018` is such a file: Loihi 1 with another set of costs.
+and `sources`. With `base = "loihi1"`, or another shipped chip, a file contains only its changes. Each key in it needs
+its own source. `loihi1_davies2018` is such a file: Loihi 1 with other costs.
 
-With `proposed = true` a refusal on another chip names this one, if it takes the network. `board_of = "loihi1"` says of
-which chip a board is, so that it is named only where that chip is too small. Shipped files are proposed so, and those
-in the folder of the file that refuses. Neither key belongs to the chip that a program is made for.
+With `proposed = true`, a refusal on another chip may propose this chip if it takes the network. `board_of = "loihi1"`
+names the chip that a board consists of; the board is then proposed only if that chip is too small. Proposals come from
+the shipped files and from the folder of the refusing chip's file. Programs do not depend on these two keys.
 
 ```toml
 name = "mine"
@@ -54,13 +54,13 @@ reset = ["subtract"]
 noc = "data sheet, section 2"                  # for the whole section
 core = "data sheet, section 3"
 "core.max_neurons" = "measured on our board"   # for one key: in quotes
-neuron = "assumed: not published"              # a reason is enough, and is printed
+neuron = "assumed: not published"              # a reason is enough, and is reported
 ```
 """
 SOURCES = """## `[sources]`
 
-A text for every section, or for a single key in quotes; the key's own wins. Every figure that is not the default needs
-one. `"assumed: <reason>"` is allowed. A key that was overridden says `set by the user`.
+A text for every section, or for a single key in quotes; the text of a key has precedence. Every figure that is not the
+default needs one. `"assumed: <reason>"` is allowed. The source of an overridden key is `set by the user`.
 """
 
 
@@ -86,7 +86,7 @@ def _section(name: str, kind) -> str:
 
 
 def _comments(class_name: str) -> dict[str, str]:
-    """The comment behind every field of a class of chip_sections.py."""
+    """The comment after each field of a class of chip_sections.py."""
     body = Path(chip_sections.__file__).read_text().split(f"class {class_name}:")[1].split("\n@dataclass")[0]
     return {m[1]: m[2].replace("|", "\\|") for m in re.finditer(r"^    (\w+): [^#\n]*  # (.*)$", body, re.MULTILINE)}
 
@@ -125,15 +125,15 @@ def schema() -> str:
     needed = {name: _needed(kind) for name, kind in chip_sections.SECTIONS.items()}
     text = {"type": "string"}
     top = {
-        "name": {**text, "description": "what messages and reports call the chip"},
-        "description": {**text, "description": "one line about it"},
+        "name": {**text, "description": "name of the chip in messages and reports"},
+        "description": {**text, "description": "one line about the chip"},
         "base": {
             "enum": Chip.shipped(),
-            "description": "a shipped chip of which this file only says what is different",
+            "description": "a shipped chip; this file contains only the changes",
         },
-        "proposed": {"type": "boolean", "description": "whether a refusal on another chip may name this one"},
-        "board_of": {**text, "description": "the chip of which this is a board"},
-        "sources": {"type": "object", "additionalProperties": text, "description": "where the figures are from"},
+        "proposed": {"type": "boolean", "description": "whether a refusal on another chip may propose this one"},
+        "board_of": {**text, "description": "the chip that this board consists of"},
+        "sources": {"type": "object", "additionalProperties": text, "description": "sources of the figures"},
     }
     whole = {
         "required": ["name", *(name for name, keys in needed.items() if keys)],

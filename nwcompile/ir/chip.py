@@ -1,6 +1,6 @@
-"""Chip: the hardware as data. One TOML file says its grid, limits, number formats, neuron capabilities and costs.
+"""Chip: the hardware as data. One TOML file gives its grid, limits, number formats, neuron features and costs.
 
-Every key carries its unit in its name; the `[sources]` table says where each figure comes from.
+Every key has its unit in its name. The `[sources]` table has the source of each value.
 """
 
 import hashlib
@@ -62,15 +62,14 @@ from nwcompile.ir.shown import counted, in_lines
 ERROR_CODE = "NW4003"
 PACKAGE = Path(__file__).resolve().parent.parent
 HWMODELS = PACKAGE / "hwmodels" if (PACKAGE / "hwmodels").is_dir() else PACKAGE.parent / "hwmodels"
-LARGEST_CLOCK_RATIO = 1000  # Core and network clocks are counted in common ticks, which must stay few.
+LARGEST_CLOCK_RATIO = 1000  # Core and network clocks are counted in common ticks, which must remain few.
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The place of a chip file, whether a refusal on another chip may name it, and the chip that a board is made of.
+    """Folder of a chip file, whether a refusal on another chip may propose it, and the chip that a board consists of.
 
-    `written`: the keys that have a figure or a source in the file or its base; all others are defaults. None if that is
-    not known.
+    `written`: keys with a value or a source in the file or its base; all others are defaults. None if unknown.
     """
 
     folder: Path | None = None
@@ -83,7 +82,7 @@ class Listing:
 class Chip:
     """A chip model. `Chip.load("loihi1")` reads a shipped one, `Chip.load(path)` a TOML file of your own.
 
-    `listing`: how its file stands among others, which is not part of what a program is made for.
+    `listing` says how the chip is listed among others; programs do not depend on it.
     """
 
     name: str
@@ -126,7 +125,7 @@ class Chip:
 
     @classmethod
     def load(cls, name_or_path) -> "Chip":
-        """The shipped or a plugin's chip of that name, or the one in that TOML file.
+        """The shipped chip or plugin chip of that name, or the chip of that TOML file.
 
         Raises ChipError, and OptionError for a plugin that cannot be imported.
         """
@@ -138,21 +137,21 @@ class Chip:
         path = Path(name_or_path)
         if path.suffix != ".toml" and str(name_or_path) == path.name:
             if plugins.found(plugins.CHIPS, "chip", path.name, cls.shipped()):
-                return cls._of_plugin(path.name)
+                return cls._load_plugin(path.name)
             path = HWMODELS / f"{name_or_path}.toml"
             if path.name not in {f"{name}.toml" for name in cls.shipped()}:
                 known = unknown_choice("chip", name_or_path, cls.names())
                 raise ChipError(f"{known}, or give the path of a .toml file", code="NW4001")
-        return cls._of_file(path)
+        return cls._load_file(path)
 
     @classmethod
-    def _of_plugin(cls, name: str) -> "Chip":
-        """The chip that a plugin gives under that name: a Chip, or the text or the path of its TOML file."""
+    def _load_plugin(cls, name: str) -> "Chip":
+        """Load a plugin's chip; the plugin gives a Chip, or the text or the path of its TOML file."""
         given = plugins.loaded(plugins.CHIPS, "chip", name)
         if isinstance(given, str) and "\n" in given:
             given = cls.from_toml(given, f"{name} (a plugin)")
         elif isinstance(given, str | PathLike):
-            given = cls._of_file(Path(given))
+            given = cls._load_file(Path(given))
         if not isinstance(given, Chip):
             raise ChipError(
                 f"chip {name!r} of a plugin is a Chip, or the text or path of its TOML, not {type(given).__name__}",
@@ -163,7 +162,7 @@ class Chip:
         return given
 
     @classmethod
-    def _of_file(cls, path: Path) -> "Chip":
+    def _load_file(cls, path: Path) -> "Chip":
         try:
             text = path.read_text(encoding="utf-8-sig")
         except (OSError, ValueError) as e:
@@ -184,14 +183,14 @@ class Chip:
 
     @classmethod
     def from_dict(cls, table: dict, where: str = "chip") -> "Chip":
-        """A chip from nested dicts, as `to_dict` gives them, or with a `base` whose figures they change."""
+        """A chip from nested dicts as `to_dict` returns them, or with a `base` whose values they override."""
         if not isinstance(table, dict):
             raise ChipError(f"{where}: expected a table of keys, got {shown(table)}", code="NW4002")
-        written = _written(table)
+        written = _find_written_keys(table)
         if "base" in table:
             if table["base"] not in cls.shipped():
                 raise ChipError(f"{where}: base: {unknown_choice('chip', table['base'], cls.shipped())}", code="NW4002")
-            base = cls._of_file(HWMODELS / f"{table['base']}.toml")
+            base = cls._load_file(HWMODELS / f"{table['base']}.toml")
             stated = {key: base.sources.get(key, base.sources.get(key.partition(".")[0])) for key in KEYS}
             sources = {key: text for key, text in stated.items() if text is not None and base.value(key) is not None}
             table = on_base(base.to_dict() | {"sources": sources}, table)
@@ -222,22 +221,22 @@ class Chip:
 
     @classmethod
     def names(cls) -> list[str]:
-        """Names of all chips that `load` knows: the shipped ones, then those of plugins."""
+        """Names of all chips that `load` knows: shipped ones, then those of plugins."""
         return plugins.names(plugins.CHIPS, cls.shipped())
 
     @property
     def family(self) -> str:
-        """The name of the chip, or of the one that this is a board of."""
+        """The name of the chip, or of the chip that this board consists of."""
         return self.listing.board_of or self.name
 
     def proposals(self) -> list["Chip"]:
-        """The other chips and boards that a refusal on this one may name: shipped ones, and those of its folder.
+        """Other chips and boards that a refusal on this chip may propose: shipped ones, and those in its folder.
 
-        Those of its family come first, and boards behind their chip, the smaller ones first.
+        Members of its family come first. Boards follow their chip, smaller ones first.
         """
         folders = dict.fromkeys(folder for folder in (HWMODELS, self.listing.folder) if folder is not None)
         files = (path for folder in folders for path in sorted(folder.glob("*.toml")))
-        known = {chip.name: chip for path in files if (chip := _proposed(path)) is not None and chip.name != self.name}
+        known = {c.name: c for path in files if (c := _load_proposed(path)) is not None and c.name != self.name}
 
         def rank(chip: "Chip") -> tuple:
             return chip.family != self.family, chip.family, chip.is_board * chip.n_cores
@@ -246,7 +245,7 @@ class Chip:
 
     @checked()
     def replace(self, changes: dict[str, Any]) -> "Chip":
-        """A copy with keys like `"noc.buffer_flits"` overridden (None: left out); checked like a file."""
+        """A copy with keys like `"noc.buffer_flits"` overridden (None: removed); checked like a file."""
         if not changes:
             return self
         table = self.to_dict()
@@ -265,7 +264,7 @@ class Chip:
         return replace(chip, listing=Listing(written=written))
 
     def to_dict(self) -> dict:
-        """Nested dicts as in the TOML file, without the keys that are None."""
+        """Nested dicts as in the TOML file, without keys that are None."""
         table = asdict(self)
         del table["listing"]
         for section in SECTIONS:
@@ -279,7 +278,7 @@ class Chip:
 
     @property
     def n_cores(self) -> int:
-        """Physical cores."""
+        """Number of physical cores."""
         return self.noc.columns * self.noc.rows * self.noc.cores_per_router
 
     @cached_property
@@ -301,12 +300,12 @@ class Chip:
 
     @property
     def is_board(self) -> bool:
-        """Whether these are several chips joined into one mesh (nwcompile/ir/noc/board.py)."""
+        """Whether several chips are joined into one mesh (nwcompile/ir/noc/board.py)."""
         return count_chips(self.noc) != (1, 1)
 
     @property
     def is_bus(self) -> bool:
-        """Whether cores are joined by a segmented bus (nwcompile/ir/noc/bus.py), not by routers."""
+        """Whether cores are joined by a segmented bus (nwcompile/ir/noc/bus.py) instead of routers."""
         return self.noc.topology == SEGMENTED_BUS
 
     @property
@@ -316,7 +315,7 @@ class Chip:
 
     @property
     def scan_cycles(self) -> int:
-        """Core cycles of visiting every one of core.max_neurons, 0 where only those in use are visited."""
+        """Core cycles to visit all of core.max_neurons; 0 if only used neurons are visited."""
         n_slots = int(np.max(self.core.max_neurons)) if self.cost.visits == "all" else 0
         return n_slots * (self.cost.visit_cycles or 0)
 
@@ -326,13 +325,13 @@ class Chip:
         return self.noc.slot_cycles or longest_transfer_cycles(self.noc)
 
     def has_key(self, key: str) -> bool:
-        """Whether a key says something about this chip: those of a mesh say nothing about a bus, nor about merges."""
+        """Whether a key applies to this chip; keys of a mesh do not apply to a bus, and some not to merges."""
         silent = MESH_KEYS if self.is_bus else MERGE_KEYS if self.has_merges else ()
         return key.removeprefix("noc.") not in silent
 
     @cached_property
     def link_lanes(self) -> np.ndarray:
-        """int64[link]: flits that a link carries side by side, one except on the lanes of a bus."""
+        """int64[link]: flits that a link carries in parallel; 1 except on the lanes of a bus."""
         side_by_side = np.ones(len(self.link_cycles), np.int64)
         if self.noc.lanes is not None:
             side_by_side[: -2 * self.n_cores] = self.noc.lanes
@@ -340,7 +339,7 @@ class Chip:
 
     @cached_property
     def link_cycles(self) -> np.ndarray:
-        """int64[link]: NoC cycles in which each link takes one flit; links as `link_flits` of cost.traffic has them."""
+        """int64[link]: NoC cycles that a flit occupies each link; numbered as in `link_flits` of cost.traffic."""
         if self.is_bus:
             return np.full(link_count(self.noc.columns, self.n_cores), self.slot_cycles)
         noc, of_link = self.noc, np.full(4 * len(self.grid.is_open) + 2 * self.n_cores, self.noc.link_cycles_per_flit)
@@ -349,14 +348,14 @@ class Chip:
 
     @cached_property
     def links_between_chips(self) -> np.ndarray:
-        """int64: the links of a board that lead from one of its chips to another."""
+        """int64: links of a board from one chip to another."""
         return np.flatnonzero(between_chips(self.grid, self.noc.chip_columns, self.noc.chip_rows))
 
     @cached_property
     def link_latency(self) -> np.ndarray:
-        """int64[link]: NoC cycles from when a link takes a flit until that may go on from the buffer it leads to.
+        """int64[link]: NoC cycles from a flit's entry into a link until it may leave the buffer at its end.
 
-        Links as in `link_cycles`; none on a bus, which has no such buffers.
+        Links as in `link_cycles`; a bus has none, because it has no such buffers.
         """
         noc, g = self.noc, self.grid
         hop = np.tile([noc.hop_cycles_ew, noc.hop_cycles_ew, noc.hop_cycles_ns, noc.hop_cycles_ns], (len(g.is_open), 1))
@@ -365,7 +364,7 @@ class Chip:
         return np.concatenate([hop.reshape(-1), np.repeat([noc.inject_cycles, noc.eject_cycles], self.n_cores)])
 
     def limit(self, name: str) -> np.ndarray | None:
-        """Limit `core.<name>` of every physical core, int64[core]; None where the chip has no such limit."""
+        """Limit `core.<name>` of every physical core, int64[core]; None if the chip has no such limit."""
         if name == "max_neurons":
             return self.max_neurons
         value = getattr(self.core, name)
@@ -378,13 +377,13 @@ class Chip:
 
     @cached_property
     def io_cores(self) -> np.ndarray:
-        """int64[site]: the physical core of each of `io.sites`."""
+        """int64[site]: physical core of each of `io.sites`."""
         sites = [[int(n) for n in text.split(",")] for text in self.io.sites or ()]
         return self.site_index(np.array(sites, np.int64).reshape(-1, 3))
 
     @cached_property
     def is_usable(self) -> np.ndarray:
-        """bool[core]: physical cores for neurons: at a router in use, and not for input and output."""
+        """bool[core]: whether a physical core can hold neurons: its router is in use, and it is no `io.sites` core."""
         usable = np.repeat(self.grid.is_open, self.noc.cores_per_router)
         usable[self.io_cores] = False
         return usable
@@ -397,7 +396,7 @@ class Chip:
 
     @property
     def unknown_costs(self) -> list[str]:
-        """Keys of the costs that the chip file does not give; only programs of neurons take instructions."""
+        """Keys of costs that the chip file does not give; only chips with neuron programs need instruction_cycles."""
         needed = [f.name for f in fields(Cost) if f.name.endswith("_cycles")]
         if not self.neuron.programmable:
             needed.remove("instruction_cycles")
@@ -407,27 +406,27 @@ class Chip:
 
     @property
     def has_times(self) -> bool:
-        """Whether every cost is known, so that times can be given."""
+        """Whether every cost is known, so that times can be computed."""
         return not self.unknown_costs
 
     @property
     def has_pool_times(self) -> bool:
-        """Whether the cycles of a pool of hidden neurons are known: they stand for all costs."""
+        """Whether the cycles of a pool of hidden neurons are known; they replace all costs."""
         return self.pool.line_cycles is not None
 
     @property
     def gives_times(self) -> bool:
-        """Whether backend cycle gives times; bounds and predictions of them need `has_times`."""
+        """Whether the cycle backend reports times; bounds and predictions of times need `has_times`."""
         return self.has_times or self.has_pool_times
 
     @property
     def has_profile(self) -> bool:
-        """Whether backend cycle follows single flits, step by step, so that a run can be profiled."""
+        """Whether the cycle backend simulates single flits step by step, so that a run can be profiled."""
         return not (self.has_merges or self.has_pool_times or self.waits_for_neighbors)
 
     @property
     def waits_for_neighbors(self) -> bool:
-        """Whether a core goes on to its next step when its neighbors let it, and there is no barrier."""
+        """Whether cores synchronize with their neighbors instead of at a barrier."""
         return self.cost.sync == NEIGHBORS
 
     @property
@@ -437,7 +436,7 @@ class Chip:
         return all(getattr(self.energy, name) is not None for name in names)
 
     def carries(self, message: str) -> bool:
-        """Whether a message with a payload can tell spikes of that kind (`NeuronSpec.message`)."""
+        """Whether a message payload can encode this kind of spikes (`NeuronSpec.message`)."""
         bits = self.noc.payload_bits
         return bits is None or bits >= (2 if message in ("bipolar", "graded") else 1)
 
@@ -451,7 +450,7 @@ class Chip:
 
     @cached_property
     def ticks(self) -> tuple[int, int]:
-        """Ticks per core cycle and per NoC cycle, where a tick divides both."""
+        """Ticks per core cycle and per NoC cycle; a tick divides both."""
         core, noc = (Fraction(str(c)) for c in (self.core.cycle_ns, self.noc.cycle_ns))
         common = Fraction(
             gcd(core.numerator * noc.denominator, noc.numerator * core.denominator), core.denominator * noc.denominator
@@ -459,18 +458,18 @@ class Chip:
         return int(core / common), int(noc / common)
 
     def source_of(self, key: str) -> str | None:
-        """Where the figure `key` comes from: its own entry of `sources`, or its section's; None for a default."""
+        """The source of key `key`: its own entry of `sources`, or its section's; None for a default."""
         if self.listing.written is not None and key not in self.listing.written:
             return None
         return self.sources.get(key, self.sources.get(key.partition(".")[0]))
 
     def value(self, key: str):
-        """The figure of a key like `"noc.buffer_flits"`."""
+        """The value of a key like `"noc.buffer_flits"`."""
         section, _, name = key.partition(".")
         return getattr(getattr(self, section), name)
 
     def verify(self, where: str = "chip") -> None:
-        """Raise ChipError, naming the key, unless every figure is possible and has a source."""
+        """Raise ChipError, naming the key, unless every value is possible and has a source."""
         for key in KEYS:
             if self.value(key) is not None:
                 check_value(key, self.value(key), where, self.n_cores)
@@ -536,16 +535,16 @@ class Chip:
             )
 
 
-def _written(table: dict) -> frozenset[str]:
-    """The keys that a table gives a figure or a source."""
+def _find_written_keys(table: dict) -> frozenset[str]:
+    """The keys to which a table gives a value or a source."""
     sections = ((section, table.get(section)) for section in SECTIONS)
     figures = {f"{section}.{shown(name, str)}" for section, keys in sections if isinstance(keys, dict) for name in keys}
     sources = table.get("sources")
     return frozenset(figures | {key for key in (sources if isinstance(sources, dict) else ()) if key in KEYS})
 
 
-def _proposed(path: Path) -> Chip | None:
-    """The chip of a file, if it is one that may be named."""
+def _load_proposed(path: Path) -> Chip | None:
+    """The chip of a file, if it may be proposed; else None."""
     try:
         chip = Chip.load(path)
     except ChipError:  # another kind of TOML file

@@ -1,4 +1,4 @@
-"""The self-check of a chip file: unknown, missing, mistyped and impossible keys are named by their path.
+"""Checks of a chip file: unknown, missing, mistyped and impossible keys are reported by their path.
 
 `where` is the file (or chip) that an error names. Every function raises ChipError.
 """
@@ -37,7 +37,7 @@ MAY_BE_ZERO = {"noc.payload_flits", "noc.payload_bits", "noc.route_cycles", "cor
                "weights.index_bits", "weights.exponent_min", "weights.exponent_max",
                "state.decay_offset", "state.shift_bits", "neuron.delay_max_steps", "neuron.refractory_max_steps",
                "neuron.threshold_shift_bits", "neuron.bias_exponent_max"}  # fmt: skip
-ZERO_IN_LISTS = {"core.max_neurons"}  # a core of 0 neurons is out of use; one at least has some
+ZERO_IN_LISTS = {"core.max_neurons"}  # a core of 0 neurons is unused; at least one core has some
 SMALLEST = {"weights.exponent_min": -24, "weights.exponent_max": -24,
             "weights.bits": 2, "state.bits": 2, "neuron.bias_bits": 2}  # fmt: skip
 LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.chip_columns": 1024, "noc.chip_rows": 1024,
@@ -50,9 +50,9 @@ LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.chip_columns": 1024, "noc
            "neuron.delay_max_steps": 1 << 16, "neuron.refractory_max_steps": 1 << 16, "neuron.threshold_bits": 32,
            "neuron.threshold_shift_bits": 24, "neuron.bias_bits": 32, "neuron.bias_exponent_max": 24,
            **dict.fromkeys((f"variation.{f.name}" for f in fields(Variation)), 1)}  # fmt: skip
-SCAN_CYCLES = ("visit_cycles", "instruction_cycles", "barrier_cycles")  # Costs of a scan; all others add to it.
-LARGEST_OF_ALL = 1 << 40  # Sums of such numbers over cores and steps still fit 64 bits.
-LARGEST_CORE_COUNT = 1 << 20  # Tables by core stay small enough for memory.
+SCAN_CYCLES = ("visit_cycles", "instruction_cycles", "barrier_cycles")  # Costs of a scan; all other costs add to it.
+LARGEST_OF_ALL = 1 << 40  # Sums of such numbers over cores and steps fit 64 bits.
+LARGEST_CORE_COUNT = 1 << 20  # Tables by core fit into memory.
 MOST_CHANNELS = 64  # The virtual channels of all input ports of a router are bits of one 64-bit word.
 TYPE_TEXT = {
     int: "a whole number",
@@ -67,7 +67,7 @@ TYPE_TEXT = {
 
 
 def check_names(table: Any, names, prefix: str, where: str) -> None:
-    """Every key of `table` is one of `names`."""
+    """Check that every key of `table` is one of `names`."""
     for key in table:
         if not isinstance(key, str):
             raise ChipError(f"{where}: {prefix}{shown(key)}: unknown key (keys are texts)", code="NW4002")
@@ -77,21 +77,21 @@ def check_names(table: Any, names, prefix: str, where: str) -> None:
 
 
 def read_section(kind, table: Any, section: str, where: str):
-    """A `kind` (a dataclass of `nwcompile.ir.chip_sections`) from one table of a chip file, its types checked."""
+    """Read a `kind` (a dataclass of `nwcompile.ir.chip_sections`) from one table of a chip file and check its types."""
     if not isinstance(table, dict):
         raise ChipError(f"{where}: {section}: expected a table of keys, got {shown(table)}", code="NW4002")
     check_names(table, [f.name for f in fields(kind)], f"{section}.", where)
     values = {}
     for f in fields(kind):
         if f.name in table:
-            values[f.name] = _typed(f"{section}.{f.name}", f.type, table[f.name], where)
+            values[f.name] = _check_type(f"{section}.{f.name}", f.type, table[f.name], where)
         elif f.default is MISSING and f.default_factory is MISSING:
             raise ChipError(f"{where}: {section}.{f.name}: missing key; every chip file needs it", code="NW4002")
     return kind(**values)
 
 
 def check_value(key: str, value: Any, where: str, n_cores: int) -> None:
-    """The figure of `key` is possible: a known word, a finite number within bounds, a list of the right length."""
+    """Check the value of `key`: a known word, a finite number within bounds, a list of the right length."""
     if key in CHOICES:
         for word in value if isinstance(value, list) else [value]:
             if word not in CHOICES[key]:
@@ -112,7 +112,7 @@ def check_value(key: str, value: Any, where: str, n_cores: int) -> None:
 
 
 def check_listing(chip, where: str) -> None:
-    """The keys of a chip file that say how it stands among others are of their types, and go together."""
+    """Check the types and the combination of the keys `proposed` and `board_of`."""
     proposed, board_of = chip.listing.proposed, chip.listing.board_of
     if type(proposed) is not bool:
         raise ChipError(f"{where}: proposed: expected true or false, got {shown(proposed)}")
@@ -123,7 +123,7 @@ def check_listing(chip, where: str) -> None:
 
 
 def check_noc(noc, where: str) -> None:
-    """The keys of a `Noc` (of nwcompile.ir.chip_sections) go together, and no message can be lost or wait for ever."""
+    """Check the combination of keys of a `Noc` (`nwcompile.ir.chip_sections`), and that no message waits forever."""
     if noc.topology == SEGMENTED_BUS:
         _check_bus(noc, where)
         return
@@ -148,7 +148,7 @@ def check_noc(noc, where: str) -> None:
 
 
 def check_energy(chip, where: str) -> None:
-    """Energies are of what happens on a Chip: links between chips on a board, input and output at `io.sites`."""
+    """Check that energies belong to events of the Chip: links between chips on a board, messages at `io.sites`."""
     if chip.energy.chip_link_pj is not None and not chip.is_board:
         raise ChipError(f"{where}: energy.chip_link_pj: there is one chip; give noc.chip_columns or noc.chip_rows too")
     if chip.energy.io_pj is not None and chip.io.sites is None:
@@ -158,7 +158,7 @@ def check_energy(chip, where: str) -> None:
 
 
 def check_merges(chip, where: str) -> None:
-    """The keys of a Chip whose routers are merges, and of its cores, whose scan is all that takes them time."""
+    """Check the keys of a Chip with merges as routers, and of its cores, whose only cost is their scan."""
     noc, cost = chip.noc, chip.cost
     if noc.router != MERGES:
         return
@@ -181,7 +181,7 @@ def check_merges(chip, where: str) -> None:
 
 
 def check_pool(chip, where: str) -> None:
-    """The cycles of a Chip's pool are given together, in half cycles, and there is one core."""
+    """Check that the cycles of a Chip's pool are complete, in half cycles, and that there is one core."""
     cycles = {f"pool.{f.name}": getattr(chip.pool, f.name) for f in fields(chip.pool) if f.name.endswith("_cycles")}
     given = [key for key, value in cycles.items() if value is not None]
     if not given:
@@ -196,7 +196,7 @@ def check_pool(chip, where: str) -> None:
 
 
 def check_sync(chip, where: str) -> None:
-    """Cores of a Chip that wait for their neighbors have routers between them, which lose no message."""
+    """Check that cores that wait for their neighbors have routers between them that lose no message."""
     if chip.cost.sync != NEIGHBORS:
         return
     for key, lacks, reason in (
@@ -214,13 +214,13 @@ def check_sync(chip, where: str) -> None:
 
 
 def check_state(state, where: str) -> None:
-    """The keys of a `State` go together."""
+    """Check the combination of keys of a `State`."""
     if state.decay == "shift" and (state.overflow != "clip" or state.decay_offset):
         raise ChipError(f'{where}: state.decay: "shift" needs state.overflow = "clip" and no state.decay_offset')
 
 
 def check_io(chip, where: str) -> None:
-    """Every one of a Chip's `io.sites` is a site of its own in use, and cores are left for neurons."""
+    """Check that each of a Chip's `io.sites` is usable and listed once, and that cores are left for neurons."""
     noc, seen = chip.noc, set()
     for text in chip.io.sites or ():
         match = re.fullmatch(r"(\d{1,4}),(\d{1,4}),(\d{1,4})", text)
@@ -242,7 +242,7 @@ def check_io(chip, where: str) -> None:
 
 
 def _check_bus(noc, where: str) -> None:
-    """The keys of a segmented bus; those that say nothing about it are as if they were not given."""
+    """Check the keys of a segmented bus; keys that do not apply must have their defaults."""
     defaults = {f.name: f.default for f in fields(noc)}
     for key, reason in MESH_KEYS.items():
         if getattr(noc, key) != defaults[key]:
@@ -266,7 +266,7 @@ def _check_bus(noc, where: str) -> None:
 
 
 def bounds_of(key: str) -> tuple[int, bool, int]:
-    """The least number that a key may be, whether it has to be above that, and the largest: the schema has these."""
+    """(smallest value, whether it is excluded, largest value) of a key; the schema has these bounds too."""
     zero_ok = key in MAY_BE_ZERO or key.startswith(("energy.", "cost.", "pool.", "variation."))
     least = SMALLEST.get(key, 0)
     return least, not (zero_ok or least), LARGEST.get(key, LARGEST_OF_ALL)
@@ -283,19 +283,19 @@ def _check_number(key: str, number: int | float, where: str) -> None:
         raise ChipError(f"{where}: {key}: {shown(number)} is above the largest supported, {largest}", code="NW4002")
 
 
-def _typed(key: str, annotation: Any, value: Any, where: str) -> Any:
-    """`value` if it is of one of the types that `annotation` names; an int may stand for a float."""
+def _check_type(key: str, annotation: Any, value: Any, where: str) -> Any:
+    """Return `value` if it has one of the types in `annotation`; an int may replace a float."""
     kinds = [annotation] if get_origin(annotation) in (None, list, dict) else list(get_args(annotation))
     for kind in kinds:
         if kind is float and type(value) is int:
             return float(value) if abs(value) <= LARGEST_OF_ALL else float("inf")
-        if _is_of(kind, value):
+        if _has_type(kind, value):
             return value
     expected = " or ".join(TYPE_TEXT[kind] for kind in kinds if kind is not type(None))
     raise ChipError(f"{where}: {key}: expected {expected}, got {shown(value)}", code="NW4002")
 
 
-def _is_of(kind: Any, value: Any) -> bool:
+def _has_type(kind: Any, value: Any) -> bool:
     if get_origin(kind) is list:
         return isinstance(value, list) and bool(value) and all(type(v) is get_args(kind)[0] for v in value)
     if get_origin(kind) is dict:
@@ -306,10 +306,10 @@ def _is_of(kind: Any, value: Any) -> bool:
 
 
 def on_base(base: dict, table: dict) -> dict:
-    """The tables of a chip file that names a base, merged over the base's; both as `Chip.to_dict` gives them.
+    """Merge the tables of a chip file over those of its base; both are as from `Chip.to_dict`.
 
-    `base["sources"]` has an entry for every key. A key that the file gives keeps no source of the base: it needs the
-    file's own, for the key or its section.
+    `base["sources"]` has an entry for every key. A key in the file loses the base's source: the file must give its own,
+    for the key or its section.
     """
     merged = {**base, **{key: value for key, value in table.items() if key not in ("base", "sources")}}
     inherited = dict(base["sources"])
