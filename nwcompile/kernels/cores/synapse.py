@@ -104,7 +104,7 @@ def deliver(synapses, members, core, source, payload, now, drive):
             base = edge.weight_first - synapses.row[edge.row_first]
             start, last = synapses.row[edge.row_first + local], synapses.row[edge.row_first + local + 1]
             if members is not None:
-                start, last = on_core(synapses.post, members.core_of[first:end], start, last, core)
+                start, last = find_core_range(synapses.post, members.core_of[first:end], start, last, core)
             for q in range(start, last):
                 j = synapses.post[q]
                 acc[j] += synapses.weight[base + q] * payload
@@ -114,7 +114,7 @@ def deliver(synapses, members, core, source, payload, now, drive):
 
 
 @part
-def on_core(post, core_of, start, end, core):
+def find_core_range(post, core_of, start, end, core):
     """Start and end of the synapses on `core` within start..end-1 of a sparse row, which is sorted by core."""
     low, high = start, end
     while low < high:

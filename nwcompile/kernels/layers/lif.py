@@ -29,13 +29,13 @@ from nwcompile.kernels.layers.simd import (
     load_every,
     load_like,
     no_bits,
+    set_bit,
     store,
     store_large,
     store_row,
     store_spikes,
     store_words,
     where,
-    with_bit,
 )
 from nwcompile.kernels.layers.simd_code import LINE_BYTES, PIECE
 from nwcompile.kernels.layers.surrogate import slope_at
@@ -102,7 +102,7 @@ def lif_forward(current, at, strides, state, beta, threshold, reset, floor, per_
                         if floor:
                             v = where(zero >= v, zero, v)
                         store_spikes(spikes, (b * n_steps + t) * n + c, left, fired, past)
-                        words = with_bit(words, fired, t)
+                        words = set_bit(words, fired, t)
                         if keep:
                             store_large(mem, (b * n_steps + t) * n + c, left, v, past)
                     store_words(spikes, (b * n_words + t0 // per_word) * n + c, left, words, t0)
@@ -128,7 +128,7 @@ def narrow_step(current, b, t, strides, v, words, numbers, rule, out):
     store_row(spikes, row, n, left, fired, False)
     if mem.size > 0:
         store_row(mem, row, n, left, v, past)
-    return v, with_bit(words, fired, t)
+    return v, set_bit(words, fired, t)
 
 
 @cache

@@ -332,7 +332,7 @@ def add_to(typingctx, array, index, left, value):
 def store_spikes(typingctx, spikes, index, left, fired, past):
     """Store truth values to a flat array: 1 or 0 as floats (see `store_large`) or uint8; nothing to int32.
 
-    In int32, spikes are bits, which `with_bit` collects and `store_words` writes.
+    In int32, spikes are bits, which `set_bit` collects and `store_words` writes.
     """
 
     def codegen(context, builder, sig, args):
@@ -392,7 +392,7 @@ def no_bits(typingctx, like):
 
 
 @intrinsic
-def with_bit(typingctx, words, fired, step):
+def set_bit(typingctx, words, fired, step):
     """Set bit `step % 32` of the words where `fired`."""
 
     def codegen(context, builder, sig, args):

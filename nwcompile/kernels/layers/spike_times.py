@@ -55,7 +55,7 @@ def voltage(v, i, dt, membrane):
 
 
 @inlined
-def crossing(v, i, longest, membrane):
+def time_to_threshold(v, i, longest, membrane):
     """Time until `v`, below the threshold, first reaches it with the current `i`; inf if not within `longest`.
 
     The membrane rises while it is below the current, and has at most one maximum.
@@ -142,7 +142,7 @@ def spike_times(time, source, first, weight, delay, membrane, spikes, current):
                 v_after, i_after = v * of_mem + i * gain, i * of_syn
                 # Below the threshold and below its current, v has risen all the time and has not crossed.
                 if v_after >= membrane.threshold or v_after >= i_after:
-                    dt = crossing(v, i, until - t, membrane)
+                    dt = time_to_threshold(v, i, until - t, membrane)
                     while dt != inf:
                         t = min(t + dt, until)
                         i *= exp(-dt / membrane.tau_syn)
@@ -155,7 +155,7 @@ def spike_times(time, source, first, weight, delay, membrane, spikes, current):
                             voltage(0.0, i, until - t, membrane),
                             i * exp(-(until - t) / membrane.tau_syn),
                         )
-                        dt = crossing(0.0, i, until - t, membrane) if not membrane.once else inf
+                        dt = time_to_threshold(0.0, i, until - t, membrane) if not membrane.once else inf
                 t, v, i = until, v_after, i_after
                 if t >= membrane.t_end or (n > 0 and membrane.once):
                     break
