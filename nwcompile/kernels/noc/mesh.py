@@ -124,7 +124,7 @@ class Allocation(NamedTuple):
     """Scratch of one router's allocation."""
 
     request: np.ndarray  # REQUEST[port]
-    asking: np.ndarray  # int64[input port, output]: channel with which the input port asks for the output
+    asking: np.ndarray  # int64[input port, output]: channel with which the input port requests the output
     offer: np.ndarray  # int64[channel]: input channel to which an output channel grants
 
 
