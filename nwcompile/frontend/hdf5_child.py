@@ -33,7 +33,7 @@ def _answer(path: str, seconds: int) -> None:
     answer: dict[str, object]
     try:
         with h5py.File(path, "r", locking=False) as file:
-            answer: dict[str, dict | str] = {"tree": _group(file, budget, 0, arrays)}
+            answer = {"tree": _group(file, budget, 0, arrays)}
     except _RefusedError as refusal:
         answer, arrays = {"refused": str(refusal)}, []
     except Exception as error:  # h5py raises a dozen types for damaged files
