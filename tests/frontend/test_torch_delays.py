@@ -152,10 +152,8 @@ def test_a_delay_in_two_places_is_refused():
 
 
 def test_delays_that_no_relay_neuron_can_hold_are_refused():
-    net, x = (
-        on_grid(nn.Sequential(nn.DelayedLinear(2, 3, 30, init_delay=20.0), nn.LIFLayer(3, TAU))),
-        spike_tensor(2, 25, 2, seed=1, rate=0.35),
-    )
+    net = on_grid(nn.Sequential(nn.DelayedLinear(2, 3, 30, init_delay=20.0), nn.LIFLayer(3, TAU)))
+    x = spike_tensor(2, 25, 2, seed=1, rate=0.35)
     with pytest.raises(
         FitError, match=r"delay steps  input -> 1  \d+ of 15  shorten the delay or raise neuron.delay_max"
     ):

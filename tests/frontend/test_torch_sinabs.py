@@ -114,10 +114,8 @@ def test_from_torch_reads_every_field():
 
 
 def test_from_torch_takes_leaks_as_readouts():
-    module, x = (
-        torch.nn.Sequential(linear(), layers.LIF(5.0), linear(4), layers.ExpLeak(8.0)),
-        next_spike_tensor(4, 60, N),
-    )
+    module = torch.nn.Sequential(linear(), layers.LIF(5.0), linear(4), layers.ExpLeak(8.0))
+    x = next_spike_tensor(4, 60, N)
     network = nw.from_torch(module, x[:, :6])
     expected = recorded(module, x, 4)["3"].numpy()
     assert network.outputs == ("3",)
@@ -138,10 +136,8 @@ def convolutional(iaf):
 
 @pytest.mark.parametrize("made_for", [{"batch_size": 1}, {"batch_size": 3}, {"num_timesteps": 40}])
 def test_from_torch_takes_squeezed_layers_whatever_they_were_made_for(made_for):
-    module, x = (
-        convolutional(lambda: layers.IAFSqueeze(min_v_mem=-1.0, **made_for)),
-        next_spike_tensor(3, 40, 2, 12, 12),
-    )
+    module = convolutional(lambda: layers.IAFSqueeze(min_v_mem=-1.0, **made_for))
+    x = next_spike_tensor(3, 40, 2, 12, 12)
     network = nw.from_torch(module, x[:, :6])
     for part in module:
         if isinstance(part, layers.SqueezeMixin):

@@ -91,7 +91,7 @@ def test_estimate_maps_coarsely_unless_told_otherwise(monkeypatch):
 
     def compiled(network, chip, x, options):
         asked.append(options.partitioner)
-        return nw.compile(two_layer_net, chip, x, options)
+        return nw.compile(network, chip, x, options)
 
     monkeypatch.setattr("nwcompile.workbench.estimate.compile", compiled)
     nw.estimate(two_layer_net(), "loihi1")
@@ -218,7 +218,7 @@ def test_chips_that_have_no_room_together_are_compiled_for_one_by_one(monkeypatc
             together.wait(PATIENCE_S)
             raise NotEnoughMemoryError("no room for two")
         working.add(chip.name)
-        return nw.compile(two_layer_net, chip, x, options)
+        return nw.compile(network, chip, x, options)
 
     monkeypatch.setattr("nwcompile.workbench.estimate.n_threads", lambda: 2)
     monkeypatch.setattr("nwcompile.workbench.estimate.compile", compiled)

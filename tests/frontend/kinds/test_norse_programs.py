@@ -139,10 +139,8 @@ def test_from_torch_follows_norse_neurons_over_time_in_a_network(name):
 
 def test_from_torch_starts_izhikevich_neurons_where_norse_does():
     torch.manual_seed(3)
-    module, x = (
-        norse.SequentialState(weights(4), made("Izhikevich", "Cell")(4)),
-        next_spike_tensor(2, 5, N_IN, rate=0.3),
-    )
+    module = norse.SequentialState(weights(4), made("Izhikevich", "Cell")(4))
+    x = next_spike_tensor(2, 5, N_IN, rate=0.3)
     program = nw.from_torch(module, x).node("1").neuron
     assert {state.name: state.initial for state in program.states} == {"v": -70.0, "u": -14.0}
 

@@ -112,10 +112,8 @@ def test_from_torch_follows_sinabs_neurons_in_a_network(name):
 def test_from_torch_follows_squeezed_alif():
     torch.manual_seed(3)
     squeezed = layers.alif.ALIFSqueeze(batch_size=2, tau_mem=10.0, tau_adapt=20.0, norm_input=False)
-    module, x = (
-        torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), squeezed).eval(),
-        3 * next_spike_tensor(2, 10, 1, 6, 6, rate=0.3),
-    )
+    module = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), squeezed).eval()
+    x = 3 * next_spike_tensor(2, 10, 1, 6, 6, rate=0.3)
     network = nw.from_torch(module, x)
     squeezed.reset_states()
     assert network.programs == ("1",)

@@ -71,10 +71,8 @@ def test_a_program_with_shared_axons_is_saved_and_read_as_it_is(tmp_path):
 
 
 def test_shared_axons_are_one_axon_of_a_core_and_a_message_of_each_neuron():
-    program, x = (
-        nw.compile(pooled_spikes(is_dense=True), truenorth(**{"core.max_neurons": 256}), square_spikes()),
-        square_spikes(),
-    )
+    program = nw.compile(pooled_spikes(is_dense=True), truenorth(**{"core.max_neurons": 256}), square_spikes())
+    x = square_spikes()
     core = program.mapping.core_of["out"][0]
     assert core_use(program.axons, program.core_of, program.mapping.n_cores)["in_axons"][core] == 32 + 64
     run = nw.simulate(program, x)
