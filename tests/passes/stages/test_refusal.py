@@ -14,8 +14,8 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.noc.board import chips_used
 from nwcompile.ir.options import Options
 from nwcompile.passes.partition.partition import partition
+from nwcompile.passes.stages import fit as fit_stage
 from nwcompile.passes.stages import partition as partition_stage
-from nwcompile.passes.stages import quantize as quantize_stage
 from nwcompile.passes.stages import refusal
 from nwcompile.passes.stages.refusal import elsewhere
 from tests.made.chips import small_chip
@@ -161,7 +161,7 @@ def test_a_network_of_more_weights_than_axon_types_is_not_sent_to_truenorth():
 
 
 def test_a_network_of_very_long_delays_is_judged_by_its_totals_relay_neurons_among_them(monkeypatch):
-    monkeypatch.setattr(quantize_stage, "relay_delays", None)  # none is made to be counted
+    monkeypatch.setattr(fit_stage, "relay_delays", None)  # none is made to be counted
     edges = [Dense("in", "a", floats(8, 8)), Dense("a", "b", floats(8, 8), delay=500_000)]
     said = elsewhere(Network.from_arrays({"a": SPEC, "b": SPEC}, edges, {"in": 8}), Chip.load("speck"), Options())
     n_relays = 8 * (-(-500_001 // (1 + Chip.load("loihi1").neuron.delay_max_steps)) - 1)
