@@ -93,16 +93,18 @@ def nwcompile(folder, line: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True)
 
 
-def test_plugin_gives_all_that_a_command_line_names(site):
+def test_plugin_gives_all_that_a_command_line_names(site, monkeypatch, capsys):
+    from nwcompile import cli
+
     (site / "net.weights").write_text("1 2 0.5")
     done = nwcompile(site, "compile net.weights --chip mychip --partitioner one-core --placer mine -o build")
     assert done.returncode == 0 and done.stdout.startswith("fits mychip: 1 of 4 cores; "), done.stderr
     options = nw.Program.load(site / "build" / "net.nwc").manifest["options"]
     assert (options["partitioner"], options["placer"]) == ("one-core", "mine")
-    done = nwcompile(site, "export build/net.nwc --to cores -o out --json")
-    assert json.loads(done.stdout) == {"to": "cores", "files": ["out/cores.txt"], "note": "cores of mychip"}, (
-        done.stderr
-    )
+    monkeypatch.chdir(site)
+    assert cli.main(["export", "build/net.nwc", "--to", "cores", "-o", "out", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"to": "cores", "files": ["out/cores.txt"], "note": "cores of mychip"}
     assert (site / "out" / "cores.txt").read_text() == "1"
 
 
