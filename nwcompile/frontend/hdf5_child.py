@@ -38,7 +38,8 @@ def _answer(path: str, seconds: int) -> None:
         answer, arrays = {"refused": str(refusal)}, []
     except Exception as error:  # h5py raises a dozen types for damaged files
         answer, arrays = {"damaged": " ".join(str(error).split()) or type(error).__name__}, []
-    np.savez(sys.stdout.buffer, *arrays, answer=np.array(json.dumps(answer)))
+    stream = sys.stdout.buffer
+    np.savez(stream, *arrays, answer=np.array(json.dumps(answer)))
 
 
 def _limit(seconds: int, n_bytes: int) -> None:
