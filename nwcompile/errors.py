@@ -7,16 +7,28 @@ without one, the `__init__` of its folder does, or else the class. An error of a
 """
 
 import difflib
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import inf
 from operator import index
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+PACKAGE = Path(__file__).resolve().parent
+ERROR_PAGES = PACKAGE / "error_pages" if (PACKAGE / "error_pages").is_dir() else PACKAGE.parent / "docs" / "errors"
 MOST_LISTED = 40  # A sentence lists so many choices; of more of them N_NEAREST.
 N_NEAREST = 5
+
+
+@cache
+def error_titles() -> dict[str, str]:
+    """Read what is wrong, in one line, for every code: the index of the pages."""
+    lines = (ERROR_PAGES / "README.md").read_text(encoding="utf-8")
+    return dict(re.findall(r"^\| \[(\w+)\]\(\1\.md\) \| (.*) \|$", lines, re.MULTILINE))
 
 
 def printable(text: str) -> str:

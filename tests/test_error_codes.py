@@ -9,7 +9,7 @@ import pytest
 
 import nwcompile as nw
 from nwcompile import cli, errors, plugins
-from nwcompile.cli.explain import PAGES, error_titles
+from nwcompile.errors import ERROR_PAGES, error_titles
 from tests.frontend.frameworks import framework
 
 PACKAGE = Path(nw.__file__).parent
@@ -38,7 +38,7 @@ def test_error_code_of_a_model_error_is_of_its_file_folder_or_raise():
 
 
 def test_error_code_pages_are_those_of_the_index_under_its_titles():
-    pages = {page.stem: page.read_text().partition("\n")[0] for page in PAGES.glob("NW*.md")}
+    pages = {page.stem: page.read_text().partition("\n")[0] for page in ERROR_PAGES.glob("NW*.md")}
     assert pages == {code: f"# {code}: {title}" for code, title in CODES.items()}
     assert list(CODES) == sorted(CODES)
 
@@ -60,7 +60,7 @@ WITH_EXAMPLE = [code for code in CODES if code != "NW1000"]  # that one takes a 
 @pytest.mark.filterwarnings("ignore::nwcompile.errors.NwWarning")
 @pytest.mark.parametrize("code", WITH_EXAMPLE)
 def test_error_page_example_raises_its_code(code, tmp_path, monkeypatch, capsys):
-    page = (PAGES / f"{code}.md").read_text()
+    page = (ERROR_PAGES / f"{code}.md").read_text()
     if "without a GPU" in page:
         import torch
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, fields, replace
 
 from nwcompile import plugins
 from nwcompile.cli.bits_file import read_bits
-from nwcompile.cli.explain import error_titles
-from nwcompile.errors import NwWarning, OptionError, unknown_choice
+from nwcompile.errors import NwWarning, OptionError, error_titles, unknown_choice
 from nwcompile.frontend.nir.dialects import DIALECTS
 from nwcompile.ir import options as choices
 from nwcompile.ir.options import Options
