@@ -25,7 +25,7 @@ def whole_neurons(draw, repeated: bool = False) -> NeuronProgram:
     states = [
         StateVariable(
             name=f"s{i}",
-            next=0,
+            next="x",  # may become anything, until `_with_next` says what
             initial=draw(st.sampled_from([0, 0, 1, -3])),
             bits=draw(st.sampled_from([4, 9, 16, 24, 31, 32])),
             overflow=draw(st.sampled_from(STATE_OVERFLOWS)),
