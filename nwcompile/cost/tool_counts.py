@@ -122,7 +122,7 @@ def _are_bits(x: np.ndarray) -> np.ndarray:
 
 
 def _multiplications(network: Network, connection: Connection) -> int:
-    """Of a sample: weights times the outputs that take each, taps on padding included."""
+    """Multiplications of a sample: weights times the outputs that take each, taps on padding included."""
     return np.size(connection.weight) * _n_places(network, connection)
 
 

@@ -102,9 +102,11 @@ class EventLIF(torch.nn.Module):
                     f"{self.name}: {name} holds NaN or infinity; train with a lower rate or clip gradients"
                 )
         delay = self.delay
-        if delay is not None and self.max_delay is not None and not ((delay >= 0) & (delay <= self.max_delay)).all():
-            with torch.no_grad():
-                delay.clamp_(0, self.max_delay)
+        if delay is not None:
+            assert self.max_delay is not None, "delays have a limit"
+            if not ((delay >= 0) & (delay <= self.max_delay)).all():
+                with torch.no_grad():
+                    delay.clamp_(0, self.max_delay)
         if delay is not None and delay.dim() == 1:
             times, delay = times + delay[:, None], None
         out, n_spikes = _SpikeTimes.apply(times, self.weight, delay, self.membrane, self.max_spikes)

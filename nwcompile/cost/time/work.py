@@ -103,7 +103,8 @@ def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarr
     chip = program.chip
     cycles: dict[str, np.ndarray] = {}
     cycles |= {e: n_events(counters, e) * np.int64(getattr(chip.cost, f"{e}_cycles")) for e in SEND + RECEIVE}
-    if chip.neuron.programmable and chip.cost.instruction_cycles is not None:
+    if chip.neuron.programmable:
+        assert chip.cost.instruction_cycles is not None, "ask gives_times first"
         cycles["update"] = cycles["update"] + counters["neuron_instructions"] * np.int64(chip.cost.instruction_cycles)
     units: dict[str, tuple[str, ...]]
     units = {"shared": SEND + RECEIVE} if chip.cost.units == "shared" else {"send": SEND, "receive": RECEIVE}

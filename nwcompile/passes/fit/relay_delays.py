@@ -33,7 +33,7 @@ def has_late(network: Network, timing: Schedule, chip: Chip) -> bool:
 def count_relays(network: Network, timing: Schedule, chip: Chip, options: Options) -> dict[tuple[str, int], int]:
     """Return how many relay layers the delays need that are longer than the chip's, by source and aligned delay.
 
-    None for a chip whose neurons cannot be relays. Raises FitError where they are more than the chip has room for.
+    Empty for a chip whose neurons cannot be relays. Raises FitError if the chip has no room for them.
     """
     reach = 1 + chip.neuron.delay_max_steps
     late: dict[tuple[str, int], int] = {}

@@ -10,5 +10,6 @@ self_connections.py:self_connections  subtractions as synapses to itself, on chi
 reset_timing.py:reset_now             resets one step late made at once, where spikes stay the same
 bias_lines.py:bias_lines              biases as weights from a line that is on in every step
 comparison.py:same_comparison         integers for the chip's comparison with the threshold
+idle_clamps.py:idle_clamps            clamps that no reachable membrane touches
 relay_neuron.py:relay_neuron          the chip's neuron that sends in a step what it receives in it
 """

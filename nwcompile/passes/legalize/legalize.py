@@ -13,6 +13,7 @@ from nwcompile.ir.options import Options
 from nwcompile.passes.analyze.maxima import comparable
 from nwcompile.passes.legalize.bias_lines import bias_lines
 from nwcompile.passes.legalize.comparison import same_comparison
+from nwcompile.passes.legalize.idle_clamps import idle_clamps
 from nwcompile.passes.legalize.multiply_spikes import multiply_spikes
 from nwcompile.passes.legalize.pool_spikes import pool_spikes
 from nwcompile.passes.legalize.reset_timing import reset_now
@@ -68,6 +69,9 @@ def legalize(network: Network, chip: Chip, options: Options, may_compare: bool =
     legal = split
     for rewrite in REWRITES:
         legal, made = rewrite(legal, chip, options)
+        changes += made
+    if legal.is_fixed:  # `prove` does so for a float network, once it is in integers
+        legal, made = idle_clamps(legal, chip, options)
         changes += made
     return Legalized(legal, changes, said, compared)
 

@@ -250,11 +250,8 @@ def measure_rates(
     wanted: dict[str, np.ndarray] = {}
     if samples is not None and not network.is_fixed:
         wanted = simulate(network, {name: samples[name][kept] for name in network.inputs}).spikes
-    names = (row["layer"] for row in table)
-    return [
-        row | rates(wanted.get(name), sent[name]) if fixed.node(name).neuron.fires else row
-        for row, name in zip(table, names, strict=True)
-    ]
+    measured = {name: rates(wanted.get(name), sent[name]) for name in fixed.layers if fixed.node(name).neuron.fires}
+    return [row | measured.get(row["layer"], {}) for row in table]
 
 
 def _observed(network: Network, learned: Collection[str]) -> Network:

@@ -8,12 +8,12 @@ from nwcompile.ir.options import Options
 from nwcompile.passes.analyze.check import estimate
 from nwcompile.passes.fit.relay_delays import count_relays
 from nwcompile.passes.fit.split_fan_in import split_fan_in
+from nwcompile.passes.legalize.idle_clamps import idle_clamps
 from nwcompile.passes.legalize.legalize import legalize
 from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.passes.quantize.approximate.advice import approximations
 from nwcompile.passes.quantize.approximate.nearest import nearest_network
-from nwcompile.passes.quantize.prove import idle_clamps
 from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
 
 

@@ -27,17 +27,17 @@ from nwcompile.passes.stages.draft import Draft, Stage
 from nwcompile.passes.stages.partition import check_needs
 from nwcompile.passes.stages.run import run
 
-# Synapses that the checks for one error look at, each check going through all of a network's: about a second. The
-# chips that are left after that are judged by their totals.
+# Budget of synapses for the checks of one error, about a second. A check goes through all synapses of the network.
+# Chips beyond the budget are judged by their totals.
 MOST_SYNAPSES = 15_000_000
-# A check also looks through all connections for each layer; each of those looks takes as long as so many synapses.
+# A check also goes through all connections for each layer. One such pair costs as much as this number of synapses.
 SYNAPSES_OF_A_PAIR = 25
 
 
 class Place(NamedTuple):
     """A chip or board that takes a network on so many cores: at least, unless that was checked.
 
-    `work`: how many synapses the check looks at, or what takes as long.
+    `work`: synapses that the check goes through, other work converted to synapses.
     """
 
     chip: Chip

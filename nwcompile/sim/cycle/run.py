@@ -400,7 +400,8 @@ class ChipRun:
         shared = self.axons.shared
         if shared is not None:
             shared = shared._replace(last_set=shared.last_set.copy(), last_heard=shared.last_heard.copy())
-        if self.costs.drops and self.members is not None:
+        if self.costs.drops:
+            assert self.members is not None, "chips that drop messages count them one by one"
             lossy = LossyDelivery(self.members, self.axons.fan_out.sent, np.zeros(n_sources, np.int64))
         if self.bus is not None:
             on_bus = bus_network(self.bus, len(self.chip.link_cycles))

@@ -10,7 +10,7 @@ from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Dense
 from nwcompile.ir.network import Network
-from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.noc.board import chips_used
 from nwcompile.ir.options import Options
 from nwcompile.passes.partition.partition import partition
@@ -166,3 +166,14 @@ def test_a_network_of_very_long_delays_is_judged_by_its_totals_relay_neurons_amo
     said = elsewhere(Network.from_arrays({"a": SPEC, "b": SPEC}, edges, {"in": 8}), Chip.load("speck"), Options())
     n_relays = 8 * (-(-500_001 // (1 + Chip.load("loihi1").neuron.delay_max_steps)) - 1)
     assert f"by its totals it may fit loihi1 (at least {-(-(n_relays + 16) // 1024)} of 128 cores)" in said
+
+
+def test_a_network_in_integers_is_sent_to_chips_whose_clamps_make_no_difference():
+    weight = np.random.default_rng(0).integers(0, 6, (6, 5)).astype(np.int8)  # membranes never fall below 0
+    spec = NeuronSpec(threshold=512, decay_v=2048, v_min=0, fixed=FixedPoint(), reset="zero")
+    network = Network.from_arrays({"a": (spec, (6,))}, [Dense("in", "a", weight)], {"in": 5})
+    assert network.is_fixed
+    said = elsewhere(network, Chip.load("speck"), Options())
+    assert "loihi1 (1 of 128 cores)" in said and nw.compile(network, "loihi1").mapping.n_cores == 1
+    acts = Network.from_arrays({"a": (spec, (6,))}, [Dense("in", "a", weight - 3)], {"in": 5})
+    assert "loihi1" not in elsewhere(acts, Chip.load("speck"), Options())

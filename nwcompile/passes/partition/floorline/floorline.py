@@ -117,17 +117,18 @@ def floorline(
         deadline=deadline,
         n_levels=n_levels,
     )
-    partitions: list[tuple[Partition, np.ndarray | None]] = []  # the first, and the best so far
+    first: tuple[Partition, np.ndarray | None] | None = None
     improvements = _minimize_traffic if options.optimize == "traffic" else _improve
     try:
         for better in improvements(search):
-            partitions[1:] = [better]
+            first, found = first or better, better
             if search.is_late:
                 break
     except KeyboardInterrupt:
-        if deadline is None or not partitions:
+        if deadline is None or first is None:
             raise
-    (first, _), (best, sites) = partitions[0], partitions[-1]
+    assert first is not None, "each search begins with a partition"
+    best, sites = found
     cores = best.neuron_core
     if not best.excess and sites is None:
         cores = _number_cores(best)
@@ -137,7 +138,7 @@ def floorline(
         n_cores = len(np.unique(slices.by_neuron(network)))
         return slices if n_cores == 1 else slices._replace(warnings=(_SLICES_INSTEAD.format(chip=chip.name),))
     if sites is None:
-        return logical_cores(network, cores)._replace(fewest=_fewest_cores(search, first, int(cores.max()) + 1))
+        return logical_cores(network, cores)._replace(fewest=_fewest_cores(search, first[0], int(cores.max()) + 1))
     used, cores = np.unique(best.neuron_core, return_inverse=True)
     in_order_of_sites = logical_cores(network, cores.reshape(-1))
     return in_order_of_sites._replace(mapping=Mapping(in_order_of_sites.core_of, chip.sites[sites[used]]))
