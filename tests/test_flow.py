@@ -111,7 +111,9 @@ def test_a_prefix_of_the_stages_can_be_run():
 def test_a_draft_goes_on_from_any_stage():
     given = Draft(given=image_net(), chip=Chip.load("tiny"), options=Options(), calibration=X)
     half = run(given, until="quantize")
-    whole = run(half, after="quantize").program
+    seen = []
+    whole = run(half, after="quantize", on_stage=lambda name, *_: seen.append(name)).program
+    assert seen[:2] == ["prove", "calibrate"] and seen[-1] == "emit"
     assert whole.hash == compile(image_net(), "tiny", X).hash
     with pytest.raises(OptionError, match="unknown after 'schedul'; choose one of: schedule, "):
         run(half, after="schedul")

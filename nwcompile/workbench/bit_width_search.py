@@ -3,7 +3,7 @@
 A greedy search. First all layers lose a bit at a time together, as long as the accuracy allows. Then each loses one bit
 by itself, which orders the layers: the least sensitive first (of equals the one with more weights, then the one nearer
 to the output). In that order each layer is narrowed as far as it goes, those before it left as narrow as they are.
-Whole networks are tried, not layers: each goes through the stages of the compiler up to `prove`, those left out that
+Whole networks are tried, not layers: each goes through the stages of the compiler up to `compare`, without those that
 ask whether it fits, and is run by the sequence backend.
 """
 
@@ -99,7 +99,7 @@ def narrowest(
     def accuracy(widths: Widths) -> float:
         chosen = replace(options, bits=None, layer_bits=widths)
         legal = run(replace(given, options=chosen), after="input", until="legalize")  # whether or not it fits
-        fixed = run(legal, after="schedule", until="prove")
+        fixed = run(legal, after="schedule", until="compare")
         inputs = encoded(with_constants(fixed.legal, samples), fixed.registers)
         spikes, states = trace(fixed.network, inputs, keep_states=False)
         output = output_of(fixed.network, spikes, states)

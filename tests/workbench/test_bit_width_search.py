@@ -1,5 +1,7 @@
 """The search for the narrowest widths: its order on made-up accuracies, and its figures on a small network."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -49,6 +51,32 @@ def case(n_samples=40):
     )
     x = (rng.random((n_samples, 8, 6)) < rng.random((n_samples, 1, 6))).astype(np.int8)
     return network, x, answers(simulate(network, x))
+
+
+@pytest.mark.parametrize("chip", ["h1v1", "loihi2"])
+def test_narrowest_tries_the_network_as_the_chip_can_have_it(chip):
+    """H1v1 has no biases: lines that are always on stand in for them. Loihi 2 compares the currents of a maximum."""
+    rng = np.random.default_rng(3)
+    spec = nw.NeuronSpec(threshold=1.0, beta=0.5, reset="subtract", v_min=0.0 if chip == "h1v1" else None)
+    weight = rng.normal(0, 0.4, (3, 9)).astype(np.float32)
+    if chip == "h1v1":
+        x = (rng.random((30, 8, 9)) < 0.4).astype(np.int8)
+        edges = [nw.Dense("in", "a", weight, bias=np.array([0.3, -0.2, 0.1], np.float32))]
+        network = nw.Network.from_arrays({"a": spec}, edges, {"in": 9})
+    else:
+        x = (rng.random((200, 20, 1, 6, 6)) < 0.4).astype(np.int8)
+        kernel = rng.normal(0, 0.6, (2, 1, 3, 3)).astype(np.float32)
+        edges = [nw.Conv2d("in", "map", kernel, padding=1), nw.MaxPool2d("map", "a", 3),
+                 nw.Dense("a", "b", rng.normal(0, 0.5, (3, 8)).astype(np.float32))]  # fmt: skip
+        layers = {"map": (None, (2, 6, 6)), "a": (spec, (2, 2, 2)), "b": spec}
+        network = nw.Network.from_arrays(layers, edges, {"in": (1, 6, 6)})
+    labels = answers(simulate(network, x))
+    options = Options(input_layer="exact")
+    found = narrowest(network, Chip.load(chip), x[:10], x[10:], labels[10:], options, 0.0)
+    widths, accuracy = found.tried[0]
+    program = nw.compile(network, chip, x[:10], replace(options, layer_bits=widths))
+    right = (answers(simulate(program, x[10:])) == labels[10:]).mean()
+    assert accuracy == right
 
 
 def test_narrowest_keeps_the_accuracy_that_the_compiled_program_has():

@@ -195,5 +195,7 @@ def test_heaviside_with_a_number_at_zero_is_a_comparison(at_zero):
     network = nw.Network.from_arrays({"a": program}, [nw.Dense("in", "a", np.eye(3, dtype=np.float32))], {"in": 3})
     spikes = np.ones((1, 6, 3), np.float32)
     compiled = nw.compile(network, "loihi2", spikes)
-    assert np.array_equal(nw.simulate(compiled, spikes).spikes["a"], nw.simulate(network, spikes).spikes["a"])
+    run = nw.simulate(network, spikes)
+    assert (run.spikes["a"][0, 0] == at_zero).all()  # v is exactly 0 there
+    assert np.array_equal(nw.simulate(compiled, spikes).spikes["a"], run.spikes["a"])
     assert compiled.network.node("a").neuron.sends == "binary"

@@ -177,3 +177,23 @@ def test_a_network_in_integers_is_sent_to_chips_whose_clamps_make_no_difference(
     assert "loihi1 (1 of 128 cores)" in said and nw.compile(network, "loihi1").mapping.n_cores == 1
     acts = Network.from_arrays({"a": (spec, (6,))}, [Dense("in", "a", weight - 3)], {"in": 5})
     assert "loihi1" not in elsewhere(acts, Chip.load("speck"), Options())
+
+
+def test_a_fan_in_that_would_be_split_is_judged_by_its_totals():
+    said = elsewhere(dense(20000, 4), Chip.load("h1v1"), Options())
+    assert said.endswith("; by its totals it may fit loihi2 (at least 1 of 128 cores)")
+
+
+def test_speck_is_not_named_where_spikes_come_too_late_or_go_too_far():
+    edges = [Dense("in", "a", floats(4, 6)), Dense("a", "a", floats(4, 4), delay=5)]
+    late = Network.from_arrays({"a": SPEC}, edges, {"in": 6})
+    shape = (5, 128, 128)  # on two cores, each of which sends to both, and to b and c
+    edges = [Conv2d("in", "a", floats(5, 2, 1, 1)), Conv2d("a", "a", floats(5, 5, 1, 1)),
+             *(Conv2d("a", name, floats(1, 5, 1, 1)) for name in "bc")]  # fmt: skip
+    layers = {"a": (SPEC, shape), "b": (SPEC, (1, 128, 128)), "c": (SPEC, (1, 128, 128))}
+    far = Network.from_arrays(layers, edges, {"in": (2, 128, 128)})
+    for network in (late, far):
+        said = elsewhere(network, Chip.load("h1v1"), Options())
+        assert "loihi1 (" in said and "speck" not in said
+        with pytest.raises(nw.FitError):
+            nw.compile(network, "speck")
