@@ -65,7 +65,7 @@ class EventLIF(torch.nn.Module):
             raise OptionError(unknown_choice("delays", delays, DELAYS))
         if (delays is None) != (max_delay is None) or not 0 < (max_delay or 1.0) < inf:
             raise OptionError(f"{self.name}: delays and max_delay, in seconds > 0, go together")
-        self.n_in, self.n_out, self.max_delay = n_in, n_out, max_delay
+        self.n_in, self.n_out, self.max_delay = n_in, n_out, max_delay or 0.0
         self.max_spikes = 1 if once else max_spikes
         self.membrane = Membrane(float(tau_mem), float(tau_syn), float(threshold), float(t_end), once)
         self.weight = torch.nn.Parameter(self._weights(init))
@@ -102,11 +102,9 @@ class EventLIF(torch.nn.Module):
                     f"{self.name}: {name} holds NaN or infinity; train with a lower rate or clip gradients"
                 )
         delay = self.delay
-        if delay is not None:
-            assert self.max_delay is not None, "delays have a limit"
-            if not ((delay >= 0) & (delay <= self.max_delay)).all():
-                with torch.no_grad():
-                    delay.clamp_(0, self.max_delay)
+        if delay is not None and not ((delay >= 0) & (delay <= self.max_delay)).all():
+            with torch.no_grad():
+                delay.clamp_(0, self.max_delay)
         if delay is not None and delay.dim() == 1:
             times, delay = times + delay[:, None], None
         out, n_spikes = _SpikeTimes.apply(times, self.weight, delay, self.membrane, self.max_spikes)

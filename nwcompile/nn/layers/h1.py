@@ -19,9 +19,8 @@ from nwcompile.nn.ops.torch_ops import is_plain, straight_through
 
 BLOCK_NEURONS = 5  # A chip's input has one sign for so many consecutive neurons.
 THRESHOLD = 1.0  # Every neuron of the chips has this threshold.
-_TAUS_US = Chip.load("h1v2").neuron.taus_us
-assert _TAUS_US is not None, "the chip file lists them"
-TAUS = [tau * 1e-6 for tau in _TAUS_US]  # seconds
+TAUS = [tau * 1e-6 for tau in Chip.load("h1v2").neuron.taus_us or ()]  # seconds
+assert TAUS, "the chip file lists them"
 
 
 class H1v1Synapse(LIFSynapse):

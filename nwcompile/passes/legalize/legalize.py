@@ -61,17 +61,12 @@ def legalize(network: Network, chip: Chip, options: Options, may_compare: bool =
     compared = comparable(network, chip, options) if may_compare else ()
     network, recognized = built_in_neurons(network, chip)
     network, pooled = pool_spikes(network, chip, options, compared)
-    changes = [*recognized, *pooled]
     network, multiplied = multiply_spikes(network, chip, options)
-    changes += multiplied
-    split, said = split_signs(network, chip)
-    changes += [_split(text, chip) for text in said]
-    legal = split
-    for rewrite in REWRITES:
+    legal, said = split_signs(network, chip)
+    changes = [*recognized, *pooled, *multiplied, *(_split(text, chip) for text in said)]
+    # `prove` judges the clamps of a float network, once it is in integers.
+    for rewrite in (*REWRITES, idle_clamps) if legal.is_fixed else REWRITES:
         legal, made = rewrite(legal, chip, options)
-        changes += made
-    if legal.is_fixed:  # `prove` does so for a float network, once it is in integers
-        legal, made = idle_clamps(legal, chip, options)
         changes += made
     return Legalized(legal, changes, said, compared)
 

@@ -27,12 +27,12 @@ def compared(network: Network, fixed: Network, chip: Chip) -> list[Change]:
     """
     if network.is_fixed:
         return []
-    changes = []
-    for name in network.built_in:
-        wanted, has = network.node(name).neuron, fixed.node(name).neuron
-        if wanted.fires and wanted.strict != has.strict and only_compares(wanted) and _on_threshold_grid(has, chip):
-            changes.append(comparison_change(name, wanted.strict))
-    return changes
+    neurons = ((name, network.node(name).neuron, fixed.node(name).neuron) for name in network.built_in)
+    return [
+        comparison_change(name, wanted.strict)
+        for name, wanted, has in neurons
+        if wanted.fires and wanted.strict != has.strict and only_compares(wanted) and _on_threshold_grid(has, chip)
+    ]
 
 
 def lasting_currents(network: Network, fixed: Network) -> list[Change]:

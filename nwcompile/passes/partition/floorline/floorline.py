@@ -121,14 +121,14 @@ def floorline(
     improvements = _minimize_traffic if options.optimize == "traffic" else _improve
     try:
         for better in improvements(search):
-            first, found = first or better, better
+            first = first or better
             if search.is_late:
                 break
     except KeyboardInterrupt:
         if deadline is None or first is None:
             raise
     assert first is not None, "each search begins with a partition"
-    best, sites = found
+    best, sites = better
     cores = best.neuron_core
     if not best.excess and sites is None:
         cores = _number_cores(best)
