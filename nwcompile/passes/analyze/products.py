@@ -1,4 +1,4 @@
-"""Products: matrix products of spikes, which chips compute with a neuron for every product of two."""
+"""Products: matrix products of spikes, which chips compute with one neuron for each pair of factors."""
 
 from collections.abc import Iterator
 
@@ -13,18 +13,18 @@ from nwcompile.passes.prepare.fold import linear_map, matrix, offset
 
 
 def products(network: Network) -> list[MatMul]:
-    """The matrix products of a network, each behind those that it uses."""
+    """Return the matrix products of a network in topological order."""
     rank = {name: i for i, name in enumerate(network.order)}
     return sorted((c for c in network.connections if isinstance(c, MatMul)), key=lambda c: rank[c.target])
 
 
 def n_with_pairs(network: Network) -> int:
-    """Neurons of a network with one more for every product of two that its matrix products add up."""
+    """Count the neurons of a network, with one more for each pair of factors that its matrix products add up."""
     return count_neurons(network) + sum(product.n_products for product in products(network))
 
 
 def product_violations(network: Network, chip: Chip) -> Iterator[Violation]:
-    """Every matrix product that is left, with what a chip would need for it."""
+    """Yield every remaining matrix product, with what a chip would need for it."""
     too_many = []
     for product in products(network):
         where = f"{product.source} -> {product.target}"
@@ -48,7 +48,7 @@ def product_violations(network: Network, chip: Chip) -> Iterator[Violation]:
 
 
 def largest_counts(network: Network, product: MatMul) -> tuple[int, int] | None:
-    """The largest count in the left and in the right factor; None where they may hold anything but counts of spikes."""
+    """Return the largest count in the left and the right factor, or None if they may hold other numbers than counts."""
     largest = _largest(network, product.source)
     if largest is None:
         return None
@@ -57,7 +57,7 @@ def largest_counts(network: Network, product: MatMul) -> tuple[int, int] | None:
 
 
 def _largest(network: Network, name: str) -> np.ndarray | None:
-    """How large every entry of a node can become, float64[n], where it is a count of spikes; else None."""
+    """Return the largest value of every entry of a node, float64[n], if it is a count of spikes, else None."""
     node = network.node(name)
     if name in network.inputs or node.neuron is not None:
         is_binary = node.neuron is not None and node.neuron.fires and node.neuron.message == "binary"

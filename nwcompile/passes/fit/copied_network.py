@@ -1,4 +1,4 @@
-"""Copied network: the copies of a plan as layers of their own, and every synapse with the copy that it comes from."""
+"""Copied network: turn the copies of a plan into layers, and connect every synapse to the copy that sends to it."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -13,30 +13,30 @@ from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.fit.copy_plan import CopyPlan, synapse_ends
 
-COPY = "{}/copy{}"  # The first copy keeps the layer's name, so that its spikes are the layer's.
+COPY = "{}/copy{}"  # The first copy keeps the layer's name, so its spikes are the layer's.
 
 
 class CopiedNetwork(NamedTuple):
-    """A network with copies, its schedule, the core of every neuron by layer, and what each copied layer copies."""
+    """A network with copies, its schedule, the core of every neuron by layer, and the original of each copied layer."""
 
     network: Network
     timing: Schedule
     core_of: dict[str, np.ndarray]
-    copy_of: dict[str, tuple[str, np.ndarray]]  # by copied layer: the layer, and its neurons that are copied
+    copy_of: dict[str, tuple[str, np.ndarray]]  # by copied layer: the original layer, and the neurons that are copied
 
 
 class _Ends(NamedTuple):
-    """The synapses of a connection in a copied network, once for each copy of their target."""
+    """The synapses of a connection in a copied network, one entry for each copy of their target."""
 
     synapse: np.ndarray  # int64[end]
-    source: np.ndarray  # int64[end]: which copy sends
-    target: np.ndarray  # int64[end]: which copy receives
+    source: np.ndarray  # int64[end]: index of the sending copy
+    target: np.ndarray  # int64[end]: index of the receiving copy
 
 
 def copied_network(network: Network, timing: Schedule, plan: CopyPlan) -> CopiedNetwork:
-    """The network that the plan makes of a fixed-point network: all copies have the inputs of the first.
+    """Apply the plan to a fixed-point network; all copies have the inputs of the first.
 
-    A connection of which copies have a part each becomes lists of synapses; one that stays whole is kept as it is.
+    A connection that is divided among copies becomes lists of synapses; one that stays whole keeps its form.
     """
     first = neuron_offsets(network)
     nodes: dict[str, Node] = {}
@@ -70,7 +70,7 @@ def _name(layer: str, copy: int) -> str:
 
 
 def _part(node: Node, name: str, neurons: np.ndarray) -> Node:
-    """A layer of some of the neurons, int64[n], of another."""
+    """Return a layer of some neurons, int64[n], of another."""
     if len(neurons) == node.n_neurons:
         return replace(node, name=name)
     axon_of = None if node.axon_of is None else np.searchsorted(neurons, node.axon_of[neurons])
@@ -82,7 +82,7 @@ def _part(node: Node, name: str, neurons: np.ndarray) -> Node:
 
 
 def _ends(network: Network, plan: CopyPlan, synapses: list) -> list[_Ends]:
-    """The copies at both ends of every synapse: each sender's destinations, in order, go to its copies in turn."""
+    """Return the copies at both ends of every synapse: copies of a sender share its destinations in order."""
     expanded: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for c, (pre, post, _) in zip(network.connections, synapses, strict=True):
         copies = plan.copies[post]
@@ -108,7 +108,7 @@ def _ends(network: Network, plan: CopyPlan, synapses: list) -> list[_Ends]:
 
 
 def _connections(edge: Connection, network: Network, plan: CopyPlan, synapses: tuple, ends: _Ends) -> list[Connection]:
-    """The connection between copies: as it is where one pair of whole layers has it all, else as lists of synapses."""
+    """Return the connection between copies: unchanged between whole layers, else lists of synapses."""
     pre, post, place = synapses
     first = neuron_offsets(network)
     n_copies = int(plan.copies[first[edge.target] : first[edge.target] + network.node(edge.target).n_neurons].max())
@@ -151,7 +151,7 @@ def _list(edge: Connection, source: int, target: int, synapses: tuple, bias) -> 
 
 
 def _rank(network: Network, plan: CopyPlan, name: str, copy: int) -> np.ndarray:
-    """int64[n]: the number of each neuron of a layer in one of its copies, -1 where it is not in it."""
+    """Return int64[n]: the index of each neuron of a layer within one of its copies, -1 if absent."""
     n = network.node(name).n_neurons
     if name in network.inputs:
         return np.arange(n)

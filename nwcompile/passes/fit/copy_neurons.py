@@ -1,8 +1,8 @@
-"""Copied neurons: a mapped network in which no neuron, or core, sends to more cores than the chip lets it.
+"""Copy neurons: rewrite a mapped network so that no neuron, or core, exceeds the chip's number of destination cores.
 
-A neuron of TrueNorth has one axon to send to, a core of Speck two destinations. Copies of neurons
-(`copy_plan.py`) meet that, or a splitter: relay neurons that copy a layer's spikes one step later, all copies of one on
-the same core, so that nothing before the layer needs copies. For each layer the one that takes fewer cores in all.
+A neuron of TrueNorth has one axon, a core of Speck two destinations. Copies of neurons (`copy_plan.py`) satisfy such a
+limit. So does a splitter: relay neurons that copy a layer's spikes one step later, all copies of a neuron on the same
+core, so that nothing in front of the layer needs copies. For each layer, the variant with fewer cores in total is used.
 """
 
 from dataclasses import dataclass, replace
@@ -29,12 +29,12 @@ from nwcompile.passes.fit.relays import relay_layer, relay_of, sends_binary
 from nwcompile.passes.quantize.sums.send_sums import schedule_senders
 
 SPLITTER = "{}/splitter"
-LARGEST = 10_000_000  # Networks with more synapses, are left to the check: each is looked at by itself.
+LARGEST = 10_000_000  # Networks with more synapses are left to the check, because each synapse is visited.
 
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """A network, with splitters of its layers or none, whose neurons `plan` copies; its schedule and activity."""
+    """A network, possibly with splitters, whose neurons `plan` copies, with its schedule and activity."""
 
     network: Network
     timing: Schedule
@@ -43,9 +43,9 @@ class Wanted:
 
 
 class Copied(NamedTuple):
-    """The network with copies as layers of their own, what goes with it, and what was changed.
+    """The network with copies as layers of their own, its schedule, activity and cores, and the changes.
 
-    `copy_of`: by copied layer, the layer and its neurons that are copied.
+    `copy_of`: by copied layer, the original layer and the neurons that are copied.
     """
 
     network: Network
@@ -57,23 +57,23 @@ class Copied(NamedTuple):
 
 
 def may_copy(chip: Chip) -> bool:
-    """Whether neurons of the chip may need copies or splitters. A splitter can take a step off a delay."""
+    """Return whether neurons of the chip may need copies or splitters. A splitter can shorten a delay by one step."""
     return most_destinations(chip) is not None
 
 
 def sends_too_far(network: Network, chip: Chip, mapping: Mapping) -> bool:
-    """Whether a neuron, or core, sends to more cores than the chip's rules of destinations let it."""
+    """Return whether a neuron, or core, sends to more cores than the chip allows."""
     return may_copy(chip) and n_over(network, chip, join_layers(network, mapping.core_of)) > 0
 
 
 def copy_neurons(
     network: Network, timing: Schedule, chip: Chip, activity: Activity, mapping: Mapping, options: Options
 ) -> Copied | None:
-    """The network with as many copies of its neurons as their destinations take, and the core of each neuron.
+    """Return the network with as many copies of its neurons as their destinations need, and the core of each neuron.
 
-    Spikes of the given layers stay the same: they are those of the first copy of each neuron, and all copies spike
-    alike. None where copies cannot help (neurons that send to all cores of their own layer): `check` refuses them.
-    Raises FitError where the chip has not cores enough.
+    Spikes of the given layers stay the same: they are those of each neuron's first copy, and all copies spike alike.
+    Returns None if copies cannot help (neurons that send to all cores of their own layer): `check` refuses them. Raises
+    FitError if the chip has too few cores.
     """
     is_small = sum(synapse_count(network, c) for c in network.connections) <= LARGEST
     plan = _plan(network, chip, mapping) if is_small else None
@@ -100,7 +100,7 @@ def copy_neurons(
 
 
 def _too_many(wanted: Wanted, chip: Chip) -> Violation:
-    """The violation of needing more cores, with all copies, than there are."""
+    """Return the violation of needing more cores, with all copies, than the chip has."""
     copies = {name: int(_of_layer(wanted.network, name, wanted.plan.copies).max()) for name in wanted.network.layers}
     layer = max(copies, key=lambda name: copies[name])
     advice = f"{layer} stands there up to {copies[layer]} times, {_rule(wanted.plan)}: make what it feeds smaller"
@@ -114,7 +114,7 @@ def _rule(plan: CopyPlan) -> str:
 
 
 def _plan(network: Network, chip: Chip, mapping: Mapping) -> CopyPlan | None:
-    """The copies of a network whose layers stand as in `mapping`; those it does not know are packed splitters."""
+    """Plan the copies of a network whose layers are placed as in `mapping`; layers not in it are packed splitters."""
     n_cores = mapping.n_cores
     cores = []
     for name in network.layers:
@@ -131,7 +131,7 @@ def _of_layer(network: Network, name: str, values: np.ndarray) -> np.ndarray:
 
 
 def _with_splitter(before: Wanted, chip: Chip, mapping: Mapping, options: Options, name: str) -> Wanted | None:
-    """`before` with relay neurons behind one more layer, which share out what it sends; None where that cannot be."""
+    """Add relay neurons behind another layer, which distribute its spikes; None if that is impossible."""
     network, splitter = before.network, SPLITTER.format(name)
     relay = relay_of(network, chip, options)
     if relay is None:
@@ -144,7 +144,7 @@ def _with_splitter(before: Wanted, chip: Chip, mapping: Mapping, options: Option
     split = Network(network.inputs, nodes, (*moved, edge))
     try:
         timing = schedule_senders(split, before.timing.execution)
-    except ModelError:  # a loop has no step to spare
+    except ModelError:  # a loop has no spare step
         return None
     plan = _plan(split, chip, mapping) if not list(delay_violations(split, timing, chip)) else None
     if plan is None:
@@ -156,7 +156,7 @@ def _with_splitter(before: Wanted, chip: Chip, mapping: Mapping, options: Option
 
 
 def _activity(activity: Activity, copy_of: dict[str, tuple[str, np.ndarray]]) -> Activity:
-    """Activity in which copies are as active as the neurons that they are copies of."""
+    """Give copies the activity of their originals."""
     counts, updates, heard = ({**table} for table in (activity.counts, activity.updates, activity.heard))
     multi = {**activity.multi}
     for copy, (name, neurons) in copy_of.items():
@@ -171,7 +171,7 @@ def _activity(activity: Activity, copy_of: dict[str, tuple[str, np.ndarray]]) ->
 
 
 def _changes(network: Network, made: Wanted, chip: Chip) -> list[Change]:
-    """A row for every layer that is copied, or that a splitter copies."""
+    """Return a row for every layer that is copied, or that a splitter copies."""
     changes = []
     has = _rule(made.plan)
     for name in made.network.layers:

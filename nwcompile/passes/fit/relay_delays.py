@@ -1,4 +1,4 @@
-"""Delays longer than a chip's: chains of relay neurons, each of which holds a spike as long as the chip can."""
+"""Relay delays: chains of relay neurons for delays longer than those of a chip."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from nwcompile.passes.prepare.schedule import schedule
 
 
 class Relayed(NamedTuple):
-    """A network with relay neurons, its schedule, and what they were put in for."""
+    """A network with relay neurons, its schedule, and a row for each delay that needed them."""
 
     network: Network
     timing: Schedule
@@ -25,15 +25,15 @@ class Relayed(NamedTuple):
 
 
 def has_late(network: Network, timing: Schedule, chip: Chip) -> bool:
-    """Whether a connection delays spikes longer than the chip can."""
+    """Return whether a connection delays spikes longer than the chip can."""
     reach = 1 + chip.neuron.delay_max_steps
     return any(_steps(c, delay, timing) > reach for c, delay in zip(network.connections, timing.delay, strict=True))
 
 
 def count_relays(network: Network, timing: Schedule, chip: Chip, options: Options) -> dict[tuple[str, int], int]:
-    """Return how many relay layers the delays need that are longer than the chip's, by source and aligned delay.
+    """Return the number of relay layers for delays longer than the chip's, by source and aligned delay.
 
-    None for a chip whose neurons cannot be relays. Raises FitError where they are more than the chip has room for.
+    Returns {} for a chip whose neurons cannot be relays. Raises FitError if the chip has no room for them.
     """
     reach = 1 + chip.neuron.delay_max_steps
     late: dict[tuple[str, int], int] = {}
@@ -48,18 +48,18 @@ def count_relays(network: Network, timing: Schedule, chip: Chip, options: Option
 
 
 def sizes_of(network: Network, n_relays_of: dict[tuple[str, int], int]) -> list[tuple[int, int]]:
-    """The pairs of `least_cores`: neurons of a relay layer, and how many such layers there are."""
+    """Return the pairs for `least_cores`: neurons of a relay layer, and the number of such layers."""
     return [(network.node(source).n_neurons, n) for (source, _), n in n_relays_of.items()]
 
 
 def relay_delays(network: Network, timing: Schedule, chip: Chip, options: Options) -> Relayed:
-    """The network and its schedule with relay neurons where a delay is longer than `neuron.delay_max_steps`.
+    """Insert relay neurons for delays longer than `neuron.delay_max_steps`, and adapt the schedule.
 
-    One relay neuron per source neuron and 1 + delay_max_steps steps, shared by all connections of the source with the
-    same aligned delay: a spike passes each connection of the chain in as many steps as that can delay it. Spikes of
-    the given layers stay the same. Left as they are, for `check` to refuse, are delays of spikes other than 0 and 1,
-    and those of a layer that only feeds itself, which would be no output any more. Raises FitError, before any relay
-    neuron is made, where they are more than the chip has room for.
+    There is one relay neuron per source neuron and 1 + delay_max_steps steps, shared by all connections of the source
+    with the same aligned delay: a spike passes each connection of the chain with the longest delay of a connection.
+    Spikes of the given layers stay the same. Two kinds of delays stay, for `check` to refuse: those of spikes other
+    than 0 and 1, and those of a layer that only feeds itself, which would cease to be an output. Raises FitError,
+    before any relay neuron is built, if the chip has no room for them.
     """
     reach = 1 + chip.neuron.delay_max_steps
     n_relays_of = count_relays(network, timing, chip, options)
@@ -79,7 +79,7 @@ def relay_delays(network: Network, timing: Schedule, chip: Chip, options: Option
         n_relays, chain = n_relays_of[source, aligned], chains.setdefault(source, [])
         taps, before, passed = [], network.node(source), 0
         for k in range(1, n_relays + 1):
-            upto = min(aligned, k * reach)  # of the aligned delay, the first steps pass in the chain
+            upto = min(aligned, k * reach)  # the first steps of the aligned delay pass in the chain
             node, edge = relay_layer(relay, before, f"{source}/relay{len(chain) + 1}", upto - passed)
             offset[node.name] = timing.offset[source] + k * reach - upto
             chain.append((node, edge))
@@ -97,9 +97,9 @@ def relay_delays(network: Network, timing: Schedule, chip: Chip, options: Option
 
 
 def _steps(connection: Connection, delay: int, timing: Schedule) -> int:
-    """Hardware steps from a spike to what it acts on, 1 where only the pipeline delays it.
+    """Return the hardware steps from a spike to its effect, 1 if only the pipeline delays it.
 
-    Registers that the host writes are written when their layer needs it.
+    The host writes registers when their layer needs them.
     """
     if isinstance(connection, Injected):
         return 1
@@ -107,7 +107,7 @@ def _steps(connection: Connection, delay: int, timing: Schedule) -> int:
 
 
 def _with_chains(network: Network, chains: dict[str, list[tuple[Node, Connection]]], rewired: dict) -> Network:
-    """The network with every chain behind its source, so that partitioners find them side by side."""
+    """Insert every chain behind its source, so that partitioners see them side by side."""
     relays = {source: {node.name: node for node, _ in chain} for source, chain in chains.items()}
     nodes: dict[str, Node] = {}
     for source in network.inputs:

@@ -1,6 +1,6 @@
-"""Legalize: a normalized network rewritten for a chip, change after change, each with its label.
+"""Legalize: rewrite a normalized network for a chip, one change after another, each with its label.
 
-`REWRITES` is the list, in order. A rewriting takes `(network, chip, options)` and gives the network and its Changes.
+`REWRITES` lists the rewritings in order. Each takes `(network, chip, options)` and returns the network and its Changes.
 """
 
 from collections.abc import Callable
@@ -36,9 +36,9 @@ REWRITES: tuple[Rewriting, ...] = (
 
 
 class Legalized(NamedTuple):
-    """The network as the chip can have it, what was changed, and a sentence for what a person should know of.
+    """The rewritten network, its changes, and warnings for the user.
 
-    `compared`: the layers that `compare_currents` gives an exact maximum of currents once they are quantized.
+    `compared`: layers whose maximum of currents `compare_currents` makes exact after quantization.
     """
 
     network: Network
@@ -48,12 +48,12 @@ class Legalized(NamedTuple):
 
 
 def sized(network: Network, chip: Chip, options: Options) -> Network:
-    """The network with the widths that were asked for, pruned connections as lists; raises OptionError for widths."""
+    """Apply the requested weight widths, and turn pruned connections into lists. Raises OptionError for bad widths."""
     return prune_zeros(apply_weight_bits(network, chip, options), chip)
 
 
 def legalize(network: Network, chip: Chip, options: Options, may_compare: bool = True) -> Legalized:
-    """A normalized float or fixed-point network rewritten for the chip.
+    """Rewrite a normalized float or fixed-point network for the chip.
 
     `may_compare`: whether layers may wait for `compare_currents`, which takes neuron programs.
     """
@@ -73,7 +73,7 @@ def legalize(network: Network, chip: Chip, options: Options, may_compare: bool =
 
 
 def _split(text: str, chip: Chip) -> Change:
-    """The row of a warning of `split_signs`, which names the connection first."""
+    """Return the Change for a warning of `split_signs`, whose first word names the connection."""
     where = text.partition(":")[0].removeprefix("connection ")
     step = f"weights of both signs that are multiples of {chip.weights.step}"
     return Change(where, "odd weights of both signs", step, "two connections, one for each sign", EXACT)

@@ -1,7 +1,7 @@
-"""A matrix product of spikes as pair neurons, which keep nothing: one for every product of two that is added up.
+"""Multiply spikes: compute a matrix product of spikes with stateless pair neurons, one for each pair of factors.
 
-Of two spikes a pair neuron tells whether both are there (AND). Of a count and a spike it sends the count if the spike
-is there: the spike weighs more than any count, and a bias of that size keeps the neuron silent without it.
+For two spikes, a pair neuron computes AND. For a count and a spike, it sends the count if there is a spike: the spike
+weighs more than any count, and a bias of that size keeps the neuron silent without it.
 """
 
 import numpy as np
@@ -20,13 +20,13 @@ from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.sim.reference.neuron_step import LayerState
 from nwcompile.sim.reference.synaptic_sums import NO_LIMIT
 
-PAIRS = "{}/pairs"  # The pair neurons of the product that a node holds.
+PAIRS = "{}/pairs"  # Name of the pair neurons of a product node.
 
 
 def multiply_spikes(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
-    """A normalized network in which every matrix product of spikes is pair neurons, if the chip has so many.
+    """Replace every matrix product of spikes in a normalized network by pair neurons, if the chip has enough neurons.
 
-    What is left is refused by `estimate`.
+    `estimate` refuses products that remain.
     """
     changes: list[Change] = []
     if n_with_pairs(network) > int(chip.max_neurons.sum()):
@@ -43,7 +43,7 @@ def multiply_spikes(network: Network, chip: Chip, options: Options) -> tuple[Net
 
 
 def verify_pairs(network: Network, chip: Chip) -> None:
-    """Raise FitError unless all pair neurons of a fixed-point network multiply in integers, whatever arrives."""
+    """Raise FitError unless all pair neurons of a fixed-point network multiply exactly, for any input."""
     for name in network.layers:
         edges = network.into(name)
         if name != PAIRS.format(name.removesuffix(PAIRS.format(""))) or not network.is_fixed:

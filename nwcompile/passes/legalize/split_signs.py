@@ -1,7 +1,7 @@
-"""Split signs: integer weights that a chip holds only without a sign become two connections, exactly.
+"""Split signs: store integer weights that a chip holds only without a sign as two connections, exactly.
 
-On Loihi a mixed-sign mantissa of 8 bits is a multiple of 2 in -256..254, one of a single sign any number up to 255
-(DESIGN 4.2): odd weights of both signs are stored as an excitatory and an inhibitory connection.
+On Loihi a mixed-sign mantissa of 8 bits is a multiple of 2 in -256..254, and one of a single sign is any number up to
+255 (DESIGN 4.2). So odd weights of both signs are stored as an excitatory and an inhibitory connection.
 """
 
 import numpy as np
@@ -14,9 +14,9 @@ from nwcompile.passes.prepare.prune_zeros import to_sparse
 
 
 def split_signs(network: Network, chip: Chip) -> tuple[Network, list[str]]:
-    """The same fixed-point network in connections that the chip can store, and a warning for each split.
+    """Return the same fixed-point network in connections that the chip can store, and a warning for each split.
 
-    Only mixed-sign connections that are off the chip's grid, but on it sign by sign, change; a float network does not.
+    A mixed-sign connection changes if it is off the chip's grid, but on it for each sign. Float networks do not change.
     """
     connections: list[Connection] = []
     warnings = []
@@ -57,7 +57,7 @@ def _parts(connection: Connection, chip: Chip) -> list[Connection]:
 
 
 def _holds(weight: np.ndarray, connection: Connection, chip: Chip, sign_mode: str) -> bool:
-    """Whether the chip stores these mantissas in a connection of that sign mode."""
+    """Return whether the chip stores these mantissas in a connection of that sign mode."""
     form = connection.weight_bits or chip.weights.bits, chip.weights.bits, chip.weights.step, sign_mode
     low, high = mantissa_range(*form)
     inside = weight.min(initial=0) >= low and weight.max(initial=0) <= high
@@ -65,12 +65,12 @@ def _holds(weight: np.ndarray, connection: Connection, chip: Chip, sign_mode: st
 
 
 def _part(weight: np.ndarray, sign_mode: str) -> np.ndarray:
-    """The weights of one sign, 0 in the place of the others."""
+    """Return the weights of one sign, with zeros for the others."""
     return np.maximum(weight, 0) if sign_mode == "exc" else np.minimum(weight, 0)
 
 
 def _kept(connection: Sparse, sign_mode: str) -> Sparse:
-    """The synapses of one sign; those of weight 0 stay with the first."""
+    """Return the synapses of one sign; those of weight 0 stay with the first."""
     weight = np.asarray(connection.weight)
     kept = weight >= 0 if sign_mode == "exc" else weight < 0
     pre, post = np.asarray(connection.pre)[kept], np.asarray(connection.post)[kept]

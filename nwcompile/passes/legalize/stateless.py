@@ -1,7 +1,7 @@
-"""Stateless neurons: what a spike, or a clamp, does to a membrane that the next step forgets is the chip's to choose.
+"""Stateless neurons: choose any reset and clamp of the chip for neurons that forget their membrane in every step.
 
-A neuron that keeps nothing of current and membrane, as the relay neurons of pooled spikes, fires by the input of the
-step alone: neither its reset nor its clamp, which come after the spike, can be seen in any spike.
+A neuron without current and membrane memory, such as a relay neuron of pooled spikes, fires by the input of the step
+alone. Its reset and clamp act after the spike, so they affect no spike.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from nwcompile.passes.legalize.relay_neuron import harmless_reset
 
 
 def free_resets(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
-    """The network with the chip's resets and clamp in stateless neurons whose own the chip does not have."""
+    """Use the chip's resets and clamp for stateless neurons whose own the chip lacks."""
     nodes, changes = dict(network.nodes), []
     for name in network.built_in:
         spec = nodes[name].neuron
@@ -30,11 +30,11 @@ def free_resets(network: Network, chip: Chip, options: Options) -> tuple[Network
 
 
 def is_stateless(spec: NeuronSpec) -> bool:
-    """Whether a neuron's spikes depend on the input of the step, and on nothing before but a refractory time."""
+    """Return whether a neuron's spikes depend only on the input of the step, apart from a refractory time."""
     if not spec.fires or spec.spikes == "gated":
         return False
     if spec.reset_timing != "now" and spec.reset not in ("zero", "none"):
-        return False  # what is taken off in the next step is taken off its input
+        return False  # a reset in the next step would subtract from its input
     if spec.fixed is not None:
         return all(np.all(np.asarray(decay) == spec.fixed.fastest) for decay in (spec.decay_u, spec.decay_v))
     return spec.alpha is None and spec.membrane == "linear" and not np.any(spec.beta)
@@ -47,7 +47,7 @@ def _with_clamp(spec: NeuronSpec, chip: Chip) -> NeuronSpec:
 
 
 def _with_reset(spec: NeuronSpec, chip: Chip) -> NeuronSpec | None:
-    """The neuron with a reset of the chip's, None where none is harmless."""
+    """Return the neuron with a reset of the chip, or None if none is harmless."""
     reset = "zero" if spec.reset == "value" and not np.any(spec.reset_value) else spec.reset
     timed = spec.reset == "none" or spec.reset_timing in chip.neuron.reset_timing
     if reset in chip.neuron.reset and timed:

@@ -1,8 +1,8 @@
-"""Parts: what a graph algorithm makes of all neurons becomes cores that hold them, exactly.
+"""Graph partition: turn the parts of a graph algorithm into cores that hold them, exactly.
 
-An algorithm that balances neurons knows nothing of axons and synapse memory. Here it is asked for more and more parts
-until they can be made to fit: neurons that a core has no room for move to the first core that has. Where no number of
-parts does, fewer parts are made and what has no room goes to cores that are left over.
+An algorithm that balances neurons ignores axons and synapse memory. So it is asked for more and more parts until they
+can be made to fit: neurons without room on their core move to the first core that has room. If no number of parts fits,
+fewer parts are made and neurons without room go to cores that are left over.
 """
 
 from collections.abc import Callable
@@ -30,25 +30,25 @@ from nwcompile.passes.partition.synapse_graph import n_twins
 from nwcompile.threads import raise_if_canceled
 
 GROWTH = 1.25
-BISECTION_SYNAPSES = 20_000_000  # that may be gone through, all attempts together, to save single cores
+BISECTION_SYNAPSES = 20_000_000  # synapses visited by all attempts together to save single cores
 
 
 def fit_parts(
     network: Network, chip: Chip, activity: Activity, options: Options, method: str, parts_for: Callable
 ) -> LogicalCores:
-    """The cores of every layer, on `options.n_cores` cores or on the fewest for which parts can be made to fit.
+    """Return the cores of every layer, on `options.n_cores` cores or on the fewest for which parts can be made to fit.
 
-    `parts_for(limits int64[part, resource])` gives the part of every neuron, int32[neuron], one for each core of these
-    limits; the cores are tried by the largest first. `method` is its name in errors. Core rules
-    (`passes.analyze.core_rules`) are not kept: `partition` refuses these methods for a chip with any. The result may
-    exceed the chip: `partition` judges it.
+    `parts_for(limits int64[part, resource])` returns the part of every neuron, int32[neuron], one part per core with
+    these limits; the largest cores come first. `method` is its name in errors. Core rules (`passes.analyze.core_rules`)
+    are not considered: `partition` refuses these methods for a chip with any. The result may exceed the chip:
+    `partition` checks it.
     """
     fan, load = capacity.fan_in(network, chip), capacity.synaptic_load(network, activity)
     limits = capacity.site_limits(chip)
     limits = limits[site_orders(limits)[-1]][: capacity.n_usable(chip)]
     least_bits = _least_bits(fan.kernels)
     parts = {1: np.zeros(len(load), np.int32)}
-    too_few: set[int] = set()  # numbers of cores that did not do; out-axons only become more
+    too_few: set[int] = set()  # numbers of cores that failed; out-axons only increase
 
     def attempt(k: int, demand: np.ndarray, kind: np.ndarray, n_spare: int = 0) -> tuple[np.ndarray, bool]:
         if k not in parts:
@@ -72,10 +72,10 @@ def fit_parts(
 
 
 def parts_of_graph(network: Network, graph_for: Callable, cut: Callable) -> Callable:
-    """`parts_for` as `fit_parts` takes it, of an algorithm that cuts a graph whose vertices may be several twins.
+    """Return `parts_for` of `fit_parts` for an algorithm that cuts a graph whose vertices may be several twins.
 
-    `graph_for(n)` makes the graph with up to n twins a vertex, once for every n; `cut(graph, room int64[part])` gives
-    the part of every vertex. The graph has `vertex_of`, as `SynapseGraph` has it.
+    `graph_for(n)` builds the graph with up to n twins per vertex, once for every n. `cut(graph, room int64[part])`
+    returns the part of every vertex. The graph has `vertex_of`, as in `SynapseGraph`.
     """
     n_lines, kept_graph = count_lines(network), cache(graph_for)
 
@@ -87,7 +87,7 @@ def parts_of_graph(network: Network, graph_for: Callable, cut: Callable) -> Call
 
 
 def _fewest(network: Network, chip: Chip, fan, method: str, attempt: Callable) -> np.ndarray:
-    """The fewest cores found: more and more until the parts fit, then bisection while that is little work."""
+    """Find the fewest cores: increase their number until the parts fit, then bisect while that is cheap."""
     n_neurons = count_neurons(network)
     n_synapses = sum(synapse_count(network, c) for c in network.connections)
     k = _least_cores(network, chip)
@@ -95,7 +95,7 @@ def _fewest(network: Network, chip: Chip, fan, method: str, attempt: Callable) -
     core_of, fits = attempt(k)
     largest = capacity.alone(fan, np.arange(n_neurons)).max(0)
     if (largest > capacity.site_limits(chip).max(0)).any():
-        return core_of  # some neuron fits on no core at all
+        return core_of  # some neuron fits no core at all
     while not fits and k < highest:
         too_few, k = k, min(highest, max(k + 1, ceil(GROWTH * k)))
         core_of, fits = attempt(k)
@@ -119,7 +119,7 @@ def _fewest(network: Network, chip: Chip, fan, method: str, attempt: Callable) -
 
 
 def _slices_instead(network: Network, chip: Chip, method: str) -> np.ndarray:
-    """Contiguous slices, int32[neuron], which tell best what is missing; raises FitError if nothing is missing there.
+    """Return contiguous slices, int32[neuron], which show best what is missing. Raises FitError if slices fit.
 
     Neither needs the activity.
     """
@@ -146,7 +146,7 @@ def _slices_instead(network: Network, chip: Chip, method: str) -> np.ndarray:
 
 
 def _least_cores(network: Network, chip: Chip) -> int:
-    """A number of cores that no partition can go below: by neurons and by synapse memory without overhead."""
+    """Return a lower bound of the number of cores: by neurons and by synapse memory without overhead."""
     n_neurons = count_neurons(network)
     bits = 0
     for c in network.connections:
@@ -161,7 +161,7 @@ def _least_cores(network: Network, chip: Chip) -> int:
 
 
 def _kinds(fan: kernels.SynapseTable, out_axons: np.ndarray) -> np.ndarray:
-    """int64[neuron]: the kinds of `kernels.Tried`."""
+    """Return int64[neuron]: the kinds of `kernels.Tried`."""
     n_slots, n_groups = np.diff(fan.slot_offset), len(fan.kernels.bits) + 1
     group = np.append(fan.kernels.group, -1)[fan.slot_kernel]
     kind = np.unique(out_axons, return_inverse=True)[1].reshape(-1)
@@ -175,7 +175,7 @@ def _kinds(fan: kernels.SynapseTable, out_axons: np.ndarray) -> np.ndarray:
 
 
 def _repair(fan, least_bits: np.ndarray, demand: np.ndarray, kind: np.ndarray, parts: np.ndarray, limits: np.ndarray):
-    """The parts with every neuron that its core has no room for moved to the first core that has; whether all fit.
+    """Move every neuron without room on its core to the first core that has room; also return whether all fit.
 
     `kind` int64[neuron]: `_kinds`; `least_bits`: `_least_bits`.
     """
@@ -210,17 +210,17 @@ def _repair(fan, least_bits: np.ndarray, demand: np.ndarray, kind: np.ndarray, p
 
 
 def _least_bits(shared: kernels.SharedKernels) -> np.ndarray:
-    """int64[group]: what a kernel takes at least: its share where it lies in a core with as many as take least."""
+    """Return int64[group]: the least memory of a kernel, its share on a core with the optimal number of kernels."""
     n_all, n = np.bincount(shared.group, minlength=len(shared.bits)), np.arange(1, shared.bits.shape[1])
     share = np.where(n <= n_all[:, None], shared.bits[:, 1:] // n, capacity.NO_LIMIT)
     return share.min(1, initial=capacity.NO_LIMIT)
 
 
 def _lacks_memory(fan, least_bits, core_of: np.ndarray, bits: np.ndarray, n_kernels: np.ndarray, limit: np.ndarray):
-    """Whether all cores together are sure to have no room for the shared kernels that none of them holds yet.
+    """Return whether all cores together certainly lack room for the shared kernels that none of them holds yet.
 
-    `least_bits`: of `_least_bits`; `core_of` int32[neuron], -1: on none; `bits` int64[core] that are used, by
-    `n_kernels` int64[core, group] kernels among others; `limit` int64[core].
+    `least_bits`: of `_least_bits`; `core_of` int32[neuron], -1: on none; `bits` int64[core] in use, by `n_kernels`
+    int64[core, group] kernels and others; `limit` int64[core].
     """
     group, table = fan.kernels
     if not len(group) or limit.max() == capacity.NO_LIMIT:

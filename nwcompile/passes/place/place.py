@@ -1,4 +1,4 @@
-"""Place: logical cores to sites, so that messages take short routes."""
+"""Place: assign logical cores to sites, so that messages take short routes."""
 
 from dataclasses import replace
 
@@ -37,12 +37,12 @@ PLACERS = {
 
 
 def place(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """The mapping with its cores on the sites that `options.placer` finds, each at a site whose limits hold it.
+    """Return the mapping with its cores at the sites that `options.placer` finds, each at a site whose limits hold it.
 
-    On a board of equal chips that is a rectangle of as few of them as hold the cores: see `on_fewest_chips`.
-    `options.placer` names one of `PLACERS` or of a plugin, or is a callable of their signature: it takes the arguments
-    of this function and gives a Mapping with the same `core_of`, cores of `options.fixed_sites` where they are. Raises
-    OptionError for an unknown placer, and ModelError for what a callable gives that is not one.
+    On a board of equal chips, only a rectangle of the fewest chips that hold the cores is used (`on_fewest_chips`).
+    `options.placer` names one of `PLACERS` or of a plugin, or is a callable with their signature: it takes the
+    arguments of this function and returns a Mapping with the same `core_of`, with cores of `options.fixed_sites` at
+    their sites. Raises OptionError for an unknown placer, and ModelError if a callable returns anything else.
     """
     method = options.placer
     if not callable(method):
@@ -65,6 +65,6 @@ def place(mapping: Mapping, network: Network, chip: Chip, activity: Activity, op
 
 
 def routed_cost(mapping: Mapping, network: Network, chip: Chip, activity: Activity, optimize: str) -> int:
-    """Messages times the cost of their routes over all of `activity`, in `link_weights`: what placers make small."""
+    """Return the objective of placers: messages times route costs over all of `activity`, in `link_weights`."""
     problem = placement_problem(mapping, network, chip, activity, Options(optimize=optimize))
     return int(placement.routed_cost(problem, chip.site_index(mapping.site_of)))

@@ -1,4 +1,4 @@
-"""Spectral placer: cores that exchange messages lie near one another in the slowest waves of their graph."""
+"""Spectral: a placer that puts cores at coordinates given by the slowest eigenvectors of their message graph."""
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -14,16 +14,16 @@ from nwcompile.kernels.mapping import local_search
 from nwcompile.passes.place.problem import placement_problem, seat
 
 N_ROUNDS = 500
-DIGITS = 9  # of coordinates, so that cores that are alike are equal
+DIGITS = 9  # of coordinates, so that identical cores have equal ones
 
 
 def spectral(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """Sites nearest to the two slowest waves of the messages' hypergraph, the busiest core first.
+    """Place cores at the sites nearest to the two slowest eigenvectors of the messages' hypergraph, the busiest first.
 
     The spectral placement of Ronzani and Silvano (arXiv 2601.16118): a neuron's core and those it sends to are a
     hyperedge weighted by its messages, L_ij = -sum w / sqrt(w_i w_j), and the two eigenvectors of L after the trivial
-    one, scaled to the chip, say where cores belong. Assumed: the nearest free site takes a core; eigenvectors by
-    `N_ROUNDS` of orthogonal iteration from random waves that the seed draws, the same for any number of threads.
+    one, scaled to the chip, are the coordinates of cores. Assumed: the nearest free site takes a core; eigenvectors by
+    `N_ROUNDS` of orthogonal iteration from random vectors that the seed draws, the same for any number of threads.
     """
     problem = placement_problem(mapping, network, chip, activity, options)
     together = _together(mapping, network, chip, activity)
@@ -41,7 +41,7 @@ def spectral(mapping: Mapping, network: Network, chip: Chip, activity: Activity,
 
 
 def _together(mapping: Mapping, network: Network, chip: Chip, activity: Activity) -> csr_array:
-    """float64[core, core], sparse: messages of the neurons whose hyperedge holds both cores; 0 on the diagonal."""
+    """Return float64[core, core], sparse: messages of neurons whose hyperedge holds both cores; diagonal 0."""
     core_of, n_cores = flat_cores(network, mapping), mapping.n_cores
     targets = destinations(network, rows_by_source(network, core_of), n_cores)
     flow = flows(network, targets, core_of, activity)
@@ -59,7 +59,7 @@ def _together(mapping: Mapping, network: Network, chip: Chip, activity: Activity
 
 
 def _waves(together: csr_array, weight: np.ndarray, seed: int) -> np.ndarray:
-    """float64[2, core]: the two slowest waves, the largest part of each positive."""
+    """Return float64[2, core]: the two slowest eigenvectors, the largest component of each positive."""
     root = np.sqrt(weight / weight.sum())
     scale = np.sqrt(np.maximum(weight, 1e-300))
     rows = csr_groups(together.indptr)
@@ -67,6 +67,6 @@ def _waves(together: csr_array, weight: np.ndarray, seed: int) -> np.ndarray:
     values = np.random.default_rng(seed).standard_normal((2, len(weight)))
     edges = together.indptr.astype(np.int64), together.indices.astype(np.int64), normal
     local_search.smooth(*edges, root, values, N_ROUNDS)
-    values /= np.where(weight > 0, np.maximum(root, 1e-150), 1.0)  # of D^-1 A: alike cores get equal coordinates
+    values /= np.where(weight > 0, np.maximum(root, 1e-150), 1.0)  # of D^-1 A: identical cores get equal coordinates
     sign = np.sign(np.take_along_axis(values, np.abs(values).argmax(1)[:, None], 1))
     return np.round(values * np.where(sign == 0, 1.0, sign), DIGITS)

@@ -1,7 +1,7 @@
-"""Linear maps and their products: what a chain of connections without neurons between them amounts to, in float64.
+"""Linear maps and their products: fold a chain of connections without neurons between them, in float64.
 
-A map is one of four things, flat C order at both ends: a `Convolution` (kept symbolic as long as the product still is
-one), a `Diagonal`, a dense matrix `ndarray[n_target, n_source]`, or a `scipy.sparse.csr_array` of that shape.
+A map has one of four forms, in flat C order at both ends: a `Convolution` (kept symbolic while the product is one), a
+`Diagonal`, a dense matrix `ndarray[n_target, n_source]`, or a `scipy.sparse.csr_array` of that shape.
 """
 
 from dataclasses import dataclass, replace
@@ -13,15 +13,15 @@ from scipy.sparse import csr_array
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse, pair, window_count
 from nwcompile.ir.flat import csr_groups
 
-# A dense product with fewer non-zero weights than a quarter becomes a list of synapses; of maps with fewer numbers that
-# are not 0 only these are convolved.
+# Fraction of non-zero weights below which a dense product becomes a list of synapses, and below which convolutions use
+# only the non-zero inputs.
 SPARSE_BELOW = 0.25
-DENSE_ABOVE = 0.5  # A sparse product of which more than half is not 0 becomes a matrix.
+DENSE_ABOVE = 0.5  # Fraction of non-zero weights above which a sparse product becomes a matrix.
 
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
-    """`weight` float64[C_out, C_in/groups, rows, columns] over a source `[C, H, W]`, as torch's conv2d."""
+    """A convolution of a source `[C, H, W]`, as torch's conv2d: `weight` float64[C_out, C_in/groups, rows, columns]."""
 
     weight: np.ndarray
     stride: tuple[int, int]
@@ -33,11 +33,11 @@ class Convolution:
 
     @property
     def grouped(self) -> np.ndarray:
-        """`weight` as [group, C_out/group, C_in/group, rows, columns]."""
+        """The `weight` as [group, C_out/group, C_in/group, rows, columns]."""
         return self.weight.reshape(self.groups, -1, *self.weight.shape[1:])
 
     def taps(self):
-        """Every tap: its place in the kernel, and the slice of the padded source that it reads, output by output."""
+        """Yield every tap: its position in the kernel, and the slices of the padded source that it reads."""
         for a in range(self.weight.shape[2]):
             for b in range(self.weight.shape[3]):
                 start = (a * self.dilation[0], b * self.dilation[1])
@@ -50,18 +50,18 @@ class Convolution:
 
 @dataclass(frozen=True, eq=False)
 class Diagonal:
-    """Element by element: `scale` float64[n]."""
+    """An element-wise product with `scale` float64[n]."""
 
     scale: np.ndarray
 
     def per_channel(self, n_channels: int) -> np.ndarray | None:
-        """float64[C] if the scale is the same throughout every channel, else None."""
+        """Return float64[C] if the scale is constant within every channel, else None."""
         table = self.scale.reshape(n_channels, -1)
         return table[:, 0] if (table == table[:, :1]).all() else None
 
 
 def linear_map(connection: Connection, source_shape: tuple[int, ...], target_shape: tuple[int, ...]):
-    """The map of one float connection, without its bias or shift."""
+    """Return the linear map of a float connection, without its bias or shift."""
     if isinstance(connection, Scale):
         return Diagonal(connection.per_neuron("scale", source_shape).astype(np.float64).reshape(-1))
     if isinstance(connection, Pool2d):
@@ -79,7 +79,7 @@ def linear_map(connection: Connection, source_shape: tuple[int, ...], target_sha
 
 
 def offset(connection: Connection, source_shape: tuple[int, ...], target_shape: tuple[int, ...]) -> np.ndarray | None:
-    """The constant that a connection adds, float64[n_target], or None."""
+    """Return the constant that a connection adds, float64[n_target], or None."""
     if isinstance(connection, Scale):
         return connection.per_neuron("shift", source_shape).astype(np.float64).reshape(-1)
     bias = connection.bias_per_neuron(target_shape)
@@ -87,7 +87,7 @@ def offset(connection: Connection, source_shape: tuple[int, ...], target_shape: 
 
 
 def forward(linear, x: np.ndarray) -> np.ndarray:
-    """The map applied to rows: `x` [k, n_source] -> [k, n_target]."""
+    """Apply the map to rows: `x` [k, n_source] -> [k, n_target]."""
     if isinstance(linear, Diagonal):
         return x * linear.scale
     if not isinstance(linear, Convolution):
@@ -104,7 +104,7 @@ def forward(linear, x: np.ndarray) -> np.ndarray:
 
 
 def _forward_sparse(linear: Convolution, padded: np.ndarray) -> np.ndarray:
-    """`forward` of padded maps [k, C, H, W] that are mostly 0, such as spikes: the same sums in the same order."""
+    """Apply a convolution to mostly zero maps [k, C, H, W] such as spikes; sums in the order of `forward`."""
     out = np.zeros((len(padded), *linear.target[1:], linear.target[0]))
     for (a, b), rows, columns in linear.taps():
         read = csr_array(np.moveaxis(padded[:, :, rows, columns], 1, -1).reshape(-1, linear.source[0]))
@@ -113,8 +113,8 @@ def _forward_sparse(linear: Convolution, padded: np.ndarray) -> np.ndarray:
 
 
 def row_sums(linear) -> np.ndarray:
-    """`forward` of one row of ones, float64[n_target]: what sources add together that all send 1."""
-    if isinstance(linear, Convolution):  # the weights of a tap are added up once, in their order, not for every output
+    """Apply the map to a row of ones, float64[n_target]: each target's sum of weights."""
+    if isinstance(linear, Convolution):  # add up the weights of a tap once, in order, instead of for every output
         weight = np.cumsum(linear.weight, 1)[:, -1:]
         linear = replace(linear, weight=weight, source=(linear.groups, *linear.source[1:]))
         return forward(linear, np.ones((1, prod(linear.source))))[0]
@@ -123,7 +123,7 @@ def row_sums(linear) -> np.ndarray:
 
 
 def backward(linear, y: np.ndarray) -> np.ndarray:
-    """The transposed map applied to rows: `y` [k, n_target] -> [k, n_source]."""
+    """Apply the transposed map to rows: `y` [k, n_target] -> [k, n_source]."""
     if isinstance(linear, Diagonal):
         return y * linear.scale
     if not isinstance(linear, Convolution):
@@ -137,7 +137,7 @@ def backward(linear, y: np.ndarray) -> np.ndarray:
 
 
 def compose(second, first):
-    """The map that applies `first`, then `second`."""
+    """Return the map that applies `first`, then `second`."""
     if isinstance(second, np.ndarray):
         return _thinned(backward(first, second))
     if isinstance(first, np.ndarray):
@@ -155,7 +155,7 @@ def compose(second, first):
 
 
 def add(first, second):
-    """The sum of two maps with the same ends as one map, or None where one map would hide their structure."""
+    """Return the sum of two maps with the same ends, or None if a single map would lose their structure."""
     if isinstance(first, Convolution) and isinstance(second, Convolution):
         same = ("stride", "padding", "dilation", "groups", "source", "target")
         if first.weight.shape == second.weight.shape and all(getattr(first, f) == getattr(second, f) for f in same):
@@ -171,7 +171,7 @@ def add(first, second):
 
 
 def matrix(linear):
-    """The map as csr_array [n_target, n_source] (a dense matrix stays as it is)."""
+    """Return the map as csr_array [n_target, n_source]; a dense matrix stays dense."""
     if isinstance(linear, Diagonal):
         index = np.arange(len(linear.scale))
         return csr_array((linear.scale, (index, index)))
@@ -198,7 +198,7 @@ def matrix(linear):
 
 @np.errstate(over="ignore")  # A network refuses weights beyond float32.
 def connection(linear, source: str, target: str, delay: int, bias, source_shape, target_shape) -> Connection:
-    """The map as a Dense, Conv2d or Sparse connection in float32; `bias` is float64[n_target] or None."""
+    """Return the map as a Dense, Conv2d or Sparse connection in float32; `bias` is float64[n_target] or None."""
     bias = _compact(bias, target_shape)
     if isinstance(linear, Diagonal):
         linear = _depthwise(linear, source_shape)
@@ -270,7 +270,7 @@ def _scale_inputs(second: Convolution, first: Diagonal) -> Convolution | None:
 
 
 def _convolve_kernels(second: Convolution, first: Convolution) -> Convolution | None:
-    """The product of two convolutions if it is one; None where the zeros around `second`'s source forbid it."""
+    """Return the product of two convolutions; None if zero padding around `second`'s source forbids it."""
     if first.target != second.source:
         return None
     axes = [_convolve_axis(second, first, axis) for axis in (0, 1)]
@@ -300,9 +300,9 @@ def _convolve_kernels(second: Convolution, first: Convolution) -> Convolution | 
 
 
 def _convolve_axis(second: Convolution, first: Convolution, axis: int):
-    """Along one axis: the product's tap of each pair of taps [tap of second, tap of first], its dilation and padding.
+    """Return the product's taps along one axis [tap of second, tap of first], its dilation and its padding.
 
-    None if `second` pads with zeros where the product would read the source: the product is then no convolution.
+    Returns None if `second` pads with zeros where the product would read the source: then it is not a convolution.
     """
     near, far = np.arange(first.weight.shape[2 + axis]), np.arange(second.weight.shape[2 + axis])
     read = far * second.dilation[axis] - second.padding[axis]
@@ -317,7 +317,7 @@ def _convolve_axis(second: Convolution, first: Convolution, axis: int):
 
 
 def _regrouped(conv: Convolution, groups: int) -> np.ndarray:
-    """The weight as [group, C_out/group, C_in/group, rows, columns] for fewer, wider groups; zeros fill the blocks."""
+    """Return the weight as [group, C_out/group, C_in/group, rows, columns] for wider groups, padded with zeros."""
     finer = conv.groups // groups
     _, n_out, n_in, *kernel = conv.grouped.shape
     wide = np.zeros((groups, finer, n_out, finer, n_in, *kernel))
@@ -327,7 +327,7 @@ def _regrouped(conv: Convolution, groups: int) -> np.ndarray:
 
 
 def _depthwise(diagonal: Diagonal, shape: tuple[int, ...]):
-    """A 1 x 1 convolution channel by channel where the scale allows it, else a sparse matrix."""
+    """Return a channel-wise 1 x 1 convolution if the scale allows it, else a sparse matrix."""
     if len(shape) not in (2, 3):
         return matrix(diagonal)
     view = (shape[0], 1 if len(shape) == 2 else shape[1], shape[-1])
@@ -346,7 +346,7 @@ def _depthwise(diagonal: Diagonal, shape: tuple[int, ...]):
 
 
 def _compact(bias: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray | None:
-    """The bias in float32: one figure a channel where that says it all, of the target's shape otherwise."""
+    """Return the bias in float32: one number per channel if constant within channels, else of the target's shape."""
     if bias is None or not bias.any():
         return None
     channels = bias.reshape(shape[0], -1)

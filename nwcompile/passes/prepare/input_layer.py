@@ -1,12 +1,12 @@
-"""Input layer: input that no message of the chip can be comes on signed lines, as currents, graded, or from the host.
+"""Input layer: choose how input reaches the chip if no message can carry it directly.
 
-The ways, in the order in which they are tried (docs/inputs.md says more):
+The input modes, in the order in which they are tried (see docs/inputs.md):
 
-way      what runs on the host                  what it needs
-exact    nothing: whole numbers, on two lines   messages that hold the numbers of each sign
-bias     the linear map of the first layer      biases, written in every step where the input changes
-graded   rounding                               messages that carry numbers
-host     the layers up to the first spiking one layers behind them, which feed nothing back
+    mode     what runs on the host                  what it needs
+    exact    nothing: whole numbers, on two lines   messages that hold the numbers of each sign
+    bias     the linear map of the first layer      biases, written in every step in which the input changes
+    graded   rounding                               messages that carry numbers
+    host     the layers up to the first spiking one a remaining network without feedback to these layers
 """
 
 from collections.abc import Callable
@@ -29,20 +29,20 @@ from nwcompile.sim.inputs import Inputs, prepare
 from nwcompile.sim.values import LARGEST_SPIKE, is_whole, largest_payload, takes
 
 ERROR_CODE = "NW5007"
-READOUT = NeuronSpec(beta=0.0, fires=False, reset="none")  # Its membrane is what it is fed in the same step.
-GRADED_BITS = 8  # Numbers in messages have as many bits as the weights of most chips, their sign among them.
-FEWEST_LEVELS = 7  # Integers of fewer than 3 bits say too little of a real number to be chosen for the weights' sake.
-PEAK = 4.0  # Quantization leaves a current so much room above its peak in the samples (`quantize/scale_search.py`).
-# Units in which pixels were whole numbers once: rounding to one of them loses nothing.
+READOUT = NeuronSpec(beta=0.0, fires=False, reset="none")  # Its membrane equals its input of the same step.
+GRADED_BITS = 8  # Width of numbers in messages, sign included; most chips' weights have as many bits.
+FEWEST_LEVELS = 7  # Below 3 bits, rounding the input costs too much for what the weights gain.
+PEAK = 4.0  # Quantization leaves this headroom above a current's peak in the samples (`quantize/scale_search.py`).
+# Factors by which pixels were divided: multiplying by one of them gives whole numbers again.
 PIXEL_UNITS = (255.0, 127.0)
 
 
 @dataclass(frozen=True, eq=False)
 class InputLayer:
-    """A network as the chip takes its input: what is left of it, the `host` before it, and samples for what is left.
+    """A network with input that the chip can take: the chip's `network`, the `host` in front of it, and its samples.
 
-    `samples`: `[B, T, *shape]` of every input of `network`, float32 of registers (whose scale is not chosen yet), or
-    None.
+    `samples`: `[B, T, *shape]` of every input of `network`, or None. Registers, whose scale is not chosen yet, have
+    float32.
     """
 
     network: Network
@@ -52,20 +52,21 @@ class InputLayer:
 
     @property
     def text(self) -> str | None:
-        """One line that says how input comes to the chip, None where it comes as it is."""
+        """One line that says how input reaches the chip, or None if it is unchanged."""
         return None if self.host is None else self.host.text
 
 
 class _ClosedError(Exception):
-    """Why a way cannot be gone."""
+    """Raised if an input mode cannot be used; the message says why."""
 
 
 def legalize_input(network: Network, chip: Chip, calibration, options: Options) -> InputLayer:
-    """The network with its input in the first way that the chip can go, or the way of `options.input_layer`.
+    """Choose how input reaches the chip and rewrite the network for it.
 
-    `calibration` (laid out as the network says, or None) tells what the input is like; numbers that the chip's messages
-    hold stay as they are. The network that is given back takes `[B, T, *shape]`. Raises ModelError, with every way and
-    why it is closed, for input that none can serve, and OptionError for a way without the samples that it needs.
+    The mode is `options.input_layer`, or the first that the chip supports. `calibration` (in the network's layout, or
+    None) shows the range of the input; numbers that the chip's messages hold stay unchanged. The returned network takes
+    `[B, T, *shape]`. Raises ModelError if no mode works, with a reason for each, and OptionError for a mode that needs
+    samples if there are none.
     """
     bare = replace(network, layout="BT", n_steps=None, host=None)
     if network.is_fixed:
@@ -98,19 +99,19 @@ def legalize_input(network: Network, chip: Chip, calibration, options: Options) 
 
 
 def _unchanged(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
-    """The network as it is, with samples that the chip's messages hold. Raises ModelError for others."""
+    """Keep the network, with samples that the chip's messages hold. Raises ModelError for others."""
     samples = None if samples is None else prepare(network, dict(samples), None, chip, options.on_multi_spike)[0]
     return InputLayer(network, None, samples, [])
 
 
 def _with_inputs(network: Network, inputs: dict[str, Node]) -> Network:
-    """The network without its other inputs."""
+    """Return the network with only these inputs."""
     kept = (c for c in network.connections if c.source in inputs or c.source in network.nodes)
     return replace(network, inputs=inputs, connections=tuple(kept))
 
 
 def _samples_of(inputs: dict[str, Node], samples: Inputs | None) -> Inputs | None:
-    """The samples of some inputs."""
+    """Return the samples of some inputs."""
     if samples is None:
         return None
     some = Inputs({name: samples[name] for name in inputs})
@@ -119,7 +120,7 @@ def _samples_of(inputs: dict[str, Node], samples: Inputs | None) -> Inputs | Non
 
 
 def _with_unheard(made: InputLayer, network: Network, heard: dict[str, Node]) -> InputLayer:
-    """The InputLayer, its host taking the inputs of `network` that feed nothing, whatever their values are."""
+    """Add the inputs of `network` that feed nothing to the host, whatever their values are."""
     assert made.host is not None, "without a host the chip takes them"
     unheard = {name: node for name, node in network.inputs.items() if name not in heard}
     of_host = replace(made.host.network, inputs={**made.host.network.inputs, **unheard})
@@ -127,7 +128,7 @@ def _with_unheard(made: InputLayer, network: Network, heard: dict[str, Node]) ->
 
 
 def _stays(network: Network, samples: Inputs, chip: Chip, options: Options) -> bool:
-    """Whether numbers are left as they are: the chip takes them, or is to refuse them as the spikes that they are."""
+    """Return whether the input stays unchanged: the chip takes it, or has to refuse it as spikes."""
     if not all(is_whole(array) for array in samples.values()) or _has_maximum(network, options):
         return False
     if _takes(chip, options, samples.values()):
@@ -137,7 +138,7 @@ def _stays(network: Network, samples: Inputs, chip: Chip, options: Options) -> b
 
 
 def _has_maximum(network: Network, options: Options) -> bool:
-    """Whether a maximum comes before the first layers, which only the host computes, and is not to be approximated."""
+    """Return whether a maximum that is not approximated precedes the first layers. Only the host can compute it."""
     first = _First.of(network, None)
     before = {*first.inputs, *first.junctions}
     return (
@@ -155,7 +156,7 @@ def _range_text(arrays) -> str:
 
 
 def _exact(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
-    """Whole numbers, as they are or on two lines, one for each sign."""
+    """Send whole numbers unchanged, or on two lines, one for each sign."""
     if options.input_layer is None and _has_maximum(network, options):
         raise _ClosedError("a maximum of currents comes before the first layer")
     are_whole = samples is None or all(is_whole(array) for array in samples.values())
@@ -184,7 +185,7 @@ def _exact(network: Network, chip: Chip, samples: Inputs | None, options: Option
 
 
 def _graded(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
-    """Numbers rounded to integers of GRADED_BITS, or of what a message holds, in the unit that loses least."""
+    """Round numbers to integers of GRADED_BITS, or of a message's width, in the unit with the smallest loss."""
     assert samples is not None, "checked before"
     if options.input_layer is None and _has_maximum(network, options):
         raise _ClosedError("a maximum of currents comes before the first layer")
@@ -198,7 +199,7 @@ def _graded(network: Network, chip: Chip, samples: Inputs | None, options: Optio
             raise _ClosedError(f"messages of {chip.name} carry no numbers (neuron.spikes)")
         limits = [widest >> k for k in range(GRADED_BITS) if widest >> k >= FEWEST_LEVELS] or [widest]
         units = [_unit(samples[name], limit) for limit in limits]
-        # What rounding the input loses, and what is lost of weights that are the smaller, the larger the integers are.
+        # The loss of rounding the input, and of rounding weights: larger integers make weights smaller and so coarser.
         best = int(np.argmin([loss**2 + (unit / room) ** 2 for unit, loss in units]))
         (unit, error), limit = units[best], limits[best]
         errors.append(error)
@@ -215,10 +216,10 @@ def _graded(network: Network, chip: Chip, samples: Inputs | None, options: Optio
 
 
 def _weight_room(network: Network, chip: Chip, samples: Inputs) -> float:
-    """Integers per unit of the input at which rounding the first layers' weights loses all of them, or infinite.
+    """Return the integers per unit of input at which rounding erases the first layers' weights, or infinity.
 
-    A sum of weights has to fit the state PEAK times over, so the more an input is multiplied by, the coarser weights
-    lie in it: a weight w is w * scale / unit there, and rounding takes 1/sqrt(12) of a step of it.
+    A sum of weights has to fit the state PEAK times over, so a larger input scale makes weights coarser: a weight w
+    becomes w * scale / unit, and rounding has an error of 1/sqrt(12) of a step (root mean square).
     """
     first = _First.of(network, samples)
     before = {*first.inputs, *first.junctions}
@@ -241,7 +242,7 @@ def _weight_room(network: Network, chip: Chip, samples: Inputs) -> float:
 
 
 def _unit(values: np.ndarray, limit: int) -> tuple[float, float]:
-    """Integers per unit of `values` that lose least, and the loss: root mean square of the error over that of them."""
+    """Return the integers per unit of `values` with the smallest loss, and that loss: relative rms error."""
     largest = float(np.abs(values).max(initial=0)) or 1.0
     size = _rms(values) or 1.0
     units = [unit for unit in PIXEL_UNITS if unit * largest <= limit] + [limit / largest]
@@ -255,7 +256,7 @@ def _rms(values: np.ndarray) -> float:
 
 
 def _bias(network: Network, chip: Chip, samples: Inputs | None, _options: Options) -> InputLayer:
-    """The linear maps in front of the first layers on the host, their results in the neurons' bias registers."""
+    """Run the linear maps into the first layers on the host, and write the results to the neurons' bias registers."""
     assert samples is not None, "checked before"
     if not chip.neuron.bias:
         raise _ClosedError(f"neurons of {chip.name} have no bias")
@@ -295,7 +296,7 @@ def _bias(network: Network, chip: Chip, samples: Inputs | None, _options: Option
 
 
 def _host(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
-    """The layers up to the first spiking ones on the host; their spikes are inputs of the chip, by layer."""
+    """Run the layers up to the first spiking ones on the host; their spikes become inputs of the chip."""
     first = _First.of(network, samples)
     layers = first.with_all_before(network)
     left = [name for name in network.layers if name not in layers]
@@ -339,7 +340,10 @@ WAYS: dict[str, Callable] = {"exact": _exact, "bias": _bias, "graded": _graded, 
 
 @dataclass(frozen=True)
 class _First:
-    """What real-valued `inputs` feed: `junctions`, and `layers` behind them; `mixed`: one that layers feed too."""
+    """The nodes that real-valued `inputs` feed: `junctions`, and the `layers` behind them.
+
+    `mixed`: a junction that layers feed too, or None.
+    """
 
     inputs: tuple[str, ...]
     junctions: tuple[str, ...]
@@ -367,7 +371,7 @@ class _First:
         return cls(in_order, tuple(n for n in network.order if n in reached), tuple(layers), next(iter(mixed), None))
 
     def with_all_before(self, network: Network) -> set[str]:
-        """The layers, and all that feed them."""
+        """Return the layers and everything that feeds them."""
         layers = set(self.layers)
         while True:
             more = {n for n in _before(network, layers) if n in network.layers} - layers
@@ -377,7 +381,7 @@ class _First:
 
 
 def _before(network: Network, layers) -> set[str]:
-    """Inputs, junctions and layers that feed these layers, directly or through junctions."""
+    """Return the inputs, junctions and layers that feed these layers, directly or through junctions."""
     seen: set[str] = set()
     pending = list(layers)
     while pending:
@@ -390,26 +394,26 @@ def _before(network: Network, layers) -> set[str]:
 
 
 def _fed_by(network: Network, junction_of: dict[str, str], inputs: dict, junctions: dict, maps: list) -> Network:
-    """The network whose connections from some inputs come from junctions that `maps` connect with new `inputs`."""
+    """Replace some inputs by junctions, which `maps` connect to the new `inputs`."""
     kept = {name: node for name, node in network.inputs.items() if name not in junction_of}
     rest = (c.replace(source=junction_of.get(c.source, c.source)) for c in network.connections)
     return Network({**inputs, **kept}, {**junctions, **network.nodes}, (*maps, *rest))
 
 
 def _values(network: Network, names: list[str]) -> Network:
-    """The network of a host that computes nothing: for each input a layer `NAME/value` whose membrane is its value."""
+    """Return a host network that computes nothing: a layer `NAME/value` per input, whose membrane is its value."""
     inputs = {name: network.inputs[name] for name in names}
     nodes = {f"{name}/value": Node(f"{name}/value", node.shape, READOUT) for name, node in inputs.items()}
     return Network(inputs, nodes, tuple(Scale(name, f"{name}/value", delay=0) for name in names))
 
 
 def _made(network: Network, host: Host, samples: Inputs | None, changes: list[Change]) -> InputLayer:
-    """The InputLayer, its samples as the host makes them."""
+    """Build the InputLayer, with the samples that the host produces."""
     return InputLayer(network, host, None if samples is None else behind_host(network, host, samples), changes)
 
 
 def behind_host(network: Network, host: Host, samples: Inputs) -> Inputs:
-    """Samples of what is left of a network, from float32 `samples` of the whole: those of registers stay float32."""
+    """Return samples for the network behind the host, from float32 `samples`; registers stay float32."""
     of_host = {name: samples[name] for name in host.network.inputs}
     run, _ = compute(host, of_host, samples.shape[1])
     made = {} if host.registers else run_host(host, of_host, samples.shape[1])[1]

@@ -14,7 +14,7 @@ ERROR_CODE = "NW5008"
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """What a place receives from one input or layer, `delay` aligned steps late: a linear map (`fold`)."""
+    """A linear map (see `fold`) from one input or layer, `delay` aligned steps late."""
 
     source: str
     delay: int
@@ -23,20 +23,20 @@ class Path:
 
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """All that a junction adds up: paths from inputs and layers, and a constant, float64[n] or None."""
+    """The sum that a junction computes: paths from inputs and layers, and a constant, float64[n] or None."""
 
     paths: tuple[Path, ...]
     constant: np.ndarray | None
 
 
 def normalize(network: Network) -> Network:
-    """The same network with only inputs and neuron layers, joined by Dense, Conv2d and Sparse connections.
+    """Return an equivalent network of inputs and neuron layers, joined by Dense, Conv2d and Sparse connections.
 
-    A MaxPool2d or MatMul is no linear map: it stays where it is, and so do the junctions that it joins.
-    Junctions, Pool2d and Scale are multiplied into the connections (float64, rounded once to float32); delays along a
-    chain add up, biases and shifts are carried through it. A product that is a convolution stays one; with a Dense it
-    is a Dense (a Sparse if mostly zeros); anything else becomes a Sparse. Spikes stay the same up to float32 rounding.
-    A fixed-point network is only checked and its Conv1d written as Conv2d. Raises ModelError.
+    Junctions, Pool2d and Scale are multiplied into the connections (float64, rounded once to float32). Delays along a
+    chain add up; biases and shifts are carried through it. A product of convolutions stays one if possible; with a
+    Dense it becomes a Dense (a Sparse if mostly zeros); anything else becomes a Sparse. MaxPool2d and MatMul are not
+    linear, so they and the junctions at their ends stay. Spikes are equal up to float32 rounding. A fixed-point network
+    is only checked, and its Conv1d rewritten as Conv2d. Raises ModelError.
     """
     network.verify()
     if network.is_fixed:
@@ -63,7 +63,7 @@ def _plain(edge: Connection, source: Node) -> Connection:
 
 
 def _junctions(network: Network) -> dict[str, Sum]:
-    """The Sum of every junction joined by linear maps only, each after those that feed it."""
+    """Return the Sum of every junction that only linear maps join, in topological order."""
     sums: dict[str, Sum] = {}
     kept = {end for c in network.connections if not c.is_linear for end in (c.source, c.target)}
     pending = [name for name in network.order if network.node(name).neuron is None and name not in kept]
@@ -92,7 +92,7 @@ def _verify_used(network: Network) -> None:
 
 
 def _sum(network: Network, name: str, connections, sums: dict[str, Sum]) -> Sum:
-    """What `connections`, all into `name`, add up to."""
+    """Add up `connections`, all into `name`."""
     shape = network.node(name).shape
     paths: list[Path] = []
     constant = None
@@ -126,7 +126,7 @@ def _plus(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
 
 
 def _join(paths: list[Path], new: Path) -> None:
-    """Add a path; parallel ones that make one map of the same kind become one."""
+    """Add a path, merged with a parallel one if their maps are of the same kind."""
     for i, old in enumerate(paths):
         if (old.source, old.delay) == (new.source, new.delay):
             total = add(old.map, new.map)
@@ -137,7 +137,7 @@ def _join(paths: list[Path], new: Path) -> None:
 
 
 def _into_kept(network: Network, name: str, sums: dict[str, Sum]) -> list[Connection]:
-    """The connections into a layer or kept junction: direct ones as they are, then one for each folded path."""
+    """Return the connections into a layer or kept junction: direct ones, then one for each folded path."""
     into = network.into(name)
     direct = [c for c in into if c.source not in sums]
     kept = [c for c in direct if isinstance(c, Dense | Conv1d | Conv2d | Sparse) or not c.is_linear]

@@ -1,8 +1,8 @@
-"""Recognize: a neuron program that is a built-in neuron, written down, becomes that NeuronSpec: the same numbers.
+"""Recognize: replace a neuron program that equals a built-in neuron by its NeuronSpec, with the same numbers.
 
-The values of a step are written out as one expression each, in a form of its own for what is the same: of a product or
-a sum the order of the two does not count, nor does whether a spike is a truth value or a number. Then they are compared
-with what a linear membrane can be. What is not recognized stays a program.
+Each value of a step is written as one expression in canonical form: operands of commutative operations are sorted, and
+a spike's truth value equals its number. The expressions are then compared with the forms of a linear membrane. Programs
+that match none stay programs.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ Expression = Any  # A name, a number, or a tuple (kind, operands...).
 
 
 def built_in_neurons(network: Network, chip: Chip) -> tuple[Network, list[Change]]:
-    """The network with NeuronSpecs for the float programs that are one, for a chip without programmable neurons."""
+    """Replace float programs by NeuronSpecs where they are equal, for a chip without programmable neurons."""
     nodes, changes = dict(network.nodes), []
     for name in () if chip.neuron.programmable else network.programs:
         node = network.node(name)
@@ -34,7 +34,7 @@ def built_in_neurons(network: Network, chip: Chip) -> tuple[Network, list[Change
 
 
 def recognized(program: NeuronProgram) -> NeuronSpec | None:
-    """The float NeuronSpec with the numbers of a program in every step, or None."""
+    """Return the float NeuronSpec that equals a program in every step, or None."""
     if program.is_fixed or program.sends not in ("binary", "none") or any(np.any(s.initial) for s in program.states):
         return None
     values = _expressions(program)
@@ -51,7 +51,7 @@ def recognized(program: NeuronProgram) -> NeuronSpec | None:
 def _spec(
     program: NeuronProgram, v: str, others: list[str], after: dict[str, Expression], output: Expression
 ) -> NeuronSpec | None:
-    """What the program is if `v` is its membrane, and the other state its current."""
+    """Return the NeuronSpec of the program if `v` is its membrane and the other state its current, or None."""
     fields: dict[str, Any] = {}
     drive: Expression = INPUT
     if others:
@@ -77,7 +77,7 @@ def _spec(
 def _reset(
     after: Expression, fire: Expression, membrane: Expression, threshold: Expression, program: NeuronProgram
 ) -> dict[str, Any] | None:
-    """The fields that say how a spike resets, from what the membrane is after the step."""
+    """Return the fields that describe the reset, from the membrane after the step."""
     if after == membrane:
         return {"reset": "none"}
     if after in (
@@ -95,7 +95,7 @@ def _reset(
 
 
 def _terms(value: Expression, state: str, drive: Expression, program: NeuronProgram) -> tuple[Any, Any] | None:
-    """The numbers k and g of `k * state + g * drive`, which `value` should be; None where it is something else."""
+    """Return the numbers k and g if `value` is `k * state + g * drive`, else None."""
     addends = value[1:] if isinstance(value, tuple) and value[0] == "add" else (value,)
     of_state = [factor for part in addends if (factor := _factor(part, state, program)) is not None]
     of_drive = [factor for part in addends if (factor := _factor(part, drive, program)) is not None]
@@ -105,7 +105,7 @@ def _terms(value: Expression, state: str, drive: Expression, program: NeuronProg
 
 
 def _factor(value: Expression, of: Expression, program: NeuronProgram) -> Any:
-    """The number g of `g * of`; None where `value` is something else."""
+    """Return the number g if `value` is `g * of`, else None."""
     if value == of:
         return 1.0
     if not isinstance(value, tuple) or value[0] != "mul" or of not in value[1:]:
@@ -114,7 +114,7 @@ def _factor(value: Expression, of: Expression, program: NeuronProgram) -> Any:
 
 
 def _number(value: Expression, program: NeuronProgram) -> Any:
-    """A number, or the numbers of a parameter; None for what is computed."""
+    """Return a number, or the numbers of a parameter; None for a computed value."""
     if isinstance(value, int | float):
         return value
     return program.parameters.get(value) if isinstance(value, str) else None
@@ -126,7 +126,7 @@ def _is_one(value: Expression, program: NeuronProgram) -> bool:
 
 
 def _expressions(program: NeuronProgram) -> dict[str, Expression]:
-    """Every value of a step, written out."""
+    """Return the expression of every value of a step."""
     values: dict[str, Expression] = {}
     for operation in program.operations:
         operands = [_value(operand, values) for operand in operation.operands]
@@ -139,7 +139,7 @@ def _value(operand: Expression, values: dict[str, Expression]) -> Expression:
 
 
 def _sorted(kind: str, *operands: Expression) -> Expression:
-    """An operation in its one form: no order where none counts, no factor 1, and a spike as its truth value."""
+    """Return an operation in canonical form: operands sorted if commutative, no factor 1, spikes as truth values."""
     if kind == "number":
         return operands[0]
     if kind == "mul" and 1 in operands:

@@ -1,4 +1,4 @@
-"""What a float neuron program keeps exactly: states that only count, and states that only add up the synaptic input."""
+"""Exact states of a float neuron program: states that only count, and states that only add up the synaptic input."""
 
 from collections.abc import Collection
 
@@ -6,12 +6,12 @@ import numpy as np
 
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand
 
-SAME = ("add", "sub", "min", "max", "neg", "abs", "select", "lt", "le", "eq", "ne")  # of values alike
-WHOLE = ("floor", "trunc", "number", "sign")  # of any value
+SAME = ("add", "sub", "min", "max", "neg", "abs", "select", "lt", "le", "eq", "ne")  # whole if operands are
+WHOLE = ("floor", "trunc", "number", "sign")  # whole for any operand
 
 
 def input_sums(program: NeuronProgram) -> dict[str, str]:
-    """The states that only add up the synaptic input, by the name of the sum; none where it is used otherwise too."""
+    """Return states that only add up the synaptic input, by the sum's name; none if the input has another use."""
     sums = {}
     for operation in program.operations:
         if INPUT in operation.operands:
@@ -24,7 +24,7 @@ def input_sums(program: NeuronProgram) -> dict[str, str]:
 
 
 def counts(program: NeuronProgram, learned: Collection[str] = ()) -> set[str]:
-    """The states, and the parameters that meet nothing else, that are always whole numbers; none that is `learned`."""
+    """Return states, and parameters used only with them, that are always whole numbers, except `learned` ones."""
     whole = {s.name for s in program.states if _is_whole(s.initial)}
     while True:
         fixed = {name: value for name, value in program.parameters.items() if name not in learned}

@@ -1,9 +1,9 @@
-"""A float neuron program in whole numbers: every value with so many bits after the point, each operation in its place.
+"""Convert a float neuron program to whole numbers: values have bits after the point, and operations work on integers.
 
-A value is either a whole number (a spike, a sign, a count) or has `fraction_bits`. Products of two that have them are
-shifted back, rounded toward 0 as the decays of built-in neurons are; the rest is the same operation on whole numbers.
-What whole numbers have no operation for (exp, tanh, sqrt, divisions by what is not constant) is read from tables. A
-state that only adds up the synaptic input stays in weight units, so that no step of a sum is rounded.
+A value is either a whole number (a spike, a sign, a count) or has `fraction_bits`. Products of two such values are
+shifted back, rounded toward 0 like the decays of built-in neurons; other operations stay the same on whole numbers.
+Operations without an integer form (exp, tanh, sqrt, divisions by varying values) are read from tables. A state that
+only adds up the synaptic input stays in weight units, so that sums are never rounded.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -19,18 +19,18 @@ from nwcompile.passes.quantize.program_tables import CurveTable
 
 OF_TRUTHS = ("and", "or", "not")
 COMPARED = ("lt", "le")
-GAIN = "input_gain"  # The parameter that a synaptic sum is multiplied with.
-COEFFICIENT_BITS = 16  # Of a number that values are multiplied with; finer than the 12 bits of a built-in leak.
-TableMaker = Callable[[Curve, int], CurveTable]  # of a curve and the bits after the point of its argument
-GAIN_BITS = 14  # Bits of the gain: its rounding is far below that of the weights.
+GAIN = "input_gain"  # The parameter by which a synaptic sum is multiplied.
+COEFFICIENT_BITS = 16  # Width of a number that values are multiplied by; finer than the 12 bits of a built-in leak.
+TableMaker = Callable[[Curve, int], CurveTable]  # from a curve and the bits after the point of its argument
+GAIN_BITS = 14  # Width of the gain: its rounding error is far below that of the weights.
 
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """A float program in whole numbers: `program`, and the bits after the point of every value of it.
+    """A float program in whole numbers: `program`, and the bits after the point of each of its values.
 
-    `inverses`: by the name of a parameter that is divided by, that of the parameter that holds its inverse. `compared`:
-    by the result of a comparison the value of the float program that it compares.
+    `inverses`: by parameter used as a divisor, the parameter that holds its inverse. `compared`: by the result of a
+    comparison, the value of the float program that it compares.
     """
 
     program: NeuronProgram
@@ -40,13 +40,13 @@ class Whole:
 
     @property
     def parameter_bits(self) -> dict[str, int]:
-        """The bits after the point of its parameters that are those of the float program, or their inverses."""
+        """The bits after the point of parameters of the float program, and of their inverses."""
         return {name: self.fractions[name] for name in self.program.parameters if name in self.fractions}
 
     def compared_units(self, per_unit: Callable[[str], float]) -> tuple[float, ...]:
-        """For each operation what 1 of the difference that it compares is worth in the float program; 0 of others.
+        """Return, for each operation, the float program's value of 1 in the difference that it compares; 0 for others.
 
-        `per_unit` says by its name what one of a value of the float program was before it was put in whole numbers.
+        `per_unit(name)` returns the scale of a value of the float program before the conversion to whole numbers.
         """
         return tuple(
             2.0 ** -max(self.fractions.get(str(o), 0) for o in operation.operands)
@@ -58,7 +58,7 @@ class Whole:
 
 
 def verify_divisors(program: NeuronProgram) -> None:
-    """Raise ModelError for a division by a constant whose inverse is no finite number."""
+    """Raise ModelError for a division by a constant whose inverse is not finite."""
     for operation in program.operations:
         divisor = operation.operands[-1]
         value = program.parameters.get(divisor) if isinstance(divisor, str) else divisor
@@ -84,11 +84,11 @@ def in_whole_numbers(
     parameter_bits: Mapping[str, int] | None = None,
     table_of: TableMaker | None = None,
 ) -> Whole:
-    """The program on synaptic sums in weight units, of which one is `gain` of the float program's input.
+    """Convert the program to synaptic sums in weight units; one weight unit is `gain` of the float program's input.
 
-    Parameters that are `learned` may be any number later; with `parameter_bits`, those of another time, the operations
-    are the same whatever values they have. `table_of` makes the tables of a program that has curves. Raises ModelError,
-    naming the operation, for what whole numbers have no operation for.
+    Parameters that are `learned` may change later. With `parameter_bits` of an earlier conversion, the operations do
+    not depend on the parameters' values. `table_of` builds the tables of curves. Raises ModelError, naming the
+    operation, for operations that whole numbers lack.
     """
     program = with_inverses(program, learned)
     converter = _Converter(program, fraction_bits, learned, parameter_bits or {}, table_of)
@@ -116,7 +116,7 @@ def in_whole_numbers(
 
 
 def _needed(program: NeuronProgram, learned: Collection[str]) -> NeuronProgram:
-    """The program without operations that nothing follows from, and without parameters that only they used."""
+    """Remove operations without an effect, and parameters that only they used."""
     used = {program.output, *(state.next for state in program.states)}
     kept = []
     for operation in reversed(program.operations):
@@ -129,14 +129,14 @@ def _needed(program: NeuronProgram, learned: Collection[str]) -> NeuronProgram:
 
 
 def _coefficients(program: NeuronProgram) -> set[str]:
-    """The parameters that values are multiplied with, and nothing else."""
+    """Return parameters that are only used as factors."""
     others = {o for operation in program.operations if operation.kind not in ("mul", "div") for o in operation.operands}
     others |= {program.output, *(state.next for state in program.states)}
     return {name for name in program.parameters if name not in others}
 
 
 def _coefficient_bits(value) -> int:
-    """Bits after the point with which the largest of some coefficients has COEFFICIENT_BITS."""
+    """Return the bits after the point with which the largest coefficient has COEFFICIENT_BITS."""
     largest = float(np.abs(np.asarray(value, np.float64)).max())
     return max(int(COEFFICIENT_BITS - np.ceil(np.log2(largest))), 0) if largest else COEFFICIENT_BITS
 
@@ -162,24 +162,24 @@ class _Converter:
         self.sums = input_sums(program)
         self.fractions |= dict.fromkeys(counts(program, learned) - set(self.sums.values()), 0)
         self.fractions |= {name: bits for name, bits in parameter_bits.items() if name in program.parameters}
-        self.inverses: dict[str, str] = {}  # by the parameter that is divided by
-        self.exact: dict[Operand, str] = {}  # what holds a sum of input in weight units
+        self.inverses: dict[str, str] = {}  # by the parameter that is the divisor
+        self.exact: dict[Operand, str] = {}  # names of sums of input in weight units
         self.parameters = {
             name: self.rounded(value, self.fractions[name]) for name, value in program.parameters.items()
         }
         self.operations: list[Operation] = []
-        self.renamed: dict[Operand, Operand] = {}  # what holds the value of the float program's
+        self.renamed: dict[Operand, Operand] = {}  # names that hold the values of the float program
         self.taken = {INPUT, *self.fractions, *(o.result for o in program.operations)}
 
     def rounded(self, value, bits: int | None = None):
-        """A number, or an array, with so many bits after the point; those of states unless said."""
+        """Round a number, or an array, to `bits` after the point; by default, to those of states."""
         bits = self.fraction_bits if bits is None else bits
         return np.rint(np.asarray(value, np.float64) * 2.0**bits).astype(np.int64)
 
     def read_input(self, gain: float, state_bits: int) -> None:
-        """Choose the gain; the synaptic sum, or states that add it up, become values with bits after the point.
+        """Choose the gain, and convert the synaptic sum, or states that add it up, to values with bits after the point.
 
-        Where a weight unit is a power of two they are shifted, else multiplied.
+        They are shifted if a weight unit is a power of two, otherwise multiplied.
         """
         factor = gain * 2.0**self.fraction_bits
         self.gain, self.top = gain, (1 << (state_bits - 1)) - 1
@@ -197,7 +197,7 @@ class _Converter:
                 self.renamed[state] = self._weighed(state)
 
     def _weighed(self, operand: str) -> str:
-        """A number in weight units as a value with bits after the point, which saturates as a state does."""
+        """Convert a number in weight units to a value with bits after the point, which saturates like a state."""
         bits = self.fraction_bits
         if self.shift is None:
             product = self._done("mul", (operand, self.gain_name), bits + self.gain_shift)
@@ -208,20 +208,20 @@ class _Converter:
         return self._done("max", (below, -self.top), bits)
 
     def state(self, name: str, becomes: Operand, initial) -> dict:
-        """What a state becomes, and where it begins: in weight units, whole, or with bits after the point."""
+        """Return a state's next and initial value: in weight units, whole, or with bits after the point."""
         if name in self.sums.values():
             return {"next": self.exact[becomes], "initial": self.rounded(np.asarray(initial) / self.gain, 0)}
         bits = self.fractions[name]
         return {"next": self.aligned(becomes, bits), "initial": self.rounded(initial, bits)}
 
     def bits_of(self, operand: Operand) -> int:
-        """Bits after the point of a value of the program on whole numbers, or those that a number needs."""
+        """Return the bits after the point of a value of the integer program, or those that a number needs."""
         if isinstance(operand, str):
             return self.fractions.get(operand, 0)
         return 0 if operand == int(operand) else self.fraction_bits
 
     def aligned(self, operand: Operand, bits: int) -> Operand:
-        """The operand with so many bits after the point."""
+        """Return the operand with `bits` after the point."""
         operand = self.renamed.get(operand, operand)
         if not isinstance(operand, str):
             return int(np.rint(operand * 2.0**bits))
@@ -231,7 +231,7 @@ class _Converter:
         return self._done("shl" if more > 0 else "shr0", (operand, abs(more)), bits)
 
     def add(self, operation: Operation) -> None:
-        """One operation of the float program."""
+        """Convert one operation of the float program."""
         if operation.result in self.sums:
             total = self._done("add", (self.sums[operation.result], INPUT), 0)
             self.exact[operation.result] = total
@@ -265,7 +265,7 @@ class _Converter:
             self.compared[str(result)] = str(next((o for o in operation.operands if isinstance(o, str)), ""))
 
     def _looked_up(self, curve: Curve) -> str:
-        """The value of a curve, by its table."""
+        """Return the value of a curve, read from its table."""
         assert self.table_of is not None, "a program with curves needs tables"
         argument = str(self.renamed.get(curve.argument, curve.argument))
         made = self.table_of(curve, self.bits_of(argument))
@@ -284,7 +284,7 @@ class _Converter:
         return self._done(kind, (*truth, *numbers), bits)
 
     def _product(self, given: list[Operand]) -> Operand:
-        """A product, shifted back to the bits after the point of its operands."""
+        """Return a product, shifted back to the bits after the point of its operands."""
         bits = [self.bits_of(o) for o in given]
         for i, number in enumerate(given):
             if not isinstance(number, str) and bits[i] and bits[1 - i]:
@@ -294,7 +294,7 @@ class _Converter:
         return self.aligned(product, min(sum(bits), self.fraction_bits))
 
     def _quotient(self, operation: Operation, given: list[Operand]) -> Operand:
-        """A division by a constant, as a product with its inverse."""
+        """Return a division by a constant, as a product with its inverse."""
         divisor = given[1]
         if divisor in self.program.parameters:
             return self._product([given[0], self._inverse(str(divisor))])
@@ -302,7 +302,7 @@ class _Converter:
         return self._product([given[0], 1 / divisor])
 
     def _inverse(self, divisor: str) -> str:
-        """The parameter that holds the inverse of a parameter."""
+        """Return the parameter that holds the inverse of a parameter."""
         if divisor not in self.inverses:
             name = self.inverses[divisor] = self._free(f"inverse_{divisor}")
             inverse = 1 / np.asarray(self.program.parameters[divisor], np.float64)
@@ -311,7 +311,7 @@ class _Converter:
         return self.inverses[divisor]
 
     def _done(self, kind: str, operands: tuple[Operand, ...], bits: int) -> str:
-        """Add an operation, unless it was done before; the name of its result."""
+        """Add an operation unless it exists, and return the name of its result."""
         for done in self.operations:
             if (done.kind, done.operands) == (kind, operands):
                 return done.result

@@ -1,8 +1,8 @@
-"""Layers of float neuron programs in the chip's integers: weights on their grids, states with bits after the point.
+"""Program scale: quantize layers of float neuron programs, weights on their grids and states with bits after the point.
 
-Weights are as large as their width allows, narrow ones so large that they are rounded best. A program that has a scale
-(`program_units`) gets the one at which a weight unit is a power of two of its states' units; any other multiplies each
-synaptic sum by what a weight unit is worth.
+Weights are as large as their width allows; narrow ones get the size with the smallest rounding error. For a program
+that has a scale (`program_units`), a weight unit is a power of two of its states' units. Any other program multiplies
+each synaptic sum by the value of a weight unit.
 """
 
 from collections.abc import Collection, Sequence
@@ -27,18 +27,18 @@ from nwcompile.sim.sequence.run import trace
 
 HEADROOM_BITS = 2  # States may become four times as large as in the calibration samples before they saturate.
 ASSUMED_LARGEST = 16.0  # Without samples: the largest magnitude of a state, in units of the float program.
-NARROW_BITS = 5  # Weights up to so wide are clipped where that costs less than rounding the others.
+NARROW_BITS = 5  # Weights up to this width are clipped if that costs less than rounding the others.
 CLIPS = tuple(1 - k / 20 for k in range(18))  # Of the largest weight; finer steps change the error by less than 1 %.
-MOST_STATE_BITS = 24  # The square of a state, times a coefficient, then has room in 64 bits; float32 is no finer.
-MOST_FRACTION_BITS = 20  # Finer than float32 has its own numbers at 8, nothing more is gained.
+MOST_STATE_BITS = 24  # Then a squared state, times a coefficient, fits into 64 bits; float32 is no finer.
+MOST_FRACTION_BITS = 20  # Nothing is gained beyond the resolution of float32 near 8.
 
 
 @dataclass(frozen=True)
 class Format:
-    """What is chosen for a layer of programs, and stays while it is trained.
+    """The number format of a layer of programs, fixed during training.
 
-    Bits after the point of its values and of its parameters, integers per float weight (`unit`), and of each connection
-    its exponent, sign mode and bits. `tables`: what a `CurveTable` is made of, by the result of the curve.
+    It has the bits after the point of its values and parameters, the integers per float weight (`unit`), and each
+    connection's exponent, sign mode and bits. `tables`: the fields of each `CurveTable`, by the result of its curve.
     """
 
     fraction_bits: int
@@ -52,11 +52,10 @@ class Format:
 
 @dataclass(frozen=True, eq=False)
 class FixedLayer:
-    """A layer of programs on the chip: its `node`, its `connections` with mantissas, as those of the float network.
+    """A layer of programs on the chip: its `node`, and its `connections` with mantissas, in the float network's order.
 
-    `scale`: units of what is read of it, or else of its states, per unit of the float program. `row`: what is known
-    without running it. `whole`: how its program was put into whole numbers, `measured`: in which units;
-    `effective`: its connections' weights.
+    `scale`: units of its readout, or else of its states, per unit of the float program. `row`: its table row as far as
+    known without a run. `whole`: its program in whole numbers, `measured`: in which units. `effective`: its weights.
     """
 
     node: Node
@@ -69,7 +68,7 @@ class FixedLayer:
     effective: tuple[np.ndarray, ...]
 
     def spikes(self, network: Network, sent: dict[str, np.ndarray]) -> np.ndarray:
-        """What it sends `[B, T, *shape]` when its sources send `sent`."""
+        """Return its spikes `[B, T, *shape]` for the spikes `sent` of its sources."""
         sources = {c.source for c in self.connections}
         inputs = {f"in {name}": Node(f"in {name}", network.node(name).shape) for name in sources}
         edges = tuple(c.replace(source=f"in {c.source}") for c in self.connections)
@@ -80,14 +79,14 @@ class FixedLayer:
 def fixed_layer(
     network: Network, name: str, chip: Chip, states: dict[str, np.ndarray] | None, learned: Collection[str] = ()
 ) -> FixedLayer:
-    """Layer `name` of a normalized float network; `states`: those of its float run, `observed`. Raises ModelError.
+    """Quantize layer `name` of a normalized float network; `states`: of its float run, `observed`. Raises ModelError.
 
-    `learned`: parameters of programs that are trained, and so may be any number later.
+    `learned`: parameters of programs that are trained, so they may change later.
     """
     node, edges = network.node(name), network.into(name)
     assert isinstance(node.neuron, NeuronProgram)
     verify_divisors(node.neuron)
-    program = with_inverses(node.neuron, learned)  # of the values that the float run has seen: a bias renames x
+    program = with_inverses(node.neuron, learned)  # with the names of the float run: a bias renames x
     biases = [b for c in edges if (b := c.bias_per_neuron(node.shape)) is not None]
     if biases and chip.neuron.programmable:
         program = program.with_input_bias(np.sum(biases, axis=0, dtype=np.float64))
@@ -125,7 +124,7 @@ def fixed_layer(
 
 
 def _rounded(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: float) -> list[Rounded]:
-    """The weights on their grids, at the finest exponents."""
+    """Round the weights to their grids, at the finest exponents."""
     return [
         g.round(np.asarray(c.weight, np.float64) * unit, g.largest * 2.0**g.finest)
         for c, g in zip(edges, grids, strict=True)
@@ -133,7 +132,7 @@ def _rounded(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: flo
 
 
 def _widened(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: float) -> float:
-    """Integers per float weight, so many more that narrow weights have the least error, the largest being clipped."""
+    """Return integers per float weight, increased for narrow weights so that rounding and clipping cost least."""
     if max((g.bits for g in grids), default=NARROW_BITS + 1) > NARROW_BITS:
         return unit
     errors = {clip: _error(edges, _rounded(edges, grids, unit / clip), unit / clip) for clip in CLIPS}
@@ -143,7 +142,7 @@ def _widened(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: flo
 def at_format(
     node: Node, edges: Sequence[Connection], chip: Chip, chosen: Format, learned: Collection[str]
 ) -> FixedLayer:
-    """The layer of such float neurons and weights, biases being in the program, at what was chosen for others."""
+    """Quantize a layer with a Format chosen before (used while training); biases are in the program."""
     grids = (WeightGrid.of_signs(*at, chip) for at in zip(chosen.sign_modes, chosen.bits, strict=True))
     rounded = [
         grid.at(np.asarray(c.weight, np.float64) * chosen.unit, exponent)
@@ -173,7 +172,7 @@ def _made(
     whole: Whole,
     chosen: Format,
 ) -> FixedLayer:
-    """The layer of these integers. Raises ModelError where its operations leave what is proved."""
+    """Build the layer from its integers. Raises ModelError if an operation exceeds its proven range."""
     whole.program.verify(node.name, node.shape)
     program, formats = measured.program, measured.formats(chosen.fraction_bits)
     of_state = {row["state"]: row["scale"] for row in formats}
@@ -203,7 +202,7 @@ def _made(
 
 
 def _with(edge: Connection, rounded: Rounded, sign_mode: str, bits: int) -> Connection:
-    """The connection with integer mantissas; its bias is in the program."""
+    """Return the connection with integer mantissas; its bias is in the program."""
     return edge.replace(
         weight=rounded.mantissa,
         exponent=rounded.exponent,
@@ -215,20 +214,20 @@ def _with(edge: Connection, rounded: Rounded, sign_mode: str, bits: int) -> Conn
 
 
 def _with_bias(fixed: Connection, edge: Connection, unit: float) -> Connection:
-    """The connection with its float bias in weight units."""
+    """Return the connection with its float bias in weight units."""
     bias = getattr(edge, "bias", None)
     return fixed if bias is None else fixed.replace(bias=np.rint(np.asarray(bias, np.float64) * unit).astype(np.int64))
 
 
 def _state_bits(chip: Chip) -> int:
-    """Of a state; where the chip has no programs, of the ideal chip that its built-in neuron is compared with."""
+    """Return the width of a state; on chips without programs, that of the ideal reference chip."""
     return min(chip.state.bits, MOST_STATE_BITS) if chip.neuron.programmable else MOST_STATE_BITS
 
 
 def _fraction_bits(
     program: NeuronProgram, chip: Chip, states: dict[str, np.ndarray] | None, learned: Collection[str]
 ) -> int:
-    """Bits after the point, as many as leave room before it for the states of the samples."""
+    """Return the bits after the point that leave room before it for the states of the samples."""
     fine = set(program.state_names) - (counts(program, learned) - set(input_sums(program).values()))
     seen = _largest_state(program, states, fine)
     before = int(np.ceil(np.log2(seen))) + (HEADROOM_BITS if states is not None else 0)
@@ -242,7 +241,7 @@ def _fraction_bits(
 
 
 def _largest_state(program: NeuronProgram, states: dict[str, np.ndarray] | None, names: set[str]) -> float:
-    """The largest magnitude of these states in the samples and as one begins, at least 1."""
+    """Return the largest magnitude of these states in the samples and initially, at least 1."""
     initial = [float(np.abs(s.initial).max()) for s in program.states if s.name in names]
     seen = [ASSUMED_LARGEST] if states is None else [float(np.abs(states[n]).max(initial=0)) for n in names]
     largest = float(np.max([1.0, *initial, *seen]))
@@ -255,7 +254,7 @@ def _largest_state(program: NeuronProgram, states: dict[str, np.ndarray] | None,
 
 
 def _error(edges, rounded: list[Rounded], unit: float) -> float:
-    """Rounding error of the weights over their root mean square."""
+    """Return the rounding error of the weights over their root mean square."""
     pairs = [(np.asarray(c.weight, np.float64) * unit, r.effective) for c, r in zip(edges, rounded, strict=True)]
     size = sum(float(np.square(wanted).sum()) for wanted, _ in pairs)
     lost = sum(float(np.square(has - wanted).sum()) for wanted, has in pairs)

@@ -1,10 +1,10 @@
-"""Units of a float neuron program: which of its numbers grow when all synaptic input grows, by dimensional analysis.
+"""Units of a float neuron program: which of its numbers grow with the synaptic input, by dimensional analysis.
 
 A program whose input, membranes and thresholds can be measured in any unit gives the same spikes in each: its layer has
-a scale. The unit of a value is the power of that scale that it grows with: 1 of what is like the membrane, 0 of what
-has no dimension. Values that are added or compared have one unit, units of factors add up, exp takes and gives numbers
-without one, and so are spikes; a constant has whatever unit this asks of it. Where nothing asks, a state is taken to be
-like the membrane, and a constant to have no unit: the spikes do not depend on it.
+a scale. The unit of a value is the exponent of that scale: 1 for values like the membrane, 0 for dimensionless ones.
+Values that are added or compared have the same unit, units of factors add up, and operands and results of exp are
+dimensionless, as are spikes. A constant has the unit that this requires. Without a requirement, a state counts as a
+membrane and a constant as dimensionless: the spikes do not depend on it.
 """
 
 from collections.abc import Collection, Hashable, Iterable
@@ -18,19 +18,19 @@ from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, 
 from nwcompile.passes.quantize.program_curves import Curve, argument_state, curves, with_inverses
 from nwcompile.passes.quantize.program_exact import counts, input_sums
 
-ALIKE = ("add", "sub", "min", "max", "neg", "abs", "select")  # of numbers and a result of one unit
+ALIKE = ("add", "sub", "min", "max", "neg", "abs", "select")  # operands and result have one unit
 COMPARED = ("lt", "le", "eq", "ne")
-NUMBERS_ONLY = ("exp", "tanh", "floor", "trunc")  # what they take and give has no unit
-Equation = dict[Hashable, Fraction]  # the sum of unit times factor is 0; under ONE a number, which is added
+NUMBERS_ONLY = ("exp", "tanh", "floor", "trunc")  # operands and result are dimensionless
+Equation = dict[Hashable, Fraction]  # the sum of unit times factor is 0; the key ONE has a constant
 ONE = None
 
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """The unit of every value of a program by its name, and of each plain number by (what it makes, its place).
+    """The unit of every value of a program by its name, and of each plain number by (result, operand position).
 
-    `has_scale`: the input has the unit 1, so that the layer may have any scale; else nothing has a unit. `unbound`: the
-    states whose unit does not follow from the input's even so, and was taken to be 1.
+    `has_scale`: the input has unit 1, so that the layer may have any scale; otherwise nothing has a unit. `unbound`:
+    states whose unit does not follow from the input's, and is assumed to be 1.
     """
 
     of: dict[Hashable, Fraction]
@@ -42,7 +42,7 @@ class Units:
 
 
 def units(program: NeuronProgram, without: Iterable[str] = ()) -> Units:
-    """The units of a float program; `without`: states and parameters that must have none, such as counts."""
+    """Return the units of a float program; `without`: states and parameters that must be dimensionless (counts)."""
     asked: list[Equation] = [*_equations(program)]
     asked += [{name: Fraction(1)} for name in without]
     asked.append({INPUT: Fraction(1), ONE: Fraction(-1)})
@@ -50,7 +50,7 @@ def units(program: NeuronProgram, without: Iterable[str] = ()) -> Units:
     if not all(system.add(equation) for equation in asked):
         return Units({}, False, frozenset())
     for name in program.state_names:
-        system.add({name: Fraction(1), ONE: Fraction(-1)})  # Refused where it has a unit already.
+        system.add({name: Fraction(1), ONE: Fraction(-1)})  # Refused if it already has a unit.
     constants: list[Equation] = [{name: Fraction(1)} for name in (*_numbers(program), *program.parameters)]
     plain = [equation for equation in constants if system.add(equation)]
     for operation in program.operations:
@@ -59,7 +59,7 @@ def units(program: NeuronProgram, without: Iterable[str] = ()) -> Units:
     for equation in (*asked, *plain):
         follows.add(equation)
     if any((system.solution(name) or Fraction(0)).denominator > 1 for name in program.state_names):
-        return Units({}, False, frozenset())  # A root of the scale is no unit that anybody would look for.
+        return Units({}, False, frozenset())  # A root of the scale is no sensible unit.
     names = {INPUT, *program.state_names, *program.parameters, *_numbers(program)}
     names |= {operation.result for operation in program.operations}
     solved = {name: system.solution(name) for name in names}
@@ -68,7 +68,7 @@ def units(program: NeuronProgram, without: Iterable[str] = ()) -> Units:
 
 
 def in_units(program: NeuronProgram, measures: Units, factor: float) -> NeuronProgram:
-    """The same program on input that is `factor` times as large: every constant times its power of that."""
+    """Return the same program for input times `factor`: every constant is scaled by its unit's power of it."""
 
     def scaled(value, name: Hashable):
         unit = measures[name]
@@ -94,7 +94,7 @@ def _plain(value) -> float | int:
 
 
 def _numbers(program: NeuronProgram) -> list[Hashable]:
-    """Every place of a plain number."""
+    """Return every position of a plain number."""
     places: list[Hashable] = [
         (o.result, i) for o in program.operations for i, given in enumerate(o.operands) if not isinstance(given, str)
     ]
@@ -102,7 +102,7 @@ def _numbers(program: NeuronProgram) -> list[Hashable]:
 
 
 def _equations(program: NeuronProgram) -> Iterable[Equation]:
-    """What every operation asks of units."""
+    """Yield the equations that operations require of units."""
     one = Fraction(1)
     for operation in program.operations:
         given: list[Hashable] = [
@@ -146,13 +146,13 @@ def _sum(terms: list[tuple[Hashable, Fraction]]) -> Equation:
 
 
 class _Equations:
-    """Linear equations, solved as they come: each row gives one unit by others that are still open."""
+    """Linear equations, solved incrementally: each row expresses one unit by others that are still open."""
 
     def __init__(self):
         self.rows: dict[Hashable, Equation] = {}  # a unit is the sum of the terms of its row
 
     def add(self, equation: Equation) -> bool:
-        """Take an equation; False where it contradicts those before, and is left out."""
+        """Add an equation; return False and ignore it if it contradicts earlier ones."""
         rest = dict(self._reduced(equation))
         name = next((n for n in rest if n is not ONE), None)
         if name is None:
@@ -164,7 +164,7 @@ class _Equations:
         return True
 
     def solution(self, name: Hashable) -> Fraction | None:
-        """The unit, or None where it is still open."""
+        """Return the unit, or None if it is still open."""
         row = self.rows.get(name)
         return row.get(ONE, Fraction(0)) if row is not None and not set(row) - {ONE} else None
 
@@ -176,7 +176,7 @@ class _Equations:
 
     @staticmethod
     def _with(terms: Equation, name: Hashable, row: Equation) -> Equation:
-        """The terms with a unit replaced by what it is."""
+        """Substitute a unit by its row."""
         if name not in terms:
             return terms
         factor = terms[name]
@@ -186,10 +186,10 @@ class _Equations:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A float program `given` in the units that a chip computes in: `program`, its numbers `factor` times as large.
+    """A float program `given` in the units of the chip: `program`, whose numbers are scaled by `factor`.
 
-    That is the power of each one's unit. `states`: those of its float run in the same units, or None. `unit`: weight
-    units for one of the float program's input. `learned`: parameters that are trained.
+    Each number is scaled by `factor` to the power of its unit. `states`: those of its float run in the same units, or
+    None. `unit`: weight units per unit of the float program's input. `learned`: parameters that are trained.
     """
 
     given: NeuronProgram
@@ -208,7 +208,7 @@ class Measured:
         states: dict[str, np.ndarray] | None,
         learned: Collection[str] = (),
     ) -> "Measured":
-        """With the factor, 0.5..1, that makes a weight unit a power of two, where the program has a scale."""
+        """Choose the factor, 0.5..1, for which a weight unit is a power of two, if the program has a scale."""
         whole = with_inverses(program, learned)
         measures = units(whole, counts(program, learned) & set(program.state_names))
         factor = unit * 2.0 ** floor(-log2(unit)) if measures.has_scale else 1.0
@@ -228,26 +228,26 @@ class Measured:
 
     @property
     def gain(self) -> float:
-        """What a weight unit is worth here."""
+        """The value of a weight unit in these units."""
         return self.factor / self.unit
 
     def curves(self) -> dict[str, Curve]:
-        """Those of the given program, by their results."""
+        """Return the curves of the given program, by result."""
         return curves(self.given, self.learned)
 
     def per_unit(self, name: str) -> float:
-        """What one of the float program's is here."""
+        """Return the scale of a value of the float program."""
         return self.factor ** self.units[name]
 
     def seen(self, curve: Curve) -> tuple[float, float] | None:
-        """The least and the largest argument of a curve in the samples."""
+        """Return the smallest and largest argument of a curve in the samples."""
         if self.states is None:
             return None
         values = self.states[argument_state(curve.result)]
         return float(values.min()), float(values.max())
 
     def formats(self, fraction_bits: int) -> list[dict]:
-        """By state its unit, and integer units for one of the float program's."""
+        """Return each state's unit, and integer units per unit of the float program."""
         sums, whole, rows = set(input_sums(self.program).values()), counts(self.program, self.learned), []
         for name in self.given.state_names:
             if name in sums:
@@ -260,7 +260,7 @@ class Measured:
         return rows
 
     def parameters(self) -> list[dict]:
-        """By parameter its unit."""
+        """Return each parameter's unit."""
         return [{"parameter": name, "unit": self._named(name)} for name in self.given.parameters]
 
     def _named(self, name: str) -> str:

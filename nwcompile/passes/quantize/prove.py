@@ -1,8 +1,8 @@
-"""Prove: clamps that no reachable membrane touches, and comparisons that say the same of whole numbers.
+"""Prove: find clamps that no membrane reaches, and comparisons that are equivalent for whole numbers.
 
-Membranes are followed as intervals over the integers (`quantize/state_range.py`): whatever spikes arrive, none goes
-below the bound. A clamp below that bound never acts, so a chip without clamps may leave it out; and where the bound is
-0 a chip that clamps every membrane at 0 changes nothing. Of whole numbers v > t and v >= t + 1 say the same.
+Membranes are bounded by interval arithmetic over the integers (`analyze/state_range.py`): no spikes can drive one below
+the bound. A clamp below that bound never acts, so a chip without clamps may drop it. If the bound is 0, a chip that
+clamps every membrane at 0 changes nothing. For whole numbers, v > t and v >= t + 1 are equivalent.
 """
 
 from math import inf
@@ -25,17 +25,16 @@ from nwcompile.sim.values import largest_payload
 
 
 def prove(float_network: Network, fixed: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
-    """The quantized network with what only its integers prove, and rows for what they say exactly."""
+    """Apply rewritings to the quantized network that its integers prove exact, and return their rows."""
     verify_pairs(fixed, chip)
     proved, changes = idle_clamps(fixed, chip, options)
     return proved, [*compared(float_network, fixed, chip), *changes]
 
 
 def idle_clamps(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
-    """The network with the clamps that the chip has, wherever that changes no spike.
+    """Use the clamps that the chip has, wherever that changes no spike.
 
-    This is proved for fixed-point networks. For a float network it says which clamps may turn out to be idle once the
-    network is in integers.
+    This is proven for fixed-point networks. For a float network it predicts which clamps are idle after quantization.
     """
     nodes, changes = dict(network.nodes), []
     for name in network.built_in:
@@ -45,7 +44,7 @@ def idle_clamps(network: Network, chip: Chip, options: Options) -> tuple[Network
             continue
         if not network.is_fixed:
             lowest = _lowest_float(network, name, chip, payloads(chip, options))
-        elif any(isinstance(c, Injected) for c in network.into(name)):  # what the host writes has no bound
+        elif any(isinstance(c, Injected) for c in network.into(name)):  # values that the host writes have no bound
             lowest = np.full(1, -inf)
         else:
             lowest = lowest_membrane(network, name, payloads(chip, options))
@@ -57,10 +56,10 @@ def idle_clamps(network: Network, chip: Chip, options: Options) -> tuple[Network
 
 
 def compared(network: Network, fixed: Network, chip: Chip) -> list[Change]:
-    """Rows for the layers of a float network whose quantized thresholds are for the other comparison, exactly.
+    """Return rows for layers of a float network whose quantized thresholds use the other comparison, exactly.
 
-    Where thresholds are coarser than membranes, the other comparison is a matter of rounding the threshold, which the
-    quantization table tells (`strict_change`).
+    If thresholds are coarser than membranes, the other comparison is a rounding of the threshold, which the
+    quantization table reports (`strict_change`).
     """
     if network.is_fixed:
         return []
@@ -73,9 +72,9 @@ def compared(network: Network, fixed: Network, chip: Chip) -> list[Change]:
 
 
 def lasting_currents(network: Network, fixed: Network) -> list[Change]:
-    """Rows for the layers of a float network without a synaptic current whose quantized neurons have one that lasts.
+    """Return rows for layers of a float network without synaptic current whose quantized neurons have a lasting one.
 
-    Decays by shift that come after the sum would lose all of it at a shift of 0, so these currents halve.
+    A decay by a shift of 0 after the sum would remove all of it, so these currents halve.
     """
     changes = []
     for name in () if network.is_fixed else network.built_in:
@@ -89,10 +88,10 @@ def lasting_currents(network: Network, fixed: Network) -> list[Change]:
 
 
 def _on_threshold_grid(spec: NeuronSpec, chip: Chip) -> bool:
-    """Whether membranes are always multiples of what thresholds are multiples of.
+    """Return whether membranes are always multiples of the unit of thresholds.
 
-    They are where thresholds may be any number; or where sums are shifted by as much, nothing is lost to a leak, which
-    rounds, and biases are such multiples, too.
+    They are if that unit is 1. Otherwise sums must be shifted by at least as much, no rounding leak may exist, and
+    biases must be multiples too.
     """
     unit_bits = chip.neuron.threshold_shift_bits
     if unit_bits == 0:
@@ -105,7 +104,7 @@ def _on_threshold_grid(spec: NeuronSpec, chip: Chip) -> bool:
 
 
 def payloads(chip: Chip, options: Options) -> tuple[float, float]:
-    """The largest positive and the largest negative value that an input line can have on the chip."""
+    """Return the largest positive and the largest negative value of an input line on the chip."""
     if options.on_multi_spike == "repeat":
         return inf, float("bipolar" in chip.neuron.spikes)
     if options.on_multi_spike == "graded" or "multi" in chip.neuron.spikes:
@@ -114,7 +113,7 @@ def payloads(chip: Chip, options: Options) -> tuple[float, float]:
 
 
 def _clamp(spec: NeuronSpec, chip: Chip) -> tuple[int | None, str, str]:
-    """The clamp that the chip has instead of the neuron's, what it was, and what the chip has; "" where it has it."""
+    """Return the chip's clamp, and texts of the neuron's and the chip's; the last is "" if supported."""
     was = "no clamp" if spec.v_min is None else "a clamp below 0" if np.any(spec.v_min) else "a clamp at 0"
     if chip.neuron.has_floor(spec):
         return None, was, ""
@@ -122,14 +121,14 @@ def _clamp(spec: NeuronSpec, chip: Chip) -> tuple[int | None, str, str]:
 
 
 def _is_idle(spec: NeuronSpec, lowest: np.ndarray, chip: Chip) -> bool:
-    """Whether neither the neuron's clamp nor the chip's ever acts on membranes from `lowest` on."""
+    """Return whether neither the neuron's clamp nor the chip's ever acts on membranes of at least `lowest`."""
     floors = [] if spec.v_min is None else [np.max(spec.v_min)]
     floors += [0.0] if chip.neuron.v_min == "zero" else []
     return all(lowest.min() >= floor for floor in floors)
 
 
 def _lowest_float(network: Network, name: str, chip: Chip, of_input: tuple[float, float]) -> np.ndarray:
-    """The same bound as `lowest_membrane`, float64[n], of a layer in float; -inf where it does not know."""
+    """Return the bound of `lowest_membrane`, float64[n], for a float layer; -inf if unknown."""
     node, edges = network.node(name), network.into(name)
     if not all(isinstance(c, Direct) and not isinstance(c, Injected) for c in edges):
         return np.full(1, -inf)

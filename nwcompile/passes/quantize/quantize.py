@@ -1,4 +1,4 @@
-"""Quantize: a float network in the chip's integers, layer by layer, each at the scale that keeps its spikes closest."""
+"""Quantize: convert a float network to integers, layer by layer, each at the scale with the closest spikes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -40,17 +40,17 @@ from nwcompile.sim.sequence.run import trace
 from nwcompile.sim.values import LARGEST_SPIKE
 from nwcompile.threads import raise_if_canceled
 
-NUMBERS = ("core", "weights", "state", "neuron", "io")  # What `quantize` reads of a chip, beside noc.payload_bits.
-LARGEST_SEARCH = 5e8  # Synaptic sums of one candidate scale: beyond so many a part of the samples is searched.
+NUMBERS = ("core", "weights", "state", "neuron", "io")  # The sections of a chip that are read, with noc.payload_bits.
+LARGEST_SEARCH = 5e8  # Synaptic sums of one candidate scale above which only a part of the samples is searched.
 FEWEST_SAMPLES = 4  # With fewer samples a scale would be fitted to chance.
-UPDATE_SUMS = 10  # A neuron update takes about as long as so many synaptic sums.
+UPDATE_SUMS = 10  # Synaptic sums that take as long as a neuron update.
 
 
 @dataclass(frozen=True, eq=False)
 class Quantized:
-    """The fixed-point `network`, one `table` row a layer (`ir/manifest.py:QuantizationRow`), and `warnings`.
+    """The fixed-point `network`, a `table` with one row per layer (`ir/manifest.py:QuantizationRow`), and `warnings`.
 
-    `registers`: by input that the host writes into a layer's registers, how it makes the numbers.
+    `registers`: for each input that the host writes into registers, its encoding.
     """
 
     network: Network
@@ -60,28 +60,28 @@ class Quantized:
 
 
 def quantized(network: Network, chip: Chip, samples: dict[str, np.ndarray] | None, options: Options) -> Quantized:
-    """`quantize`, inside `sharing` once for chips with the same numbers."""
+    """Call `quantize`, inside `sharing` only once for chips with the same numbers."""
     numbers = [*(getattr(chip, section) for section in NUMBERS), chip.noc.payload_bits]
     kind = f"{options.to_dict()} {numbers}"
     return once(kind, network, samples, lambda: quantize(network, chip, samples, options))
 
 
 def quantize(network: Network, chip: Chip, calibration, options: Options) -> Quantized:
-    """A normalized float network as integers for `chip`, checked on calibration input `[B, T, *shape]` or None.
+    """Convert a normalized float network to integers for `chip`, checked on calibration input `[B, T, *shape]` or None.
 
-    Layers are done in topological order. Each gets one scale for weights, biases, threshold, reset value and clamp
-    (each channel its own, see `channel_scale`, where neurons have thresholds of their own and weights are narrow);
-    among the scales that the chip's widths allow, the one whose spikes are closest to the float layer's, driven by
-    the already quantized layers before it (by float spikes over connections that point back). Large networks are
-    searched on a part of the samples. A fixed-point network keeps its integers. What the chip's neurons cannot do is
-    left to `check`; raises ModelError for what no integers can express and for unusable calibration, OptionError.
+    Layers are done in topological order. Each gets one scale for weights, biases, threshold, reset value and clamp. If
+    neurons have their own thresholds and weights are narrow, each channel gets its own (see `channel_scale`). Of the
+    scales that the chip's widths allow, the one with the spikes closest to the float layer's wins; the layer is driven
+    by already quantized layers, and by float spikes over connections that point back. Large networks use a part of the
+    samples. A fixed-point network keeps its integers. Features that the chip's neurons lack are left to `check`. Raises
+    ModelError for what no integers can express and for unusable calibration, and OptionError.
     """
     if network.is_fixed:
         return _kept(network, chip, calibration, options)
     scales = choose_scales(network, chip, calibration, options)
     quantized = described(scales, chip)
     warnings = list(quantized.warnings)
-    for row in quantized.table:  # only here: a network that is trained in integers gets over it
+    for row in quantized.table:  # only here: training in integers compensates for it
         if row["layer"] in scales.programs:
             continue
         warnings += rounding_warnings(row, scales.layers[row["layer"]], scales.scaled[row["layer"]], chip)
@@ -93,7 +93,7 @@ def quantize(network: Network, chip: Chip, calibration, options: Options) -> Qua
 
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """A float `network` of chosen widths, and of each layer what it is (`layers`) and its integers (`scaled`).
+    """A float `network` of chosen widths, and for each layer its float form (`layers`) and its integers (`scaled`).
 
     `programs`: the layers whose neurons are programs, on the chip. `samples`: the calibration samples that the scales
     were compared on, or None.
@@ -107,12 +107,12 @@ class Scales:
 
 
 def choose_scales(network: Network, chip: Chip, calibration, options: Options, learned: Collection[str] = ()) -> Scales:
-    """The scale of every layer of a normalized float network, as `quantize` chooses them.
+    """Choose the scale of every layer of a normalized float network, as `quantize` does.
 
     `learned`: parameters of neuron programs that are trained afterwards.
 
-    Where connections must share exponents (`weights.one_exponent`), it is the least of those that they would have, so
-    that no state overflows; the scales are chosen once more for these.
+    If connections must share exponents (`weights.one_exponent`), the least of their own exponents is used, so that no
+    state overflows, and the scales are chosen again.
     """
     network = apply_weight_bits(network, chip, options)
     x = _inputs(network, chip, calibration, options)
@@ -130,7 +130,7 @@ def choose_scales(network: Network, chip: Chip, calibration, options: Options, l
 def _layer_by_layer(
     network: Network, chip: Chip, x: dict | None, shared: dict[str, int], learned: Collection[str]
 ) -> Scales:
-    """The scales, the exponents of the groups of `shared` being given."""
+    """Choose the scales for given exponents of the groups in `shared`."""
     samples = None if x is None else _Samples.of(network, x, learned)
     layers: dict[str, Layer] = {}
     scaled: dict[str, Scaled] = {}
@@ -152,7 +152,7 @@ def _layer_by_layer(
 
 
 def _sharing(layer: Layer, network: Network, chip: Chip, shared: dict[str, int]) -> Layer:
-    """The layer with weight grids of the exponents that its connections share with others."""
+    """Return the layer with weight grids at the exponents that its connections share with others."""
     if not shared:
         return layer
     exponents = [shared[group_of(network, chip, c)] for c in layer.connections]
@@ -161,7 +161,7 @@ def _sharing(layer: Layer, network: Network, chip: Chip, shared: dict[str, int])
 
 
 def described(scales: Scales, chip: Chip) -> Quantized:
-    """The integers at the chosen scales, with what can be said about them."""
+    """Return the integers at the chosen scales, with their table and warnings."""
     fixed = assembled(scales.network, scales.layers, scales.scaled, scales.programs)
     registers = {
         layer.register: register_encoding(layer, chip, scales.scaled[name].scale)
@@ -183,7 +183,7 @@ def described(scales: Scales, chip: Chip) -> Quantized:
 
 
 def encoded(x: dict[str, np.ndarray] | None, registers: dict[str, Encoding]) -> dict[str, np.ndarray] | None:
-    """Samples of a network, by input, with those of registers as the integers that the host writes into them."""
+    """Return samples of a network, by input, with those of registers as the integers that the host writes."""
     if x is None or not registers:
         return x
     changed = {name: encode(encoding, x[name])[0].astype(np.int32) for name, encoding in registers.items()}
@@ -191,15 +191,15 @@ def encoded(x: dict[str, np.ndarray] | None, registers: dict[str, Encoding]) -> 
 
 
 def _inputs(network: Network, chip: Chip, calibration, options: Options) -> dict[str, np.ndarray] | None:
-    """The samples as the chip takes them, by input, or None."""
+    """Return the samples as the chip takes them, by input, or None."""
     return None if calibration is None else prepare(network, calibration, None, chip, options.on_multi_spike)[0]
 
 
 @dataclass(frozen=True, eq=False)
 class _Samples:
-    """The samples that scales are compared on: input `x`, the float `run`, and what each source sends on the chip.
+    """The samples that scales are compared on: input `x`, the float `run`, and the spikes of each source on the chip.
 
-    `sent` holds float spikes at first; each quantized layer puts its own in their place.
+    `sent` holds float spikes at first; each quantized layer replaces its own.
     """
 
     x: dict[str, np.ndarray]
@@ -217,7 +217,7 @@ class _Samples:
                     f"layer {name!r} sends up to {largest:.0f} spikes in a step of the calibration samples, and a "
                     f"message holds {LARGEST_SPIKE}; where it feeds itself, make those weights smaller"
                 )
-        with np.errstate(invalid="ignore"):  # of registers, whose numbers may be larger, nothing is sent
+        with np.errstate(invalid="ignore"):  # numbers of registers may be larger, but are not sent
             sent = {name: array.astype(np.int32) for name, array in samples.items()}
         return cls(samples, run, {**sent, **run.spikes})
 
@@ -238,10 +238,10 @@ class _Samples:
 def measure_rates(
     table: list[dict], fixed: Network, network: Network, samples: dict | None, inputs: dict | None
 ) -> list[dict]:
-    """Return the table with the rates of every layer of `fixed` measured anew, unchanged without samples.
+    """Return the table with the rates of every layer of `fixed` measured again, unchanged without samples.
 
-    `network`: the float network before any layer was rewritten; `samples` of it, and `inputs` as the chip gets them.
-    A part of them is run, as for the scales.
+    `network`: the float network before any layer was rewritten; `samples` of it, and `inputs` as the chip gets them. As
+    for the scales, a part of them is run.
     """
     if not inputs:
         return table
@@ -258,7 +258,7 @@ def measure_rates(
 
 
 def _observed(network: Network, learned: Collection[str]) -> Network:
-    """The network, whose float programs also keep what they need tables for."""
+    """Return the network with float programs that also record the arguments of their tables."""
     nodes = dict(network.nodes)
     for name in network.programs:
         program = network.node(name).neuron
@@ -268,7 +268,7 @@ def _observed(network: Network, learned: Collection[str]) -> Network:
 
 
 def _searched(network: Network, samples: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """As many samples, evenly spread, as the search has time for."""
+    """Return evenly spread samples, as many as the search has time for."""
     if not samples:
         return samples
     kept = searched_samples(network, *next(iter(samples.values())).shape[:2])
@@ -276,7 +276,7 @@ def _searched(network: Network, samples: dict[str, np.ndarray]) -> dict[str, np.
 
 
 def searched_samples(network: Network, n_samples: int, n_steps: int) -> np.ndarray:
-    """Which samples scales are compared on, by their number."""
+    """Return the indices of the samples that scales are compared on."""
     work = sum(UPDATE_SUMS * network.node(name).n_neurons for name in network.layers)
     for c in network.connections:
         if isinstance(c, Direct):
@@ -289,7 +289,7 @@ def searched_samples(network: Network, n_samples: int, n_steps: int) -> np.ndarr
 def assembled(
     network: Network, layers: dict[str, Layer], scaled: dict[str, Scaled], programs: dict[str, FixedLayer]
 ) -> Network:
-    """The whole network with every layer's integers, connections in their order."""
+    """Return the network with every layer's integers, connections in their order."""
     integers: dict[int, Connection] = {}
     for name, program in programs.items():
         integers |= {id(old): new for old, new in zip(network.into(name), program.connections, strict=True)}
@@ -308,7 +308,7 @@ def assembled(
 
 
 def _kept(network: Network, chip: Chip, calibration, options: Options) -> Quantized:
-    """A network that came in integers: as it is, with what can be said about it."""
+    """Return a network that was given in integers, with its table and warnings."""
     warnings = []
     for name in ("bits", "layer_bits"):
         if getattr(options, name) is not None:
@@ -323,7 +323,7 @@ def _kept(network: Network, chip: Chip, calibration, options: Options) -> Quanti
 def _checked(
     network: Network, chip: Chip, table: list[dict], x: dict | None, wanted: dict, warnings: list[str]
 ) -> tuple[list[dict], list[str]]:
-    """The rows of a fixed-point network and its warnings with what running the samples adds to them."""
+    """Return the rows and warnings of a fixed-point network, completed by running the samples."""
     spikes, states_of = ({}, {}) if x is None else trace(network, x)
     silent = input_warnings(x or {})
     warnings = [*warnings, *silent]
@@ -346,7 +346,7 @@ def _checked(
 
 
 def _of_program(network: Network, row: dict, wanted: np.ndarray | None, spikes: dict | None, states_of: dict) -> dict:
-    """What the row of a layer that is a program has beside others: its states, and what it sends in the samples."""
+    """Return the additional columns of a program layer: its states, and its spikes on the samples."""
     name, formats = row["layer"], row.get("states", ())
     program = network.node(name).neuron
     assert isinstance(program, NeuronProgram)
@@ -355,6 +355,6 @@ def _of_program(network: Network, row: dict, wanted: np.ndarray | None, spikes: 
 
 
 def _silent_before(network: Network, name: str, sent: dict) -> list[str]:
-    """The other layers and inputs that feed a layer, if none of them sent a spike; else none."""
+    """Return the other layers and inputs that feed a layer, if none of them sent a spike; else none."""
     sources = list(dict.fromkeys(c.source for c in network.into(name) if c.source != name))
     return [] if any(sent[source].any() for source in sources) else sources

@@ -1,4 +1,4 @@
-"""Quantization table: one row a layer of what its integers are, what they lost, and what they did on calibration."""
+"""Quantization table: one row per layer with its integers, rounding errors, and results on calibration samples."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ COLUMNS = tuple(QuantizationRow.__annotations__)
 
 
 def scaled_row(layer: Layer, scaled: Scaled) -> dict:
-    """What is known of a layer without running it; every column is there."""
+    """Return a layer's row as far as known without a run; every column exists."""
     spec, d, n_weights = layer.neuron, layer.dynamics, sum(w.effective.size for w in scaled.weights)
     n_clipped = sum(w.n_clipped for w in scaled.weights)
     keep_u = np.zeros(()) if spec.alpha is None else d.keep_u
@@ -44,7 +44,7 @@ def scaled_row(layer: Layer, scaled: Scaled) -> dict:
 
 
 def kept_row(name: str, neuron: NeuronSpec | NeuronProgram, into: Sequence[Connection], chip: Chip) -> dict:
-    """The row of a layer that came in integers."""
+    """Return the row of a layer that was given in integers."""
     built_in = {} if isinstance(neuron, NeuronProgram) else _built_in(neuron)
     return dict.fromkeys(COLUMNS) | {
         "layer": name,
@@ -57,7 +57,7 @@ def kept_row(name: str, neuron: NeuronSpec | NeuronProgram, into: Sequence[Conne
 
 
 def complete_table(table: list[dict], network: Network, chip: Chip) -> list[dict]:
-    """One row for each layer of a fixed-point network, in its order: the row in `table`, or a new one without rates."""
+    """Return one row for each layer of a fixed-point network, in order; new rows have no rates."""
     rows = {row["layer"]: row for row in table}
     for name in network.layers:
         if name not in rows:
@@ -68,9 +68,9 @@ def complete_table(table: list[dict], network: Network, chip: Chip) -> list[dict
 
 
 def refitted_row(row: dict, neuron: NeuronSpec | NeuronProgram, scale_factor: float | None = None) -> dict:
-    """The row of a layer whose integers were changed after it was quantized: threshold and time constants as now.
+    """Return the row of a layer whose integers changed after quantization: the new threshold and time constants.
 
-    Where a built-in neuron took the place of a program, its scale is that of what is read times `scale_factor`.
+    If a built-in neuron replaced a program, its scale is that of the readout times `scale_factor`.
     """
     if isinstance(neuron, NeuronProgram):
         return row
@@ -85,7 +85,7 @@ def _built_in(spec: NeuronSpec) -> dict:
 
 
 def rates(wanted: np.ndarray | None, spikes: np.ndarray) -> dict:
-    """Spikes per neuron and step, and how many of a float layer's spikes are the same (`wanted`, if there is one)."""
+    """Return spikes per neuron and step, and the percentage of spikes equal to the float layer's (`wanted`)."""
     if wanted is None:
         return {"rate_fixed": _rate(spikes)}
     either = int(np.count_nonzero((wanted != 0) | (spikes != 0)))
@@ -98,7 +98,7 @@ def rates(wanted: np.ndarray | None, spikes: np.ndarray) -> dict:
 
 
 def states(reach: StateRange, chip: Chip) -> dict:
-    """How large the states can become and became, and `overflow`: a sentence, None where nothing can overflow."""
+    """Return the bounds and largest values of the states, and `overflow`: a sentence, None if nothing can overflow."""
     return {
         "u_bound": reach.u_bound,
         "v_bound": reach.v_bound,
@@ -116,12 +116,12 @@ def program_states(
     bounds: dict[str, int] | None = None,
     formats: Sequence[dict] = (),
 ) -> dict:
-    """The states of a layer that is a program: their widths, and the largest magnitudes in the samples, `seen`.
+    """Return the states of a program layer: their widths, and the largest magnitudes in the samples, `seen`.
 
-    `bounds`: what is proved of them; a state overflows in no sample where that is within its width. `formats`: by state
-    its `unit` and `scale`, None of a program that came in whole numbers.
+    `bounds`: their proven bounds; a state never overflows if its bound is within its width. `formats`: by state its
+    `unit` and `scale`, none for a program given in whole numbers.
 
-    `instructions` and `state_words` are what its program takes of a core, and each of its neurons.
+    `instructions` and `state_words`: what its program takes of a core, and what each of its neurons takes.
     """
     largest = {} if seen is None else {name: int(np.abs(value).max(initial=0)) for name, value in seen.items()}
     format_of = {row["state"]: row for row in formats}
@@ -141,7 +141,7 @@ def program_states(
 
 
 def _overflow(reach: StateRange, chip: Chip) -> str:
-    """Which states could become too large, what then happens, whether it has, and what to choose instead."""
+    """Describe which states could overflow, the consequence, whether it happened, and a remedy."""
     bounds = {"u": reach.u_bound, "v": reach.v_bound}
     wraps = [name for name, b in bounds.items() if chip.fixed_point.wraps(name) and (b is None or b > reach.limit)]
     parts = []
@@ -182,13 +182,13 @@ def _chip_taus(spec: NeuronSpec) -> dict:
 
 
 def _tau(keep: np.ndarray):
-    """Time constants in steps, -1 / ln(kept in a step); None where nothing is kept, or all."""
+    """Return time constants in steps, -1 / ln(share kept per step); None without a leak, or without memory."""
     leaky = keep[(keep > 0) & (keep < 1)]
     return _range(-1 / np.log(leaky)) if leaky.size else None
 
 
 def _range(value):
-    """A number, or [least, largest] where neurons differ."""
+    """Return a number, or [least, largest] if neurons differ."""
     low, high = np.min(value).item(), np.max(value).item()
     return low if low == high else [low, high]
 

@@ -1,4 +1,4 @@
-"""Legalize: the network as the chip's neurons can have it, and when its layers work."""
+"""Legalize: rewrite the network for the chip's neurons, and schedule its layers."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
 
 
 def rewrite(draft: Draft) -> Draft:
-    """Rewrite what the chip's neurons cannot do into what they can."""
+    """Rewrite features that the chip's neurons lack."""
     legal, changes, notes, compared = legalize(draft.network, draft.chip, draft.options, draft.may_compare)
     return replace(
         draft,
@@ -31,9 +31,9 @@ def rewrite(draft: Draft) -> Draft:
 
 
 def check_totals(draft: Draft) -> Draft:
-    """Check that the network fits as far as its totals show. Raises FitError.
+    """Check that the network's totals fit. Raises FitError.
 
-    The approximations, idle clamps and split sums of later stages are counted as they come out on the float network.
+    Approximations, removed clamps and split sums of later stages are predicted from the float network.
     """
     chip, options = draft.chip, draft.options
     network, _ = nearest_network(draft.legal, chip, options)
@@ -44,7 +44,7 @@ def check_totals(draft: Draft) -> Draft:
 
 
 def advise_on_totals(draft: Draft, error: FitError) -> Advice:
-    """The approximations, or else the change of the chip or the mapping, with which the totals would fit."""
+    """Advise approximations, or else a change of the chip or the mapping, with which the totals would fit."""
 
     def check(options: Options) -> None:
         check_totals(rewrite(replace(draft, network=draft.normal, options=options)))
@@ -57,7 +57,7 @@ def advise_on_totals(draft: Draft, error: FitError) -> Advice:
 
 
 def time_layers(draft: Draft) -> Draft:
-    """Choose the steps in which layers work. Raises FitError if relay neurons for long delays have no room."""
+    """Choose the steps in which layers are updated. Raises FitError if relay neurons for long delays do not fit."""
     timing = schedule(draft.legal, draft.options.execution)
     if draft.given_mapping is None:
         count_relays(draft.legal, timing, draft.chip, draft.options)

@@ -1,4 +1,4 @@
-"""Partition: which neurons share a core."""
+"""Partition: choose which neurons share a core."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
 
 
 def share_out(draft: Draft) -> Draft:
-    """Share the neurons out over cores. A mapping that was given stays. Raises FitError, before a search if it can."""
+    """Assign neurons to cores; a given mapping stays unchanged. Raises FitError, before a search if possible."""
     if draft.given_mapping is not None:
         return draft
     check_needs(draft)
@@ -34,12 +34,12 @@ def check_needs(draft: Draft) -> None:
 
 
 def advise_on_cores(draft: Draft, error: FitError) -> Advice:
-    """Add the smallest change that fits."""
+    """Add the smallest change with which the network would fit."""
     return Advice(error.violations, smallest_change(draft.network, draft.chip, error, draft.options))
 
 
 def copy(draft: Draft) -> Draft:
-    """Copy neurons that send to more cores than a neuron of the chip can. Raises FitError where copies have no room."""
+    """Copy neurons that send to more cores than the chip allows. Raises FitError if the copies do not fit."""
     if draft.given_mapping is not None or not sends_too_far(draft.network, draft.chip, draft.mapping):
         return draft
     copied = copy_neurons(draft.network, draft.timing, draft.chip, draft.activity, draft.mapping, draft.options)

@@ -1,4 +1,4 @@
-"""Prepare: how input comes to the chip, and the network without what training needed."""
+"""Prepare: choose how input reaches the chip, and fold what only training needed."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from nwcompile.passes.stages.draft import Draft, Stage
 
 
 def choose_input(draft: Draft) -> Draft:
-    """Choose how input comes to the chip; what comes before it is the host's."""
+    """Choose how input reaches the chip; layers in front of that run on the host."""
     chosen = legalize_input(draft.given, draft.chip, draft.calibration, draft.options)
     network = replace(chosen.network, left_out=draft.given.left_out)
     labels = None if draft.labels is None else _labels(chosen.samples, draft.labels)
@@ -23,14 +23,14 @@ def choose_input(draft: Draft) -> Draft:
 
 
 def fold(draft: Draft) -> Draft:
-    """Fold scales, batch norms and average pools into weights. Raises NotEnoughMemoryError before any is made."""
+    """Fold scales, batch norms and average pools into weights. Raises NotEnoughMemoryError before allocating any."""
     normal = normalize(sized(draft.network, draft.chip, draft.options))
     verify_memory(normal, draft.input.samples)
     return replace(draft, network=normal, normal=normal)
 
 
 def _labels(samples: dict | None, given) -> np.ndarray:
-    """Labels as int[B], or ModelError."""
+    """Return the labels as int[B]. Raises ModelError if they do not match the samples."""
     labels = np.asarray(given)
     n_samples = 0 if not samples else len(next(iter(samples.values())))
     if labels.shape != (n_samples,) or labels.dtype.kind not in "iu":

@@ -1,9 +1,9 @@
-"""Refusal: the error of a network that does not fit, with what would help, and the chips and boards that take it.
+"""Refusal: the error for a network that does not fit, with advice and the chips and boards that would fit it.
 
-Chip files say whether they are proposed (`Chip.proposals`). A chip is named only after the stages of the compiler have
-put the network on its cores as contiguous slices (`sequential`), without quantizing it. For large networks, and where
-what fits depends on weights that are not quantized yet (axon types, messages of partial sums), only the totals are
-checked (`estimate`), and the line says so.
+Chip files say whether they are proposed (`Chip.proposals`). A chip is named only after the compiler's stages have
+mapped the network to its cores as contiguous slices (`sequential`), without quantization. Only totals are checked
+(`estimate`) for large networks, and where the answer depends on quantized weights (axon types, messages of partial
+sums). The line then says so.
 """
 
 from dataclasses import replace
@@ -27,17 +27,17 @@ from nwcompile.passes.stages.draft import Draft, Stage
 from nwcompile.passes.stages.partition import check_needs
 from nwcompile.passes.stages.run import run
 
-# Synapses that the checks for one error look at, each check going through all of a network's: about a second. The
-# chips that are left after that are judged by their totals.
+# Synapses that the checks for one error look at; each check visits all synapses of a network. They take about a second.
+# Chips beyond this limit are judged by their totals.
 MOST_SYNAPSES = 15_000_000
-# A check also looks through all connections for each layer; each of those looks takes as long as so many synapses.
+# A check also visits all connections for each layer; each such visit takes as long as this number of synapses.
 SYNAPSES_OF_A_PAIR = 25
 
 
 class Place(NamedTuple):
-    """A chip or board that takes a network on so many cores: at least, unless that was checked.
+    """A chip or board that takes a network on `n_cores` cores, a lower bound unless `is_checked`.
 
-    `work`: how many synapses the check looks at, or what takes as long.
+    `work`: cost of the check, in synapses that it visits.
     """
 
     chip: Chip
@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 
 def refuse(stage: Stage, draft: Draft, error: FitError) -> None:
-    """Raise the FitError of a stage with a change that would help and other chips that would do, if it is advised."""
+    """Raise the FitError of a stage with a helpful change and other chips that would fit, if the stage has advice."""
     advice = None if stage.advise is None else stage.advise(draft, error)
     if advice is not None:
         others = elsewhere(on_chip(draft.input.network), draft.chip, draft.options)
@@ -55,10 +55,10 @@ def refuse(stage: Stage, draft: Draft, error: FitError) -> None:
 
 
 def elsewhere(network: Network, chip: Chip, options: Options) -> str | None:
-    """Sentences that name the proposed chips and boards which take the network unchanged.
+    """Return sentences that name the proposed chips and boards that take the network unchanged.
 
-    They are those of the shipped files and of the folder of this chip's. None for a chip that is not as its file says,
-    and where `options` bind cores to this chip (`n_cores`, `fixed_sites`).
+    They are those of the shipped files and of this chip's folder. Returns None for a chip that differs from its file,
+    and if `options` bind cores to this chip (`n_cores`, `fixed_sites`).
     """
     if options.n_cores is not None or options.fixed_sites or chip.listing.folder is None:
         return None
@@ -84,7 +84,7 @@ def elsewhere(network: Network, chip: Chip, options: Options) -> str | None:
 
 
 def _place(given: Draft, most_work: int) -> Place | None:
-    """The chip of a draft if its network fits, by totals beyond `most_work`; None or NwError if it does not."""
+    """Return the draft's chip if the network fits, else None or NwError. Above `most_work` only totals are checked."""
     chip = given.chip
     draft = run(run(given, after="input", until="schedule"), after="approximate", until="split")
     is_split = draft.network is not draft.legal
@@ -105,7 +105,7 @@ def _place(given: Draft, most_work: int) -> Place | None:
 
 
 def _describe(place: Place) -> str:
-    """`loihi2 (12 of 128 cores)`, or `loihi2_kapoho (2 of 8 chips)`."""
+    """Return `loihi2 (12 of 128 cores)`, or `loihi2_kapoho (2 of 8 chips)`."""
     chip, least = place.chip, "" if place.is_checked else "at least "
     if chip.is_board:
         n_chips = prod(fewest_chips(chip.noc, place.n_cores))

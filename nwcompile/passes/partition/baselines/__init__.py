@@ -3,6 +3,6 @@
 method                                          function                    file
 `hypergraph`: Mt-KaHyPar's parts                hypergraph                  hypergraph.py
 `kernighan-lin`: SpiNeMap's SpiNeCluster        kernighan_lin               kernighan_lin.py
-`streaming`: EdgeMap's one look at each neuron  streaming                   streaming.py
+`streaming`: EdgeMap's single pass              streaming                   streaming.py
 `neumap`: adjacent layers together              neumap                      neumap.py
 """

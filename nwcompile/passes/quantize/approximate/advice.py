@@ -1,4 +1,4 @@
-"""Advice: the approximations with which a network would fit whose neurons lack a feature on the chip."""
+"""Advice: approximations with which a network would fit whose neurons lack a feature on the chip."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +15,7 @@ MESSAGES = {"graded": "messages carry counts and signs", "repeat": "n spikes are
 
 
 def approximations(network: Network, chip: Chip, options: Options, check: Callable[[Options], object]) -> str | None:
-    """Return the words of `approximate` with which a legalized network would fit as far as totals show, or None.
+    """Return the words of `approximate` with which a legalized network's totals would fit, or None.
 
     `check(options)` raises FitError unless the network fits with other options.
     """
@@ -45,7 +45,7 @@ def _fits(check: Callable[[Options], object], options: Options) -> bool:
 
 
 def _other_messages(options: Options, words: set[str], check: Callable[[Options], object]) -> str:
-    """The way to send several or negative spikes unchanged, if there is one that fits."""
+    """Return a way to send several or negative spikes unchanged, if one fits."""
     fewer = tuple(word for word in APPROXIMATIONS if word in words - {"multi-spike"})
     asked = f" and approximate={','.join(fewer)!r}" if fewer else ""
     for way, what in MESSAGES.items():

@@ -1,8 +1,8 @@
-"""Approximate: layers whose neurons the chip lacks get its nearest ones, refitted, layer after layer.
+"""Approximate: replace neurons that the chip lacks by its nearest ones and refit them, layer by layer.
 
-All of it happens on integers. The network comes quantized as on an ideal chip that has every neuron feature; weights
-stay as they are, and of a layer that cannot be so, features, threshold and leak change. Layers before it have been
-changed already when it is fitted, so that it makes good what they have lost.
+This happens on integers. The network comes quantized as for an ideal chip with every neuron feature. Weights stay, and
+features, threshold and leak of unsupported layers change. Layers before a fitted layer have already been changed, so
+the fit compensates for their losses.
 """
 
 from dataclasses import dataclass, replace
@@ -39,9 +39,9 @@ NOT_PRICED = "one calibration sample: what the approximation costs is not known;
 
 @dataclass(frozen=True)
 class Approximated:
-    """The fixed-point network with the chip's nearest neurons, a Change a layer, what all of them cost, and warnings.
+    """The fixed-point network with the chip's nearest neurons, a Change per layer, their price, and warnings.
 
-    `factors`: of each changed layer what its thresholds and its leak were multiplied by (`Refitted`).
+    `factors`: for each changed layer, the factors of its thresholds and its leak (`Refitted`).
     """
 
     network: Network
@@ -51,9 +51,9 @@ class Approximated:
     factors: dict[str, Refitted]
 
     def with_price(self, changes: list[Change]) -> list[Change]:
-        """Changes made before, with the price of their layer where they are approximate, and then those made here.
+        """Return earlier changes, with prices for approximate ones, followed by the changes made here.
 
-        A row of pooled spikes says how the neurons before the pooling were fitted, unless a row of their own does.
+        A row of pooled spikes gets the fit of the neurons before the pooling, unless these have a row of their own.
         """
         fitted = {change.layer for change in self.changes}
         told = []
@@ -70,7 +70,7 @@ class Approximated:
 def approximate(
     network: Network, chip: Chip, options: Options, inputs: dict | None, labels: np.ndarray | None = None
 ) -> Approximated:
-    """A quantized network as `options.approximate` allows it to be; the network itself where nothing need change.
+    """Replace neurons of a quantized network as `options.approximate` allows; return it if nothing changes.
 
     `inputs`: samples `[B, T, *shape]` of every input, or None; `labels` int[B].
     """
@@ -93,7 +93,7 @@ def approximate(
     price = None
     if len(held):
         price = price_of(ideal, changed, _only(inputs, held), None if labels is None else labels[held])
-    shown = {FULL.format(name): name for name in pooled}  # where the spikes of these neurons are those of the layer
+    shown = {FULL.format(name): name for name in pooled}  # these neurons send the spikes of the layer
     prices = {} if price is None else {name: price.of(shown.get(name, name)) for name in features_of}
     changes = [
         _change(shown.get(name, name), features, fits.get(name), prices.get(name))
@@ -109,10 +109,10 @@ def _only(inputs: dict, samples: np.ndarray) -> dict:
 def _refitted(
     ideal: Network, bare: Network, changing: set[str], chip: Chip, inputs: dict
 ) -> tuple[Network, dict[str, Refitted]]:
-    """The network with every layer of `changing` fitted to its ideal spikes, sources before their targets.
+    """Fit every layer of `changing` to its ideal spikes, in topological order.
 
-    Over connections that point back, spikes of the ideal network arrive. Of neurons whose currents were pooled, it is
-    the pooled spikes that are to be alike; of neurons whose spikes a model pools, their own and the pooled ones.
+    Connections that point back deliver spikes of the ideal network. If currents were pooled, the pooled spikes are
+    fitted. If the model pools a layer's spikes, both its own and the pooled spikes are.
     """
     n_steps = next(iter(inputs.values())).shape[1]
     updates = n_steps * max(ideal.node(name).n_neurons for name in ideal.layers)
@@ -147,9 +147,9 @@ def _refitted(
 
 
 def as_float(network: Network, fixed: Network, chip: Chip, options: Options, factors: dict[str, Refitted]) -> Network:
-    """The normalized float network with the chip's nearest neurons; thresholds, leaks and currents as fitted.
+    """Return the normalized float network with the chip's nearest neurons, as fitted.
 
-    `fixed`: the same network in integers, before they were.
+    `fixed`: the same network in integers, before the fit.
     """
     near = nearest_network(network, chip, options)[0]
     nodes = dict(near.nodes)
@@ -166,7 +166,7 @@ def as_float(network: Network, fixed: Network, chip: Chip, options: Options, fac
 
 
 def _with_leak(spec: NeuronSpec, leak: float | None) -> NeuronSpec:
-    """A float neuron whose membrane loses `leak` times as much in a step, or `leak` where it lost nothing."""
+    """Return a float neuron with a leak `leak` times as large, or of `leak` if it had none."""
     if leak is None:
         return spec
     if spec.membrane == "euler":  # v + k (v_leak - v + r i) as a linear membrane, whose leak does not scale its input

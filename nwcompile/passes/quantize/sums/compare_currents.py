@@ -1,12 +1,12 @@
-"""A maximum of currents, exact, on chips whose neurons are programs and whose messages carry numbers of either sign.
+"""Compare currents: compute a maximum of currents exactly, on chips with programmable neurons and signed messages.
 
 max(a, b) = b + max(a - b, 0), and min(a, b) = a - max(a - b, 0). So one neuron sends each synaptic sum of the map as a
-number; of two currents of a window, one neuron sends by how much the first leads the second; and where the next neuron
-needs the larger one, it adds up those numbers with weights 1 and -1. A window of n currents takes n - 1 such neurons,
-in rounds as in a tournament, and the layer's own neurons get the last sum.
+number. For two currents of a window, one neuron sends by how much the first leads the second. A neuron that needs the
+larger one adds up those numbers with weights 1 and -1. A window of n currents takes n - 1 such neurons, in rounds as in
+a tournament, and the layer's own neurons get the last sum.
 
-It is done on integers, where these sums lose nothing: what `pool_spikes` made of the layer (neurons at full resolution)
-is quantized first, and its weights and neurons are taken over.
+It works on integers, where these sums lose nothing: the full-resolution neurons that `pool_spikes` made of the layer
+are quantized first, and their weights and neurons are reused.
 """
 
 from collections.abc import Sequence
@@ -29,15 +29,15 @@ from nwcompile.passes.quantize.sums.send_sums import (
     up_to,
 )
 
-SUMS = "{}/sums"  # The neurons that send the synaptic sums of the map, at full resolution.
-LEADS = "{}/lead{}"  # Those that compare two currents, by round.
+SUMS = "{}/sums"  # Name of the neurons that send the synaptic sums of the map, at full resolution.
+LEADS = "{}/lead{}"  # Name of those that compare two currents, by round.
 ADVICE = "raise noc.payload_bits, use fewer weight bits, or put the pooling behind a layer that spikes"
 
 
 def compare_currents(network: Network, layers: Sequence[str], chip: Chip) -> tuple[Network, list[Change]]:
-    """The fixed-point network in which each of `layers` gets the largest current of each window.
+    """Give each of `layers` of a fixed-point network the largest current of each window.
 
-    Raises FitError where the messages of the chip are too narrow for the currents.
+    Raises FitError if the messages of the chip are too narrow for the currents.
     """
     changes = []
     for name in layers:
@@ -47,7 +47,7 @@ def compare_currents(network: Network, layers: Sequence[str], chip: Chip) -> tup
 
 
 def compared_rows(table: list[dict], layers: Sequence[str]) -> list[dict]:
-    """The quantization table after `compare_currents`: a layer's row is that of its neurons at full resolution.
+    """Return the quantization table after `compare_currents`: a layer gets the row of its full-resolution neurons.
 
     Weights and thresholds are the same, but the layer spikes at another rate, so the row's rates are None.
     """
@@ -61,7 +61,7 @@ def compared_rows(table: list[dict], layers: Sequence[str]) -> list[dict]:
 
 
 class Term(NamedTuple):
-    """What one neuron of the tournament adds to a current: a `neuron` of a `round`, counted in it, times `sign`."""
+    """A term of a sum: neuron number `neuron` of a `round` of the tournament, times `sign`."""
 
     round: int  # 0: the synaptic sums
     neuron: int
@@ -70,7 +70,7 @@ class Term(NamedTuple):
 
 @dataclass
 class Tournament:
-    """Of each round of comparisons, 1 the first, what its neurons add up; `last`: what each window's neuron does."""
+    """The terms that each neuron of each round of comparisons adds up; `last`: those of each window's neuron."""
 
     rounds: list[list[list[Term]]] = field(default_factory=list)
     last: list[list[Term]] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Tournament:
         return tournament
 
     def _winner(self, currents: list[list[Term]], takes_least: bool) -> list[Term]:
-        """The largest, or least, of some currents, as terms to add up."""
+        """Return the largest, or least, of some currents, as terms to add up."""
         n_round = 0
         while len(currents) > 1:
             n_round += 1
@@ -102,7 +102,7 @@ class Tournament:
 
 
 def _compared(network: Network, name: str, chip: Chip) -> tuple[Network, Change]:
-    """One layer whose neurons at full resolution are quantized, behind a tournament of their currents."""
+    """Put a layer, whose full-resolution neurons are quantized, behind a tournament of their currents."""
     full, layer = network.node(FULL.format(name)), network.node(name)
     tournament = Tournament.of(windows_of(network, name))
     largest, n_counts = largest_message(network, full.name, chip, ADVICE, n_sums=2)
@@ -130,7 +130,7 @@ def _compared(network: Network, name: str, chip: Chip) -> tuple[Network, Change]
 
 
 def _added_up(names: list[str], target: str, neurons: list[list[Term]], chip: Chip) -> list[Connection]:
-    """The synapses of weight 1 and -1 by which the neurons of a target add up their terms, by source layer."""
+    """Return the synapses of weight 1 and -1 by which a target's neurons add up their terms, by source layer."""
     terms = np.array([(*term, post) for post, added in enumerate(neurons) for term in added], np.int64)
     edges: list[Connection] = []
     for n_round, source in enumerate(names):
@@ -141,7 +141,7 @@ def _added_up(names: list[str], target: str, neurons: list[list[Term]], chip: Ch
 
 
 def _with(network: Network, full: str, name: str, nodes: dict[str, Node], edges: list[Connection]) -> Network:
-    """The network with `nodes` in the place of layer `name`, and `edges` in that of what led to it and to `full`."""
+    """Replace layer `name` by `nodes`, and the connections into it and into `full` by `edges`."""
     kept: dict[str, Node] = {}
     for node in network.nodes.values():
         kept |= nodes if node.name == name else {} if node.name == full else {node.name: node}
