@@ -13,7 +13,7 @@ from nwcompile.nn.qat.connected import ConnectedLayer, array, parameter
 from nwcompile.nn.qat.program_scan import ProgramNeurons
 from nwcompile.nn.qat.sums import IntegerWeights
 from nwcompile.passes.quantize.program_curves import with_inverses
-from nwcompile.passes.quantize.program_scale import FixedLayer, Format, at_format
+from nwcompile.passes.quantize.program_scale import FixedLayer, Format, quantize_at_format
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class QuantizedProgram(ConnectedLayer):
             (name,) = program.parameters.keys() - self.program.parameters.keys()
         edges = [c.replace(weight=array(w)) for c, w in zip(self.connections, self.weights, strict=True)]
         node = replace(self.node, neuron=program)
-        fixed = at_format(node, edges, self.chip, self.pinned, tuple(self.learned))
+        fixed = quantize_at_format(node, edges, self.chip, self.pinned, tuple(self.learned))
         pairs = zip(self.connections, fixed.effective, strict=True)
         weights = tuple(IntegerWeights.of(c, effective, self.node.n_neurons) for c, effective in pairs)
         rows, learned = self._rows(fixed, name, bias)

@@ -29,20 +29,20 @@ def axon_type_violations(network: Network, chip: Chip, core_of: np.ndarray, n_co
     if limit is None:
         return
     core_of = cores_of_sources(network, core_of)
-    pre, post, weight = (np.concatenate(part) for part in zip(*_synapses(network, chip), strict=True))
+    pre, post, weight = (np.concatenate(part) for part in zip(*_list_synapses(network, chip), strict=True))
     order = np.argsort(core_of[post], kind="stable")
     ends = np.searchsorted(core_of[post][order], np.arange(n_cores + 1))
     over = []
     for core in range(n_cores):
         mine = order[ends[core] : ends[core + 1]]
-        used = n_types(_matrix(pre[mine], post[mine], weight[mine]), limit)
+        used = n_types(_synapse_matrix(pre[mine], post[mine], weight[mine]), limit)
         if used > limit:
             over.append((used, core, post[mine]))
     over.sort(key=lambda entry: (-entry[0], entry[1]))
     places = first_places([f"core {core}" for _, core, _ in over], "core")
     for (used, _, neurons), place in zip(over, places, strict=False):
         layer = _layer_of(network, neurons)
-        yield _violation(layer, f"{layer} -> {place}", used, limit)
+        yield _over_limit(layer, f"{layer} -> {place}", used, limit)
 
 
 def too_many_weights(network: Network, chip: Chip) -> list[Violation]:
@@ -62,7 +62,7 @@ def too_many_weights(network: Network, chip: Chip) -> list[Violation]:
                 over.append((used, c))
     places = first_places([f"{c.source} -> {c.target}" for _, c in over], "connection")
     return [
-        _violation(c.target, place, f"{used} or more", limit) for (used, c), place in zip(over, places, strict=False)
+        _over_limit(c.target, place, f"{used} or more", limit) for (used, c), place in zip(over, places, strict=False)
     ]
 
 
@@ -92,7 +92,7 @@ def _most_weights(network: Network, connection: Connection, chip: Chip) -> int:
     return int(np.bincount(read // span).max(initial=0))
 
 
-def _violation(layer: str, where: str, used: int | str, limit: int) -> Violation:
+def _over_limit(layer: str, where: str, used: int | str, limit: int) -> Violation:
     advice = f"give each neuron of {layer} at most {limit} weights, and inputs of one kind the same one"
     return Violation("axon types", where, used, limit, f"{advice}, or raise weights.axon_types")
 
@@ -102,7 +102,7 @@ def n_types(weights: np.ndarray, limit: int) -> int:
     return int(colors_of_axons(weights, limit).max(initial=-1)) + 1
 
 
-def _matrix(pre: np.ndarray, post: np.ndarray, weight: np.ndarray) -> np.ndarray:
+def _synapse_matrix(pre: np.ndarray, post: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Return the synapses as int64[axon, neuron] of the sources and targets that occur; parallel ones add up."""
     sources, row = np.unique(pre, return_inverse=True)
     targets, column = np.unique(post, return_inverse=True)
@@ -111,7 +111,7 @@ def _matrix(pre: np.ndarray, post: np.ndarray, weight: np.ndarray) -> np.ndarray
     return matrix
 
 
-def _synapses(network: Network, chip: Chip) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _list_synapses(network: Network, chip: Chip) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield sources, targets (as in `network.offsets`) and effective weights of every connection's synapses."""
     yield (np.zeros(0, np.int64),) * 3
     for c in network.connections:

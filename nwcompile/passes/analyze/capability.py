@@ -36,7 +36,7 @@ def neuron_violations(
 
     if spec.fires:
         if reset not in can.reset:
-            yield lacks("reset", reset, can.reset, _reset_advice(node, chip), _resetting(reset))
+            yield lacks("reset", reset, can.reset, _reset_advice(node, chip), _chips_with_reset(reset))
         if spec.reset != "none" and spec.reset_timing not in can.reset_timing:
             advice = f"train {node.name} with reset_timing {can.reset_timing[0]!r}"
             yield lacks("reset_timing", spec.reset_timing, can.reset_timing, advice)
@@ -89,8 +89,8 @@ ANSWERS = ("lt", "le", "eq", "ne", "and", "or", "not")  # operations that return
 def _program_violation(name: str, program: NeuronProgram, chip: Chip) -> Violation:
     """Describe a program on a chip of built-in neurons: its states and operations, and what they lack."""
     states = ["membrane"] if chip.neuron.current is False else ["current", "membrane"]
-    numbers = _changing(program) - _truths(program)
-    lacks = {lacking for o in program.operations if (lacking := _lacking(o, numbers, chip)) is not None}
+    numbers = _changing_values(program) - _truth_values(program)
+    lacks = {lacking for o in program.operations if (lacking := _lacking_feature(o, numbers, chip)) is not None}
     n_more = len(program.states) - len(states)
     missing = [f"{n_more} more state{'s' if n_more > 1 else ''}"] if n_more > 0 else []
     missing += [f"messages that are {program.sends}"] if program.sends == "graded" else []
@@ -98,12 +98,12 @@ def _program_violation(name: str, program: NeuronProgram, chip: Chip) -> Violati
     used = f"program {program.name} of states {', '.join(program.state_names) or 'none'} and operations "
     used += ", ".join(sorted({operation.kind for operation in program.operations})) or "none"
     said = f"they lack {', '.join(missing)}" if missing else "they run no programs"
-    chips = ", ".join(_programmable())
+    chips = ", ".join(_programmable_chips())
     advice = f"{said}; take a chip whose neurons are programs (neuron.programmable: {chips}), or a built-in neuron in "
     return Violation("neuron", name, used, f"built-in neurons ({' and '.join(states)})", advice + name)
 
 
-def _lacking(operation: Operation, numbers: set[Operand], chip: Chip) -> str | None:
+def _lacking_feature(operation: Operation, numbers: set[Operand], chip: Chip) -> str | None:
     """Return what a built-in neuron lacks for an operation; None if it may be a leak, comparison, reset or clamp.
 
     `numbers`: the program's values that change from step to step and are not truth values.
@@ -119,7 +119,7 @@ def _lacking(operation: Operation, numbers: set[Operand], chip: Chip) -> str | N
     return None if kind in BUILT_IN or (kind in CLAMPS and chip.neuron.v_min != "none") else kind
 
 
-def _changing(program: NeuronProgram) -> set[Operand]:
+def _changing_values(program: NeuronProgram) -> set[Operand]:
     """Return the values that may differ between steps: the input, the states, and everything computed from them."""
     changing: set[Operand] = {INPUT, *program.state_names}
     for operation in program.operations:
@@ -128,7 +128,7 @@ def _changing(program: NeuronProgram) -> set[Operand]:
     return changing
 
 
-def _truths(program: NeuronProgram) -> set[Operand]:
+def _truth_values(program: NeuronProgram) -> set[Operand]:
     """Return the values that are truth values, as bool or as number: a product with one is a selection."""
     truths: set[Operand] = set()
     for operation in program.operations:
@@ -139,7 +139,7 @@ def _truths(program: NeuronProgram) -> set[Operand]:
 
 
 @cache
-def _programmable() -> list[str]:
+def _programmable_chips() -> list[str]:
     """Return the shipped chips with programmable neurons, without boards."""
     chips = {name: Chip.load(name) for name in Chip.shipped()}
     return [name for name, chip in chips.items() if chip.neuron.programmable and not chip.is_board]
@@ -154,7 +154,7 @@ def _reset_advice(node: Node, chip: Chip) -> str:
 
 
 @cache
-def _resetting(reset: str) -> str:
+def _chips_with_reset(reset: str) -> str:
     """Return the proposed shipped chips whose neurons have this reset, in brackets, without boards."""
     chips = [chip for name in Chip.shipped() if (chip := Chip.load(name)).listing.proposed and not chip.is_board]
     names = [chip.name for chip in chips if reset in chip.neuron.reset]

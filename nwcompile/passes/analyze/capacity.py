@@ -55,7 +55,7 @@ def n_usable(chip: Chip) -> int:
     return int((chip.max_neurons > 0).sum())
 
 
-def account(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> tuple[dict, np.ndarray]:
+def count_usage(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> tuple[dict, np.ndarray]:
     """Return the `resources` of each core, int64[core] by name, and each neuron's out-axons; `core_of` int32[neuron].
 
     They are counted from the destinations of source classes, without building axons.
@@ -89,7 +89,7 @@ def account(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> 
 
 def used_by_core(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> np.ndarray:
     """Return int64[core, resource], in the order of `RESOURCES`, for `core_of` int32[neuron]."""
-    held, _ = account(network, chip, core_of, n_cores)
+    held, _ = count_usage(network, chip, core_of, n_cores)
     return np.stack([held[resource.key] for resource in RESOURCES], 1)
 
 
@@ -127,7 +127,7 @@ def settle_out_axons(network: Network, chip: Chip, build: Callable[[np.ndarray],
     if limit is None:
         return core_of
     for i in range(OUT_AXON_ROUNDS):
-        held, out_axons = account(network, chip, core_of, int(core_of.max()) + 1)
+        held, out_axons = count_usage(network, chip, core_of, int(core_of.max()) + 1)
         if held["out_axons"].max() <= limit.min() or (out_axons <= told).all():
             break
         too_full = held["out_axons"] > limit.min()
@@ -140,9 +140,9 @@ def fan_in(network: Network, chip: Chip) -> kernels.SynapseTable:
     """Build the SynapseTable of a normalized network, neurons numbered as in ir/flat.py."""
     wires = [wiring(network, c) for c in network.connections]
     first_class = csr_offset([w.n_source_classes for w in wires])
-    row_format, step_bits = _formats(network, wires, chip)
+    row_format, step_bits = _row_formats(network, wires, chip)
     class_offset, classes, class_size = _source_classes(network, wires, first_class)
-    slot_offset, slot_class, slot_kernel = _slots(network, wires, chip)
+    slot_offset, slot_class, slot_kernel = _neuron_slots(network, wires, chip)
     ends = csr_offset([len(w.taps) for w in wires])
     tap_offset = np.concatenate([[0], *(w.offset[1:] + ends[i] for i, w in enumerate(wires))])
     return kernels.SynapseTable(
@@ -150,8 +150,8 @@ def fan_in(network: Network, chip: Chip) -> kernels.SynapseTable:
         slot_class=slot_class,
         slot_kernel=slot_kernel,
         tap_offset=tap_offset.astype(np.int64),
-        taps=_joined([w.taps + first_class[i] for i, w in enumerate(wires)]),
-        row_size=_joined([w.source_size for w in wires]),
+        taps=_join_parts([w.taps + first_class[i] for i, w in enumerate(wires)]),
+        row_size=_join_parts([w.source_size for w in wires]),
         row_format=row_format,
         step_bits=step_bits,
         class_offset=class_offset,
@@ -168,7 +168,7 @@ def empty_core(fan: kernels.SynapseTable) -> kernels.CoreUsage:
     return kernels.CoreUsage(*(np.zeros(n, np.int64) for n in sizes))
 
 
-def alone(fan: kernels.SynapseTable, neurons: np.ndarray) -> np.ndarray:
+def count_alone(fan: kernels.SynapseTable, neurons: np.ndarray) -> np.ndarray:
     """Return int64[neuron, resource]: what each of `neurons` takes on its own core; out-axons and load are 0."""
     used = np.zeros((len(neurons), kernels.N_RESOURCES), np.int64)
     demand = np.zeros((len(fan.slot_offset) - 1, 2), np.int64)
@@ -176,11 +176,11 @@ def alone(fan: kernels.SynapseTable, neurons: np.ndarray) -> np.ndarray:
     return used
 
 
-def _joined(parts) -> np.ndarray:
+def _join_parts(parts) -> np.ndarray:
     return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
 
 
-def _formats(network: Network, wires: list[Wiring], chip: Chip) -> tuple[np.ndarray, np.ndarray]:
+def _row_formats(network: Network, wires: list[Wiring], chip: Chip) -> tuple[np.ndarray, np.ndarray]:
     """Return each source class's row of the step table, and the table: bits that synapse n + 1 adds to a row, by n."""
     n = np.arange(chip.core.block_synapses + 1)
     table = np.zeros((len(wires), chip.core.block_synapses), np.int64)
@@ -190,7 +190,7 @@ def _formats(network: Network, wires: list[Wiring], chip: Chip) -> tuple[np.ndar
     return csr_groups(csr_offset([w.n_source_classes for w in wires])), table
 
 
-def _slots(network: Network, wires: list[Wiring], chip: Chip):
+def _neuron_slots(network: Network, wires: list[Wiring], chip: Chip):
     """Return slots by neuron (offset, target class, kernel)."""
     first_class = csr_offset([len(w.offset) - 1 for w in wires])
     first_kernel = csr_offset([_n_kernels(w, chip) for w in wires])
@@ -212,7 +212,7 @@ def _slots(network: Network, wires: list[Wiring], chip: Chip):
         if columns:
             classes.append(np.stack(columns, 1).reshape(-1))
             kernel.append(np.stack(kernel_columns, 1).reshape(-1))
-    return np.concatenate(offset).astype(np.int64), _joined(classes), _joined(kernel)
+    return np.concatenate(offset).astype(np.int64), _join_parts(classes), _join_parts(kernel)
 
 
 def _n_kernels(wires: Wiring, chip: Chip) -> int:
@@ -232,7 +232,7 @@ def _shared_kernels(network: Network, wires: list[Wiring], chip: Chip) -> kernel
     table = np.zeros((n_groups, max(map(len, bits), default=1)), np.int64)
     for row, of_group in zip(table, bits, strict=True):
         row[: len(of_group)] = of_group
-    return kernels.SharedKernels(_joined(group), table)
+    return kernels.SharedKernels(_join_parts(group), table)
 
 
 def _source_classes(network: Network, wires: list[Wiring], first_class: np.ndarray):

@@ -62,7 +62,7 @@ def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> No
     """
     violations = [*maximum_violations(network), *product_violations(network, chip)]
     violations += [*_layer_violations(network, chip, on_multi_spike), *pool_violations(network, chip)]
-    n_neurons = sum(size for size, _ in _sizes(network, chip))
+    n_neurons = sum(size for size, _ in _layer_sizes(network, chip))
     room = int(chip.max_neurons.sum())
     if n_neurons > room:
         violations.append(
@@ -71,7 +71,7 @@ def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> No
                 f"network -> {chip.name}",
                 n_neurons,
                 room,
-                f"make {_largest(network)} smaller or raise noc.columns",
+                f"make {_largest_layer(network)} smaller or raise noc.columns",
             )
         )
     bits = _bits_of_ends(network, chip)
@@ -98,7 +98,7 @@ def least_cores(network: Network, chip: Chip, relays: Sequence[tuple[int, int]] 
     n_bits = sum(_bits_of_ends(network, chip).values())
     bits = chip.limit("synapse_bits")
     by_bits = 0 if bits is None else ceil(n_bits / int(bits.max()))
-    return max(_cores_of_layers([*_sizes(network, chip), *relays], chip), by_bits)
+    return max(_cores_of_layers([*_layer_sizes(network, chip), *relays], chip), by_bits)
 
 
 def verify_relays(network: Network, chip: Chip, relays: Sequence[tuple[int, int]]) -> None:
@@ -112,7 +112,7 @@ def verify_relays(network: Network, chip: Chip, relays: Sequence[tuple[int, int]
         raise FitError(chip.name, [Violation("cores", where, n_cores, capacity.n_usable(chip), advice)])
 
 
-def _sizes(network: Network, chip: Chip) -> list[tuple[int, int]]:
+def _layer_sizes(network: Network, chip: Chip) -> list[tuple[int, int]]:
     """Return pairs (neurons, 1) of all layers except those that `merge_axons` may remove, for lower bounds.
 
     It removes relay neurons, which read one layer with equal weights; every such layer is left out.
@@ -147,7 +147,7 @@ def unmapped_violations(network: Network, chip: Chip, schedule: Schedule, on_mul
 def too_many_cores(network: Network, chip: Chip, n_cores: int) -> Violation:
     """Return the violation of a network that needs more cores than the chip has."""
     max_layers = chip.limit("max_layers")
-    advice = f"make {_largest(network)} smaller or raise noc.columns"
+    advice = f"make {_largest_layer(network)} smaller or raise noc.columns"
     if max_layers is not None and len(network.layers) > (room := capacity.n_usable(chip) * int(max_layers.max())):
         advice = f"use at most {room} layers or raise noc.columns"
     return Violation("cores", f"network -> {chip.name}", n_cores, capacity.n_usable(chip), advice)
@@ -159,7 +159,7 @@ def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limit
     A core is named after the layer with most neurons on it, or after the layer of a neuron that exceeds the limit
     alone. For each layer and limit, the worst five cores are shown, with the number of the others.
     """
-    held, _ = capacity.account(network, chip, core_of, len(limits))
+    held, _ = capacity.count_usage(network, chip, core_of, len(limits))
     layer_of = layer_numbers(network)
     count = np.zeros((len(network.layers), len(limits)), np.int64)
     np.add.at(count, (layer_of, core_of), 1)
@@ -168,8 +168,8 @@ def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limit
         used = held[resource.key]
         limit = limits[:, i]
         over = np.flatnonzero(used > limit)
-        alone = _alone(network, chip, np.isin(core_of, over), i) if len(over) else None
-        named = [_named(count[:, c], layer_of, alone * (core_of == c), limit[c]) for c in over]
+        alone = _usage_alone(network, chip, np.isin(core_of, over), i) if len(over) else None
+        named = [_name_core(count[:, c], layer_of, alone * (core_of == c), limit[c]) for c in over]
         for layer, alone_takes in dict.fromkeys(named):
             cores = over[[n == (layer, alone_takes) for n in named]]
             cores = cores[np.argsort(limit[cores] - used[cores], kind="stable")]
@@ -192,14 +192,14 @@ def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limit
     return violations
 
 
-def _alone(network: Network, chip: Chip, among: np.ndarray, i: int) -> np.ndarray:
+def _usage_alone(network: Network, chip: Chip, among: np.ndarray, i: int) -> np.ndarray:
     """Return int64[neuron]: resource `i` that each neuron `among` takes on its own core, 0 for the others."""
     used = np.zeros(len(among), np.int64)
-    used[among] = capacity.alone(capacity.fan_in(network, chip), np.flatnonzero(among))[:, i]
+    used[among] = capacity.count_alone(capacity.fan_in(network, chip), np.flatnonzero(among))[:, i]
     return used
 
 
-def _named(count: np.ndarray, layer_of: np.ndarray, alone: np.ndarray, limit: int) -> tuple[int, int]:
+def _name_core(count: np.ndarray, layer_of: np.ndarray, alone: np.ndarray, limit: int) -> tuple[int, int]:
     """Return the layer to name a core by, and the use of one of its neurons if that exceeds the limit alone, else 0."""
     if alone.max() > limit:
         return int(layer_of[alone.argmax()]), int(alone.max())
@@ -222,11 +222,11 @@ def _layer_violations(network: Network, chip: Chip, on_multi_spike: str) -> list
     return violations
 
 
-def _largest(network: Network) -> str:
+def _largest_layer(network: Network) -> str:
     return max(network.layers, key=lambda name: network.node(name).n_neurons)
 
 
-def _joining(network: Network) -> list[Connection]:
+def _layer_connections(network: Network) -> list[Connection]:
     """Return connections with synapses between inputs and layers; those of junctions may shrink when normalized."""
     ends = {*network.inputs, *network.layers}
     return [c for c in network.connections if c.has_weight and c.source in ends and c.target in ends]
@@ -235,7 +235,7 @@ def _joining(network: Network) -> list[Connection]:
 def _bits_of_ends(network: Network, chip: Chip) -> dict[tuple[str, str], int]:
     """Return the minimal synapse memory by the ends of connections; parallel ones, which may merge, count once."""
     bits: dict[tuple[str, str], int] = {}
-    for c in _joining(network):
+    for c in _layer_connections(network):
         ends = c.source, c.target
         bits[ends] = max(bits.get(ends, 0), _least_bits(network, c, chip))
     return bits
@@ -253,7 +253,7 @@ def _fan_in_violations(network: Network, chip: Chip) -> Iterator[Violation]:
     into: dict[str, list[Connection]] = {}
     if limit is None:
         return
-    for c in _joining(network):
+    for c in _layer_connections(network):
         into.setdefault(c.target, []).append(c)
     for target, connections in into.items():
         n = {c.source: network.node(c.source).n_neurons for c in connections if isinstance(c, Dense)}  # of every neuron

@@ -46,23 +46,23 @@ def core_rule_violations(
     """
     if not has_rules(chip) or _keeps_layers(network, chip, core_of, site_index):
         return
-    counts, layer_at = _counts(network, chip, core_of, len(site_index))
+    counts, layer_at = _count_limited(network, chip, core_of, len(site_index))
     for what, used in counts.items():
         limit = chip.limit(KEYS[what])
         if limit is not None:
-            yield from _over(network, what, used, limit[site_index], layer_at)
+            yield from _rule_violations(network, what, used, limit[site_index], layer_at)
 
 
 def n_over(network: Network, chip: Chip, core_of: np.ndarray) -> int:
     """Count the cores that break a rule of the chip's largest core, summed over rules; `core_of` int32[neuron]."""
     if not has_rules(chip) or _keeps_layers(network, chip, core_of, None):
         return 0
-    counts, _ = _counts(network, chip, core_of, int(core_of.max()) + 1)
+    counts, _ = _count_limited(network, chip, core_of, int(core_of.max()) + 1)
     limits = {what: chip.limit(key) for what, key in KEYS.items()}
     return sum(int((counts[what] > limit.max()).sum()) for what, limit in limits.items() if limit is not None)
 
 
-def _counts(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> tuple[dict, np.ndarray]:
+def _count_limited(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> tuple[dict, np.ndarray]:
     """Return what each of `KEYS` limits, int64[core] by name, and each core's widest sender's layer, int64[core]."""
     layer_of = layer_numbers(network)
     n_lines = count_lines(network)
@@ -77,11 +77,11 @@ def _counts(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> 
     widest, layer_at = np.zeros(n_cores, np.int64), np.zeros(n_cores, np.int64)
     widest[cores], layer_at[cores] = fan_out[order[first]], layer_of[order[first]]
     sent = np.bincount(pairs[:, 0], minlength=n_cores), widest
-    by_layers = _by_layers(network, core_of, n_cores)
+    by_layers = _count_layers(network, core_of, n_cores)
     return {**by_layers, **dict(zip(OF_DESTINATIONS, sent, strict=True))}, layer_at
 
 
-def for_states(network: Network, chip: Chip) -> Chip:
+def limit_to_states(network: Network, chip: Chip) -> Chip:
     """Return the chip with fewer neurons per core, so that the states of any layer fit into a core's state memory."""
     limit = chip.limit("max_state_words")
     words = max((state_words(network.node(name).neuron) for name in network.layers), default=1)
@@ -92,7 +92,7 @@ def for_states(network: Network, chip: Chip) -> Chip:
     return chip.replace({"core.max_neurons": int(neurons[0]) if alike else neurons.tolist()})
 
 
-def with_fewer_layers(network: Network, chip: Chip, core_of: np.ndarray) -> np.ndarray:
+def split_by_layers(network: Network, chip: Chip, core_of: np.ndarray) -> np.ndarray:
     """Return `core_of` int32[neuron] with each core that runs too many layers split into as few as possible."""
     limit = chip.limit("max_layers")
     if limit is None:
@@ -105,7 +105,7 @@ def with_fewer_layers(network: Network, chip: Chip, core_of: np.ndarray) -> np.n
     return np.unique(part, return_inverse=True)[1].reshape(-1)[of_neuron.reshape(-1)].astype(np.int32)
 
 
-def _by_layers(network: Network, core_of: np.ndarray, n_cores: int) -> dict[str, np.ndarray]:
+def _count_layers(network: Network, core_of: np.ndarray, n_cores: int) -> dict[str, np.ndarray]:
     """Return what the layers of a core take, each int64[core], by the names of OF_LAYERS."""
     n_layers, layer_of = len(network.layers), layer_numbers(network)
     core, layer = np.divmod(np.unique(core_of.astype(np.int64) * n_layers + layer_of), n_layers)
@@ -125,24 +125,24 @@ def _keeps_layers(network: Network, chip: Chip, core_of: np.ndarray, site_index:
     if _limits_destinations(chip):
         return False
     n_cores = int(core_of.max()) + 1 if site_index is None else len(site_index)
-    for what, used in _by_layers(network, core_of, n_cores).items():
+    for what, used in _count_layers(network, core_of, n_cores).items():
         limit = chip.limit(KEYS[what])
         if limit is not None and (used > (limit.max() if site_index is None else limit[site_index])).any():
             return False
     return True
 
 
-def _over(network: Network, what: str, used: np.ndarray, limit: np.ndarray, layer_at) -> Iterator[Violation]:
+def _rule_violations(network: Network, what: str, used: np.ndarray, limit: np.ndarray, layer_at) -> Iterator[Violation]:
     for layer in np.unique(layer_at[used > limit]):
         name = network.layers[layer]
         cores = np.flatnonzero((used > limit) & (layer_at == layer))
         cores = cores[np.argsort(limit[cores] - used[cores], kind="stable")]
         for c, place in zip(cores, first_places([f"core {c}" for c in cores], "core"), strict=False):
-            advice = f"{_advice(network, what, name, int(limit[c]))} or raise core.{KEYS[what]}"
+            advice = f"{_rule_advice(network, what, name, int(limit[c]))} or raise core.{KEYS[what]}"
             yield Violation(what, f"{name} -> {place}", int(used[c]), int(limit[c]), advice)
 
 
-def _advice(network: Network, what: str, layer: str, limit: int) -> str:
+def _rule_advice(network: Network, what: str, layer: str, limit: int) -> str:
     if what == "layers of a core":
         return f"give each of the {len(network.layers)} layers cores of its own"
     if what == "program memory":

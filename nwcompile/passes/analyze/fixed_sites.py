@@ -29,7 +29,7 @@ def pins(network: Network, chip: Chip, core_of: dict[str, np.ndarray], n_cores: 
         if len(sites) > len(cores):
             raise OptionError(f"fixed_sites: {len(sites)} sites for layer {layer!r}, which takes {len(cores)} cores")
         for core, site in zip(cores, sites, strict=False):
-            where, index = _named(layer, site), int(chip.site_index(np.array([site]))[0])
+            where, index = _describe_site(layer, site), int(chip.site_index(np.array([site]))[0])
             if pinned[core] not in (FREE, index):
                 raise OptionError(f"{where}: its core {core} is fixed at another site already")
             if index in pinned and pinned[core] == FREE:
@@ -47,17 +47,13 @@ def verify_sites(network: Network, chip: Chip, options: Options) -> None:
         for site in sites:
             if any(n >= end for n, end in zip(site, ends, strict=True)):
                 last = ",".join(str(n - 1) for n in ends)
-                raise OptionError(f"{_named(layer, site)} is outside {chip.name}; the last site is {last}")
+                raise OptionError(f"{_describe_site(layer, site)} is outside {chip.name}; the last site is {last}")
             if chip.max_neurons[chip.site_index(np.array([site]))[0]] == 0:
-                raise OptionError(f"{_named(layer, site)} is out of use on {chip.name}")
+                raise OptionError(f"{_describe_site(layer, site)} is out of use on {chip.name}")
 
 
-def _named(layer: str, site: tuple[int, int, int]) -> str:
-    return f"fixed_sites: site {shown(site, _text)} of layer {layer!r}"
-
-
-def _text(site: tuple[int, int, int]) -> str:
-    return ",".join(map(str, site))
+def _describe_site(layer: str, site: tuple[int, int, int]) -> str:
+    return f"fixed_sites: site {shown(site, lambda given: ','.join(map(str, given)))} of layer {layer!r}"
 
 
 def split_to_sites(network: Network, chip: Chip, cores: np.ndarray, options: Options) -> np.ndarray | None:
@@ -84,7 +80,7 @@ def split_to_sites(network: Network, chip: Chip, cores: np.ndarray, options: Opt
                 continue
             if not len(free):
                 return None
-            if (split := _split(network, chip, cores, is_member, free, limits[site])) is None:
+            if (split := _cut_core(network, chip, cores, is_member, free, limits[site])) is None:
                 return None
             cores = split
             pinned.append(int(cores.max()))
@@ -94,7 +90,7 @@ def split_to_sites(network: Network, chip: Chip, cores: np.ndarray, options: Opt
     return number[cores]
 
 
-def _split(network: Network, chip: Chip, cores, is_member, free: np.ndarray, limit: np.ndarray) -> np.ndarray | None:
+def _cut_core(network: Network, chip: Chip, cores, is_member, free: np.ndarray, limit: np.ndarray) -> np.ndarray | None:
     """Add a core with as many members of one of `free` as an empty core with `limit` holds."""
     n_members = np.bincount(cores[is_member], minlength=int(cores.max()) + 1)
     members = np.flatnonzero((cores == free[n_members[free].argmax()]) & is_member)

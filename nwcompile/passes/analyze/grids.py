@@ -40,17 +40,17 @@ class WeightGrid:
     effective_limit: int
 
     @classmethod
-    def of(cls, weight: np.ndarray, bits: int, chip: Chip) -> "WeightGrid":
+    def from_weights(cls, weight: np.ndarray, bits: int, chip: Chip) -> "WeightGrid":
         """Return the grid for these float weights; if narrow and all of one sign, they need no sign bit."""
         can, mode = chip.weights, "mixed"
         if bits < can.bits and not (weight < 0).any():
             mode = "exc"
         elif bits < can.bits and not (weight > 0).any():
             mode = "inh"
-        return cls.of_signs(mode, bits, chip)
+        return cls.from_signs(mode, bits, chip)
 
     @classmethod
-    def of_signs(cls, mode: str, bits: int, chip: Chip) -> "WeightGrid":
+    def from_signs(cls, mode: str, bits: int, chip: Chip) -> "WeightGrid":
         """Return the grid of a sign mode."""
         can = chip.weights
         step = mantissa_step(bits, can.bits, can.step, mode)

@@ -14,14 +14,14 @@ from nwcompile.ir.options import Options
 from nwcompile.passes.analyze.grids import WeightGrid
 
 
-def maxima(network: Network) -> list[MaxPool2d]:
+def find_maxima(network: Network) -> list[MaxPool2d]:
     """Return the max-pooling connections."""
     return [c for c in network.connections if isinstance(c, MaxPool2d)]
 
 
 def maximum_violations(network: Network) -> Iterator[Violation]:
     """Yield every remaining maximum of currents, with advice on how to pool spikes instead."""
-    for pool in maxima(network):
+    for pool in find_maxima(network):
         advice = "put the pooling behind a layer that spikes, or pool by the mean"
         if (layer := pooled_layer(network, pool)) is not None:
             advice = f"compile with approximate='pool' (--approximate pool: the spikes of {layer} are pooled instead)"
@@ -64,11 +64,11 @@ def channel_scales(network: Network, edge: Connection) -> tuple[np.ndarray, np.n
     return (np.asarray(edge.weight).reshape(-1), shift) if shift.size == n_channels else None
 
 
-def comparable(network: Network, chip: Chip, options: Options) -> tuple[str, ...]:
+def comparable_layers(network: Network, chip: Chip, options: Options) -> tuple[str, ...]:
     """Return the layers of a normalized network behind a maximum of currents that the chip can compute exactly."""
     if not can_send_sums(chip, options):
         return ()
-    layers = {layer: pool for pool in maxima(network) if (layer := pooled_layer(network, pool)) is not None}
+    layers = {layer: pool for pool in find_maxima(network) if (layer := pooled_layer(network, pool)) is not None}
     n_more = sum(_n_more(network, pool) for pool in layers.values())
     has_room = count_neurons(network) + n_more <= int(chip.max_neurons.sum())
     return tuple(layers) if has_room else ()
@@ -82,7 +82,7 @@ def _n_more(network: Network, pool: MaxPool2d) -> int:
 
 def can_send_sums(chip: Chip, options: Options) -> bool:
     """Return whether the chip's neurons can send a sum, and others add such numbers with weights 1 and -1."""
-    grid = WeightGrid.of_signs("mixed", chip.weights.bits, chip)
+    grid = WeightGrid.from_signs("mixed", chip.weights.bits, chip)
     ones = np.array([1.0, -1.0])
     can_send = {"multi", "bipolar"} <= {*chip.neuron.spikes} and chip.carries("graded")
     can_add = np.array_equal(grid.effective(ones, grid.finest), ones) and chip.fixed_point.overflow != "clip"

@@ -53,9 +53,9 @@ def pool_violations(network: Network, chip: Chip) -> Iterator[Violation]:
         if limit is not None and used > limit:
             is_hopeless |= used > HOPELESS * limit
             yield Violation(what, where, used, limit, f"use fewer {what} or raise {key}")
-    yield from _wires(network, outputs)
+    yield from _wiring_violations(network, outputs)
     if not is_hopeless:  # otherwise listing all synapses may take minutes
-        yield from _reached(network, chip, hidden, outputs, room)
+        yield from _fan_limits(network, chip, hidden, outputs, room)
     if chip.weights.one_exponent and network.is_fixed:
         for group in ("input", "hidden", "output"):
             exponents = sorted({c.exponent for c in network.connections if group_of(network, chip, c) == group})
@@ -64,7 +64,7 @@ def pool_violations(network: Network, chip: Chip) -> Iterator[Violation]:
                 yield Violation(f"exponents of {group} weights", where, shown, "one", advice)
 
 
-def _wires(network: Network, outputs: list[str]) -> Iterator[Violation]:
+def _wiring_violations(network: Network, outputs: list[str]) -> Iterator[Violation]:
     for c in network.connections:
         ends = f"{c.source} -> {c.target}"
         if c.source in outputs:
@@ -75,7 +75,7 @@ def _wires(network: Network, outputs: list[str]) -> Iterator[Violation]:
             yield Violation("wiring", ends, "from an input", "outputs fed by hidden neurons", advice)
 
 
-def _reached(network: Network, chip: Chip, hidden: list[str], outputs: list[str], room: int) -> Iterator[Violation]:
+def _fan_limits(network: Network, chip: Chip, hidden: list[str], outputs: list[str], room: int) -> Iterator[Violation]:
     """Yield limits on synapses: the fan-out of neurons, and hidden neurons that inputs feed or that feed outputs."""
     core = chip.core
     synapses = {name: fed_neurons(network, name) for name in (*network.inputs, *hidden)}

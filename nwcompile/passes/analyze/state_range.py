@@ -16,7 +16,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.neuron_programs.ranges import LARGEST_INPUT, Range, state_ranges
-from nwcompile.passes.prepare.fold import forward, linear_map, row_sums
+from nwcompile.passes.prepare.fold import apply_map, linear_map, row_sums
 from nwcompile.sim.reference.synaptic_sums import effective
 
 STATES = ("u", "v")
@@ -43,7 +43,7 @@ class StateRange:
     reaches_threshold: bool
 
     @property
-    def beyond(self) -> list[str]:
+    def overflowing_states(self) -> list[str]:
         """The states that exceeded their register in the calibration samples."""
         return [name for name in STATES if (getattr(self, f"{name}_largest") or 0) > self.limit]
 
@@ -67,13 +67,13 @@ def state_range(network: Network, name: str, sent: dict | None, states: dict | N
     node = network.node(name)
     spec = node.neuron
     limit = (1 << (spec.fixed.state_bits - 1)) - 1
-    (u_up, u_down), (v_up, v_down) = _bounds(network, name, sent)
-    u_bound, v_bound = _whole(u_up, u_down), _whole(v_up, v_down)
+    (u_up, u_down), (v_up, v_down) = _state_bounds(network, name, sent)
+    u_bound, v_bound = _whole_bound(u_up, u_down), _whole_bound(v_up, v_down)
     threshold = spec.array("threshold", node.shape).reshape(-1)
     reaches = not spec.fires or spec.spikes == "bipolar" or bool((v_up >= threshold + spec.strict).any())
     u_largest, v_largest = None, None
     if sent is not None and states is not None:
-        u_largest, v_largest = _seen(network, name, sent, states, u_bound is not None and u_bound <= limit)
+        u_largest, v_largest = _largest_seen(network, name, sent, states, u_bound is not None and u_bound <= limit)
     return StateRange(
         u_bound=u_bound,
         v_bound=v_bound,
@@ -100,21 +100,21 @@ def lowest_membrane(network: Network, name: str, of_input: tuple[float, float]) 
 
     `of_input`: the largest positive and the largest negative value of an input line.
     """
-    return -_bounds(network, name, None, of_input)[1][1]
+    return -_state_bounds(network, name, None, of_input)[1][1]
 
 
-def _bounds(network: Network, name: str, sent: dict | None, of_input: tuple[float, float] = ONE_SPIKE) -> tuple:
+def _state_bounds(network: Network, name: str, sent: dict | None, of_input: tuple[float, float] = ONE_SPIKE) -> tuple:
     """Return the bounds of u, then v, upwards and downwards, float64[n] each; u before it wraps."""
     node = network.node(name)
     spec = node.neuron
-    rise, fall = _drive(network, name, sent, of_input)
-    u_up, u_down = u = tuple(_leaky(d, spec, "decay_u", node.shape) for d in (rise, fall))
+    rise, fall = _drive_bounds(network, name, sent, of_input)
+    u_up, u_down = u = tuple(_bound_leaky(d, spec, "decay_u", node.shape) for d in (rise, fall))
     u_up, u_down = _either_sign(u, spec, "u")
     if spec.fixed.shifts:  # the membrane gets the rest after the decay
         left = 1 - spec.fixed.lost(spec.array("decay_u", node.shape).reshape(-1))
         u_up, u_down = (multiply_bounds(bound, left) + (bound > 0) for bound in (u_up, u_down))
     bias = spec.array("bias", node.shape).reshape(-1)
-    v = _membrane(u_up + np.maximum(bias, 0), u_down + np.maximum(-bias, 0), spec, node.shape)
+    v = _membrane_bounds(u_up + np.maximum(bias, 0), u_down + np.maximum(-bias, 0), spec, node.shape)
     return u, _either_sign(v, spec, "v")
 
 
@@ -127,7 +127,7 @@ def _either_sign(bounds, spec: NeuronSpec, state: str) -> tuple:
     return tuple(np.where(either > limit, either, side) for side in bounds)
 
 
-def _drive(
+def _drive_bounds(
     network: Network, name: str, sent: dict | None, of_input: tuple[float, float]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the largest rise and fall of u in one step, float64[n] (exact below 2**53)."""
@@ -191,7 +191,7 @@ def multiply_bounds(a, b) -> np.ndarray:
     return np.multiply(a, b, out=product, where=(a != 0) & (b != 0))
 
 
-def _leaky(gain: np.ndarray, spec: NeuronSpec, name: str, shape: tuple[int, ...]) -> np.ndarray:
+def _bound_leaky(gain: np.ndarray, spec: NeuronSpec, name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Return the bound of a leaky state that gains at most `gain` per step."""
     lost = spec.number_format.lost(spec.array(name, shape).reshape(-1))
     gain = gain + (gain > 0) * spec.number_format.shifts
@@ -199,7 +199,7 @@ def _leaky(gain: np.ndarray, spec: NeuronSpec, name: str, shape: tuple[int, ...]
     return np.divide(gain, lost, out=endless, where=(lost > 0) & (gain > 0))
 
 
-def _membrane(up: np.ndarray, down: np.ndarray, spec: NeuronSpec, shape: tuple[int, ...]) -> list[np.ndarray]:
+def _membrane_bounds(up: np.ndarray, down: np.ndarray, spec: NeuronSpec, shape: tuple[int, ...]) -> list[np.ndarray]:
     """Return the bounds of v upwards and downwards before its reset, from its leak and from a reset to a value.
 
     A membrane that did not fire is not above its threshold. A late reset acts after the leak, so one by subtraction can
@@ -208,7 +208,7 @@ def _membrane(up: np.ndarray, down: np.ndarray, spec: NeuronSpec, shape: tuple[i
     threshold = spec.array("threshold", shape).reshape(-1)
     value = spec.array("reset_value", shape).reshape(-1) * (spec.reset == "value")
     late = np.abs(threshold) * (spec.reset == "subtract" and (spec.reset_timing != "now" or threshold.min() < 0))
-    bounds = [_leaky(gain + late, spec, "decay_v", shape) for gain in (up, down)]
+    bounds = [_bound_leaky(gain + late, spec, "decay_v", shape) for gain in (up, down)]
     if spec.fires and spec.reset in ("zero", "value") and spec.spikes == "binary":
         keep = 1 - spec.number_format.lost(spec.array("decay_v", shape).reshape(-1))
         bounds[0] = np.minimum(bounds[0], np.maximum(threshold, 0) * keep + up)
@@ -220,12 +220,12 @@ def _membrane(up: np.ndarray, down: np.ndarray, spec: NeuronSpec, shape: tuple[i
     return [np.maximum(bound, jump) for bound, jump in zip(bounds, jumps, strict=True)]
 
 
-def _whole(*bounds: np.ndarray) -> int | None:
+def _whole_bound(*bounds: np.ndarray) -> int | None:
     largest = max(float(b.max(initial=0)) for b in bounds)
     return int(largest) if largest < 1 << 53 else None
 
 
-def _seen(network: Network, name: str, sent: dict, states: dict, is_exact: bool) -> tuple[int, int]:
+def _largest_seen(network: Network, name: str, sent: dict, states: dict, is_exact: bool) -> tuple[int, int]:
     """Return the largest |u| and |v| in the samples before they wrap or saturate, v before its reset.
 
     Recorded v is used if a late reset or a refractory time intervenes; recorded u and v are used if nothing overflows.
@@ -241,21 +241,21 @@ def _seen(network: Network, name: str, sent: dict, states: dict, is_exact: bool)
         part = slice(start, start + size)
         u, v = states["u"][part], states["v"][part]
         u_before, v_before = (np.concatenate([np.zeros_like(x[:, :1]), x[:, :-1]], 1) for x in (u, v))
-        unbounded = [u, _left(v_before, k_v, spec) + u + bias if is_plain else v]
+        unbounded = [u, _apply_decay(v_before, k_v, spec) + u + bias if is_plain else v]
         if not is_exact:
-            before = u_before if spec.fixed.shifts else _left(u_before, k_u, spec)  # shifts come after the sum
-            unbounded[0] = before + _added(network, name, {s: x[part] for s, x in sent.items()}, n_steps)
+            before = u_before if spec.fixed.shifts else _apply_decay(u_before, k_u, spec)  # shifts come after the sum
+            unbounded[0] = before + _sum_drive(network, name, {s: x[part] for s, x in sent.items()}, n_steps)
         largest = [max(so_far, int(np.abs(x).max(initial=0))) for so_far, x in zip(largest, unbounded, strict=True)]
     return largest[0], largest[1]
 
 
-def _left(x: np.ndarray, k: np.ndarray, spec: NeuronSpec) -> np.ndarray:
+def _apply_decay(x: np.ndarray, k: np.ndarray, spec: NeuronSpec) -> np.ndarray:
     """Return the states after a decay."""
     fixed = spec.number_format
     return x - shift_lost(x, k) if fixed.shifts else decay(x, k, fixed.decay_bits)
 
 
-def _added(network: Network, name: str, sent: dict, n_steps: int) -> np.ndarray:
+def _sum_drive(network: Network, name: str, sent: dict, n_steps: int) -> np.ndarray:
     """Return the increments of u in every step, int64[B, T, *shape]."""
     node = network.node(name)
     n_samples = len(next(iter(sent.values())))
@@ -263,7 +263,7 @@ def _added(network: Network, name: str, sent: dict, n_steps: int) -> np.ndarray:
     for c in map(effective, network.into(name)):
         source, late = network.node(c.source), max(n_steps - c.aligned_delay, 0)
         x = sent[c.source][:, :late].reshape(n_samples * late, source.n_neurons).astype(np.float64)
-        y = forward(linear_map(c, source.shape, node.shape), x)
+        y = apply_map(linear_map(c, source.shape, node.shape), x)
         drive[:, n_steps - late :] += y.reshape(n_samples, late, *node.shape)
         its_bias = c.bias_per_neuron(node.shape)
         drive += 0 if its_bias is None else its_bias

@@ -36,7 +36,7 @@ def emit(
         raise ModelError("only a fixed-point network can be emitted; quantize it first")
     mapping.verify(network, chip)
     nodes = {name: fold_bias(network, node) for name, node in network.nodes.items()}
-    connections = tuple(_effective(c, chip.weights.effective_limit) for c in network.connections)
+    connections = tuple(_make_effective(c, chip.weights.effective_limit) for c in network.connections)
     network = Network(network.inputs, nodes, connections)
     axons = build_axons(network, flat_cores(network, mapping), mapping.n_cores, chip)
     program = Program(
@@ -53,7 +53,7 @@ def emit(
     return program
 
 
-def _effective(connection: Connection, limit: int) -> Connection:
+def _make_effective(connection: Connection, limit: int) -> Connection:
     weight = effective_weight(connection.weight, connection.exponent, limit)
     low, high = weight.min(initial=0), weight.max(initial=0)
     dtype = next(t for t in WEIGHT_TYPES if np.iinfo(t).min <= low and high <= np.iinfo(t).max)

@@ -29,7 +29,7 @@ def interleave_visits(mapping: Mapping, network: Network, chip: Chip, activity: 
     """
     if mapping.visit:
         return mapping
-    caused = _caused(network, chip, activity)
+    caused = _synapse_cycles(network, chip, activity)
     core_of = join_layers(network, mapping.core_of)
     by_work = np.lexsort((-join_layers(network, caused), core_of))
     core = core_of[by_work]
@@ -40,7 +40,7 @@ def interleave_visits(mapping: Mapping, network: Network, chip: Chip, activity: 
     return replace(mapping, visit=split_layers(network, place))
 
 
-def _caused(network: Network, chip: Chip, activity: Activity) -> dict[str, np.ndarray]:
+def _synapse_cycles(network: Network, chip: Chip, activity: Activity) -> dict[str, np.ndarray]:
     """Return int64[n] of every layer: cycles of the synapses of its spikes, on all cores together."""
     caused = {name: np.zeros(network.node(name).n_neurons, np.int64) for name in network.layers}
     for c in (c for c in network.connections if c.source in caused):

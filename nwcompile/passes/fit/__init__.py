@@ -7,6 +7,6 @@ delays      relay_delays.py:relay_delays       chains of relay neurons for delay
             relays.py:relay_layer              a layer of relay neurons, which hold or pool spikes
 merge       merge_axons.py:merge_axons         maxima of spikes in shared axons
 copies      copy_neurons.py:copy_neurons       copies of neurons, if their destinations are limited
-            copy_plan.py:copy_plan             how many copies, and on which cores
-            copied_network.py:copied_network   copies as layers of their own
+            copy_plan.py:plan_copies             how many copies, and on which cores
+            copied_network.py:build_copied_network   copies as layers of their own
 """

@@ -36,12 +36,12 @@ class CopyPlan:
     share: int
     by_core: bool
 
-    def core(self, neuron: np.ndarray, copy: np.ndarray) -> np.ndarray:
+    def core_of_copy(self, neuron: np.ndarray, copy: np.ndarray) -> np.ndarray:
         """Return the core of a copy of each neuron, int64."""
         first = self.core_of[neuron]
         return np.where((copy == 0) | self.packed[neuron], first, self.later[first] + copy - 1)
 
-    def senders(self, neuron: np.ndarray) -> np.ndarray:
+    def sender_of(self, neuron: np.ndarray) -> np.ndarray:
         """Return the unit that distributes destinations: each neuron, or its core; int64."""
         return self.core_of[neuron] if self.by_core else neuron
 
@@ -66,7 +66,7 @@ def most_destinations(chip: Chip) -> tuple[int, bool] | None:
     return (min(limits), of_core is not None) if limits and min(limits) > 0 else None
 
 
-def copy_plan(network: Network, chip: Chip, core_of: np.ndarray, packed: np.ndarray) -> CopyPlan | None:
+def plan_copies(network: Network, chip: Chip, core_of: np.ndarray, packed: np.ndarray) -> CopyPlan | None:
     """Return the fewest copies for the given cores int64[neuron], or None if no number of them suffices.
 
     `packed` neurons come with one core each; here they are packed onto common cores, as many as fit with their copies.
@@ -74,10 +74,10 @@ def copy_plan(network: Network, chip: Chip, core_of: np.ndarray, packed: np.ndar
     limit = most_destinations(chip)
     assert limit is not None
     share, by_core = limit
-    copies = _settled(network, core_of, packed, share, by_core)
+    copies = _settle_copies(network, core_of, packed, share, by_core)
     if copies is None:
         return None
-    together = _packed_together(chip, core_of, copies, packed)
+    together = _pack_neurons(chip, core_of, copies, packed)
     if together is None:
         return None
     n_cores = int(together.max()) + 1
@@ -95,7 +95,7 @@ def copy_plan(network: Network, chip: Chip, core_of: np.ndarray, packed: np.ndar
     )
 
 
-def _settled(network: Network, core_of, packed, share: int, by_core: bool) -> np.ndarray | None:
+def _settle_copies(network: Network, core_of, packed, share: int, by_core: bool) -> np.ndarray | None:
     """Return int64[neuron]: copies, raised until every neuron (core) has enough; None if impossible."""
     n = count_neurons(network)
     copies, n_cores = np.ones(n, np.int64), int(core_of.max()) + 1
@@ -104,7 +104,7 @@ def _settled(network: Network, core_of, packed, share: int, by_core: bool) -> np
     pre, post = (np.concatenate([np.zeros(0, np.int64), *ends]) for ends in zip(*parts, strict=True)) if parts else (
         np.zeros(0, np.int64), np.zeros(0, np.int64)
     )  # fmt: skip
-    pre, post = _of_sharers(network, pre, post)
+    pre, post = _expand_shared_axons(network, pre, post)
     key = sender[pre] * n_cores + core_of[post]
     order = np.argsort(key, kind="stable")
     key, post = key[order], post[order]
@@ -143,7 +143,7 @@ def _never_settles(
     return bool(((fewest_inside >= share) & (most_reached > share)).any())
 
 
-def _of_sharers(network: Network, pre: np.ndarray, post: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _expand_shared_axons(network: Network, pre: np.ndarray, post: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return synapses int64[...] with those of a shared axon repeated for each neuron that sends to it."""
     first = neuron_offsets(network)
     nodes = [network.node(name) for name in network.layers]
@@ -154,7 +154,7 @@ def _of_sharers(network: Network, pre: np.ndarray, post: np.ndarray) -> tuple[np
     return np.argsort(axon_of, kind="stable")[entries], np.repeat(post, np.diff(offset)[pre])
 
 
-def _packed_together(chip: Chip, core_of: np.ndarray, copies: np.ndarray, packed: np.ndarray) -> np.ndarray | None:
+def _pack_neurons(chip: Chip, core_of: np.ndarray, copies: np.ndarray, packed: np.ndarray) -> np.ndarray | None:
     """Put packed neurons, in order, onto cores that hold them with all their copies; cores are renumbered."""
     core_of = core_of.copy()
     neurons = np.flatnonzero(packed)

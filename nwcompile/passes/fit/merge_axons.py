@@ -44,13 +44,13 @@ def merge_axons(network: Network, timing: Schedule, chip: Chip, activity: Activi
     if chip.core.axon_merge != "or" or chip.limit("max_destinations") is not None:  # such cores are copied whole
         return merged
     for name in network.built_in:
-        pre_post = None if mapping is not None and name in mapping.core_of else _mergeable(merged.network, name, chip)
+        pre_post = None if mapping is not None and name in mapping.core_of else _can_merge(merged.network, name, chip)
         if pre_post is not None:
-            merged = _without(merged, name, *pre_post, chip)
+            merged = _remove_relays(merged, name, *pre_post, chip)
     return merged
 
 
-def _mergeable(network: Network, name: str, chip: Chip) -> tuple[np.ndarray, np.ndarray] | None:
+def _can_merge(network: Network, name: str, chip: Chip) -> tuple[np.ndarray, np.ndarray] | None:
     """Return neurons and windows of a layer of relay neurons that can be removed, in flat order, or None."""
     windows = pooled_spikes(network, name, chip)
     if windows is None or name in network.outputs:
@@ -62,10 +62,10 @@ def _mergeable(network: Network, name: str, chip: Chip) -> tuple[np.ndarray, np.
         return None
     each_once, n_windows = len(np.unique(windows[0])) == len(windows[0]), len(np.unique(windows[1]))
     disjoint = each_once and n_windows == network.node(name).n_neurons
-    return windows if disjoint and not _reaches(network, name, source.name) else None
+    return windows if disjoint and not _reaches_layer(network, name, source.name) else None
 
 
-def _reaches(network: Network, start: str, end: str) -> bool:
+def _reaches_layer(network: Network, start: str, end: str) -> bool:
     """Return whether spikes of layer `start` can affect layer `end`."""
     seen: set[str] = set()
     pending = [start]
@@ -77,7 +77,7 @@ def _reaches(network: Network, start: str, end: str) -> bool:
     return end in seen
 
 
-def _without(before: Merged, name: str, neurons: np.ndarray, windows: np.ndarray, chip: Chip) -> Merged:
+def _remove_relays(before: Merged, name: str, neurons: np.ndarray, windows: np.ndarray, chip: Chip) -> Merged:
     """Remove one layer of relay neurons; nothing changes if a delay would then be too long for the chip."""
     network, node = before.network, before.network.node(name)
     (edge,) = network.into(name)
@@ -89,7 +89,7 @@ def _without(before: Merged, name: str, neurons: np.ndarray, windows: np.ndarray
     nodes = {**network.nodes, source.name: replace(source, axon_of=axon_of)}
     del nodes[name]
     kept = (c for c in network.connections if c is not edge)
-    edges = tuple(_picked(c, edge, node, source, first) if c.source == name else c for c in kept)
+    edges = tuple(_rewire_edge(c, edge, node, source, first) if c.source == name else c for c in kept)
     merged = replace(network, nodes=nodes, connections=edges)
     merged.verify()
     try:
@@ -108,7 +108,7 @@ def _without(before: Merged, name: str, neurons: np.ndarray, windows: np.ndarray
     return Merged(merged, timing, activity, [*before.changes, change], (*before.gone, name))
 
 
-def _picked(edge: Connection, pool: Connection, relay: Node, source: Node, first: np.ndarray) -> Connection:
+def _rewire_edge(edge: Connection, pool: Connection, relay: Node, source: Node, first: np.ndarray) -> Connection:
     """Rewrite a connection from relay neurons as one from the neurons whose axons they use."""
     if isinstance(edge, Conv2d) and edge.source_shape is None and _is_regular(pool, relay, source, first):
         product = compose(linear_map(edge, relay.shape, ()), _first_of_windows(pool, relay, source))

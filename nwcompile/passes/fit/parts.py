@@ -16,7 +16,7 @@ from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SPARSE
 from nwcompile.ir.resources import IN_AXONS, NEURONS, SYNAPSE_BITS
-from nwcompile.passes.quantize.sums.send_sums import added
+from nwcompile.passes.quantize.sums.send_sums import connect_signed
 
 FEWER = 2  # Sources are added up before they are read if this leaves at most one in FEWER.
 MOST_GROUPS = 16  # With more groups, sending neurons cost more than the rows of synapses that they save.
@@ -30,9 +30,9 @@ class Part(NamedTuple):
     out: Connection
 
 
-def adding(network: Network, source: str, target: str, pre: np.ndarray, post: np.ndarray, chip: Chip) -> Sparse:
+def connect_sums(network: Network, source: str, target: str, pre: np.ndarray, post: np.ndarray, chip: Chip) -> Sparse:
     """Return synapses of weight 1 by which a target's neurons add up those of a source, float in a float network."""
-    edge = added(source, target, pre, post, np.ones(len(pre)), chip)
+    edge = connect_signed(source, target, pre, post, np.ones(len(pre)), chip)
     return edge if network.is_fixed else edge.replace(weight=np.ones(len(pre), np.float32), exponent=0)
 
 
@@ -41,17 +41,17 @@ def symbolic_part(network: Network, edge: Dense | Conv2d, part: str, limits: np.
 
     `limits`: int64[resource] of a core. Returns None if no number of groups is within them.
     """
-    merged = _of_equal_sources(network, edge, part, chip) if isinstance(edge, Dense) else None
-    return merged or _in_groups(network, edge, part, limits, chip)
+    merged = _sum_equal_sources(network, edge, part, chip) if isinstance(edge, Dense) else None
+    return merged or _sum_groups(network, edge, part, limits, chip)
 
 
-def _of_equal_sources(network: Network, edge: Dense, part: str, chip: Chip) -> Part | None:
+def _sum_equal_sources(network: Network, edge: Dense, part: str, chip: Chip) -> Part | None:
     """Use a neuron for each set of sources with the same weights into all targets; None if there are many sets."""
     weight = np.asarray(edge.weight)
     first, of_source = _equal_columns(weight)
     if FEWER * len(first) > weight.shape[1]:
         return None
-    sums = adding(network, edge.source, part, np.arange(weight.shape[1]), of_source, chip)
+    sums = connect_sums(network, edge.source, part, np.arange(weight.shape[1]), of_source, chip)
     reads = edge.replace(source=part, weight=np.ascontiguousarray(weight[:, first]), bias=None, delay=0)
     return Part((len(first),), [sums.replace(delay=edge.aligned_delay)], reads)
 
@@ -67,19 +67,19 @@ def _equal_columns(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return first, of_column
 
 
-def _in_groups(network: Network, edge: Dense | Conv2d, part: str, limits: np.ndarray, chip: Chip) -> Part | None:
+def _sum_groups(network: Network, edge: Dense | Conv2d, part: str, limits: np.ndarray, chip: Chip) -> Part | None:
     """Repeat every neuron of the layer for each group of source channels, all in one grouped convolution."""
     n_target = network.node(edge.target).n_neurons
     n_groups = _best_groups(edge, n_target, limits, chip)
     if n_groups is None:
         return None
-    grouped = _grouped(edge, n_groups)
+    grouped = _group_convolution(edge, n_groups)
     shape = grouped.output_shape(network.node(edge.source).shape)
     every = np.arange(prod(shape))
     return Part(
         shape,
         [grouped.replace(target=part, bias=None, delay=edge.aligned_delay)],
-        adding(network, part, edge.target, every, every % n_target, chip),
+        connect_sums(network, part, edge.target, every, every % n_target, chip),
     )
 
 
@@ -101,7 +101,7 @@ def _best_groups(edge: Dense | Conv2d, n_target: int, limits: np.ndarray, chip: 
     return min(cores, key=lambda n_groups: (cores[n_groups], n_groups), default=None)
 
 
-def _grouped(edge: Dense | Conv2d, n_groups: int) -> Conv2d:
+def _group_convolution(edge: Dense | Conv2d, n_groups: int) -> Conv2d:
     """Return a convolution that sums each group of source channels separately, group after group."""
     weight = np.asarray(edge.weight)
     n_out, n_in, *kernel = weight.shape

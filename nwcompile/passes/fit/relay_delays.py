@@ -11,7 +11,7 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import Options
 from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.analyze.check import verify_relays
-from nwcompile.passes.fit.relays import relay_layer, relay_of, sends_binary
+from nwcompile.passes.fit.relays import build_relay, relay_layer, sends_binary
 from nwcompile.passes.legalize.relay_neuron import relay_neuron
 from nwcompile.passes.prepare.schedule import schedule
 
@@ -27,7 +27,7 @@ class Relayed(NamedTuple):
 def has_late(network: Network, timing: Schedule, chip: Chip) -> bool:
     """Return whether a connection delays spikes longer than the chip can."""
     reach = 1 + chip.neuron.delay_max_steps
-    return any(_steps(c, delay, timing) > reach for c, delay in zip(network.connections, timing.delay, strict=True))
+    return any(_n_steps(c, delay, timing) > reach for c, delay in zip(network.connections, timing.delay, strict=True))
 
 
 def count_relays(network: Network, timing: Schedule, chip: Chip, options: Options) -> dict[tuple[str, int], int]:
@@ -38,7 +38,7 @@ def count_relays(network: Network, timing: Schedule, chip: Chip, options: Option
     reach = 1 + chip.neuron.delay_max_steps
     late: dict[tuple[str, int], int] = {}
     for c, delay in zip(network.connections, timing.delay, strict=True):
-        n = -(-_steps(c, delay, timing) // reach) - 1
+        n = -(-_n_steps(c, delay, timing) // reach) - 1
         if n > 0 and c.source not in network.outputs and sends_binary(network, chip, options, c.source):
             late[c.source, c.aligned_delay] = max(n, late.get((c.source, c.aligned_delay), 0))
     if not late or relay_neuron(chip) is None:
@@ -63,10 +63,10 @@ def relay_delays(network: Network, timing: Schedule, chip: Chip, options: Option
     """
     reach = 1 + chip.neuron.delay_max_steps
     n_relays_of = count_relays(network, timing, chip, options)
-    relay = relay_of(network, chip, options) if n_relays_of else None
+    relay = build_relay(network, chip, options) if n_relays_of else None
     if relay is None:
         return Relayed(network, timing, [])
-    wanted = {c: _steps(c, delay, timing) for c, delay in zip(network.connections, timing.delay, strict=True)}
+    wanted = {c: _n_steps(c, delay, timing) for c, delay in zip(network.connections, timing.delay, strict=True)}
     late: dict[tuple[str, int], list[Connection]] = {key: [] for key in n_relays_of}
     for c, steps in wanted.items():
         if steps > reach and (c.source, c.aligned_delay) in late:
@@ -88,15 +88,15 @@ def relay_delays(network: Network, timing: Schedule, chip: Chip, options: Option
         for c in connections:
             tap, upto = taps[-(-wanted[c] // reach) - 2]
             rewired[c] = c.replace(source=tap, delay=aligned - upto)
-        changes.append(_change(network, source, connections, n_relays, max(wanted[c] for c in connections) - 1, chip))
-    relayed = _with_chains(network, chains, rewired)
+        changes.append(_make_row(network, source, connections, n_relays, max(wanted[c] for c in connections) - 1, chip))
+    relayed = _insert_chains(network, chains, rewired)
     if timing.period > 1:
         return Relayed(relayed, schedule(relayed, timing.execution), changes)
     delay = tuple(c.aligned_delay + offset[c.target] - offset[c.source] for c in relayed.connections)
     return Relayed(relayed, replace(timing, offset=offset, delay=delay), changes)
 
 
-def _steps(connection: Connection, delay: int, timing: Schedule) -> int:
+def _n_steps(connection: Connection, delay: int, timing: Schedule) -> int:
     """Return the hardware steps from a spike to its effect, 1 if only the pipeline delays it.
 
     The host writes registers when their layer needs them.
@@ -106,7 +106,7 @@ def _steps(connection: Connection, delay: int, timing: Schedule) -> int:
     return (timing.offset[connection.source] % timing.period + delay) // timing.period
 
 
-def _with_chains(network: Network, chains: dict[str, list[tuple[Node, Connection]]], rewired: dict) -> Network:
+def _insert_chains(network: Network, chains: dict[str, list[tuple[Node, Connection]]], rewired: dict) -> Network:
     """Insert every chain behind its source, so that partitioners see them side by side."""
     relays = {source: {node.name: node for node, _ in chain} for source, chain in chains.items()}
     nodes: dict[str, Node] = {}
@@ -120,7 +120,7 @@ def _with_chains(network: Network, chains: dict[str, list[tuple[Node, Connection
     return relayed
 
 
-def _change(network: Network, source: str, connections, n_relays: int, steps: int, chip: Chip) -> Change:
+def _make_row(network: Network, source: str, connections, n_relays: int, steps: int, chip: Chip) -> Change:
     has = f"at most {chip.neuron.delay_max_steps}"
     n_neurons = n_relays * network.node(source).n_neurons
     targets = ", ".join(dict.fromkeys(c.target for c in connections))

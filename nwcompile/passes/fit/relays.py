@@ -10,7 +10,7 @@ from nwcompile.ir.connection import Connection, Conv2d, Sparse
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.legalize.relay_neuron import relay_neuron, scalar
+from nwcompile.passes.legalize.relay_neuron import relay_neuron, to_scalar_neuron
 from nwcompile.passes.quantize.quantize import quantize
 
 
@@ -22,7 +22,7 @@ class Relay(NamedTuple):
     form: dict
 
 
-def relay_of(network: Network, chip: Chip, options: Options) -> Relay | None:
+def build_relay(network: Network, chip: Chip, options: Options) -> Relay | None:
     """Return the relay neuron for a network, or None if the chip has no such neuron."""
     spec = relay_neuron(chip)
     if spec is None or not network.is_fixed:
@@ -33,7 +33,7 @@ def relay_of(network: Network, chip: Chip, options: Options) -> Relay | None:
     fixed = quantize(alone, chip, None, replace(options, layer_bits=None)).network
     (wired,) = fixed.connections
     form = {key: getattr(wired, key) for key in ("exponent", "sign_mode", "weight_bits")}
-    return Relay(scalar(fixed.node("relay").neuron), np.asarray(wired.weight).astype(np.int32), form)
+    return Relay(to_scalar_neuron(fixed.node("relay").neuron), np.asarray(wired.weight).astype(np.int32), form)
 
 
 def relay_layer(relay: Relay, source: Node, name: str, delay: int = 0) -> tuple[Node, Connection]:

@@ -24,12 +24,12 @@ from nwcompile.ir.program import SPARSE
 from nwcompile.ir.resources import IN_AXONS, N_RESOURCES, SYNAPSE_BITS
 from nwcompile.passes.analyze import capacity
 from nwcompile.passes.analyze.maxima import can_send_sums
-from nwcompile.passes.fit.parts import Part, adding, symbolic_part
+from nwcompile.passes.fit.parts import Part, connect_sums, symbolic_part
 from nwcompile.passes.quantize.sums.send_sums import (
     SUM,
+    build_sender,
     largest_message,
     message_room,
-    sender,
     up_to,
 )
 
@@ -61,12 +61,12 @@ def split_fan_in(network: Network, chip: Chip, options: Options) -> tuple[Networ
     changes: list[Change] = []
     violations: list[Violation] = []
     for name in network.layers if can_send_sums(chip, options) else ():
-        cut = _cut(network, name, chip)
+        cut = _cut_sources(network, name, chip)
         if cut is None:
             continue
-        network = _split(network, name, cut, chip)
+        network = _insert_parts(network, name, cut, chip)
         try:
-            changes += [_change(network, name, cut, chip)] if network.is_fixed else []
+            changes += [_describe_split(network, name, cut, chip)] if network.is_fixed else []
         except FitError as e:
             violations += e.violations
     if violations:
@@ -74,38 +74,38 @@ def split_fan_in(network: Network, chip: Chip, options: Options) -> tuple[Networ
     return network, changes
 
 
-def _cut(network: Network, name: str, chip: Chip) -> Cut | None:
+def _cut_sources(network: Network, name: str, chip: Chip) -> Cut | None:
     """Return how to split the sources of a layer; None if a core holds each neuron, or if no parts would help."""
     limits = capacity.site_limits(chip)[chip.max_neurons > 0, :N_RESOURCES].max(0)  # the largest limits of any core
     into = [c for c in network.into(name) if not isinstance(c, Injected)]
     if not all(isinstance(c, Direct) for c in into) or _surely_fits(network, into, limits, chip):
         return None
-    used = _alone(network, name, chip)
+    used = _usage_alone(network, name, chip)
     over = [i for i in (IN_AXONS, SYNAPSE_BITS) if used[i] > limits[i]]
     if not over:
         return None
-    behind = _behind(network, name)
+    behind = _find_reached(network, name)
     split = [c for c in into if c.source not in behind]
     as_lists = sum(synapse_count(network, c) for c in into) <= LARGEST
-    parts = (_parts if as_lists else _symbolic_parts)(network, name, split, limits, chip)
+    parts = (_list_parts if as_lists else _symbolic_parts)(network, name, split, limits, chip)
     if parts is None:
         return None
     direct = [c for c in network.into(name) if c not in split]
     cut = Cut(parts, direct, over[0], int(used[over[0]]), int(limits[over[0]]))
-    made = _split(network, name, cut, chip)
+    made = _insert_parts(network, name, cut, chip)
     new = [name, *(PARTS.format(name, i) for i in range(1, len(parts) + 1))]
-    takes = (_alone(made, layer, chip) for layer in new)
+    takes = (_usage_alone(made, layer, chip) for layer in new)
     return cut if all((n[[IN_AXONS, SYNAPSE_BITS]] <= limits[[IN_AXONS, SYNAPSE_BITS]]).all() for n in takes) else None
 
 
-def _alone(network: Network, name: str, chip: Chip) -> np.ndarray:
+def _usage_alone(network: Network, name: str, chip: Chip) -> np.ndarray:
     """Return int64[resource]: the most that a neuron of a layer takes on its own core."""
     into = tuple(c for c in network.into(name) if not isinstance(c, Injected))
     sources = {c.source for c in into} - {name}
     inputs = {source: Node(source, network.node(source).shape) for source in network.offsets if source in sources}
     layer = Network(inputs, {name: network.node(name)}, into)
     neurons = np.arange(network.node(name).n_neurons)
-    return capacity.alone(capacity.fan_in(layer, chip), neurons)[:, :N_RESOURCES].max(0)
+    return capacity.count_alone(capacity.fan_in(layer, chip), neurons)[:, :N_RESOURCES].max(0)
 
 
 def _surely_fits(network: Network, into: list[Connection], limits: np.ndarray, chip: Chip) -> bool:
@@ -126,7 +126,7 @@ def _most_sources(network: Network, edge: Connection) -> int:
     return n_sources if isinstance(edge, Dense) else min(n_sources, int(np.prod(np.shape(edge.weight)[1:])))
 
 
-def _behind(network: Network, name: str) -> set[str]:
+def _find_reached(network: Network, name: str) -> set[str]:
     """Return the layers that a layer's spikes reach, directly or not; it is among them if a loop leads back."""
     reached: set[str] = set()
     ahead = [name]
@@ -153,7 +153,9 @@ def _symbolic_parts(
     return parts or None
 
 
-def _parts(network: Network, name: str, split: list[Connection], limits: np.ndarray, chip: Chip) -> list[Part] | None:
+def _list_parts(
+    network: Network, name: str, split: list[Connection], limits: np.ndarray, chip: Chip
+) -> list[Part] | None:
     """Return the fewest equal parts such that a core holds every neuron of a part; None if there are none."""
     if not split:
         return None
@@ -172,7 +174,7 @@ def _parts(network: Network, name: str, split: list[Connection], limits: np.ndar
         if np.bincount(part * n + post).max() <= n_held:
             ends = np.cumsum([0, *map(len, (edge.post for edge in lists))])
             by_edge = [part[a:b] for a, b in zip(ends, ends[1:], strict=False)]
-            return [_of_part(network, lists, by_edge, i, chip) for i in range(n_parts)]
+            return [_build_part(network, lists, by_edge, i, chip) for i in range(n_parts)]
     return None
 
 
@@ -195,7 +197,7 @@ def _as_list(network: Network, edge: Connection) -> Sparse:
     )
 
 
-def _of_part(network: Network, lists: list[Sparse], part_of: list[np.ndarray], part: int, chip: Chip) -> Part:
+def _build_part(network: Network, lists: list[Sparse], part_of: list[np.ndarray], part: int, chip: Chip) -> Part:
     """Return the synapses of one part, with a list for every connection that has any in it."""
     name = lists[0].target
     target, every = PARTS.format(name, part + 1), np.arange(network.node(name).n_neurons)
@@ -204,10 +206,10 @@ def _of_part(network: Network, lists: list[Sparse], part_of: list[np.ndarray], p
         for edge, held in ((edge, its == part) for edge, its in zip(lists, part_of, strict=True))
         if held.any()
     ]
-    return Part(network.node(name).shape, into, adding(network, target, name, every, every, chip))
+    return Part(network.node(name).shape, into, connect_sums(network, target, name, every, every, chip))
 
 
-def _split(network: Network, name: str, cut: Cut, chip: Chip) -> Network:
+def _insert_parts(network: Network, name: str, cut: Cut, chip: Chip) -> Network:
     """Insert the neurons of the parts in front of their layer, which keeps direct connections and all biases."""
     node, room = network.node(name), message_room(chip)
     biases = [c.bias_per_neuron(node.shape) for c in network.into(name) if c not in cut.direct and c.bias is not None]
@@ -215,7 +217,7 @@ def _split(network: Network, name: str, cut: Cut, chip: Chip) -> Network:
     edges = [c for c in network.connections if c.target != name or c in cut.direct]
     for i, part in enumerate(cut.parts, 1):
         sends = PARTS.format(name, i)
-        nodes[sends] = Node(sends, part.shape, sender(SUM, -room, room, network.is_fixed))
+        nodes[sends] = Node(sends, part.shape, build_sender(SUM, -room, room, network.is_fixed))
         edges += [*part.into, part.out.replace(bias=sum(biases)) if biases and i == 1 else part.out]
     layers: dict[str, Node] = {}
     for layer, kept in network.nodes.items():
@@ -225,7 +227,7 @@ def _split(network: Network, name: str, cut: Cut, chip: Chip) -> Network:
     return made
 
 
-def _change(network: Network, name: str, cut: Cut, chip: Chip) -> Change:
+def _describe_split(network: Network, name: str, cut: Cut, chip: Chip) -> Change:
     """Return the row of a split layer of a fixed-point network. Raises FitError if messages are too narrow."""
     parts = [PARTS.format(name, i) for i in range(1, len(cut.parts) + 1)]
     violations: list[Violation] = []

@@ -10,7 +10,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.maxima import comparable
+from nwcompile.passes.analyze.maxima import comparable_layers
 from nwcompile.passes.legalize.bias_lines import bias_lines
 from nwcompile.passes.legalize.comparison import same_comparison
 from nwcompile.passes.legalize.multiply_spikes import multiply_spikes
@@ -20,13 +20,13 @@ from nwcompile.passes.legalize.self_connections import self_connections
 from nwcompile.passes.legalize.split_signs import split_signs
 from nwcompile.passes.legalize.stateless import free_resets
 from nwcompile.passes.prepare.prune_zeros import prune_zeros
-from nwcompile.passes.prepare.recognize import built_in_neurons
-from nwcompile.passes.prepare.unmet_taps import without_unmet_taps
+from nwcompile.passes.prepare.recognize import recognize_programs
+from nwcompile.passes.prepare.unmet_taps import drop_unmet_taps
 from nwcompile.passes.prepare.weight_bits import apply_weight_bits
 
 Rewriting = Callable[[Network, Chip, Options], tuple[Network, list[Change]]]
 REWRITES: tuple[Rewriting, ...] = (
-    without_unmet_taps,
+    drop_unmet_taps,
     free_resets,
     self_connections,
     reset_now,
@@ -47,7 +47,7 @@ class Legalized(NamedTuple):
     compared: tuple[str, ...] = ()
 
 
-def sized(network: Network, chip: Chip, options: Options) -> Network:
+def apply_sizes(network: Network, chip: Chip, options: Options) -> Network:
     """Apply the requested weight widths, and turn pruned connections into lists. Raises OptionError for bad widths."""
     return prune_zeros(apply_weight_bits(network, chip, options), chip)
 
@@ -57,14 +57,14 @@ def legalize(network: Network, chip: Chip, options: Options, may_compare: bool =
 
     `may_compare`: whether layers may wait for `compare_currents`, which takes neuron programs.
     """
-    compared = comparable(network, chip, options) if may_compare else ()
-    network, recognized = built_in_neurons(network, chip)
+    compared = comparable_layers(network, chip, options) if may_compare else ()
+    network, recognized = recognize_programs(network, chip)
     network, pooled = pool_spikes(network, chip, options, compared)
     changes = [*recognized, *pooled]
     network, multiplied = multiply_spikes(network, chip, options)
     changes += multiplied
     split, said = split_signs(network, chip)
-    changes += [_split(text, chip) for text in said]
+    changes += [_describe_split(text, chip) for text in said]
     legal = split
     for rewrite in REWRITES:
         legal, made = rewrite(legal, chip, options)
@@ -72,7 +72,7 @@ def legalize(network: Network, chip: Chip, options: Options, may_compare: bool =
     return Legalized(legal, changes, said, compared)
 
 
-def _split(text: str, chip: Chip) -> Change:
+def _describe_split(text: str, chip: Chip) -> Change:
     """Return the Change for a warning of `split_signs`, whose first word names the connection."""
     where = text.partition(":")[0].removeprefix("connection ")
     step = f"weights of both signs that are multiples of {chip.weights.step}"

@@ -14,8 +14,8 @@ from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.products import largest_counts, n_with_pairs, products
-from nwcompile.passes.legalize.relay_neuron import RELAY, relay_neuron, scalar
+from nwcompile.passes.analyze.products import find_products, largest_counts, n_with_pairs
+from nwcompile.passes.legalize.relay_neuron import RELAY, relay_neuron, to_scalar_neuron
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.sim.reference.neuron_step import LayerState
 from nwcompile.sim.reference.synaptic_sums import NO_LIMIT
@@ -31,7 +31,7 @@ def multiply_spikes(network: Network, chip: Chip, options: Options) -> tuple[Net
     changes: list[Change] = []
     if n_with_pairs(network) > int(chip.max_neurons.sum()):
         return network, changes
-    for product in products(network):
+    for product in find_products(network):
         counts = largest_counts(network, product)
         if counts is None or min(counts) > 1:
             continue
@@ -49,7 +49,7 @@ def verify_pairs(network: Network, chip: Chip) -> None:
         if name != PAIRS.format(name.removesuffix(PAIRS.format(""))) or not network.is_fixed:
             continue
         weights = np.concatenate([effective_weight(c.weight, c.exponent, NO_LIMIT).ravel() for c in edges])
-        spec = scalar(network.node(name).neuron)
+        spec = to_scalar_neuron(network.node(name).neuron)
         spike, count = int(weights.max()), int(weights.min())
         largest = 1 if spec.spikes == "binary" else spike // count
         a, b = np.indices((largest + 1, 2)).reshape(2, -1)

@@ -11,7 +11,7 @@ from nwcompile.ir.manifest import APPROXIMATE, EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.maxima import channel_scales, maxima, pooled_layer
+from nwcompile.passes.analyze.maxima import channel_scales, find_maxima, pooled_layer
 from nwcompile.passes.legalize.relay_neuron import RELAY, relay_neuron
 from nwcompile.passes.legalize.stateless import is_stateless
 from nwcompile.passes.prepare.normalize import normalize
@@ -33,37 +33,37 @@ def pool_spikes(
     before = network
     relay = relay_neuron(chip) or RELAY  # `estimate` refuses a neuron that no chip has, and says what the chip lacks
     relays = [name for name in network.built_in if is_stateless(network.node(name).neuron)]
-    changes = [_imported(network, name) for name in relays if pooled_spikes(network, name, chip) is not None]
-    for pool in maxima(network):
+    changes = [_describe_import(network, name) for name in relays if pooled_spikes(network, name, chip) is not None]
+    for pool in find_maxima(network):
         source = network.node(pool.source).neuron
         if source is not None and source.fires and source.message == "binary":
-            network = _relayed(network, pool, relay)
-            changes.append(_relays(network, pool))
+            network = _relay_maximum(network, pool, relay)
+            changes.append(_describe_relays(network, pool))
             continue
         layer = pooled_layer(network, pool)
         if layer is not None and (layer in compared or "pool" in options.approximate):
-            network = _pooled_behind(network, pool, layer, relay)
-            changes += [] if layer in compared else [_approximated(network, pool, layer)]
-    return (normalize(network) if maxima(before) else network), changes
+            network = _pool_behind_layer(network, pool, layer, relay)
+            changes += [] if layer in compared else [_describe_pooling(network, pool, layer)]
+    return (normalize(network) if find_maxima(before) else network), changes
 
 
-def _relayed(network: Network, pool: MaxPool2d, relay: NeuronSpec) -> Network:
+def _relay_maximum(network: Network, pool: MaxPool2d, relay: NeuronSpec) -> Network:
     """Compute the maximum of spikes by relay neurons in front of its targets."""
     target = network.node(pool.target)
     if target.neuron is None and network.into(pool.target) == (pool,):
-        return _with(network, {target.name: (relay, target.shape)}, (), {pool: _any_of(network, pool, target)})
+        return _put_layers(network, {target.name: (relay, target.shape)}, (), {pool: _pool_edge(network, pool, target)})
     name = f"{pool.source}/max/{pool.target}"
-    inner = _any_of(network, pool, Node(name, target.shape))
-    return _with(network, {name: (relay, target.shape)}, (), {pool: inner}, [Scale(name, pool.target)])
+    inner = _pool_edge(network, pool, Node(name, target.shape))
+    return _put_layers(network, {name: (relay, target.shape)}, (), {pool: inner}, [Scale(name, pool.target)])
 
 
-def _pooled_behind(network: Network, pool: MaxPool2d, layer: str, relay: NeuronSpec) -> Network:
+def _pool_behind_layer(network: Network, pool: MaxPool2d, layer: str, relay: NeuronSpec) -> Network:
     node, shape = network.node(layer), network.node(pool.source).shape
     full = FULL.format(layer)
     threshold: np.ndarray | float = relay.threshold
     drive = Scale(pool.source, full)
     gone: tuple[str, ...] = ()
-    replaced: dict[Connection, Connection | None] = {pool: _any_of(network, pool, node, full)}
+    replaced: dict[Connection, Connection | None] = {pool: _pool_edge(network, pool, node, full)}
     if pool.target != layer:
         (last,) = network.into(layer)
         scales = channel_scales(network, last)
@@ -77,10 +77,10 @@ def _pooled_behind(network: Network, pool: MaxPool2d, layer: str, relay: NeuronS
             threshold = np.where(inverted, n_taps - 0.5, threshold).astype(np.float32).reshape(node.shape)
         replaced[last] = None
     layers = {full: (node.neuron, shape), layer: (relay.replace(threshold=threshold), node.shape)}
-    return _with(network, layers, gone, replaced, [drive])
+    return _put_layers(network, layers, gone, replaced, [drive])
 
 
-def _any_of(network: Network, pool: MaxPool2d, target: Node, source: str | None = None) -> Connection:
+def _pool_edge(network: Network, pool: MaxPool2d, target: Node, source: str | None = None) -> Connection:
     """Connect every spike of a window to its relay neuron, with weight 1."""
     shape = network.node(pool.source).shape
     if len(shape) == 3 and pool.output_shape(shape) == target.shape:
@@ -90,7 +90,7 @@ def _any_of(network: Network, pool: MaxPool2d, target: Node, source: str | None 
     return Sparse(source or pool.source, target.name, pre=pre, post=post, weight=weight, delay=pool.delay)
 
 
-def _with(network: Network, layers: dict, gone: tuple[str, ...], replaced: dict, more=()) -> Network:
+def _put_layers(network: Network, layers: dict, gone: tuple[str, ...], replaced: dict, more=()) -> Network:
     """Add `layers` {name: (spec, shape)}, remove nodes `gone`, and replace connections (`replaced`, None: removed)."""
     nodes: dict[str, Node] = {}
     made = {name: Node(name, shape, spec) for name, (spec, shape) in layers.items()}
@@ -104,18 +104,18 @@ def _with(network: Network, layers: dict, gone: tuple[str, ...], replaced: dict,
     return rewritten
 
 
-def _window(pool: MaxPool2d) -> str:
+def _describe_window(pool: MaxPool2d) -> str:
     rows, columns = pair(pool.kernel)
     return f"{rows} x {columns}"
 
 
-def _relays(network: Network, pool: MaxPool2d) -> Change:
+def _describe_relays(network: Network, pool: MaxPool2d) -> Change:
     n = int(np.prod(pool.output_shape(network.node(pool.source).shape)))
     how = f"{n} relay neurons, one a window"
-    return Change(pool.source, f"maximum of spikes over {_window(pool)}", "sums of spikes", how, EXACT)
+    return Change(pool.source, f"maximum of spikes over {_describe_window(pool)}", "sums of spikes", how, EXACT)
 
 
-def _imported(network: Network, name: str) -> Change:
+def _describe_import(network: Network, name: str) -> Change:
     """Return the row of a layer of relay neurons that the front end made from a maximum of spikes."""
     (edge,), n = network.into(name), network.node(name).n_neurons
     window = f"{n} windows"
@@ -127,10 +127,10 @@ def _imported(network: Network, name: str) -> Change:
     )
 
 
-def _approximated(network: Network, pool: MaxPool2d, layer: str) -> Change:
+def _describe_pooling(network: Network, pool: MaxPool2d, layer: str) -> Change:
     full = network.node(FULL.format(layer)).n_neurons
     how = f"spikes pooled instead: {full} neurons at full resolution, {network.node(layer).n_neurons} relay neurons"
-    return Change(layer, f"maximum of currents over {_window(pool)}", "sums of currents", how, APPROXIMATE)
+    return Change(layer, f"maximum of currents over {_describe_window(pool)}", "sums of currents", how, APPROXIMATE)
 
 
 def relays_of(network: Network, chip: Chip) -> dict[str, str]:

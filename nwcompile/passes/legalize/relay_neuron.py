@@ -30,7 +30,7 @@ def harmless_reset(chip: Chip) -> str | None:
     return kinds[0] if kinds else None
 
 
-def scalar(spec: NeuronSpec) -> NeuronSpec:
+def to_scalar_neuron(spec: NeuronSpec) -> NeuronSpec:
     """Return the neuron of a layer of size one with scalar parameters, for layers of any shape."""
     values = {name: getattr(spec, name) for name in NeuronSpec.NUMBERS}
     return spec.replace(**{name: v.item() for name, v in values.items() if isinstance(v, np.ndarray)})

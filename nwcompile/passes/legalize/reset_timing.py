@@ -19,7 +19,7 @@ from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.dynamics import rounded_decay
+from nwcompile.passes.analyze.dynamics import nearest_decay
 
 WHY = {"zero": "zero now forgets as much as zero next", "subtract": "without a leak both leave the same membrane",
        "both": "with several spikes a step no membrane is left above its threshold"}  # fmt: skip
@@ -54,14 +54,14 @@ def is_same_now(spec: NeuronSpec, chip: Chip) -> bool:
     if spec.v_min is not None and (np.max(spec.v_min) > 0 or spec.spikes == "bipolar"):
         return False
     if spec.reset == "subtract":
-        return spec.reset_timing == "both" or not np.any(_decay(spec, chip))
+        return spec.reset_timing == "both" or not np.any(_leak_share(spec, chip))
     return spec.reset == "zero" or (spec.reset == "value" and not np.any(spec.reset_value))
 
 
-def _decay(spec: NeuronSpec, chip: Chip) -> np.ndarray:
+def _leak_share(spec: NeuronSpec, chip: Chip) -> np.ndarray:
     """Return the share of the membrane that the chip's leak removes per step; 0 without a leak."""
     form = chip.fixed_point
     if spec.fixed is not None:
         return spec.fixed.lost(spec.decay_v)
     keep = np.asarray(spec.beta if spec.membrane == "linear" else 1 - np.asarray(spec.k), np.float32)
-    return form.lost(rounded_decay(keep.astype(np.float64), form, 0))
+    return form.lost(nearest_decay(keep.astype(np.float64), form, 0))

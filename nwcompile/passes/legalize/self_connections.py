@@ -23,7 +23,7 @@ def self_connections(network: Network, chip: Chip, options: Options) -> tuple[Ne
     nodes, edges, changes = dict(network.nodes), [], []
     for name in network.built_in if network.is_fixed and chip.neuron.reset == ["none"] else ():
         node = nodes[name]
-        synapses = _synapses(node, chip) if _subtracts_late(node.neuron) and _has_room(network, node, chip) else None
+        synapses = _self_edges(node, chip) if _subtracts_late(node.neuron) and _has_room(network, node, chip) else None
         if synapses is None:
             continue
         nodes[name] = Node(name, node.shape, node.neuron.replace(reset="none", reset_timing="now"))
@@ -52,7 +52,7 @@ def _has_room(network: Network, node: Node, chip: Chip) -> bool:
     return holds and (limit is None or int(limit.max()) > feeds_others)
 
 
-def _synapses(node: Node, chip: Chip) -> Sparse | None:
+def _self_edges(node: Node, chip: Chip) -> Sparse | None:
     """Return one synapse of weight -threshold per neuron, or None if the chip has no such weights."""
     can, shift = chip.weights, node.neuron.fixed.shift_bits
     threshold = node.neuron.array("threshold", node.shape).reshape(-1)

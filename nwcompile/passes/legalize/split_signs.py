@@ -21,23 +21,23 @@ def split_signs(network: Network, chip: Chip) -> tuple[Network, list[str]]:
     connections: list[Connection] = []
     warnings = []
     for c in network.connections:
-        parts = _parts(c, chip) if network.is_fixed else [c]
+        parts = _split_connection(c, chip) if network.is_fixed else [c]
         connections += parts
         if len(parts) > 1:
-            warnings.append(_warning(c, parts, chip))
+            warnings.append(_split_warning(c, parts, chip))
     return Network(network.inputs, network.nodes, tuple(connections)), warnings
 
 
-def _parts(connection: Connection, chip: Chip) -> list[Connection]:
+def _split_connection(connection: Connection, chip: Chip) -> list[Connection]:
     weight = np.asarray(connection.weight)
     if (
         connection.sign_mode != "mixed"
         or (connection.weight_bits or 0) > chip.weights.bits
-        or _holds(weight, connection, chip, "mixed")
+        or _chip_holds(weight, connection, chip, "mixed")
     ):
         return [connection]
     signs = [mode for mode, has in (("exc", (weight > 0).any()), ("inh", (weight < 0).any())) if has]
-    if not all(_holds(_part(weight, mode), connection, chip, mode) for mode in signs):
+    if not all(_chip_holds(_keep_sign(weight, mode), connection, chip, mode) for mode in signs):
         return [connection]
     if len(signs) == 1:
         return [connection.replace(sign_mode=signs[0])]
@@ -47,16 +47,16 @@ def _parts(connection: Connection, chip: Chip) -> list[Connection]:
         and np.count_nonzero(weight) * (bits + chip.weights.index_bits) < 2 * weight.size * bits
     ):
         parts: list[Connection] = [
-            to_sparse(connection.replace(weight=_part(weight, mode), sign_mode=mode)) for mode in signs
+            to_sparse(connection.replace(weight=_keep_sign(weight, mode), sign_mode=mode)) for mode in signs
         ]
     elif isinstance(connection, Sparse):
-        parts = [_kept(connection, mode) for mode in signs]
+        parts = [_keep_synapses(connection, mode) for mode in signs]
     else:
-        parts = [connection.replace(weight=_part(weight, mode), sign_mode=mode) for mode in signs]
+        parts = [connection.replace(weight=_keep_sign(weight, mode), sign_mode=mode) for mode in signs]
     return [parts[0], *(part.replace(bias=None) for part in parts[1:])]
 
 
-def _holds(weight: np.ndarray, connection: Connection, chip: Chip, sign_mode: str) -> bool:
+def _chip_holds(weight: np.ndarray, connection: Connection, chip: Chip, sign_mode: str) -> bool:
     """Return whether the chip stores these mantissas in a connection of that sign mode."""
     form = connection.weight_bits or chip.weights.bits, chip.weights.bits, chip.weights.step, sign_mode
     low, high = mantissa_range(*form)
@@ -64,12 +64,12 @@ def _holds(weight: np.ndarray, connection: Connection, chip: Chip, sign_mode: st
     return bool(inside and not np.any((weight.astype(np.int64) - low) % mantissa_step(*form)))
 
 
-def _part(weight: np.ndarray, sign_mode: str) -> np.ndarray:
+def _keep_sign(weight: np.ndarray, sign_mode: str) -> np.ndarray:
     """Return the weights of one sign, with zeros for the others."""
     return np.maximum(weight, 0) if sign_mode == "exc" else np.minimum(weight, 0)
 
 
-def _kept(connection: Sparse, sign_mode: str) -> Sparse:
+def _keep_synapses(connection: Sparse, sign_mode: str) -> Sparse:
     """Return the synapses of one sign; those of weight 0 stay with the first."""
     weight = np.asarray(connection.weight)
     kept = weight >= 0 if sign_mode == "exc" else weight < 0
@@ -77,7 +77,7 @@ def _kept(connection: Sparse, sign_mode: str) -> Sparse:
     return connection.replace(pre=pre, post=post, weight=weight[kept], sign_mode=sign_mode)
 
 
-def _warning(connection: Connection, parts: list[Connection], chip: Chip) -> str:
+def _split_warning(connection: Connection, parts: list[Connection], chip: Chip) -> str:
     before, after = np.size(connection.weight), sum(np.size(part.weight) for part in parts)
     kind = " sparse" if isinstance(parts[0], Sparse) and not isinstance(connection, Sparse) else ""
     step = mantissa_step(connection.weight_bits or chip.weights.bits, chip.weights.bits, chip.weights.step, "mixed")

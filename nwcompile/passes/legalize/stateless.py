@@ -25,7 +25,7 @@ def free_resets(network: Network, chip: Chip, options: Options) -> tuple[Network
         if fitting is not None and fitting is not spec:
             nodes[name] = Node(name, nodes[name].shape, fitting)
             how = "it keeps no membrane from step to step"
-            changes.append(Change(name, _said(spec), _said(fitting), how, EXACT))
+            changes.append(Change(name, _describe_reset(spec), _describe_reset(fitting), how, EXACT))
     return (Network(network.inputs, nodes, network.connections), changes) if changes else (network, [])
 
 
@@ -59,6 +59,6 @@ def _with_reset(spec: NeuronSpec, chip: Chip) -> NeuronSpec | None:
     return spec.replace(reset=kind, reset_value=0, reset_timing=timing)
 
 
-def _said(spec: NeuronSpec) -> str:
+def _describe_reset(spec: NeuronSpec) -> str:
     clamp = "no clamp" if spec.v_min is None else f"clamp at {float(np.min(spec.v_min)):g}"
     return f"reset {spec.reset}, {clamp}"

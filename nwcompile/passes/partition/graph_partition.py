@@ -25,7 +25,7 @@ from nwcompile.ir.resources import RESOURCES
 from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.analyze import capacity
 from nwcompile.passes.partition.logical_cores import LogicalCores, logical_cores
-from nwcompile.passes.partition.sequential import halve_heaviest, in_order, sequential, site_orders
+from nwcompile.passes.partition.sequential import cut_slices, halve_heaviest, number_in_order, site_orders
 from nwcompile.passes.partition.synapse_graph import n_twins
 from nwcompile.threads import raise_if_canceled
 
@@ -61,13 +61,13 @@ def fit_parts(
         return core_of, fits
 
     def build(out_axons):
-        demand, kind = np.stack([out_axons, load], 1), _kinds(fan, out_axons)
+        demand, kind = np.stack([out_axons, load], 1), _neuron_kinds(fan, out_axons)
         if options.n_cores is not None:
             core_of, fits = attempt(options.n_cores, demand, kind)
             return halve_heaviest(core_of, load, options.n_cores) if fits else core_of
-        return _fewest(network, chip, fan, method, lambda k, n_spare=0: attempt(k, demand, kind, n_spare))
+        return _find_fewest(network, chip, fan, method, lambda k, n_spare=0: attempt(k, demand, kind, n_spare))
 
-    core_of = in_order(capacity.settle_out_axons(network, chip, build))
+    core_of = number_in_order(capacity.settle_out_axons(network, chip, build))
     return logical_cores(network, core_of)
 
 
@@ -86,14 +86,14 @@ def parts_of_graph(network: Network, graph_for: Callable, cut: Callable) -> Call
     return parts_for
 
 
-def _fewest(network: Network, chip: Chip, fan, method: str, attempt: Callable) -> np.ndarray:
+def _find_fewest(network: Network, chip: Chip, fan, method: str, attempt: Callable) -> np.ndarray:
     """Find the fewest cores: increase their number until the parts fit, then bisect while that is cheap."""
     n_neurons = count_neurons(network)
     n_synapses = sum(synapse_count(network, c) for c in network.connections)
     k = _least_cores(network, chip)
     too_few, n_calls, highest, tried = k - 1, 1, min(capacity.n_usable(chip), n_neurons), [k]
     core_of, fits = attempt(k)
-    largest = capacity.alone(fan, np.arange(n_neurons)).max(0)
+    largest = capacity.count_alone(fan, np.arange(n_neurons)).max(0)
     if (largest > capacity.site_limits(chip).max(0)).any():
         return core_of  # some neuron fits no core at all
     while not fits and k < highest:
@@ -123,9 +123,9 @@ def _slices_instead(network: Network, chip: Chip, method: str) -> np.ndarray:
 
     Neither needs the activity.
     """
-    core_of = sequential(network, chip, Activity.uniform(network, 1), Options()).by_neuron(network)
+    core_of = cut_slices(network, chip, Activity.uniform(network, 1), Options()).by_neuron(network)
     n_cores = 1 + int(core_of.max())
-    held, _ = capacity.account(network, chip, core_of, n_cores)
+    held, _ = capacity.count_usage(network, chip, core_of, n_cores)
     limits = capacity.site_limits(chip)
     fits = all((held[r.key] <= limits[:, i].max()).all() for i, r in enumerate(RESOURCES))
     n_most = capacity.n_usable(chip)
@@ -160,7 +160,7 @@ def _least_cores(network: Network, chip: Chip) -> int:
     return min(least, capacity.n_usable(chip), n_neurons)
 
 
-def _kinds(fan: kernels.SynapseTable, out_axons: np.ndarray) -> np.ndarray:
+def _neuron_kinds(fan: kernels.SynapseTable, out_axons: np.ndarray) -> np.ndarray:
     """Return int64[neuron]: the kinds of `kernels.Tried`."""
     n_slots, n_groups = np.diff(fan.slot_offset), len(fan.kernels.bits) + 1
     group = np.append(fan.kernels.group, -1)[fan.slot_kernel]
@@ -177,7 +177,7 @@ def _kinds(fan: kernels.SynapseTable, out_axons: np.ndarray) -> np.ndarray:
 def _repair(fan, least_bits: np.ndarray, demand: np.ndarray, kind: np.ndarray, parts: np.ndarray, limits: np.ndarray):
     """Move every neuron without room on its core to the first core that has room; also return whether all fit.
 
-    `kind` int64[neuron]: `_kinds`; `least_bits`: `_least_bits`.
+    `kind` int64[neuron]: `_neuron_kinds`; `least_bits`: `_least_bits`.
     """
     raise_if_canceled()
     core, core_of = capacity.empty_core(fan), np.full(len(parts), -1, np.int32)

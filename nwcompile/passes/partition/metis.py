@@ -20,7 +20,7 @@ from nwcompile.passes.partition.synapse_graph import SynapseGraph, synapse_graph
 LARGEST_IMBALANCE = 30
 
 
-def metis(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
+def partition_by_metis(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
     """Partition with METIS and return cores int32[n] of every layer (see `graph_partition`).
 
     Input lines are vertices without weight: they take no room, but attract their targets to one part. Raises

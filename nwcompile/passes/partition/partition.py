@@ -20,29 +20,29 @@ from nwcompile.ir.shown import counted
 from nwcompile.passes.analyze import capacity
 from nwcompile.passes.analyze.capacity import binding_notes
 from nwcompile.passes.analyze.check import capacity_violations, too_many_cores
-from nwcompile.passes.analyze.core_rules import for_states, needs_slices
+from nwcompile.passes.analyze.core_rules import limit_to_states, needs_slices
 from nwcompile.passes.analyze.fixed_sites import FREE, kinds_of_sites, pins, split_to_sites, verify_sites
-from nwcompile.passes.partition.baselines.hypergraph import hypergraph
+from nwcompile.passes.partition.baselines.hypergraph import partition_hypergraph
 from nwcompile.passes.partition.baselines.kernighan_lin import kernighan_lin
-from nwcompile.passes.partition.baselines.neumap import neumap
-from nwcompile.passes.partition.baselines.streaming import streaming
-from nwcompile.passes.partition.floorline.floorline import floorline
+from nwcompile.passes.partition.baselines.neumap import partition_by_neumap
+from nwcompile.passes.partition.baselines.streaming import partition_by_streaming
+from nwcompile.passes.partition.floorline.floorline import partition_by_floorline
 from nwcompile.passes.partition.logical_cores import LogicalCores, Partitioned
-from nwcompile.passes.partition.metis import metis
-from nwcompile.passes.partition.sequential import sequential
-from nwcompile.passes.partition.striped import striped
+from nwcompile.passes.partition.metis import partition_by_metis
+from nwcompile.passes.partition.sequential import cut_slices
+from nwcompile.passes.partition.striped import cut_stripes
 
 PARTITIONERS: dict[str, Callable[..., LogicalCores]] = {
-    "sequential": sequential,
-    "metis": metis,
-    "striped": striped,
-    "striped-halves": partial(striped, n_bands=2),
+    "sequential": cut_slices,
+    "metis": partition_by_metis,
+    "striped": cut_stripes,
+    "striped-halves": partial(cut_stripes, n_bands=2),
     "kernighan-lin": kernighan_lin,
-    "hypergraph": hypergraph,
-    "streaming": streaming,
-    "neumap": neumap,
-    "floorline": floorline,
-    "coarse": partial(floorline, n_levels=0),
+    "hypergraph": partition_hypergraph,
+    "streaming": partition_by_streaming,
+    "neumap": partition_by_neumap,
+    "floorline": partition_by_floorline,
+    "coarse": partial(partition_by_floorline, n_levels=0),
 }
 
 # Methods that ignore `nwcompile.passes.analyze.core_rules`; the default falls back to slices there, with a warning.
@@ -74,13 +74,13 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
             f"{counted(n_neurons, 'neuron')}"
         )
     activity.verify(network)
-    cores = _as_logical_cores(method(network, for_states(network, chip), activity, options))
+    cores = _as_logical_cores(method(network, limit_to_states(network, chip), activity, options))
     given = cores.mapping
     if given is None:
         return Partitioned(on_sites(network, chip, cores.core_of, options), cores.warnings, cores.fewest)
     given.verify(network, chip)
     kept = on_sites(network, chip, given.core_of, options, may_cut=False)
-    used = np.unique(_flat(network, given.core_of))
+    used = np.unique(_flatten_cores(network, given.core_of))
     return Partitioned(Mapping(kept.core_of, given.site_of[used], kept.note, given.visit), cores.warnings)
 
 
@@ -103,7 +103,7 @@ def on_sites(
     never split if `options.n_cores` is given or the chip has core rules. Raises FitError if no sites are found,
     OptionError if fixed sites contradict the cores, and ModelError if `core_of` is not one core for every neuron.
     """
-    used_cores, flat = np.unique(_flat(network, core_of), return_inverse=True)
+    used_cores, flat = np.unique(_flatten_cores(network, core_of), return_inverse=True)
     flat, n_cores = flat.reshape(-1).astype(np.int32), len(used_cores)
     verify_sites(network, chip, options)
     try:
@@ -123,12 +123,12 @@ def _on_sites(network: Network, chip: Chip, flat: np.ndarray, n_cores: int, opti
     pinned = pins(network, chip, split_layers(network, flat.astype(np.int32)), n_cores, options)
     sites = match_sites(used, limits[:, : used.shape[1]], pinned)
     if sites is None:
-        raise FitError(chip.name, _violations(network, chip, flat, used, limits, pinned))
+        raise FitError(chip.name, _site_violations(network, chip, flat, used, limits, pinned))
     note = binding_notes(used, limits[sites, : used.shape[1]])
     return Mapping(split_layers(network, flat.astype(np.int32)), chip.sites[sites], note)
 
 
-def _violations(network: Network, chip: Chip, flat, used, limits, pinned) -> list[Violation]:
+def _site_violations(network: Network, chip: Chip, flat, used, limits, pinned) -> list[Violation]:
     """Return the limits exceeded if the largest cores, by neurons, go to the sites with the most neurons."""
     n_cores, n_usable = len(used), capacity.n_usable(chip)
     largest_first = np.argsort(-limits[:, 0], kind="stable")
@@ -181,7 +181,7 @@ def match_sites(used: np.ndarray, limits: np.ndarray, pinned: np.ndarray | None 
     return np.argsort(np.where(core_at < 0, len(limits) + np.arange(len(limits)), core_at), kind="stable")[: len(used)]
 
 
-def _flat(network: Network, core_of: dict[str, np.ndarray]) -> np.ndarray:
+def _flatten_cores(network: Network, core_of: dict[str, np.ndarray]) -> np.ndarray:
     """Return int64[neuron] from a partitioner's answer. Raises ModelError with the name of a wrong layer."""
     if not isinstance(core_of, dict):
         raise ModelError(

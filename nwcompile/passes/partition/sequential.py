@@ -38,7 +38,7 @@ class Slices(NamedTuple):
     fits: bool
 
 
-def sequential(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
+def cut_slices(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
     """Return cores int32[n] of every layer: slices in topological order, each as long as the next core holds.
 
     A map [C, H, W] is cut channel by channel, or pixel by pixel with all channels of a pixel together. The result has
@@ -53,7 +53,7 @@ def sequential(network: Network, chip: Chip, activity: Activity, options: Option
 
     def build(out_axons):
         demand = np.stack([out_axons, load], 1)
-        cut = _fewest if options.n_cores is None else _spread
+        cut = _fewest_slices if options.n_cores is None else _spread_slices
         return cut(network, chip, fan, demand, options.n_cores).core_of
 
     return logical_cores(network, capacity.settle_out_axons(network, chip, build))
@@ -69,10 +69,10 @@ def halve_heaviest(core_of: np.ndarray, load: np.ndarray, n_cores: int) -> np.nd
         upto = np.cumsum(load[neurons])
         middle = 1 + int(np.searchsorted(upto[:-1], upto[-1] / 2))
         core_of[neurons[min(middle, len(neurons) - 1) :]] = new
-    return in_order(core_of)
+    return number_in_order(core_of)
 
 
-def in_order(core_of: np.ndarray) -> np.ndarray:
+def number_in_order(core_of: np.ndarray) -> np.ndarray:
     """Number the cores by their first neuron, without gaps; int32[neuron]."""
     _, first, core_of = np.unique(core_of, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[core_of.reshape(-1)].astype(np.int32)
@@ -86,7 +86,7 @@ def site_orders(limits: np.ndarray) -> list[np.ndarray]:
     return [row_major, np.lexsort(tuple(-limits[:, i] for i in reversed(range(limits.shape[1]))))]
 
 
-def _candidates(network: Network, chip: Chip) -> list[Candidate]:
+def _list_candidates(network: Network, chip: Chip) -> list[Candidate]:
     """List the ways to cut: cores of one layer before shared ones, channel by channel before pixel by pixel."""
     starts = neuron_offsets(network)
     n = count_neurons(network)
@@ -107,8 +107,8 @@ def _candidates(network: Network, chip: Chip) -> list[Candidate]:
     ]
 
 
-def _fewest(network: Network, chip: Chip, fan, demand: np.ndarray, _) -> Slices:
-    cuts = [_slices(fan, demand, candidate) for candidate in _candidates(network, chip)]
+def _fewest_slices(network: Network, chip: Chip, fan, demand: np.ndarray, _) -> Slices:
+    cuts = [_fill_slices(fan, demand, candidate) for candidate in _list_candidates(network, chip)]
     over = [n_over(network, chip, cut.core_of) for cut in cuts]  # if all break rules, report the first
 
     def rank(i: int):
@@ -117,18 +117,18 @@ def _fewest(network: Network, chip: Chip, fan, demand: np.ndarray, _) -> Slices:
     return cuts[min(range(len(cuts)), key=rank)]
 
 
-def _spread(network: Network, chip: Chip, fan, demand: np.ndarray, n_cores: int) -> Slices:
+def _spread_slices(network: Network, chip: Chip, fan, demand: np.ndarray, n_cores: int) -> Slices:
     """Minimize the load of the heaviest core: bisect the load that a core may have, then halve cores for the rest."""
     needed, load = [], demand[:, 1]
-    for candidate in _candidates(network, chip):
-        best = _slices(fan, demand, candidate)
+    for candidate in _list_candidates(network, chip):
+        best = _fill_slices(fan, demand, candidate)
         needed.append(best.n_cores)
         if not best.fits or best.n_cores > n_cores:
             continue
         low, high = int(load.max()), int(load.sum())
         while low < high:
             middle = (low + high) // 2
-            cut = _slices(fan, demand, candidate, middle, n_cores)
+            cut = _fill_slices(fan, demand, candidate, middle, n_cores)
             if cut.fits and cut.n_cores <= n_cores:
                 best, high = cut, middle
             else:
@@ -141,7 +141,7 @@ def _spread(network: Network, chip: Chip, fan, demand: np.ndarray, n_cores: int)
     )
 
 
-def _slices(fan, demand, candidate: Candidate, load_limit=capacity.NO_LIMIT, n_most=capacity.NO_LIMIT) -> Slices:
+def _fill_slices(fan, demand, candidate: Candidate, load_limit=capacity.NO_LIMIT, n_most=capacity.NO_LIMIT) -> Slices:
     """Fill core after core; a neuron that no core holds sets `fits` to false, and its core's limits are ignored.
 
     Cores beyond the chip's have the last one's limits, so that the count shows how many are needed. Gives up, with
@@ -163,7 +163,7 @@ def _slices(fan, demand, candidate: Candidate, load_limit=capacity.NO_LIMIT, n_m
                 site = _next_kind(candidate.limits, site)
                 continue
             if n_filled == 0:
-                relaxed = _relaxed(fan, core, demand, ahead[0], candidate.limits[-1])
+                relaxed = _relax_limits(fan, core, demand, ahead[0], candidate.limits[-1])
                 relaxed[kernels.LOAD] = load_limit
                 n_filled = kernels.fill_in_turn(fan, core, demand, ahead, relaxed[None], n_taken)
             n = n_taken[:n_filled].sum()
@@ -180,7 +180,7 @@ def _next_kind(limits: np.ndarray, site: int) -> int:
     return site + 1 + int(others[0]) if len(others) else len(limits)
 
 
-def _relaxed(fan, core, demand, neuron: int, limit: np.ndarray) -> np.ndarray:
+def _relax_limits(fan, core, demand, neuron: int, limit: np.ndarray) -> np.ndarray:
     """Return the limits without those that one neuron alone exceeds."""
     used = np.zeros((1, kernels.N_RESOURCES), np.int64)
     kernels.alone(fan, core, demand, np.array([neuron]), used)

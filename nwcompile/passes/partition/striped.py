@@ -15,7 +15,7 @@ from nwcompile.passes.partition.graph_partition import fit_parts
 from nwcompile.passes.partition.logical_cores import LogicalCores
 
 
-def striped(network: Network, chip: Chip, activity: Activity, options: Options, n_bands: int = 1) -> LogicalCores:
+def cut_stripes(network: Network, chip: Chip, activity: Activity, options: Options, n_bands: int = 1) -> LogicalCores:
     """Deal the pixels of a map, each with `n_bands` separate bands of its channels, over the cores in turn.
 
     With one band all channels of a pixel stay together; with two there are twice as many messages for better balance.
@@ -23,7 +23,7 @@ def striped(network: Network, chip: Chip, activity: Activity, options: Options, 
     cluster = striped_clusters(network, n_bands)
 
     def parts_for(limits: np.ndarray) -> np.ndarray:
-        return _turns(limits[:, kernels.NEURONS], int(cluster.max()) + 1)[cluster]
+        return _take_turns(limits[:, kernels.NEURONS], int(cluster.max()) + 1)[cluster]
 
     method = "striped" if n_bands == 1 else "striped-halves"
     return fit_parts(network, chip, activity, options, method, parts_for)
@@ -46,7 +46,7 @@ def striped_clusters(network: Network, n_bands: int) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def _turns(room: np.ndarray, n_clusters: int) -> np.ndarray:
+def _take_turns(room: np.ndarray, n_clusters: int) -> np.ndarray:
     """Return int32[cluster]: the core of each turn, with turns in proportion to cores' `room` int64[core], evenly.
 
     Equal cores take turns. Turn j of a core of weight w comes at time (j + 1) / w.

@@ -47,7 +47,7 @@ def smallest_change(network: Network, chip: Chip, error: FitError, options: Opti
     n_synapses = sum(synapse_count(network, c) for c in network.connections)
     if n_synapses > (LARGEST if has_rules(chip) else LARGEST_COUNTED):
         return None
-    if least_cores(network, chip) <= chip.n_cores and _fits(network, chip):
+    if least_cores(network, chip) <= chip.n_cores and _try_fit(network, chip):
         return _other_options(network, chip, options)
     is_small = n_synapses <= (LARGEST_WITH_RULES if has_rules(chip) else LARGEST)
     lacks_cores = any(v.what in TOTALS and v.where == f"network -> {chip.name}" for v in error.violations)
@@ -70,12 +70,12 @@ def wider_messages(error: FitError, chip: Chip, made: Callable[[Chip], Network])
         network = made(wider)
     except NwError:
         return None
-    if sum(synapse_count(network, c) for c in network.connections) > LARGEST or _fits(network, wider) is None:
+    if sum(synapse_count(network, c) for c in network.connections) > LARGEST or _try_fit(network, wider) is None:
         return None
     return f"messages of {bits} bits (noc.payload_bits={bits})"
 
 
-def _fits(network: Network, chip: Chip, options: Options = SLICES) -> Mapping | None:
+def _try_fit(network: Network, chip: Chip, options: Options = SLICES) -> Mapping | None:
     try:
         return partition(network, chip, Activity.uniform(network, 1), options).mapping
     except (FitError, OptionError):
@@ -89,7 +89,7 @@ def _other_options(network: Network, chip: Chip, options: Options) -> str | None
     for n in range(not other, len(given) + 1):
         for names in combinations(given, n):
             kept = {name: getattr(options, name) for name in given if name not in names}
-            if _fits(network, chip, replace(SLICES, **kept)):
+            if _try_fit(network, chip, replace(SLICES, **kept)):
                 return " and ".join([*other, *(f"{name} left out" for name in names)])
     return None
 
@@ -103,11 +103,11 @@ def _more_cores(network: Network, chip: Chip) -> Iterator[tuple[float, str]]:
     try:
         while mapping is None and growth < MOST_GROWTH:
             growth *= 2
-            mapping = _fits(network, chip.replace({"noc.columns": chip.noc.columns * growth}))
+            mapping = _try_fit(network, chip.replace({"noc.columns": chip.noc.columns * growth}))
         if mapping is None:
             return
         columns = chip.noc.columns + ceil(max(1, mapping.n_cores - chip.n_cores) / a_column)
-        while columns < chip.noc.columns * growth and not _fits(network, chip.replace({"noc.columns": columns})):
+        while columns < chip.noc.columns * growth and not _try_fit(network, chip.replace({"noc.columns": columns})):
             columns += 1
     except NwError:  # each core has its own figures, or such a large grid is impossible
         return
@@ -123,7 +123,7 @@ def _fewer_bits(network: Network, chip: Chip) -> Iterator[tuple[float, str]]:
         edges = (c.replace(weight_bits=min(bits, c.weight_bits or chip.weights.bits)) for c in network.connections)
         return Network(network.inputs, network.nodes, tuple(edges))
 
-    bits = _largest(1, max_bits - 1, lambda bits: _fits(narrowed(bits), chip) is not None)
+    bits = _find_most(1, max_bits - 1, lambda bits: _try_fit(narrowed(bits), chip) is not None)
     if bits is not None:
         yield (max_bits - bits) / max_bits, f"{bits}-bit weights instead of {max_bits}-bit ones"
 
@@ -136,14 +136,14 @@ def _smaller_layer(network: Network, chip: Chip) -> Iterator[tuple[float, str]]:
         node = network.node(name)
         if not all(_can_shrink(c, name) for c in network.connections):
             continue
-        n = _largest(1, node.shape[0] - 1, lambda n, name=name: _fits(shrunk(network, name, n), chip) is not None)
+        n = _find_most(1, node.shape[0] - 1, lambda n, name=name: _try_fit(shrink(network, name, n), chip) is not None)
         if n is not None:
             word = "channels" if len(node.shape) > 1 else "neurons"
             lost = node.n_neurons * (node.shape[0] - n) / node.shape[0]
             yield lost / n_all, f"{n} {word} in {name} instead of {node.shape[0]}"
 
 
-def _largest(low: int, high: int, is_good) -> int | None:
+def _find_most(low: int, high: int, is_good) -> int | None:
     """Return the largest good number in low..high, assuming that all below a good one are good; None if none is."""
     if high < low or not is_good(low):
         return None
@@ -161,7 +161,7 @@ def _can_shrink(connection: Connection, name: str) -> bool:
     return connection.groups == 1 and connection.source_shape is None
 
 
-def shrunk(network: Network, name: str, n: int) -> Network:
+def shrink(network: Network, name: str, n: int) -> Network:
     """Return the structure of a network with only the first `n` channels of a layer, or neurons of a single axis."""
     node = network.node(name)
     nodes = {**network.nodes, name: Node(name, (n, *node.shape[1:]), node.neuron)}

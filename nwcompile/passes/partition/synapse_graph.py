@@ -47,9 +47,9 @@ def synapse_graph(network: Network, activity: Activity, max_twins: int, method: 
     """
     counts = [synapse_count(network, c) for c in network.connections]
     wires = [wiring(network, c) for c in network.connections]
-    vertex_of = vertices(network, wires, max_twins if sum(counts) > FINE else 1)
+    vertex_of = group_vertices(network, wires, max_twins if sum(counts) > FINE else 1)
     size = np.bincount(vertex_of).astype(np.int64)
-    tables = [_table(network, c, w, vertex_of) for c, w in zip(network.connections, wires, strict=True)]
+    tables = [_as_table(network, c, w, vertex_of) for c, w in zip(network.connections, wires, strict=True)]
     degree, n_edges = np.zeros(len(size) + 1, np.int64), 0
     for table in tables:
         n_edges += _edge_count(*table)
@@ -74,7 +74,7 @@ def synapse_graph(network: Network, activity: Activity, max_twins: int, method: 
     return SynapseGraph(start.astype(np.int32), other, weight, vertex_of, n_neurons)
 
 
-def vertices(network: Network, wires: list[Wiring], max_twins: int) -> np.ndarray:
+def group_vertices(network: Network, wires: list[Wiring], max_twins: int) -> np.ndarray:
     """Return int32[source]: the vertex of every source, in runs of at most `max_twins` twins of one node."""
     parts, n_vertices = [], 0
     for name in network.offsets:
@@ -85,13 +85,13 @@ def vertices(network: Network, wires: list[Wiring], max_twins: int) -> np.ndarra
                 if end == name:
                     key = twins * (int(classes.max(initial=0)) + 1) + classes
                     twins = np.unique(key, return_inverse=True)[1].reshape(-1)
-        vertex = _cut(twins, max_twins)
+        vertex = _cut_groups(twins, max_twins)
         parts.append(vertex + n_vertices)
         n_vertices += int(vertex.max(initial=-1)) + 1
     return np.concatenate(parts).astype(np.int32)
 
 
-def _cut(groups: np.ndarray, max_twins: int) -> np.ndarray:
+def _cut_groups(groups: np.ndarray, max_twins: int) -> np.ndarray:
     """Split groups int64[n] into even runs of at most `max_twins`, numbered by group: int64[n]."""
     size = np.bincount(groups)
     n_runs = -(-size // max_twins)
@@ -102,7 +102,7 @@ def _cut(groups: np.ndarray, max_twins: int) -> np.ndarray:
     return np.cumsum(n_runs)[groups] - n_runs[groups] + rank // length[groups]
 
 
-def _table(network: Network, connection: Connection, wires: Wiring, vertex_of: np.ndarray) -> tuple[np.ndarray, ...]:
+def _as_table(network: Network, connection: Connection, wires: Wiring, vertex_of: np.ndarray) -> tuple[np.ndarray, ...]:
     """Return one connection between vertices, as the kernels take it: members of source classes, and their readers."""
 
     def ends(name: str, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -51,22 +51,22 @@ def anneal(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     until the time is up, or until an interrupt (Ctrl-C).
     """
     problem = placement_problem(mapping, network, chip, activity, options)
-    best = annealed(problem, chip.site_index(mapping.site_of), options)
+    best = anneal_sites(problem, chip.site_index(mapping.site_of), options)
     return Mapping(mapping.core_of, chip.sites[best], mapping.note)
 
 
-def annealed(problem: placement.PlacementProblem, best: np.ndarray, options: Options) -> np.ndarray:
+def anneal_sites(problem: placement.PlacementProblem, best: np.ndarray, options: Options) -> np.ndarray:
     """Return the sites int64[core] that `anneal` finds from `best`, int64[core], on any problem."""
     if not len(problem.other) and not (problem.outside.any() and problem.io_cost.any()):
         return best
     if options.time_budget_s is None:
         given = [problem, best, options.seed]
-        return load_or_compute("sites", given, lambda: {"site": _annealed(problem, best, options)})["site"]
-    return _annealed(problem, best, options)
+        return load_or_compute("sites", given, lambda: {"site": _search_sites(problem, best, options)})["site"]
+    return _search_sites(problem, best, options)
 
 
-def _annealed(problem: placement.PlacementProblem, best: np.ndarray, options: Options) -> np.ndarray:
-    """Compute the result of `annealed`."""
+def _search_sites(problem: placement.PlacementProblem, best: np.ndarray, options: Options) -> np.ndarray:
+    """Compute the result of `anneal_sites`."""
     deadline = None if options.time_budget_s is None else time.monotonic() + options.time_budget_s
     state = np.array([options.seed], np.uint64)
 
@@ -102,7 +102,7 @@ def _anneal_once(
     n_sites = len(problem.site_xy)
     n_moves = SITES.moves_at_each(n_sites, looks_of_move=1 + 2 * len(problem.other) // max(1, len(start)))
     site_of = start.copy()
-    core_at, lanes = cores_at(start, n_sites), _lanes(problem, start)
+    core_at, lanes = cores_at(start, n_sites), _build_lanes(problem, start)
     changes = np.zeros(n_moves, np.int64)
     placement.sample_changes(problem, site_of, core_at, state, changes)
     hottest = uphill_mean(changes)
@@ -122,7 +122,7 @@ def _anneal_once(
     cool([*(hottest * SITES.cooling_share**i for i in range(SITES.n_temperatures)), 0.0], n_moves, n_moves, attempt)
 
 
-def _lanes(problem: placement.PlacementProblem, site_of: np.ndarray) -> placement.Lanes:
+def _build_lanes(problem: placement.PlacementProblem, site_of: np.ndarray) -> placement.Lanes:
     """Return the lanes of `anneal_cores`; they are empty if longer than the lists of messages."""
     n_cores, n_lanes = len(site_of), len(problem.along_x) + len(problem.along_y)
     is_even = all((along == along.T).all() for along in (problem.along_x, problem.along_y))

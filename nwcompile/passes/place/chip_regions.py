@@ -27,7 +27,7 @@ def region_sizes(chip: Chip, n_cores: int) -> np.ndarray:
     There is one region if links between chips are not slower, if cores have different limits, or if chips or regions
     would be smaller than `FEWEST_CORES`.
     """
-    upto = _upto(chip)
+    upto = _cores_upto(chip)
     if n_cores > upto[-1]:
         return np.array([n_cores])
     upto = upto[: 1 + int(np.searchsorted(upto, n_cores))]
@@ -40,14 +40,14 @@ def whole_chips(chip: Chip, n_cores: int) -> int:
 
     That number is the next power of two, whose chips form a rectangle if the board has such sides, or all chips.
     """
-    upto = _upto(chip)
+    upto = _cores_upto(chip)
     n_chips = 1 << int(np.searchsorted(upto[:-1], n_cores)).bit_length()
     return n_cores if n_cores <= upto[0] else int(upto[min(n_chips, len(upto)) - 1])
 
 
 def twice_the_cores(chip: Chip, n_cores: int) -> int:
     """Return twice as many cores: first up to all of one chip, then twice as many chips; see `whole_chips`."""
-    one = int(_upto(chip)[0])
+    one = int(_cores_upto(chip)[0])
     return min(2 * n_cores, one) if n_cores < one else whole_chips(chip, n_cores + 1)
 
 
@@ -89,11 +89,11 @@ def cluster_regions(network: Network, load: np.ndarray, cluster_of: np.ndarray, 
     layer = layer_numbers(network)
     of_unit = layer[np.unique(cluster_of, return_index=True)[1]]
     for k in range(len(network.layers)):
-        _cut(region, np.flatnonzero(of_unit == k), place, heavy, sizes, 0)
+        _cut_regions(region, np.flatnonzero(of_unit == k), place, heavy, sizes, 0)
     return region
 
 
-def _cut(region: np.ndarray, some: np.ndarray, place, heavy, sizes: np.ndarray, first: int) -> None:
+def _cut_regions(region: np.ndarray, some: np.ndarray, place, heavy, sizes: np.ndarray, first: int) -> None:
     """Set the regions, starting at `first`, of some clusters with centers place: float64[cluster, 3]."""
     if len(sizes) == 1 or not len(some):
         region[some] = first
@@ -104,11 +104,11 @@ def _cut(region: np.ndarray, some: np.ndarray, place, heavy, sizes: np.ndarray, 
     weight = heavy[order] if heavy[order].any() else np.ones(len(order))
     middle = np.cumsum(weight) - weight / 2
     n = int((middle < weight.sum() * sizes[:half].sum() / sizes.sum()).sum())
-    _cut(region, order[:n], place, heavy, sizes[:half], first)
-    _cut(region, order[n:], place, heavy, sizes[half:], first + half)
+    _cut_regions(region, order[:n], place, heavy, sizes[:half], first)
+    _cut_regions(region, order[n:], place, heavy, sizes[half:], first + half)
 
 
-def _upto(chip: Chip) -> np.ndarray:
+def _cores_upto(chip: Chip) -> np.ndarray:
     """Return int64[chip]: usable cores of the first 1, 2, .. chips; one entry if `region_sizes` gives one region.
 
     So either every number of whole chips has regions or none has. Otherwise times with links could not be compared.

@@ -11,11 +11,11 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.noc.routing import between_chips, routes
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import link_load, placement
-from nwcompile.passes.place.anneal import annealed
+from nwcompile.passes.place.anneal import anneal_sites
 from nwcompile.passes.place.chip_regions import region_sizes, sites_by_region
 from nwcompile.passes.place.problem import cores_at, placement_problem
-from nwcompile.passes.place.space_filling import hilbert, hilbert_rank, row_major
-from nwcompile.passes.place.spectral import spectral
+from nwcompile.passes.place.space_filling import hilbert_rank, place_by_hilbert, row_major
+from nwcompile.passes.place.spectral import place_by_spectrum
 
 # Weight of a flit on the hottest link relative to a message's hop, as in M-HySMap.
 LINK_WEIGHT = 0.1
@@ -31,7 +31,7 @@ MOVES_PER_SITE = 200
 MAX_MOVES = 200_000
 
 
-def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
+def place_by_routes(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
     """Anneal sites from the best of several orders, then swap cores to relieve the hottest link.
 
     This method is ours. It starts from row-major, Hilbert or spectral order, that of regions, or the mapping's own. It
@@ -44,16 +44,16 @@ def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     """
     problem = placement_problem(mapping, network, chip, activity, options)
     if options.optimize in FOR_TIME and is_congested(problem, chip, activity):
-        problem, start = spread(problem, chip)
+        problem, start = spread_cores(problem, chip)
     else:
-        placers = (row_major, hilbert, spectral)
+        placers = (row_major, place_by_hilbert, place_by_spectrum)
         starts = [chip.site_index(m(mapping, network, chip, activity, options).site_of) for m in placers]
         starts.append(chip.site_index(mapping.site_of))
         regions = region_sizes(chip, mapping.n_cores)
         if len(regions) > 1 and problem.fits.all():
             starts.append(sites_by_region(chip, regions, hilbert_rank(chip)))
         start = min(starts, key=lambda site_of: placement.routed_cost(problem, site_of))
-    site_of = annealed(problem, start, options)
+    site_of = anneal_sites(problem, start, options)
     n_routers = chip.noc.columns * chip.noc.rows
     if n_routers <= MAX_ROUTERS and len(problem.other):
         table, load = all_routes(chip), np.zeros(4 * n_routers, np.int64)
@@ -77,7 +77,7 @@ def is_congested(problem: placement.PlacementProblem, chip: Chip, activity: Acti
     return bool(n_each * chip.noc.flits_per_message > chip.noc.buffer_flits * chip.noc.virtual_channels)
 
 
-def spread(problem: placement.PlacementProblem, chip: Chip) -> tuple[placement.PlacementProblem, np.ndarray]:
+def spread_cores(problem: placement.PlacementProblem, chip: Chip) -> tuple[placement.PlacementProblem, np.ndarray]:
     """Return the problem with as few cores per router as the barrier allows at no cost, and sites int64[core]."""
     n_cores, n_ports = len(problem.start) - 1, chip.noc.cores_per_router
     least, largest = -(-n_cores // n_ports), min(n_cores, chip.noc.columns * chip.noc.rows)
@@ -101,11 +101,11 @@ def all_routes(chip: Chip) -> link_load.Routes:
     pair = np.repeat(np.arange(n * n), length)[np.argsort(link, kind="stable")]
     offset = csr_offset(np.bincount(link, minlength=4 * n))
     return link_load.Routes(
-        offset=csr_offset(length), link=link, router=router, need=_needs(chip), pair_offset=offset, pair=pair
+        offset=csr_offset(length), link=link, router=router, need=_link_needs(chip), pair_offset=offset, pair=pair
     )
 
 
-def _needs(chip: Chip) -> np.ndarray:
+def _link_needs(chip: Chip) -> np.ndarray:
     """Return int64[link]: how long a flit occupies each link (`cost.time.work.link_busy`), over their common divisor.
 
     All links within chips count alike, as their mean.

@@ -14,25 +14,25 @@ from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import placement
 from nwcompile.passes.analyze.fixed_sites import FREE, pins
 from nwcompile.passes.place.anneal import anneal
-from nwcompile.passes.place.baselines.local_search import force, hill_climb, pso
-from nwcompile.passes.place.baselines.sub_mesh import neumap
+from nwcompile.passes.place.baselines.local_search import hill_climb, place_by_force, place_by_swarm
+from nwcompile.passes.place.baselines.sub_mesh import place_by_neumap
 from nwcompile.passes.place.chip_regions import on_fewest_chips
-from nwcompile.passes.place.congestion import routed
+from nwcompile.passes.place.congestion import place_by_routes
 from nwcompile.passes.place.problem import placement_problem
-from nwcompile.passes.place.space_filling import hilbert, random, row_major
-from nwcompile.passes.place.spectral import spectral
+from nwcompile.passes.place.space_filling import place_by_hilbert, place_randomly, row_major
+from nwcompile.passes.place.spectral import place_by_spectrum
 
 PLACERS = {
     "row-major": row_major,
-    "random": random,
-    "hilbert": hilbert,
-    "spectral": spectral,
-    "force": force,
-    "pso": pso,
+    "random": place_randomly,
+    "hilbert": place_by_hilbert,
+    "spectral": place_by_spectrum,
+    "force": place_by_force,
+    "pso": place_by_swarm,
     "anneal": anneal,
     "hill-climb": hill_climb,
-    "neumap": neumap,
-    "routed": routed,
+    "neumap": place_by_neumap,
+    "routed": place_by_routes,
 }
 
 

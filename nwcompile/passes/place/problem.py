@@ -48,14 +48,14 @@ def placement_problem(
         site_xy=costs.xy[router],
         along_x=costs.along_x,
         along_y=costs.along_y,
-        outside=_outside(network, pair, messages, core_of, n_cores, activity),
+        outside=_io_messages(network, pair, messages, core_of, n_cores, activity),
         io_cost=_io_costs(chip, costs),
         site_kind=site_kind,
         fits=fits,
     )
 
 
-def _outside(network: Network, pair, messages, core_of: np.ndarray, n_cores: int, activity: Activity) -> np.ndarray:
+def _io_messages(network: Network, pair, messages, core_of: np.ndarray, n_cores: int, activity: Activity) -> np.ndarray:
     """Return int64[2, core]: messages of input lines to each core, and spikes of output layers from it.
 
     `pair`, `messages`: as returned by `core_messages`.
@@ -89,7 +89,7 @@ def cores_at(site_of: np.ndarray, n_sites: int) -> np.ndarray:
     return core_at
 
 
-def seat(problem: placement.PlacementProblem, start: np.ndarray, order: np.ndarray, dislike) -> np.ndarray:
+def seat_cores(problem: placement.PlacementProblem, start: np.ndarray, order: np.ndarray, dislike) -> np.ndarray:
     """Assign to each core in `order` the free site that it dislikes least; return int64[core], legal at any time.
 
     `dislike(core)` returns a number for every site. A core swaps with the core at its new site, if both fit and that

@@ -8,7 +8,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import placement
-from nwcompile.passes.place.problem import cores_at, placement_problem, seat
+from nwcompile.passes.place.problem import cores_at, placement_problem, seat_cores
 
 
 def row_major(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
@@ -16,7 +16,7 @@ def row_major(mapping: Mapping, network: Network, chip: Chip, activity: Activity
     return mapping
 
 
-def random(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
+def place_randomly(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
     """Draw random sites, a baseline for any method; uniform over all placements if cores are equal."""
     problem = placement_problem(mapping, network, chip, activity, options)
     site_of = chip.site_index(mapping.site_of)
@@ -25,7 +25,7 @@ def random(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     return Mapping(mapping.core_of, chip.sites[site_of], mapping.note)
 
 
-def hilbert(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
+def place_by_hilbert(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
     """Place the cores in order along a Hilbert curve through the routers, so that neighbors in order stay neighbors.
 
     The initial placement of Jin et al. (ASPLOS'23, doi 10.1145/3582016.3582038). Cores are numbered by their first
@@ -34,7 +34,7 @@ def hilbert(mapping: Mapping, network: Network, chip: Chip, activity: Activity, 
     """
     problem = placement_problem(mapping, network, chip, activity, options)
     start, rank = chip.site_index(mapping.site_of), hilbert_rank(chip)
-    site_of = seat(problem, start, np.arange(mapping.n_cores), lambda core: rank)
+    site_of = seat_cores(problem, start, np.arange(mapping.n_cores), lambda core: rank)
     return Mapping(mapping.core_of, chip.sites[site_of], mapping.note)
 
 

@@ -20,9 +20,9 @@ def schedule(network: Network, execution: str = "pipelined") -> Schedule:
     if execution not in EXECUTIONS:
         raise OptionError(unknown_choice("execution", execution, EXECUTIONS))
     if execution == "pipelined":
-        offset, period = _depths(network), 1
+        offset, period = _pipeline_offsets(network), 1
     else:
-        offset = _levels(network)
+        offset = _phase_offsets(network)
         period = 1 + max(offset.values(), default=0)
     delay = delays_of(network, period, offset)
     for c, steps in zip(network.connections, delay, strict=True):
@@ -34,7 +34,7 @@ def schedule(network: Network, execution: str = "pipelined") -> Schedule:
     return Schedule(execution, period, offset, delay)
 
 
-def _depths(network: Network) -> dict[str, int]:
+def _pipeline_offsets(network: Network) -> dict[str, int]:
     """Return the longest paths over the constraints (Bellman-Ford from all nodes at 0)."""
     depth = dict.fromkeys((*network.inputs, *network.layers), 0)
     deepest: dict[str, str] = {}  # layer: the source that fixed its depth
@@ -47,11 +47,11 @@ def _depths(network: Network) -> dict[str, int]:
             if least > depth[c.target]:
                 depth[c.target], deepest[c.target], moved = least, c.source, True
                 if least > len(network.layers):
-                    raise _too_fast(network, _cycle(deepest, c.target))
+                    raise _too_fast(network, _find_cycle(deepest, c.target))
     return depth
 
 
-def _cycle(deepest: dict[str, str], start: str) -> list[str]:
+def _find_cycle(deepest: dict[str, str], start: str) -> list[str]:
     """Return the layers of the cycle that `start` depends on, in the direction of the spikes, first = last."""
     seen: list[str] = []
     while start not in seen:
@@ -72,7 +72,7 @@ def _too_fast(network: Network, cycle: list[str]) -> ModelError:
     )
 
 
-def _levels(network: Network) -> dict[str, int]:
+def _phase_offsets(network: Network) -> dict[str, int]:
     level = dict.fromkeys((*network.inputs, *network.layers), 0)
     for name in network.layers:
         same_step = [level[c.source] + 1 for c in network.into(name) if c.aligned_delay == 0]

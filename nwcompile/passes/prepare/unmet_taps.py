@@ -16,13 +16,13 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 
 
-def without_unmet_taps(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
+def drop_unmet_taps(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
     """Crop every kernel to the taps that read its source, if the chip stores kernels."""
     if not chip.weights.sharing:
         return network, []
     edges, changes = [], []
     for edge in network.connections:
-        cut = _cut(edge, network.node(edge.source).shape) if isinstance(edge, Conv2d) else edge
+        cut = _drop_taps(edge, network.node(edge.source).shape) if isinstance(edge, Conv2d) else edge
         edges.append(cut)
         if cut is not edge:
             was, has = (" x ".join(map(str, np.shape(e.weight)[2:])) for e in (edge, cut))
@@ -31,7 +31,7 @@ def without_unmet_taps(network: Network, chip: Chip, options: Options) -> tuple[
     return replace(network, connections=tuple(edges)) if changes else network, changes
 
 
-def _cut(edge: Conv2d, shape: tuple[int, ...]) -> Conv2d:
+def _drop_taps(edge: Conv2d, shape: tuple[int, ...]) -> Conv2d:
     """Return the connection with fewer taps and less padding; unchanged if no tap can go or sizes would differ."""
     source, target = edge.geometry(shape)
     strides, paddings, dilations = (pair(value) for value in (edge.stride, edge.padding, edge.dilation))

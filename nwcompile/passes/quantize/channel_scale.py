@@ -28,7 +28,7 @@ def per_channel(layer: Layer, chip: Chip) -> Layer:
     if chip.neuron.threshold_per != "neuron" or not layer.neuron.fires or not sized:
         return layer
     shape = layer.node.shape
-    largest = _largest(layer)
+    largest = _largest_weights(layer)
     ratio = np.median(largest[largest > 0]) / np.where(largest > 0, largest, 1)
     threshold = np.abs(np.broadcast_to(aligned(layer.neuron.threshold, shape), shape)).reshape(len(largest), -1).max(1)
     threshold = np.where(threshold > 0, threshold, 1)
@@ -53,7 +53,7 @@ def with_channel_scale(layer: Layer, factor: np.ndarray) -> Layer:
     )
 
 
-def _largest(layer: Layer) -> np.ndarray:
+def _largest_weights(layer: Layer) -> np.ndarray:
     """Return float64[C]: the largest magnitude of the weights into each channel."""
     n_channels = layer.node.shape[0]
     largest = np.zeros(n_channels)

@@ -129,14 +129,14 @@ def lost_warnings(layers: dict[str, Layer], scaled: dict[str, Scaled], wanted: d
         n = layer.node.n_neurons
         had, has = np.zeros(n, bool), np.zeros(n, bool)
         for c, weight, rounded in parts:
-            had |= _weighted(c, weight, n)
-            has |= _weighted(c, rounded.effective, n)
+            had |= _has_weights(c, weight, n)
+            has |= _has_weights(c, rounded.effective, n)
         lost = had & ~has
         if name in wanted and layer.neuron.fires:
             lost &= (wanted[name] != sent[name]).any((0, 1)).reshape(-1) & sent[name].any()
         if lost.any():
             n_neurons += int(lost.sum())
-            neurons.append(f"{name!r} ({lost.sum()} of {n}: {_named([str(i) for i in np.flatnonzero(lost)])})")
+            neurons.append(f"{name!r} ({lost.sum()} of {n}: {_list_some([str(i) for i in np.flatnonzero(lost)])})")
     advice = (
         "the other weights of the layer are much larger; give the layer more weight bits if the chip has them, or "
         "train it with weights of more equal size"
@@ -144,10 +144,10 @@ def lost_warnings(layers: dict[str, Layer], scaled: dict[str, Scaled], wanted: d
     warnings = []
     if connections:
         what = f"{counted(len(connections), 'connection')} {'has' if len(connections) == 1 else 'have'}"
-        warnings.append(f"{what} only weights of 0 after rounding ({_named(connections)}): {advice}")
+        warnings.append(f"{what} only weights of 0 after rounding ({_list_some(connections)}): {advice}")
     if neurons:
         what = f"{counted(n_neurons, 'neuron')} {'has' if n_neurons == 1 else 'have'}"
-        warnings.append(f"{what} only weights of 0 after rounding, in layer {_named(neurons)}: {advice}")
+        warnings.append(f"{what} only weights of 0 after rounding, in layer {_list_some(neurons)}: {advice}")
     return warnings
 
 
@@ -173,12 +173,12 @@ def rate_warnings(table: list[dict], wanted: dict, sent: dict) -> list[str]:
     return [
         f"rounding changes the firing rate of {counted(len(moved), 'layer')} by more than {100 * RATE_MOVED:.0f} % in "
         f"the calibration samples, or that of more than {100 * NEURONS_MOVED:.0f} % of its neurons by more than "
-        f"{100 * NEURON_MOVED:.0f} %: {_named(moved)}; begin with the first: give it more weight bits, or train it "
+        f"{100 * NEURON_MOVED:.0f} %: {_list_some(moved)}; begin with the first: give it more weight bits, or train it "
         "with nn.quantize_aware"
     ]
 
 
-def _weighted(connection: Direct, weight: np.ndarray, n_target: int) -> np.ndarray:
+def _has_weights(connection: Direct, weight: np.ndarray, n_target: int) -> np.ndarray:
     """Return bool[n_target]: the neurons with a non-zero weight."""
     if isinstance(connection, Sparse):
         return np.bincount(connection.post, weight != 0, n_target) > 0
@@ -186,7 +186,7 @@ def _weighted(connection: Direct, weight: np.ndarray, n_target: int) -> np.ndarr
     return np.repeat(weight.reshape(n_channels, -1).any(1), n_target // n_channels)
 
 
-def _named(parts: list[str]) -> str:
+def _list_some(parts: list[str]) -> str:
     """Return the first MOST_NAMED items, and the number of the others."""
     named = ", ".join(parts[:MOST_NAMED])
     return f"{named}, and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else named
@@ -214,7 +214,7 @@ def range_warnings(row: dict, states: StateRange, chip: Chip) -> list[str]:
             f"layer {name!r} can never fire{bits}: its membranes reach {states.v_bound} at most, its thresholds are "
             f"{row['threshold_int']}; give it more bits, or lower its threshold"
         )
-    for state in states.beyond:
+    for state in states.overflowing_states:
         largest = getattr(states, f"{state}_largest")
         what = "wraps" if chip.fixed_point.wraps(state) else "saturates"
         choice = 'set state.overflow = "saturate" or' if what == "wraps" else "set"

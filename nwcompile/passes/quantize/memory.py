@@ -39,7 +39,7 @@ def sample_bytes(network: Network, n_samples: int, n_steps: int) -> int:
 
 def verify_memory(network: Network, samples: dict[str, np.ndarray] | None) -> None:
     """Raise NotEnoughMemoryError if compiling a normalized network needs more memory than this process may use."""
-    n_samples, n_steps = _size(samples)
+    n_samples, n_steps = _sample_size(samples)
     of_weights, of_samples = weight_bytes(network), sample_bytes(network, n_samples, n_steps) if n_samples else 0
 
     def advice(room: int) -> str:
@@ -56,12 +56,12 @@ def verify_memory(network: Network, samples: dict[str, np.ndarray] | None) -> No
 
 def n_with_room(network: Network, samples: dict[str, np.ndarray] | None, n_most: int) -> int:
     """Return how many compilations of a normalized network fit into memory at once, from 1 to `n_most`."""
-    n_samples, n_steps = _size(samples)
+    n_samples, n_steps = _sample_size(samples)
     n_bytes = MOST_BEYOND * max(weight_bytes(network), sample_bytes(network, n_samples, n_steps) if n_samples else 0)
     left = room() if n_bytes else None
     return n_most if left is None else max(1, min(n_most, left.n_bytes // n_bytes))
 
 
-def _size(samples: dict[str, np.ndarray] | None) -> tuple[int, int]:
+def _sample_size(samples: dict[str, np.ndarray] | None) -> tuple[int, int]:
     """Return the number of samples, and of their steps."""
     return next(iter(samples.values())).shape[:2] if samples else (0, 0)

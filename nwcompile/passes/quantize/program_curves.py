@@ -33,11 +33,11 @@ class Curve:
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Return its values in float64; not finite where undefined."""
-        return np.asarray(self._values(x)[self.result])
+        return np.asarray(self._evaluate_all(x)[self.result])
 
     def is_defined(self, x: np.ndarray) -> np.ndarray:
         """Return where its values are finite and no divisor changed its sign since the first of `x`."""
-        values = self._values(x)
+        values = self._evaluate_all(x)
         good = np.isfinite(values[self.result])
         for operation in self.operations:
             divisor = np.asarray(values.get(operation.operands[-1], 1.0))
@@ -45,7 +45,7 @@ class Curve:
                 good = good & (np.sign(divisor) == np.sign(divisor[0])) & (divisor != 0)
         return good
 
-    def _values(self, x: np.ndarray) -> dict:
+    def _evaluate_all(self, x: np.ndarray) -> dict:
         """Return the result of every operation."""
         values = {**self.constants, self.argument: np.asarray(x, np.float64)}
 
@@ -63,36 +63,36 @@ class Curve:
         for operation in self.operations:
             given = [texts[o] if isinstance(o, str) else f"{o:.6g}" for o in operation.operands]
             if operation.kind in BENDS:
-                texts[operation.result] = f"{operation.kind}({_bare(given[0])})"
+                texts[operation.result] = f"{operation.kind}({_strip_brackets(given[0])})"
             else:
                 texts[operation.result] = STRAIGHT[operation.kind].format(*given)
-        return _bare(texts[self.result])
+        return _strip_brackets(texts[self.result])
 
 
-def _bare(text: str) -> str:
+def _strip_brackets(text: str) -> str:
     """Remove the outer brackets."""
     return text[1:-1] if text.startswith("(") else text
 
 
-def curves(program: NeuronProgram, learned: Collection[str] = ()) -> dict[str, Curve]:
+def find_curves(program: NeuronProgram, learned: Collection[str] = ()) -> dict[str, Curve]:
     """Return the curves of a program `with_inverses` that other operations use, by result.
 
     Parameters that are `learned` belong to no curve: a table stays fixed while they change.
     """
-    lines = _followed(program, learned)
+    lines = _follow_operations(program, learned)
     used = {o for operation in program.operations if operation.result not in lines.bent for o in operation.operands}
     used |= {program.output, *(state.next for state in program.states)}
-    return {name: lines.curve(name) for name in lines.bent if name in used}
+    return {name: lines.build_curve(name) for name in lines.bent if name in used}
 
 
-def on_curves(program: NeuronProgram, learned: Collection[str] = ()) -> set[Operand]:
+def find_inner_values(program: NeuronProgram, learned: Collection[str] = ()) -> set[Operand]:
     """Return the results that are on a curve, at its end or inside."""
-    return set(_followed(program, learned).bent)
+    return set(_follow_operations(program, learned).bent)
 
 
 def with_inverses(program: NeuronProgram, learned: Collection[str] = ()) -> NeuronProgram:
     """Replace each `a / b` that is no curve and whose b varies by `a * (1 / b)`."""
-    lines = _followed(program, learned)
+    lines = _follow_operations(program, learned)
     taken = {INPUT, *program.parameters, *program.state_names, *(o.result for o in program.operations)}
     inverses: dict[Operand, str] = {}
     operations: list[Operation] = []
@@ -111,9 +111,9 @@ def with_inverses(program: NeuronProgram, learned: Collection[str] = ()) -> Neur
     return program.replace(operations=tuple(operations))
 
 
-def observed(program: NeuronProgram, learned: Collection[str] = ()) -> NeuronProgram:
+def record_arguments(program: NeuronProgram, learned: Collection[str] = ()) -> NeuronProgram:
     """Return the same float program with a further state for each curve, which holds its argument in every step."""
-    known = curves(with_inverses(program, learned), learned)
+    known = find_curves(with_inverses(program, learned), learned)
     arguments = {argument_state(name): curve.argument for name, curve in known.items()}
     return program.replace(states=(*program.states, *(StateVariable(*pair) for pair in arguments.items())))
 
@@ -123,10 +123,10 @@ def argument_state(result: str) -> str:
     return f"argument_of_{result}"
 
 
-def _followed(program: NeuronProgram, learned: Collection[str]) -> "_Lines":
+def _follow_operations(program: NeuronProgram, learned: Collection[str]) -> "_Lines":
     lines = _Lines(program, learned)
     for operation in program.operations:
-        lines.add(operation)
+        lines.add_operation(operation)
     return lines
 
 
@@ -145,7 +145,7 @@ class _Lines:
         """Return whether a value may differ between steps."""
         return isinstance(operand, str) and operand not in self.parameters
 
-    def add(self, operation: Operation) -> None:
+    def add_operation(self, operation: Operation) -> None:
         """Process the next operation."""
         others: list[Operand] = [o for o in operation.operands if isinstance(o, str) and o not in self.constants]
         sources = {self.source.get(o, o) for o in others}
@@ -168,7 +168,7 @@ class _Lines:
             return False
         return all(o in self.bent for o in varying)
 
-    def curve(self, result: str) -> Curve:
+    def build_curve(self, result: str) -> Curve:
         """Return the curve that ends in `result`."""
         argument, needed = self.source[result], set()
         waiting: list[Operand] = [result]

@@ -23,7 +23,7 @@ def input_sums(program: NeuronProgram) -> dict[str, str]:
     return sums
 
 
-def counts(program: NeuronProgram, learned: Collection[str] = ()) -> set[str]:
+def find_counts(program: NeuronProgram, learned: Collection[str] = ()) -> set[str]:
     """Return states, and parameters used only with them, that are always whole numbers, except `learned` ones."""
     whole = {s.name for s in program.states if _is_whole(s.initial)}
     while True:
@@ -31,10 +31,10 @@ def counts(program: NeuronProgram, learned: Collection[str] = ()) -> set[str]:
         values = {name for name, value in fixed.items() if _is_whole(value)} | whole
         for operation in program.operations:
             numbers = operation.operands[operation.kind == "select" :]
-            alike = operation.kind in (*SAME, "mul") and all(_known(o, values) for o in numbers)
+            alike = operation.kind in (*SAME, "mul") and all(_is_whole_operand(o, values) for o in numbers)
             if operation.kind in WHOLE or alike:
                 values.add(operation.result)
-        kept = {s.name for s in program.states if s.name in whole and _known(s.next, values)}
+        kept = {s.name for s in program.states if s.name in whole and _is_whole_operand(s.next, values)}
         if kept == whole:
             break
         whole = kept
@@ -42,7 +42,7 @@ def counts(program: NeuronProgram, learned: Collection[str] = ()) -> set[str]:
         o
         for operation in program.operations
         for o in operation.operands
-        if not all(_known(other, values) for other in operation.operands[operation.kind == "select" :])
+        if not all(_is_whole_operand(other, values) for other in operation.operands[operation.kind == "select" :])
     }
     return (whole | ({name for name in program.parameters if name in values} - mixed)) if whole else set()
 
@@ -51,5 +51,5 @@ def _is_whole(value) -> bool:
     return bool((np.asarray(value) == np.trunc(value)).all())
 
 
-def _known(operand: Operand, whole: set) -> bool:
+def _is_whole_operand(operand: Operand, whole: set) -> bool:
     return operand in whole if isinstance(operand, str) else operand == int(operand)

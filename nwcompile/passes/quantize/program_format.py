@@ -13,8 +13,8 @@ import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation
-from nwcompile.passes.quantize.program_curves import Curve, curves, on_curves, with_inverses
-from nwcompile.passes.quantize.program_exact import SAME, counts, input_sums
+from nwcompile.passes.quantize.program_curves import Curve, find_curves, find_inner_values, with_inverses
+from nwcompile.passes.quantize.program_exact import SAME, find_counts, input_sums
 from nwcompile.passes.quantize.program_tables import CurveTable
 
 OF_TRUTHS = ("and", "or", "not")
@@ -75,7 +75,7 @@ def verify_divisors(program: NeuronProgram) -> None:
             )
 
 
-def in_whole_numbers(
+def to_whole_numbers(
     program: NeuronProgram,
     fraction_bits: int,
     state_bits: int,
@@ -94,8 +94,8 @@ def in_whole_numbers(
     converter = _Converter(program, fraction_bits, learned, parameter_bits or {}, table_of)
     converter.read_input(gain, state_bits)
     for operation in program.operations:
-        converter.add(operation)
-    states = tuple(replace(s, bits=state_bits, **converter.state(s.name, s.next, s.initial)) for s in program.states)
+        converter.convert_operation(operation)
+    states = tuple(replace(s, bits=state_bits, **converter.to_state(s.name, s.next, s.initial)) for s in program.states)
     output = program.output
     if program.fires:
         output = converter.renamed.get(output, output)
@@ -112,10 +112,10 @@ def in_whole_numbers(
         parameters=converter.parameters,
         tables=converter.tables,
     )
-    return Whole(_needed(whole, learned), converter.fractions, converter.inverses, converter.compared)
+    return Whole(_drop_unused(whole, learned), converter.fractions, converter.inverses, converter.compared)
 
 
-def _needed(program: NeuronProgram, learned: Collection[str]) -> NeuronProgram:
+def _drop_unused(program: NeuronProgram, learned: Collection[str]) -> NeuronProgram:
     """Remove operations without an effect, and parameters that only they used."""
     used = {program.output, *(state.next for state in program.states)}
     kept = []
@@ -128,7 +128,7 @@ def _needed(program: NeuronProgram, learned: Collection[str]) -> NeuronProgram:
     return program.replace(operations=tuple(reversed(kept)), parameters=parameters)
 
 
-def _coefficients(program: NeuronProgram) -> set[str]:
+def _find_coefficients(program: NeuronProgram) -> set[str]:
     """Return parameters that are only used as factors."""
     others = {o for operation in program.operations if operation.kind not in ("mul", "div") for o in operation.operands}
     others |= {program.output, *(state.next for state in program.states)}
@@ -152,26 +152,26 @@ class _Converter:
         parameter_bits: Mapping[str, int],
         table_of: TableMaker | None,
     ):
-        self.table_of, self.curves = table_of, curves(program, learned)
-        self.inside = on_curves(program, learned) - self.curves.keys()
+        self.table_of, self.curves = table_of, find_curves(program, learned)
+        self.inside = find_inner_values(program, learned) - self.curves.keys()
         self.tables: dict[str, np.ndarray] = {}
         self.compared: dict[str, str] = {}
         self.program, self.fraction_bits, self.parameter_bits = program, fraction_bits, parameter_bits
         self.fractions = dict.fromkeys((*program.parameters, *program.state_names), fraction_bits)
-        self.fractions |= {name: _coefficient_bits(program.parameters[name]) for name in _coefficients(program)}
+        self.fractions |= {name: _coefficient_bits(program.parameters[name]) for name in _find_coefficients(program)}
         self.sums = input_sums(program)
-        self.fractions |= dict.fromkeys(counts(program, learned) - set(self.sums.values()), 0)
+        self.fractions |= dict.fromkeys(find_counts(program, learned) - set(self.sums.values()), 0)
         self.fractions |= {name: bits for name, bits in parameter_bits.items() if name in program.parameters}
         self.inverses: dict[str, str] = {}  # by the parameter that is the divisor
         self.exact: dict[Operand, str] = {}  # names of sums of input in weight units
         self.parameters = {
-            name: self.rounded(value, self.fractions[name]) for name, value in program.parameters.items()
+            name: self.round_value(value, self.fractions[name]) for name, value in program.parameters.items()
         }
         self.operations: list[Operation] = []
         self.renamed: dict[Operand, Operand] = {}  # names that hold the values of the float program
         self.taken = {INPUT, *self.fractions, *(o.result for o in program.operations)}
 
-    def rounded(self, value, bits: int | None = None):
+    def round_value(self, value, bits: int | None = None):
         """Round a number, or an array, to `bits` after the point; by default, to those of states."""
         bits = self.fraction_bits if bits is None else bits
         return np.rint(np.asarray(value, np.float64) * 2.0**bits).astype(np.int64)
@@ -186,33 +186,33 @@ class _Converter:
         self.shift = int(np.log2(factor)) if float(np.log2(factor)).is_integer() else None
         self.gain_shift = int(np.clip(GAIN_BITS - np.ceil(np.log2(factor)), 0, 40))
         if self.shift is None:
-            self.gain_name = self._free(GAIN)
+            self.gain_name = self._free_name(GAIN)
             self.parameters[self.gain_name] = np.int64(np.rint(factor * 2.0**self.gain_shift))
         if not self.sums:
-            self.renamed[INPUT] = self._weighed(INPUT)
+            self.renamed[INPUT] = self._weigh_sum(INPUT)
         others = (o for o in self.program.operations if o.result not in self.sums)
         read = {name for o in others for name in o.operands}
         for state in self.sums.values():
             if state in read:
-                self.renamed[state] = self._weighed(state)
+                self.renamed[state] = self._weigh_sum(state)
 
-    def _weighed(self, operand: str) -> str:
+    def _weigh_sum(self, operand: str) -> str:
         """Convert a number in weight units to a value with bits after the point, which saturates like a state."""
         bits = self.fraction_bits
         if self.shift is None:
-            product = self._done("mul", (operand, self.gain_name), bits + self.gain_shift)
-            value = self.aligned(product, bits)
+            product = self._add_operation("mul", (operand, self.gain_name), bits + self.gain_shift)
+            value = self.align_bits(product, bits)
         else:
-            value = self._done("shr0" if self.shift < 0 else "shl", (operand, abs(self.shift)), bits)
-        below = self._done("min", (value, self.top), bits)
-        return self._done("max", (below, -self.top), bits)
+            value = self._add_operation("shr0" if self.shift < 0 else "shl", (operand, abs(self.shift)), bits)
+        below = self._add_operation("min", (value, self.top), bits)
+        return self._add_operation("max", (below, -self.top), bits)
 
-    def state(self, name: str, becomes: Operand, initial) -> dict:
+    def to_state(self, name: str, becomes: Operand, initial) -> dict:
         """Return a state's next and initial value: in weight units, whole, or with bits after the point."""
         if name in self.sums.values():
-            return {"next": self.exact[becomes], "initial": self.rounded(np.asarray(initial) / self.gain, 0)}
+            return {"next": self.exact[becomes], "initial": self.round_value(np.asarray(initial) / self.gain, 0)}
         bits = self.fractions[name]
-        return {"next": self.aligned(becomes, bits), "initial": self.rounded(initial, bits)}
+        return {"next": self.align_bits(becomes, bits), "initial": self.round_value(initial, bits)}
 
     def bits_of(self, operand: Operand) -> int:
         """Return the bits after the point of a value of the integer program, or those that a number needs."""
@@ -220,7 +220,7 @@ class _Converter:
             return self.fractions.get(operand, 0)
         return 0 if operand == int(operand) else self.fraction_bits
 
-    def aligned(self, operand: Operand, bits: int) -> Operand:
+    def align_bits(self, operand: Operand, bits: int) -> Operand:
         """Return the operand with `bits` after the point."""
         operand = self.renamed.get(operand, operand)
         if not isinstance(operand, str):
@@ -228,33 +228,33 @@ class _Converter:
         more = bits - self.bits_of(operand)
         if more == 0:
             return operand
-        return self._done("shl" if more > 0 else "shr0", (operand, abs(more)), bits)
+        return self._add_operation("shl" if more > 0 else "shr0", (operand, abs(more)), bits)
 
-    def add(self, operation: Operation) -> None:
+    def convert_operation(self, operation: Operation) -> None:
         """Convert one operation of the float program."""
         if operation.result in self.sums:
-            total = self._done("add", (self.sums[operation.result], INPUT), 0)
+            total = self._add_operation("add", (self.sums[operation.result], INPUT), 0)
             self.exact[operation.result] = total
-            self.renamed[operation.result] = self._weighed(total)
+            self.renamed[operation.result] = self._weigh_sum(total)
             return
         if operation.result in self.inside:
             return
         if operation.result in self.curves:
-            self.renamed[operation.result] = self._looked_up(self.curves[operation.result])
+            self.renamed[operation.result] = self._add_lookup(self.curves[operation.result])
             return
         kind, given = operation.kind, [self.renamed.get(o, o) for o in operation.operands]
         if kind == "mul":
-            result = self._product(given)
+            result = self._add_product(given)
         elif kind == "div":
-            result = self._quotient(operation, given)
+            result = self._add_quotient(operation, given)
         elif kind in OF_TRUTHS or kind == "number" or kind == "sign":
-            result = self._done(kind, tuple(given), 0)
+            result = self._add_operation(kind, tuple(given), 0)
         elif kind in ("floor", "trunc"):
             shift = "shr" if kind == "floor" else "shr0"
             bits = self.bits_of(given[0])
-            result = self._done(shift, (given[0], bits), 0) if bits else given[0]
+            result = self._add_operation(shift, (given[0], bits), 0) if bits else given[0]
         elif kind in SAME:
-            result = self._alike(kind, given)
+            result = self._add_aligned(kind, given)
         else:
             raise ModelError(
                 f"program {self.program.name!r}: {operation}: chips compute in whole numbers, which have no {kind!r}; "
@@ -264,63 +264,63 @@ class _Converter:
         if kind in COMPARED:
             self.compared[str(result)] = str(next((o for o in operation.operands if isinstance(o, str)), ""))
 
-    def _looked_up(self, curve: Curve) -> str:
+    def _add_lookup(self, curve: Curve) -> str:
         """Return the value of a curve, read from its table."""
         assert self.table_of is not None, "a program with curves needs tables"
         argument = str(self.renamed.get(curve.argument, curve.argument))
         made = self.table_of(curve, self.bits_of(argument))
-        name = self._free(f"table_{curve.result}")
+        name = self._free_name(f"table_{curve.result}")
         self.tables[name] = made.entries
-        below = self._done("min", (argument, made.last), made.argument_bits)
-        within = self._done("max", (below, made.first), made.argument_bits)
-        at = self._done("sub", (within, made.first), made.argument_bits)
-        return self._done("table", (name, at, made.step_bits), made.result_bits)
+        below = self._add_operation("min", (argument, made.last), made.argument_bits)
+        within = self._add_operation("max", (below, made.first), made.argument_bits)
+        at = self._add_operation("sub", (within, made.first), made.argument_bits)
+        return self._add_operation("table", (name, at, made.step_bits), made.result_bits)
 
-    def _alike(self, kind: str, given: list[Operand]) -> Operand:
+    def _add_aligned(self, kind: str, given: list[Operand]) -> Operand:
         truth = given[:1] if kind == "select" else []
         numbers = given[len(truth) :]
         bits = min(max(self.bits_of(o) for o in numbers), self.fraction_bits)
-        numbers = [self.aligned(o, bits) for o in numbers]
-        return self._done(kind, (*truth, *numbers), bits)
+        numbers = [self.align_bits(o, bits) for o in numbers]
+        return self._add_operation(kind, (*truth, *numbers), bits)
 
-    def _product(self, given: list[Operand]) -> Operand:
+    def _add_product(self, given: list[Operand]) -> Operand:
         """Return a product, shifted back to the bits after the point of its operands."""
         bits = [self.bits_of(o) for o in given]
         for i, number in enumerate(given):
             if not isinstance(number, str) and bits[i] and bits[1 - i]:
                 bits[i] = _coefficient_bits(number)
-        factors = (self.aligned(o, b) for o, b in zip(given, bits, strict=True))
-        product = self._done("mul", tuple(factors), sum(bits))
-        return self.aligned(product, min(sum(bits), self.fraction_bits))
+        factors = (self.align_bits(o, b) for o, b in zip(given, bits, strict=True))
+        product = self._add_operation("mul", tuple(factors), sum(bits))
+        return self.align_bits(product, min(sum(bits), self.fraction_bits))
 
-    def _quotient(self, operation: Operation, given: list[Operand]) -> Operand:
+    def _add_quotient(self, operation: Operation, given: list[Operand]) -> Operand:
         """Return a division by a constant, as a product with its inverse."""
         divisor = given[1]
         if divisor in self.program.parameters:
-            return self._product([given[0], self._inverse(str(divisor))])
+            return self._add_product([given[0], self._inverse_parameter(str(divisor))])
         assert not isinstance(divisor, str), f"{operation}: divisors that vary have tables"
-        return self._product([given[0], 1 / divisor])
+        return self._add_product([given[0], 1 / divisor])
 
-    def _inverse(self, divisor: str) -> str:
+    def _inverse_parameter(self, divisor: str) -> str:
         """Return the parameter that holds the inverse of a parameter."""
         if divisor not in self.inverses:
-            name = self.inverses[divisor] = self._free(f"inverse_{divisor}")
+            name = self.inverses[divisor] = self._free_name(f"inverse_{divisor}")
             inverse = 1 / np.asarray(self.program.parameters[divisor], np.float64)
             self.fractions[name] = self.parameter_bits.get(name, _coefficient_bits(inverse))
-            self.parameters[name] = self.rounded(inverse, self.fractions[name])
+            self.parameters[name] = self.round_value(inverse, self.fractions[name])
         return self.inverses[divisor]
 
-    def _done(self, kind: str, operands: tuple[Operand, ...], bits: int) -> str:
+    def _add_operation(self, kind: str, operands: tuple[Operand, ...], bits: int) -> str:
         """Add an operation unless it exists, and return the name of its result."""
         for done in self.operations:
             if (done.kind, done.operands) == (kind, operands):
                 return done.result
-        name = self._free(f"q{len(self.operations) + 1}")
+        name = self._free_name(f"q{len(self.operations) + 1}")
         self.operations.append(Operation(name, kind, operands))
         self.fractions[name] = bits
         return name
 
-    def _free(self, name: str) -> str:
+    def _free_name(self, name: str) -> str:
         while name in self.taken:
             name += "_"
         self.taken.add(name)

@@ -19,9 +19,9 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.passes.analyze.grids import Rounded, WeightGrid
 from nwcompile.passes.quantize.program_curves import with_inverses
-from nwcompile.passes.quantize.program_exact import counts, input_sums
-from nwcompile.passes.quantize.program_format import Whole, in_whole_numbers, verify_divisors
-from nwcompile.passes.quantize.program_tables import ProgramTables, table_of_pin
+from nwcompile.passes.quantize.program_exact import find_counts, input_sums
+from nwcompile.passes.quantize.program_format import Whole, to_whole_numbers, verify_divisors
+from nwcompile.passes.quantize.program_tables import ProgramTables, restore_table
 from nwcompile.passes.quantize.program_units import Measured
 from nwcompile.sim.sequence.run import trace
 
@@ -67,7 +67,7 @@ class FixedLayer:
     measured: Measured
     effective: tuple[np.ndarray, ...]
 
-    def spikes(self, network: Network, sent: dict[str, np.ndarray]) -> np.ndarray:
+    def run_spikes(self, network: Network, sent: dict[str, np.ndarray]) -> np.ndarray:
         """Return its spikes `[B, T, *shape]` for the spikes `sent` of its sources."""
         sources = {c.source for c in self.connections}
         inputs = {f"in {name}": Node(f"in {name}", network.node(name).shape) for name in sources}
@@ -79,7 +79,7 @@ class FixedLayer:
 def fixed_layer(
     network: Network, name: str, chip: Chip, states: dict[str, np.ndarray] | None, learned: Collection[str] = ()
 ) -> FixedLayer:
-    """Quantize layer `name` of a normalized float network; `states`: of its float run, `observed`. Raises ModelError.
+    """Quantize layer `name` of a normalized float network; `states`: from `record_arguments`. Raises ModelError.
 
     `learned`: parameters of programs that are trained, so they may change later.
     """
@@ -91,20 +91,20 @@ def fixed_layer(
     if biases and chip.neuron.programmable:
         program = program.with_input_bias(np.sum(biases, axis=0, dtype=np.float64))
     assert all(isinstance(c, Direct) and not isinstance(c, Injected) for c in network.into(name))
-    grids = [WeightGrid.of(np.asarray(c.weight), c.weight_bits or chip.weights.bits, chip) for c in edges]
+    grids = [WeightGrid.from_weights(np.asarray(c.weight), c.weight_bits or chip.weights.bits, chip) for c in edges]
     largest = max((float(np.abs(c.weight).max(initial=0)) for c in edges), default=0.0)
     unit = min((g.largest * 2.0**g.finest for g in grids), default=1.0) / (largest or 1.0)  # integers per float weight
-    unit = _widened(edges, grids, unit)
+    unit = _widen_unit(edges, grids, unit)
     sums = set(input_sums(program).values())
     if sums:
         room = 2.0 ** (_state_bits(chip) - 1 - HEADROOM_BITS)
         unit = min(unit, room / _largest_state(program, states, sums))
-    rounded = _rounded(edges, grids, unit)
-    measured = Measured.of(program, unit, states, learned)
+    rounded = _round_weights(edges, grids, unit)
+    measured = Measured.from_program(program, unit, states, learned)
     fraction_bits = _fraction_bits(measured.program, chip, measured.states, learned)
-    tables = ProgramTables.of(name, measured, fraction_bits, chip, _state_bits(chip))
-    whole = in_whole_numbers(
-        measured.program, fraction_bits, _state_bits(chip), measured.gain, learned, table_of=tables.made
+    tables = ProgramTables.from_measured(name, measured, fraction_bits, chip, _state_bits(chip))
+    whole = to_whole_numbers(
+        measured.program, fraction_bits, _state_bits(chip), measured.gain, learned, table_of=tables.make_table
     )
     chosen = Format(
         fraction_bits=fraction_bits,
@@ -115,7 +115,7 @@ def fixed_layer(
         parameter_bits=whole.parameter_bits,
         tables=tables.pinned,
     )
-    made = _made(node, measured, edges, rounded, whole, chosen)
+    made = _build_layer(node, measured, edges, rounded, whole, chosen)
     made = replace(made, row=made.row | {"tables": tables.rows})
     if chip.neuron.programmable:
         return made
@@ -123,7 +123,7 @@ def fixed_layer(
     return replace(made, connections=tuple(map(partial(_with_bias, unit=unit), made.connections, edges)))
 
 
-def _rounded(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: float) -> list[Rounded]:
+def _round_weights(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: float) -> list[Rounded]:
     """Round the weights to their grids, at the finest exponents."""
     return [
         g.round(np.asarray(c.weight, np.float64) * unit, g.largest * 2.0**g.finest)
@@ -131,19 +131,19 @@ def _rounded(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: flo
     ]
 
 
-def _widened(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: float) -> float:
+def _widen_unit(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: float) -> float:
     """Return integers per float weight, increased for narrow weights so that rounding and clipping cost least."""
     if max((g.bits for g in grids), default=NARROW_BITS + 1) > NARROW_BITS:
         return unit
-    errors = {clip: _error(edges, _rounded(edges, grids, unit / clip), unit / clip) for clip in CLIPS}
+    errors = {clip: _weight_error(edges, _round_weights(edges, grids, unit / clip), unit / clip) for clip in CLIPS}
     return unit / min(CLIPS, key=lambda clip: errors[clip])
 
 
-def at_format(
+def quantize_at_format(
     node: Node, edges: Sequence[Connection], chip: Chip, chosen: Format, learned: Collection[str]
 ) -> FixedLayer:
     """Quantize a layer with a Format chosen before (used while training); biases are in the program."""
-    grids = (WeightGrid.of_signs(*at, chip) for at in zip(chosen.sign_modes, chosen.bits, strict=True))
+    grids = (WeightGrid.from_signs(*at, chip) for at in zip(chosen.sign_modes, chosen.bits, strict=True))
     rounded = [
         grid.at(np.asarray(c.weight, np.float64) * chosen.unit, exponent)
         for c, grid, exponent in zip(edges, grids, chosen.exponents, strict=True)
@@ -151,20 +151,20 @@ def at_format(
     program, bits = node.neuron, chosen.parameter_bits
     assert isinstance(program, NeuronProgram)
     verify_divisors(program)
-    measured = Measured.of(program, chosen.unit, None, learned)
-    whole = in_whole_numbers(
+    measured = Measured.from_program(program, chosen.unit, None, learned)
+    whole = to_whole_numbers(
         program=measured.program,
         fraction_bits=chosen.fraction_bits,
         state_bits=_state_bits(chip),
         gain=measured.gain,
         learned=learned,
         parameter_bits=bits,
-        table_of=lambda curve, _: table_of_pin(chosen.tables[curve.result]),
+        table_of=lambda curve, _: restore_table(chosen.tables[curve.result]),
     )
-    return _made(node, measured, edges, rounded, whole, chosen)
+    return _build_layer(node, measured, edges, rounded, whole, chosen)
 
 
-def _made(
+def _build_layer(
     node: Node,
     measured: Measured,
     edges: Sequence[Connection],
@@ -174,7 +174,7 @@ def _made(
 ) -> FixedLayer:
     """Build the layer from its integers. Raises ModelError if an operation exceeds its proven range."""
     whole.program.verify(node.name, node.shape)
-    program, formats = measured.program, measured.formats(chosen.fraction_bits)
+    program, formats = measured.program, measured.state_formats(chosen.fraction_bits)
     of_state = {row["state"]: row["scale"] for row in formats}
     scale = measured.factor * 2.0**chosen.fraction_bits if program.fires else of_state[program.readout]
     row = {
@@ -185,13 +185,13 @@ def _made(
         "n_weights": sum(r.effective.size for r in rounded),
         "clipped_weights": sum(r.n_clipped for r in rounded),
         "clipped_percent": 0.0,
-        "weight_error_rms": _error(edges, rounded, chosen.unit),
+        "weight_error_rms": _weight_error(edges, rounded, chosen.unit),
         "states": formats,
-        "parameters": measured.parameters(),
+        "parameters": measured.parameter_units(),
     }
     return FixedLayer(
         node=Node(node.name, node.shape, whole.program),
-        connections=tuple(map(_with, edges, rounded, chosen.sign_modes, chosen.bits)),
+        connections=tuple(map(_with_mantissas, edges, rounded, chosen.sign_modes, chosen.bits)),
         scale=scale,
         row=row,
         format=chosen,
@@ -201,7 +201,7 @@ def _made(
     )
 
 
-def _with(edge: Connection, rounded: Rounded, sign_mode: str, bits: int) -> Connection:
+def _with_mantissas(edge: Connection, rounded: Rounded, sign_mode: str, bits: int) -> Connection:
     """Return the connection with integer mantissas; its bias is in the program."""
     return edge.replace(
         weight=rounded.mantissa,
@@ -228,7 +228,7 @@ def _fraction_bits(
     program: NeuronProgram, chip: Chip, states: dict[str, np.ndarray] | None, learned: Collection[str]
 ) -> int:
     """Return the bits after the point that leave room before it for the states of the samples."""
-    fine = set(program.state_names) - (counts(program, learned) - set(input_sums(program).values()))
+    fine = set(program.state_names) - (find_counts(program, learned) - set(input_sums(program).values()))
     seen = _largest_state(program, states, fine)
     before = int(np.ceil(np.log2(seen))) + (HEADROOM_BITS if states is not None else 0)
     bits = _state_bits(chip) - 1 - before
@@ -253,7 +253,7 @@ def _largest_state(program: NeuronProgram, states: dict[str, np.ndarray] | None,
     return largest
 
 
-def _error(edges, rounded: list[Rounded], unit: float) -> float:
+def _weight_error(edges, rounded: list[Rounded], unit: float) -> float:
     """Return the rounding error of the weights over their root mean square."""
     pairs = [(np.asarray(c.weight, np.float64) * unit, r.effective) for c, r in zip(edges, rounded, strict=True)]
     size = sum(float(np.square(wanted).sum()) for wanted, _ in pairs)

@@ -70,7 +70,7 @@ class CurveTable:
         """Return what the chip computes for arguments in whole numbers."""
         return table(self.entries, np.clip(arguments, self.first, self.last) - self.first, self.step_bits)
 
-    def difference(self, wanted: np.ndarray, arguments: np.ndarray) -> float:
+    def largest_difference(self, wanted: np.ndarray, arguments: np.ndarray) -> float:
         """Return the largest difference from the curve's values `wanted` at these arguments, in units of the result."""
         return float(np.abs(self(arguments) - wanted * 2.0**self.result_bits).max())
 
@@ -93,14 +93,16 @@ class ProgramTables:
     pinned: dict[str, dict]
 
     @classmethod
-    def of(cls, layer: str, measured: Measured, fraction_bits: int, chip: Chip, state_bits: int) -> "ProgramTables":
+    def from_measured(
+        cls, layer: str, measured: Measured, fraction_bits: int, chip: Chip, state_bits: int
+    ) -> "ProgramTables":
         program = measured.program
-        wanted = measured.curves()
+        wanted = measured.find_curves()
         return cls(
             where=f"layer {layer!r}: program {program.name!r}",
             measured=measured,
             texts={name: str(curve) for name, curve in wanted.items()},
-            possible=possible(program, 2.0 ** (state_bits - 1 - fraction_bits)) if wanted else {},
+            possible=possible_ranges(program, 2.0 ** (state_bits - 1 - fraction_bits)) if wanted else {},
             fraction_bits=fraction_bits,
             state_bits=state_bits,
             n_entries=entries_for(chip, len(wanted)),
@@ -108,13 +110,13 @@ class ProgramTables:
             pinned={},
         )
 
-    def made(self, curve: Curve, argument_bits: int) -> CurveTable:
+    def make_table(self, curve: Curve, argument_bits: int) -> CurveTable:
         """Build the table of a curve of the program in its chosen units."""
         units = self.measured.per_unit(curve.argument), self.measured.per_unit(curve.result)
         form = TableFormat(argument_bits, self.fraction_bits, self.state_bits, *units)
         where = f"{self.where}: {self.texts[curve.result]}"
-        seen = self.measured.seen(curve)
-        made = table_of(curve, self.possible[curve.argument], seen, form, self.n_entries, where)
+        seen = self.measured.seen_range(curve)
+        made = build_table(curve, self.possible[curve.argument], seen, form, self.n_entries, where)
         argument, result = 2.0**made.argument_bits * units[0], 2.0**made.result_bits * units[1]
         self.pinned[curve.result] = {**asdict(made), "entries": made.entries.tolist()}
         self.rows.append(
@@ -135,7 +137,7 @@ class ProgramTables:
         return made
 
 
-def table_of_pin(pinned: dict) -> CurveTable:
+def restore_table(pinned: dict) -> CurveTable:
     """Return the table of one of `ProgramTables.pinned`."""
     return CurveTable(**{**pinned, "entries": np.array(pinned["entries"], np.int64)})
 
@@ -163,26 +165,26 @@ def entries_for(chip: Chip, n_tables: int) -> int:
     return max(n_entries // max(n_tables, 1), FEWEST_ENTRIES)
 
 
-def possible(program: NeuronProgram, largest: float) -> dict[str, Range]:
+def possible_ranges(program: NeuronProgram, largest: float) -> dict[str, Range]:
     """Return the range of every value of a float program whose states and input are at most `largest`."""
     held = {name: Range(-largest, largest, False) for name in (*program.state_names, INPUT)}
     held |= {name: of_array(value) for name, value in program.parameters.items()}
     return of_operations(program, held, AssertionError)
 
 
-def table_of(
+def build_table(
     curve: Curve, possible: Range, seen: tuple[float, float] | None, form: TableFormat, n_entries: int, where: str
 ) -> CurveTable:
     """Build the table of a curve whose argument is within `possible`, and within `seen` in the samples.
 
     Raises ModelError, whose text begins with `where`, if the curve is not finite there or too large for a state.
     """
-    low, high, bounds = _range(curve, possible, seen, form, where)
+    low, high, bounds = _argument_range(curve, possible, seen, form, where)
     unit = 2.0**form.argument_bits
     first = floor(low * unit)
     last = max(ceil(high * unit), first + 1)
     # A rounded end may lie outside the curve's domain; one unit further inside is in it.
-    first, last = _inside(curve, first, 1, unit), _inside(curve, last, -1, unit)
+    first, last = _step_inside(curve, first, 1, unit), _step_inside(curve, last, -1, unit)
     if last - first > MOST_ARGUMENTS:
         raise ModelError(
             f"{where} is of {last - first} different numbers, {curve.argument} of {low / form.argument_unit:.6g}.."
@@ -209,7 +211,7 @@ def table_of(
         bounds=bounds,
         error=inf,
     )
-    made = _best(curve, blank, n_entries - 1)
+    made = _search_table(curve, blank, n_entries - 1)
     error = greatest_error(curve, made)
     if not np.isfinite(error) or np.abs(made.entries).max() > LARGEST_ENTRY:
         raise ModelError(
@@ -224,11 +226,11 @@ def greatest_error(curve: Curve, made: CurveTable) -> float:
     error, unit = 0.0, 2.0**made.argument_bits
     for first in range(made.low, made.high + 1, CHUNK):
         arguments = np.arange(first, min(first + CHUNK, made.high + 1))
-        error = max(error, made.difference(curve(arguments / unit), arguments))
+        error = max(error, made.largest_difference(curve(arguments / unit), arguments))
     return error
 
 
-def _best(curve: Curve, blank: CurveTable, max_steps: int) -> CurveTable:
+def _search_table(curve: Curve, blank: CurveTable, max_steps: int) -> CurveTable:
     """Return the table of at most `max_steps` steps with the least error; among fine enough ones, the smallest."""
     at = np.unique(np.linspace(blank.low, blank.high, LOOKED_AT).astype(np.int64))
     wanted = curve(at / 2.0**blank.argument_bits)
@@ -239,8 +241,8 @@ def _best(curve: Curve, blank: CurveTable, max_steps: int) -> CurveTable:
         low, high = blank.low, blank.low + beyond
         while True:
             places = sorted({low + (high - low) * place // PLACES for place in range(PLACES + 1)})
-            tried = [_filled(curve, replace(blank, first=first, step_bits=step_bits), n) for first in places]
-            errors = [candidate.difference(wanted, at) for candidate in tried]
+            tried = [_fill_entries(curve, replace(blank, first=first, step_bits=step_bits), n) for first in places]
+            errors = [candidate.largest_difference(wanted, at) for candidate in tried]
             place = int(np.argmin(errors))
             if errors[place] < best.error:
                 best = replace(tried[place], error=errors[place])
@@ -252,7 +254,7 @@ def _best(curve: Curve, blank: CurveTable, max_steps: int) -> CurveTable:
     return best
 
 
-def _filled(curve: Curve, blank: CurveTable, n: int) -> CurveTable:
+def _fill_entries(curve: Curve, blank: CurveTable, n: int) -> CurveTable:
     """Fill in the curve's values at n + 1 arguments, rounded to the nearest number.
 
     If the last lies beyond `high`, its entry is chosen so that the line before it goes through the value at `high`.
@@ -267,7 +269,7 @@ def _filled(curve: Curve, blank: CurveTable, n: int) -> CurveTable:
     return replace(blank, entries=entries, last=min(last, blank.first + (n << blank.step_bits) - 1))
 
 
-def _range(
+def _argument_range(
     curve: Curve, possible: Range, seen: tuple[float, float] | None, form: TableFormat, where: str
 ) -> tuple[float, float, str]:
     """Return the arguments that a table covers, and how they are known."""
@@ -286,17 +288,17 @@ def _range(
             f"{inner[1] / form.argument_unit:.6g}, its range {known}; keep it away from there"
         )
     allowed = HEADROOM * float(np.abs(curve(at)).max())
-    low = _reached(curve, inner[0], low, allowed)
-    high = _reached(curve, inner[1], high, allowed)
+    low = _extend_range(curve, inner[0], low, allowed)
+    high = _extend_range(curve, inner[1], high, allowed)
     return low, high, "proved" if low <= possible.low and high >= possible.high else "seen"
 
 
-def _reached(curve: Curve, start: float, end: float, allowed: float) -> float:
+def _extend_range(curve: Curve, start: float, end: float, allowed: float) -> float:
     """Return how far from `start` towards `end` the curve's magnitude is at most `allowed`."""
     at = np.linspace(start, end, LOOKED_AT)
     is_good = curve.is_defined(at) & (np.abs(curve(at)) <= allowed)
     return float(at[-1] if is_good.all() else at[max(int(is_good.argmin()) - 1, 0)])
 
 
-def _inside(curve: Curve, at: int, direction: int, unit: float) -> int:
+def _step_inside(curve: Curve, at: int, direction: int, unit: float) -> int:
     return at if np.isfinite(curve(np.array(at / unit))) else at + direction

@@ -16,7 +16,7 @@ from nwcompile.ir.manifest import APPROXIMATE, EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.dynamics import dynamics
+from nwcompile.passes.analyze.dynamics import layer_dynamics
 from nwcompile.passes.analyze.state_range import lowest_membrane, multiply_bounds
 from nwcompile.passes.legalize.comparison import comparison_change, only_compares
 from nwcompile.passes.legalize.multiply_spikes import verify_pairs
@@ -28,7 +28,7 @@ def prove(float_network: Network, fixed: Network, chip: Chip, options: Options) 
     """Apply rewritings to the quantized network that its integers prove exact, and return their rows."""
     verify_pairs(fixed, chip)
     proved, changes = idle_clamps(fixed, chip, options)
-    return proved, [*compared(float_network, fixed, chip), *changes]
+    return proved, [*compared_changes(float_network, fixed, chip), *changes]
 
 
 def idle_clamps(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
@@ -39,15 +39,15 @@ def idle_clamps(network: Network, chip: Chip, options: Options) -> tuple[Network
     nodes, changes = dict(network.nodes), []
     for name in network.built_in:
         node = network.node(name)
-        wanted, was, has = _clamp(node.neuron, chip)
+        wanted, was, has = _chip_clamp(node.neuron, chip)
         if not has:
             continue
         if not network.is_fixed:
-            lowest = _lowest_float(network, name, chip, payloads(chip, options))
+            lowest = _lowest_float(network, name, chip, input_payloads(chip, options))
         elif any(isinstance(c, Injected) for c in network.into(name)):  # values that the host writes have no bound
             lowest = np.full(1, -inf)
         else:
-            lowest = lowest_membrane(network, name, payloads(chip, options))
+            lowest = lowest_membrane(network, name, input_payloads(chip, options))
         if _is_idle(node.neuron, lowest, chip):
             nodes[name] = Node(name, node.shape, node.neuron.replace(v_min=wanted, clamp="maximum"))
             how = f"no membrane can be below {0 - int(-lowest.min())}"
@@ -55,7 +55,7 @@ def idle_clamps(network: Network, chip: Chip, options: Options) -> tuple[Network
     return (Network(network.inputs, nodes, network.connections), changes) if changes else (network, [])
 
 
-def compared(network: Network, fixed: Network, chip: Chip) -> list[Change]:
+def compared_changes(network: Network, fixed: Network, chip: Chip) -> list[Change]:
     """Return rows for layers of a float network whose quantized thresholds use the other comparison, exactly.
 
     If thresholds are coarser than membranes, the other comparison is a rounding of the threshold, which the
@@ -103,7 +103,7 @@ def _on_threshold_grid(spec: NeuronSpec, chip: Chip) -> bool:
     return bool(never_rounds and spec.fixed.shift_bits >= unit_bits and not biases.any())
 
 
-def payloads(chip: Chip, options: Options) -> tuple[float, float]:
+def input_payloads(chip: Chip, options: Options) -> tuple[float, float]:
     """Return the largest positive and the largest negative value of an input line on the chip."""
     if options.on_multi_spike == "repeat":
         return inf, float("bipolar" in chip.neuron.spikes)
@@ -112,7 +112,7 @@ def payloads(chip: Chip, options: Options) -> tuple[float, float]:
     return 1.0, float("bipolar" in chip.neuron.spikes)
 
 
-def _clamp(spec: NeuronSpec, chip: Chip) -> tuple[int | None, str, str]:
+def _chip_clamp(spec: NeuronSpec, chip: Chip) -> tuple[int | None, str, str]:
     """Return the chip's clamp, and texts of the neuron's and the chip's; the last is "" if supported."""
     was = "no clamp" if spec.v_min is None else "a clamp below 0" if np.any(spec.v_min) else "a clamp at 0"
     if chip.neuron.has_floor(spec):
@@ -132,7 +132,7 @@ def _lowest_float(network: Network, name: str, chip: Chip, of_input: tuple[float
     node, edges = network.node(name), network.into(name)
     if not all(isinstance(c, Direct) and not isinstance(c, Injected) for c in edges):
         return np.full(1, -inf)
-    d = dynamics(network, name, chip)
+    d = layer_dynamics(network, name, chip)
     fall = np.zeros(node.n_neurons)
     for c in edges:
         source = network.node(c.source)
@@ -146,10 +146,10 @@ def _lowest_float(network: Network, name: str, chip: Chip, of_input: tuple[float
     per_neuron = (np.broadcast_to(x, node.shape).reshape(-1) for x in (d.factor, d.constant_u, d.constant_v))
     factor, constant_u, constant_v = per_neuron
     late = 0 if node.neuron.reset_timing == "now" else np.max(node.neuron.threshold) * (node.neuron.reset == "subtract")
-    u_down = _kept(multiply_bounds(fall, factor) + np.maximum(-constant_u, 0), d.keep_u)
-    return -_kept(u_down + np.maximum(-constant_v, 0) + late, d.keep_v)
+    u_down = _bound_leaky(multiply_bounds(fall, factor) + np.maximum(-constant_u, 0), d.keep_u)
+    return -_bound_leaky(u_down + np.maximum(-constant_v, 0) + late, d.keep_v)
 
 
-def _kept(gain: np.ndarray, keep: np.ndarray) -> np.ndarray:
+def _bound_leaky(gain: np.ndarray, keep: np.ndarray) -> np.ndarray:
     lost = 1 - np.max(keep)
     return np.where(gain > 0, gain / lost if lost > 0 else inf, 0.0)

@@ -27,12 +27,12 @@ from nwcompile.passes.quantize.layer_warnings import (
     rate_warnings,
     rounding_warnings,
 )
-from nwcompile.passes.quantize.program_curves import observed
+from nwcompile.passes.quantize.program_curves import record_arguments
 from nwcompile.passes.quantize.program_scale import FixedLayer, fixed_layer
-from nwcompile.passes.quantize.scale_search import Evidence, choose, peak_current
-from nwcompile.passes.quantize.scaled_layer import Layer, Scaled, describe, register_encoding
-from nwcompile.passes.quantize.shared import once
-from nwcompile.passes.quantize.table import COLUMNS, kept_row, program_states, rates, scaled_row, states
+from nwcompile.passes.quantize.scale_search import Evidence, choose_scale, peak_current
+from nwcompile.passes.quantize.scaled_layer import Layer, Scaled, describe_layer, register_encoding
+from nwcompile.passes.quantize.shared import make_once
+from nwcompile.passes.quantize.table import COLUMNS, kept_row, program_states, scaled_row, spike_rates, state_columns
 from nwcompile.sim import simulate
 from nwcompile.sim.host import encode
 from nwcompile.sim.inputs import prepare
@@ -59,11 +59,11 @@ class Quantized:
     registers: dict[str, Encoding] = field(default_factory=dict)
 
 
-def quantized(network: Network, chip: Chip, samples: dict[str, np.ndarray] | None, options: Options) -> Quantized:
-    """Call `quantize`, inside `sharing` only once for chips with the same numbers."""
+def quantize_once(network: Network, chip: Chip, samples: dict[str, np.ndarray] | None, options: Options) -> Quantized:
+    """Call `quantize`, inside `share_results` only once for chips with the same numbers."""
     numbers = [*(getattr(chip, section) for section in NUMBERS), chip.noc.payload_bits]
     kind = f"{options.to_dict()} {numbers}"
-    return once(kind, network, samples, lambda: quantize(network, chip, samples, options))
+    return make_once(kind, network, samples, lambda: quantize(network, chip, samples, options))
 
 
 def quantize(network: Network, chip: Chip, calibration, options: Options) -> Quantized:
@@ -77,9 +77,9 @@ def quantize(network: Network, chip: Chip, calibration, options: Options) -> Qua
     ModelError for what no integers can express and for unusable calibration, and OptionError.
     """
     if network.is_fixed:
-        return _kept(network, chip, calibration, options)
+        return _keep_integers(network, chip, calibration, options)
     scales = choose_scales(network, chip, calibration, options)
-    quantized = described(scales, chip)
+    quantized = describe_scales(scales, chip)
     warnings = list(quantized.warnings)
     for row in quantized.table:  # only here: training in integers compensates for it
         if row["layer"] in scales.programs:
@@ -115,7 +115,7 @@ def choose_scales(network: Network, chip: Chip, calibration, options: Options, l
     state overflows, and the scales are chosen again.
     """
     network = apply_weight_bits(network, chip, options)
-    x = _inputs(network, chip, calibration, options)
+    x = _prepare_inputs(network, chip, calibration, options)
     scales = _layer_by_layer(network, chip, x, {}, learned)
     if not chip.weights.one_exponent:
         return scales
@@ -131,7 +131,7 @@ def _layer_by_layer(
     network: Network, chip: Chip, x: dict | None, shared: dict[str, int], learned: Collection[str]
 ) -> Scales:
     """Choose the scales for given exponents of the groups in `shared`."""
-    samples = None if x is None else _Samples.of(network, x, learned)
+    samples = None if x is None else _Samples.from_network(network, x, learned)
     layers: dict[str, Layer] = {}
     scaled: dict[str, Scaled] = {}
     programs: dict[str, FixedLayer] = {}
@@ -141,17 +141,17 @@ def _layer_by_layer(
             run = None if samples is None else samples.run.states[name]
             programs[name] = fixed_layer(network, name, chip, run, learned)
             if samples is not None:
-                samples.sent[name] = programs[name].spikes(network, samples.sent)
+                samples.sent[name] = programs[name].run_spikes(network, samples.sent)
             continue
-        layers[name] = per_channel(_sharing(describe(network, name, chip), network, chip, shared), chip)
-        evidence = None if samples is None else samples.evidence(layers[name])
-        scaled[name], fired = choose(layers[name], chip, evidence)
+        layers[name] = per_channel(_share_exponents(describe_layer(network, name, chip), network, chip, shared), chip)
+        evidence = None if samples is None else samples.layer_evidence(layers[name])
+        scaled[name], fired = choose_scale(layers[name], chip, evidence)
         if samples is not None and fired is not None:
             samples.sent[name] = fired
     return Scales(network, layers, scaled, programs, samples)
 
 
-def _sharing(layer: Layer, network: Network, chip: Chip, shared: dict[str, int]) -> Layer:
+def _share_exponents(layer: Layer, network: Network, chip: Chip, shared: dict[str, int]) -> Layer:
     """Return the layer with weight grids at the exponents that its connections share with others."""
     if not shared:
         return layer
@@ -160,9 +160,9 @@ def _sharing(layer: Layer, network: Network, chip: Chip, shared: dict[str, int])
     return replace(layer, grids=tuple(replace(g, finest=e, coarsest=e, exponent_max=e) for g, e in pairs))
 
 
-def described(scales: Scales, chip: Chip) -> Quantized:
+def describe_scales(scales: Scales, chip: Chip) -> Quantized:
     """Return the integers at the chosen scales, with their table and warnings."""
-    fixed = assembled(scales.network, scales.layers, scales.scaled, scales.programs)
+    fixed = assemble_network(scales.network, scales.layers, scales.scaled, scales.programs)
     registers = {
         layer.register: register_encoding(layer, chip, scales.scaled[name].scale)
         for name, layer in scales.layers.items()
@@ -178,11 +178,11 @@ def described(scales: Scales, chip: Chip) -> Quantized:
         warnings += number_warnings(row, layer, scales.scaled[name], chip)
         table.append(row)
     tried, wanted = (None, {}) if scales.samples is None else (scales.samples.x, scales.samples.run.spikes)
-    tried = encoded(tried, registers)
-    return Quantized(fixed, *_checked(fixed, chip, table, tried, wanted, warnings), registers)
+    tried = encode_registers(tried, registers)
+    return Quantized(fixed, *_run_samples(fixed, chip, table, tried, wanted, warnings), registers)
 
 
-def encoded(x: dict[str, np.ndarray] | None, registers: dict[str, Encoding]) -> dict[str, np.ndarray] | None:
+def encode_registers(x: dict[str, np.ndarray] | None, registers: dict[str, Encoding]) -> dict[str, np.ndarray] | None:
     """Return samples of a network, by input, with those of registers as the integers that the host writes."""
     if x is None or not registers:
         return x
@@ -190,7 +190,7 @@ def encoded(x: dict[str, np.ndarray] | None, registers: dict[str, Encoding]) -> 
     return {**x, **changed}
 
 
-def _inputs(network: Network, chip: Chip, calibration, options: Options) -> dict[str, np.ndarray] | None:
+def _prepare_inputs(network: Network, chip: Chip, calibration, options: Options) -> dict[str, np.ndarray] | None:
     """Return the samples as the chip takes them, by input, or None."""
     return None if calibration is None else prepare(network, calibration, None, chip, options.on_multi_spike)[0]
 
@@ -207,10 +207,10 @@ class _Samples:
     sent: dict[str, np.ndarray]
 
     @classmethod
-    def of(cls, network: Network, samples: dict[str, np.ndarray], learned: Collection[str]) -> "_Samples":
-        samples = _searched(network, samples)
-        seen = _observed(network, learned)
-        run = once("float run", seen, samples, lambda: simulate(seen, samples, record="all"))
+    def from_network(cls, network: Network, samples: dict[str, np.ndarray], learned: Collection[str]) -> "_Samples":
+        samples = _select_samples(network, samples)
+        seen = _observe_programs(network, learned)
+        run = make_once("float run", seen, samples, lambda: simulate(seen, samples, record="all"))
         for name, spikes in run.spikes.items():
             if (largest := np.abs(spikes).max(initial=0)) > LARGEST_SPIKE:
                 raise ModelError(
@@ -221,7 +221,7 @@ class _Samples:
             sent = {name: array.astype(np.int32) for name, array in samples.items()}
         return cls(samples, run, {**sent, **run.spikes})
 
-    def evidence(self, layer: Layer) -> Evidence:
+    def layer_evidence(self, layer: Layer) -> Evidence:
         name, sources = layer.node.name, [c.source for c in layer.connections]
         spikes = {**self.x, **self.run.spikes}
         scale = 1.0 if layer.channel_scale is None else layer.channel_scale
@@ -252,22 +252,22 @@ def measure_rates(
         wanted = simulate(network, {name: samples[name][kept] for name in network.inputs}).spikes
     names = (row["layer"] for row in table)
     return [
-        row | rates(wanted.get(name), sent[name]) if fixed.node(name).neuron.fires else row
+        row | spike_rates(wanted.get(name), sent[name]) if fixed.node(name).neuron.fires else row
         for row, name in zip(table, names, strict=True)
     ]
 
 
-def _observed(network: Network, learned: Collection[str]) -> Network:
+def _observe_programs(network: Network, learned: Collection[str]) -> Network:
     """Return the network with float programs that also record the arguments of their tables."""
     nodes = dict(network.nodes)
     for name in network.programs:
         program = network.node(name).neuron
         assert isinstance(program, NeuronProgram)
-        nodes[name] = replace(nodes[name], neuron=observed(program, learned))
+        nodes[name] = replace(nodes[name], neuron=record_arguments(program, learned))
     return replace(network, nodes=nodes)
 
 
-def _searched(network: Network, samples: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _select_samples(network: Network, samples: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return evenly spread samples, as many as the search has time for."""
     if not samples:
         return samples
@@ -286,7 +286,7 @@ def searched_samples(network: Network, n_samples: int, n_steps: int) -> np.ndarr
     return np.linspace(0, n_samples - 1, n_kept).astype(int)
 
 
-def assembled(
+def assemble_network(
     network: Network, layers: dict[str, Layer], scaled: dict[str, Scaled], programs: dict[str, FixedLayer]
 ) -> Network:
     """Return the network with every layer's integers, connections in their order."""
@@ -294,7 +294,7 @@ def assembled(
     for name, program in programs.items():
         integers |= {id(old): new for old, new in zip(network.into(name), program.connections, strict=True)}
     for name, layer in layers.items():
-        pairs = zip(layer.connections, scaled[name].connections(layer), strict=True)
+        pairs = zip(layer.connections, scaled[name].fixed_connections(layer), strict=True)
         integers |= {id(old): new for old, new in pairs}
         into = (c for c in network.into(name) if isinstance(c, Injected))
         integers |= {id(c): injected(c.source, name, layer.node.n_neurons, np.int8) for c in into}
@@ -307,20 +307,20 @@ def assembled(
     return fixed
 
 
-def _kept(network: Network, chip: Chip, calibration, options: Options) -> Quantized:
+def _keep_integers(network: Network, chip: Chip, calibration, options: Options) -> Quantized:
     """Return a network that was given in integers, with its table and warnings."""
     warnings = []
     for name in ("bits", "layer_bits"):
         if getattr(options, name) is not None:
             warnings.append(f"{name}={getattr(options, name)} has no effect: the network is already in integers")
-    x = _inputs(network, chip, calibration, options)
+    x = _prepare_inputs(network, chip, calibration, options)
     into = {name: [c for c in network.into(name) if isinstance(c, Direct)] for name in network.layers}
     table = [kept_row(name, network.node(name).neuron, into[name], chip) for name in network.layers]
-    x = None if x is None else _searched(network, x)
-    return Quantized(network, *_checked(network, chip, table, x, {}, warnings))
+    x = None if x is None else _select_samples(network, x)
+    return Quantized(network, *_run_samples(network, chip, table, x, {}, warnings))
 
 
-def _checked(
+def _run_samples(
     network: Network, chip: Chip, table: list[dict], x: dict | None, wanted: dict, warnings: list[str]
 ) -> tuple[list[dict], list[str]]:
     """Return the rows and warnings of a fixed-point network, completed by running the samples."""
@@ -332,12 +332,12 @@ def _checked(
     for row in table:
         name = row["layer"]
         if name in network.programs:
-            rows.append(row | _of_program(network, row, wanted.get(name), sent, states_of))
+            rows.append(row | _program_row(network, row, wanted.get(name), sent, states_of))
             continue
         reach = state_range(network, name, sent, states_of.get(name))
-        row = row | states(reach, chip)
+        row = row | state_columns(reach, chip)
         if sent is not None and network.node(name).neuron.fires:
-            row |= rates(wanted.get(name), spikes[name])
+            row |= spike_rates(wanted.get(name), spikes[name])
             if reach.reaches_threshold and not silent:
                 warnings += activity_warnings(name, wanted.get(name), spikes[name], _silent_before(network, name, sent))
         warnings += range_warnings(row, reach, chip)
@@ -345,12 +345,12 @@ def _checked(
     return rows, warnings
 
 
-def _of_program(network: Network, row: dict, wanted: np.ndarray | None, spikes: dict | None, states_of: dict) -> dict:
+def _program_row(network: Network, row: dict, wanted: np.ndarray | None, spikes: dict | None, states_of: dict) -> dict:
     """Return the additional columns of a program layer: its states, and its spikes on the samples."""
     name, formats = row["layer"], row.get("states", ())
     program = network.node(name).neuron
     assert isinstance(program, NeuronProgram)
-    sent = rates(wanted, spikes[name]) if spikes is not None and program.fires else {}
+    sent = spike_rates(wanted, spikes[name]) if spikes is not None and program.fires else {}
     return sent | program_states(program, states_of.get(name), program_bounds(network, name, spikes), formats)
 
 

@@ -13,7 +13,7 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Direct, Sparse
 from nwcompile.passes.analyze import grids
-from nwcompile.passes.prepare.fold import forward, linear_map
+from nwcompile.passes.prepare.fold import apply_map, linear_map
 from nwcompile.passes.quantize.scaled_layer import (
     REGISTERS,
     Layer,
@@ -64,7 +64,7 @@ class Evidence:
         return bool(self.arriving) and not reached and self.injected is None
 
 
-def choose(layer: Layer, chip: Chip, evidence: Evidence | None) -> tuple[Scaled, np.ndarray | None]:
+def choose_scale(layer: Layer, chip: Chip, evidence: Evidence | None) -> tuple[Scaled, np.ndarray | None]:
     """Return the layer at its best scale, and its spikes on the calibration samples if they were computed.
 
     The closest spikes (`how_far`) win, then the least weight error, then the largest scale. With narrow weights, and
@@ -78,14 +78,14 @@ def choose(layer: Layer, chip: Chip, evidence: Evidence | None) -> tuple[Scaled,
     top = largest_scale(layer, chip, evidence)
     best = _Best(layer)
     if evidence is None or not (layer.neuron.fires or _is_narrow(layer)):
-        for scale, clip in _candidates(layer, chip, top, (WHOLE_RANGE, *_narrow_clips(layer))):
-            best.take((0.0, 0.0), scale_layer(layer, chip, scale, clip), None)
+        for scale, clip in _list_candidates(layer, chip, top, (WHOLE_RANGE, *_narrow_clips(layer))):
+            best.take_better((0.0, 0.0), scale_layer(layer, chip, scale, clip), None)
     else:
-        tries = _candidates(layer, chip, top, (*CLIPS, *_narrow_clips(layer)))
-        far = [best.take(*_try(layer, chip, scale, clip, evidence)) for scale, clip in tries]
+        tries = _list_candidates(layer, chip, top, (*CLIPS, *_narrow_clips(layer)))
+        far = [best.take_better(*_try_scale(layer, chip, scale, clip, evidence)) for scale, clip in tries]
         for _, at in sorted(zip(far, tries, strict=True))[:N_REFINED]:
-            for factor in _thresholds(layer, chip, at[0]):
-                best.take(*_try(layer, chip, *at, evidence, factor))
+            for factor in _threshold_factors(layer, chip, at[0]):
+                best.take_better(*_try_scale(layer, chip, *at, evidence, factor))
     assert best.scaled is not None, "every layer has candidates"
     return best.scaled, best.spikes
 
@@ -99,7 +99,7 @@ class _Best:
     scaled: Scaled | None = None
     spikes: np.ndarray | None = None
 
-    def take(self, far: tuple[float, float], scaled: Scaled, spikes: np.ndarray | None) -> tuple[float, float]:
+    def take_better(self, far: tuple[float, float], scaled: Scaled, spikes: np.ndarray | None) -> tuple[float, float]:
         """Compare a layer at distance `far`, and return that distance."""
         rank = (far, weight_error(self.layer, scaled), -scaled.scale)
         if self.rank is None or rank < self.rank:
@@ -129,7 +129,7 @@ def largest_scale(layer: Layer, chip: Chip, evidence: Evidence | None) -> float:
         (state, np.abs(np.asarray(x, np.float64)).max()) for x in (spec.reset_value, spec.v_min) if x is not None
     ]
     if evidence is not None and evidence.injected is not None:
-        injected = float(np.abs(layer.currents(evidence.injected)).max())
+        injected = float(np.abs(layer.register_currents(evidence.injected)).max())
         bounds.append((grids.largest_bias(chip), MEMBRANE_MARGIN * injected))
     if chip.neuron.bias:
         bounds += [(grids.largest_bias(chip), np.abs(x).max()) for x in (d.constant_u, d.constant_v)]
@@ -159,9 +159,9 @@ def peak_current(layer: Layer, spikes: tuple[np.ndarray, ...], injected: np.ndar
         for c, m, s in zip(layer.connections, maps, spikes, strict=True):
             n_late = max(n_steps - c.aligned_delay, 0)
             late = s[start : start + n, :n_late].reshape(n * n_late, s[0, 0].size)
-            drive[:, n_steps - n_late :] += forward(m, late.astype(np.float64)).reshape(n, n_late, drive.shape[2])
+            drive[:, n_steps - n_late :] += apply_map(m, late.astype(np.float64)).reshape(n, n_late, drive.shape[2])
         u = np.zeros((n, *shape))
-        added = None if injected is None else layer.currents(injected[start : start + n])
+        added = None if injected is None else layer.register_currents(injected[start : start + n])
         for t in range(n_steps):
             u = d.keep_u * u + d.factor * drive[:, t].reshape(n, *shape) + d.constant_u
             u = u if added is None else u + added[:, t]
@@ -207,7 +207,7 @@ def _worst_current(layer: Layer, evidence: Evidence | None) -> float:
         excited += payload * _largest_sum(c, np.maximum(weight, 0), layer.node.n_neurons)
         inhibited += payload * _largest_sum(c, np.maximum(-weight, 0), layer.node.n_neurons)
     if evidence is not None and evidence.injected is not None:
-        currents = MEMBRANE_MARGIN * layer.currents(evidence.injected)
+        currents = MEMBRANE_MARGIN * layer.register_currents(evidence.injected)
         excited, inhibited = excited + max(0.0, currents.max()), inhibited + max(0.0, -currents.min())
     return max(excited, inhibited) / max(1 - float(layer.dynamics.keep_u.max()), 1 / LONGEST_MEMORY)
 
@@ -232,7 +232,7 @@ def _narrow_clips(layer: Layer) -> tuple[float, ...]:
     return tuple(float(rms * x) for x in NARROW_CLIPS if rms * x < 1)
 
 
-def _thresholds(layer: Layer, chip: Chip, scale: float) -> list[float]:
+def _threshold_factors(layer: Layer, chip: Chip, scale: float) -> list[float]:
     """Return threshold factors to try at a scale, for narrow weights and for the few decays by shift."""
     if not (_is_narrow(layer) or chip.fixed_point.shifts) or not layer.neuron.fires:
         return []
@@ -240,7 +240,7 @@ def _thresholds(layer: Layer, chip: Chip, scale: float) -> list[float]:
     return [factor for factor in NARROW_THRESHOLDS if factor * largest <= grids.largest_threshold(chip)]
 
 
-def _candidates(layer: Layer, chip: Chip, top: float, clips: tuple[float, ...]) -> list[tuple[float, float]]:
+def _list_candidates(layer: Layer, chip: Chip, top: float, clips: tuple[float, ...]) -> list[tuple[float, float]]:
     """Return scales to try, each with its weight range: every clip at its best exponent, and a power of two."""
     largest = layer.largest_weight
     if largest == 0:
@@ -256,7 +256,7 @@ def _candidates(layer: Layer, chip: Chip, top: float, clips: tuple[float, ...]) 
     return [*((at(clip), clip) for clip in clips), (2.0 ** floor(log2(at(1.0)) + grids.NOISE), 1.0)]
 
 
-def _try(layer: Layer, chip: Chip, scale: float, clip: float, evidence: Evidence, threshold_factor: float = 1.0):
+def _try_scale(layer: Layer, chip: Chip, scale: float, clip: float, evidence: Evidence, threshold_factor: float = 1.0):
     """Return the layer's distance, the layer, and its spikes (None for a readout) at one scale."""
     scaled = scale_layer(layer, chip, scale, clip, threshold_factor)
     x = {f"in{i}": spikes for i, spikes in enumerate(evidence.arriving)}
@@ -264,9 +264,9 @@ def _try(layer: Layer, chip: Chip, scale: float, clip: float, evidence: Evidence
         x[REGISTERS] = encode(register_encoding(layer, chip, scale), evidence.injected)[0]
     steps = None if x else evidence.wanted.shape[1]
     if not layer.neuron.fires:
-        v = trace(scaled.network(layer), x or None, steps, keep_states=False)[1][layer.node.name]["v"]
+        v = trace(scaled.layer_network(layer), x or None, steps, keep_states=False)[1][layer.node.name]["v"]
         return (0.0, float(np.square(v / scale - evidence.wanted).sum())), scaled, None
-    spikes = record(scaled.network(layer), x or None, steps)[1][layer.node.name]
+    spikes = record(scaled.layer_network(layer), x or None, steps)[1][layer.node.name]
     spikes = np.broadcast_to(spikes, evidence.wanted.shape)
     matched = inf if _is_narrow(layer) else WELL_MATCHED
     return how_far(spikes, evidence.wanted, matched), scaled, spikes

@@ -11,7 +11,7 @@ from nwcompile.ir.host import Encoding, Injected, injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.analyze import grids
-from nwcompile.passes.analyze.dynamics import Dynamics, dynamics
+from nwcompile.passes.analyze.dynamics import Dynamics, layer_dynamics
 from nwcompile.passes.analyze.grids import Rounded, WeightGrid
 
 REGISTERS = "registers"  # The input that stands for the registers of a single layer.
@@ -37,7 +37,7 @@ class Layer:
     register: str | None = None
     constant: np.ndarray = field(default_factory=lambda: np.zeros(()))
 
-    def currents(self, x: np.ndarray) -> np.ndarray:
+    def register_currents(self, x: np.ndarray) -> np.ndarray:
         """Return what registers of value x [B, T, *shape] add to the current, float64, in the float network's units."""
         return self.dynamics.factor * x.astype(np.float64) + self.constant
 
@@ -70,17 +70,17 @@ class Scaled:
     neuron: NeuronSpec
     weights: tuple[Rounded, ...]
 
-    def network(self, layer: Layer) -> Network:
+    def layer_network(self, layer: Layer) -> Network:
         """Return the layer alone: connection i comes from an input `in{i}`, its registers are the input REGISTERS."""
         inputs = {f"in{i}": Node(f"in{i}", source.shape) for i, source in enumerate(layer.sources)}
         node = Node(layer.node.name, layer.node.shape, self.neuron)
-        connections = [c.replace(source=f"in{i}") for i, c in enumerate(self.connections(layer))]
+        connections = [c.replace(source=f"in{i}") for i, c in enumerate(self.fixed_connections(layer))]
         if layer.register is not None:
             inputs[REGISTERS] = Node(REGISTERS, node.shape)
             connections.append(injected(REGISTERS, node.name, node.n_neurons, np.int8))
         return Network(inputs, {node.name: node}, tuple(connections))
 
-    def connections(self, layer: Layer) -> tuple[Direct, ...]:
+    def fixed_connections(self, layer: Layer) -> tuple[Direct, ...]:
         """Return the layer's connections with integer mantissas; their biases are in the neurons."""
         return tuple(
             c.replace(
@@ -95,9 +95,9 @@ class Scaled:
         )
 
 
-def describe(network: Network, name: str, chip: Chip) -> Layer:
+def describe_layer(network: Network, name: str, chip: Chip) -> Layer:
     """Return the layer `name` of a normalized float network, with its dynamics. Raises ModelError."""
-    node, d = network.node(name), dynamics(network, name, chip)
+    node, d = network.node(name), layer_dynamics(network, name, chip)
     connections = tuple(c for c in network.into(name) if isinstance(c, Direct) and not isinstance(c, Injected))
     registers = [c.source for c in network.into(name) if isinstance(c, Injected)]
     assert node.neuron is not None and len(connections) + len(registers) == len(network.into(name)), "normalize first"
@@ -108,7 +108,7 @@ def describe(network: Network, name: str, chip: Chip) -> Layer:
         d = replace(d, constant_v=np.zeros(())) if kind == "constant_v" else replace(d, constant_u=np.zeros(()))
     weights = tuple(driving_weights(c, node, network.node(c.source), d) for c in connections)
     bits = (c.weight_bits or chip.weights.bits for c in connections)
-    grids = tuple(WeightGrid.of(w, b, chip) for w, b in zip(weights, bits, strict=True))
+    grids = tuple(WeightGrid.from_weights(w, b, chip) for w, b in zip(weights, bits, strict=True))
     return Layer(
         node=node,
         neuron=node.neuron,
@@ -218,25 +218,25 @@ def fixed_neuron(layer: Layer, chip: Chip, scale: float, threshold_factor: float
         threshold = np.asarray(grids.largest_threshold(chip))
         reset = reset if reset in chip.neuron.reset else chip.neuron.reset[0]
     return NeuronSpec(
-        threshold=_plain(threshold),
+        threshold=_compact_integers(threshold),
         strict=strict,
         spikes=spikes,
         fires=spec.fires,
         reset=reset,
-        reset_value=_plain(np.rint(scale * reset_value)),
+        reset_value=_compact_integers(np.rint(scale * reset_value)),
         reset_timing=timing,
-        refractory=_plain(np.asarray(spec.refractory)),
-        v_min=None if spec.v_min is None else _plain(np.rint(scale * np.asarray(spec.v_min, np.float64))),
-        bias=_plain(grids.round_bias(scale * d.constant_v, chip)),
+        refractory=_compact_integers(np.asarray(spec.refractory)),
+        v_min=None if spec.v_min is None else _compact_integers(np.rint(scale * np.asarray(spec.v_min, np.float64))),
+        bias=_compact_integers(grids.round_bias(scale * d.constant_v, chip)),
         fixed=chip.fixed_point,
-        decay_u=_plain(d.decay_u),
-        decay_v=_plain(d.decay_v),
-        bias_u=_plain(grids.round_bias(scale * d.constant_u, chip, shift) >> shift),
+        decay_u=_compact_integers(d.decay_u),
+        decay_v=_compact_integers(d.decay_v),
+        bias_u=_compact_integers(grids.round_bias(scale * d.constant_u, chip, shift) >> shift),
         max_spikes=spec.max_spikes,
     )
 
 
-def _plain(value: np.ndarray):
+def _compact_integers(value: np.ndarray):
     """Return an int if all values are equal, else int64."""
     value = np.asarray(value).astype(np.int64)
     return int(value.flat[0]) if (value == value.flat[0]).all() else value

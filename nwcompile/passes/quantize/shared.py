@@ -28,8 +28,8 @@ _KNOWN: ContextVar[dict[str, _Kept] | None] = ContextVar("known", default=None)
 
 
 @contextmanager
-def sharing() -> Iterator[None]:
-    """Within this context, and in threads with a copy of it, `once` caches its results in memory."""
+def share_results() -> Iterator[None]:
+    """Within this context, and in threads with a copy of it, `make_once` caches its results in memory."""
     token = _KNOWN.set({})
     try:
         yield
@@ -37,8 +37,8 @@ def sharing() -> Iterator[None]:
         _KNOWN.reset(token)
 
 
-def once(kind: str, network: Network, samples: dict[str, np.ndarray] | None, make: Callable[[], Value]) -> Value:
-    """Return `make()`; within `sharing`, the last result of its kind for the same network and samples."""
+def make_once(kind: str, network: Network, samples: dict[str, np.ndarray] | None, make: Callable[[], Value]) -> Value:
+    """Return `make()`; within `share_results`, the last result of its kind for the same network and samples."""
     known = _KNOWN.get()
     if known is None:
         return make()

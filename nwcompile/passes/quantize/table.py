@@ -26,18 +26,18 @@ def scaled_row(layer: Layer, scaled: Scaled) -> dict:
         "layer": layer.node.name,
         "bits": layer.bits,
         "scale": scaled.scale,
-        "channel_scale": None if layer.channel_scale is None else _range(layer.channel_scale),
+        "channel_scale": None if layer.channel_scale is None else _value_range(layer.channel_scale),
         "exponents": [w.exponent for w in scaled.weights],
         "n_weights": n_weights,
         "clipped_weights": n_clipped,
         "clipped_percent": 100 * n_clipped / n_weights if n_weights else 0.0,
         "weight_error_rms": weight_error(layer, scaled),
-        "tau_u": _tau(keep_u),
-        "tau_v": _tau(d.keep_v),
+        "tau_u": _time_constants(keep_u),
+        "tau_v": _time_constants(d.keep_v),
         **_chip_taus(scaled.neuron),
         "tau_error_percent": d.tau_error_percent,
-        "threshold_float": _range(layer.node.neuron.threshold) if spec.fires else None,
-        "threshold_int": _range(scaled.neuron.threshold) if spec.fires else None,
+        "threshold_float": _value_range(layer.node.neuron.threshold) if spec.fires else None,
+        "threshold_int": _value_range(scaled.neuron.threshold) if spec.fires else None,
         "threshold_factor": scaled.threshold_factor if spec.fires else None,
         "strict_change": _strict_change(spec, scaled),
     }
@@ -81,23 +81,23 @@ def refitted_row(row: dict, neuron: NeuronSpec | NeuronProgram, scale_factor: fl
 
 
 def _built_in(spec: NeuronSpec) -> dict:
-    return {**_chip_taus(spec), "threshold_int": _range(spec.threshold) if spec.fires else None}
+    return {**_chip_taus(spec), "threshold_int": _value_range(spec.threshold) if spec.fires else None}
 
 
-def rates(wanted: np.ndarray | None, spikes: np.ndarray) -> dict:
+def spike_rates(wanted: np.ndarray | None, spikes: np.ndarray) -> dict:
     """Return spikes per neuron and step, and the percentage of spikes equal to the float layer's (`wanted`)."""
     if wanted is None:
-        return {"rate_fixed": _rate(spikes)}
+        return {"rate_fixed": _spike_rate(spikes)}
     either = int(np.count_nonzero((wanted != 0) | (spikes != 0)))
     alike = int(np.count_nonzero((wanted == spikes) & (spikes != 0)))
     return {
-        "rate_float": _rate(wanted),
-        "rate_fixed": _rate(spikes),
+        "rate_float": _spike_rate(wanted),
+        "rate_fixed": _spike_rate(spikes),
         "spike_agreement_percent": 100.0 * alike / either if either else 100.0,
     }
 
 
-def states(reach: StateRange, chip: Chip) -> dict:
+def state_columns(reach: StateRange, chip: Chip) -> dict:
     """Return the bounds and largest values of the states, and `overflow`: a sentence, None if nothing can overflow."""
     return {
         "u_bound": reach.u_bound,
@@ -106,7 +106,7 @@ def states(reach: StateRange, chip: Chip) -> dict:
         "v_largest": reach.v_largest,
         "state_limit": reach.limit,
         "state_bits": chip.state.bits,
-        "overflow": None if reach.is_safe else _overflow(reach, chip),
+        "overflow": None if reach.is_safe else _describe_overflow(reach, chip),
     }
 
 
@@ -140,7 +140,7 @@ def program_states(
     return {"program": program.name, **size, "states": rows}
 
 
-def _overflow(reach: StateRange, chip: Chip) -> str:
+def _describe_overflow(reach: StateRange, chip: Chip) -> str:
     """Describe which states could overflow, the consequence, whether it happened, and a remedy."""
     bounds = {"u": reach.u_bound, "v": reach.v_bound}
     wraps = [name for name, b in bounds.items() if chip.fixed_point.wraps(name) and (b is None or b > reach.limit)]
@@ -151,7 +151,7 @@ def _overflow(reach: StateRange, chip: Chip) -> str:
         need = "has no bound" if bound is None else f"may need {state_bits(bound)} bits, not {chip.state.bits},"
         does = "wraps" if name in wraps else "saturates"
         seen = "" if reach.u_largest is None else ", not in the calibration samples"
-        seen = ", as in the calibration samples" if name in reach.beyond else seen
+        seen = ", as in the calibration samples" if name in reach.overflowing_states else seen
         parts.append(f"{name} {need} and then {does}{seen}")
     ways = []
     if wraps and chip.state.overflow == "modulo" and None in bounds.values():
@@ -178,20 +178,20 @@ def _strict_change(spec: NeuronSpec, scaled: Scaled) -> str | None:
 
 def _chip_taus(spec: NeuronSpec) -> dict:
     keep_u, keep_v = (1 - spec.number_format.lost(k) for k in (spec.decay_u, spec.decay_v))
-    return {"tau_u_chip": _tau(keep_u), "tau_v_chip": _tau(keep_v)}
+    return {"tau_u_chip": _time_constants(keep_u), "tau_v_chip": _time_constants(keep_v)}
 
 
-def _tau(keep: np.ndarray):
+def _time_constants(keep: np.ndarray):
     """Return time constants in steps, -1 / ln(share kept per step); None without a leak, or without memory."""
     leaky = keep[(keep > 0) & (keep < 1)]
-    return _range(-1 / np.log(leaky)) if leaky.size else None
+    return _value_range(-1 / np.log(leaky)) if leaky.size else None
 
 
-def _range(value):
+def _value_range(value):
     """Return a number, or [least, largest] if neurons differ."""
     low, high = np.min(value).item(), np.max(value).item()
     return low if low == high else [low, high]
 
 
-def _rate(spikes: np.ndarray) -> float:
+def _spike_rate(spikes: np.ndarray) -> float:
     return int(np.count_nonzero(spikes)) / spikes.size

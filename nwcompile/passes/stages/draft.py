@@ -89,6 +89,6 @@ class Stage(NamedTuple):
     advise: Callable[[Draft, FitError], Advice | None] | None = None
 
 
-def as_it_is(draft: Draft, error: FitError) -> Advice:
+def keep_violations(draft: Draft, error: FitError) -> Advice:
     """Keep the violations of the error and add no advice."""
     return Advice(error.violations, None)

@@ -19,7 +19,7 @@ REAL_EXAMPLE = (
 
 def make_program(draft: Draft) -> Draft:
     """Build the program of the mapped network. It takes samples in the layout of the given network."""
-    manifest, way = _manifest(draft), draft.options.on_multi_spike
+    manifest, way = _build_manifest(draft), draft.options.on_multi_spike
     program = emit(draft.network, draft.timing, draft.mapping, draft.chip, draft.activity, manifest, way)
     return replace(draft, program=program.taking(draft.given, draft.input.host, draft.registers))
 
@@ -32,7 +32,7 @@ def check_step_time(draft: Draft) -> Draft:
     return replace(draft, passed=(*draft.passed, "limit"))
 
 
-def _manifest(draft: Draft) -> dict:
+def _build_manifest(draft: Draft) -> dict:
     no_samples = [NO_CALIBRATION] if draft.input.samples is None else []
     if no_samples and draft.given.real_example and not draft.given.is_fixed and draft.options.input_layer is None:
         no_samples = [REAL_EXAMPLE, NO_CALIBRATION]

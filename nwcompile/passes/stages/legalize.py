@@ -11,13 +11,13 @@ from nwcompile.passes.fit.split_fan_in import split_fan_in
 from nwcompile.passes.legalize.legalize import legalize
 from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.prepare.schedule import schedule
-from nwcompile.passes.quantize.approximate.advice import approximations
+from nwcompile.passes.quantize.approximate.advice import suggest_changes
 from nwcompile.passes.quantize.approximate.nearest import nearest_network
 from nwcompile.passes.quantize.prove import idle_clamps
-from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
+from nwcompile.passes.stages.draft import Advice, Draft, Stage, keep_violations
 
 
-def rewrite(draft: Draft) -> Draft:
+def rewrite_neurons(draft: Draft) -> Draft:
     """Rewrite features that the chip's neurons lack."""
     legal, changes, notes, compared = legalize(draft.network, draft.chip, draft.options, draft.may_compare)
     return replace(
@@ -47,9 +47,9 @@ def advise_on_totals(draft: Draft, error: FitError) -> Advice:
     """Advise approximations, or else a change of the chip or the mapping, with which the totals would fit."""
 
     def check(options: Options) -> None:
-        check_totals(rewrite(replace(draft, network=draft.normal, options=options)))
+        check_totals(rewrite_neurons(replace(draft, network=draft.normal, options=options)))
 
-    change = approximations(on_chip(draft.legal), draft.chip, draft.options, check)
+    change = suggest_changes(on_chip(draft.legal), draft.chip, draft.options, check)
     if change is None:
         whole, _ = split_fan_in(draft.legal, draft.chip, draft.options)
         change = smallest_change(on_chip(whole), draft.chip, error, draft.options)
@@ -65,7 +65,7 @@ def time_layers(draft: Draft) -> Draft:
 
 
 STAGES = (
-    Stage("legalize", rewrite),
+    Stage("legalize", rewrite_neurons),
     Stage("estimate", check_totals, advise_on_totals),
-    Stage("schedule", time_layers, as_it_is),
+    Stage("schedule", time_layers, keep_violations),
 )

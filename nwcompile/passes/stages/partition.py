@@ -10,10 +10,10 @@ from nwcompile.passes.analyze.check import unmapped_violations
 from nwcompile.passes.fit.copy_neurons import copy_neurons, may_copy, sends_too_far
 from nwcompile.passes.partition.partition import on_sites, partition
 from nwcompile.passes.partition.suggest_fit import smallest_change
-from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
+from nwcompile.passes.stages.draft import Advice, Draft, Stage, keep_violations
 
 
-def share_out(draft: Draft) -> Draft:
+def assign_cores(draft: Draft) -> Draft:
     """Assign neurons to cores; a given mapping stays unchanged. Raises FitError, before a search if possible."""
     if draft.given_mapping is not None:
         return draft
@@ -38,7 +38,7 @@ def advise_on_cores(draft: Draft, error: FitError) -> Advice:
     return Advice(error.violations, smallest_change(draft.network, draft.chip, error, draft.options))
 
 
-def copy(draft: Draft) -> Draft:
+def insert_copies(draft: Draft) -> Draft:
     """Copy neurons that send to more cores than the chip allows. Raises FitError if the copies do not fit."""
     if draft.given_mapping is not None or not sends_too_far(draft.network, draft.chip, draft.mapping):
         return draft
@@ -56,4 +56,4 @@ def copy(draft: Draft) -> Draft:
     )
 
 
-STAGES = (Stage("partition", share_out, advise_on_cores), Stage("copies", copy, as_it_is))
+STAGES = (Stage("partition", assign_cores, advise_on_cores), Stage("copies", insert_copies, keep_violations))

@@ -6,7 +6,7 @@ from nwcompile.errors import FitError
 from nwcompile.passes.analyze.check import check
 from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.place.place import place
-from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
+from nwcompile.passes.stages.draft import Advice, Draft, Stage, keep_violations
 
 
 def choose_sites(draft: Draft) -> Draft:
@@ -24,7 +24,7 @@ def check_mapping(draft: Draft) -> Draft:
 
 def advise_on_mapping(draft: Draft, error: FitError) -> Advice | None:
     """Advise nothing for a given mapping, whose error is raised unchanged: other chips cannot use that mapping."""
-    return None if draft.given_mapping is not None else as_it_is(draft, error)
+    return None if draft.given_mapping is not None else keep_violations(draft, error)
 
 
 def order_visits(draft: Draft) -> Draft:

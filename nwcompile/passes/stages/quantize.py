@@ -12,7 +12,7 @@ from nwcompile.passes.partition.suggest_fit import wider_messages
 from nwcompile.passes.quantize.approximate.approximate import approximate
 from nwcompile.passes.quantize.approximate.price import check_loss
 from nwcompile.passes.quantize.prove import lasting_currents, prove
-from nwcompile.passes.quantize.quantize import encoded, measure_rates, quantized
+from nwcompile.passes.quantize.quantize import encode_registers, measure_rates, quantize_once
 from nwcompile.passes.quantize.sums.compare_currents import compare_currents, compared_rows
 from nwcompile.passes.quantize.sums.send_sums import schedule_senders
 from nwcompile.passes.quantize.table import complete_table, refitted_row
@@ -23,18 +23,18 @@ from nwcompile.sim.inputs import with_constants
 def choose_integers(draft: Draft) -> Draft:
     """Choose the scale of every layer and round its numbers."""
     given = with_constants(draft.legal, draft.input.samples)
-    made = quantized(draft.legal, draft.chip, given, draft.options)
+    made = quantize_once(draft.legal, draft.chip, given, draft.options)
     return replace(
         draft,
         network=made.network,
         table=made.table,
         rounding=made.warnings,
         registers=made.registers,
-        samples=encoded(given, made.registers),
+        samples=encode_registers(given, made.registers),
     )
 
 
-def simplify(draft: Draft) -> Draft:
+def simplify_integers(draft: Draft) -> Draft:
     """Apply rewritings that are exact for these integers."""
     fixed, changes = prove(draft.legal, draft.network, draft.chip, draft.options)
     return replace(
@@ -45,7 +45,7 @@ def simplify(draft: Draft) -> Draft:
     )
 
 
-def compare(draft: Draft) -> Draft:
+def insert_comparisons(draft: Draft) -> Draft:
     """Rewrite maxima of currents into neurons that send and compare them. Raises FitError."""
     if not draft.compared:
         return draft
@@ -95,7 +95,7 @@ def advise_on_messages(stage: Callable[[Draft], Draft], draft: Draft, error: Fit
 
 STAGES = (
     Stage("quantize", choose_integers),
-    Stage("prove", simplify),
-    Stage("compare", compare, partial(advise_on_messages, compare)),
+    Stage("prove", simplify_integers),
+    Stage("compare", insert_comparisons, partial(advise_on_messages, insert_comparisons)),
     Stage("approximate", take_nearest),
 )

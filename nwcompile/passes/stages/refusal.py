@@ -50,11 +50,11 @@ def refuse(stage: Stage, draft: Draft, error: FitError) -> None:
     """Raise the FitError of a stage with a helpful change and other chips that would fit, if the stage has advice."""
     advice = None if stage.advise is None else stage.advise(draft, error)
     if advice is not None:
-        others = elsewhere(on_chip(draft.input.network), draft.chip, draft.options)
+        others = describe_other_chips(on_chip(draft.input.network), draft.chip, draft.options)
         raise FitError(draft.chip.name, advice.violations, advice.change, others) from None
 
 
-def elsewhere(network: Network, chip: Chip, options: Options) -> str | None:
+def describe_other_chips(network: Network, chip: Chip, options: Options) -> str | None:
     """Return sentences that name the proposed chips and boards that take the network unchanged.
 
     They are those of the shipped files and of this chip's folder. Returns None for a chip that differs from its file,
@@ -70,20 +70,20 @@ def elsewhere(network: Network, chip: Chip, options: Options) -> str | None:
         if one.family in {place.chip.family for place in places}:
             continue
         try:
-            place = _place(replace(given, chip=one), left)
+            place = _try_chip(replace(given, chip=one), left)
         except NwError:
             continue
         if place is not None:
             places.append(place)
             left -= place.work if place.is_checked else 0
-    checked = [_describe(place) for place in places if place.is_checked]
-    by_totals = [_describe(place) for place in places if not place.is_checked]
+    checked = [_describe_place(place) for place in places if place.is_checked]
+    by_totals = [_describe_place(place) for place in places if not place.is_checked]
     texts = [f"as it is it fits {', '.join(checked)}"] if checked else []
     texts += [f"by its totals it may fit {', '.join(by_totals)}"] if by_totals else []
     return "; ".join(texts) or "as it is it fits none of the shipped chips and boards"
 
 
-def _place(given: Draft, most_work: int) -> Place | None:
+def _try_chip(given: Draft, most_work: int) -> Place | None:
     """Return the draft's chip if the network fits, else None or NwError. Above `most_work` only totals are checked."""
     chip = given.chip
     draft = run(run(given, after="input", until="schedule"), after="approximate", until="split")
@@ -104,7 +104,7 @@ def _place(given: Draft, most_work: int) -> Place | None:
     return Place(chip, work, draft.mapping.n_cores, True) if has_room else None
 
 
-def _describe(place: Place) -> str:
+def _describe_place(place: Place) -> str:
     """Return `loihi2 (12 of 128 cores)`, or `loihi2_kapoho (2 of 8 chips)`."""
     chip, least = place.chip, "" if place.is_checked else "at least "
     if chip.is_board:

@@ -19,26 +19,26 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.partition.graph_partition import fit_parts, parts_of_graph
 from nwcompile.passes.partition.logical_cores import LogicalCores
-from nwcompile.passes.partition.synapse_graph import FINE, LARGEST_WEIGHT_SUM, vertices
+from nwcompile.passes.partition.synapse_graph import FINE, LARGEST_WEIGHT_SUM, group_vertices
 
 LARGEST_IMBALANCE = 0.05  # of the parts' neurons, if cores have as much to spare
 LARGEST = 20_000_000  # pins: some 50 bytes each while they are passed on
 
 
-def hypergraph(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
+def partition_hypergraph(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
     """Partition with Mt-KaHyPar and return cores int32[n] of every layer (see `graph_partition`).
 
     Its deterministic preset is used, so threads do not change the result. Input lines are vertices without weight.
     Raises OptionError if Mt-KaHyPar is not installed, and for too many pins.
     """
-    library()
+    load_library()
     n_lines = count_lines(network)
 
     def cut(graph: Hypergraph, room: np.ndarray) -> np.ndarray:
         size = np.bincount(graph.vertex_of[n_lines:], minlength=len(graph.weight))
-        return _parts(graph.pins, graph.weight, size, room, options.seed)
+        return _cut_hypergraph(graph.pins, graph.weight, size, room, options.seed)
 
-    parts_for = parts_of_graph(network, lambda twins: hyperedges(network, activity, twins), cut)
+    parts_for = parts_of_graph(network, lambda twins: build_hypergraph(network, activity, twins), cut)
     return fit_parts(network, chip, activity, options, "hypergraph", parts_for)
 
 
@@ -47,11 +47,11 @@ class Hypergraph(NamedTuple):
 
     pins: list[np.ndarray]  # int64[...]: the vertices of each hyperedge, including its own
     weight: np.ndarray  # int64[vertex]: spikes, 1 or more
-    vertex_of: np.ndarray  # int32[source], as in `nwcompile.passes.partition.synapse_graph.vertices`
+    vertex_of: np.ndarray  # int32[source], as in `nwcompile.passes.partition.synapse_graph.group_vertices`
 
 
 @cache
-def library():
+def load_library():
     """Return the module `mtkahypar` and its initializer. Raises OptionError if it is not installed."""
     try:
         import mtkahypar
@@ -64,11 +64,11 @@ def library():
     return mtkahypar, mtkahypar.initialize(1, print_warnings=False)
 
 
-def hyperedges(network: Network, activity: Activity, max_twins: int) -> Hypergraph:
+def build_hypergraph(network: Network, activity: Activity, max_twins: int) -> Hypergraph:
     """Build one hyperedge for every vertex, itself and all its readers, with up to `max_twins` twins per vertex."""
     wires = [wiring(network, c) for c in network.connections]
     n_synapses = sum(synapse_count(network, c) for c in network.connections)
-    vertex_of = vertices(network, wires, max_twins if n_synapses > FINE else 1)
+    vertex_of = group_vertices(network, wires, max_twins if n_synapses > FINE else 1)
     n_vertices = int(vertex_of.max()) + 1
     keys = [np.arange(n_vertices, dtype=np.int64) * (n_vertices + 1)]
     n_pins = n_vertices
@@ -94,9 +94,9 @@ def hyperedges(network: Network, activity: Activity, max_twins: int) -> Hypergra
     return Hypergraph(np.split(key % n_vertices, ends), weight, vertex_of)
 
 
-def _parts(pins, weight: np.ndarray, size: np.ndarray, room: np.ndarray, seed: int) -> np.ndarray:
+def _cut_hypergraph(pins, weight: np.ndarray, size: np.ndarray, room: np.ndarray, seed: int) -> np.ndarray:
     """Return int32[vertex]: the part that Mt-KaHyPar gives each vertex; `size` int64[vertex] is its neurons."""
-    mtkahypar, started = library()
+    mtkahypar, started = load_library()
     context = started.context_from_preset(mtkahypar.PresetType.DETERMINISTIC)
     context.logging = False
     mtkahypar.set_seed(seed % (1 << 31))

@@ -29,15 +29,15 @@ def kernighan_lin(network: Network, chip: Chip, activity: Activity, options: Opt
     """
 
     def cut(graph: SynapseGraph, room: np.ndarray) -> np.ndarray:
-        part = _slices(graph.n_neurons, room)
-        _refine(graph, part, len(room), np.random.default_rng(options.seed))
+        part = _initial_slices(graph.n_neurons, room)
+        _refine_parts(graph, part, len(room), np.random.default_rng(options.seed))
         return part
 
     parts_for = parts_of_graph(network, lambda twins: synapse_graph(network, activity, twins, "kernighan-lin"), cut)
     return fit_parts(network, chip, activity, options, "kernighan-lin", parts_for)
 
 
-def _slices(n_neurons: np.ndarray, room: np.ndarray) -> np.ndarray:
+def _initial_slices(n_neurons: np.ndarray, room: np.ndarray) -> np.ndarray:
     """Return int32[vertex]: contiguous parts in proportion to `room` int64[part]; vertices without neurons: -1."""
     share = np.cumsum(room) / room.sum()
     middle = (np.cumsum(n_neurons) - n_neurons / 2) / n_neurons.sum()
@@ -45,7 +45,7 @@ def _slices(n_neurons: np.ndarray, room: np.ndarray) -> np.ndarray:
     return np.where(n_neurons > 0, part, -1).astype(np.int32)
 
 
-def _refine(graph: SynapseGraph, part: np.ndarray, n_parts: int, rng: np.random.Generator) -> None:
+def _refine_parts(graph: SynapseGraph, part: np.ndarray, n_parts: int, rng: np.random.Generator) -> None:
     """Swap vertices between parts, in place, for one pair after another of parts that exchange spikes."""
     edges = graph.start, graph.other, graph.weight
     scratch = np.zeros(len(part), np.int64), np.zeros(len(part), bool), np.zeros(len(part), np.int64)

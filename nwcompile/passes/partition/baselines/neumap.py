@@ -24,7 +24,7 @@ from nwcompile.passes.partition.synapse_graph import SynapseGraph, synapse_graph
 LAYERS_TOGETHER = 2
 
 
-def neumap(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
+def partition_by_neumap(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
     """Partition with NeuMap's method and return cores int32[n] of every layer (see `graph_partition`).
 
     Layers are adjacent in the network's order; input lines belong to the first sub-network. With fewer cores than
@@ -36,19 +36,19 @@ def neumap(network: Network, chip: Chip, activity: Activity, options: Options) -
     def cut(graph: SynapseGraph, room: np.ndarray) -> np.ndarray:
         of_vertex = np.zeros(len(graph.n_neurons), np.int64)
         of_vertex[graph.vertex_of] = sub_network
-        return _clusters(graph, of_vertex, room, options.seed)
+        return _cut_clusters(graph, of_vertex, room, options.seed)
 
     parts_for = parts_of_graph(network, lambda twins: synapse_graph(network, activity, twins, "neumap"), cut)
     return fit_parts(network, chip, activity, options, "neumap", parts_for)
 
 
-def _clusters(graph: SynapseGraph, sub_network: np.ndarray, room: np.ndarray, seed: int) -> np.ndarray:
+def _cut_clusters(graph: SynapseGraph, sub_network: np.ndarray, room: np.ndarray, seed: int) -> np.ndarray:
     """Return int32[vertex]: parts of `room` int64[part], in the order of sub-networks (int64[vertex])."""
     n_all = int(sub_network.max()) + 1
     sub_network = sub_network * min(len(room), n_all) // n_all
     edges = csr_array((graph.weight, graph.other, graph.start), shape=(len(sub_network), len(sub_network)))
     part, first = np.empty(len(sub_network), np.int32), 0
-    for i, n_parts in enumerate(_shares(np.bincount(sub_network, graph.n_neurons), len(room))):
+    for i, n_parts in enumerate(_share_parts(np.bincount(sub_network, graph.n_neurons), len(room))):
         members = np.flatnonzero(sub_network == i)
         inside = edges[members][:, members]
         start, other = inside.indptr.astype(np.int32), inside.indices.astype(np.int32)
@@ -58,7 +58,7 @@ def _clusters(graph: SynapseGraph, sub_network: np.ndarray, room: np.ndarray, se
     return part
 
 
-def _shares(n_neurons: np.ndarray, n_parts: int) -> np.ndarray:
+def _share_parts(n_neurons: np.ndarray, n_parts: int) -> np.ndarray:
     """Return int64[sub-network]: one part for each, and further parts where most neurons share one."""
     share = np.ones(len(n_neurons), np.int64)
     for _ in range(n_parts - len(share)):

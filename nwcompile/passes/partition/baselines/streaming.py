@@ -18,7 +18,7 @@ from nwcompile.passes.partition.logical_cores import LogicalCores
 from nwcompile.passes.partition.synapse_graph import SynapseGraph, synapse_graph
 
 
-def streaming(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
+def partition_by_streaming(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
     """Partition in one pass and return cores int32[n] of every layer (see `graph_partition`).
 
     Input lines come first, take no room, and attract their targets to one part. The seed has no effect. Raises

@@ -8,7 +8,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.kernels.mapping import moves, smooth_anneal
 from nwcompile.kernels.mapping.cluster_state import EXCESS, MESSAGE_OUT, MESSAGES, TIME, CoreState, Demand, Objective
 from nwcompile.passes.partition.floorline.demand import cluster_demand, empty_cores, filled_cores
-from nwcompile.passes.partition.floorline.objective import weights
+from nwcompile.passes.partition.floorline.objective import objective_weights
 from nwcompile.passes.partition.floorline.search import Partition, Search, kept_partition
 from nwcompile.passes.partition.floorline.step_time import time_with_links
 from nwcompile.passes.place.annealing import cool
@@ -33,7 +33,7 @@ class MoveWork:
     cached_rows: int = 2000
     far_row_looks: int = 200
 
-    def looks(self, demand: Demand) -> int:
+    def looks_of_move(self, demand: Demand) -> int:
         """Return the looks of one move of an average cluster."""
         n_clusters, n_steps = demand.sends.send.shape
         n_rows = len(demand.reads.row) // n_clusters
@@ -99,7 +99,7 @@ SMOOTH = SmoothSearch()
 EXACT = ExactSearch()
 
 
-def improved(
+def improve_clusters(
     search: Search,
     cluster_of: np.ndarray,
     starts: list[np.ndarray],
@@ -119,12 +119,12 @@ def improved(
     given = [cluster_of, starts, n_cores, effort, heat, regions]
 
     def make() -> Partition:
-        return _improved(search, cluster_of, starts, n_cores, effort, heat, regions)
+        return _search_clusters(search, cluster_of, starts, n_cores, effort, heat, regions)
 
     return kept_partition(search, "clusters", given, make)
 
 
-def _improved(
+def _search_clusters(
     search: Search,
     cluster_of: np.ndarray,
     starts: list[np.ndarray],
@@ -133,27 +133,27 @@ def _improved(
     heat: float,
     regions: np.ndarray | None,
 ) -> Partition:
-    """Compute the result of `improved`."""
+    """Compute the result of `improve_clusters`."""
     network, chip, activity, timing = search.network, search.chip, search.activity, search.timing
     demand = cluster_demand(network, chip, activity, timing, cluster_of, n_cores)
     if regions is not None:
         inside = np.stack([np.cumsum(regions) - regions, regions], 1)
         demand = demand._replace(rules=demand.rules._replace(region=np.repeat(inside, regions, axis=0)))
     n_steps = timing.n_hardware_steps(activity.n_steps, "aligned")
-    weight = weights(network, chip, activity, n_steps, search.options.optimize)
+    weight = objective_weights(network, chip, activity, n_steps, search.options.optimize)
     if search.options.n_cores is not None:
         starts = [start for start in starts if len(np.unique(start)) == n_cores] or starts
     state = empty_cores(demand, chip)
-    best = min((_counted(demand, chip, cluster_of, start, weight, state) for start in starts), key=lambda p: p.rank)
+    best = min((_count_cost(demand, chip, cluster_of, start, weight, state) for start in starts), key=lambda p: p.rank)
     best = best._replace(regions=regions)
     if n_cores == 1 or len(best.core_of) == 1:
         return best
     if len(best.core_of) > SMOOTH.few_clusters:
-        best = _smoothed(search, demand, weight, best, effort, heat, state)
-        best = _annealed(search, demand, weight, best, 0.0, EXACT.descent_share * effort, state)
+        best = _anneal_smooth_time(search, demand, weight, best, effort, heat, state)
+        best = _anneal_exact_time(search, demand, weight, best, 0.0, EXACT.descent_share * effort, state)
     else:
         for exact_heat in (EXACT.heat_share, 0.0):
-            best = _annealed(search, demand, weight, best, exact_heat, effort, state)
+            best = _anneal_exact_time(search, demand, weight, best, exact_heat, effort, state)
     if regions is None:
         return best
     return best._replace(cost=_cost_with_links(demand, chip, best.core_of, regions, weight, state))
@@ -167,7 +167,7 @@ def _cost_with_links(demand: Demand, chip: Chip, core_of, regions, weight: Objec
     return moves.cost(state.busy.total, weight)
 
 
-def _counted(demand: Demand, chip: Chip, cluster_of, core_of, weight: Objective, state: CoreState) -> Partition:
+def _count_cost(demand: Demand, chip: Chip, cluster_of, core_of, weight: Objective, state: CoreState) -> Partition:
     """Return the partition with its cost."""
     state = filled_cores(demand, chip, core_of, state)
     return Partition(
@@ -179,13 +179,13 @@ def _counted(demand: Demand, chip: Chip, cluster_of, core_of, weight: Objective,
     )
 
 
-def _smoothed(
+def _anneal_smooth_time(
     search: Search, demand: Demand, weight: Objective, start: Partition, effort: float, heat: float, state: CoreState
 ) -> Partition:
     """Anneal `start` by the smooth time of `smooth_anneal`; return the result if it is better.
 
     If messages are a small part of the senders' work, sending them takes no time: a move then changes only two cores.
-    Gives up like `_annealed`.
+    Gives up like `_anneal_exact_time`.
     """
     cycles = demand.rules.cycles
     n_messages = filled_cores(demand, search.chip, start.core_of, state).busy.total[MESSAGES]
@@ -197,7 +197,7 @@ def _smoothed(
     keep_all = search.options.n_cores is not None
     n_clusters = len(start.core_of)
     hottest = heat * SMOOTH.heat_share * start.cost / n_clusters
-    n_all = min(SMOOTH.moves_per_cluster * n_clusters, SMOOTH.max_looks // MOVE_WORK.looks(demand))
+    n_all = min(SMOOTH.moves_per_cluster * n_clusters, SMOOTH.max_looks // MOVE_WORK.looks_of_move(demand))
     n_moves = -(-int(effort * n_all) // len(SMOOTH.cooling))
 
     def attempt(i: int, temperature: float, n: int) -> bool:
@@ -210,7 +210,7 @@ def _smoothed(
         return not (search.is_late or (excess and excess == state.busy.total[EXCESS]))
 
     cool([hottest * share for share in SMOOTH.cooling], n_moves, SMOOTH.chunk_moves, attempt)
-    annealed = _counted(demand, search.chip, start.cluster_of, state.held.core_of, weight, state)
+    annealed = _count_cost(demand, search.chip, start.cluster_of, state.held.core_of, weight, state)
     return min(start, annealed._replace(regions=start.regions), key=lambda p: p.rank)
 
 
@@ -236,7 +236,7 @@ def readers_of(demand: Demand) -> smooth_anneal.Readers:
     return smooth_anneal.Readers(offset, cluster[order])
 
 
-def _annealed(
+def _anneal_exact_time(
     search: Search, demand: Demand, weight: Objective, start: Partition, heat: float, effort: float, state: CoreState
 ) -> Partition:
     """Return the best of an annealing by the exact time from `start`; with `heat` 0 it only descends.
@@ -244,7 +244,7 @@ def _annealed(
     Gives up if limits are exceeded and a whole chunk of moves has not reduced the excess.
     """
     n_clusters = len(start.core_of)
-    n_all = min(EXACT.moves_per_cluster * n_clusters, EXACT.max_looks // MOVE_WORK.looks(demand))
+    n_all = min(EXACT.moves_per_cluster * n_clusters, EXACT.max_looks // MOVE_WORK.looks_of_move(demand))
     n_moves = int(effort * n_all) + EXACT.min_moves
     filled_cores(demand, search.chip, start.core_of, state)
     best = start

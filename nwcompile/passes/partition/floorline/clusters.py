@@ -37,15 +37,15 @@ def fitting_clusters(
         large |= size > limit[kernels.NEURONS] // per_core
         if not (large & (size > 1)).any():
             known_size = np.concatenate([known_size, np.zeros(len(size) - len(known_size), np.int64)])
-            fits = _fit(fan, limit, cluster_of, size != known_size)
+            fits = _core_holds(fan, limit, cluster_of, size != known_size)
             known_size = size * fits
             large |= ~fits
         if not (large & (size > 1)).any():
             return cluster_of
-        cluster_of = split(place, cluster_of, large)
+        cluster_of = halve_clusters(place, cluster_of, large)
 
 
-def split(place: np.ndarray, cluster_of: np.ndarray, which: np.ndarray) -> np.ndarray:
+def halve_clusters(place: np.ndarray, cluster_of: np.ndarray, which: np.ndarray) -> np.ndarray:
     """Return int64[neuron]: the clusters with those of `which` bool[cluster] halved, if they have two neurons or more.
 
     `place` int64[neuron, 3]: of `neuron_places`. A cluster of several pixels is cut across its longer side, one of a
@@ -67,7 +67,7 @@ def split(place: np.ndarray, cluster_of: np.ndarray, which: np.ndarray) -> np.nd
     return halved
 
 
-def _fit(fan: kernels.SynapseTable, limit: np.ndarray, cluster_of: np.ndarray, is_new: np.ndarray) -> np.ndarray:
+def _core_holds(fan: kernels.SynapseTable, limit: np.ndarray, cluster_of: np.ndarray, is_new: np.ndarray) -> np.ndarray:
     """Return bool[cluster]: whether an empty core with this limit int64[resource] holds each cluster; old ones fit.
 
     `is_new` bool[cluster].

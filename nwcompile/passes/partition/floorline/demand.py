@@ -68,12 +68,12 @@ def cluster_demand(
     table, n_clusters = capacity.fan_in(network, chip), int(cluster_of.max()) + 1
     neurons = np.argsort(cluster_of, kind="stable")
     start = csr_offset(np.bincount(cluster_of))
-    entries, class_of, class_size = _read(network, table, start, neurons)
+    entries, class_of, class_size = _read_clusters(network, table, start, neurons)
     n_kept = min(max_steps or LARGEST_TABLE, max(1, LARGEST_TABLE // n_clusters))
     step_at, n_steps = _kept_steps(timing.n_hardware_steps(activity.n_steps, "aligned"), n_kept)
-    groups = _groups(network, activity, timing, cluster_of, class_of, step_at, n_steps)
-    arrivals, of_class_offset, of_class = _arrivals(groups, len(class_size), n_steps)
-    row_bits, shared_bits, synop_cycles = _formats(network, chip, table)
+    groups = _group_sources(network, activity, timing, cluster_of, class_of, step_at, n_steps)
+    arrivals, of_class_offset, of_class = _class_arrivals(groups, len(class_size), n_steps)
+    row_bits, shared_bits, synop_cycles = _row_formats(network, chip, table)
     receive = np.zeros((n_clusters, n_steps), np.int64)
     clusters.add_received(
         entries.offset,
@@ -86,9 +86,9 @@ def cluster_demand(
         arrivals.n,
         receive,
     )
-    kernel_offset, kernel, n_readers = _kernels(table, start, neurons)
+    kernel_offset, kernel, n_readers = _cluster_kernels(table, start, neurons)
     costs = [cycles_of_event(chip, name) for name in ("message_out", "message_in", "word")]
-    send = _send(network, chip, activity, timing, cluster_of, step_at, n_steps)
+    send = _sending_cycles(network, chip, activity, timing, cluster_of, step_at, n_steps)
     if chip.noc.multicast == "tree":
         _add_forking(send, groups, entries, costs[cluster_state.MESSAGE_OUT])
         costs[cluster_state.MESSAGE_OUT] = 0
@@ -117,14 +117,14 @@ def cluster_demand(
             group_class=groups.source_class[inside].astype(np.int32),
             group_cluster=groups.cluster[inside].astype(np.int32),
             group_size=groups.size[inside],
-            group_spikes=_totals(groups.spikes)[inside],
+            group_spikes=_total_spikes(groups.spikes)[inside],
             spike_offset=groups.spikes.offset,
             spike_step=groups.spikes.step,
             spike_count=groups.spikes.n,
         ),
         classes=cluster_state.SourceClasses(
             size=class_size,
-            spikes=_totals(arrivals),
+            spikes=_total_spikes(arrivals),
             group_offset=of_class_offset,
             group=of_class,
             arrival_offset=arrivals.offset,
@@ -143,7 +143,7 @@ def _core_rules(chip: Chip, n_cores: int, n_barriers: int, costs: list[int]) -> 
         cycles=np.array(costs, np.int64),
         word_bits=np.array([chip.core.word_bits]),
         limit=np.ascontiguousarray(limit),
-        barrier=_barriers(chip, n_cores, n_barriers),
+        barrier=_barrier_cycles(chip, n_cores, n_barriers),
         region=np.tile([0, len(limit)], (len(limit), 1)),
     )
 
@@ -182,10 +182,10 @@ def empty_cores(demand: cluster_state.Demand, chip: Chip) -> cluster_state.CoreS
             total=np.zeros(cluster_state.N_TOTALS, np.int64),
         ),
     )
-    return _begun(demand, state)
+    return _begin_state(demand, state)
 
 
-def _begun(demand: cluster_state.Demand, state: cluster_state.CoreState) -> cluster_state.CoreState:
+def _begin_state(demand: cluster_state.Demand, state: cluster_state.CoreState) -> cluster_state.CoreState:
     """Initialize a state of zeros to that of empty cores."""
     state.held.core_of.fill(-1)
     state.attempt.cluster.fill(-1)
@@ -208,7 +208,7 @@ def filled_cores(
     else:
         for array in (array for part in used for array in part):
             array.fill(0)
-        state = _begun(demand, used)
+        state = _begin_state(demand, used)
     moves.fill_cores(*demand, state.held, state.busy, core_of)
     moves.refresh_totals(demand.rules, state.held, state.busy)
     return state
@@ -242,7 +242,9 @@ def _kept_steps(n_steps: int, max_steps: int) -> tuple[np.ndarray, int]:
     return step_at, n_kept
 
 
-def _read(network: Network, table: SynapseTable, start, neurons) -> tuple[Entries, dict[str, np.ndarray], np.ndarray]:
+def _read_clusters(
+    network: Network, table: SynapseTable, start, neurons
+) -> tuple[Entries, dict[str, np.ndarray], np.ndarray]:
     """Return what the clusters read, the class of every source of each sending node, int64[n], and the classes' sizes.
 
     Source classes that every cluster reads identically are merged here; no placement can distinguish them.
@@ -253,7 +255,7 @@ def _read(network: Network, table: SynapseTable, start, neurons) -> tuple[Entrie
     clusters.readers_of_rows(offset, row, n_synapses, row_format, of_row)
     digest = np.zeros((len(table.class_size), 2), np.uint64)
     np.add.at(digest, table.classes, of_row)
-    merged, first = _merged(digest)
+    merged, first = _merge_sources(digest)
     class_of, _ = source_classes(network)
     is_first = np.zeros(len(digest), bool)
     is_first[first] = True
@@ -292,7 +294,7 @@ def _spikes_of(counts: np.ndarray, step0: int, group: np.ndarray, size: np.ndarr
     return Spikes(offset, step, count)
 
 
-def _merged(digest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _merge_sources(digest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Give sources of equal uint64[..., 2] one number, in order of appearance; also return the first of each."""
     order = np.lexsort(digest.T)
     begins = np.concatenate([[True], (digest[order[1:]] != digest[order[:-1]]).any(1)])[: len(order)]
@@ -304,7 +306,7 @@ def _merged(digest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return merged, np.sort(first)
 
 
-def _groups(network, activity, timing, cluster_of, class_of, step_at, n_steps) -> Groups:
+def _group_sources(network, activity, timing, cluster_of, class_of, step_at, n_steps) -> Groups:
     first_neuron, parts = neuron_offsets(network), []
     for name, source_class in class_of.items():
         n = len(source_class)
@@ -326,27 +328,20 @@ def _in_cluster_order(parts: list[Groups]) -> Groups:
         return Groups(none, none, none, Spikes(np.zeros(1, np.int64), none.astype(np.int32), none.astype(np.int32)))
     source_class, cluster, size = (np.concatenate([p[i] for p in parts]) for i in range(3))
     order = np.argsort(np.where(cluster < 0, np.iinfo(np.int64).max, cluster), kind="stable")
-    joined = _joined_spikes([p.spikes for p in parts])
-    return Groups(source_class[order], cluster[order], size[order].astype(np.int64), _picked(joined, order))
+    spikes = [p.spikes for p in parts]
+    offset = csr_offset(np.concatenate([np.diff(s.offset) for s in spikes]))
+    joined = Spikes(offset, np.concatenate([s.step for s in spikes]), np.concatenate([s.n for s in spikes]))
+    return Groups(source_class[order], cluster[order], size[order].astype(np.int64), _reorder_spikes(joined, order))
 
 
-def _joined_spikes(parts: list[Spikes]) -> Spikes:
-    length = np.concatenate([np.diff(p.offset) for p in parts])
-    return Spikes(
-        csr_offset(length),
-        np.concatenate([p.step for p in parts]),
-        np.concatenate([p.n for p in parts]),
-    )
-
-
-def _picked(spikes: Spikes, order: np.ndarray) -> Spikes:
+def _reorder_spikes(spikes: Spikes, order: np.ndarray) -> Spikes:
     """Return the lists of spikes in another order."""
     offset = csr_offset(np.diff(spikes.offset)[order])
     at = csr_entries(spikes.offset, order)
     return Spikes(offset, spikes.step[at], spikes.n[at])
 
 
-def _arrivals(groups: Groups, n_classes: int, n_steps: int) -> tuple[Spikes, np.ndarray, np.ndarray]:
+def _class_arrivals(groups: Groups, n_classes: int, n_steps: int) -> tuple[Spikes, np.ndarray, np.ndarray]:
     """Return spikes of all sources of every class, and the groups of every class that are in clusters, as CSR."""
     of_spike = np.repeat(groups.source_class, np.diff(groups.spikes.offset)) * n_steps + groups.spikes.step
     key, inverse = np.unique(of_spike, return_inverse=True)
@@ -358,12 +353,12 @@ def _arrivals(groups: Groups, n_classes: int, n_steps: int) -> tuple[Spikes, np.
     return Spikes(offset, (key % n_steps).astype(np.int32), count), group_offset, order
 
 
-def _totals(spikes: Spikes) -> np.ndarray:
+def _total_spikes(spikes: Spikes) -> np.ndarray:
     """Return int64: the spikes of each list over all steps."""
     return csr_sums(spikes.offset, spikes.n)
 
 
-def _formats(network: Network, chip: Chip, table: SynapseTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _row_formats(network: Network, chip: Chip, table: SynapseTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return, by connection, bits of a row of 0.. synapses, bits per shared-kernel synapse or 0, and synop cycles."""
     n = len(network.connections)
     row_bits = np.concatenate([np.zeros((n, 1), np.int64), np.cumsum(table.step_bits, 1)], 1)
@@ -376,7 +371,9 @@ def _formats(network: Network, chip: Chip, table: SynapseTable) -> tuple[np.ndar
     return row_bits, shared, synop
 
 
-def _kernels(table: SynapseTable, start: np.ndarray, neurons: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _cluster_kernels(
+    table: SynapseTable, start: np.ndarray, neurons: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return, as CSR by cluster, the shared kernels that its neurons read, and how many neurons read each."""
     cluster_of = np.empty(len(neurons), np.int64)
     cluster_of[neurons] = np.repeat(np.arange(len(start) - 1), np.diff(start))
@@ -387,7 +384,7 @@ def _kernels(table: SynapseTable, start: np.ndarray, neurons: np.ndarray) -> tup
     return offset, (key % n_kernels).astype(np.int32), count.astype(np.int32)
 
 
-def _send(network, chip, activity, timing, cluster_of, step_at, n_steps) -> np.ndarray:
+def _sending_cycles(network, chip, activity, timing, cluster_of, step_at, n_steps) -> np.ndarray:
     """Return int64[cluster, step]: cycles of visits, updates and spikes."""
     visits = np.bincount(cluster_of) * activity.n_samples * cycles_of_event(chip, "visit")
     done = np.repeat(visits[None].astype(np.int64), n_steps, 0)
@@ -417,7 +414,7 @@ def _add_forking(send: np.ndarray, groups: Groups, entries: Entries, message_cyc
     )
 
 
-def _barriers(chip: Chip, n_cores: int, n_barriers: int) -> np.ndarray:
+def _barrier_cycles(chip: Chip, n_cores: int, n_barriers: int) -> np.ndarray:
     """Return int64[cores in use + 1]: cycles of a step's barriers, on the fewest routers that hold as many cores."""
     tiles = -(-np.maximum(np.arange(n_cores + 1), 1) // chip.noc.cores_per_router)
     if chip.cost.barrier_cycles is None:

@@ -23,17 +23,17 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import CORES_WORTH, Options
 from nwcompile.kernels.mapping import core_usage
 from nwcompile.passes.analyze import capacity
-from nwcompile.passes.analyze.core_rules import n_over, needs_slices, with_fewer_layers
-from nwcompile.passes.partition.floorline.cluster_search import improved
+from nwcompile.passes.analyze.core_rules import n_over, needs_slices, split_by_layers
+from nwcompile.passes.partition.floorline.cluster_search import improve_clusters
 from nwcompile.passes.partition.floorline.clusters import fitting_clusters
 from nwcompile.passes.partition.floorline.demand import neuron_load
-from nwcompile.passes.partition.floorline.min_traffic import are_alike, are_full, filled, least_traffic, repair_start
+from nwcompile.passes.partition.floorline.min_traffic import anneal_hops, are_alike, are_full, fill_tiles, repair_start
 from nwcompile.passes.partition.floorline.search import Partition, Search
 from nwcompile.passes.partition.floorline.step_time import max_cycles, step_cycles, step_us, too_slow
 from nwcompile.passes.partition.logical_cores import FewestCores, LogicalCores, logical_cores
-from nwcompile.passes.partition.metis import metis
-from nwcompile.passes.partition.sequential import in_order, sequential
-from nwcompile.passes.partition.striped import striped, striped_clusters
+from nwcompile.passes.partition.metis import partition_by_metis
+from nwcompile.passes.partition.sequential import cut_slices, number_in_order
+from nwcompile.passes.partition.striped import cut_stripes, striped_clusters
 from nwcompile.passes.place.chip_regions import cluster_regions, region_sizes, twice_the_cores, whole_chips
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.threads import raise_if_canceled
@@ -88,7 +88,7 @@ class FloorlineSearch:
 FLOORLINE = FloorlineSearch()
 
 
-def floorline(
+def partition_by_floorline(
     network: Network, chip: Chip, activity: Activity, options: Options, n_levels: int = FLOORLINE.n_levels
 ) -> LogicalCores:
     """Return the cores of every layer, on `options.n_cores` cores or on as many as suit `options.optimize`.
@@ -104,7 +104,7 @@ def floorline(
     `coarse`): in a third of the time, with steps a few percent longer, or twice as long on hundreds of cores.
     """
     if needs_slices(chip):
-        return sequential(network, chip, activity, options)._replace(warnings=(_RULES_KEPT.format(chip=chip.name),))
+        return cut_slices(network, chip, activity, options)._replace(warnings=(_RULES_KEPT.format(chip=chip.name),))
     deadline = None if options.time_budget_s is None else time.monotonic() + options.time_budget_s
     search = Search(
         network=network,
@@ -118,7 +118,7 @@ def floorline(
         n_levels=n_levels,
     )
     partitions: list[tuple[Partition, np.ndarray | None]] = []  # the first, and the best so far
-    improvements = _minimize_traffic if options.optimize == "traffic" else _improve
+    improvements = _minimize_traffic if options.optimize == "traffic" else _improve_all
     try:
         for better in improvements(search):
             partitions[1:] = [better]
@@ -131,9 +131,9 @@ def floorline(
     cores = best.neuron_core
     if not best.excess and sites is None:
         cores = _number_cores(best)
-        cores = with_fewer_layers(network, chip, cores) if options.n_cores is None else cores
+        cores = split_by_layers(network, chip, cores) if options.n_cores is None else cores
     if best.excess or cores.max() >= capacity.n_usable(chip) or n_over(network, chip, cores):
-        slices = sequential(network, chip, activity, options)
+        slices = cut_slices(network, chip, activity, options)
         n_cores = len(np.unique(slices.by_neuron(network)))
         return slices if n_cores == 1 else slices._replace(warnings=(_SLICES_INSTEAD.format(chip=chip.name),))
     if sites is None:
@@ -160,23 +160,23 @@ def _number_cores(partition: Partition) -> np.ndarray:
     regions = np.array([partition.n_cores]) if partition.regions is None else partition.regions
     order = np.argsort(np.repeat(np.arange(len(regions)), regions)[core], kind="stable")
     numbered = np.empty(len(core), np.int32)
-    numbered[order] = in_order(core[order])
+    numbered[order] = number_in_order(core[order])
     return numbered
 
 
 def _minimize_traffic(search: Search) -> Iterator[tuple[Partition, np.ndarray | None]]:
-    """Yield the best partition so far and the sites of its cores, None if unknown; see `least_traffic`."""
+    """Yield the best partition so far and the sites of its cores, None if unknown; see `anneal_hops`."""
     begun, limit_cycles = _within_step_limit(search), max_cycles(search)
     if begun is None:
         for best in _search_counts(search):
             yield best, None
-        slices = _cores_of_method(sequential, search, best.n_cores)
+        slices = _cores_of_method(cut_slices, search, best.n_cores)
         starts = [best.neuron_core, *([] if slices is None else [slices])]
         tried = [(starts, None), (starts, _split_clusters(best.cluster_of, best.neuron_core))]
     else:
         best = begun
         yield best, None
-        tiles = filled(search, best.n_cores) if are_full(search, best.n_cores) else None
+        tiles = fill_tiles(search, best.n_cores) if are_full(search, best.n_cores) else None
         tried = [*([] if tiles is None else [([tiles], None)]), ([best.neuron_core], best.cluster_of)]
     is_placed, least = are_alike(search.chip, search.options), np.inf
     given = None if limit_cycles is None else _search_from_metis(search, best, limit_cycles)
@@ -186,7 +186,7 @@ def _minimize_traffic(search: Search) -> Iterator[tuple[Partition, np.ndarray | 
     for nth, (starts, cluster_of) in enumerate(tried):
         partition = None
         with suppress(OptionError) if nth else nullcontext():  # the coarsest clusters of a later start take more memory
-            for partition, sites in least_traffic(search, starts, cluster_of, best.n_cores, limit_cycles):
+            for partition, sites in anneal_hops(search, starts, cluster_of, best.n_cores, limit_cycles):
                 if partition.excess <= best.excess and partition.cost < least:
                     yield partition, sites if is_placed else None
         if partition is not None and partition.excess <= best.excess:
@@ -199,7 +199,7 @@ def _search_from_metis(search: Search, best: Partition, limit_cycles: int) -> tu
     It uses a copy of the random state, so the other results do not depend on it.
     """
     search = search._replace(state=search.state.copy())
-    cores = None if best.n_cores == 1 else _cores_of_method(metis, search, best.n_cores)
+    cores = None if best.n_cores == 1 else _cores_of_method(partition_by_metis, search, best.n_cores)
     if cores is None:
         return None
     placed = repair_start(search, cores, _split_clusters(best.cluster_of, cores), limit_cycles)
@@ -216,7 +216,7 @@ def _within_step_limit(search: Search) -> Partition | None:
     if limit_cycles is None or options.step_limit_us is None:
         return None
     timed = search._replace(options=replace(options, optimize="time", step_limit_us=None))
-    tried, shortest, n_cores = _double_core_count(timed) if options.n_cores is None else _improve(timed), np.inf, 0
+    tried, shortest, n_cores = _double_core_count(timed) if options.n_cores is None else _improve_all(timed), np.inf, 0
     for best, _ in tried:
         taken = np.inf if best.excess else step_cycles(search, best.neuron_core)
         if taken <= limit_cycles:
@@ -240,7 +240,7 @@ def _within_step_limit(search: Search) -> Partition | None:
 
 def _double_core_count(search: Search) -> Iterator[tuple[Partition, None]]:
     """Search briefly on the number of cores that slices take, then on twice as many each time, up to all."""
-    slices, max_cores = _cores_of_method(sequential, search), _max_cores(search)
+    slices, max_cores = _cores_of_method(cut_slices, search), _max_cores(search)
     n_cores = min(max_cores, 1 if slices is None else int(slices.max()) + 1)
     yield _search_coarse(search, n_cores), None
     while n_cores < max_cores:
@@ -253,7 +253,7 @@ def _max_cores(search: Search) -> int:
     return min(len(search.load), capacity.n_usable(search.chip))
 
 
-def _improve(search: Search) -> Iterator[tuple[Partition, None]]:
+def _improve_all(search: Search) -> Iterator[tuple[Partition, None]]:
     """Yield the best partition so far after every search: core counts first, then finer and finer clusters."""
     begun = _within_step_limit(search)
     for best in _search_counts(search) if begun is None else [begun]:
@@ -274,7 +274,7 @@ def _search_counts(search: Search) -> Iterator[Partition]:
     If nothing else fits, the slices of `sequential` or the stripes of `striped` are improved; in large networks,
     clusters small enough to fill cores well.
     """
-    slices = _cores_of_method(sequential, search)
+    slices = _cores_of_method(cut_slices, search)
     n_slices = 1 if slices is None else int(slices.max()) + 1
     for best in _try_core_counts(search, n_slices):
         yield best
@@ -282,7 +282,7 @@ def _search_counts(search: Search) -> Iterator[Partition]:
         n_cores = search.options.n_cores or _largest_count_tried(search, n_slices)
         yield min(_search_coarse(search, n_cores, FLOORLINE.clusters_per_core), best, key=lambda p: _rank(search, p))
     elif best.excess:
-        stripes = _cores_of_method(striped, search)
+        stripes = _cores_of_method(cut_stripes, search)
         given = [c for c in (slices, stripes) if c is not None and c.max() < search.chip.n_cores]
         for cores in given:
             best = min(_search_from(search, cores, best), best, key=lambda p: _rank(search, p))
@@ -369,14 +369,14 @@ def _search_coarse(search: Search, n_cores: int, per_core: int = 1) -> Partition
         cluster_of = fitting_clusters(search.network, search.chip, search.load, n_clusters, per_core=per_core)
     regions = region_sizes(search.chip, n_cores)
     if n <= FLOORLINE.fine_neurons or len(regions) == 1:
-        return improved(
+        return improve_clusters(
             search,
             cluster_of,
             _initial_cores(search, cluster_of, np.array([n_cores])),
             n_cores,
             FLOORLINE.first_effort_share,
         )
-    return improved(
+    return improve_clusters(
         search,
         cluster_of,
         _initial_cores(search, cluster_of, regions),
@@ -409,7 +409,7 @@ def _refine_clusters(search: Search, coarse: Partition, level: int, effort: floa
     n_clusters = (FLOORLINE.clusters_per_core << level) * coarse.n_cores
     cluster_of = fitting_clusters(search.network, search.chip, search.load, n_clusters, coarse.cluster_of)
     first = np.unique(cluster_of, return_index=True)[1]
-    return improved(
+    return improve_clusters(
         search,
         cluster_of,
         [coarse.neuron_core[first]],
@@ -439,4 +439,4 @@ def _search_from(search: Search, cores: np.ndarray, other: Partition) -> Partiti
     """Search from the given cores int32[neuron], whose borders split the clusters of another partition."""
     n_cores, cluster_of = int(cores.max()) + 1, _split_clusters(other.cluster_of, cores)
     first = np.unique(cluster_of, return_index=True)[1]
-    return improved(search, cluster_of, [cores[first]], n_cores, FLOORLINE.first_effort_share)
+    return improve_clusters(search, cluster_of, [cores[first]], n_cores, FLOORLINE.first_effort_share)

@@ -29,7 +29,7 @@ from nwcompile.passes.partition.floorline.clusters import fitting_clusters
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
 from nwcompile.passes.partition.floorline.search import Partition, Search, kept_partition
 from nwcompile.passes.partition.floorline.step_time import step_cycles
-from nwcompile.passes.place.anneal import annealed
+from nwcompile.passes.place.anneal import anneal_sites
 from nwcompile.passes.place.annealing import cool, uphill_mean
 from nwcompile.passes.place.problem import placement_problem
 from nwcompile.passes.place.space_filling import z_rank
@@ -163,7 +163,7 @@ class Level(NamedTuple):
         )
 
 
-def least_traffic(
+def anneal_hops(
     search: Search, starts: list[np.ndarray], cluster_of: np.ndarray | None, n_cores: int, max_time: int | None = None
 ) -> Iterator[tuple[Partition, np.ndarray]]:
     """Yield the best partition so far and its cores' sites, int64[core], after every annealing.
@@ -182,9 +182,9 @@ def least_traffic(
     while annealings:
         annealing = annealings.pop(0)
         is_coarsest = annealing.clusters_per_core == coarsest
-        cluster_of = _clusters(search, annealing.clusters_per_core * n_cores, cluster_of)
+        cluster_of = _cut_clusters(search, annealing.clusters_per_core * n_cores, cluster_of)
         limit = None if max_time is None else margin * max_time
-        demand, kept_limit = _demand(search, cluster_of, n_cores, limit)
+        demand, kept_limit = _traffic_demand(search, cluster_of, n_cores, limit)
         n_bytes = _table_bytes(demand)
         if n_bytes > TRAFFIC.max_bytes and is_coarsest:
             raise OptionError(
@@ -193,14 +193,14 @@ def least_traffic(
             )
         if n_bytes > TRAFFIC.max_bytes:
             return
-        levels = (_level(search.chip, cluster_of, demand, sites, cores, kept_limit) for cores in starts)
+        levels = (_build_level(search.chip, cluster_of, demand, sites, cores, kept_limit) for cores in starts)
         level = min(levels, key=lambda candidate: candidate.partition.rank)
         if not is_coarsest and level.n_reads > TRAFFIC.same_reads_share * n_reads and late <= 1:
             return
         n_reads, best = level.n_reads, level.partition
         if n_cores > 1:
-            best = _kept(search, level, annealing)
-            sites = placed(search, best.neuron_core, sites)
+            best = _load_or_anneal(search, level, annealing)
+            sites = place_cores(search, best.neuron_core, sites)
         starts = [best.neuron_core]
         late = 0.0 if max_time is None else step_cycles(search, best.neuron_core, sites) / max_time
         if late > 1:
@@ -221,40 +221,40 @@ def repair_start(
     """Place the given cores int[neuron], then move clusters cut out of `cluster_of` while that costs less.
 
     Returns the partition and its sites, int64[core]. If only the given cores are within `max_time` (see
-    `least_traffic`), they are returned. Returns None if neither result is, if the cores are far from it, or if tables
+    `anneal_hops`), they are returned. Returns None if neither result is, if the cores are far from it, or if tables
     would be too large.
     """
     n_cores = int(cores.max()) + 1
-    sites = placed(search, cores, compact_sites(search.chip, n_cores))
+    sites = place_cores(search, cores, compact_sites(search.chip, n_cores))
     if step_cycles(search, cores, sites) > TRAFFIC.repairable_factor * max_time:
         return None
-    cluster_of = _clusters(search, TRAFFIC.repair.clusters_per_core * n_cores, cluster_of)
-    demand, kept_limit = _demand(search, cluster_of, n_cores, max_time)
+    cluster_of = _cut_clusters(search, TRAFFIC.repair.clusters_per_core * n_cores, cluster_of)
+    demand, kept_limit = _traffic_demand(search, cluster_of, n_cores, max_time)
     if _table_bytes(demand) > TRAFFIC.max_bytes:
         return None
-    level = _level(search.chip, cluster_of, demand, sites, cores, kept_limit)
+    level = _build_level(search.chip, cluster_of, demand, sites, cores, kept_limit)
     start = level.partition
     start = start._replace(excess=int(level.state.busy.total[cluster_state.EXCESS]))  # time is checked on all steps
-    candidates = (_kept(search, level, TRAFFIC.repair), start)
+    candidates = (_load_or_anneal(search, level, TRAFFIC.repair), start)
     kept = [candidate for candidate in candidates if step_cycles(search, candidate.neuron_core, sites) <= max_time]
     return (min(kept, key=lambda candidate: candidate.rank), sites) if kept else None
 
 
 def are_full(search: Search, n_cores: int) -> bool:
     """Return whether the cores are nearly full with all neurons, so that clusters can only swap with equal ones."""
-    return int(_room(search, n_cores).sum()) < (1 + TRAFFIC.full_share) * len(search.load)
+    return int(_core_room(search, n_cores).sum()) < (1 + TRAFFIC.full_share) * len(search.load)
 
 
-def filled(search: Search, n_cores: int) -> np.ndarray | None:
-    """Fill cores one by one with the initial clusters of `least_traffic`: int32[neuron]; None if they do not fit.
+def fill_tiles(search: Search, n_cores: int) -> np.ndarray | None:
+    """Fill cores one by one with the initial clusters of `anneal_hops`: int32[neuron]; None if they do not fit.
 
     Layers come in order, with the tiles of each along a Z-order curve. Only neurons are counted.
     """
-    network, cluster_of = search.network, _clusters(search, TRAFFIC.annealings[0].clusters_per_core * n_cores, None)
+    network, cluster_of = search.network, _cut_clusters(search, TRAFFIC.annealings[0].clusters_per_core * n_cores, None)
     size, first = np.bincount(cluster_of), np.unique(cluster_of, return_index=True)[1]
     layer = layer_numbers(network)
     channel, row, column = neuron_places(network)[first].T
-    room = _room(search, n_cores)
+    room = _core_room(search, n_cores)
     core_of, core, held = np.zeros(len(size), np.int32), 0, 0
     for cluster in np.lexsort((channel, z_rank(column, row), layer[first])):
         if held + size[cluster] > room[core]:
@@ -266,12 +266,12 @@ def filled(search: Search, n_cores: int) -> np.ndarray | None:
     return core_of[cluster_of]
 
 
-def _room(search: Search, n_cores: int) -> np.ndarray:
+def _core_room(search: Search, n_cores: int) -> np.ndarray:
     """Return int64[core]: neurons that each of the largest cores holds."""
     return np.sort(capacity.site_limits(search.chip)[:, core_usage.NEURONS])[::-1][:n_cores]
 
 
-def _clusters(search: Search, n_clusters: int, cluster_of: np.ndarray | None) -> np.ndarray:
+def _cut_clusters(search: Search, n_clusters: int, cluster_of: np.ndarray | None) -> np.ndarray:
     """Return int64[neuron]: about `n_clusters` clusters, at most `TRAFFIC.max_clusters`, of even load and size."""
     share_of = np.maximum(search.load / search.load.sum(), 1 / len(search.load))
     weight = np.ceil(share_of * (1 << 40)).astype(np.int64)
@@ -294,7 +294,7 @@ def compact_sites(chip: Chip, n_cores: int) -> np.ndarray:
     return usable[np.argsort(way.between(routers[center], router), kind="stable")[:n_cores]]
 
 
-def placed(search: Search, cores: np.ndarray, sites: np.ndarray) -> np.ndarray:
+def place_cores(search: Search, cores: np.ndarray, sites: np.ndarray) -> np.ndarray:
     """Return int64[core]: better sites for the partition int[neuron]; `sites` themselves if sites are not alike."""
     network, chip, used = search.network, search.chip, np.unique(cores)
     if not are_alike(chip, search.options):
@@ -302,7 +302,7 @@ def placed(search: Search, cores: np.ndarray, sites: np.ndarray) -> np.ndarray:
     mapping = Mapping(split_layers(network, np.searchsorted(used, cores).astype(np.int32)), chip.sites[sites[used]])
     problem = placement_problem(mapping, network, chip, search.activity, search.options)
     better = sites.copy()
-    better[used] = annealed(problem, sites[used], replace(search.options, time_budget_s=None))
+    better[used] = anneal_sites(problem, sites[used], replace(search.options, time_budget_s=None))
     unused = np.setdiff1d(np.arange(len(sites)), used)
     better[unused] = np.setdiff1d(np.concatenate([sites, np.arange(chip.n_cores)]), better[used])[: len(unused)]
     return better
@@ -315,7 +315,7 @@ def message_costs(chip: Chip, sites: np.ndarray) -> np.ndarray:
     return HOP_COST * hops + 1 - np.eye(len(sites), dtype=np.int64)
 
 
-def _demand(search: Search, cluster_of: np.ndarray, n_cores: int, max_time: float | None) -> tuple[Demand, int]:
+def _traffic_demand(search: Search, cluster_of: np.ndarray, n_cores: int, max_time: float | None) -> tuple[Demand, int]:
     """Return the Demand of the clusters, and the cycles that its steps may take together; 0: no limit."""
     network, chip, activity, timing = search.network, search.chip, search.activity, search.timing
     counts = {name: n.sum(0, dtype=np.int64)[None] for name, n in activity.counts.items()}
@@ -334,7 +334,7 @@ def _table_bytes(demand: Demand) -> int:
     return (24 * n_classes + 4 * n_rows + 8 * n_clusters) * len(demand.rules.limit)
 
 
-def _level(chip: Chip, cluster_of: np.ndarray, demand: Demand, sites, cores: np.ndarray, limit: int) -> Level:
+def _build_level(chip: Chip, cluster_of: np.ndarray, demand: Demand, sites, cores: np.ndarray, limit: int) -> Level:
     """Put each cluster on the core of its first neuron, cores: int[neuron]; sites: int64[core]."""
     flow = flow_of(demand, message_costs(chip, sites))
     core_of = cores[np.unique(cluster_of, return_index=True)[1]].astype(np.int32)
@@ -374,18 +374,22 @@ def flow_of(demand: Demand, cost: np.ndarray) -> traffic_anneal.Flow:
     )
 
 
-def _kept(search: Search, level: Level, annealing: Annealing) -> Partition:
-    """Return the result of `_annealed`, from the checkpoint if there is one."""
+def _load_or_anneal(search: Search, level: Level, annealing: Annealing) -> Partition:
+    """Return the result of `_anneal_level`, from the checkpoint if there is one."""
     given = [level.cluster_of, level.state.held.core_of, level.max_time, tuple(annealing), level.flow.costs.cost]
-    return kept_partition(search, "hops", given, lambda: _annealed(search, level, annealing))
+    return kept_partition(search, "hops", given, lambda: _anneal_level(search, level, annealing))
 
 
-def _annealed(search: Search, level: Level, annealing: Annealing) -> Partition:
+def _anneal_level(search: Search, level: Level, annealing: Annealing) -> Partition:
     """Return the best of an annealing that heats until the cost rises by its share, then cools."""
     demand, state, flow = level.demand, level.state, level.flow
     keep_all, n_clusters, best = search.options.n_cores is not None, len(demand.sends.n_neurons), level.partition
     n_moves = HOP_MOVES.moves_at_each(annealing, n_clusters, level.n_reads, len(demand.sends.group_class))
-    uphill = uphill_mean(_sampled_changes(level, HEATING.sampled_moves, search.state))
+    changes = np.zeros(HEATING.sampled_moves, np.int64)
+    traffic_anneal.sample_changes(
+        demand.sends, demand.classes, demand.rules, state.held.used, *flow, state.attempt, search.state, changes
+    )
+    uphill = uphill_mean(changes)
 
     def attempt(_: int, temperature: float, n: int) -> bool:
         nonlocal best
@@ -408,12 +412,3 @@ def _annealed(search: Search, level: Level, annealing: Annealing) -> Partition:
         cool([temperature * share for share in coolings], n_moves, n_moves, attempt)
     attempt(0, 0.0, n_moves)
     return best
-
-
-def _sampled_changes(level: Level, n_moves: int, random_state: np.ndarray) -> np.ndarray:
-    """Return int64[move]: the cost changes of random moves."""
-    demand, state, changes = level.demand, level.state, np.zeros(n_moves, np.int64)
-    traffic_anneal.sample_changes(
-        demand.sends, demand.classes, demand.rules, state.held.used, *level.flow, state.attempt, random_state, changes
-    )
-    return changes

@@ -18,7 +18,7 @@ ERROR_CODE = "NW5006"
 TIE_WEIGHT = 1e-6
 
 
-def weights(network: Network, chip: Chip, activity: Activity, n_steps: int, optimize: str) -> Objective:
+def objective_weights(network: Network, chip: Chip, activity: Activity, n_steps: int, optimize: str) -> Objective:
     """Return the weights of the sum in `moves.cost`.
 
     In addition to the floorline, `time` counts every message with its costs of sending and receiving, divided by the

@@ -68,9 +68,9 @@ def link_cycles(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray, 
     As in `cost.time.work`, except that payloads and messages of input lines are left out. `is_even`: before placement,
     links from one chip to another share their flits evenly, and no other links count. The chip has routers.
     """
-    flits = _flits(demand, state, chip, site).T * chip.noc.flits_per_message
+    flits = _link_flits(demand, state, chip, site).T * chip.noc.flits_per_message
     core_ticks, noc_ticks = chip.ticks
-    return link_busy(chip, _shared(flits, chip) if is_even else flits).max(1) * noc_ticks // core_ticks
+    return link_busy(chip, _share_flits(flits, chip) if is_even else flits).max(1) * noc_ticks // core_ticks
 
 
 def time_with_links(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray, is_even: bool = False) -> int:
@@ -79,7 +79,7 @@ def time_with_links(demand: Demand, state: CoreState, chip: Chip, site: np.ndarr
     return int(state.busy.total[TIME] + waits.sum())
 
 
-def _flits(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray) -> np.ndarray:
+def _link_flits(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray) -> np.ndarray:
     """Return int64[link, step]: messages over every link."""
     n_mesh, router = 4 * len(chip.grid.is_open), site // chip.noc.cores_per_router
     routers, to = np.unique(router, return_inverse=True)
@@ -94,7 +94,7 @@ def _flits(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray) -> np
         reader,
         router,
         to.reshape(-1),
-        _ports(chip, routers),
+        _output_ports(chip, routers),
         chip.grid.neighbor,
         ends,
         chip.noc.multicast == "tree",
@@ -103,14 +103,14 @@ def _flits(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray) -> np
     return flits
 
 
-def _ports(chip: Chip, routers: np.ndarray) -> np.ndarray:
+def _output_ports(chip: Chip, routers: np.ndarray) -> np.ndarray:
     """Return uint8[router, ...]: the output of every router of the chip for messages to each of `routers`."""
     all_routers = np.arange(len(chip.grid.is_open))[:, None]
     parts = np.array_split(all_routers, 1 + len(all_routers) * len(routers) // OUTPUTS_AT_ONCE)
     return np.concatenate([ports(chip.grid, part, routers) for part in parts])
 
 
-def _shared(flits: np.ndarray, chip: Chip) -> np.ndarray:
+def _share_flits(flits: np.ndarray, chip: Chip) -> np.ndarray:
     """Return int64[step, link]: the load of links between two chips if they share it evenly, and 0 elsewhere."""
     noc, grid = chip.noc, chip.grid
     router, direction = np.nonzero(between_chips(grid, noc.chip_columns, noc.chip_rows))

@@ -9,7 +9,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import local_search, placement
 from nwcompile.passes.place.problem import cores_at, placement_problem
-from nwcompile.passes.place.space_filling import hilbert
+from nwcompile.passes.place.space_filling import place_by_hilbert
 
 # Share of the pairs under tension that are swapped before forces are recomputed; more would undo one another.
 TENSEST_SHARE = 0.3
@@ -27,7 +27,7 @@ N_FLIGHTS = 200
 CHANCES = (0.02, 0.2, 0.2)
 
 
-def force(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
+def place_by_force(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
     """Place cores along a Hilbert curve, then swap them between neighboring routers while that lowers the tension.
 
     The force-directed placement of Jin et al. (ASPLOS'23, doi 10.1145/3582016.3582038): connections pull like springs,
@@ -35,7 +35,7 @@ def force(mapping: Mapping, network: Network, chip: Chip, activity: Activity, op
     potential is messages times route costs, and the `TENSEST_SHARE` share of pairs is swapped at a time.
     """
     problem = placement_problem(mapping, network, chip, activity, options)
-    site_of = chip.site_index(hilbert(mapping, network, chip, activity, options).site_of)
+    site_of = chip.site_index(place_by_hilbert(mapping, network, chip, activity, options).site_of)
     core_at, pairs = cores_at(site_of, chip.n_cores), neighboring_sites(chip)
     gain = np.zeros(len(pairs), np.int64)
     while True:
@@ -71,7 +71,7 @@ def hill_climb(mapping: Mapping, network: Network, chip: Chip, activity: Activit
     return Mapping(mapping.core_of, chip.sites[site_of], mapping.note)
 
 
-def pso(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
+def place_by_swarm(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
     """Place cores by particle swarm optimization, never worse than at the start.
 
     After SpiNePlacer of SpiNeMap (Balaji et al., IEEE TVLSI 28(1), 2020, arXiv 1909.01843); particle swarms are due to

@@ -25,7 +25,7 @@ from nwcompile.passes.quantize.approximate.nearest_program import (
     refit_program,
     refit_readout,
 )
-from nwcompile.passes.quantize.approximate.price import Price, as_many, price_of, split
+from nwcompile.passes.quantize.approximate.price import Price, measure_price, split_samples, thin_samples
 from nwcompile.passes.quantize.approximate.refit import Refitted, refit
 from nwcompile.sim.reference.synaptic_sums import fold_biases
 
@@ -62,7 +62,7 @@ class Approximated:
                 fit = self.factors.get(FULL.format(change.layer))
                 how = change.how if fit is None or change.layer in fitted else f"{change.how}; {fit}"
                 known = change.layer in self.price.rate_chip
-                change = replace(change, how=how, price=self.price.of(change.layer) if known else None)
+                change = replace(change, how=how, price=self.price.of_layer(change.layer) if known else None)
             told.append(change)
         return [*told, *self.changes]
 
@@ -86,27 +86,27 @@ def approximate(
             "give some"
         )
     if inputs is None:
-        changes = [_change(name, features, None, None) for name, features in features_of.items()]
+        changes = [_describe_change(name, features, None, None) for name, features in features_of.items()]
         return Approximated(bare, changes, None, [NOT_FITTED], {})
-    fitting, held = split(len(next(iter(inputs.values()))))
-    changed, fits = _refitted(ideal, bare, {*features_of, *map(FULL.format, pooled)}, chip, _only(inputs, fitting))
+    fitting, held = split_samples(len(next(iter(inputs.values()))))
+    changed, fits = _refit_all(ideal, bare, {*features_of, *map(FULL.format, pooled)}, chip, _select(inputs, fitting))
     price = None
     if len(held):
-        price = price_of(ideal, changed, _only(inputs, held), None if labels is None else labels[held])
+        price = measure_price(ideal, changed, _select(inputs, held), None if labels is None else labels[held])
     shown = {FULL.format(name): name for name in pooled}  # these neurons send the spikes of the layer
-    prices = {} if price is None else {name: price.of(shown.get(name, name)) for name in features_of}
+    prices = {} if price is None else {name: price.of_layer(shown.get(name, name)) for name in features_of}
     changes = [
-        _change(shown.get(name, name), features, fits.get(name), prices.get(name))
+        _describe_change(shown.get(name, name), features, fits.get(name), prices.get(name))
         for name, features in features_of.items()
     ]
     return Approximated(changed, changes, price, [] if price else [NOT_PRICED], fits)
 
 
-def _only(inputs: dict, samples: np.ndarray) -> dict:
+def _select(inputs: dict, samples: np.ndarray) -> dict:
     return {name: array[samples] for name, array in inputs.items()}
 
 
-def _refitted(
+def _refit_all(
     ideal: Network, bare: Network, changing: set[str], chip: Chip, inputs: dict
 ) -> tuple[Network, dict[str, Refitted]]:
     """Fit every layer of `changing` to its ideal spikes, in topological order.
@@ -116,8 +116,8 @@ def _refitted(
     """
     n_steps = next(iter(inputs.values())).shape[1]
     updates = n_steps * max(ideal.node(name).n_neurons for name in ideal.layers)
-    kept = as_many(np.arange(len(next(iter(inputs.values())))), updates)
-    inputs = _only(inputs, kept)
+    kept = thin_samples(np.arange(len(next(iter(inputs.values())))), updates)
+    inputs = _select(inputs, kept)
     wanted, read = ideal_trace(ideal, inputs)
     sent = {**inputs, **wanted}
     full_of = {FULL.format(name): name for name in pooled_layers(ideal)}
@@ -142,7 +142,7 @@ def _refitted(
             fits[name] = refit_readout(layer, neuron, read[name][ideal.node(name).neuron.readout], chip)
         if name in fits:
             nodes[name] = Node(name, nodes[name].shape, fits[name].neuron)
-        sent |= dict(zip(alike, layer.trains(nodes[name].neuron), strict=True))
+        sent |= dict(zip(alike, layer.run_trains(nodes[name].neuron), strict=True))
     return Network(bare.inputs, nodes, bare.connections), fits
 
 
@@ -177,7 +177,7 @@ def _with_leak(spec: NeuronSpec, leak: float | None) -> NeuronSpec:
     return spec.replace(beta=1 - np.minimum(lost * leak if np.any(lost) else leak, 1.0))
 
 
-def _change(name: str, features: list[Feature], fit: Refitted | None, price: dict | None) -> Change:
+def _describe_change(name: str, features: list[Feature], fit: Refitted | None, price: dict | None) -> Change:
     how = "features only" if fit is None else str(fit)
     was, has = (", ".join(dict.fromkeys(getattr(f, side) for f in features)) for side in ("was", "has"))
     return Change(layer=name, was=was, has=has, how=how, label=APPROXIMATE, price=price)

@@ -22,30 +22,30 @@ class DrivenLayer:
         self.alone, self.node = alone, alone.node(name)
         self.n_samples, self.n_steps = next(iter(sent.values())).shape[:2]
         self.delays = [min(c.aligned_delay, self.n_steps) for c in alone.connections]
-        self.drive, self.touched = self._group(self.node.neuron).driven(sent, self.n_samples, self.n_steps)
+        self.drive, self.touched = self._layer_group(self.node.neuron).driven(sent, self.n_samples, self.n_steps)
 
     @property
     def largest_drive(self) -> int:
         """The largest magnitude of a synaptic sum, over neurons and steps."""
         return int(np.abs(self.drive).max(initial=0))
 
-    def _group(self, neuron: NeuronSpec) -> LayerGroup:
+    def _layer_group(self, neuron: NeuronSpec) -> LayerGroup:
         name = self.node.name
         nodes = {name: Node(name, self.node.shape, neuron)}
         return LayerGroup(Network(self.alone.inputs, nodes, self.alone.connections), [name], self.delays)
 
-    def spikes(self, neuron: NeuronSpec) -> np.ndarray:
+    def run_spikes(self, neuron: NeuronSpec) -> np.ndarray:
         """Return the spikes of the layer with other neurons, `[B, T, *shape]`."""
         out: np.ndarray = np.empty(self.drive.shape, neuron.spike_dtype)
-        self._group(neuron).scan(self.drive, self.touched, out)
+        self._layer_group(neuron).scan(self.drive, self.touched, out)
         return out.reshape(self.n_samples, self.n_steps, *self.node.shape)
 
-    def membrane(self, neuron: NeuronSpec) -> np.ndarray:
+    def run_membrane(self, neuron: NeuronSpec) -> np.ndarray:
         """Return the membranes of the layer with other neurons at the end of each step, `[B, T, *shape]`."""
         out: np.ndarray = np.empty(self.drive.shape, neuron.spike_dtype)
-        v = self._group(neuron).scan(self.drive, self.touched, out, keep_states=True).v
+        v = self._layer_group(neuron).scan(self.drive, self.touched, out, keep_states=True).v
         return v.reshape(self.n_samples, self.n_steps, *self.node.shape)
 
-    def trains(self, neuron: NeuronSpec) -> tuple[np.ndarray, ...]:
+    def run_trains(self, neuron: NeuronSpec) -> tuple[np.ndarray, ...]:
         """Return all spike trains that are compared: those of this layer."""
-        return (self.spikes(neuron),)
+        return (self.run_spikes(neuron),)

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import coo_array
 
-from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.legalize.pool_spikes import FULL
-from nwcompile.passes.prepare.fold import linear_map, matrix
+from nwcompile.passes.prepare.fold import linear_map, to_matrix
 from nwcompile.passes.quantize.approximate.driven import DrivenLayer
 from nwcompile.sim.reference.synaptic_sums import effective_network
 from nwcompile.sim.sequence.run import LayerGroup, groups, trace
@@ -31,7 +30,7 @@ class Windows:
     first: np.ndarray
     takes_least: np.ndarray
 
-    def pooled(self, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    def pool_values(self, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """Return the maximum (or minimum) of each window: `[B, T, n]` to `[B, T, *shape]`."""
         taken = values.reshape(*values.shape[:2], -1)[:, :, self.source]
         largest = np.maximum.reduceat(taken, self.first, axis=2)
@@ -48,20 +47,20 @@ class PooledLayer:
 
     def __init__(self, network: Network, full: str, name: str, sent: dict[str, np.ndarray], full_counts: bool = False):
         self.full, self.full_counts = DrivenLayer(network, full, sent), full_counts
-        self.windows, self.shape = windows_of(network, name), network.node(name).shape
+        self.windows, self.shape = find_windows(network, name), network.node(name).shape
 
     @property
     def largest_drive(self) -> int:
         """Largest synaptic sum of the full-resolution layer."""
         return self.full.largest_drive
 
-    def trains(self, neuron: NeuronSpec) -> tuple[np.ndarray, ...]:
+    def run_trains(self, neuron: NeuronSpec) -> tuple[np.ndarray, ...]:
         """Return the relay neurons' trains, `[B, T, *shape]`: a spike if any (or all) in the window spike.
 
         If `full_counts`, the trains of the full-resolution layer come first.
         """
-        spikes = self.full.spikes(neuron)
-        pooled = self.windows.pooled(spikes, self.shape)
+        spikes = self.full.run_spikes(neuron)
+        pooled = self.windows.pool_values(spikes, self.shape)
         return (spikes, pooled) if self.full_counts else (pooled,)
 
 
@@ -70,24 +69,18 @@ def pooled_layers(network: Network) -> tuple[str, ...]:
     return tuple(name for name in network.layers if FULL.format(name) in network.nodes)
 
 
-def windows_of(network: Network, name: str) -> Windows:
+def find_windows(network: Network, name: str) -> Windows:
     """Return the windows of a pooled layer of a fixed-point network."""
     network = effective_network(network)
     (edge,) = network.into(name)
     source, node = network.node(edge.source), network.node(name)
-    window, taps, weight = _taps(edge, source, node)
-    order = np.lexsort((taps, window))
-    first = np.searchsorted(window[order], np.arange(node.n_neurons))
-    one_spike = weight << node.neuron.fixed.shift_bits
-    threshold = node.neuron.array("threshold", node.shape).reshape(-1)
-    return Windows(source=taps[order], first=first, takes_least=threshold >= one_spike)
-
-
-def _taps(edge: Connection, source: Node, node: Node) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return window and source of every tap of a pooling connection, and its one effective weight."""
-    taps = coo_array(matrix(linear_map(edge, source.shape, node.shape)))
+    taps = coo_array(to_matrix(linear_map(edge, source.shape, node.shape)))
     window, place = (index.astype(np.int64) for index in taps.coords)
-    return window, place, int(taps.data.max())
+    order = np.lexsort((place, window))
+    first = np.searchsorted(window[order], np.arange(node.n_neurons))
+    one_spike = int(taps.data.max()) << node.neuron.fixed.shift_bits
+    threshold = node.neuron.array("threshold", node.shape).reshape(-1)
+    return Windows(source=place[order], first=first, takes_least=threshold >= one_spike)
 
 
 def ideal_trace(network: Network, inputs: dict[str, np.ndarray]) -> tuple[dict, dict]:
@@ -104,27 +97,27 @@ def ideal_trace(network: Network, inputs: dict[str, np.ndarray]) -> tuple[dict, 
     for names in groups(network):
         if names[0] in full:
             name = full[names[0]]
-            sent[name] = _of_largest_currents(network, name, sent)
+            sent[name] = _run_pooled_layer(network, name, sent)
         elif names[0] not in pooled:
-            part = _part(network, names)
+            part = _isolate_layers(network, names)
             spikes, kept = trace(part, {source: sent[source] for source in part.inputs}, keep_states=False)
             sent |= spikes
             states |= kept
     return {name: sent[name] for name in network.layers if name in sent}, states
 
 
-def _of_largest_currents(network: Network, name: str, sent: dict[str, np.ndarray]) -> np.ndarray:
+def _run_pooled_layer(network: Network, name: str, sent: dict[str, np.ndarray]) -> np.ndarray:
     """Return the spikes of a pooled layer whose neurons receive the largest synaptic sum of each window."""
     full, node = DrivenLayer(network, FULL.format(name), sent), network.node(name)
-    drive = windows_of(network, name).pooled(full.drive, node.shape).reshape(*full.drive.shape[:2], -1)
-    spec = one_a_channel(full.node, node.shape)
+    drive = find_windows(network, name).pool_values(full.drive, node.shape).reshape(*full.drive.shape[:2], -1)
+    spec = reduce_to_channels(full.node, node.shape)
     alone = Network({}, {name: Node(name, node.shape, spec)}, ())
     out: np.ndarray = np.empty(drive.shape, spec.spike_dtype)
     LayerGroup(alone, [name], []).scan(np.ascontiguousarray(drive), np.ones(drive.shape, np.uint8), out)
     return out.reshape(*drive.shape[:2], *node.shape)
 
 
-def one_a_channel(full: Node, shape: tuple[int, ...]) -> NeuronSpec:
+def reduce_to_channels(full: Node, shape: tuple[int, ...]) -> NeuronSpec:
     """Return the neurons of a full-resolution layer with one number per channel, that of its first position.
 
     `shape`: that of the pooled layer, which may be flat where `full` has channels.
@@ -139,7 +132,7 @@ def one_a_channel(full: Node, shape: tuple[int, ...]) -> NeuronSpec:
     return full.neuron.replace(**channels)
 
 
-def _part(network: Network, names: list[str]) -> Network:
+def _isolate_layers(network: Network, names: list[str]) -> Network:
     """Return the layers alone, with everything else that feeds them as inputs."""
     edges = tuple(c for c in network.connections if c.target in names)
     sources = dict.fromkeys(c.source for c in edges if c.source not in names)

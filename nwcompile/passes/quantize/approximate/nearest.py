@@ -34,7 +34,7 @@ class Feature:
     has: str
 
 
-def nearest(
+def nearest_neuron(
     spec: NeuronSpec, chip: Chip, options: Options, has_bias: bool = False, cap: int | None = None
 ) -> tuple[NeuronSpec, list[Feature]]:
     """Return the chip's nearest neuron, float or fixed as `spec` is, and the features that changed.
@@ -62,7 +62,7 @@ def nearest(
             timing = can.reset_timing[0]
             change("timing", TIMINGS[spec.reset_timing], TIMINGS[timing], reset_timing=timing)
         if not _is_sent(spec, chip, options.on_multi_spike):
-            change("multi-spike", f"{spec.spikes} spikes", f"one spike a step{_graded(spec, chip)}", spikes="binary")
+            change("multi-spike", f"{spec.spikes} spikes", f"one spike a step{_add_hint(spec, chip)}", spikes="binary")
         used = spec.max_spikes if spec.spikes == "multi" else 1
         if cap is not None and used != cap and spec.spikes in ("binary", "multi"):
             was = "any number of spikes" if used is None else "one spike" if used == 1 else f"up to {used} spikes"
@@ -133,7 +133,7 @@ def _float_at_membrane(spec: NeuronSpec, added: np.ndarray) -> NeuronSpec:
     return spec.replace(bias=np.asarray(spec.bias) + gain * current)
 
 
-def _graded(spec: NeuronSpec, chip: Chip) -> str:
+def _add_hint(spec: NeuronSpec, chip: Chip) -> str:
     """Return a note that graded messages could carry what is lost, if they can."""
     carried = "sign" if spec.message == "bipolar" else "count"
     return f" (on_multi_spike='graded' sends the {carried})" if chip.carries(spec.message) else ""
@@ -160,7 +160,7 @@ def nearest_network(network: Network, chip: Chip, options: Options) -> tuple[Net
         given = [c for c in network.into(name) if getattr(c, "bias", None) is not None]
         has_bias = any(np.any(c.bias) for c in given)
         cap = spike_cap(network, chip, name)
-        spec, features = nearest(neuron, chip, options, has_bias, cap)
+        spec, features = nearest_neuron(neuron, chip, options, has_bias, cap)
         features = [*swapped, *features]
         if spec.fixed is None and any(feature.has == AT_MEMBRANE for feature in features):
             biases = [b for c in given if (b := c.bias_per_neuron(nodes[name].shape)) is not None]
@@ -173,7 +173,7 @@ def nearest_network(network: Network, chip: Chip, options: Options) -> tuple[Net
     return (Network(network.inputs, nodes, edges), features_of) if features_of else (network, {})
 
 
-def needed(network: Network, chip: Chip, options: Options) -> tuple[str, ...]:
+def needed_items(network: Network, chip: Chip, options: Options) -> tuple[str, ...]:
     """Return the further `approximate` items that the network needs on this chip."""
     everything = replace(options, approximate=EVERYTHING)
     words = {

@@ -19,8 +19,8 @@ from nwcompile.passes.analyze.dynamics import decay_of
 from nwcompile.passes.analyze.grids import largest_threshold, round_bias
 from nwcompile.passes.quantize.approximate.driven import DrivenLayer
 from nwcompile.passes.quantize.approximate.ideal import PooledLayer
-from nwcompile.passes.quantize.approximate.refit import Refitted, best_value, refit, scaled
-from nwcompile.passes.quantize.program_format import in_whole_numbers
+from nwcompile.passes.quantize.approximate.refit import Refitted, best_value, refit, scale_neuron
+from nwcompile.passes.quantize.program_format import to_whole_numbers
 from nwcompile.passes.quantize.program_tables import any_table
 from nwcompile.passes.quantize.scale_search import n_spikes
 
@@ -57,12 +57,12 @@ def can_be_built_in(program: NeuronProgram, chip: Chip) -> bool:
 
     Graded messages are not spikes.
     """
-    if chip.neuron.programmable or program.sends == "graded" or not (_resets(chip) or not program.fires):
+    if chip.neuron.programmable or program.sends == "graded" or not (_chip_resets(chip) or not program.fires):
         return False
     if program.is_fixed:
         return True
     try:
-        in_whole_numbers(program, TRIED_BITS, 24, 1.0, table_of=any_table)
+        to_whole_numbers(program, TRIED_BITS, 24, 1.0, table_of=any_table)
     except ModelError:
         return False
     return True
@@ -75,7 +75,7 @@ def built_in(program: NeuronProgram, chip: Chip) -> NeuronSpec:
     kinds: dict[str, Any] = {
         "spikes": program.message,
         "strict": can.strict[0],
-        "reset": _resets(chip)[0],
+        "reset": _chip_resets(chip)[0],
         "reset_timing": can.reset_timing[0],
         "fires": True,
     }
@@ -93,7 +93,7 @@ def built_in(program: NeuronProgram, chip: Chip) -> NeuronSpec:
     return NeuronSpec(threshold=largest_threshold(chip), decay_u=fastest, decay_v=decay, bias=bias, fixed=form, **kinds)
 
 
-def _resets(chip: Chip) -> list[str]:
+def _chip_resets(chip: Chip) -> list[str]:
     return [kind for kind in RESETS if kind in chip.neuron.reset]
 
 
@@ -107,7 +107,7 @@ def refit_program(
     if not any(np.any(train) for train in wanted):
         return FittedProgram(spec.replace(threshold=largest_threshold(chip)), np.ones(1), None, (0.0, 0.0))
     fits = []
-    for reset in _resets(chip):
+    for reset in _chip_resets(chip):
         start = _with_first_threshold(layer, spec.replace(reset=reset), wanted, chip)
         fits.append(refit(layer, start, wanted, chip))
     best = min(fits, key=lambda fit: fit.off)
@@ -124,8 +124,8 @@ def _with_first_threshold(
     """Return the neuron with the threshold of FIRST_THRESHOLDS at which it fires about as often as wanted."""
     peak = max(layer.largest_drive, 1) << spec.number_format.shift_bits
     aim = n_spikes(wanted[0])
-    tried = [scaled(spec.replace(threshold=peak), chip, np.asarray(part), None, 0.0) for part in FIRST_THRESHOLDS]
-    return min(tried, key=lambda neuron: abs(n_spikes(layer.trains(neuron)[0]) - aim))
+    tried = [scale_neuron(spec.replace(threshold=peak), chip, np.asarray(part), None, 0.0) for part in FIRST_THRESHOLDS]
+    return min(tried, key=lambda neuron: abs(n_spikes(layer.run_trains(neuron)[0]) - aim))
 
 
 def refit_readout(layer: DrivenLayer, spec: NeuronSpec, wanted: np.ndarray, chip: Chip) -> FittedProgram:
@@ -134,7 +134,7 @@ def refit_readout(layer: DrivenLayer, spec: NeuronSpec, wanted: np.ndarray, chip
 
     def at(leak: float) -> FittedProgram:
         neuron = spec.replace(decay_v=decay_of(np.asarray(leak), spec.number_format))
-        membrane = layer.membrane(neuron).astype(np.float64)
+        membrane = layer.run_membrane(neuron).astype(np.float64)
         factor = float((membrane * wanted).sum() / max(np.square(wanted, dtype=np.float64).sum(), 1.0))
         size = float(np.linalg.norm(membrane) * np.linalg.norm(wanted))
         alike = float((membrane * wanted).sum()) / size if size else 0.0

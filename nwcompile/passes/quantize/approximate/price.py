@@ -44,7 +44,7 @@ class Price:
     accuracy_chip: float | None = None
     lost_interval: tuple[float, float] | None = None
 
-    def of(self, layer: str) -> dict[str, float] | None:
+    def of_layer(self, layer: str) -> dict[str, float] | None:
         """Return the plain numbers of one layer, for its Change; the change of its rate in percent of the ideal one.
 
         Returns None for a layer that never fires: its price shows in the output.
@@ -74,11 +74,11 @@ class Price:
             "accuracy_chip": self.accuracy_chip,
             "accuracy_lost_points": self.accuracy_lost_points,
             "accuracy_lost_interval_points": None if self.lost_interval is None else list(self.lost_interval),
-            "layers": {name: self.of(name) for name in self.rate_ideal},
+            "layers": {name: self.of_layer(name) for name in self.rate_ideal},
         }
 
 
-def price_of(ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | None = None) -> Price:
+def measure_price(ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | None = None) -> Price:
     """Return the price of running `chip` instead of `ideal`, both fixed-point, on `inputs` `[B, T, *shape]` by input.
 
     `ideal` may hold pooled layers (`ideal.py`); full-resolution layers, which only the chip has, are not compared.
@@ -91,7 +91,7 @@ def price_of(ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | N
     either = {name: _by_sample((wanted[name] != 0) | (got[name] != 0)) for name in firing}
     all_changed, all_either = (sum(kind.values(), np.zeros(n_samples, int)) for kind in (changed, either))
     low, high = ratio_interval(all_changed, all_either)
-    before, after = (_answers(network, *run) for network, run in zip((ideal, chip), runs, strict=True))
+    before, after = (_network_answers(network, *run) for network, run in zip((ideal, chip), runs, strict=True))
     right = lost = output_changed = None
     if before is not None and after is not None:
         output_changed = 100 * float(np.mean(before != after))
@@ -100,10 +100,10 @@ def price_of(ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | N
             lost = loss_interval(*right)
     return Price(
         n_samples=n_samples,
-        rate_ideal={name: _rate(wanted[name]) for name in firing},
-        rate_chip={name: _rate(got[name]) for name in firing},
-        spikes_changed={name: _percent(changed[name].sum(), either[name].sum()) for name in firing},
-        spikes_changed_percent=_percent(all_changed.sum(), all_either.sum()),
+        rate_ideal={name: _spike_rate(wanted[name]) for name in firing},
+        rate_chip={name: _spike_rate(got[name]) for name in firing},
+        spikes_changed={name: _to_percent(changed[name].sum(), either[name].sum()) for name in firing},
+        spikes_changed_percent=_to_percent(all_changed.sum(), all_either.sum()),
         spikes_changed_interval=(100 * low, 100 * high),
         output_changed_percent=output_changed,
         accuracy_ideal=None if right is None else float(right[0].mean()),
@@ -159,12 +159,12 @@ def check_loss(price: Price | None, options: Options, chip_name: str, network: N
     ]
 
 
-def _answers(network: Network, spikes: dict, states: dict) -> np.ndarray | None:
+def _network_answers(network: Network, spikes: dict, states: dict) -> np.ndarray | None:
     output = output_of(network, spikes, states)
     return strongest(output) if isinstance(output, np.ndarray) else None
 
 
-def _rate(spikes: np.ndarray) -> float:
+def _spike_rate(spikes: np.ndarray) -> float:
     return float(np.abs(spikes).sum(dtype=np.int64)) / spikes.size
 
 
@@ -173,11 +173,11 @@ def _by_sample(where: np.ndarray) -> np.ndarray:
     return np.count_nonzero(where, axis=tuple(range(1, where.ndim)))
 
 
-def _percent(part: int, whole: int) -> float:
+def _to_percent(part: int, whole: int) -> float:
     return float(100 * part / whole) if whole else 0.0
 
 
-def split(n_samples: int) -> tuple[np.ndarray, np.ndarray]:
+def split_samples(n_samples: int) -> tuple[np.ndarray, np.ndarray]:
     """Return indices of the samples to fit to, and of those held out: the last of every five, or of fewer than five.
 
     With fewer than FEWEST samples nothing is held out, and there is no price.
@@ -189,7 +189,7 @@ def split(n_samples: int) -> tuple[np.ndarray, np.ndarray]:
     return index[~held], index[held]
 
 
-def as_many(samples: np.ndarray, n_updates: int) -> np.ndarray:
+def thin_samples(samples: np.ndarray, n_updates: int) -> np.ndarray:
     """Return evenly spread samples, few enough for a search; `n_updates`: neuron updates of one sample."""
     n_kept = min(len(samples), max(FEWEST_FITTED, LARGEST_FIT // max(n_updates, 1)))
     return samples[np.linspace(0, len(samples) - 1, n_kept).astype(int)]

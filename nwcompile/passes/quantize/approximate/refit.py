@@ -84,20 +84,20 @@ def refit(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: tuple[np
     """
     search = _Search(layer, neuron, wanted, chip)
     if not search.aim.any():
-        return search.fitted(search.start, None, 0.0)
+        return search.measure_fit(search.start, None, 0.0)
     leaks: tuple[float, ...] = LEAK_FACTORS if np.any(neuron.number_format.lost(neuron.decay_v)) else SLOW_LEAKS
     leaks = (0.0,) if chip.neuron.leak is False else leaks
-    leak, fit = best_value(lambda leak: search.at(leak, 0.0), leaks, N_LEAKS_REFINED)
-    currents = search.currents()
+    leak, fit = best_value(lambda leak: search.fit_at(leak, 0.0), leaks, N_LEAKS_REFINED)
+    currents = search.currents_to_try()
     if fit.off[0] > MISSED:
         others = []
         for kept in currents[1:]:
             search.start = np.full(search.start.shape, 1 - kept)  # the neuron's own threshold
-            others.append(best_value(partial(search.at, kept=kept), leaks, N_LEAKS_REFINED)[1])
+            others.append(best_value(partial(search.fit_at, kept=kept), leaks, N_LEAKS_REFINED)[1])
         return min([fit, *others], key=lambda fit: fit.off)
     if len(currents) > 1:
         search.start = fit.threshold_factor
-        _, fit = best_value(lambda kept: search.at(leak, kept), currents, N_CURRENTS_REFINED)
+        _, fit = best_value(lambda kept: search.fit_at(leak, kept), currents, N_CURRENTS_REFINED)
     return fit
 
 
@@ -127,10 +127,10 @@ class _Search:
         # In a map each channel has a threshold, because its neurons share their weights.
         self.groups = (1,) * len(shape) if is_single else (shape[0], *(1,) * (len(shape) - 1))
         # Neurons that send only positive spikes match the sum of both signs.
-        self.aim = self._mean([self._spikes(t) if neuron.message == "bipolar" else self._sums(t) for t in wanted])
+        self.aim = self._mean([self._n_spikes(t) if neuron.message == "bipolar" else self._sum_axes(t) for t in wanted])
         self.start = np.ones(self.groups)
 
-    def currents(self) -> tuple[float, ...]:
+    def currents_to_try(self) -> tuple[float, ...]:
         """Return shares of a current to try: those that the chip supports and whose u holds the peak in every step.
 
         Returns only 0 if the chip has no currents, or the neurons have their own, or registers, which come after them.
@@ -148,10 +148,10 @@ class _Search:
         can = (k for k in KEPT_CURRENTS[1:] if (1 - k) * (1 << fixed.decay_bits) >= self.chip.state.decay_offset)
         return (0.0, *(kept for kept in can if peak <= limit * (1 - kept)))
 
-    def at(self, leak: float, kept: float) -> Refitted:
+    def fit_at(self, leak: float, kept: float) -> Refitted:
         """Return the neuron with this leak and current, and the thresholds at which it fires as often as wanted."""
         inside = outside = chosen = self.start
-        counts = self._count(inside, leak, kept)
+        counts = self._count_trains(inside, leak, kept)
         grows = counts > self.aim  # then the threshold must be higher
         missed = np.abs(counts - self.aim)
 
@@ -168,23 +168,23 @@ class _Search:
             wider = np.clip(wider, SMALLEST_THRESHOLD_FACTOR, LARGEST_THRESHOLD_FACTOR)
             goes_on &= wider != outside
             outside = np.where(goes_on, wider, outside)
-            counts = self._count(outside, leak, kept)
+            counts = self._count_trains(outside, leak, kept)
             closer(outside, counts)
             goes_on &= ((counts > self.aim) == grows) & (counts != self.aim)
         for _ in range(N_HALVINGS):
             middle = np.sqrt(inside * outside)
-            counts = self._count(middle, leak, kept)
+            counts = self._count_trains(middle, leak, kept)
             closer(middle, counts)
             is_inside = (counts > self.aim) == grows
             inside, outside = np.where(is_inside, middle, inside), np.where(is_inside, outside, middle)
         self.start = chosen
-        return self.fitted(chosen, leak, kept)
+        return self.measure_fit(chosen, leak, kept)
 
-    def fitted(self, factor: np.ndarray, leak: float | None, kept: float) -> Refitted:
+    def measure_fit(self, factor: np.ndarray, leak: float | None, kept: float) -> Refitted:
         """Return the neuron at one threshold, leak and current, and its distance."""
-        neuron = scaled(self.neuron, self.chip, factor, leak, kept)
+        neuron = scale_neuron(self.neuron, self.chip, factor, leak, kept)
         matched = WELL_MATCHED if len(self.wanted) == 1 else BOTH_WELL_MATCHED
-        pairs = zip(self.layer.trains(neuron), self.wanted, strict=True)
+        pairs = zip(self.layer.run_trains(neuron), self.wanted, strict=True)
         rates, distances = zip(*(how_far(train, wanted, matched) for train, wanted in pairs), strict=True)
         return Refitted(
             neuron=neuron,
@@ -194,25 +194,25 @@ class _Search:
             current=kept or None,
         )
 
-    def _count(self, factor: np.ndarray, leak: float, kept: float) -> np.ndarray:
-        trains = self.layer.trains(scaled(self.neuron, self.chip, factor, leak, kept))
-        return self._mean([self._spikes(train) for train in trains])
+    def _count_trains(self, factor: np.ndarray, leak: float, kept: float) -> np.ndarray:
+        trains = self.layer.run_trains(scale_neuron(self.neuron, self.chip, factor, leak, kept))
+        return self._mean([self._n_spikes(train) for train in trains])
 
     @staticmethod
     def _mean(counts: list[np.ndarray]) -> np.ndarray:
         """Return the geometric mean of counts, which is right if their product is."""
         return counts[0] if len(counts) == 1 else np.sqrt(np.prod(counts, axis=0))
 
-    def _spikes(self, spikes: np.ndarray) -> np.ndarray:
+    def _n_spikes(self, spikes: np.ndarray) -> np.ndarray:
         """Count spikes of either sign, in the shape of the thresholds."""
-        return self._sums(np.abs(spikes))
+        return self._sum_axes(np.abs(spikes))
 
-    def _sums(self, spikes: np.ndarray) -> np.ndarray:
+    def _sum_axes(self, spikes: np.ndarray) -> np.ndarray:
         axes = tuple(2 + axis for axis, n in enumerate(self.groups) if n == 1)
         return np.maximum(spikes.sum((0, 1, *axes), dtype=np.int64).reshape(self.groups), 0)
 
 
-def scaled(neuron: NeuronSpec, chip: Chip, factor: np.ndarray, leak: float | None, kept: float) -> NeuronSpec:
+def scale_neuron(neuron: NeuronSpec, chip: Chip, factor: np.ndarray, leak: float | None, kept: float) -> NeuronSpec:
     """Return fixed-point neurons with thresholds times `factor` on the chip's grid, and leak rates times `leak`.
 
     If the membrane does not leak, `leak` is its leak rate; None keeps the leak. A current of which a share `kept`

@@ -20,12 +20,12 @@ from nwcompile.ir.connection import Connection
 from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.passes.legalize.pool_spikes import FULL
-from nwcompile.passes.quantize.approximate.ideal import Windows, one_a_channel, windows_of
+from nwcompile.passes.quantize.approximate.ideal import Windows, find_windows, reduce_to_channels
 from nwcompile.passes.quantize.sums.send_sums import (
     SUM,
-    added,
+    build_sender,
+    connect_signed,
     largest_message,
-    sender,
     up_to,
 )
 
@@ -41,7 +41,7 @@ def compare_currents(network: Network, layers: Sequence[str], chip: Chip) -> tup
     """
     changes = []
     for name in layers:
-        network, change = _compared(network, name, chip)
+        network, change = _insert_tournament(network, name, chip)
         changes.append(change)
     return network, changes
 
@@ -76,23 +76,23 @@ class Tournament:
     last: list[list[Term]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, windows: Windows) -> "Tournament":
+    def from_windows(cls, windows: Windows) -> "Tournament":
         tournament = cls()
         for taps, takes_least in zip(np.split(windows.source, windows.first[1:]), windows.takes_least, strict=True):
-            tournament.last.append(tournament._winner([[Term(0, int(tap), 1)] for tap in taps], bool(takes_least)))
+            tournament.last.append(tournament._find_winner([[Term(0, int(tap), 1)] for tap in taps], bool(takes_least)))
         return tournament
 
-    def _winner(self, currents: list[list[Term]], takes_least: bool) -> list[Term]:
+    def _find_winner(self, currents: list[list[Term]], takes_least: bool) -> list[Term]:
         """Return the largest, or least, of some currents, as terms to add up."""
         n_round = 0
         while len(currents) > 1:
             n_round += 1
             left = currents[-1:] if len(currents) % 2 else []
             pairs = zip(currents[::2], currents[1::2], strict=False)
-            currents = [self._larger(a, b, n_round, takes_least) for a, b in pairs] + left
+            currents = [self._add_comparison(a, b, n_round, takes_least) for a, b in pairs] + left
         return currents[0]
 
-    def _larger(self, a: list[Term], b: list[Term], n_round: int, takes_least: bool) -> list[Term]:
+    def _add_comparison(self, a: list[Term], b: list[Term], n_round: int, takes_least: bool) -> list[Term]:
         if len(self.rounds) < n_round:
             self.rounds.append([])
         neurons = self.rounds[n_round - 1]
@@ -101,23 +101,23 @@ class Tournament:
         return [*a, lead._replace(sign=-1)] if takes_least else [*b, lead]
 
 
-def _compared(network: Network, name: str, chip: Chip) -> tuple[Network, Change]:
+def _insert_tournament(network: Network, name: str, chip: Chip) -> tuple[Network, Change]:
     """Put a layer, whose full-resolution neurons are quantized, behind a tournament of their currents."""
     full, layer = network.node(FULL.format(name)), network.node(name)
-    tournament = Tournament.of(windows_of(network, name))
+    tournament = Tournament.from_windows(find_windows(network, name))
     largest, n_counts = largest_message(network, full.name, chip, ADVICE, n_sums=2)
     sums = SUMS.format(name)
-    nodes: dict[str, Node] = {sums: Node(sums, full.shape, sender(SUM, -largest, largest))}
+    nodes: dict[str, Node] = {sums: Node(sums, full.shape, build_sender(SUM, -largest, largest))}
     edges = [c.replace(target=sums) for c in network.into(full.name)]
     names = [sums]
     for i, neurons in enumerate(tournament.rounds, 1):
         lead = LEADS.format(name, i)
-        nodes[lead] = Node(lead, (len(neurons),), sender("lead", 0, largest))
-        edges += _added_up(names, lead, neurons, chip)
+        nodes[lead] = Node(lead, (len(neurons),), build_sender("lead", 0, largest))
+        edges += _connect_terms(names, lead, neurons, chip)
         names.append(lead)
-    nodes[name] = Node(name, layer.shape, one_a_channel(full, layer.shape))
-    edges += _added_up(names, name, tournament.last, chip)
-    made = _with(network, full.name, name, nodes, edges)
+    nodes[name] = Node(name, layer.shape, reduce_to_channels(full, layer.shape))
+    edges += _connect_terms(names, name, tournament.last, chip)
+    made = _replace_layer(network, full.name, name, nodes, edges)
     n_leads = sum(map(len, tournament.rounds))
     change = Change(
         name,
@@ -129,18 +129,18 @@ def _compared(network: Network, name: str, chip: Chip) -> tuple[Network, Change]
     return made, change
 
 
-def _added_up(names: list[str], target: str, neurons: list[list[Term]], chip: Chip) -> list[Connection]:
+def _connect_terms(names: list[str], target: str, neurons: list[list[Term]], chip: Chip) -> list[Connection]:
     """Return the synapses of weight 1 and -1 by which a target's neurons add up their terms, by source layer."""
     terms = np.array([(*term, post) for post, added in enumerate(neurons) for term in added], np.int64)
     edges: list[Connection] = []
     for n_round, source in enumerate(names):
         _, pre, sign, post = terms[terms[:, 0] == n_round].T
         if len(pre):
-            edges.append(added(source, target, pre, post, sign, chip))
+            edges.append(connect_signed(source, target, pre, post, sign, chip))
     return edges
 
 
-def _with(network: Network, full: str, name: str, nodes: dict[str, Node], edges: list[Connection]) -> Network:
+def _replace_layer(network: Network, full: str, name: str, nodes: dict[str, Node], edges: list[Connection]) -> Network:
     """Replace layer `name` by `nodes`, and the connections into it and into `full` by `edges`."""
     kept: dict[str, Node] = {}
     for node in network.nodes.values():

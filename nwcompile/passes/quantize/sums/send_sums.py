@@ -17,7 +17,7 @@ from nwcompile.passes.prepare.schedule import schedule
 SUM = "sum"  # Name of the program of neurons that send their synaptic sum.
 
 
-def sender(name: str, low: int, high: int, is_fixed: bool = True) -> NeuronProgram:
+def build_sender(name: str, low: int, high: int, is_fixed: bool = True) -> NeuronProgram:
     """Return a stateless neuron that sends its clamped input; `largest_message` proves that nothing is clamped."""
     clamped = (Operation("below", "min", ("x", high)), Operation("sent", "max", ("below", low)))
     return NeuronProgram(name=name, states=(), operations=clamped, output="sent", sends="graded", is_fixed=is_fixed)
@@ -70,7 +70,7 @@ def schedule_senders(network: Network, execution: str) -> Schedule:
 
 
 def is_sender(network: Network, name: str) -> bool:
-    """Return whether a program layer's neurons are those of `sender` that send their synaptic sum."""
+    """Return whether a program layer's neurons are those of `build_sender` that send their synaptic sum."""
     program = network.node(name).neuron
     return program.name == SUM and not program.states and program.sends == "graded"
 
@@ -80,9 +80,9 @@ def up_to(n_counts: int | None) -> str:
     return "" if n_counts is None else f", for up to {n_counts} spikes of a source at once"
 
 
-def added(source: str, target: str, pre: np.ndarray, post: np.ndarray, sign: np.ndarray, chip: Chip) -> Sparse:
+def connect_signed(source: str, target: str, pre: np.ndarray, post: np.ndarray, sign: np.ndarray, chip: Chip) -> Sparse:
     """Return the integer synapses of weight 1 and -1 by which a target's neurons add up numbers of a source."""
-    grid = WeightGrid.of_signs("mixed", chip.weights.bits, chip)
+    grid = WeightGrid.from_signs("mixed", chip.weights.bits, chip)
     weight = grid.at(np.asarray(sign, np.float64), grid.finest)
     return Sparse(
         source,
