@@ -16,14 +16,14 @@ from nwcompile.nn.qat.scan import IntegerNeurons
 from nwcompile.nn.qat.sums import IntegerWeights, StraightThrough
 from nwcompile.passes.analyze.dynamics import nearest_decay
 from nwcompile.passes.analyze.grids import WeightGrid, largest_threshold
-from nwcompile.passes.quantize.channel_scale import with_channel_scale
+from nwcompile.passes.quantize.channel_scale import apply_scale
 from nwcompile.passes.quantize.scaled_layer import (
     Layer,
     Scaled,
-    at_exponents,
     describe_layer,
     driving_weights,
     register_encoding,
+    scale_at_exponents,
 )
 from nwcompile.sim.host import encode
 
@@ -105,7 +105,7 @@ class QuantizedLayer(ConnectedLayer):
         grids = tuple(WeightGrid.from_signs(*at, self.chip) for at in zip(pinned.sign_modes, pinned.bits, strict=True))
         first = replace(describe_layer(self.bare, self.name, self.chip), grids=grids, connections=self.connections)
         if pinned.channel_scale is not None:
-            first = with_channel_scale(first, pinned.channel_scale)
+            first = apply_scale(first, pinned.channel_scale)
         self.first, self.pinned = first, pinned
         shape, of_channel = self.node.shape, 1.0 if pinned.channel_scale is None else pinned.channel_scale
         channel = np.broadcast_to(np.asarray(of_channel, np.float64), shape).reshape(-1)
@@ -152,7 +152,7 @@ class QuantizedLayer(ConnectedLayer):
             else:
                 d = replace(d, **{key: getattr(d, key) + added})
         layer = replace(first, neuron=neuron, dynamics=d, weights=weights)
-        scaled = at_exponents(layer, self.chip, pinned.scale, pinned.exponents, pinned.threshold_factor)
+        scaled = scale_at_exponents(layer, self.chip, pinned.scale, pinned.exponents, pinned.threshold_factor)
         rounded = zip(self.connections, scaled.weights, strict=True)
         sums = tuple(IntegerWeights.of(c, w.effective, self.node.n_neurons) for c, w in rounded)
         node = Node(self.name, shape, scaled.neuron)

@@ -25,7 +25,7 @@ from nwcompile.nn.qat.program import IntegerProgram, QuantizedProgram
 from nwcompile.nn.qat.sums import exact, sums
 from nwcompile.passes.prepare.input_layer import behind_host
 from nwcompile.passes.quantize.approximate.approximate import approximate as approximated
-from nwcompile.passes.quantize.approximate.approximate import as_float
+from nwcompile.passes.quantize.approximate.approximate import to_float_network
 from nwcompile.passes.quantize.approximate.ideal import pooled_layers
 from nwcompile.passes.quantize.approximate.nearest import nearest_network
 from nwcompile.passes.quantize.quantize import assemble_network, choose_scales, describe_scales
@@ -192,8 +192,8 @@ class QuantizedNetwork(torch.nn.Module):
             return network
         draft = run(draft, after="schedule", until="quantize")
         nearer = approximated(draft.network, self.chip, self.options, draft.samples)
-        self.legalization = nearer.with_price(self.legalization)
-        return as_float(network, draft.network, self.chip, self.options, nearer.factors)
+        self.legalization = nearer.price_changes(self.legalization)
+        return to_float_network(network, draft.network, self.chip, self.options, nearer.factors)
 
     def _as_float(self) -> Network:
         """The float network with the parameters as they are now."""

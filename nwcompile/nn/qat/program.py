@@ -12,7 +12,7 @@ from nwcompile.nn.qat import program_scan
 from nwcompile.nn.qat.connected import ConnectedLayer, array, parameter
 from nwcompile.nn.qat.program_scan import ProgramNeurons
 from nwcompile.nn.qat.sums import IntegerWeights
-from nwcompile.passes.quantize.program_curves import with_inverses
+from nwcompile.passes.quantize.program_curves import use_inverses
 from nwcompile.passes.quantize.program_scale import FixedLayer, Format, quantize_at_format
 
 
@@ -82,7 +82,7 @@ class QuantizedProgram(ConnectedLayer):
         self.verify()
         program, bias, name = self.float_neuron(), self.bias(), None
         if bias is not None:
-            program = with_inverses(program, tuple(self.learned))  # named as where the tables were chosen
+            program = use_inverses(program, tuple(self.learned))  # named as where the tables were chosen
             program = program.with_input_bias(bias.detach().numpy().reshape(self.node.shape))
             (name,) = program.parameters.keys() - self.program.parameters.keys()
         edges = [c.replace(weight=array(w)) for c, w in zip(self.connections, self.weights, strict=True)]

@@ -41,7 +41,7 @@ def axon_type_violations(network: Network, chip: Chip, core_of: np.ndarray, n_co
     over.sort(key=lambda entry: (-entry[0], entry[1]))
     places = first_places([f"core {core}" for _, core, _ in over], "core")
     for (used, _, neurons), place in zip(over, places, strict=False):
-        layer = _layer_of(network, neurons)
+        layer = _main_layer(network, neurons)
         yield _over_limit(layer, f"{layer} -> {place}", used, limit)
 
 
@@ -121,7 +121,7 @@ def _list_synapses(network: Network, chip: Chip) -> Iterator[tuple[np.ndarray, n
         yield pre + first_pre, post + first_post, effective_weight(weight, c.exponent, chip.weights.effective_limit)
 
 
-def _layer_of(network: Network, neurons: np.ndarray) -> str:
+def _main_layer(network: Network, neurons: np.ndarray) -> str:
     """Return the layer of most of these neurons, which are numbered as in `network.offsets`."""
     starts = np.array([network.offsets[name] for name in network.layers])
     layer = np.searchsorted(starts, np.unique(neurons), side="right") - 1

@@ -102,7 +102,7 @@ def binding_notes(used: np.ndarray, limits: np.ndarray) -> dict[int, str]:
     return {c: f"{RESOURCES[row.argmax()].name} {round(100 * row.max())} %" for c, row in enumerate(fill)}
 
 
-def with_binding_resource(mapping: Mapping, network: Network, chip: Chip) -> Mapping:
+def add_binding_notes(mapping: Mapping, network: Network, chip: Chip) -> Mapping:
     """Add the `binding_notes` of all cores at their sites to a mapping that fits."""
     used = used_by_core(network, chip, join_layers(network, mapping.core_of), mapping.n_cores)
     limits = site_limits(chip)[chip.site_index(mapping.site_of), : used.shape[1]]

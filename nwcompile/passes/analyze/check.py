@@ -51,7 +51,7 @@ def check(
             violations += axon_type_violations(network, chip, core_of, mapping.n_cores)
     if violations:
         raise FitError(chip.name, violations)
-    return mapping if mapping.note else capacity.with_binding_resource(mapping, network, chip)
+    return mapping if mapping.note else capacity.add_binding_notes(mapping, network, chip)
 
 
 def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> None:

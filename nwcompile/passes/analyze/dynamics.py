@@ -109,10 +109,10 @@ def _chip_decay(layer: str, name: str, keep: np.ndarray, form: FixedPoint, lowes
 
 def nearest_decay(keep: np.ndarray, form: FixedPoint, lowest: int) -> np.ndarray:
     """Return the chip's decay, int64, at least `lowest`, that is nearest to keeping a share `keep` (0..1) per step."""
-    return decay_of(1 - keep, form, lowest)
+    return find_decay(1 - keep, form, lowest)
 
 
-def decay_of(lost: np.ndarray, form: FixedPoint, lowest: int = 0) -> np.ndarray:
+def find_decay(lost: np.ndarray, form: FixedPoint, lowest: int = 0) -> np.ndarray:
     """Return the chip's decay, int64, at least `lowest`, that is nearest to losing a share `lost` (0..1) per step.
 
     For shifts, the nearest time constant (as a ratio) decides.

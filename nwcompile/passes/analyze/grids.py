@@ -71,33 +71,33 @@ class WeightGrid:
         """The largest mantissa of the sign with fewer values, or of the only sign."""
         return self.high or -self.low
 
-    def round(self, target: np.ndarray, limit: float) -> Rounded:
+    def round_up_to(self, target: np.ndarray, limit: float) -> Rounded:
         """Round `target` to effective weights with the smallest exponent that holds magnitudes up to `limit`.
 
         For weights of 1 bit, the exponent brings s nearest to `limit`.
         """
         if self.bits == 1:
             exponent = int(np.rint(np.log2(limit / self.largest))) if limit > 0 else self.finest
-            return self.at(target, max(self.finest, min(exponent, self.coarsest)))
+            return self.round_at(target, max(self.finest, min(exponent, self.coarsest)))
         largest, exponent = min(np.abs(target).max(initial=0), limit), self.finest
         while exponent < self.exponent_max and largest > self.largest * 2.0**exponent * (1 + NOISE):
             exponent += 1
-        return self.at(target, exponent)
+        return self.round_at(target, exponent)
 
-    def at(self, target: np.ndarray, exponent: int) -> Rounded:
+    def round_at(self, target: np.ndarray, exponent: int) -> Rounded:
         """Round `target` to effective weights with a given exponent."""
-        effective = self.effective(target, exponent)
+        effective = self.round_effective(target, exponent)
         mantissa = np.sign(effective) * self.high if self.is_binary else effective / 2.0**exponent
-        low, high, spacing = self._ends(exponent)
+        low, high, spacing = self._value_range(exponent)
         below, above = target < low - spacing / 2, target > high + spacing / 2
         n_clipped = int(np.count_nonzero(below)) + int(np.count_nonzero(above))
         largest = int(max(mantissa.max(initial=0), -mantissa.min(initial=0)))
         dtype = next(t for t in WEIGHT_TYPES if largest <= np.iinfo(t).max)
         return Rounded(mantissa.astype(dtype), exponent, effective, n_clipped)
 
-    def effective(self, target: np.ndarray, exponent: int) -> np.ndarray:
+    def round_effective(self, target: np.ndarray, exponent: int) -> np.ndarray:
         """Return only the effective weights of `at`, float64."""
-        low, high, spacing = self._ends(exponent)
+        low, high, spacing = self._value_range(exponent)
         if self.is_binary:
             return np.where(target < 0, low, high)
         steps = np.asarray(target / spacing)
@@ -109,7 +109,7 @@ class WeightGrid:
         """Return the spacing of effective weights at an exponent, at least 1."""
         return max(self.step * 2.0**exponent, 1.0)
 
-    def _ends(self, exponent: int) -> tuple[float, float, float]:
+    def _value_range(self, exponent: int) -> tuple[float, float, float]:
         """Return the smallest and largest effective weight, and their spacing."""
         unit, spacing = 2.0**exponent, self.spacing(exponent)
         if self.is_binary:

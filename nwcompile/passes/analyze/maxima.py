@@ -85,5 +85,5 @@ def can_send_sums(chip: Chip, options: Options) -> bool:
     grid = WeightGrid.from_signs("mixed", chip.weights.bits, chip)
     ones = np.array([1.0, -1.0])
     can_send = {"multi", "bipolar"} <= {*chip.neuron.spikes} and chip.carries("graded")
-    can_add = np.array_equal(grid.effective(ones, grid.finest), ones) and chip.fixed_point.overflow != "clip"
+    can_add = np.array_equal(grid.round_effective(ones, grid.finest), ones) and chip.fixed_point.overflow != "clip"
     return chip.neuron.programmable is True and can_send and can_add and options.on_multi_spike != "repeat"

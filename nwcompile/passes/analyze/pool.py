@@ -26,7 +26,7 @@ def spike_cap(network: Network, chip: Chip, layer: str) -> int | None:
     return chip.neuron.output_max_spikes if is_apart(network, chip, layer) else chip.neuron.max_spikes
 
 
-def group_of(network: Network, chip: Chip, connection: Connection) -> str:
+def weight_group(network: Network, chip: Chip, connection: Connection) -> str:
     """Return `input` for a connection from an input, `output` for one to a separate output, else `hidden`."""
     if connection.source in network.inputs:
         return "input"
@@ -58,7 +58,7 @@ def pool_violations(network: Network, chip: Chip) -> Iterator[Violation]:
         yield from _fan_limits(network, chip, hidden, outputs, room)
     if chip.weights.one_exponent and network.is_fixed:
         for group in ("input", "hidden", "output"):
-            exponents = sorted({c.exponent for c in network.connections if group_of(network, chip, c) == group})
+            exponents = sorted({c.exponent for c in network.connections if weight_group(network, chip, c) == group})
             if len(exponents) > 1:
                 shown, advice = ", ".join(map(str, exponents)), "quantize the network for this chip"
                 yield Violation(f"exponents of {group} weights", where, shown, "one", advice)

@@ -89,7 +89,7 @@ def program_bounds(network: Network, name: str, sent: dict | None) -> dict[str, 
 
     The bounds are proven for any spikes with the payload of calibration, at least 1, as in `state_range`.
     """
-    sums = largest_sums(network, name, _payload_of(network, sent, ONE_SPIKE))
+    sums = largest_sums(network, name, _get_payloads(network, sent, ONE_SPIKE))
     rise, fall = (min(float(side.max(initial=0)), LARGEST_INPUT) for side in sums)
     reach = state_ranges(network.node(name).neuron, Range(-int(fall), int(rise), True))
     return {state: int(max(-r.low, r.high)) for state, r in reach.items()}
@@ -133,7 +133,7 @@ def _drive_bounds(
     """Return the largest rise and fall of u in one step, float64[n] (exact below 2**53)."""
     node = network.node(name)
     bias = node.neuron.array("bias_u", node.shape).reshape(-1).astype(np.float64)
-    rise, fall = largest_sums(network, name, _payload_of(network, sent, of_input))
+    rise, fall = largest_sums(network, name, _get_payloads(network, sent, of_input))
     unit = 1 << node.neuron.fixed.shift_bits
     return (rise + np.maximum(bias, 0)) * unit, (fall + np.maximum(-bias, 0)) * unit
 
@@ -162,7 +162,7 @@ def largest_sums(
     return rise, fall
 
 
-def _payload_of(
+def _get_payloads(
     network: Network, sent: dict | None, of_input: tuple[float, float]
 ) -> Callable[[str], tuple[float, float]]:
     """Return the largest positive and negative payload of each source; of inputs, calibration's or `of_input`."""

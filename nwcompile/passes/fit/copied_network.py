@@ -92,7 +92,7 @@ def _find_ends(network: Network, plan: CopyPlan, synapses: list) -> list[_Ends]:
         key = (
             np.full(len(synapse), -1)
             if c.source in network.inputs
-            else plan.sender_of(pre[synapse]) * plan.n_cores + core
+            else plan.find_sender(pre[synapse]) * plan.n_cores + core
         )
         expanded.append((synapse, target, key))
     keys = np.unique(np.concatenate([np.zeros(0, np.int64), *(key[key >= 0] for _, _, key in expanded)]))

@@ -41,7 +41,7 @@ class CopyPlan:
         first = self.core_of[neuron]
         return np.where((copy == 0) | self.packed[neuron], first, self.later[first] + copy - 1)
 
-    def sender_of(self, neuron: np.ndarray) -> np.ndarray:
+    def find_sender(self, neuron: np.ndarray) -> np.ndarray:
         """Return the unit that distributes destinations: each neuron, or its core; int64."""
         return self.core_of[neuron] if self.by_core else neuron
 

@@ -43,11 +43,11 @@ def count_relays(network: Network, timing: Schedule, chip: Chip, options: Option
             late[c.source, c.aligned_delay] = max(n, late.get((c.source, c.aligned_delay), 0))
     if not late or relay_neuron(chip) is None:
         return {}
-    verify_relays(network, chip, sizes_of(network, late))
+    verify_relays(network, chip, relay_sizes(network, late))
     return late
 
 
-def sizes_of(network: Network, n_relays_of: dict[tuple[str, int], int]) -> list[tuple[int, int]]:
+def relay_sizes(network: Network, n_relays_of: dict[tuple[str, int], int]) -> list[tuple[int, int]]:
     """Return the pairs for `least_cores`: neurons of a relay layer, and the number of such layers."""
     return [(network.node(source).n_neurons, n) for (source, _), n in n_relays_of.items()]
 

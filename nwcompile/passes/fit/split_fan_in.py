@@ -159,7 +159,7 @@ def _list_parts(
     """Return the fewest equal parts such that a core holds every neuron of a part; None if there are none."""
     if not split:
         return None
-    lists = [_as_list(network, c) for c in split]
+    lists = [_list_synapses(network, c) for c in split]
     first = np.cumsum([0, *(network.node(c.source).n_neurons for c in split)])
     source = np.concatenate([edge.pre + at for edge, at in zip(lists, first, strict=False)])
     post, n = np.concatenate([edge.post for edge in lists]), network.node(name).n_neurons
@@ -178,7 +178,7 @@ def _list_parts(
     return None
 
 
-def _as_list(network: Network, edge: Connection) -> Sparse:
+def _list_synapses(network: Network, edge: Connection) -> Sparse:
     """Return a connection as the list of its non-zero synapses, without its biases."""
     assert isinstance(edge, Direct)
     pre, post, place = synapse_list(edge, network.node(edge.source).shape)

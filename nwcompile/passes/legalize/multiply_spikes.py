@@ -36,7 +36,7 @@ def multiply_spikes(network: Network, chip: Chip, options: Options) -> tuple[Net
         if counts is None or min(counts) > 1:
             continue
         if max(counts) == 1 or "multi" in chip.neuron.spikes:
-            network = _with_pairs(network, product, counts, relay_neuron(chip) or RELAY)
+            network = _add_pairs(network, product, counts, relay_neuron(chip) or RELAY)
             how = f"{product.n_products} pair neurons, one for every product of two"
             changes.append(Change(product.target, "matrix product of spikes", "sums of spikes", how, EXACT))
     return (normalize(network) if changes else network), changes
@@ -62,7 +62,7 @@ def verify_pairs(network: Network, chip: Chip) -> None:
             )
 
 
-def _with_pairs(network: Network, product: MatMul, counts: tuple[int, int], relay: NeuronSpec) -> Network:
+def _add_pairs(network: Network, product: MatMul, counts: tuple[int, int], relay: NeuronSpec) -> Network:
     name = PAIRS.format(product.target)
     largest = max(counts)
     above = 1 if largest == 1 else 1 << largest.bit_length()

@@ -133,7 +133,7 @@ def _describe_pooling(network: Network, pool: MaxPool2d, layer: str) -> Change:
     return Change(layer, f"maximum of currents over {_describe_window(pool)}", "sums of currents", how, APPROXIMATE)
 
 
-def relays_of(network: Network, chip: Chip) -> dict[str, str]:
+def find_relays(network: Network, chip: Chip) -> dict[str, str]:
     """Map layers that feed only relay neurons of windows to those relays: the spike pooling of a model."""
     relays = {}
     for name in network.built_in:

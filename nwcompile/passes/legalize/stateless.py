@@ -21,7 +21,7 @@ def free_resets(network: Network, chip: Chip, options: Options) -> tuple[Network
         spec = nodes[name].neuron
         if not is_stateless(spec):
             continue
-        fitting = _with_reset(_with_clamp(spec, chip), chip)
+        fitting = _fit_reset(_fit_clamp(spec, chip), chip)
         if fitting is not None and fitting is not spec:
             nodes[name] = Node(name, nodes[name].shape, fitting)
             how = "it keeps no membrane from step to step"
@@ -40,13 +40,13 @@ def is_stateless(spec: NeuronSpec) -> bool:
     return spec.alpha is None and spec.membrane == "linear" and not np.any(spec.beta)
 
 
-def _with_clamp(spec: NeuronSpec, chip: Chip) -> NeuronSpec:
+def _fit_clamp(spec: NeuronSpec, chip: Chip) -> NeuronSpec:
     if chip.neuron.has_floor(spec):
         return spec
     return spec.replace(v_min=0 if chip.neuron.v_min == "zero" else None, clamp="maximum")
 
 
-def _with_reset(spec: NeuronSpec, chip: Chip) -> NeuronSpec | None:
+def _fit_reset(spec: NeuronSpec, chip: Chip) -> NeuronSpec | None:
     """Return the neuron with a reset of the chip, or None if none is harmless."""
     reset = "zero" if spec.reset == "value" and not np.any(spec.reset_value) else spec.reset
     timed = spec.reset == "none" or spec.reset_timing in chip.neuron.reset_timing

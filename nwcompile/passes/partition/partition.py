@@ -74,17 +74,17 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
             f"{counted(n_neurons, 'neuron')}"
         )
     activity.verify(network)
-    cores = _as_logical_cores(method(network, limit_to_states(network, chip), activity, options))
+    cores = _to_logical_cores(method(network, limit_to_states(network, chip), activity, options))
     given = cores.mapping
     if given is None:
-        return Partitioned(on_sites(network, chip, cores.core_of, options), cores.warnings, cores.fewest)
+        return Partitioned(assign_sites(network, chip, cores.core_of, options), cores.warnings, cores.fewest)
     given.verify(network, chip)
-    kept = on_sites(network, chip, given.core_of, options, may_cut=False)
+    kept = assign_sites(network, chip, given.core_of, options, may_cut=False)
     used = np.unique(_flatten_cores(network, given.core_of))
     return Partitioned(Mapping(kept.core_of, given.site_of[used], kept.note, given.visit), cores.warnings)
 
 
-def _as_logical_cores(answer) -> LogicalCores:
+def _to_logical_cores(answer) -> LogicalCores:
     """Convert the answer of any partitioner, including a user's callable, to LogicalCores."""
     if isinstance(answer, LogicalCores):
         if not isinstance(answer.mapping, Mapping | None):
@@ -93,7 +93,7 @@ def _as_logical_cores(answer) -> LogicalCores:
     return LogicalCores(answer.core_of, mapping=answer) if isinstance(answer, Mapping) else LogicalCores(answer)
 
 
-def on_sites(
+def assign_sites(
     network: Network, chip: Chip, core_of: dict[str, np.ndarray], options: Options, may_cut: bool = True
 ) -> Mapping:
     """Return the mapping of the given logical cores, each at the first site, in row-major order, that holds it.
@@ -107,18 +107,18 @@ def on_sites(
     flat, n_cores = flat.reshape(-1).astype(np.int32), len(used_cores)
     verify_sites(network, chip, options)
     try:
-        return _on_sites(network, chip, flat, n_cores, options)
+        return _match_cores(network, chip, flat, n_cores, options)
     except (FitError, OptionError):
         cut = None if not may_cut else split_to_sites(network, chip, flat, options)
         if cut is None or (cut.max() >= n_cores and (options.n_cores is not None or needs_slices(chip))):
             raise
         with suppress(FitError, OptionError):  # the error without the cut is reported
-            return _on_sites(network, chip, cut, int(cut.max()) + 1, options)
+            return _match_cores(network, chip, cut, int(cut.max()) + 1, options)
         raise
 
 
-def _on_sites(network: Network, chip: Chip, flat: np.ndarray, n_cores: int, options: Options) -> Mapping:
-    """Apply `on_sites` to cores int32[neuron] without splitting. Raises OptionError if fixed sites contradict them."""
+def _match_cores(network: Network, chip: Chip, flat: np.ndarray, n_cores: int, options: Options) -> Mapping:
+    """Assign sites to cores int32[neuron] without splitting. Raises OptionError if fixed sites contradict them."""
     used, limits = capacity.used_by_core(network, chip, flat, n_cores), capacity.site_limits(chip)
     pinned = pins(network, chip, split_layers(network, flat.astype(np.int32)), n_cores, options)
     sites = match_sites(used, limits[:, : used.shape[1]], pinned)

@@ -10,7 +10,7 @@ methods `row-major`, `random`                    row_major, place_randomly      
 method `hilbert`: along the Hilbert curve        place_by_hilbert                 space_filling.py
 method `spectral`: slowest eigenvectors          place_by_spectrum                spectral.py
 cores of each chip, on a board                   region_sizes                     chip_regions.py
-the fewest chips of a board                      on_fewest_chips                  chip_regions.py
+the fewest chips of a board                      take_fewest_chips                chip_regions.py
 
 `baselines/` holds methods of papers that are kept only for comparison. Nothing here imports `passes/partition`.
 """

@@ -51,7 +51,7 @@ def twice_the_cores(chip: Chip, n_cores: int) -> int:
     return min(2 * n_cores, one) if n_cores < one else whole_chips(chip, n_cores + 1)
 
 
-def on_fewest_chips(mapping: Mapping, chip: Chip, options: Options) -> tuple[Chip, Mapping]:
+def take_fewest_chips(mapping: Mapping, chip: Chip, options: Options) -> tuple[Chip, Mapping]:
     """Return the part of a board on which a mapping is placed, the fewest chips that hold it, and the mapping on it.
 
     The part is a rectangle; its sites are the board's with equal coordinates (x, y, port). Chip and mapping stay

@@ -16,7 +16,7 @@ from nwcompile.passes.analyze.fixed_sites import FREE, pins
 from nwcompile.passes.place.anneal import anneal
 from nwcompile.passes.place.baselines.local_search import hill_climb, place_by_force, place_by_swarm
 from nwcompile.passes.place.baselines.sub_mesh import place_by_neumap
-from nwcompile.passes.place.chip_regions import on_fewest_chips
+from nwcompile.passes.place.chip_regions import take_fewest_chips
 from nwcompile.passes.place.congestion import place_by_routes
 from nwcompile.passes.place.problem import placement_problem
 from nwcompile.passes.place.space_filling import place_by_hilbert, place_randomly, row_major
@@ -39,7 +39,7 @@ PLACERS = {
 def place(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
     """Return the mapping with its cores at the sites that `options.placer` finds, each at a site whose limits hold it.
 
-    On a board of equal chips, only a rectangle of the fewest chips that hold the cores is used (`on_fewest_chips`).
+    On a board of equal chips, only a rectangle of the fewest chips that hold the cores is used (`take_fewest_chips`).
     `options.placer` names one of `PLACERS` or of a plugin, or is a callable with their signature: it takes the
     arguments of this function and returns a Mapping with the same `core_of`, with cores of `options.fixed_sites` at
     their sites. Raises OptionError for an unknown placer, and ModelError if a callable returns anything else.
@@ -49,7 +49,7 @@ def place(mapping: Mapping, network: Network, chip: Chip, activity: Activity, op
         method = plugins.chosen(plugins.PLACERS, "placer", method, PLACERS)
     mapping.verify(network, chip)
     activity.verify(network)
-    part, started = on_fewest_chips(mapping, chip, options)
+    part, started = take_fewest_chips(mapping, chip, options)
     placed = method(started, network, part, activity, options)
     if not isinstance(placed, Mapping):
         raise ModelError(f"placer: gave {type(placed).__name__}, not a Mapping")

@@ -90,11 +90,11 @@ def legalize_input(network: Network, chip: Chip, calibration, options: Options) 
     closed: dict[str, str] = {}
     for name in WAYS if way is None else (way,):
         try:
-            made = WAYS[name](fed, chip, _samples_of(heard, samples), options)
+            made = WAYS[name](fed, chip, _pick_samples(heard, samples), options)
         except _ClosedError as e:
             closed[name] = str(e)
             continue
-        return _keep_input(bare, chip, samples, options) if made.host is None else _with_unheard(made, network, heard)
+        return _keep_input(bare, chip, samples, options) if made.host is None else _add_unheard(made, network, heard)
     values = "" if samples is None else f" with values {_range_text(samples.values())}"
     reasons = "; ".join(f"{name}: {reason}" for name, reason in closed.items())
     raise ModelError(f"input{values} cannot come to {chip.name}: {reasons}")
@@ -106,7 +106,7 @@ def _keep_input(network: Network, chip: Chip, samples: Inputs | None, options: O
     return InputLayer(network, None, samples, [])
 
 
-def _samples_of(inputs: dict[str, Node], samples: Inputs | None) -> Inputs | None:
+def _pick_samples(inputs: dict[str, Node], samples: Inputs | None) -> Inputs | None:
     """Return the samples of some inputs."""
     if samples is None:
         return None
@@ -115,7 +115,7 @@ def _samples_of(inputs: dict[str, Node], samples: Inputs | None) -> Inputs | Non
     return some
 
 
-def _with_unheard(made: InputLayer, network: Network, heard: dict[str, Node]) -> InputLayer:
+def _add_unheard(made: InputLayer, network: Network, heard: dict[str, Node]) -> InputLayer:
     """Add the inputs of `network` that feed nothing to the host, whatever their values are."""
     assert made.host is not None, "without a host the chip takes them"
     unheard = {name: node for name, node in network.inputs.items() if name not in heard}
@@ -294,7 +294,7 @@ def _try_bias(network: Network, chip: Chip, samples: Inputs | None, _options: Op
 def _try_host(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
     """Run the layers up to the first spiking ones on the host; their spikes become inputs of the chip."""
     first = _First.from_network(network, samples)
-    layers = first.with_all_before(network)
+    layers = first.find_layers(network)
     left = [name for name in network.layers if name not in layers]
     if not left:
         raise _ClosedError("no layer would be left for the chip")
@@ -366,7 +366,7 @@ class _First:
         in_order = tuple(name for name in network.inputs if name in inputs)
         return cls(in_order, tuple(n for n in network.order if n in reached), tuple(layers), next(iter(mixed), None))
 
-    def with_all_before(self, network: Network) -> set[str]:
+    def find_layers(self, network: Network) -> set[str]:
         """Return the layers and everything that feeds them."""
         layers = set(self.layers)
         while True:

@@ -18,7 +18,7 @@ MOST = 4.0  # Largest factor between a threshold and the layer's median, up or d
 SCALED = ("threshold", "reset_value", "v_min")
 
 
-def per_channel(layer: Layer, chip: Chip) -> Layer:
+def scale_channels(layer: Layer, chip: Chip) -> Layer:
     """Return an equivalent layer with a `channel_scale`, or the layer itself if that gains nothing or is impossible.
 
     Readouts stay unchanged, because their membranes are compared with each other, and so do weights of the chip's full
@@ -34,10 +34,10 @@ def per_channel(layer: Layer, chip: Chip) -> Layer:
     threshold = np.where(threshold > 0, threshold, 1)
     room = np.median(threshold) / threshold
     factor = np.where(largest > 0, np.clip(ratio, room / MOST, room * MOST), 1)
-    return with_channel_scale(layer, factor.reshape(-1, *[1] * (len(shape) - 1)))
+    return apply_scale(layer, factor.reshape(-1, *[1] * (len(shape) - 1)))
 
 
-def with_channel_scale(layer: Layer, factor: np.ndarray) -> Layer:
+def apply_scale(layer: Layer, factor: np.ndarray) -> Layer:
     """Return an equivalent layer, every neuron scaled by its `factor`, which broadcasts to the layer."""
     shape = layer.node.shape
     spec, d = layer.neuron, layer.dynamics

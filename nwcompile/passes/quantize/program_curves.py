@@ -75,7 +75,7 @@ def _strip_brackets(text: str) -> str:
 
 
 def find_curves(program: NeuronProgram, learned: Collection[str] = ()) -> dict[str, Curve]:
-    """Return the curves of a program `with_inverses` that other operations use, by result.
+    """Return the curves of a program `use_inverses` that other operations use, by result.
 
     Parameters that are `learned` belong to no curve: a table stays fixed while they change.
     """
@@ -90,7 +90,7 @@ def find_inner_values(program: NeuronProgram, learned: Collection[str] = ()) -> 
     return set(_follow_operations(program, learned).bent)
 
 
-def with_inverses(program: NeuronProgram, learned: Collection[str] = ()) -> NeuronProgram:
+def use_inverses(program: NeuronProgram, learned: Collection[str] = ()) -> NeuronProgram:
     """Replace each `a / b` that is no curve and whose b varies by `a * (1 / b)`."""
     lines = _follow_operations(program, learned)
     taken = {INPUT, *program.parameters, *program.state_names, *(o.result for o in program.operations)}
@@ -113,7 +113,7 @@ def with_inverses(program: NeuronProgram, learned: Collection[str] = ()) -> Neur
 
 def record_arguments(program: NeuronProgram, learned: Collection[str] = ()) -> NeuronProgram:
     """Return the same float program with a further state for each curve, which holds its argument in every step."""
-    known = find_curves(with_inverses(program, learned), learned)
+    known = find_curves(use_inverses(program, learned), learned)
     arguments = {argument_state(name): curve.argument for name, curve in known.items()}
     return program.replace(states=(*program.states, *(StateVariable(*pair) for pair in arguments.items())))
 

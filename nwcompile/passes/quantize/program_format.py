@@ -13,7 +13,7 @@ import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation
-from nwcompile.passes.quantize.program_curves import Curve, find_curves, find_inner_values, with_inverses
+from nwcompile.passes.quantize.program_curves import Curve, find_curves, find_inner_values, use_inverses
 from nwcompile.passes.quantize.program_exact import SAME, find_counts, input_sums
 from nwcompile.passes.quantize.program_tables import CurveTable
 
@@ -90,7 +90,7 @@ def to_whole_numbers(
     not depend on the parameters' values. `table_of` builds the tables of curves. Raises ModelError, naming the
     operation, for operations that whole numbers lack.
     """
-    program = with_inverses(program, learned)
+    program = use_inverses(program, learned)
     converter = _Converter(program, fraction_bits, learned, parameter_bits or {}, table_of)
     converter.read_input(gain, state_bits)
     for operation in program.operations:

@@ -18,7 +18,7 @@ from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.passes.analyze.grids import Rounded, WeightGrid
-from nwcompile.passes.quantize.program_curves import with_inverses
+from nwcompile.passes.quantize.program_curves import use_inverses
 from nwcompile.passes.quantize.program_exact import find_counts, input_sums
 from nwcompile.passes.quantize.program_format import Whole, to_whole_numbers, verify_divisors
 from nwcompile.passes.quantize.program_tables import ProgramTables, restore_table
@@ -86,7 +86,7 @@ def fixed_layer(
     node, edges = network.node(name), network.into(name)
     assert isinstance(node.neuron, NeuronProgram)
     verify_divisors(node.neuron)
-    program = with_inverses(node.neuron, learned)  # with the names of the float run: a bias renames x
+    program = use_inverses(node.neuron, learned)  # with the names of the float run: a bias renames x
     biases = [b for c in edges if (b := c.bias_per_neuron(node.shape)) is not None]
     if biases and chip.neuron.programmable:
         program = program.with_input_bias(np.sum(biases, axis=0, dtype=np.float64))
@@ -120,13 +120,13 @@ def fixed_layer(
     if chip.neuron.programmable:
         return made
     # A built-in neuron will have the biases, in weight units.
-    return replace(made, connections=tuple(map(partial(_with_bias, unit=unit), made.connections, edges)))
+    return replace(made, connections=tuple(map(partial(_set_bias, unit=unit), made.connections, edges)))
 
 
 def _round_weights(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: float) -> list[Rounded]:
     """Round the weights to their grids, at the finest exponents."""
     return [
-        g.round(np.asarray(c.weight, np.float64) * unit, g.largest * 2.0**g.finest)
+        g.round_up_to(np.asarray(c.weight, np.float64) * unit, g.largest * 2.0**g.finest)
         for c, g in zip(edges, grids, strict=True)
     ]
 
@@ -145,7 +145,7 @@ def quantize_at_format(
     """Quantize a layer with a Format chosen before (used while training); biases are in the program."""
     grids = (WeightGrid.from_signs(*at, chip) for at in zip(chosen.sign_modes, chosen.bits, strict=True))
     rounded = [
-        grid.at(np.asarray(c.weight, np.float64) * chosen.unit, exponent)
+        grid.round_at(np.asarray(c.weight, np.float64) * chosen.unit, exponent)
         for c, grid, exponent in zip(edges, grids, chosen.exponents, strict=True)
     ]
     program, bits = node.neuron, chosen.parameter_bits
@@ -191,7 +191,7 @@ def _build_layer(
     }
     return FixedLayer(
         node=Node(node.name, node.shape, whole.program),
-        connections=tuple(map(_with_mantissas, edges, rounded, chosen.sign_modes, chosen.bits)),
+        connections=tuple(map(_set_mantissas, edges, rounded, chosen.sign_modes, chosen.bits)),
         scale=scale,
         row=row,
         format=chosen,
@@ -201,7 +201,7 @@ def _build_layer(
     )
 
 
-def _with_mantissas(edge: Connection, rounded: Rounded, sign_mode: str, bits: int) -> Connection:
+def _set_mantissas(edge: Connection, rounded: Rounded, sign_mode: str, bits: int) -> Connection:
     """Return the connection with integer mantissas; its bias is in the program."""
     return edge.replace(
         weight=rounded.mantissa,
@@ -213,7 +213,7 @@ def _with_mantissas(edge: Connection, rounded: Rounded, sign_mode: str, bits: in
     )
 
 
-def _with_bias(fixed: Connection, edge: Connection, unit: float) -> Connection:
+def _set_bias(fixed: Connection, edge: Connection, unit: float) -> Connection:
     """Return the connection with its float bias in weight units."""
     bias = getattr(edge, "bias", None)
     return fixed if bias is None else fixed.replace(bias=np.rint(np.asarray(bias, np.float64) * unit).astype(np.int64))

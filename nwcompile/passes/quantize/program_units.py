@@ -15,7 +15,7 @@ from math import floor, log2
 import numpy as np
 
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation
-from nwcompile.passes.quantize.program_curves import Curve, argument_state, find_curves, with_inverses
+from nwcompile.passes.quantize.program_curves import Curve, argument_state, find_curves, use_inverses
 from nwcompile.passes.quantize.program_exact import find_counts, input_sums
 
 ALIKE = ("add", "sub", "min", "max", "neg", "abs", "select")  # operands and result have one unit
@@ -206,7 +206,7 @@ class Measured:
         learned: Collection[str] = (),
     ) -> "Measured":
         """Choose the factor, 0.5..1, for which a weight unit is a power of two, if the program has a scale."""
-        whole = with_inverses(program, learned)
+        whole = use_inverses(program, learned)
         measures = find_units(whole, find_counts(program, learned) & set(program.state_names))
         factor = unit * 2.0 ** floor(-log2(unit)) if measures.has_scale else 1.0
         arguments = {argument_state(name): curve.argument for name, curve in find_curves(whole, learned).items()}

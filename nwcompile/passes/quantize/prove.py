@@ -66,7 +66,7 @@ def compared_changes(network: Network, fixed: Network, chip: Chip) -> list[Chang
     changes = []
     for name in network.built_in:
         wanted, has = network.node(name).neuron, fixed.node(name).neuron
-        if wanted.fires and wanted.strict != has.strict and only_compares(wanted) and _on_threshold_grid(has, chip):
+        if wanted.fires and wanted.strict != has.strict and only_compares(wanted) and _is_on_grid(has, chip):
             changes.append(comparison_change(name, wanted.strict))
     return changes
 
@@ -87,7 +87,7 @@ def lasting_currents(network: Network, fixed: Network) -> list[Change]:
     return changes
 
 
-def _on_threshold_grid(spec: NeuronSpec, chip: Chip) -> bool:
+def _is_on_grid(spec: NeuronSpec, chip: Chip) -> bool:
     """Return whether membranes are always multiples of the unit of thresholds.
 
     They are if that unit is 1. Otherwise sums must be shifted by at least as much, no rounding leak may exist, and

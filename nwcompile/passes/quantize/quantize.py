@@ -14,10 +14,10 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.options import Options
 from nwcompile.ir.run import Run
-from nwcompile.passes.analyze.pool import group_of
+from nwcompile.passes.analyze.pool import weight_group
 from nwcompile.passes.analyze.state_range import program_bounds, state_range
 from nwcompile.passes.prepare.weight_bits import apply_weight_bits
-from nwcompile.passes.quantize.channel_scale import per_channel
+from nwcompile.passes.quantize.channel_scale import scale_channels
 from nwcompile.passes.quantize.layer_warnings import (
     activity_warnings,
     input_warnings,
@@ -122,7 +122,7 @@ def choose_scales(network: Network, chip: Chip, calibration, options: Options, l
     shared: dict[str, int] = {}
     for name, layer in scales.layers.items():
         for c, weight in zip(layer.connections, scales.scaled[name].weights, strict=True):
-            group = group_of(network, chip, c)
+            group = weight_group(network, chip, c)
             shared[group] = min(shared.get(group, weight.exponent), weight.exponent)
     return _layer_by_layer(network, chip, x, shared, learned)
 
@@ -143,7 +143,9 @@ def _layer_by_layer(
             if samples is not None:
                 samples.sent[name] = programs[name].run_spikes(network, samples.sent)
             continue
-        layers[name] = per_channel(_share_exponents(describe_layer(network, name, chip), network, chip, shared), chip)
+        layers[name] = scale_channels(
+            _share_exponents(describe_layer(network, name, chip), network, chip, shared), chip
+        )
         evidence = None if samples is None else samples.layer_evidence(layers[name])
         scaled[name], fired = choose_scale(layers[name], chip, evidence)
         if samples is not None and fired is not None:
@@ -155,7 +157,7 @@ def _share_exponents(layer: Layer, network: Network, chip: Chip, shared: dict[st
     """Return the layer with weight grids at the exponents that its connections share with others."""
     if not shared:
         return layer
-    exponents = [shared[group_of(network, chip, c)] for c in layer.connections]
+    exponents = [shared[weight_group(network, chip, c)] for c in layer.connections]
     pairs = zip(layer.grids, exponents, strict=True)
     return replace(layer, grids=tuple(replace(g, finest=e, coarsest=e, exponent_max=e) for g, e in pairs))
 

@@ -156,20 +156,20 @@ def scale_layer(layer: Layer, chip: Chip, scale: float, clip: float = 1.0, thres
     largest_mean = max(means, default=0.0)
     level = limit / largest_mean if layer.bits == 1 and largest_mean else weight_scale
     weights = tuple(
-        grid.round(w * weight_scale, level * mean if grid.bits == 1 else limit)
+        grid.round_up_to(w * weight_scale, level * mean if grid.bits == 1 else limit)
         for w, grid, mean in zip(layer.weights, layer.grids, means, strict=True)
     )
     neuron = fixed_neuron(layer, chip, scale, threshold_factor)
     return Scaled(scale, weight_scale, threshold_factor, neuron, weights)
 
 
-def at_exponents(
+def scale_at_exponents(
     layer: Layer, chip: Chip, scale: float, exponents: tuple[int, ...], threshold_factor: float = 1.0
 ) -> Scaled:
     """Scale a layer with given weight exponents, one per connection."""
     weight_scale = scale / (1 << chip.state.shift_bits)
     triples = zip(layer.weights, layer.grids, exponents, strict=True)
-    weights = tuple(grid.at(w * weight_scale, exponent) for w, grid, exponent in triples)
+    weights = tuple(grid.round_at(w * weight_scale, exponent) for w, grid, exponent in triples)
     neuron = fixed_neuron(layer, chip, scale, threshold_factor)
     return Scaled(scale, weight_scale, threshold_factor, neuron, weights)
 

@@ -8,7 +8,7 @@ from nwcompile.passes.analyze.axon_types import too_many_weights
 from nwcompile.passes.analyze.capability import delay_violations
 from nwcompile.passes.analyze.check import unmapped_violations
 from nwcompile.passes.fit.copy_neurons import copy_neurons, may_copy, sends_too_far
-from nwcompile.passes.partition.partition import on_sites, partition
+from nwcompile.passes.partition.partition import assign_sites, partition
 from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.stages.draft import Advice, Draft, Stage, keep_violations
 
@@ -47,7 +47,7 @@ def insert_copies(draft: Draft) -> Draft:
         return draft
     return replace(
         draft,
-        mapping=on_sites(copied.network, draft.chip, copied.core_of, draft.options, may_cut=False),
+        mapping=assign_sites(copied.network, draft.chip, copied.core_of, draft.options, may_cut=False),
         network=copied.network,
         timing=copied.timing,
         activity=copied.activity,

@@ -76,7 +76,7 @@ def take_nearest(draft: Draft) -> Draft:
             refitted_row(row, nearer.network.node(row["layer"]).neuron, scales.get(row["layer"])) for row in draft.table
         ],
         price=nearer.price,
-        changes=nearer.with_price(draft.changes),
+        changes=nearer.price_changes(draft.changes),
         notes=[*draft.notes, *nearer.warnings, *judged],
     )
 

@@ -21,7 +21,7 @@ from nwcompile.ir.options import Options
 from nwcompile.passes.analyze.capability import delay_violations
 from nwcompile.passes.analyze.check import least_cores
 from nwcompile.passes.fit.copy_neurons import sends_too_far
-from nwcompile.passes.fit.relay_delays import count_relays, sizes_of
+from nwcompile.passes.fit.relay_delays import count_relays, relay_sizes
 from nwcompile.passes.prepare.input_layer import InputLayer
 from nwcompile.passes.stages.draft import Draft, Stage
 from nwcompile.passes.stages.partition import check_needs
@@ -90,7 +90,7 @@ def _try_chip(given: Draft, most_work: int) -> Place | None:
     is_split = draft.network is not draft.legal
     n_relays_of = count_relays(draft.network, draft.timing, chip, draft.options)
     if SYNAPSES_OF_A_PAIR * sum(n_relays_of.values()) ** 2 > most_work:
-        return Place(chip, 0, least_cores(draft.network, chip, sizes_of(draft.network, n_relays_of)), False)
+        return Place(chip, 0, least_cores(draft.network, chip, relay_sizes(draft.network, n_relays_of)), False)
     draft = run(draft, after="split", until="delays")
     network = draft.network
     work = sum(synapse_count(network, c) for c in network.connections)

@@ -13,7 +13,7 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.arithmetic import table
 from nwcompile.ir.neuron_programs.ranges import Range
 from nwcompile.passes.quantize import program_tables
-from nwcompile.passes.quantize.program_curves import find_curves, record_arguments, with_inverses
+from nwcompile.passes.quantize.program_curves import find_curves, record_arguments, use_inverses
 from nwcompile.passes.quantize.program_tables import TableFormat, build_table, greatest_error
 
 ANYWHERE = Range(-1e6, 1e6, False)
@@ -21,7 +21,7 @@ ANYWHERE = Range(-1e6, 1e6, False)
 
 def curve_of(step):
     """The only curve of a step of a neuron."""
-    (curve,) = find_curves(with_inverses(nw.neuron(step).program())).values()
+    (curve,) = find_curves(use_inverses(nw.neuron(step).program())).values()
     return curve
 
 
@@ -127,7 +127,7 @@ def test_one_curve_of_several_operations_is_one_table():
         return {"v": v, "m": m}, v > 1
 
     program = nw.neuron(step).program()
-    found = find_curves(with_inverses(program))
+    found = find_curves(use_inverses(program))
     assert sorted(f"{curve.argument}: {curve}" for curve in found.values()) == [
         "t10: 1 / (t10 + 1)",
         "v: 1 / (1 + exp(-((v - 0.25) / 2)))",
@@ -147,7 +147,7 @@ def test_curves_of_neurons_own_parameters_begin_behind_them():
         return {"v": v}, torch.exp(v * slope) > 2.0
 
     program = nw.neuron(step).program(slope=np.array([0.5, 0.25]))
-    (curve,) = find_curves(with_inverses(program)).values()
+    (curve,) = find_curves(use_inverses(program)).values()
     assert str(curve) == "exp(t3)" and curve.constants == {}
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import nwcompile as nw
-from nwcompile.passes.quantize.program_curves import with_inverses
+from nwcompile.passes.quantize.program_curves import use_inverses
 from nwcompile.passes.quantize.program_exact import find_counts
 from nwcompile.passes.quantize.program_units import find_units, scale_program
 from nwcompile.sim.reference.program_step import ProgramState
@@ -75,7 +75,7 @@ def test_units_follow_from_the_operations(neuron):
 
 @pytest.mark.parametrize("neuron", UNITS, ids=lambda neuron: neuron.name)
 def test_in_other_units_spikes_are_the_same_and_states_as_much_larger(neuron):
-    program = with_inverses(neuron.program())
+    program = use_inverses(neuron.program())
     found, factor = find_units(program, find_counts(program)), 0.5
     other = scale_program(program, found, factor)
     x = RNG.normal(0.3, 1.0, (60, 1, 40))

@@ -192,8 +192,8 @@ def _anneal_smooth_time(
     is_quiet = n_messages * cycles[MESSAGE_OUT] < SMOOTH.quiet_share * demand.sends.send.sum()
     timed = demand._replace(rules=demand.rules._replace(cycles=cycles * [not is_quiet, 1, 1]))
     filled_cores(timed, search.chip, start.core_of, state)
-    smooth = norms_of(state)
-    readers = readers_of(demand)
+    smooth = empty_norms(state)
+    readers = find_readers(demand)
     keep_all = search.options.n_cores is not None
     n_clusters = len(start.core_of)
     hottest = heat * SMOOTH.heat_share * start.cost / n_clusters
@@ -214,7 +214,7 @@ def _anneal_smooth_time(
     return min(start, annealed._replace(regions=start.regions), key=lambda p: p.rank)
 
 
-def norms_of(state: CoreState) -> smooth_anneal.Smooth:
+def empty_norms(state: CoreState) -> smooth_anneal.Smooth:
     """Return the norms and columns in which `smooth_anneal.anneal_smoothly` works."""
     n_columns, n_steps = state.busy.load.shape
     return smooth_anneal.Smooth(
@@ -226,7 +226,7 @@ def norms_of(state: CoreState) -> smooth_anneal.Smooth:
     )
 
 
-def readers_of(demand: Demand) -> smooth_anneal.Readers:
+def find_readers(demand: Demand) -> smooth_anneal.Readers:
     """Return the clusters that read each source class, once for every row."""
     n_clusters, n_classes = len(demand.sends.n_neurons), len(demand.classes.size)
     cluster = np.repeat(np.arange(n_clusters, dtype=np.int32), np.diff(demand.reads.row_offset))

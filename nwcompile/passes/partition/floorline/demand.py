@@ -283,7 +283,7 @@ def _cluster_rows(table: SynapseTable, start, neurons) -> tuple[np.ndarray, np.n
     return offset, row, count
 
 
-def _spikes_of(counts: np.ndarray, step0: int, group: np.ndarray, size: np.ndarray, step_at, n_steps: int) -> Spikes:
+def _sum_spikes(counts: np.ndarray, step0: int, group: np.ndarray, size: np.ndarray, step_at, n_steps: int) -> Spikes:
     """Return the spikes of one layer's groups: counts int32[T, n], group int64[n], size int64[group]."""
     members, start = np.argsort(group, kind="stable"), csr_offset(size)
     total, offset = np.zeros(n_steps, np.int64), np.zeros(len(start), np.int64)
@@ -317,12 +317,12 @@ def _group_sources(network, activity, timing, cluster_of, class_of, step_at, n_s
         group = group.reshape(-1)
         size = np.bincount(group)
         step0 = timing.offset[name] if timing.period == 1 else 0
-        spikes = _spikes_of(activity.counts[name], step0, group, size, step_at, n_steps)
+        spikes = _sum_spikes(activity.counts[name], step0, group, size, step_at, n_steps)
         parts.append(Groups(key % width, key // width - 1, size, spikes))
-    return _in_cluster_order(parts)
+    return _sort_by_cluster(parts)
 
 
-def _in_cluster_order(parts: list[Groups]) -> Groups:
+def _sort_by_cluster(parts: list[Groups]) -> Groups:
     if not parts:
         none = np.zeros(0, np.int64)
         return Groups(none, none, none, Spikes(np.zeros(1, np.int64), none.astype(np.int32), none.astype(np.int32)))

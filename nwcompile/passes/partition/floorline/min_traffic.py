@@ -329,21 +329,21 @@ def _traffic_demand(search: Search, cluster_of: np.ndarray, n_cores: int, max_ti
 
 
 def _table_bytes(demand: Demand) -> int:
-    """Return the bytes of the tables of `flow_of` and `empty_cores`: by class, row or cluster, for every core."""
+    """Return the bytes of the tables of `empty_flow` and `empty_cores`: by class, row or cluster, for every core."""
     n_classes, n_rows, n_clusters = len(demand.classes.size), len(demand.rows.source_class), len(demand.sends.n_neurons)
     return (24 * n_classes + 4 * n_rows + 8 * n_clusters) * len(demand.rules.limit)
 
 
 def _build_level(chip: Chip, cluster_of: np.ndarray, demand: Demand, sites, cores: np.ndarray, limit: int) -> Level:
     """Put each cluster on the core of its first neuron, cores: int[neuron]; sites: int64[core]."""
-    flow = flow_of(demand, message_costs(chip, sites))
+    flow = empty_flow(demand, message_costs(chip, sites))
     core_of = cores[np.unique(cluster_of, return_index=True)[1]].astype(np.int32)
     state = filled_cores(demand, chip, core_of)
     traffic_anneal.put_clusters(demand.sends, *flow, core_of)
     return Level(cluster_of, demand, state, flow, limit)
 
 
-def flow_of(demand: Demand, cost: np.ndarray) -> traffic_anneal.Flow:
+def empty_flow(demand: Demand, cost: np.ndarray) -> traffic_anneal.Flow:
     """Return empty tables for `traffic_anneal`; `cost` int64[core, core] is that of a message between cores."""
     n_clusters, n_classes, n_cores = len(demand.sends.n_neurons), len(demand.classes.size), len(cost)
     cluster = csr_groups(demand.reads.row_offset)

@@ -15,7 +15,7 @@ from nwcompile.ir.manifest import APPROXIMATE, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.legalize.pool_spikes import FULL, relays_of
+from nwcompile.passes.legalize.pool_spikes import FULL, find_relays
 from nwcompile.passes.quantize.approximate.driven import DrivenLayer
 from nwcompile.passes.quantize.approximate.ideal import PooledLayer, ideal_trace, pooled_layers
 from nwcompile.passes.quantize.approximate.nearest import Feature, nearest_network
@@ -50,7 +50,7 @@ class Approximated:
     warnings: list[str]
     factors: dict[str, Refitted]
 
-    def with_price(self, changes: list[Change]) -> list[Change]:
+    def price_changes(self, changes: list[Change]) -> list[Change]:
         """Return earlier changes, with prices for approximate ones, followed by the changes made here.
 
         A row of pooled spikes gets the fit of the neurons before the pooling, unless these have a row of their own.
@@ -62,7 +62,7 @@ class Approximated:
                 fit = self.factors.get(FULL.format(change.layer))
                 how = change.how if fit is None or change.layer in fitted else f"{change.how}; {fit}"
                 known = change.layer in self.price.rate_chip
-                change = replace(change, how=how, price=self.price.of_layer(change.layer) if known else None)
+                change = replace(change, how=how, price=self.price.layer_price(change.layer) if known else None)
             told.append(change)
         return [*told, *self.changes]
 
@@ -94,7 +94,7 @@ def approximate(
     if len(held):
         price = measure_price(ideal, changed, _select(inputs, held), None if labels is None else labels[held])
     shown = {FULL.format(name): name for name in pooled}  # these neurons send the spikes of the layer
-    prices = {} if price is None else {name: price.of_layer(shown.get(name, name)) for name in features_of}
+    prices = {} if price is None else {name: price.layer_price(shown.get(name, name)) for name in features_of}
     changes = [
         _describe_change(shown.get(name, name), features, fits.get(name), prices.get(name))
         for name, features in features_of.items()
@@ -121,7 +121,7 @@ def _refit_all(
     wanted, read = ideal_trace(ideal, inputs)
     sent = {**inputs, **wanted}
     full_of = {FULL.format(name): name for name in pooled_layers(ideal)}
-    relays = {name: relay for name, relay in relays_of(bare, chip).items() if relay not in full_of.values()}
+    relays = {name: relay for name, relay in find_relays(bare, chip).items() if relay not in full_of.values()}
     nodes, fits = dict(bare.nodes), {}
     for name in ideal.layers:
         if name in full_of.values() or name in relays.values():
@@ -146,7 +146,9 @@ def _refit_all(
     return Network(bare.inputs, nodes, bare.connections), fits
 
 
-def as_float(network: Network, fixed: Network, chip: Chip, options: Options, factors: dict[str, Refitted]) -> Network:
+def to_float_network(
+    network: Network, fixed: Network, chip: Chip, options: Options, factors: dict[str, Refitted]
+) -> Network:
     """Return the normalized float network with the chip's nearest neurons, as fitted.
 
     `fixed`: the same network in integers, before the fit.
@@ -159,13 +161,13 @@ def as_float(network: Network, fixed: Network, chip: Chip, options: Options, fac
             nodes[name] = Node(name, nodes[name].shape, float_neuron(fit, network.into(name), fixed.into(name)))
             continue
         threshold = np.asarray(spec.threshold, np.float64) * fit.threshold_factor
-        spec = _with_leak(spec.replace(threshold=threshold), fit.leak_factor)
+        spec = _set_leak(spec.replace(threshold=threshold), fit.leak_factor)
         spec = spec if fit.current is None else spec.replace(alpha=fit.current, w_in=1 - fit.current)
         nodes[name] = Node(name, nodes[name].shape, spec)
     return Network(near.inputs, nodes, near.connections)
 
 
-def _with_leak(spec: NeuronSpec, leak: float | None) -> NeuronSpec:
+def _set_leak(spec: NeuronSpec, leak: float | None) -> NeuronSpec:
     """Return a float neuron with a leak `leak` times as large, or of `leak` if it had none."""
     if leak is None:
         return spec

@@ -91,10 +91,10 @@ def nearest_neuron(
     kept = _kept_current(spec)
     if can.current is False and np.any(kept):
         was = f"a current that keeps up to {100 * float(np.max(kept)):.3g} % a step"
-        change("decay", was, "no current", **_without_current(spec))
+        change("decay", was, "no current", **_drop_current(spec))
     is_biased = np.any(spec.bias_u) or (has_bias and spec.alpha is not None)
     if can.current_bias is False and is_biased and np.max(_kept_current(spec)) < 1:  # otherwise it grows without bound
-        change("bias", "a bias of the current", AT_MEMBRANE, **_at_membrane(spec, chip))
+        change("bias", "a bias of the current", AT_MEMBRANE, **_move_bias(spec, chip))
     return spec, features
 
 
@@ -105,7 +105,7 @@ def _kept_current(spec: NeuronSpec) -> np.ndarray:
     return 1 - spec.fixed.lost(spec.decay_u)
 
 
-def _without_current(spec: NeuronSpec) -> dict:
+def _drop_current(spec: NeuronSpec) -> dict:
     """Return the fields of a neuron that gets all of its input at once, in the step in which it arrives."""
     if spec.fixed is not None:
         return {"decay_u": spec.fixed.fastest}
@@ -113,7 +113,7 @@ def _without_current(spec: NeuronSpec) -> dict:
     return {"alpha": None, "w_in": 1.0, "gain": np.asarray(spec.gain) * w_in, "r": np.asarray(spec.r) * w_in}
 
 
-def _at_membrane(spec: NeuronSpec, chip: Chip) -> dict:
+def _move_bias(spec: NeuronSpec, chip: Chip) -> dict:
     """Return biases at the membrane of a fixed-point neuron, equal to the steady state of the current's bias.
 
     A float neuron has its biases in its connections.
@@ -125,7 +125,7 @@ def _at_membrane(spec: NeuronSpec, chip: Chip) -> dict:
     return {"bias": round_bias(np.asarray(spec.bias) + in_the_end, chip), "bias_u": 0}
 
 
-def _float_at_membrane(spec: NeuronSpec, added: np.ndarray) -> NeuronSpec:
+def _move_float_bias(spec: NeuronSpec, added: np.ndarray) -> NeuronSpec:
     """Move biases of a float neuron's connections, `added` up, from the current to the membrane."""
     alpha = np.asarray(spec.alpha, np.float64)
     current = np.asarray(spec.w_in) * added / (1 - alpha) * (alpha if spec.current_order == "add_then_decay" else 1)
@@ -164,7 +164,7 @@ def nearest_network(network: Network, chip: Chip, options: Options) -> tuple[Net
         features = [*swapped, *features]
         if spec.fixed is None and any(feature.has == AT_MEMBRANE for feature in features):
             biases = [b for c in given if (b := c.bias_per_neuron(nodes[name].shape)) is not None]
-            spec = _float_at_membrane(spec, np.sum(biases, axis=0))
+            spec = _move_float_bias(spec, np.sum(biases, axis=0))
         if features:
             nodes[name] = Node(name, nodes[name].shape, spec)
             features_of[name] = features

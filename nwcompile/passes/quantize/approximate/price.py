@@ -44,7 +44,7 @@ class Price:
     accuracy_chip: float | None = None
     lost_interval: tuple[float, float] | None = None
 
-    def of_layer(self, layer: str) -> dict[str, float] | None:
+    def layer_price(self, layer: str) -> dict[str, float] | None:
         """Return the plain numbers of one layer, for its Change; the change of its rate in percent of the ideal one.
 
         Returns None for a layer that never fires: its price shows in the output.
@@ -74,7 +74,7 @@ class Price:
             "accuracy_chip": self.accuracy_chip,
             "accuracy_lost_points": self.accuracy_lost_points,
             "accuracy_lost_interval_points": None if self.lost_interval is None else list(self.lost_interval),
-            "layers": {name: self.of_layer(name) for name in self.rate_ideal},
+            "layers": {name: self.layer_price(name) for name in self.rate_ideal},
         }
 
 
@@ -87,8 +87,8 @@ def measure_price(ideal: Network, chip: Network, inputs: dict, labels: np.ndarra
     wanted, got = (spikes for spikes, _ in runs)
     firing = [name for name in wanted if ideal.node(name).neuron.fires]
     n_samples = len(next(iter(inputs.values())))
-    changed = {name: _by_sample(wanted[name] != got[name]) for name in firing}
-    either = {name: _by_sample((wanted[name] != 0) | (got[name] != 0)) for name in firing}
+    changed = {name: _count_true(wanted[name] != got[name]) for name in firing}
+    either = {name: _count_true((wanted[name] != 0) | (got[name] != 0)) for name in firing}
     all_changed, all_either = (sum(kind.values(), np.zeros(n_samples, int)) for kind in (changed, either))
     low, high = ratio_interval(all_changed, all_either)
     before, after = (_network_answers(network, *run) for network, run in zip((ideal, chip), runs, strict=True))
@@ -168,7 +168,7 @@ def _spike_rate(spikes: np.ndarray) -> float:
     return float(np.abs(spikes).sum(dtype=np.int64)) / spikes.size
 
 
-def _by_sample(where: np.ndarray) -> np.ndarray:
+def _count_true(where: np.ndarray) -> np.ndarray:
     """Return int64[B]: the number of True values in each sample of [B, ...]."""
     return np.count_nonzero(where, axis=tuple(range(1, where.ndim)))
 

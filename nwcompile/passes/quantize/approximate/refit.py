@@ -24,7 +24,7 @@ import numpy as np
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.host import Injected
 from nwcompile.ir.neuron import NeuronSpec
-from nwcompile.passes.analyze.dynamics import decay_of
+from nwcompile.passes.analyze.dynamics import find_decay
 from nwcompile.passes.analyze.grids import largest_threshold, round_bias
 from nwcompile.passes.quantize.approximate.driven import DrivenLayer
 from nwcompile.passes.quantize.approximate.ideal import PooledLayer
@@ -228,9 +228,9 @@ def scale_neuron(neuron: NeuronSpec, chip: Chip, factor: np.ndarray, leak: float
     changed: dict[str, Any] = {"threshold": threshold}
     if leak is not None:
         lost = np.minimum(lost * leak, 1) if np.any(lost) else np.full(lost.shape, leak)
-        changed["decay_v"] = decay_of(lost, fixed)
+        changed["decay_v"] = find_decay(lost, fixed)
     if kept:
-        changed["decay_u"] = decay_of(np.asarray(1 - kept), fixed)
+        changed["decay_u"] = find_decay(np.asarray(1 - kept), fixed)
         changed["bias"] = round_bias(np.asarray(neuron.bias, np.float64) * gain, chip)
         for name in ("reset_value", "v_min"):
             if (value := getattr(neuron, name)) is not None:

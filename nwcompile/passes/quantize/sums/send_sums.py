@@ -83,7 +83,7 @@ def up_to(n_counts: int | None) -> str:
 def connect_signed(source: str, target: str, pre: np.ndarray, post: np.ndarray, sign: np.ndarray, chip: Chip) -> Sparse:
     """Return the integer synapses of weight 1 and -1 by which a target's neurons add up numbers of a source."""
     grid = WeightGrid.from_signs("mixed", chip.weights.bits, chip)
-    weight = grid.at(np.asarray(sign, np.float64), grid.finest)
+    weight = grid.round_at(np.asarray(sign, np.float64), grid.finest)
     return Sparse(
         source,
         target,

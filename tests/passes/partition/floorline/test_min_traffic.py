@@ -21,7 +21,13 @@ from nwcompile.kernels.mapping import cluster_state, traffic_anneal
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.partition.floorline import floorline, min_traffic
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores, neuron_load
-from nwcompile.passes.partition.floorline.min_traffic import are_full, compact_sites, fill_tiles, flow_of, message_costs
+from nwcompile.passes.partition.floorline.min_traffic import (
+    are_full,
+    compact_sites,
+    empty_flow,
+    fill_tiles,
+    message_costs,
+)
 from nwcompile.passes.partition.floorline.search import Partition, Search
 from nwcompile.passes.partition.floorline.step_time import max_cycles, verify_step_time
 from nwcompile.passes.partition.partition import PARTITIONERS, partition
@@ -48,7 +54,7 @@ def is_optimal(seed: int) -> bool:
     costs = [message_costs(chip, np.array(sites)) for sites in itertools.permutations(range(n_cores))]
 
     def cost(core_of, cost) -> int:
-        flow = flow_of(demand, cost)
+        flow = empty_flow(demand, cost)
         traffic_anneal.put_clusters(demand.sends, *flow, np.asarray(core_of, np.int32))
         return int(flow.costs.total[0])
 
