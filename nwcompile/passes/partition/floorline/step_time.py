@@ -28,7 +28,7 @@ ROUNDED_SHARE = 1e-12
 
 
 def max_cycles(search: Search) -> int | None:
-    """Return the cycles that all steps of all samples may take together; None without a limit, or without a choice of mapping.
+    """Return the cycles that all steps of all samples may take together; None without a limit or a choice of mapping.
 
     Raises OptionError for a chip that does not give the cycles of every event.
     """
