@@ -60,10 +60,10 @@ def levers(net: Net, n_cores: int, sanafe: str | None):
     yield {"lever": "copies", **worth_copying(program, net)}
     late = phased(net)
     yield {"lever": "phase", **figures(net.emitted(mapped(net, late, n_cores)), late)}
-    before = clusters.split
-    clusters.split = lambda network, cluster_of, which: split_alike(net, cluster_of, which)
+    before = clusters.halve_clusters
+    clusters.halve_clusters = lambda network, cluster_of, which: split_alike(net, cluster_of, which)
     alike = mapped(net, net.activity, n_cores)
-    clusters.split = before
+    clusters.halve_clusters = before
     program = net.emitted(interleave_visits(alike, net.network, net.chip, net.activity))
     yield {"lever": "correlation", **figures(program, net.activity), **measured(program, net, sanafe)}
     for name, visit in (("by number", {}), ("random", at_random(mapping, net))):
@@ -142,7 +142,7 @@ def phased(net: Net):
 
 
 def split_alike(net: Net, cluster_of: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """As `clusters.split`, across the axis of which both halves spike most alike over the steps."""
+    """As `clusters.halve_clusters`, across the axis of which both halves spike most alike over the steps."""
     position, halved, n_clusters = neuron_places(net.network), cluster_of.copy(), len(which)
     spikes = np.concatenate([net.activity.counts[name] for name in net.network.layers], axis=1).T.astype(np.float32)
     for cluster in np.flatnonzero(which):

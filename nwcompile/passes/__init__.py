@@ -1,8 +1,8 @@
-"""The compiler: stages that bring a network to a chip, and the functions that they call.
+"""The compiler: stages that map a network to a chip, and the functions that they call.
 
     folder       what it does                                                       main function
     stages/      the stages, in order; each calls functions of the folders below    run.py:run
-    prepare/     chooses how input comes to the chip; folds scales and norms        input_layer.py, normalize.py
+    prepare/     chooses how input reaches the chip; folds scales and norms         input_layer.py, normalize.py
     analyze/     what a chip holds and can do, and which limits a network exceeds   check.py:check
     legalize/    rewrites what the chip's neurons cannot do                         legalize.py:legalize
     quantize/    float numbers -> the chip's integers; approximations               quantize.py:quantize
@@ -11,7 +11,7 @@
     partition/   neurons -> cores                                                   partition.py:partition
     emit/        visiting order; the tables a chip is loaded with                   emit.py:emit, visit_order.py
 
-A folder imports only folders above it in this list, and `stages/` imports them all. `partition/` stands below `place/`,
-because it places clusters while it searches. Both choose among methods by name; those of other papers are in their
-`baselines/`.
+A folder imports only folders above it in this list, and `stages/` imports them all. `partition/` is listed below
+`place/` because it places clusters during its search. Both choose a method by name. Methods of other papers are in
+their `baselines/`.
 """

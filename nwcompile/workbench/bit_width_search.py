@@ -18,7 +18,7 @@ from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.prepare.input_layer import behind_host
-from nwcompile.passes.quantize.quantize import encoded
+from nwcompile.passes.quantize.quantize import encode_registers
 from nwcompile.passes.stages.draft import Draft
 from nwcompile.passes.stages.run import run
 from nwcompile.sim import simulate
@@ -100,7 +100,7 @@ def narrowest(
         chosen = replace(options, bits=None, layer_bits=widths)
         legal = run(replace(given, options=chosen), after="input", until="legalize")  # whether or not it fits
         fixed = run(legal, after="schedule", until="compare")
-        inputs = encoded(with_constants(fixed.legal, samples), fixed.registers)
+        inputs = encode_registers(with_constants(fixed.legal, samples), fixed.registers)
         spikes, states = trace(fixed.network, inputs, keep_states=False)
         output = output_of(fixed.network, spikes, states)
         assert isinstance(output, np.ndarray), "the float network had one output layer"

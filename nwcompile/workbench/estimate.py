@@ -22,7 +22,7 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.shown import data_frame
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.memory import n_with_room
-from nwcompile.passes.quantize.shared import sharing
+from nwcompile.passes.quantize.shared import share_results
 from nwcompile.report.html_markup import tag
 from nwcompile.report.html_tables import table
 from nwcompile.report.text import aligned, number
@@ -150,7 +150,7 @@ def estimate(
     parts: list[Callable[[], Any]] = [partial(_counted, network, inputs)]
     parts += [partial(_on_chip_or_board, network, boards, x, options, chip) for chip in wanted]
     n_at_once = _n_at_once(network, inputs, options)
-    with sharing():
+    with share_results():
         try:
             made = at_once(call, parts, n_at_once)
         except MemoryError:

@@ -134,7 +134,7 @@ def _square(connection: Conv2d) -> tuple[np.ndarray, tuple[int, int]] | None:
 
 def _matrix(connection: Connection, source_shape, target_shape) -> np.ndarray:
     """float32[n_target, n_source] that does what `connection` does without its bias."""
-    from nwcompile.passes.prepare.fold import linear_map, matrix
+    from nwcompile.passes.prepare.fold import linear_map, to_matrix
 
     n_source = prod(source_shape)
     n_target = prod(target_shape)
@@ -143,5 +143,5 @@ def _matrix(connection: Connection, source_shape, target_shape) -> np.ndarray:
             f"NIR has no node for this {type(connection).__name__}, and a matrix of {n_target} x {n_source} values is "
             f"more than the {MAX_MATRIX_ENTRIES} that are written; write a model without it"
         )
-    m = matrix(linear_map(connection, source_shape, target_shape))
+    m = to_matrix(linear_map(connection, source_shape, target_shape))
     return np.asarray(m if isinstance(m, np.ndarray) else m.toarray(), np.float32)

@@ -14,16 +14,16 @@ from nwcompile.nn.qat import scan
 from nwcompile.nn.qat.connected import ConnectedLayer, array, parameter
 from nwcompile.nn.qat.scan import IntegerNeurons
 from nwcompile.nn.qat.sums import IntegerWeights, StraightThrough
-from nwcompile.passes.analyze.dynamics import rounded_decay
+from nwcompile.passes.analyze.dynamics import nearest_decay
 from nwcompile.passes.analyze.grids import WeightGrid, largest_threshold
-from nwcompile.passes.quantize.channel_scale import with_channel_scale
+from nwcompile.passes.quantize.channel_scale import apply_scale
 from nwcompile.passes.quantize.scaled_layer import (
     Layer,
     Scaled,
-    at_exponents,
-    describe,
+    describe_layer,
     driving_weights,
     register_encoding,
+    scale_at_exponents,
 )
 from nwcompile.sim.host import encode
 
@@ -93,7 +93,7 @@ class QuantizedLayer(ConnectedLayer):
     ):
         super().__init__(network, name, chip, trains)
         self.surrogate, self.detach_reset = surrogate, detach_reset
-        layer = describe(self.bare, name, chip)
+        layer = describe_layer(self.bare, name, chip)
         spec, d = layer.neuron, layer.dynamics
         has = {"threshold": spec.fires, "alpha": spec.alpha is not None, "beta": bool(np.any(d.keep_v))}
         first = {"threshold": spec.threshold, "alpha": d.keep_u, "beta": d.keep_v}
@@ -102,10 +102,10 @@ class QuantizedLayer(ConnectedLayer):
 
     def pin(self, pinned: Pin) -> None:
         """Keep these choices from now on."""
-        grids = tuple(WeightGrid.of_signs(*at, self.chip) for at in zip(pinned.sign_modes, pinned.bits, strict=True))
-        first = replace(describe(self.bare, self.name, self.chip), grids=grids, connections=self.connections)
+        grids = tuple(WeightGrid.from_signs(*at, self.chip) for at in zip(pinned.sign_modes, pinned.bits, strict=True))
+        first = replace(describe_layer(self.bare, self.name, self.chip), grids=grids, connections=self.connections)
         if pinned.channel_scale is not None:
-            first = with_channel_scale(first, pinned.channel_scale)
+            first = apply_scale(first, pinned.channel_scale)
         self.first, self.pinned = first, pinned
         shape, of_channel = self.node.shape, 1.0 if pinned.channel_scale is None else pinned.channel_scale
         channel = np.broadcast_to(np.asarray(of_channel, np.float64), shape).reshape(-1)
@@ -152,7 +152,7 @@ class QuantizedLayer(ConnectedLayer):
             else:
                 d = replace(d, **{key: getattr(d, key) + added})
         layer = replace(first, neuron=neuron, dynamics=d, weights=weights)
-        scaled = at_exponents(layer, self.chip, pinned.scale, pinned.exponents, pinned.threshold_factor)
+        scaled = scale_at_exponents(layer, self.chip, pinned.scale, pinned.exponents, pinned.threshold_factor)
         rounded = zip(self.connections, scaled.weights, strict=True)
         sums = tuple(IntegerWeights.of(c, w.effective, self.node.n_neurons) for c, w in rounded)
         node = Node(self.name, shape, scaled.neuron)
@@ -171,7 +171,7 @@ class QuantizedLayer(ConnectedLayer):
 
     def _decay(self, keep: torch.Tensor, lowest: int) -> np.ndarray:
         kept = np.asarray(aligned(np.clip(array(keep), 0, 1), self.node.shape))
-        return rounded_decay(kept, self.chip.fixed_point, lowest)
+        return nearest_decay(kept, self.chip.fixed_point, lowest)
 
     def _bias(self) -> torch.Tensor | None:
         """What the connections' biases add to each neuron in a step, float64[N], in the float network's units."""

@@ -25,10 +25,10 @@ from nwcompile.nn.qat.program import IntegerProgram, QuantizedProgram
 from nwcompile.nn.qat.sums import exact, sums
 from nwcompile.passes.prepare.input_layer import behind_host
 from nwcompile.passes.quantize.approximate.approximate import approximate as approximated
-from nwcompile.passes.quantize.approximate.approximate import as_float
+from nwcompile.passes.quantize.approximate.approximate import to_float_network
 from nwcompile.passes.quantize.approximate.ideal import pooled_layers
 from nwcompile.passes.quantize.approximate.nearest import nearest_network
-from nwcompile.passes.quantize.quantize import assembled, choose_scales, described
+from nwcompile.passes.quantize.quantize import assemble_network, choose_scales, describe_scales
 from nwcompile.passes.stages.draft import Draft
 from nwcompile.passes.stages.refusal import refuse
 from nwcompile.passes.stages.run import run
@@ -130,7 +130,7 @@ class QuantizedNetwork(torch.nn.Module):
         elif calibration is not None and self.host is not None:
             samples = behind_host(self.float_network, self.host.host(), prepare(self.given, calibration)[0])
         chosen = choose_scales(self._as_float(), self.chip, samples, self.options, self.learned_parameters)
-        quantized = described(chosen, self.chip)
+        quantized = describe_scales(chosen, self.chip)
         self.table, self.warnings = quantized.table, [*self._lasting, *quantized.warnings]
         for name, layer in zip(self.names, self.layers, strict=True):
             if isinstance(layer, QuantizedProgram):
@@ -171,7 +171,7 @@ class QuantizedNetwork(torch.nn.Module):
         layers = {name: now.layer for name, now in built_in.items()}
         scaled = {name: now.scaled for name, now in built_in.items()}
         programs = {name: now.fixed for name, now in integers.items() if isinstance(now, IntegerProgram)}
-        fixed = on_chip(assembled(self.float_network, layers, scaled, programs))
+        fixed = on_chip(assemble_network(self.float_network, layers, scaled, programs))
         host = None
         if self.host is not None:
             host = self.host.host()
@@ -192,8 +192,8 @@ class QuantizedNetwork(torch.nn.Module):
             return network
         draft = run(draft, after="schedule", until="quantize")
         nearer = approximated(draft.network, self.chip, self.options, draft.samples)
-        self.legalization = nearer.with_price(self.legalization)
-        return as_float(network, draft.network, self.chip, self.options, nearer.factors)
+        self.legalization = nearer.price_changes(self.legalization)
+        return to_float_network(network, draft.network, self.chip, self.options, nearer.factors)
 
     def _as_float(self) -> Network:
         """The float network with the parameters as they are now."""

@@ -12,8 +12,8 @@ from nwcompile.nn.qat import program_scan
 from nwcompile.nn.qat.connected import ConnectedLayer, array, parameter
 from nwcompile.nn.qat.program_scan import ProgramNeurons
 from nwcompile.nn.qat.sums import IntegerWeights
-from nwcompile.passes.quantize.program_curves import with_inverses
-from nwcompile.passes.quantize.program_scale import FixedLayer, Format, at_format
+from nwcompile.passes.quantize.program_curves import use_inverses
+from nwcompile.passes.quantize.program_scale import FixedLayer, Format, quantize_at_format
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,12 +82,12 @@ class QuantizedProgram(ConnectedLayer):
         self.verify()
         program, bias, name = self.float_neuron(), self.bias(), None
         if bias is not None:
-            program = with_inverses(program, tuple(self.learned))  # named as where the tables were chosen
+            program = use_inverses(program, tuple(self.learned))  # named as where the tables were chosen
             program = program.with_input_bias(bias.detach().numpy().reshape(self.node.shape))
             (name,) = program.parameters.keys() - self.program.parameters.keys()
         edges = [c.replace(weight=array(w)) for c, w in zip(self.connections, self.weights, strict=True)]
         node = replace(self.node, neuron=program)
-        fixed = at_format(node, edges, self.chip, self.pinned, tuple(self.learned))
+        fixed = quantize_at_format(node, edges, self.chip, self.pinned, tuple(self.learned))
         pairs = zip(self.connections, fixed.effective, strict=True)
         weights = tuple(IntegerWeights.of(c, effective, self.node.n_neurons) for c, effective in pairs)
         rows, learned = self._rows(fixed, name, bias)

@@ -1,19 +1,19 @@
 """Analyze: what a chip holds and can do, and every limit that a network or a mapping exceeds.
 
-stage       function                           what it does
-estimate    check.py:estimate                  totals that cannot fit, before anything is mapped
-            maxima.py:maximum_violations       pooling that is no sum; maxima that neurons can compare
-            products.py:product_violations     matrix products that no neurons can be
-check       check.py:check                     every violation of a mapped network at once
-            capability.py:neuron_violations    what layers ask of the chip's neurons, weights and delays
-            capacity.py:account                what neurons take on cores, whole or one by one
-            core_rules.py:core_rule_violations layers and destinations of a core, where a chip limits them
-            pool.py:pool_violations            chips whose hidden neurons are one pool, outputs apart
-            axon_types.py:axon_type_violations whether the axons of a core can be typed
-            fixed_sites.py:pins                cores that a person has put at sites
-quantize    dynamics.py:dynamics               the neuron as the chip's two leaky sums u and v
-            grids.py:WeightGrid                the numbers that a chip holds: weights, thresholds, biases
-            state_range.py:state_range         how large u and v can become, proved
+    stage       function                           what it does
+    estimate    check.py:estimate                  totals that cannot fit, before anything is mapped
+                maxima.py:maximum_violations       pooling that is not a sum; maxima that neurons can compare
+                products.py:product_violations     matrix products that no neurons can compute
+    check       check.py:check                     every violation of a mapped network at once
+                capability.py:neuron_violations    features of neurons, weights and delays that the chip lacks
+                capacity.py:count_usage                resources that neurons take on cores, per layer or per neuron
+                core_rules.py:core_rule_violations limits on the layers and destinations of a core
+                pool.py:pool_violations            chips with one pool of hidden neurons, outputs apart
+                axon_types.py:axon_type_violations whether the axons of a core can have types
+                fixed_sites.py:pins                cores that the user put at sites
+    quantize    dynamics.py:layer_dynamics               the neuron as the chip's two leaky sums u and v
+                grids.py:WeightGrid                the numbers that a chip holds: weights, thresholds, biases
+                state_range.py:state_range         proven bounds of u and v
 
 The limits themselves are in `nwcompile/ir/resources.py`.
 """

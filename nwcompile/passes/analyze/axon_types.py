@@ -1,6 +1,6 @@
-"""Axon types: can the fan-in axons of every core be typed so that each neuron needs one weight a type?
+"""Axon types: check that each neuron of a core needs only one weight per type of its fan-in axons.
 
-On TrueNorth a core's crossbar is binary: an axon reaches a neuron or not. Each of its 256 axons is of one of 4 types,
+A core of TrueNorth has a binary crossbar: an axon reaches a neuron or not. Each of its 256 axons has one of 4 types,
 and a neuron adds its own weight for the type (Merolla et al., Science 345, 2014, doi 10.1126/science.1254642).
 """
 
@@ -19,38 +19,38 @@ from nwcompile.ir.network import Network
 
 
 def axon_type_violations(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> Iterator[Violation]:
-    """Cores whose weights need more axon types than the chip has; `core_of` int32[neuron] in the order of the layers.
+    """Yield cores whose weights need more axon types than the chip has; `core_of` int32[neuron] in layer order.
 
-    Two axons may share a type unless some neuron reads both with weights that differ; weights of 0 are no synapses.
-    That is a coloring of the axons. The used figure is the number of types that were found to do; a core is refused
-    only if fewer were proved impossible, or were not found in `MOST_TRIES`.
+    Two axons may share a type unless some neuron reads both with different weights; zero weights are no synapses. This
+    is a coloring of the axons. The used figure is the number of types of the best coloring found. A core is refused
+    only if fewer types were proved impossible, or were not found in `MOST_TRIES`.
     """
     limit = chip.weights.axon_types
     if limit is None:
         return
     core_of = cores_of_sources(network, core_of)
-    pre, post, weight = (np.concatenate(part) for part in zip(*_synapses(network, chip), strict=True))
+    pre, post, weight = (np.concatenate(part) for part in zip(*_list_synapses(network, chip), strict=True))
     order = np.argsort(core_of[post], kind="stable")
     ends = np.searchsorted(core_of[post][order], np.arange(n_cores + 1))
     over = []
     for core in range(n_cores):
         mine = order[ends[core] : ends[core + 1]]
-        used = n_types(_matrix(pre[mine], post[mine], weight[mine]), limit)
+        used = n_types(_synapse_matrix(pre[mine], post[mine], weight[mine]), limit)
         if used > limit:
             over.append((used, core, post[mine]))
     over.sort(key=lambda entry: (-entry[0], entry[1]))
     places = first_places([f"core {core}" for _, core, _ in over], "core")
     for (used, _, neurons), place in zip(over, places, strict=False):
-        layer = _layer_of(network, neurons)
-        yield _violation(layer, f"{layer} -> {place}", used, limit)
+        layer = _main_layer(network, neurons)
+        yield _over_limit(layer, f"{layer} -> {place}", used, limit)
 
 
 def too_many_weights(network: Network, chip: Chip) -> list[Violation]:
-    """List connections of which a single neuron needs more axon types than the chip has, whatever the mapping.
+    """List connections through which a neuron needs more axon types than the chip has, whatever the mapping.
 
     The used figure is a lower bound: a neuron needs a type for each different weight that it reads. Weights of a float
-    network are rounded to the finest grid of their width, whose end is the largest weight. Connections with the same
-    ends are skipped, because their weights add up.
+    network are rounded to the finest grid of their width, scaled to the largest weight. Connections with the same ends
+    are skipped, because their weights add up.
     """
     limit, over = chip.weights.axon_types, []
     if limit is None:
@@ -62,14 +62,14 @@ def too_many_weights(network: Network, chip: Chip) -> list[Violation]:
                 over.append((used, c))
     places = first_places([f"{c.source} -> {c.target}" for _, c in over], "connection")
     return [
-        _violation(c.target, place, f"{used} or more", limit) for (used, c), place in zip(over, places, strict=False)
+        _over_limit(c.target, place, f"{used} or more", limit) for (used, c), place in zip(over, places, strict=False)
     ]
 
 
 def _most_weights(network: Network, connection: Connection, chip: Chip) -> int:
-    """Return how many different weights other than 0 a neuron reads at most; 0 if that is not known.
+    """Return the largest number of different non-zero weights that a neuron reads; 0 if unknown.
 
-    It is not known if weights of a list add up, or if no neuron of a convolution reads the whole kernel.
+    It is unknown if weights of a list add up, or if no neuron of a convolution reads the whole kernel.
     """
     weight, shape = np.asarray(connection.weight), network.node(connection.source).shape
     if isinstance(connection, Sparse):
@@ -92,18 +92,18 @@ def _most_weights(network: Network, connection: Connection, chip: Chip) -> int:
     return int(np.bincount(read // span).max(initial=0))
 
 
-def _violation(layer: str, where: str, used: int | str, limit: int) -> Violation:
+def _over_limit(layer: str, where: str, used: int | str, limit: int) -> Violation:
     advice = f"give each neuron of {layer} at most {limit} weights, and inputs of one kind the same one"
     return Violation("axon types", where, used, limit, f"{advice}, or raise weights.axon_types")
 
 
 def n_types(weights: np.ndarray, limit: int) -> int:
-    """Types that the axons of `weights` int64[axon, neuron] need: `limit` or fewer if that is found to do."""
+    """Return the types that the axons of `weights` int64[axon, neuron] need, at most `limit` if possible."""
     return int(colors_of_axons(weights, limit).max(initial=-1)) + 1
 
 
-def _matrix(pre: np.ndarray, post: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """int64[axon, neuron]: the synapses as a matrix of the sources and targets that occur; parallel ones add up."""
+def _synapse_matrix(pre: np.ndarray, post: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return the synapses as int64[axon, neuron] of the sources and targets that occur; parallel ones add up."""
     sources, row = np.unique(pre, return_inverse=True)
     targets, column = np.unique(post, return_inverse=True)
     matrix = np.zeros((len(sources), len(targets)), np.int64)
@@ -111,8 +111,8 @@ def _matrix(pre: np.ndarray, post: np.ndarray, weight: np.ndarray) -> np.ndarray
     return matrix
 
 
-def _synapses(network: Network, chip: Chip) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Sources, targets (numbered as in `network.offsets`) and effective weights of every connection's synapses."""
+def _list_synapses(network: Network, chip: Chip) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield sources, targets (as in `network.offsets`) and effective weights of every connection's synapses."""
     yield (np.zeros(0, np.int64),) * 3
     for c in network.connections:
         first_pre, first_post = network.offsets[c.source], network.offsets[c.target]
@@ -121,8 +121,8 @@ def _synapses(network: Network, chip: Chip) -> Iterator[tuple[np.ndarray, np.nda
         yield pre + first_pre, post + first_post, effective_weight(weight, c.exponent, chip.weights.effective_limit)
 
 
-def _layer_of(network: Network, neurons: np.ndarray) -> str:
-    """The layer that most of these neurons, numbered as in `network.offsets`, are of."""
+def _main_layer(network: Network, neurons: np.ndarray) -> str:
+    """Return the layer of most of these neurons, which are numbered as in `network.offsets`."""
     starts = np.array([network.offsets[name] for name in network.layers])
     layer = np.searchsorted(starts, np.unique(neurons), side="right") - 1
     return network.layers[int(np.bincount(layer).argmax())]

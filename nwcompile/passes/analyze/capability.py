@@ -1,4 +1,4 @@
-"""Capability: what the layers and connections of a network ask of the chip's neurons, synapses and delays."""
+"""Capability: find the features of a network's neurons, synapses and delays that a chip lacks."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -21,11 +21,11 @@ FORMAT_KEYS = {"state_bits": "state.bits", "decay_bits": "state.decay_bits", "sh
 def neuron_violations(
     node: Node, chip: Chip, has_bias: bool, on_multi_spike: str = "refuse", cap: int | None = None
 ) -> Iterator[Violation]:
-    """What a layer's neurons do and the chip's cannot; numbers and strictness are judged in fixed-point layers only.
+    """Yield features of a layer's neurons that the chip lacks; numbers and strictness are checked for fixed point only.
 
-    `has_bias` says whether the layer's neurons or the connections into it have a bias that is not zero;
-    `on_multi_spike` (`Options`) what is done with several spikes a step; `cap` how many the chip's neurons fire at
-    once, if it says so.
+    `has_bias`: whether the neurons of the layer or the connections into it have a non-zero bias. `on_multi_spike`: how
+    several spikes per step are sent (`Options`). `cap`: the most spikes per step of the chip's neurons, None if
+    unknown.
     """
     spec, can = node.neuron, chip.neuron
     reset = "zero" if spec.reset == "value" and not np.any(spec.reset_value) else spec.reset
@@ -36,7 +36,7 @@ def neuron_violations(
 
     if spec.fires:
         if reset not in can.reset:
-            yield lacks("reset", reset, can.reset, _reset_advice(node, chip), _resetting(reset))
+            yield lacks("reset", reset, can.reset, _reset_advice(node, chip), _chips_with_reset(reset))
         if spec.reset != "none" and spec.reset_timing not in can.reset_timing:
             advice = f"train {node.name} with reset_timing {can.reset_timing[0]!r}"
             yield lacks("reset_timing", spec.reset_timing, can.reset_timing, advice)
@@ -68,7 +68,7 @@ def neuron_violations(
 
 
 def program_violations(node: Node, chip: Chip, on_multi_spike: str = "refuse") -> Iterator[Violation]:
-    """What a layer's neuron program asks of the chip: programmable neurons, states of their width, messages."""
+    """Yield features of a layer's neuron program that the chip lacks: programmability, state width, messages."""
     program, name = node.neuron, node.name
     if not chip.neuron.programmable:
         yield _program_violation(name, program, chip)
@@ -80,17 +80,17 @@ def program_violations(node: Node, chip: Chip, on_multi_spike: str = "refuse") -
     yield from _spike_violations(node, chip, on_multi_spike)
 
 
-# What a built-in neuron does with its current and membrane: leaks, sums, a comparison with a threshold, a reset.
+# Operations of a built-in neuron: leaks, sums, a comparison with a threshold, a reset.
 BUILT_IN = ("add", "sub", "neg", "shl", "shr", "shr0", "not", "and", "or", "select", "number")
-CLAMPS = ("min", "max")  # And where its membrane has a floor.
-ANSWERS = ("lt", "le", "eq", "ne", "and", "or", "not")  # Operations that give a truth value.
+CLAMPS = ("min", "max")  # if its membrane has a floor
+ANSWERS = ("lt", "le", "eq", "ne", "and", "or", "not")  # operations that return a truth value
 
 
 def _program_violation(name: str, program: NeuronProgram, chip: Chip) -> Violation:
-    """A program on a chip of built-in neurons: its states and operations, and those that these neurons lack."""
+    """Describe a program on a chip of built-in neurons: its states and operations, and what they lack."""
     states = ["membrane"] if chip.neuron.current is False else ["current", "membrane"]
-    numbers = _changing(program) - _truths(program)
-    lacks = {lacking for o in program.operations if (lacking := _lacking(o, numbers, chip)) is not None}
+    numbers = _changing_values(program) - _truth_values(program)
+    lacks = {lacking for o in program.operations if (lacking := _lacking_feature(o, numbers, chip)) is not None}
     n_more = len(program.states) - len(states)
     missing = [f"{n_more} more state{'s' if n_more > 1 else ''}"] if n_more > 0 else []
     missing += [f"messages that are {program.sends}"] if program.sends == "graded" else []
@@ -98,15 +98,15 @@ def _program_violation(name: str, program: NeuronProgram, chip: Chip) -> Violati
     used = f"program {program.name} of states {', '.join(program.state_names) or 'none'} and operations "
     used += ", ".join(sorted({operation.kind for operation in program.operations})) or "none"
     said = f"they lack {', '.join(missing)}" if missing else "they run no programs"
-    chips = ", ".join(_programmable())
+    chips = ", ".join(_programmable_chips())
     advice = f"{said}; take a chip whose neurons are programs (neuron.programmable: {chips}), or a built-in neuron in "
     return Violation("neuron", name, used, f"built-in neurons ({' and '.join(states)})", advice + name)
 
 
-def _lacking(operation: Operation, numbers: set[Operand], chip: Chip) -> str | None:
-    """What a built-in neuron lacks for an operation, None where it may be its own leak, comparison, reset or clamp.
+def _lacking_feature(operation: Operation, numbers: set[Operand], chip: Chip) -> str | None:
+    """Return what a built-in neuron lacks for an operation; None if it may be a leak, comparison, reset or clamp.
 
-    `numbers`: the program's values that change from step to step and are no truth values.
+    `numbers`: the program's values that change from step to step and are not truth values.
     """
     kind = operation.kind
     values = [o for o in operation.operands if o in numbers]
@@ -119,8 +119,8 @@ def _lacking(operation: Operation, numbers: set[Operand], chip: Chip) -> str | N
     return None if kind in BUILT_IN or (kind in CLAMPS and chip.neuron.v_min != "none") else kind
 
 
-def _changing(program: NeuronProgram) -> set[Operand]:
-    """The values of a program that are not the same in every step: input, states, and what is made of them."""
+def _changing_values(program: NeuronProgram) -> set[Operand]:
+    """Return the values that may differ between steps: the input, the states, and everything computed from them."""
     changing: set[Operand] = {INPUT, *program.state_names}
     for operation in program.operations:
         if changing & {*operation.operands}:
@@ -128,8 +128,8 @@ def _changing(program: NeuronProgram) -> set[Operand]:
     return changing
 
 
-def _truths(program: NeuronProgram) -> set[Operand]:
-    """The values that are a comparison's answer, or its number: a product with one is a choice."""
+def _truth_values(program: NeuronProgram) -> set[Operand]:
+    """Return the values that are truth values, as bool or as number: a product with one is a selection."""
     truths: set[Operand] = set()
     for operation in program.operations:
         is_number = operation.kind == "number" and operation.operands[0] in truths
@@ -139,14 +139,14 @@ def _truths(program: NeuronProgram) -> set[Operand]:
 
 
 @cache
-def _programmable() -> list[str]:
-    """The shipped chips whose neurons are programs, without boards of them."""
+def _programmable_chips() -> list[str]:
+    """Return the shipped chips with programmable neurons, without boards."""
     chips = {name: Chip.load(name) for name in Chip.shipped()}
     return [name for name, chip in chips.items() if chip.neuron.programmable and not chip.is_board]
 
 
 def _reset_advice(node: Node, chip: Chip) -> str:
-    """What to train instead; neurons without leak that subtract are most likely converted ones."""
+    """Return what to train instead; neurons without leak that subtract most likely come from a conversion."""
     spec, has = node.neuron, chip.neuron.reset
     adds_up = spec.fixed is None and spec.membrane == "linear" and np.all(spec.beta == 1)
     how = " (nw.convert: reset='zero')" if adds_up and spec.reset == "subtract" and "zero" in has else ""
@@ -154,15 +154,15 @@ def _reset_advice(node: Node, chip: Chip) -> str:
 
 
 @cache
-def _resetting(reset: str) -> str:
-    """The shipped chips that are proposed and whose neurons can reset so, in brackets, without boards of them."""
+def _chips_with_reset(reset: str) -> str:
+    """Return the proposed shipped chips whose neurons have this reset, in brackets, without boards."""
     chips = [chip for name in Chip.shipped() if (chip := Chip.load(name)).listing.proposed and not chip.is_board]
     names = [chip.name for chip in chips if reset in chip.neuron.reset]
     return f" ({', '.join(names)})"
 
 
 def _spike_violations(node: Node, chip: Chip, on_multi_spike: str) -> Iterator[Violation]:
-    """Several or negative spikes that the chip's messages do not carry as they are to be sent."""
+    """Yield several or negative spikes that the chip's messages cannot carry in the requested way."""
     kind, has, name = node.neuron.message, chip.neuron.spikes, node.name
     repeated = kind == "multi" and on_multi_spike == "repeat" and chip.core.axon_merge is None
     can_tell = kind in has or (kind == "graded" and {"multi", "bipolar"} <= {*has} and on_multi_spike != "repeat")
@@ -189,7 +189,7 @@ def _spike_violations(node: Node, chip: Chip, on_multi_spike: str) -> Iterator[V
 
 
 def _count_violations(node: Node, cap: int | None) -> Iterator[Violation]:
-    """Fewer or more spikes at once than the chip's neurons fire where their membrane is far enough above threshold."""
+    """Yield a different maximum of spikes per step than that of the chip's neurons."""
     used = node.neuron.max_spikes if node.neuron.spikes == "multi" else 1
     if cap is None or used == cap or node.neuron.spikes not in ("binary", "multi"):
         return
@@ -200,7 +200,7 @@ def _count_violations(node: Node, cap: int | None) -> Iterator[Violation]:
 
 
 def _current_violations(node: Node, chip: Chip) -> Iterator[Violation]:
-    """A synaptic current that outlasts the step, on a chip whose neurons have none."""
+    """Yield a synaptic current that outlasts the step, if the chip's neurons have none."""
     spec = node.neuron
     if chip.neuron.current is not False:
         return
@@ -215,7 +215,7 @@ def _current_violations(node: Node, chip: Chip) -> Iterator[Violation]:
 
 
 def _leak_violations(node: Node, chip: Chip) -> Iterator[Violation]:
-    """A membrane that loses a share of itself in a step, on a chip whose membranes keep all."""
+    """Yield a leaky membrane, if the chip's membranes do not leak."""
     spec = node.neuron
     if chip.neuron.leak is not False:
         return
@@ -245,7 +245,7 @@ def _clamp_violations(node: Node, chip: Chip) -> Iterator[Violation]:
 
 
 def _number_violations(node: Node, spec: NeuronSpec, chip: Chip) -> Iterator[Violation]:
-    """Formats, thresholds, biases and decays of a fixed-point layer that the chip cannot hold."""
+    """Yield formats, thresholds, biases and decays of a fixed-point layer that the chip cannot hold."""
     can, form = chip.neuron, chip.fixed_point
     for name, key in FORMAT_KEYS.items():
         used, has = getattr(spec.fixed, name), getattr(form, name)
@@ -290,7 +290,7 @@ def _number_violations(node: Node, spec: NeuronSpec, chip: Chip) -> Iterator[Vio
 
 
 def _not_representable(values: np.ndarray, bits: int, exponent_max: int) -> int | None:
-    """A value that no signed mantissa of `bits` shifted left by 0..exponent_max gives, or None."""
+    """Return a value that is not a signed mantissa of `bits` shifted left by 0..exponent_max, or None."""
     top = (1 << (bits - 1)) - 1
     fits = np.zeros(values.shape, bool)
     for exponent in range(exponent_max + 1):
@@ -299,7 +299,7 @@ def _not_representable(values: np.ndarray, bits: int, exponent_max: int) -> int 
 
 
 def weight_violations(connection: Connection, chip: Chip) -> Iterator[Violation]:
-    """What a connection's integer weights need and the chip's synapses do not hold: bits, exponent, mantissa grid."""
+    """Yield bits, exponent and mantissas of a connection's integer weights that the chip's synapses cannot hold."""
     can, where = chip.weights, f"{connection.source} -> {connection.target}"
     bits = connection.weight_bits or can.bits
     if bits > can.bits:
@@ -326,14 +326,14 @@ def weight_violations(connection: Connection, chip: Chip) -> Iterator[Violation]
 
 
 def sync_violations(schedule: Schedule, chip: Chip) -> Iterator[Violation]:
-    """Phases on a chip without the barrier that ends each of them."""
+    """Yield phased execution, if the chip has no barrier to end a phase."""
     if chip.waits_for_neighbors and schedule.period > 1:
         advice = "compile with execution='pipelined' or set cost.sync = \"barrier\""
         yield Violation("execution", "all layers", "phased", "pipelined", advice)
 
 
 def delay_violations(network: Network, schedule: Schedule, chip: Chip) -> Iterator[Violation]:
-    """Connections whose delay, beyond the one step of the pipeline, is longer than the chip's synapses hold."""
+    """Yield connections whose delay, beyond the one step of the pipeline, exceeds that of the chip's synapses."""
     limit = chip.neuron.delay_max_steps
     for connection, delay in zip(network.connections, schedule.delay, strict=True):
         steps = (schedule.offset[connection.source] % schedule.period + delay) // schedule.period - 1

@@ -1,4 +1,4 @@
-"""Check: does the network fit the chip? Every limit that is exceeded is listed at once, with what to do about it."""
+"""Check: test whether the network fits the chip, and list every exceeded limit at once with advice."""
 
 from collections.abc import Iterator, Sequence
 from math import ceil
@@ -30,10 +30,10 @@ ERROR_CODE = "NW5011"
 def check(
     network: Network, chip: Chip, schedule: Schedule, mapping: Mapping, on_multi_spike: str = "refuse"
 ) -> Mapping:
-    """The mapping of a fixed-point network, its notes saying what fills each core most, if it fits the chip.
+    """Return the mapping of a fixed-point network if it fits, with notes on the fullest resource of each core.
 
-    Raises FitError, listing every violation, if it does not. Each core is judged by the limits of its own site.
-    `on_multi_spike` is that of `Options`. Raises ModelError for a mapping that is not one of this network.
+    Raises FitError with every violation if it does not. Each core is checked against the limits of its own site.
+    `on_multi_spike` is that of `Options`. Raises ModelError for a mapping of another network.
     """
     if not network.is_fixed:
         raise ModelError("only a fixed-point network can be checked; quantize it first")
@@ -47,22 +47,22 @@ def check(
         core_of = join_layers(network, mapping.core_of)
         too_full = capacity_violations(network, chip, core_of, capacity.site_limits(chip)[sites])
         violations += [*too_full, *core_rule_violations(network, chip, core_of, sites)]
-        if not too_full:  # else cores will hold something else
+        if not too_full:  # otherwise cores will hold other neurons
             violations += axon_type_violations(network, chip, core_of, mapping.n_cores)
     if violations:
         raise FitError(chip.name, violations)
-    return mapping if mapping.note else capacity.with_binding_resource(mapping, network, chip)
+    return mapping if mapping.note else capacity.add_binding_notes(mapping, network, chip)
 
 
 def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> None:
-    """Raise FitError where totals alone show that a network cannot fit, before anything is mapped.
+    """Raise FitError if totals alone show that a network cannot fit, before anything is mapped.
 
-    Looks at neurons, layers, the least synapse memory, the widest fan-in and what each layer's neurons must be able to
-    do; fast for any size, for float or fixed-point networks. Passing it does not promise a fit.
+    Checks neurons, layers, minimal synapse memory, the widest fan-in and the features of each layer's neurons. Fast for
+    any size, for float and fixed-point networks. A network that passes may still not fit.
     """
     violations = [*maximum_violations(network), *product_violations(network, chip)]
     violations += [*_layer_violations(network, chip, on_multi_spike), *pool_violations(network, chip)]
-    n_neurons = sum(size for size, _ in _sizes(network, chip))
+    n_neurons = sum(size for size, _ in _layer_sizes(network, chip))
     room = int(chip.max_neurons.sum())
     if n_neurons > room:
         violations.append(
@@ -71,7 +71,7 @@ def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> No
                 f"network -> {chip.name}",
                 n_neurons,
                 room,
-                f"make {_largest(network)} smaller or raise noc.columns",
+                f"make {_largest_layer(network)} smaller or raise noc.columns",
             )
         )
     bits = _bits_of_ends(network, chip)
@@ -91,18 +91,18 @@ def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> No
 
 
 def least_cores(network: Network, chip: Chip, relays: Sequence[tuple[int, int]] = ()) -> int:
-    """Return the cores that every mapping takes at least: by neurons, by layers and by the least synapse memory.
+    """Return a lower bound of the cores of any mapping: by neurons, by layers and by minimal synapse memory.
 
-    `relays`: relay layers that are still to be made, as pairs of their neurons and how many layers have so many.
+    `relays`: relay layers that will be added, as pairs (neurons per layer, number of such layers).
     """
     n_bits = sum(_bits_of_ends(network, chip).values())
     bits = chip.limit("synapse_bits")
     by_bits = 0 if bits is None else ceil(n_bits / int(bits.max()))
-    return max(_cores_of_layers([*_sizes(network, chip), *relays], chip), by_bits)
+    return max(_cores_of_layers([*_layer_sizes(network, chip), *relays], chip), by_bits)
 
 
 def verify_relays(network: Network, chip: Chip, relays: Sequence[tuple[int, int]]) -> None:
-    """Raise FitError unless the chip may have cores for a network and its relay layers (`least_cores`)."""
+    """Raise FitError if a network with its relay layers needs more cores than the chip has (`least_cores`)."""
     n_cores = least_cores(network, chip, relays)
     if n_cores > capacity.n_usable(chip):
         where = f"network with relay neurons -> {chip.name}"
@@ -112,8 +112,8 @@ def verify_relays(network: Network, chip: Chip, relays: Sequence[tuple[int, int]
         raise FitError(chip.name, [Violation("cores", where, n_cores, capacity.n_usable(chip), advice)])
 
 
-def _sizes(network: Network, chip: Chip) -> list[tuple[int, int]]:
-    """Pairs (neurons, 1) of all layers except those that `merge_axons` may remove, so that a sum is a lower bound.
+def _layer_sizes(network: Network, chip: Chip) -> list[tuple[int, int]]:
+    """Return pairs (neurons, 1) of all layers except those that `merge_axons` may remove, for lower bounds.
 
     It removes relay neurons, which read one layer with equal weights; every such layer is left out.
     """
@@ -124,7 +124,7 @@ def _sizes(network: Network, chip: Chip) -> list[tuple[int, int]]:
 
 
 def _cores_of_layers(layers: list[tuple[int, int]], chip: Chip) -> int:
-    """Return the cores that layers, as pairs (neurons, how many layers), take at least, by neurons and by layers."""
+    """Return the fewest cores of layers given as pairs (neurons, number of layers), by neurons and by layers."""
     room = np.sort(chip.max_neurons)[::-1].cumsum()
     largest, n_all = int(room[0]), sum(size * n for size, n in layers)
     beyond = ceil(max(0, n_all - int(room[-1])) / largest)  # on further cores as large as the largest
@@ -136,7 +136,7 @@ def _cores_of_layers(layers: list[tuple[int, int]], chip: Chip) -> int:
 
 
 def unmapped_violations(network: Network, chip: Chip, schedule: Schedule, on_multi_spike: str) -> list[Violation]:
-    """List what a network asks of neurons, and in integers of weights, that the chip lacks, whatever the mapping."""
+    """List features of neurons, and of integer weights, that the chip lacks whatever the mapping."""
     violations = _layer_violations(network, chip, on_multi_spike)
     if network.is_fixed:
         violations += [v for c in network.connections for v in capability.weight_violations(c, chip)]
@@ -145,21 +145,21 @@ def unmapped_violations(network: Network, chip: Chip, schedule: Schedule, on_mul
 
 
 def too_many_cores(network: Network, chip: Chip, n_cores: int) -> Violation:
-    """The violation of needing more cores than there are."""
+    """Return the violation of a network that needs more cores than the chip has."""
     max_layers = chip.limit("max_layers")
-    advice = f"make {_largest(network)} smaller or raise noc.columns"
+    advice = f"make {_largest_layer(network)} smaller or raise noc.columns"
     if max_layers is not None and len(network.layers) > (room := capacity.n_usable(chip) * int(max_layers.max())):
         advice = f"use at most {room} layers or raise noc.columns"
     return Violation("cores", f"network -> {chip.name}", n_cores, capacity.n_usable(chip), advice)
 
 
 def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limits: np.ndarray) -> list[Violation]:
-    """Limits that cores exceed: `core_of` int32[neuron], `limits` int64[core, resource] of each core's site.
+    """List limits that cores exceed: `core_of` int32[neuron], `limits` int64[core, resource] of each core's site.
 
-    A core is named by the layer with most neurons on it, or by the one of which a single neuron is already too much.
-    Of the cores of one layer that break one limit the worst five are shown, and how many more there are.
+    A core is named after the layer with most neurons on it, or after the layer of a neuron that exceeds the limit
+    alone. For each layer and limit, the worst five cores are shown, with the number of the others.
     """
-    held, _ = capacity.account(network, chip, core_of, len(limits))
+    held, _ = capacity.count_usage(network, chip, core_of, len(limits))
     layer_of = layer_numbers(network)
     count = np.zeros((len(network.layers), len(limits)), np.int64)
     np.add.at(count, (layer_of, core_of), 1)
@@ -168,8 +168,8 @@ def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limit
         used = held[resource.key]
         limit = limits[:, i]
         over = np.flatnonzero(used > limit)
-        alone = _alone(network, chip, np.isin(core_of, over), i) if len(over) else None
-        named = [_named(count[:, c], layer_of, alone * (core_of == c), limit[c]) for c in over]
+        alone = _usage_alone(network, chip, np.isin(core_of, over), i) if len(over) else None
+        named = [_name_core(count[:, c], layer_of, alone * (core_of == c), limit[c]) for c in over]
         for layer, alone_takes in dict.fromkeys(named):
             cores = over[[n == (layer, alone_takes) for n in named]]
             cores = cores[np.argsort(limit[cores] - used[cores], kind="stable")]
@@ -192,22 +192,22 @@ def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limit
     return violations
 
 
-def _alone(network: Network, chip: Chip, among: np.ndarray, i: int) -> np.ndarray:
-    """int64[neuron]: resource `i` that each neuron `among` takes on a core of its own, 0 for the others."""
+def _usage_alone(network: Network, chip: Chip, among: np.ndarray, i: int) -> np.ndarray:
+    """Return int64[neuron]: resource `i` that each neuron `among` takes on its own core, 0 for the others."""
     used = np.zeros(len(among), np.int64)
-    used[among] = capacity.alone(capacity.fan_in(network, chip), np.flatnonzero(among))[:, i]
+    used[among] = capacity.count_alone(capacity.fan_in(network, chip), np.flatnonzero(among))[:, i]
     return used
 
 
-def _named(count: np.ndarray, layer_of: np.ndarray, alone: np.ndarray, limit: int) -> tuple[int, int]:
-    """The layer to name a core by, and what one neuron of it takes alone if that is more than the limit, else 0."""
+def _name_core(count: np.ndarray, layer_of: np.ndarray, alone: np.ndarray, limit: int) -> tuple[int, int]:
+    """Return the layer to name a core by, and the use of one of its neurons if that exceeds the limit alone, else 0."""
     if alone.max() > limit:
         return int(layer_of[alone.argmax()]), int(alone.max())
     return int(count.argmax()), 0
 
 
 def _layer_violations(network: Network, chip: Chip, on_multi_spike: str) -> list[Violation]:
-    """What the layers ask of the chip's neurons, the biases of their connections included."""
+    """List the features of layers that the chip's neurons lack, biases of their connections included."""
     violations: list[Violation] = []
     for name in network.layers:
         node = network.node(name)
@@ -222,38 +222,38 @@ def _layer_violations(network: Network, chip: Chip, on_multi_spike: str) -> list
     return violations
 
 
-def _largest(network: Network) -> str:
+def _largest_layer(network: Network) -> str:
     return max(network.layers, key=lambda name: network.node(name).n_neurons)
 
 
-def _joining(network: Network) -> list[Connection]:
-    """Connections with synapses between inputs and layers; those of junctions may shrink when normalized."""
+def _layer_connections(network: Network) -> list[Connection]:
+    """Return connections with synapses between inputs and layers; those of junctions may shrink when normalized."""
     ends = {*network.inputs, *network.layers}
     return [c for c in network.connections if c.has_weight and c.source in ends and c.target in ends]
 
 
 def _bits_of_ends(network: Network, chip: Chip) -> dict[tuple[str, str], int]:
-    """The least synapse memory by the ends of connections; parallel ones, which may become one, count once."""
+    """Return the minimal synapse memory by the ends of connections; parallel ones, which may merge, count once."""
     bits: dict[tuple[str, str], int] = {}
-    for c in _joining(network):
+    for c in _layer_connections(network):
         ends = c.source, c.target
         bits[ends] = max(bits.get(ends, 0), _least_bits(network, c, chip))
     return bits
 
 
 def _least_bits(network: Network, connection: Connection, chip: Chip) -> int:
-    """Synapse memory that a connection takes at least: no block overhead, every shared kernel stored once."""
+    """Return the minimal synapse memory of a connection: no block overhead, every shared kernel stored once."""
     bits = synapse_bits(connection, SPARSE if isinstance(connection, Sparse) else DENSE, chip)
     return bits * (np.size(connection.weight) if chip.weights.sharing else synapse_count(network, connection))
 
 
 def _fan_in_violations(network: Network, chip: Chip) -> Iterator[Violation]:
-    """The violation of every layer of which one neuron alone reads more sources than any core has input axons."""
+    """Yield layers with a neuron that alone reads more sources than any core has input axons."""
     limit = chip.limit("max_in_axons")
     into: dict[str, list[Connection]] = {}
     if limit is None:
         return
-    for c in _joining(network):
+    for c in _layer_connections(network):
         into.setdefault(c.target, []).append(c)
     for target, connections in into.items():
         n = {c.source: network.node(c.source).n_neurons for c in connections if isinstance(c, Dense)}  # of every neuron
@@ -268,7 +268,7 @@ def _fan_in_violations(network: Network, chip: Chip) -> Iterator[Violation]:
 
 
 def _most_sources(network: Network, connection: Connection) -> int:
-    """The most sources that a neuron reads over a Conv2d or Sparse connection, 0 for others."""
+    """Return the largest fan-in of a neuron through a Conv2d or Sparse connection, 0 for others."""
     shape, n_source = network.node(connection.source).shape, network.node(connection.source).n_neurons
     if isinstance(connection, Conv2d):
         rows, columns = axis_taps(connection, shape)

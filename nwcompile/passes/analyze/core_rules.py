@@ -1,7 +1,7 @@
-"""Core rules: the layers that a core runs, the memory that their programs and states take, and the cores that it or one
-of its neurons sends to, if a chip limits them.
+"""Core rules: limits on the layers of a core, on their program and state memory, and on destination cores.
 
-A core of Speck runs one layer and sends to at most two cores; a neuron of TrueNorth has a single axon to send to.
+A core of Speck runs one layer and sends to at most two cores; a neuron of TrueNorth has one axon. Destinations are
+limited per core or per neuron.
 """
 
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ KEYS = {**OF_LAYERS, **OF_DESTINATIONS}
 
 
 def has_rules(chip: Chip) -> bool:
-    """Whether the chip has any rule that this file judges."""
+    """Return whether the chip has any rule of this file."""
     return any(chip.limit(key) is not None for key in KEYS.values())
 
 
 def needs_slices(chip: Chip) -> bool:
-    """Whether only slices, each of one layer, are sure to keep the chip's rules; others are tried and then judged."""
+    """Return whether only slices of single layers are sure to satisfy the chip's rules; other mappings are tried."""
     max_layers = chip.limit("max_layers")
     return max_layers is not None and int(max_layers.min()) == 1 or _limits_destinations(chip)
 
@@ -39,50 +39,50 @@ def _limits_destinations(chip: Chip) -> bool:
 def core_rule_violations(
     network: Network, chip: Chip, core_of: np.ndarray, site_index: np.ndarray
 ) -> Iterator[Violation]:
-    """Cores that run more layers or send to more cores than their site allows, the worst five of a layer.
+    """Yield cores with more layers or destinations than their site allows, the worst five of a layer.
 
-    `core_of` int32[neuron] in the order of the layers, `site_index` int64[core]: the physical core of each. The own
-    core counts if it is sent to. A core is named by the layer of the neuron on it that sends to most cores.
+    `core_of` int32[neuron] in layer order, `site_index` int64[core]: the physical core of each. A core that sends to
+    itself is one of its destinations. A core is named after the layer of its neuron with most destinations.
     """
     if not has_rules(chip) or _keeps_layers(network, chip, core_of, site_index):
         return
-    counts, layer_at = _counts(network, chip, core_of, len(site_index))
+    counts, layer_at = _count_limited(network, chip, core_of, len(site_index))
     for what, used in counts.items():
         limit = chip.limit(KEYS[what])
         if limit is not None:
-            yield from _over(network, what, used, limit[site_index], layer_at)
+            yield from _rule_violations(network, what, used, limit[site_index], layer_at)
 
 
 def n_over(network: Network, chip: Chip, core_of: np.ndarray) -> int:
-    """How many cores break a rule of all cores of the chip, each rule by itself; `core_of` int32[neuron]."""
+    """Count the cores that break a rule of the chip's largest core, summed over rules; `core_of` int32[neuron]."""
     if not has_rules(chip) or _keeps_layers(network, chip, core_of, None):
         return 0
-    counts, _ = _counts(network, chip, core_of, int(core_of.max()) + 1)
+    counts, _ = _count_limited(network, chip, core_of, int(core_of.max()) + 1)
     limits = {what: chip.limit(key) for what, key in KEYS.items()}
     return sum(int((counts[what] > limit.max()).sum()) for what, limit in limits.items() if limit is not None)
 
 
-def _counts(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> tuple[dict, np.ndarray]:
-    """What each of `KEYS` limits, int64[core] by name, and the layer of each core's widest sender, int64[core]."""
+def _count_limited(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> tuple[dict, np.ndarray]:
+    """Return what each of `KEYS` limits, int64[core] by name, and each core's widest sender's layer, int64[core]."""
     layer_of = layer_numbers(network)
     n_lines = count_lines(network)
     core_of_all = cores_of_sources(network, core_of)
     axons = build_axons(network, core_of_all, n_cores, chip)
     _, pairs = core_pairs(axons, core_of_all, n_cores)
     fan_out = np.diff(axons.offset)[n_lines:]
-    if chip.has_merges:  # where spikes leave is a place as every other
+    if chip.has_merges:  # output spikes leave through a destination of their own
         fan_out = fan_out + np.isin(layer_of, [network.layers.index(name) for name in network.outputs])
     order = np.lexsort((-fan_out, core_of))
     cores, first = np.unique(core_of[order], return_index=True)
     widest, layer_at = np.zeros(n_cores, np.int64), np.zeros(n_cores, np.int64)
     widest[cores], layer_at[cores] = fan_out[order[first]], layer_of[order[first]]
     sent = np.bincount(pairs[:, 0], minlength=n_cores), widest
-    by_layers = _by_layers(network, core_of, n_cores)
+    by_layers = _count_layers(network, core_of, n_cores)
     return {**by_layers, **dict(zip(OF_DESTINATIONS, sent, strict=True))}, layer_at
 
 
-def for_states(network: Network, chip: Chip) -> Chip:
-    """The chip with so few neurons a core that the states of any of the network's fit into the cores' state memory."""
+def limit_to_states(network: Network, chip: Chip) -> Chip:
+    """Return the chip with fewer neurons per core, so that the states of any layer fit into a core's state memory."""
     limit = chip.limit("max_state_words")
     words = max((state_words(network.node(name).neuron) for name in network.layers), default=1)
     if limit is None or (chip.max_neurons * words <= limit).all():
@@ -92,8 +92,8 @@ def for_states(network: Network, chip: Chip) -> Chip:
     return chip.replace({"core.max_neurons": int(neurons[0]) if alike else neurons.tolist()})
 
 
-def with_fewer_layers(network: Network, chip: Chip, core_of: np.ndarray) -> np.ndarray:
-    """int32[neuron]: `core_of` with each core that runs too many layers cut into as few as can run them."""
+def split_by_layers(network: Network, chip: Chip, core_of: np.ndarray) -> np.ndarray:
+    """Return `core_of` int32[neuron] with each core that runs too many layers split into as few as possible."""
     limit = chip.limit("max_layers")
     if limit is None:
         return core_of
@@ -105,8 +105,8 @@ def with_fewer_layers(network: Network, chip: Chip, core_of: np.ndarray) -> np.n
     return np.unique(part, return_inverse=True)[1].reshape(-1)[of_neuron.reshape(-1)].astype(np.int32)
 
 
-def _by_layers(network: Network, core_of: np.ndarray, n_cores: int) -> dict[str, np.ndarray]:
-    """What the layers of a core take of it, by the names of OF_LAYERS, each int64[core]."""
+def _count_layers(network: Network, core_of: np.ndarray, n_cores: int) -> dict[str, np.ndarray]:
+    """Return what the layers of a core take, each int64[core], by the names of OF_LAYERS."""
     n_layers, layer_of = len(network.layers), layer_numbers(network)
     core, layer = np.divmod(np.unique(core_of.astype(np.int64) * n_layers + layer_of), n_layers)
     neurons = [network.node(name).neuron for name in network.layers]
@@ -121,28 +121,28 @@ def _by_layers(network: Network, core_of: np.ndarray, n_cores: int) -> dict[str,
 
 
 def _keeps_layers(network: Network, chip: Chip, core_of: np.ndarray, site_index: np.ndarray | None) -> bool:
-    """Whether the chip limits no destinations, and no core has too many layers: no axon need be made to see that."""
+    """Return whether the rules hold without looking at axons: no limit on destinations, no core over its limits."""
     if _limits_destinations(chip):
         return False
     n_cores = int(core_of.max()) + 1 if site_index is None else len(site_index)
-    for what, used in _by_layers(network, core_of, n_cores).items():
+    for what, used in _count_layers(network, core_of, n_cores).items():
         limit = chip.limit(KEYS[what])
         if limit is not None and (used > (limit.max() if site_index is None else limit[site_index])).any():
             return False
     return True
 
 
-def _over(network: Network, what: str, used: np.ndarray, limit: np.ndarray, layer_at) -> Iterator[Violation]:
+def _rule_violations(network: Network, what: str, used: np.ndarray, limit: np.ndarray, layer_at) -> Iterator[Violation]:
     for layer in np.unique(layer_at[used > limit]):
         name = network.layers[layer]
         cores = np.flatnonzero((used > limit) & (layer_at == layer))
         cores = cores[np.argsort(limit[cores] - used[cores], kind="stable")]
         for c, place in zip(cores, first_places([f"core {c}" for c in cores], "core"), strict=False):
-            advice = f"{_advice(network, what, name, int(limit[c]))} or raise core.{KEYS[what]}"
+            advice = f"{_rule_advice(network, what, name, int(limit[c]))} or raise core.{KEYS[what]}"
             yield Violation(what, f"{name} -> {place}", int(used[c]), int(limit[c]), advice)
 
 
-def _advice(network: Network, what: str, layer: str, limit: int) -> str:
+def _rule_advice(network: Network, what: str, layer: str, limit: int) -> str:
     if what == "layers of a core":
         return f"give each of the {len(network.layers)} layers cores of its own"
     if what == "program memory":

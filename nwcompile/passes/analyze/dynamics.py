@@ -11,19 +11,19 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 
 ERROR_CODE = "NW5010"
-SLOWEST = 2.0**-15  # The share of a state that the slowest decay by shift loses in a step.
-FASTEST = 0.99  # A share that is lost is taken to be no more where time constants are compared: more is hardly seen.
+SLOWEST = 2.0**-15  # The share of a state that the slowest decay by shift removes per step.
+FASTEST = 0.99  # Losses above this share count as equal when time constants are compared.
 
 
 @dataclass(frozen=True, eq=False)
 class Dynamics:
     """`u = keep_u*u + factor*(sum of w*s) + constant_u; v = keep_v*v + u + constant_v`, in the float network's units.
 
-    Numbers are float64, scalars or arrays that broadcast to the layer. The chip loses `FixedPoint.lost(decay)` of u and
-    v in a step; `tau_error_percent` is the largest error of a time constant by that rounding, None where a leak
-    is so slow or so fast that the chip cannot tell it from none (from a full one). Where decays are shifts, u decays
-    after a sum is added, and few time constants are close to one that there is: there the weights' factor makes the
-    charge of a spike, all that it adds to v over the steps, what it was.
+    Numbers are float64, scalars or arrays that broadcast to the layer. The chip's u and v lose `FixedPoint.lost(decay)`
+    per step. `tau_error_percent` is the largest error of a time constant by rounding, or None if the chip rounds a very
+    slow leak to none or a very fast one to a full one. If decays are shifts, u decays after the sum is added, and few
+    time constants are close to an available one. The factor then keeps the charge of a spike, the total that it adds to
+    v.
     """
 
     factor: np.ndarray
@@ -36,29 +36,29 @@ class Dynamics:
     tau_error_percent: float | None
 
 
-def dynamics(network: Network, layer: str, chip: Chip) -> Dynamics:
-    """The dynamics of a float layer of a normalized network, biases of its connections included.
+def layer_dynamics(network: Network, layer: str, chip: Chip) -> Dynamics:
+    """Return the dynamics of a float layer of a normalized network, biases of its connections included.
 
-    All three current orders give one sequence of used currents, so they differ in `factor` only. Without a current
-    (`alpha is None`) u keeps nothing and every constant goes to v. Raises ModelError for a leak outside 0..1.
+    All three current orders give the same sequence of currents and differ in `factor` only. Without a current (`alpha
+    is None`) u keeps nothing and every constant goes to v. Raises ModelError for a leak outside 0..1.
     """
     node = network.node(layer)
     spec: NeuronSpec = node.neuron
     biases = [c.bias_per_neuron(node.shape) for c in network.into(layer) if c.bias is not None]
     bias = sum((np.asarray(b, np.float64) for b in biases), np.zeros(()))
-    keep_v, gain, constant_v = _membrane(spec)
+    keep_v, gain, constant_v = _membrane_terms(spec)
     factor, keep_u, constant_u = gain, np.zeros(()), np.zeros(())
     if spec.alpha is None:
         constant_v = constant_v + gain * bias
     else:
-        keep_u = _number(spec.alpha)
-        factor = gain * _number(spec.w_in) * (keep_u if spec.current_order == "add_then_decay" else 1.0)
+        keep_u = _to_float32(spec.alpha)
+        factor = gain * _to_float32(spec.w_in) * (keep_u if spec.current_order == "add_then_decay" else 1.0)
         constant_u = factor * bias
     lowest = chip.state.decay_offset if spec.alpha is not None else 0
     form = chip.fixed_point
-    decay_u, error_u = _decay(layer, "alpha", keep_u, form, 1 if form.shifts else lowest)
-    error_u = 0.0 if spec.alpha is None else error_u  # no time constant was wanted
-    decay_v, error_v = _decay(layer, "beta" if spec.membrane == "linear" else "1 - k", keep_v, form, 0)
+    decay_u, error_u = _chip_decay(layer, "alpha", keep_u, form, 1 if form.shifts else lowest)
+    error_u = 0.0 if spec.alpha is None else error_u  # there is no time constant to approximate
+    decay_v, error_v = _chip_decay(layer, "beta" if spec.membrane == "linear" else "1 - k", keep_v, form, 0)
     if form.shifts:
         lost = form.lost(decay_u)
         to_same_charge = lost / ((1 - lost) * np.maximum(1 - keep_u, SLOWEST))
@@ -77,29 +77,29 @@ def dynamics(network: Network, layer: str, chip: Chip) -> Dynamics:
     )
 
 
-def _number(value) -> np.ndarray:
-    """As the float network computes with it: rounded to float32."""
+def _to_float32(value) -> np.ndarray:
+    """Round to float32, as the float network computes."""
     return np.asarray(value, np.float32).astype(np.float64)
 
 
-def _membrane(spec: NeuronSpec) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What v keeps, the gain of the current, and the constant that is added to v."""
-    bias = _number(spec.bias)
+def _membrane_terms(spec: NeuronSpec) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the share of v that remains, the gain of the current, and the constant that is added to v."""
+    bias = _to_float32(spec.bias)
     if spec.membrane == "linear":
-        return _number(spec.beta), _number(spec.gain), _number(spec.leak) + bias
-    k = _number(spec.k)
-    return 1 - k, k * _number(spec.r), k * _number(spec.v_leak) + bias
+        return _to_float32(spec.beta), _to_float32(spec.gain), _to_float32(spec.leak) + bias
+    k = _to_float32(spec.k)
+    return 1 - k, k * _to_float32(spec.r), k * _to_float32(spec.v_leak) + bias
 
 
-def _decay(layer: str, name: str, keep: np.ndarray, form: FixedPoint, lowest: int) -> tuple[np.ndarray, float]:
-    """The chip's decays for what a state keeps, and the largest error of a time constant in percent (or infinite)."""
+def _chip_decay(layer: str, name: str, keep: np.ndarray, form: FixedPoint, lowest: int) -> tuple[np.ndarray, float]:
+    """Return the chip's decays for the remaining shares, and the largest time-constant error in percent (or inf)."""
     if keep.min() < 0 or keep.max() > 1:
         bad = float(keep.min() if keep.min() < 0 else keep.max())
         raise ModelError(
             f"layer {layer!r}: {name} = {bad:g} is outside 0..1, and a chip's state can only decay; "
             "train it with a leak between 0 and 1"
         )
-    decay = rounded_decay(keep, form, lowest)
+    decay = nearest_decay(keep, form, lowest)
     chip_keep = 1 - form.lost(decay)
     leaky = (0 < keep) & (keep < 1) & (0 < chip_keep) & (chip_keep < 1)
     ratio = np.log(np.where(leaky, keep, 0.5)) / np.log(np.where(leaky, chip_keep, 0.5))  # of the time constants
@@ -107,15 +107,15 @@ def _decay(layer: str, name: str, keep: np.ndarray, form: FixedPoint, lowest: in
     return decay, float(error.max())
 
 
-def rounded_decay(keep: np.ndarray, form: FixedPoint, lowest: int) -> np.ndarray:
-    """The chip's decay, at least `lowest`, that is nearest to keeping `keep` (0..1) of a state in a step: int64."""
-    return decay_of(1 - keep, form, lowest)
+def nearest_decay(keep: np.ndarray, form: FixedPoint, lowest: int) -> np.ndarray:
+    """Return the chip's decay, int64, at least `lowest`, that is nearest to keeping a share `keep` (0..1) per step."""
+    return find_decay(1 - keep, form, lowest)
 
 
-def decay_of(lost: np.ndarray, form: FixedPoint, lowest: int = 0) -> np.ndarray:
-    """The chip's decay, at least `lowest`, that is nearest to losing `lost` (0..1) of a state in a step: int64.
+def find_decay(lost: np.ndarray, form: FixedPoint, lowest: int = 0) -> np.ndarray:
+    """Return the chip's decay, int64, at least `lowest`, that is nearest to losing a share `lost` (0..1) per step.
 
-    Of shifts it is the one whose time constant is nearest, as a ratio.
+    For shifts, the nearest time constant (as a ratio) decides.
     """
     if not form.shifts:
         return np.maximum(np.rint(lost * (1 << form.decay_bits)).astype(np.int64), lowest)

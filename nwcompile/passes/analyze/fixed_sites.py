@@ -1,6 +1,6 @@
-"""Fixed sites: cores of a layer that a person has put at sites of their choice, and which core may go where at all.
+"""Fixed sites: cores of a layer that the user put at sites, and the sites at which each core fits.
 
-`pins` says which core is fixed where; `split_to_sites` numbers cores, and splits those too large, so that they fit.
+`pins` returns which core is fixed where; `split_to_sites` numbers cores, and splits those that are too large.
 """
 
 import numpy as np
@@ -13,14 +13,14 @@ from nwcompile.ir.options import Options
 from nwcompile.passes.analyze import capacity
 
 ERROR_CODE = "NW5005"
-FREE = -1  # The place of a core that nobody has fixed.
+FREE = -1  # Index of a core that is not fixed.
 
 
 def pins(network: Network, chip: Chip, core_of: dict[str, np.ndarray], n_cores: int, options: Options) -> np.ndarray:
-    """int64[core]: the physical core at which each is fixed by `options.fixed_sites`, `FREE` for the others.
+    """Return int64[core]: the physical core at which `options.fixed_sites` fixes each, `FREE` for the others.
 
-    The sites of a layer are for its cores in the order of their numbers. Raises OptionError, naming the layer, for
-    sites or layers that are not there, for more sites than the layer has cores, and for what is fixed twice.
+    The sites of a layer are assigned to its cores in order of their numbers. Raises OptionError, naming the layer, for
+    unknown sites or layers, for more sites than the layer has cores, and for cores or sites that are fixed twice.
     """
     verify_sites(network, chip, options)
     pinned = np.full(n_cores, FREE, np.int64)
@@ -29,7 +29,7 @@ def pins(network: Network, chip: Chip, core_of: dict[str, np.ndarray], n_cores: 
         if len(sites) > len(cores):
             raise OptionError(f"fixed_sites: {len(sites)} sites for layer {layer!r}, which takes {len(cores)} cores")
         for core, site in zip(cores, sites, strict=False):
-            where, index = _named(layer, site), int(chip.site_index(np.array([site]))[0])
+            where, index = _describe_site(layer, site), int(chip.site_index(np.array([site]))[0])
             if pinned[core] not in (FREE, index):
                 raise OptionError(f"{where}: its core {core} is fixed at another site already")
             if index in pinned and pinned[core] == FREE:
@@ -39,7 +39,7 @@ def pins(network: Network, chip: Chip, core_of: dict[str, np.ndarray], n_cores: 
 
 
 def verify_sites(network: Network, chip: Chip, options: Options) -> None:
-    """Raise OptionError for a layer or site of `options.fixed_sites` that is not there, or out of use."""
+    """Raise OptionError for a layer or site of `options.fixed_sites` that does not exist or is out of use."""
     ends = chip.noc.columns, chip.noc.rows, chip.noc.cores_per_router
     for layer, sites in (options.fixed_sites or {}).items():
         if layer not in network.layers:
@@ -47,25 +47,20 @@ def verify_sites(network: Network, chip: Chip, options: Options) -> None:
         for site in sites:
             if any(n >= end for n, end in zip(site, ends, strict=True)):
                 last = ",".join(str(n - 1) for n in ends)
-                raise OptionError(f"{_named(layer, site)} is outside {chip.name}; the last site is {last}")
+                raise OptionError(f"{_describe_site(layer, site)} is outside {chip.name}; the last site is {last}")
             if chip.max_neurons[chip.site_index(np.array([site]))[0]] == 0:
-                raise OptionError(f"{_named(layer, site)} is out of use on {chip.name}")
+                raise OptionError(f"{_describe_site(layer, site)} is out of use on {chip.name}")
 
 
-def _named(layer: str, site: tuple[int, int, int]) -> str:
-    return f"fixed_sites: site {shown(site, _text)} of layer {layer!r}"
-
-
-def _text(site: tuple[int, int, int]) -> str:
-    return ",".join(map(str, site))
+def _describe_site(layer: str, site: tuple[int, int, int]) -> str:
+    return f"fixed_sites: site {shown(site, lambda given: ','.join(map(str, given)))} of layer {layer!r}"
 
 
 def split_to_sites(network: Network, chip: Chip, cores: np.ndarray, options: Options) -> np.ndarray | None:
-    """Cores int32[neuron] in which the first cores of each layer of `options.fixed_sites` fit its sites; None: no way.
+    """Return cores int32[neuron] such that the first cores of each fixed layer fit its sites, or None if impossible.
 
-    Those that fit a site as they are get the numbers that send them there. Where none does, as much of the layer as the
-    site holds leaves one for a core of its own. `cores` int32[neuron] has no gaps; whether all others fit some site is
-    not looked at.
+    Cores that fit a site are numbered so that they go there. If none fits, as many neurons of the layer as the site
+    holds get a core of their own. `cores` int32[neuron] has no gaps; other cores are not checked.
     """
     if options.fixed_sites is None:
         return None
@@ -85,7 +80,7 @@ def split_to_sites(network: Network, chip: Chip, cores: np.ndarray, options: Opt
                 continue
             if not len(free):
                 return None
-            if (split := _split(network, chip, cores, is_member, free, limits[site])) is None:
+            if (split := _cut_core(network, chip, cores, is_member, free, limits[site])) is None:
                 return None
             cores = split
             pinned.append(int(cores.max()))
@@ -95,8 +90,8 @@ def split_to_sites(network: Network, chip: Chip, cores: np.ndarray, options: Opt
     return number[cores]
 
 
-def _split(network: Network, chip: Chip, cores, is_member, free: np.ndarray, limit: np.ndarray) -> np.ndarray | None:
-    """The cores with one more, of as many members of one of `free` as an empty core of `limit` holds."""
+def _cut_core(network: Network, chip: Chip, cores, is_member, free: np.ndarray, limit: np.ndarray) -> np.ndarray | None:
+    """Add a core with as many members of one of `free` as an empty core with `limit` holds."""
     n_members = np.bincount(cores[is_member], minlength=int(cores.max()) + 1)
     members = np.flatnonzero((cores == free[n_members[free].argmax()]) & is_member)
     held, smallest, largest = None, 1, min(len(members), int(limit[0]))
@@ -113,10 +108,10 @@ def _split(network: Network, chip: Chip, cores, is_member, free: np.ndarray, lim
 
 
 def kinds_of_sites(limits: np.ndarray, used: np.ndarray, pinned: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The sites sorted into kinds, int64[site], and which core fits each kind, bool[core, kind].
+    """Return the kind of each site, int64[site], and which core fits each kind, bool[core, kind].
 
-    `limits` int64[site, resource], `used` int64[core, resource], `pinned` as of `pins`. A site at which a core is fixed
-    is a kind of its own, which holds that core alone, and the core no other.
+    `limits` int64[site, resource], `used` int64[core, resource], `pinned` as returned by `pins`. A site with a fixed
+    core is a kind of its own: only that core fits it, and the core fits no other.
     """
     kinds, kind = np.unique(limits, axis=0, return_inverse=True)
     kind, width = kind.reshape(-1).copy(), used.shape[1]

@@ -7,13 +7,13 @@ import numpy as np
 from nwcompile.ir.arithmetic import mantissa_range, mantissa_step, round_mantissa
 from nwcompile.ir.chip import Chip
 
-NOISE = 1e-9  # A product of floats this close to a grid point was meant to be on it.
+NOISE = 1e-9  # Tolerance for floats that were computed as a grid point.
 WEIGHT_TYPES = (np.int8, np.int16, np.int32)
 
 
 @dataclass(frozen=True, eq=False)
 class Rounded:
-    """Integer `mantissa` with one `exponent`; `effective` is their product, `n_clipped` weights lost magnitude."""
+    """Integer `mantissa` with one `exponent`; `effective` is their product. `n_clipped` weights were clipped."""
 
     mantissa: np.ndarray
     exponent: int
@@ -23,10 +23,10 @@ class Rounded:
 
 @dataclass(frozen=True)
 class WeightGrid:
-    """What a connection of `bits` holds: mantissas low, low + step .. high, times 2**exponent, finest to coarsest.
+    """Weights that a connection of `bits` holds: mantissas low, low + step .. high, times 2**exponent.
 
-    At the finest exponent effective weights lie 1 apart (binary ones are -1 and 1): below it they only lose range. At
-    the coarsest the largest mantissa is still within the chip's effective weights.
+    At the exponent `finest` effective weights are 1 apart (binary ones are -1 and 1); smaller exponents only lose
+    range. At `coarsest` the largest mantissa is still within the chip's effective weights.
     """
 
     bits: int
@@ -40,18 +40,18 @@ class WeightGrid:
     effective_limit: int
 
     @classmethod
-    def of(cls, weight: np.ndarray, bits: int, chip: Chip) -> "WeightGrid":
-        """The grid for these float weights: narrower than the chip's own and all of one sign, they need no sign."""
+    def from_weights(cls, weight: np.ndarray, bits: int, chip: Chip) -> "WeightGrid":
+        """Return the grid for these float weights; if narrow and all of one sign, they need no sign bit."""
         can, mode = chip.weights, "mixed"
         if bits < can.bits and not (weight < 0).any():
             mode = "exc"
         elif bits < can.bits and not (weight > 0).any():
             mode = "inh"
-        return cls.of_signs(mode, bits, chip)
+        return cls.from_signs(mode, bits, chip)
 
     @classmethod
-    def of_signs(cls, mode: str, bits: int, chip: Chip) -> "WeightGrid":
-        """The grid of a sign mode."""
+    def from_signs(cls, mode: str, bits: int, chip: Chip) -> "WeightGrid":
+        """Return the grid of a sign mode."""
         can = chip.weights
         step = mantissa_step(bits, can.bits, can.step, mode)
         low, high = mantissa_range(bits, can.bits, can.step, mode)
@@ -63,41 +63,41 @@ class WeightGrid:
 
     @property
     def is_binary(self) -> bool:
-        """Whether weights are -s or s, without 0."""
+        """Whether weights are -s or s, never 0."""
         return self.low % self.step != 0
 
     @property
     def largest(self) -> int:
-        """The largest mantissa of the sign that has fewer, or of the only sign."""
+        """The largest mantissa of the sign with fewer values, or of the only sign."""
         return self.high or -self.low
 
-    def round(self, target: np.ndarray, limit: float) -> Rounded:
-        """Effective weights nearest to `target`, with the smallest exponent that holds magnitudes up to `limit`.
+    def round_up_to(self, target: np.ndarray, limit: float) -> Rounded:
+        """Round `target` to effective weights with the smallest exponent that holds magnitudes up to `limit`.
 
-        Weights of 1 bit have no smallest: theirs is the exponent that brings s nearest to `limit`.
+        For weights of 1 bit, the exponent brings s nearest to `limit`.
         """
         if self.bits == 1:
             exponent = int(np.rint(np.log2(limit / self.largest))) if limit > 0 else self.finest
-            return self.at(target, max(self.finest, min(exponent, self.coarsest)))
+            return self.round_at(target, max(self.finest, min(exponent, self.coarsest)))
         largest, exponent = min(np.abs(target).max(initial=0), limit), self.finest
         while exponent < self.exponent_max and largest > self.largest * 2.0**exponent * (1 + NOISE):
             exponent += 1
-        return self.at(target, exponent)
+        return self.round_at(target, exponent)
 
-    def at(self, target: np.ndarray, exponent: int) -> Rounded:
-        """Effective weights nearest to `target` with a given exponent."""
-        effective = self.effective(target, exponent)
+    def round_at(self, target: np.ndarray, exponent: int) -> Rounded:
+        """Round `target` to effective weights with a given exponent."""
+        effective = self.round_effective(target, exponent)
         mantissa = np.sign(effective) * self.high if self.is_binary else effective / 2.0**exponent
-        low, high, spacing = self._ends(exponent)
+        low, high, spacing = self._value_range(exponent)
         below, above = target < low - spacing / 2, target > high + spacing / 2
         n_clipped = int(np.count_nonzero(below)) + int(np.count_nonzero(above))
         largest = int(max(mantissa.max(initial=0), -mantissa.min(initial=0)))
         dtype = next(t for t in WEIGHT_TYPES if largest <= np.iinfo(t).max)
         return Rounded(mantissa.astype(dtype), exponent, effective, n_clipped)
 
-    def effective(self, target: np.ndarray, exponent: int) -> np.ndarray:
-        """What `at` gives as effective weights, float64, alone."""
-        low, high, spacing = self._ends(exponent)
+    def round_effective(self, target: np.ndarray, exponent: int) -> np.ndarray:
+        """Return only the effective weights of `at`, float64."""
+        low, high, spacing = self._value_range(exponent)
         if self.is_binary:
             return np.where(target < 0, low, high)
         steps = np.asarray(target / spacing)
@@ -106,11 +106,11 @@ class WeightGrid:
         return np.clip(steps, low, high, out=steps)
 
     def spacing(self, exponent: int) -> float:
-        """How far apart effective weights lie at an exponent, at least 1."""
+        """Return the spacing of effective weights at an exponent, at least 1."""
         return max(self.step * 2.0**exponent, 1.0)
 
-    def _ends(self, exponent: int) -> tuple[float, float, float]:
-        """Least and largest effective weight, and how far apart they lie."""
+    def _value_range(self, exponent: int) -> tuple[float, float, float]:
+        """Return the smallest and largest effective weight, and their spacing."""
         unit, spacing = 2.0**exponent, self.spacing(exponent)
         if self.is_binary:
             high = min(self.high * unit, self.effective_limit)
@@ -121,10 +121,10 @@ class WeightGrid:
 
 
 def round_threshold(value: np.ndarray, strict: bool, chip: Chip) -> tuple[np.ndarray, bool]:
-    """Threshold on the chip's grid, and the comparison that the chip makes with it.
+    """Return the threshold on the chip's grid, and the comparison that the chip uses with it.
 
-    Where the chip lacks the comparison, `v >= value` becomes `v > t` with the largest t below `value`, and
-    `v > value` becomes `v >= t` with the smallest t above; else t is the nearest.
+    If the chip lacks the comparison, `v >= value` becomes `v > t` with the largest t below `value`, and `v > value`
+    becomes `v >= t` with the smallest t above; otherwise t is the nearest.
     """
     unit = 1 << chip.neuron.threshold_shift_bits
     steps = np.round(np.asarray(value, np.float64) / unit, 9)
@@ -135,15 +135,15 @@ def round_threshold(value: np.ndarray, strict: bool, chip: Chip) -> tuple[np.nda
 
 
 def largest_threshold(chip: Chip) -> int:
-    """The largest threshold the chip holds."""
+    """Return the largest threshold that the chip holds."""
     return ((1 << chip.neuron.threshold_bits) - 1) << chip.neuron.threshold_shift_bits
 
 
 def largest_bias(chip: Chip) -> int:
-    """The largest bias the chip holds, in state units."""
+    """Return the largest bias that the chip holds, in state units."""
     return ((1 << (chip.neuron.bias_bits - 1)) - 1) << chip.neuron.bias_exponent_max
 
 
 def round_bias(value: np.ndarray, chip: Chip, unit_bits: int = 0) -> np.ndarray:
-    """Each bias, in state units, on the finest grid whose mantissa holds it, in whole multiples of 2**unit_bits."""
+    """Round each bias, in state units, to the finest grid whose mantissa holds it, in multiples of 2**unit_bits."""
     return round_mantissa(value, chip.neuron.bias_bits, chip.neuron.bias_exponent_max, unit_bits)

@@ -1,4 +1,4 @@
-"""Maxima: pooling that is no sum, which chips lack, and what can replace it: pooled spikes, or compared currents."""
+"""Maxima: find max pooling of currents, which chips lack, and layers whose spikes can be pooled instead."""
 
 from collections.abc import Iterator
 
@@ -14,14 +14,14 @@ from nwcompile.ir.options import Options
 from nwcompile.passes.analyze.grids import WeightGrid
 
 
-def maxima(network: Network) -> list[MaxPool2d]:
-    """The connections that are no sums."""
+def find_maxima(network: Network) -> list[MaxPool2d]:
+    """Return the max-pooling connections."""
     return [c for c in network.connections if isinstance(c, MaxPool2d)]
 
 
 def maximum_violations(network: Network) -> Iterator[Violation]:
-    """Every maximum that is left, with what would make it one of spikes."""
-    for pool in maxima(network):
+    """Yield every remaining maximum of currents, with advice on how to pool spikes instead."""
+    for pool in find_maxima(network):
         advice = "put the pooling behind a layer that spikes, or pool by the mean"
         if (layer := pooled_layer(network, pool)) is not None:
             advice = f"compile with approximate='pool' (--approximate pool: the spikes of {layer} are pooled instead)"
@@ -29,10 +29,10 @@ def maximum_violations(network: Network) -> Iterator[Violation]:
 
 
 def pooled_layer(network: Network, pool: MaxPool2d) -> str | None:
-    """The layer whose spikes can be pooled instead of the currents of `pool`, or None.
+    """Return the layer whose spikes can be pooled instead of the currents of `pool`, or None.
 
-    It has to fire binary spikes, be driven by this maximum alone, scaled channel by channel at most, and have equal
-    neurons throughout a channel.
+    The layer must fire binary spikes, be driven by this maximum only, at most scaled per channel, and have identical
+    neurons within a channel.
     """
     edges = network.out_of(pool.target)
     last: Connection
@@ -55,7 +55,7 @@ def pooled_layer(network: Network, pool: MaxPool2d) -> str | None:
 
 
 def channel_scales(network: Network, edge: Connection) -> tuple[np.ndarray, np.ndarray] | None:
-    """Factor and shift of every channel of a connection that scales its source so, or None."""
+    """Return the factor and shift of each channel if the connection only scales channels, else None."""
     n_channels = network.node(edge.source).shape[0]
     is_scale = isinstance(edge, Conv2d) and np.shape(edge.weight) == (n_channels, 1, 1, 1) == (edge.groups, 1, 1, 1)
     if not is_scale or pair(edge.stride) != (1, 1) or pair(edge.padding) != (0, 0):
@@ -64,26 +64,26 @@ def channel_scales(network: Network, edge: Connection) -> tuple[np.ndarray, np.n
     return (np.asarray(edge.weight).reshape(-1), shift) if shift.size == n_channels else None
 
 
-def comparable(network: Network, chip: Chip, options: Options) -> tuple[str, ...]:
-    """The layers of a normalized network behind a maximum of currents that the chip can find exactly."""
+def comparable_layers(network: Network, chip: Chip, options: Options) -> tuple[str, ...]:
+    """Return the layers of a normalized network behind a maximum of currents that the chip can compute exactly."""
     if not can_send_sums(chip, options):
         return ()
-    layers = {layer: pool for pool in maxima(network) if (layer := pooled_layer(network, pool)) is not None}
+    layers = {layer: pool for pool in find_maxima(network) if (layer := pooled_layer(network, pool)) is not None}
     n_more = sum(_n_more(network, pool) for pool in layers.values())
     has_room = count_neurons(network) + n_more <= int(chip.max_neurons.sum())
     return tuple(layers) if has_room else ()
 
 
 def _n_more(network: Network, pool: MaxPool2d) -> int:
-    """Neurons that a maximum takes: one for each of its currents, and one for each but the largest of a window."""
+    """Count the neurons of a maximum: one for each current, and one for each further current of a window."""
     source, window = pool.windows(network.node(pool.source).shape)
     return network.node(pool.source).n_neurons + len(source) - len(np.unique(window))
 
 
 def can_send_sums(chip: Chip, options: Options) -> bool:
-    """Whether neurons of the chip can send a sum, and others add such numbers up with weights 1 and -1."""
-    grid = WeightGrid.of_signs("mixed", chip.weights.bits, chip)
+    """Return whether the chip's neurons can send a sum, and others add such numbers with weights 1 and -1."""
+    grid = WeightGrid.from_signs("mixed", chip.weights.bits, chip)
     ones = np.array([1.0, -1.0])
     can_send = {"multi", "bipolar"} <= {*chip.neuron.spikes} and chip.carries("graded")
-    can_add = np.array_equal(grid.effective(ones, grid.finest), ones) and chip.fixed_point.overflow != "clip"
+    can_add = np.array_equal(grid.round_effective(ones, grid.finest), ones) and chip.fixed_point.overflow != "clip"
     return chip.neuron.programmable is True and can_send and can_add and options.on_multi_spike != "repeat"

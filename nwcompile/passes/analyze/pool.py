@@ -1,6 +1,6 @@
-"""Pool: the rules of a chip whose neurons are one pool of hidden ones and a row of outputs apart (`core.max_outputs`).
+"""Pool: the rules of a chip with one pool of hidden neurons and a separate row of outputs (`core.max_outputs`).
 
-Hidden neurons feed each other and the outputs, input lines feed hidden neurons only, and outputs feed nothing.
+Hidden neurons feed each other and the outputs, input lines feed only hidden neurons, and outputs feed nothing.
 """
 
 from collections.abc import Iterator
@@ -13,28 +13,28 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Network
 
-HOPELESS = 2  # Times a limit from which on the synapses of a network are not counted.
+HOPELESS = 2  # Factor above a limit from which the synapses of a network are not counted.
 
 
 def is_apart(network: Network, chip: Chip, layer: str) -> bool:
-    """Whether a layer's neurons are outputs that lie apart on this chip: those of the output layers."""
+    """Return whether a layer's neurons are separate outputs of this chip, as those of the output layers are."""
     return chip.core.max_outputs is not None and layer in network.outputs
 
 
 def spike_cap(network: Network, chip: Chip, layer: str) -> int | None:
-    """How many spikes the chip's neurons fire at once in this layer, None where the chip file does not say."""
+    """Return the most spikes that the chip's neurons of this layer fire in a step, None if unknown."""
     return chip.neuron.output_max_spikes if is_apart(network, chip, layer) else chip.neuron.max_spikes
 
 
-def group_of(network: Network, chip: Chip, connection: Connection) -> str:
-    """Whether a connection comes from an `input`, goes to an output that lies apart, or is between `hidden` layers."""
+def weight_group(network: Network, chip: Chip, connection: Connection) -> str:
+    """Return `input` for a connection from an input, `output` for one to a separate output, else `hidden`."""
     if connection.source in network.inputs:
         return "input"
     return "output" if is_apart(network, chip, connection.target) else "hidden"
 
 
 def pool_violations(network: Network, chip: Chip) -> Iterator[Violation]:
-    """What a network has more of than such a chip, and connections that it has no wires for; none on other chips."""
+    """Yield exceeded totals of such a chip, and connections that it has no wires for; nothing on other chips."""
     if chip.core.max_outputs is None:
         return
     where = f"network -> {chip.name}"
@@ -53,18 +53,18 @@ def pool_violations(network: Network, chip: Chip) -> Iterator[Violation]:
         if limit is not None and used > limit:
             is_hopeless |= used > HOPELESS * limit
             yield Violation(what, where, used, limit, f"use fewer {what} or raise {key}")
-    yield from _wires(network, outputs)
-    if not is_hopeless:  # else a list of all its synapses may take minutes
-        yield from _reached(network, chip, hidden, outputs, room)
+    yield from _wiring_violations(network, outputs)
+    if not is_hopeless:  # otherwise listing all synapses may take minutes
+        yield from _fan_limits(network, chip, hidden, outputs, room)
     if chip.weights.one_exponent and network.is_fixed:
         for group in ("input", "hidden", "output"):
-            exponents = sorted({c.exponent for c in network.connections if group_of(network, chip, c) == group})
+            exponents = sorted({c.exponent for c in network.connections if weight_group(network, chip, c) == group})
             if len(exponents) > 1:
                 shown, advice = ", ".join(map(str, exponents)), "quantize the network for this chip"
                 yield Violation(f"exponents of {group} weights", where, shown, "one", advice)
 
 
-def _wires(network: Network, outputs: list[str]) -> Iterator[Violation]:
+def _wiring_violations(network: Network, outputs: list[str]) -> Iterator[Violation]:
     for c in network.connections:
         ends = f"{c.source} -> {c.target}"
         if c.source in outputs:
@@ -75,8 +75,8 @@ def _wires(network: Network, outputs: list[str]) -> Iterator[Violation]:
             yield Violation("wiring", ends, "from an input", "outputs fed by hidden neurons", advice)
 
 
-def _reached(network: Network, chip: Chip, hidden: list[str], outputs: list[str], room: int) -> Iterator[Violation]:
-    """Synapses: how many neurons each one feeds, and how many of the hidden ones inputs feed and feed outputs."""
+def _fan_limits(network: Network, chip: Chip, hidden: list[str], outputs: list[str], room: int) -> Iterator[Violation]:
+    """Yield limits on synapses: the fan-out of neurons, and hidden neurons that inputs feed or that feed outputs."""
     core = chip.core
     synapses = {name: fed_neurons(network, name) for name in (*network.inputs, *hidden)}
     for name in hidden:
@@ -109,7 +109,7 @@ def _reached(network: Network, chip: Chip, hidden: list[str], outputs: list[str]
             yield Violation(what, where, used, limit, advice)
     first, last = core.max_input_targets or n_hidden, core.max_output_sources or n_hidden
     n_both = sum(int(np.count_nonzero(fed[name] & (f > 0))) for name, f in zip(hidden, feeding, strict=True))
-    # Places that inputs reach and outputs read.
+    # Neurons that inputs can reach and outputs can read.
     n_shared = max(0, min(first, n_hidden) + min(last, n_hidden) - n_hidden)
     if n_both > n_shared and n_fed <= first and n_feeding <= last:
         advice = f"inputs reach the first {first} hidden neurons, and outputs read the last {last}: use fewer hidden "

@@ -1,4 +1,4 @@
-"""Products: matrix products of spikes, which chips compute with a neuron for every product of two."""
+"""Products: matrix products of spikes, which chips compute with one neuron for each pair of factors."""
 
 from collections.abc import Iterator
 
@@ -9,24 +9,24 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import MatMul
 from nwcompile.ir.flat import count_neurons
 from nwcompile.ir.network import Network
-from nwcompile.passes.prepare.fold import linear_map, matrix, offset
+from nwcompile.passes.prepare.fold import constant_offset, linear_map, to_matrix
 
 
-def products(network: Network) -> list[MatMul]:
-    """The matrix products of a network, each behind those that it uses."""
+def find_products(network: Network) -> list[MatMul]:
+    """Return the matrix products of a network in topological order."""
     rank = {name: i for i, name in enumerate(network.order)}
     return sorted((c for c in network.connections if isinstance(c, MatMul)), key=lambda c: rank[c.target])
 
 
 def n_with_pairs(network: Network) -> int:
-    """Neurons of a network with one more for every product of two that its matrix products add up."""
-    return count_neurons(network) + sum(product.n_products for product in products(network))
+    """Count the neurons of a network, with one more for each pair of factors that its matrix products add up."""
+    return count_neurons(network) + sum(product.n_products for product in find_products(network))
 
 
 def product_violations(network: Network, chip: Chip) -> Iterator[Violation]:
-    """Every matrix product that is left, with what a chip would need for it."""
+    """Yield every remaining matrix product, with what a chip would need for it."""
     too_many = []
-    for product in products(network):
+    for product in find_products(network):
         where = f"{product.source} -> {product.target}"
         counts = largest_counts(network, product)
         advice = "multiply the spikes of layers only, as they are or added up, one factor of them single spikes"
@@ -48,31 +48,31 @@ def product_violations(network: Network, chip: Chip) -> Iterator[Violation]:
 
 
 def largest_counts(network: Network, product: MatMul) -> tuple[int, int] | None:
-    """The largest count in the left and in the right factor; None where they may hold anything but counts of spikes."""
-    largest = _largest(network, product.source)
+    """Return the largest count in the left and the right factor, or None if they may hold other numbers than counts."""
+    largest = _largest_values(network, product.source)
     if largest is None:
         return None
     left, right = np.split(largest, [int(np.prod(product.left))])
     return int(left.max()), int(right.max())
 
 
-def _largest(network: Network, name: str) -> np.ndarray | None:
-    """How large every entry of a node can become, float64[n], where it is a count of spikes; else None."""
+def _largest_values(network: Network, name: str) -> np.ndarray | None:
+    """Return the largest value of every entry of a node, float64[n], if it is a count of spikes, else None."""
     node = network.node(name)
     if name in network.inputs or node.neuron is not None:
         is_binary = node.neuron is not None and node.neuron.fires and node.neuron.message == "binary"
         return np.ones(node.n_neurons) if is_binary else None
     total = np.zeros(node.n_neurons)
     for c in network.into(name):
-        source, shape = _largest(network, c.source), network.node(c.source).shape
+        source, shape = _largest_values(network, c.source), network.node(c.source).shape
         if source is None:
             return None
         if isinstance(c, MatMul):
             left, right, at = c.factors()
             total += np.bincount(at, source[left] * source[right], node.n_neurons)
             continue
-        constant = offset(c, shape, node.shape) if c.is_linear else None
-        weights = matrix(linear_map(c, shape, node.shape)) if c.is_linear else None
+        constant = constant_offset(c, shape, node.shape) if c.is_linear else None
+        weights = to_matrix(linear_map(c, shape, node.shape)) if c.is_linear else None
         if weights is None or (constant is not None and constant.any()):
             return None
         values = np.asarray(weights if isinstance(weights, np.ndarray) else weights.data)

@@ -1,4 +1,4 @@
-"""Emit: a quantized, scheduled and mapped network becomes the Program that a chip is loaded with."""
+"""Emit: turn a quantized, scheduled and mapped network into the Program that a chip is loaded with."""
 
 import numpy as np
 
@@ -25,18 +25,18 @@ def emit(
     manifest: dict,
     on_multi_spike: str = "refuse",
 ) -> Program:
-    """The Program of a fixed-point network: effective weights, biases folded into the neurons, axons; verified.
+    """Build and verify the Program of a fixed-point network: effective weights, biases folded into the neurons, axons.
 
-    Weights are `clip(floor(mantissa * 2**exponent), weights.effective_limit)` in the smallest integer type that holds
-    a connection's; exponents become 0, sign modes and weight bits stay for information. A connection's bias is in
-    effective units and joins `bias_u`. `on_multi_spike` is that of `Options`. Raises ModelError where the network is
-    not fixed-point or the mapping not whole.
+    Weights are `clip(floor(mantissa * 2**exponent), weights.effective_limit)` in the smallest integer type that holds a
+    connection's; exponents become 0, sign modes and weight bits stay for information. A connection's bias is in
+    effective units and joins `bias_u`. `on_multi_spike` is that of `Options`. Raises ModelError if the network is not
+    fixed-point or the mapping is incomplete.
     """
     if not network.is_fixed:
         raise ModelError("only a fixed-point network can be emitted; quantize it first")
     mapping.verify(network, chip)
     nodes = {name: fold_bias(network, node) for name, node in network.nodes.items()}
-    connections = tuple(_effective(c, chip.weights.effective_limit) for c in network.connections)
+    connections = tuple(_make_effective(c, chip.weights.effective_limit) for c in network.connections)
     network = Network(network.inputs, nodes, connections)
     axons = build_axons(network, flat_cores(network, mapping), mapping.n_cores, chip)
     program = Program(
@@ -53,12 +53,12 @@ def emit(
     return program
 
 
-def _effective(connection: Connection, limit: int) -> Connection:
+def _make_effective(connection: Connection, limit: int) -> Connection:
     weight = effective_weight(connection.weight, connection.exponent, limit)
     low, high = weight.min(initial=0), weight.max(initial=0)
     dtype = next(t for t in WEIGHT_TYPES if np.iinfo(t).min <= low and high <= np.iinfo(t).max)
     plain: dict = {}
-    if isinstance(connection, Conv2d):  # plain pairs of ints, as the file's JSON holds them
+    if isinstance(connection, Conv2d):  # pairs of Python ints, for the file's JSON
         plain = {name: pair(getattr(connection, name)) for name in ("stride", "padding", "dilation")}
         plain["source_shape"] = connection.source_shape and tuple(int(n) for n in connection.source_shape)
     return connection.replace(weight=weight.astype(dtype), exponent=0, bias=None, **plain)

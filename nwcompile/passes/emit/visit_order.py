@@ -1,4 +1,4 @@
-"""Visit order: the order in which cores visit their neurons, so that messages leave them evenly over a step."""
+"""Visit order: choose the order in which cores visit their neurons, so that messages leave them evenly over a step."""
 
 from dataclasses import replace
 
@@ -14,22 +14,22 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS
 
-BETWEEN_NEURONS = 0.6180339887498949  # 1 / golden ratio, of which the multiples modulo 1 lie evenly, however many.
-BETWEEN_CORES = 0.7548776662466927  # 1 / plastic number: with the other, points lie evenly in a square.
+BETWEEN_NEURONS = 0.6180339887498949  # 1 / golden ratio, whose multiples modulo 1 are evenly spread for any count
+BETWEEN_CORES = 0.7548776662466927  # 1 / plastic number: together with the other, points are evenly spread in a square
 
 
 def interleave_visits(mapping: Mapping, network: Network, chip: Chip, activity: Activity) -> Mapping:
-    """The mapping with an order of visits in which every part of a step sends as much work as every other.
+    """Add an order of visits in which every part of a step sends the same amount of work.
 
-    Layer after layer, cores that wait for the spikes of a late layer would idle first and be flooded then; busiest
-    first, all would send at once and messages block each other. So each core's neurons, sorted by the cycles that their
-    spikes in `activity` cause in synapses, take the places that a low-discrepancy sequence gives them (additive
-    recurrence; Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018), each core another part of it.
-    No result depends on this order, only time does. A mapping that has an order keeps it.
+    Layer by layer, cores that wait for the spikes of a late layer would idle first and be flooded later. Busiest first,
+    all would send at once and messages would block each other. So each core's neurons, sorted by the cycles that their
+    spikes in `activity` cause in synapses, take the positions of a low-discrepancy sequence (additive recurrence;
+    Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018), with a different offset for each core.
+    The order affects time only, no results. A mapping with an order keeps it.
     """
     if mapping.visit:
         return mapping
-    caused = _caused(network, chip, activity)
+    caused = _synapse_cycles(network, chip, activity)
     core_of = join_layers(network, mapping.core_of)
     by_work = np.lexsort((-join_layers(network, caused), core_of))
     core = core_of[by_work]
@@ -40,8 +40,8 @@ def interleave_visits(mapping: Mapping, network: Network, chip: Chip, activity: 
     return replace(mapping, visit=split_layers(network, place))
 
 
-def _caused(network: Network, chip: Chip, activity: Activity) -> dict[str, np.ndarray]:
-    """int64[n] of every layer: cycles that the synapses of its spikes take, all cores together."""
+def _synapse_cycles(network: Network, chip: Chip, activity: Activity) -> dict[str, np.ndarray]:
+    """Return int64[n] of every layer: cycles of the synapses of its spikes, on all cores together."""
     caused = {name: np.zeros(network.node(name).n_neurons, np.int64) for name in network.layers}
     for c in (c for c in network.connections if c.source in caused):
         wires = wiring(network, c)

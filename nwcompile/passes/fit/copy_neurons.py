@@ -1,8 +1,8 @@
-"""Copied neurons: a mapped network in which no neuron, or core, sends to more cores than the chip lets it.
+"""Copy neurons: rewrite a mapped network so that no neuron, or core, exceeds the chip's number of destination cores.
 
-A neuron of TrueNorth has one axon to send to, a core of Speck two destinations. Copies of neurons
-(`copy_plan.py`) meet that, or a splitter: relay neurons that copy a layer's spikes one step later, all copies of one on
-the same core, so that nothing before the layer needs copies. For each layer the one that takes fewer cores in all.
+A neuron of TrueNorth has one axon, a core of Speck two destinations. Copies of neurons (`copy_plan.py`) satisfy such a
+limit. So does a splitter: relay neurons that copy a layer's spikes one step later, all copies of a neuron on the same
+core, so that nothing in front of the layer needs copies. For each layer, the variant with fewer cores in total is used.
 """
 
 from dataclasses import dataclass, replace
@@ -23,18 +23,18 @@ from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.analyze.capability import delay_violations
 from nwcompile.passes.analyze.capacity import n_usable
 from nwcompile.passes.analyze.core_rules import n_over
-from nwcompile.passes.fit.copied_network import copied_network
-from nwcompile.passes.fit.copy_plan import CopyPlan, copy_plan, most_destinations
-from nwcompile.passes.fit.relays import relay_layer, relay_of, sends_binary
+from nwcompile.passes.fit.copied_network import build_copied_network
+from nwcompile.passes.fit.copy_plan import CopyPlan, most_destinations, plan_copies
+from nwcompile.passes.fit.relays import build_relay, relay_layer, sends_binary
 from nwcompile.passes.quantize.sums.send_sums import schedule_senders
 
 SPLITTER = "{}/splitter"
-LARGEST = 10_000_000  # Networks with more synapses, are left to the check: each is looked at by itself.
+LARGEST = 10_000_000  # Networks with more synapses are left to the check, because each synapse is visited.
 
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """A network, with splitters of its layers or none, whose neurons `plan` copies; its schedule and activity."""
+    """A network, possibly with splitters, whose neurons `plan` copies, with its schedule and activity."""
 
     network: Network
     timing: Schedule
@@ -43,9 +43,9 @@ class Wanted:
 
 
 class Copied(NamedTuple):
-    """The network with copies as layers of their own, what goes with it, and what was changed.
+    """The network with copies as layers of their own, its schedule, activity and cores, and the changes.
 
-    `copy_of`: by copied layer, the layer and its neurons that are copied.
+    `copy_of`: by copied layer, the original layer and the neurons that are copied.
     """
 
     network: Network
@@ -57,64 +57,64 @@ class Copied(NamedTuple):
 
 
 def may_copy(chip: Chip) -> bool:
-    """Whether neurons of the chip may need copies or splitters. A splitter can take a step off a delay."""
+    """Return whether neurons of the chip may need copies or splitters. A splitter can shorten a delay by one step."""
     return most_destinations(chip) is not None
 
 
 def sends_too_far(network: Network, chip: Chip, mapping: Mapping) -> bool:
-    """Whether a neuron, or core, sends to more cores than the chip's rules of destinations let it."""
+    """Return whether a neuron, or core, sends to more cores than the chip allows."""
     return may_copy(chip) and n_over(network, chip, join_layers(network, mapping.core_of)) > 0
 
 
 def copy_neurons(
     network: Network, timing: Schedule, chip: Chip, activity: Activity, mapping: Mapping, options: Options
 ) -> Copied | None:
-    """The network with as many copies of its neurons as their destinations take, and the core of each neuron.
+    """Return the network with as many copies of its neurons as their destinations need, and the core of each neuron.
 
-    Spikes of the given layers stay the same: they are those of the first copy of each neuron, and all copies spike
-    alike. None where copies cannot help (neurons that send to all cores of their own layer): `check` refuses them.
-    Raises FitError where the chip has not cores enough.
+    Spikes of the given layers stay the same: they are those of each neuron's first copy, and all copies spike alike.
+    Returns None if copies cannot help (neurons that send to all cores of their own layer): `check` refuses them. Raises
+    FitError if the chip has too few cores.
     """
     is_small = sum(synapse_count(network, c) for c in network.connections) <= LARGEST
-    plan = _plan(network, chip, mapping) if is_small else None
+    plan = _plan_copies(network, chip, mapping) if is_small else None
     if plan is None:
         return None
     best = Wanted(network, timing, activity, plan)
     for name in network.layers if not plan.by_core else ():
-        if _of_layer(network, name, plan.copies).max() > 1 and sends_binary(network, chip, options, name):
-            other = _with_splitter(best, chip, mapping, options, name)
+        if _slice_layer(network, name, plan.copies).max() > 1 and sends_binary(network, chip, options, name):
+            other = _add_splitter(best, chip, mapping, options, name)
             best = other if other is not None and other.plan.n_cores < best.plan.n_cores else best
     if best.plan.n_cores > n_usable(chip):
         raise FitError(chip.name, [_too_many(best, chip)])
-    copied = copied_network(best.network, best.timing, best.plan)
+    copied = build_copied_network(best.network, best.timing, best.plan)
     if copied.network.outputs != network.outputs:
         return None
     return Copied(
         network=copied.network,
         timing=copied.timing,
-        activity=_activity(best.activity, copied.copy_of),
+        activity=_copy_activity(best.activity, copied.copy_of),
         core_of=copied.core_of,
-        changes=_changes(network, best, chip),
+        changes=_list_changes(network, best, chip),
         copy_of=copied.copy_of,
     )
 
 
 def _too_many(wanted: Wanted, chip: Chip) -> Violation:
-    """The violation of needing more cores, with all copies, than there are."""
-    copies = {name: int(_of_layer(wanted.network, name, wanted.plan.copies).max()) for name in wanted.network.layers}
+    """Return the violation of needing more cores, with all copies, than the chip has."""
+    copies = {name: int(_slice_layer(wanted.network, name, wanted.plan.copies).max()) for name in wanted.network.layers}
     layer = max(copies, key=lambda name: copies[name])
-    advice = f"{layer} stands there up to {copies[layer]} times, {_rule(wanted.plan)}: make what it feeds smaller"
+    advice = f"{layer} stands there up to {copies[layer]} times, {_rule_text(wanted.plan)}: make what it feeds smaller"
     where = f"network with copies -> {chip.name}"
     return Violation("cores", where, wanted.plan.n_cores, n_usable(chip), f"{advice} or raise noc.columns")
 
 
-def _rule(plan: CopyPlan) -> str:
+def _rule_text(plan: CopyPlan) -> str:
     whose = "core" if plan.by_core else "neuron"
     return f"{plan.share} destination core{'s' if plan.share > 1 else ''} of a {whose}"
 
 
-def _plan(network: Network, chip: Chip, mapping: Mapping) -> CopyPlan | None:
-    """The copies of a network whose layers stand as in `mapping`; those it does not know are packed splitters."""
+def _plan_copies(network: Network, chip: Chip, mapping: Mapping) -> CopyPlan | None:
+    """Plan the copies of a network whose layers are placed as in `mapping`; layers not in it are packed splitters."""
     n_cores = mapping.n_cores
     cores = []
     for name in network.layers:
@@ -122,18 +122,18 @@ def _plan(network: Network, chip: Chip, mapping: Mapping) -> CopyPlan | None:
         cores.append(mapping.core_of.get(name, np.arange(n_cores, n_cores + n)))
         n_cores += 0 if name in mapping.core_of else n
     packed = [np.full(network.node(name).n_neurons, name not in mapping.core_of) for name in network.layers]
-    return copy_plan(network, chip, np.concatenate(cores).astype(np.int64), np.concatenate(packed))
+    return plan_copies(network, chip, np.concatenate(cores).astype(np.int64), np.concatenate(packed))
 
 
-def _of_layer(network: Network, name: str, values: np.ndarray) -> np.ndarray:
+def _slice_layer(network: Network, name: str, values: np.ndarray) -> np.ndarray:
     first = neuron_offsets(network)[name]
     return values[first : first + network.node(name).n_neurons]
 
 
-def _with_splitter(before: Wanted, chip: Chip, mapping: Mapping, options: Options, name: str) -> Wanted | None:
-    """`before` with relay neurons behind one more layer, which share out what it sends; None where that cannot be."""
+def _add_splitter(before: Wanted, chip: Chip, mapping: Mapping, options: Options, name: str) -> Wanted | None:
+    """Add relay neurons behind another layer, which distribute its spikes; None if that is impossible."""
     network, splitter = before.network, SPLITTER.format(name)
-    relay = relay_of(network, chip, options)
+    relay = build_relay(network, chip, options)
     if relay is None:
         return None
     node, edge = relay_layer(relay, network.node(name), splitter)
@@ -144,9 +144,9 @@ def _with_splitter(before: Wanted, chip: Chip, mapping: Mapping, options: Option
     split = Network(network.inputs, nodes, (*moved, edge))
     try:
         timing = schedule_senders(split, before.timing.execution)
-    except ModelError:  # a loop has no step to spare
+    except ModelError:  # a loop has no spare step
         return None
-    plan = _plan(split, chip, mapping) if not list(delay_violations(split, timing, chip)) else None
+    plan = _plan_copies(split, chip, mapping) if not list(delay_violations(split, timing, chip)) else None
     if plan is None:
         return None
     counts = {**before.activity.counts, splitter: before.activity.counts[name]}
@@ -155,8 +155,8 @@ def _with_splitter(before: Wanted, chip: Chip, mapping: Mapping, options: Option
     return Wanted(split, timing, activity, plan)
 
 
-def _activity(activity: Activity, copy_of: dict[str, tuple[str, np.ndarray]]) -> Activity:
-    """Activity in which copies are as active as the neurons that they are copies of."""
+def _copy_activity(activity: Activity, copy_of: dict[str, tuple[str, np.ndarray]]) -> Activity:
+    """Give copies the activity of their originals."""
     counts, updates, heard = ({**table} for table in (activity.counts, activity.updates, activity.heard))
     multi = {**activity.multi}
     for copy, (name, neurons) in copy_of.items():
@@ -170,12 +170,12 @@ def _activity(activity: Activity, copy_of: dict[str, tuple[str, np.ndarray]]) ->
     return Activity(counts, activity.n_samples, updates, multi, heard)
 
 
-def _changes(network: Network, made: Wanted, chip: Chip) -> list[Change]:
-    """A row for every layer that is copied, or that a splitter copies."""
+def _list_changes(network: Network, made: Wanted, chip: Chip) -> list[Change]:
+    """Return a row for every layer that is copied, or that a splitter copies."""
     changes = []
-    has = _rule(made.plan)
+    has = _rule_text(made.plan)
     for name in made.network.layers:
-        copies = _of_layer(made.network, name, made.plan.copies)
+        copies = _slice_layer(made.network, name, made.plan.copies)
         if name not in network.nodes:
             layer, n = name.removesuffix(SPLITTER.format("")), int(copies.sum())
             how = f"{n} relay neurons of a splitter, up to {copies.max()} for each of {layer}, one step later"

@@ -1,8 +1,8 @@
-"""Copy plan: how often each neuron stands on a chip whose neurons, or cores, send to few cores, and on which of them.
+"""Copy plan: how many copies each neuron needs on a chip with few destination cores, and on which cores they are.
 
-A neuron that reaches more cores than it may send to is placed several times, with the same inputs, and its copies share
-out the destinations. A core is copied whole: a copy holds those of its neurons that need it, so it fits wherever the
-core does. Copies of a layer are destinations of the layers before it, which may need copies in turn.
+A neuron that reaches more cores than allowed is placed several times, with the same inputs, and its copies share the
+destinations. A core is copied whole: a copy holds those of its neurons that need it, so it fits wherever the core does.
+Copies of a layer are destinations of the layers before it, which may need copies in turn.
 """
 
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ MOST_COPIES = 1 << 22  # Plans with more neurons than the largest chip of four m
 
 @dataclass(frozen=True, eq=False)
 class CopyPlan:
-    """`copies` int64[neuron]: how often each neuron stands on the chip; `core_of` int64[neuron]: where it stands first.
+    """The number of copies of each neuron, `copies` int64[neuron], and its first core, `core_of` int64[neuron].
 
-    Copy j > 0 of a core c is core `later[c] + j - 1`; the copies of neurons that are `packed` (bool[neuron]) stand on
-    one core. `share`: so many destinations each copy of a neuron has, or of a core, with `by_core`.
+    Copy j > 0 of a core c is core `later[c] + j - 1`. The copies of `packed` neurons (bool[neuron]) are on one core.
+    `share`: destinations of each copy of a neuron, or of a core, with `by_core`.
     """
 
     core_of: np.ndarray
@@ -36,23 +36,23 @@ class CopyPlan:
     share: int
     by_core: bool
 
-    def core(self, neuron: np.ndarray, copy: np.ndarray) -> np.ndarray:
-        """The core of a copy of each neuron, int64."""
+    def core_of_copy(self, neuron: np.ndarray, copy: np.ndarray) -> np.ndarray:
+        """Return the core of a copy of each neuron, int64."""
         first = self.core_of[neuron]
         return np.where((copy == 0) | self.packed[neuron], first, self.later[first] + copy - 1)
 
-    def senders(self, neuron: np.ndarray) -> np.ndarray:
-        """Who shares destinations out: each neuron, or its core; int64."""
+    def find_sender(self, neuron: np.ndarray) -> np.ndarray:
+        """Return the unit that distributes destinations: each neuron, or its core; int64."""
         return self.core_of[neuron] if self.by_core else neuron
 
     @cached_property
     def n_more(self) -> int:
-        """Neurons beyond those of the network."""
+        """The number of additional neurons."""
         return int((self.copies - 1).sum())
 
 
 def synapse_ends(network: Network, connection: Connection) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sources, targets and places of weights of all synapses; neurons as in ir/flat.py, input lines in their input."""
+    """Return sources, targets (as in ir/flat.py; lines within their input) and weight indices of all synapses."""
     pre, post, place = synapse_list(connection, network.node(connection.source).shape)
     first = neuron_offsets(network)
     pre, post = np.asarray(pre, np.int64), np.asarray(post, np.int64)
@@ -60,24 +60,24 @@ def synapse_ends(network: Network, connection: Connection) -> tuple[np.ndarray, 
 
 
 def most_destinations(chip: Chip) -> tuple[int, bool] | None:
-    """To how many cores a neuron may send, or all neurons of a core together (True); None without such a limit."""
+    """Return the limit on destination cores, and whether it is per core (True) or per neuron; None without a limit."""
     of_core, of_neuron = chip.limit("max_destinations"), chip.limit("max_neuron_destinations")
     limits = [int(limit.min()) for limit in (of_core, of_neuron) if limit is not None]
     return (min(limits), of_core is not None) if limits and min(limits) > 0 else None
 
 
-def copy_plan(network: Network, chip: Chip, core_of: np.ndarray, packed: np.ndarray) -> CopyPlan | None:
-    """The fewest copies for the given cores int64[neuron], or None where no number of them is enough.
+def plan_copies(network: Network, chip: Chip, core_of: np.ndarray, packed: np.ndarray) -> CopyPlan | None:
+    """Return the fewest copies for the given cores int64[neuron], or None if no number of them suffices.
 
-    Neurons that are `packed` come with a core each, and get common ones here, as full as their copies let them be.
+    `packed` neurons come with one core each; here they are packed onto common cores, as many as fit with their copies.
     """
     limit = most_destinations(chip)
     assert limit is not None
     share, by_core = limit
-    copies = _settled(network, core_of, packed, share, by_core)
+    copies = _settle_copies(network, core_of, packed, share, by_core)
     if copies is None:
         return None
-    together = _packed_together(chip, core_of, copies, packed)
+    together = _pack_neurons(chip, core_of, copies, packed)
     if together is None:
         return None
     n_cores = int(together.max()) + 1
@@ -95,8 +95,8 @@ def copy_plan(network: Network, chip: Chip, core_of: np.ndarray, packed: np.ndar
     )
 
 
-def _settled(network: Network, core_of, packed, share: int, by_core: bool) -> np.ndarray | None:
-    """int64[neuron]: copies, raised until every neuron (core) has as many as its destinations take; None if none do."""
+def _settle_copies(network: Network, core_of, packed, share: int, by_core: bool) -> np.ndarray | None:
+    """Return int64[neuron]: copies, raised until every neuron (core) has enough; None if impossible."""
     n = count_neurons(network)
     copies, n_cores = np.ones(n, np.int64), int(core_of.max()) + 1
     sender = core_of if by_core else np.arange(n)
@@ -104,7 +104,7 @@ def _settled(network: Network, core_of, packed, share: int, by_core: bool) -> np
     pre, post = (np.concatenate([np.zeros(0, np.int64), *ends]) for ends in zip(*parts, strict=True)) if parts else (
         np.zeros(0, np.int64), np.zeros(0, np.int64)
     )  # fmt: skip
-    pre, post = _of_sharers(network, pre, post)
+    pre, post = _expand_shared_axons(network, pre, post)
     key = sender[pre] * n_cores + core_of[post]
     order = np.argsort(key, kind="stable")
     key, post = key[order], post[order]
@@ -126,11 +126,11 @@ def _settled(network: Network, core_of, packed, share: int, by_core: bool) -> np
 def _never_settles(
     of_target: np.ndarray, packed: np.ndarray, key: np.ndarray, starts: np.ndarray, n_cores: int, share: int
 ) -> bool:
-    """Whether copies are sure to grow without end, as each new one is a destination that takes another copy.
+    """Return whether copies grow without end, because each new one is a destination that needs another copy.
 
-    They do in a loop of senders that each reach `share` cores of the loop, once one of them reaches a core more. By
-    synapse, sorted: `of_target` int64, the sender that its target is, `packed` bool, whether copies of the target stand
-    on one core, and `key` int64, its sender times `n_cores` and the core it reaches. `starts`: the first of each key.
+    They do in a loop of senders that each reach `share` cores of the loop, once one of them reaches another core. By
+    sorted synapse: `of_target` int64, the sender of its target; `packed` bool, whether copies of the target are on one
+    core; `key` int64, its sender times `n_cores` plus the core it reaches. `starts`: the first of each key.
     """
     sender, n = key // n_cores, int(max(key[-1] // n_cores, of_target.max())) + 1
     ends = sender[~packed], of_target[~packed]
@@ -143,8 +143,8 @@ def _never_settles(
     return bool(((fewest_inside >= share) & (most_reached > share)).any())
 
 
-def _of_sharers(network: Network, pre: np.ndarray, post: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Synapses int64[...] with those of a shared axon once for each neuron that sends to it."""
+def _expand_shared_axons(network: Network, pre: np.ndarray, post: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return synapses int64[...] with those of a shared axon repeated for each neuron that sends to it."""
     first = neuron_offsets(network)
     nodes = [network.node(name) for name in network.layers]
     every = [np.arange(node.n_neurons) if node.axon_of is None else node.axon_of for node in nodes]
@@ -154,8 +154,8 @@ def _of_sharers(network: Network, pre: np.ndarray, post: np.ndarray) -> tuple[np
     return np.argsort(axon_of, kind="stable")[entries], np.repeat(post, np.diff(offset)[pre])
 
 
-def _packed_together(chip: Chip, core_of: np.ndarray, copies: np.ndarray, packed: np.ndarray) -> np.ndarray | None:
-    """Cores with as many packed neurons, one after the other, as they hold with all their copies; numbered anew."""
+def _pack_neurons(chip: Chip, core_of: np.ndarray, copies: np.ndarray, packed: np.ndarray) -> np.ndarray | None:
+    """Put packed neurons, in order, onto cores that hold them with all their copies; cores are renumbered."""
     core_of = core_of.copy()
     neurons = np.flatnonzero(packed)
     if len(neurons):

@@ -1,8 +1,8 @@
-"""Merged axons: a maximum of spikes without relay neurons, on chips whose axons are one bit that any spike sets.
+"""Merge axons: compute a maximum of spikes without relay neurons, on chips whose axons are one bit that any spike sets.
 
-On TrueNorth and RANC a spike sets a bit of the core that it goes to (Merolla et al., Science 345, 2014, doi
-10.1126/science.1254642), and a step reads the synapses of every bit once. Neurons of a window that all send to one such
-axon are therefore their maximum: the relay neuron that would spike for them is not needed, nor the step it takes.
+On TrueNorth and RANC a spike sets a bit of its target core (Merolla et al., Science 345, 2014, doi
+10.1126/science.1254642), and a step reads the synapses of every bit once. If all neurons of a window send to one such
+axon, the axon is their maximum. The relay neuron for it, and the step it takes, are not needed.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ from nwcompile.passes.prepare.schedule import schedule
 
 
 class Merged(NamedTuple):
-    """The network with merged axons, its schedule and activity, a row for every layer, and the relay layers gone."""
+    """The network with merged axons, its schedule and activity, a row for every layer, and the removed relay layers."""
 
     network: Network
     timing: Schedule
@@ -35,23 +35,23 @@ class Merged(NamedTuple):
 
 
 def merge_axons(network: Network, timing: Schedule, chip: Chip, activity: Activity, mapping: Mapping | None) -> Merged:
-    """A fixed-point network without the relay neurons that pool spikes, where `core.axon_merge` is "or".
+    """Remove the relay neurons that pool spikes from a fixed-point network, if `core.axon_merge` is "or".
 
-    A layer is pooled in its readers' axons where it feeds nothing but the relay neurons, its windows do not overlap,
-    and the relay neurons, which a given `mapping` does not place, feed no loop back to it. Others stay as they are.
+    A layer is pooled in its readers' axons if it only feeds the relay neurons, its windows do not overlap, and the
+    relay neurons, which a given `mapping` does not place, feed no loop back to it. Other layers stay unchanged.
     """
     merged = Merged(network, timing, activity, [], ())
     if chip.core.axon_merge != "or" or chip.limit("max_destinations") is not None:  # such cores are copied whole
         return merged
     for name in network.built_in:
-        pre_post = None if mapping is not None and name in mapping.core_of else _mergeable(merged.network, name, chip)
+        pre_post = None if mapping is not None and name in mapping.core_of else _can_merge(merged.network, name, chip)
         if pre_post is not None:
-            merged = _without(merged, name, *pre_post, chip)
+            merged = _remove_relays(merged, name, *pre_post, chip)
     return merged
 
 
-def _mergeable(network: Network, name: str, chip: Chip) -> tuple[np.ndarray, np.ndarray] | None:
-    """Neurons and windows of a layer of relay neurons that can go, in flat order."""
+def _can_merge(network: Network, name: str, chip: Chip) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return neurons and windows of a layer of relay neurons that can be removed, in flat order, or None."""
     windows = pooled_spikes(network, name, chip)
     if windows is None or name in network.outputs:
         return None
@@ -62,11 +62,11 @@ def _mergeable(network: Network, name: str, chip: Chip) -> tuple[np.ndarray, np.
         return None
     each_once, n_windows = len(np.unique(windows[0])) == len(windows[0]), len(np.unique(windows[1]))
     disjoint = each_once and n_windows == network.node(name).n_neurons
-    return windows if disjoint and not _reaches(network, name, source.name) else None
+    return windows if disjoint and not _reaches_layer(network, name, source.name) else None
 
 
-def _reaches(network: Network, start: str, end: str) -> bool:
-    """Whether spikes of layer `start` can act on layer `end`."""
+def _reaches_layer(network: Network, start: str, end: str) -> bool:
+    """Return whether spikes of layer `start` can affect layer `end`."""
     seen: set[str] = set()
     pending = [start]
     while pending:
@@ -77,24 +77,24 @@ def _reaches(network: Network, start: str, end: str) -> bool:
     return end in seen
 
 
-def _without(before: Merged, name: str, neurons: np.ndarray, windows: np.ndarray, chip: Chip) -> Merged:
-    """The network without one layer of relay neurons; as it was where a delay would then be too long for the chip."""
+def _remove_relays(before: Merged, name: str, neurons: np.ndarray, windows: np.ndarray, chip: Chip) -> Merged:
+    """Remove one layer of relay neurons; nothing changes if a delay would then be too long for the chip."""
     network, node = before.network, before.network.node(name)
     (edge,) = network.into(name)
     source = network.node(edge.source)
     first = np.full(node.n_neurons, source.n_neurons)
-    np.minimum.at(first, windows, neurons)  # the neuron of each window whose axon it is
+    np.minimum.at(first, windows, neurons)  # the neuron whose axon each window uses
     axon_of = np.arange(source.n_neurons)
     axon_of[neurons] = first[windows]
     nodes = {**network.nodes, source.name: replace(source, axon_of=axon_of)}
     del nodes[name]
     kept = (c for c in network.connections if c is not edge)
-    edges = tuple(_picked(c, edge, node, source, first) if c.source == name else c for c in kept)
+    edges = tuple(_rewire_edge(c, edge, node, source, first) if c.source == name else c for c in kept)
     merged = replace(network, nodes=nodes, connections=edges)
     merged.verify()
     try:
         timing = schedule(merged, before.timing.execution)
-    except ModelError:  # a loop has no step to spare
+    except ModelError:  # a loop has no spare step
         return before
     if has_late(merged, timing, chip):
         return before
@@ -108,8 +108,8 @@ def _without(before: Merged, name: str, neurons: np.ndarray, windows: np.ndarray
     return Merged(merged, timing, activity, [*before.changes, change], (*before.gone, name))
 
 
-def _picked(edge: Connection, pool: Connection, relay: Node, source: Node, first: np.ndarray) -> Connection:
-    """A connection from relay neurons as one from the neurons whose axons they are."""
+def _rewire_edge(edge: Connection, pool: Connection, relay: Node, source: Node, first: np.ndarray) -> Connection:
+    """Rewrite a connection from relay neurons as one from the neurons whose axons they use."""
     if isinstance(edge, Conv2d) and edge.source_shape is None and _is_regular(pool, relay, source, first):
         product = compose(linear_map(edge, relay.shape, ()), _first_of_windows(pool, relay, source))
         if isinstance(product, Convolution):
@@ -136,7 +136,7 @@ def _picked(edge: Connection, pool: Connection, relay: Node, source: Node, first
 
 
 def _first_of_windows(pool: Connection, relay: Node, source: Node) -> Convolution:
-    """The map that picks the first neuron of every window."""
+    """Return the map that selects the first neuron of every window."""
     channels, rows, columns = source.shape
     _, height, width = relay.shape
     return Convolution(
@@ -151,7 +151,7 @@ def _first_of_windows(pool: Connection, relay: Node, source: Node) -> Convolutio
 
 
 def _is_regular(pool: Connection, relay: Node, source: Node, first: np.ndarray) -> bool:
-    """Whether the first neurons of a convolution's windows lie at even distances, from the first row and column on."""
+    """Return whether the first neurons of a convolution's windows form a regular grid from the first row and column."""
     if not isinstance(pool, Conv2d) or pool.source_shape is not None:
         return False
     (rows, columns), (_, height, width) = pair(pool.stride), relay.shape

@@ -1,8 +1,8 @@
 """Parts of a fan-in: neurons that send sums into a layer, and the connections to and from them.
 
 Small layers are cut as lists of synapses (`split_fan_in`). Where such a list would take gigabytes, connections stay
-what they are: sources with the same weights everywhere, as the pixels of a mean, are added up before one synapse reads
-them; other sources are cut into channel groups, of which one convolution in groups adds up all.
+symbolic. Sources with equal weights everywhere, such as the pixels of a mean, are added up before one synapse reads
+them. Other sources are cut into channel groups, and one grouped convolution adds up all of them.
 """
 
 from math import prod
@@ -16,50 +16,50 @@ from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SPARSE
 from nwcompile.ir.resources import IN_AXONS, NEURONS, SYNAPSE_BITS
-from nwcompile.passes.quantize.sums.send_sums import added
+from nwcompile.passes.quantize.sums.send_sums import connect_signed
 
-FEWER = 2  # Sources are added up before they are read where that leaves at most one in so many.
-MOST_GROUPS = 16  # More groups of sources are more neurons that send than rows of synapses saved.
+FEWER = 2  # Sources are added up before they are read if this leaves at most one in FEWER.
+MOST_GROUPS = 16  # With more groups, sending neurons cost more than the rows of synapses that they save.
 
 
 class Part(NamedTuple):
-    """One more layer, whose neurons send the sums of what reaches them, and how its layer reads these."""
+    """A further layer, whose neurons send sums of their inputs, and the connection that reads them."""
 
     shape: tuple[int, ...]
     into: list[Connection]
     out: Connection
 
 
-def adding(network: Network, source: str, target: str, pre: np.ndarray, post: np.ndarray, chip: Chip) -> Sparse:
-    """Synapses of weight 1 by which neurons of a target add up those of a source, float in a float network."""
-    edge = added(source, target, pre, post, np.ones(len(pre)), chip)
+def connect_sums(network: Network, source: str, target: str, pre: np.ndarray, post: np.ndarray, chip: Chip) -> Sparse:
+    """Return synapses of weight 1 by which a target's neurons add up those of a source, float in a float network."""
+    edge = connect_signed(source, target, pre, post, np.ones(len(pre)), chip)
     return edge if network.is_fixed else edge.replace(weight=np.ones(len(pre), np.float32), exponent=0)
 
 
 def symbolic_part(network: Network, edge: Dense | Conv2d, part: str, limits: np.ndarray, chip: Chip) -> Part | None:
-    """The neurons that sum up a connection for its layer, as layer `part`, without a list of its synapses.
+    """Return the neurons that sum up a connection for its layer, as layer `part`, without a list of its synapses.
 
-    `limits`: int64[resource] of a core. None where no number of groups is within them.
+    `limits`: int64[resource] of a core. Returns None if no number of groups is within them.
     """
-    merged = _of_equal_sources(network, edge, part, chip) if isinstance(edge, Dense) else None
-    return merged or _in_groups(network, edge, part, limits, chip)
+    merged = _sum_equal_sources(network, edge, part, chip) if isinstance(edge, Dense) else None
+    return merged or _sum_groups(network, edge, part, limits, chip)
 
 
-def _of_equal_sources(network: Network, edge: Dense, part: str, chip: Chip) -> Part | None:
-    """A neuron for each set of sources with the same weights into all targets; None where there are many sets."""
+def _sum_equal_sources(network: Network, edge: Dense, part: str, chip: Chip) -> Part | None:
+    """Use a neuron for each set of sources with the same weights into all targets; None if there are many sets."""
     weight = np.asarray(edge.weight)
     first, of_source = _equal_columns(weight)
     if FEWER * len(first) > weight.shape[1]:
         return None
-    sums = adding(network, edge.source, part, np.arange(weight.shape[1]), of_source, chip)
+    sums = connect_sums(network, edge.source, part, np.arange(weight.shape[1]), of_source, chip)
     reads = edge.replace(source=part, weight=np.ascontiguousarray(weight[:, first]), bias=None, delay=0)
     return Part((len(first),), [sums.replace(delay=edge.aligned_delay)], reads)
 
 
 def _equal_columns(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The first of each set of equal columns of weight [row, column], and the set of every column, int64[column]."""
-    mixed = np.random.default_rng(0).random(len(weight)) @ weight  # equal columns may only be among equal sums
-    rounded = np.round(mixed, 6)  # the order of adding differs from column to column
+    """Return the first of each set of equal columns of weight [row, column], and each column's set, int64[column]."""
+    mixed = np.random.default_rng(0).random(len(weight)) @ weight  # columns can only be equal if their sums are
+    rounded = np.round(mixed, 6)  # the order of summation differs between columns
     _, first, of_column = np.unique(rounded, return_index=True, return_inverse=True)
     of_column = of_column.reshape(-1)
     if not (weight == weight[:, first][:, of_column]).all():
@@ -67,26 +67,26 @@ def _equal_columns(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return first, of_column
 
 
-def _in_groups(network: Network, edge: Dense | Conv2d, part: str, limits: np.ndarray, chip: Chip) -> Part | None:
-    """Every neuron of the layer once for each group of source channels, all of one convolution in groups."""
+def _sum_groups(network: Network, edge: Dense | Conv2d, part: str, limits: np.ndarray, chip: Chip) -> Part | None:
+    """Repeat every neuron of the layer for each group of source channels, all in one grouped convolution."""
     n_target = network.node(edge.target).n_neurons
     n_groups = _best_groups(edge, n_target, limits, chip)
     if n_groups is None:
         return None
-    grouped = _grouped(edge, n_groups)
+    grouped = _group_convolution(edge, n_groups)
     shape = grouped.output_shape(network.node(edge.source).shape)
     every = np.arange(prod(shape))
     return Part(
         shape,
         [grouped.replace(target=part, bias=None, delay=edge.aligned_delay)],
-        adding(network, part, edge.target, every, every % n_target, chip),
+        connect_sums(network, part, edge.target, every, every % n_target, chip),
     )
 
 
 def _best_groups(edge: Dense | Conv2d, n_target: int, limits: np.ndarray, chip: Chip) -> int | None:
-    """The number of groups that takes the fewest cores, by its rows of synapses and by its neurons; None if none fits.
+    """Return the number of groups with the fewest cores, by its rows of synapses and its neurons; None if none fits.
 
-    A row of one synapse takes a header; few neurons a core make many such rows.
+    A row of one synapse takes a header, and few neurons per core make many such rows.
     """
     weight = np.shape(edge.weight)
     channels, taps = weight[1], prod(weight[2:])
@@ -101,8 +101,8 @@ def _best_groups(edge: Dense | Conv2d, n_target: int, limits: np.ndarray, chip: 
     return min(cores, key=lambda n_groups: (cores[n_groups], n_groups), default=None)
 
 
-def _grouped(edge: Dense | Conv2d, n_groups: int) -> Conv2d:
-    """A convolution that gives the sums of each group of source channels apart, one group's after the other's."""
+def _group_convolution(edge: Dense | Conv2d, n_groups: int) -> Conv2d:
+    """Return a convolution that sums each group of source channels separately, group after group."""
     weight = np.asarray(edge.weight)
     n_out, n_in, *kernel = weight.shape
     kernel = kernel or [1, n_in // n_groups]

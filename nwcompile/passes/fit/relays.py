@@ -1,4 +1,4 @@
-"""Relay neurons: they send in a step what they receive in it, so that a spike arrives elsewhere, or later."""
+"""Relay layers: neurons that send in a step what they receive in it, so that a spike arrives elsewhere, or later."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -10,20 +10,20 @@ from nwcompile.ir.connection import Connection, Conv2d, Sparse
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.legalize.relay_neuron import relay_neuron, scalar
+from nwcompile.passes.legalize.relay_neuron import relay_neuron, to_scalar_neuron
 from nwcompile.passes.quantize.quantize import quantize
 
 
 class Relay(NamedTuple):
-    """The relay neuron of a network, float or quantized as its neurons are, the weight into it and how that is kept."""
+    """The relay neuron of a network, float or quantized like its neurons, with its input weight and its format."""
 
     neuron: NeuronSpec
     weight: np.ndarray
     form: dict
 
 
-def relay_of(network: Network, chip: Chip, options: Options) -> Relay | None:
-    """The relay neuron for a network; None where the chip has no such neuron."""
+def build_relay(network: Network, chip: Chip, options: Options) -> Relay | None:
+    """Return the relay neuron for a network, or None if the chip has no such neuron."""
     spec = relay_neuron(chip)
     if spec is None or not network.is_fixed:
         return None if spec is None else Relay(spec, np.ones(1, np.float32), {})
@@ -33,11 +33,11 @@ def relay_of(network: Network, chip: Chip, options: Options) -> Relay | None:
     fixed = quantize(alone, chip, None, replace(options, layer_bits=None)).network
     (wired,) = fixed.connections
     form = {key: getattr(wired, key) for key in ("exponent", "sign_mode", "weight_bits")}
-    return Relay(scalar(fixed.node("relay").neuron), np.asarray(wired.weight).astype(np.int32), form)
+    return Relay(to_scalar_neuron(fixed.node("relay").neuron), np.asarray(wired.weight).astype(np.int32), form)
 
 
 def relay_layer(relay: Relay, source: Node, name: str, delay: int = 0) -> tuple[Node, Connection]:
-    """A layer `name` that sends what `source`, of binary spikes, sent `delay` steps before, and its connection."""
+    """Return a layer `name` that repeats the binary spikes of `source` after `delay` steps, and its connection."""
     shape = source.shape
     if len(shape) == 3:
         kernel = relay.weight.repeat(shape[0]).reshape(-1, 1, 1, 1)
@@ -50,7 +50,7 @@ def relay_layer(relay: Relay, source: Node, name: str, delay: int = 0) -> tuple[
 
 
 def sends_binary(network: Network, chip: Chip, options: Options, source: str) -> bool:
-    """Whether all that an input or layer may send on the chip is 0 or 1, over axons of its own."""
+    """Return whether an input or layer sends only 0 or 1 on the chip, over axons of its own."""
     neuron = network.node(source).neuron
     if network.node(source).axon_of is not None:
         return False

@@ -1,9 +1,9 @@
-"""Fan-in beyond what a core holds, split exactly: neurons send partial sums, and the layer adds these up a step later.
+"""Split fan-in: split a fan-in that no core holds, exactly, into partial sums, which the layer adds a step later.
 
-A neuron needs an axon and a synapse for each of its sources, on one core. Where that is more than any core has, the
-sources are cut into parts: for each neuron and part, one more neuron receives that part's synapses and sends their sum
-as a number of either sign, and the neuron itself adds up those numbers with weights 1. That is the same sum, in
-integers, whatever the order. Connections that close a loop stay as they are: they have no step to spare.
+A neuron needs an axon and a synapse for each of its sources, on one core. If no core has enough, the sources are split
+into parts. For each neuron and part, a further neuron sends the sum of that part's synapses as a signed number, and the
+neuron itself adds up those numbers with weights 1. In integers this is the same sum in any order. Connections that
+close a loop stay, because they have no spare step.
 """
 
 from math import ceil, prod
@@ -24,25 +24,25 @@ from nwcompile.ir.program import SPARSE
 from nwcompile.ir.resources import IN_AXONS, N_RESOURCES, SYNAPSE_BITS
 from nwcompile.passes.analyze import capacity
 from nwcompile.passes.analyze.maxima import can_send_sums
-from nwcompile.passes.fit.parts import Part, adding, symbolic_part
+from nwcompile.passes.fit.parts import Part, connect_sums, symbolic_part
 from nwcompile.passes.quantize.sums.send_sums import (
     SUM,
+    build_sender,
     largest_message,
     message_room,
-    sender,
     up_to,
 )
 
-PARTS = "{}/part{}"  # The neurons that send the sums of one part of a layer's sources.
-WAS = {IN_AXONS: "fan-in of {} axons", SYNAPSE_BITS: "fan-in of {} bits of synapses"}  # What a row says of a neuron.
+PARTS = "{}/part{}"  # Name of the neurons that send the sums of one part of a layer's sources.
+WAS = {IN_AXONS: "fan-in of {} axons", SYNAPSE_BITS: "fan-in of {} bits of synapses"}  # text of a row
 ADVICE = "raise noc.payload_bits, use fewer weight bits, or give {} fewer inputs"
-LARGEST = 50_000_000  # Synapses of a layer: as a list of them, more take gigabytes. Such layers stay symbolic.
+LARGEST = 50_000_000  # Synapses of a layer above which it stays symbolic: a list of them would take gigabytes.
 
 
 class Cut(NamedTuple):
-    """The sources of a layer in `parts`; what stays is `direct`.
+    """The sources of a layer in `parts`; the connections that stay are `direct`.
 
-    `resource`: the row of RESOURCES of which a neuron alone takes `used`, more than the `limit` of any core.
+    `resource`: the row of RESOURCES of which one neuron takes `used`, more than the `limit` of any core.
     """
 
     parts: list[Part]
@@ -53,20 +53,20 @@ class Cut(NamedTuple):
 
 
 def split_fan_in(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
-    """The network in which partial sums feed every neuron that alone is more than any core holds.
+    """Feed every neuron that exceeds a core on its own by partial sums.
 
-    Raises FitError, with all layers of which the messages of the chip are too narrow for a partial sum. What messages
-    hold is judged, and a row made for each layer, only for a fixed-point network.
+    Raises FitError, with all layers whose partial sums do not fit into the chip's messages. Messages are checked, and
+    rows made, only for a fixed-point network.
     """
     changes: list[Change] = []
     violations: list[Violation] = []
     for name in network.layers if can_send_sums(chip, options) else ():
-        cut = _cut(network, name, chip)
+        cut = _cut_sources(network, name, chip)
         if cut is None:
             continue
-        network = _split(network, name, cut, chip)
+        network = _insert_parts(network, name, cut, chip)
         try:
-            changes += [_change(network, name, cut, chip)] if network.is_fixed else []
+            changes += [_describe_split(network, name, cut, chip)] if network.is_fixed else []
         except FitError as e:
             violations += e.violations
     if violations:
@@ -74,42 +74,42 @@ def split_fan_in(network: Network, chip: Chip, options: Options) -> tuple[Networ
     return network, changes
 
 
-def _cut(network: Network, name: str, chip: Chip) -> Cut | None:
-    """How the sources of a layer are split; None where a core holds each neuron, or no parts would help."""
-    limits = capacity.site_limits(chip)[chip.max_neurons > 0, :N_RESOURCES].max(0)  # the most that any core holds
+def _cut_sources(network: Network, name: str, chip: Chip) -> Cut | None:
+    """Return how to split the sources of a layer; None if a core holds each neuron, or if no parts would help."""
+    limits = capacity.site_limits(chip)[chip.max_neurons > 0, :N_RESOURCES].max(0)  # the largest limits of any core
     into = [c for c in network.into(name) if not isinstance(c, Injected)]
     if not all(isinstance(c, Direct) for c in into) or _surely_fits(network, into, limits, chip):
         return None
-    used = _alone(network, name, chip)
+    used = _usage_alone(network, name, chip)
     over = [i for i in (IN_AXONS, SYNAPSE_BITS) if used[i] > limits[i]]
     if not over:
         return None
-    behind = _behind(network, name)
+    behind = _find_reached(network, name)
     split = [c for c in into if c.source not in behind]
     as_lists = sum(synapse_count(network, c) for c in into) <= LARGEST
-    parts = (_parts if as_lists else _symbolic_parts)(network, name, split, limits, chip)
+    parts = (_list_parts if as_lists else _symbolic_parts)(network, name, split, limits, chip)
     if parts is None:
         return None
     direct = [c for c in network.into(name) if c not in split]
     cut = Cut(parts, direct, over[0], int(used[over[0]]), int(limits[over[0]]))
-    made = _split(network, name, cut, chip)
+    made = _insert_parts(network, name, cut, chip)
     new = [name, *(PARTS.format(name, i) for i in range(1, len(parts) + 1))]
-    takes = (_alone(made, layer, chip) for layer in new)
+    takes = (_usage_alone(made, layer, chip) for layer in new)
     return cut if all((n[[IN_AXONS, SYNAPSE_BITS]] <= limits[[IN_AXONS, SYNAPSE_BITS]]).all() for n in takes) else None
 
 
-def _alone(network: Network, name: str, chip: Chip) -> np.ndarray:
-    """int64[resource]: the most that a neuron of a layer takes on a core of its own."""
+def _usage_alone(network: Network, name: str, chip: Chip) -> np.ndarray:
+    """Return int64[resource]: the most that a neuron of a layer takes on its own core."""
     into = tuple(c for c in network.into(name) if not isinstance(c, Injected))
     sources = {c.source for c in into} - {name}
     inputs = {source: Node(source, network.node(source).shape) for source in network.offsets if source in sources}
     layer = Network(inputs, {name: network.node(name)}, into)
     neurons = np.arange(network.node(name).n_neurons)
-    return capacity.alone(capacity.fan_in(layer, chip), neurons)[:, :N_RESOURCES].max(0)
+    return capacity.count_alone(capacity.fan_in(layer, chip), neurons)[:, :N_RESOURCES].max(0)
 
 
 def _surely_fits(network: Network, into: list[Connection], limits: np.ndarray, chip: Chip) -> bool:
-    """Whether a row for every source of a neuron is within the limits, counted without looking at each neuron."""
+    """Return whether a row for every source of a neuron is within the limits, without visiting each neuron."""
     axons, bits = 0, 0
     for c in into:
         n = _most_sources(network, c)
@@ -119,15 +119,15 @@ def _surely_fits(network: Network, into: list[Connection], limits: np.ndarray, c
 
 
 def _most_sources(network: Network, edge: Connection) -> int:
-    """So many synapses of a connection has a neuron at most."""
+    """Return the largest fan-in of a neuron through this connection."""
     if isinstance(edge, Sparse):
         return int(np.bincount(np.asarray(edge.post), minlength=1).max())
     n_sources = network.node(edge.source).n_neurons
     return n_sources if isinstance(edge, Dense) else min(n_sources, int(np.prod(np.shape(edge.weight)[1:])))
 
 
-def _behind(network: Network, name: str) -> set[str]:
-    """The layers that spikes of a layer reach, over any others; itself where a loop leads back."""
+def _find_reached(network: Network, name: str) -> set[str]:
+    """Return the layers that a layer's spikes reach, directly or not; it is among them if a loop leads back."""
     reached: set[str] = set()
     ahead = [name]
     while ahead:
@@ -141,7 +141,7 @@ def _behind(network: Network, name: str) -> set[str]:
 def _symbolic_parts(
     network: Network, name: str, split: list[Connection], limits: np.ndarray, chip: Chip
 ) -> list[Part] | None:
-    """A part for each connection, without lists of synapses; None where there are none."""
+    """Return a part for each connection, without lists of synapses; None if there are none."""
     parts = []
     for i, edge in enumerate(split, 1):
         if not isinstance(edge, Dense | Conv2d):
@@ -153,17 +153,19 @@ def _symbolic_parts(
     return parts or None
 
 
-def _parts(network: Network, name: str, split: list[Connection], limits: np.ndarray, chip: Chip) -> list[Part] | None:
-    """The fewest parts, of as many sources each, of which a core holds every neuron's; None where there are none."""
+def _list_parts(
+    network: Network, name: str, split: list[Connection], limits: np.ndarray, chip: Chip
+) -> list[Part] | None:
+    """Return the fewest equal parts such that a core holds every neuron of a part; None if there are none."""
     if not split:
         return None
-    lists = [_as_list(network, c) for c in split]
+    lists = [_list_synapses(network, c) for c in split]
     first = np.cumsum([0, *(network.node(c.source).n_neurons for c in split)])
     source = np.concatenate([edge.pre + at for edge, at in zip(lists, first, strict=False)])
     post, n = np.concatenate([edge.post for edge in lists]), network.node(name).n_neurons
     used, rank = np.unique(source, return_inverse=True)
     a_row = max(int(row_bits(1, synapse_bits(c, SPARSE, chip), chip)) for c in lists)
-    n_held = min(int(limits[IN_AXONS]), int(limits[SYNAPSE_BITS]) // a_row)  # synapses of a neuron, a row each
+    n_held = min(int(limits[IN_AXONS]), int(limits[SYNAPSE_BITS]) // a_row)  # synapses of a neuron, one row each
     if n_held < 1:
         return None
     fan_in = int(np.bincount(post, minlength=n).max())
@@ -172,12 +174,12 @@ def _parts(network: Network, name: str, split: list[Connection], limits: np.ndar
         if np.bincount(part * n + post).max() <= n_held:
             ends = np.cumsum([0, *map(len, (edge.post for edge in lists))])
             by_edge = [part[a:b] for a, b in zip(ends, ends[1:], strict=False)]
-            return [_of_part(network, lists, by_edge, i, chip) for i in range(n_parts)]
+            return [_build_part(network, lists, by_edge, i, chip) for i in range(n_parts)]
     return None
 
 
-def _as_list(network: Network, edge: Connection) -> Sparse:
-    """A connection as the list of its synapses that are not 0, its biases left out."""
+def _list_synapses(network: Network, edge: Connection) -> Sparse:
+    """Return a connection as the list of its non-zero synapses, without its biases."""
     assert isinstance(edge, Direct)
     pre, post, place = synapse_list(edge, network.node(edge.source).shape)
     weight = np.asarray(edge.weight).reshape(-1)[place]
@@ -195,8 +197,8 @@ def _as_list(network: Network, edge: Connection) -> Sparse:
     )
 
 
-def _of_part(network: Network, lists: list[Sparse], part_of: list[np.ndarray], part: int, chip: Chip) -> Part:
-    """The synapses of one part, a list for every connection that has any in it."""
+def _build_part(network: Network, lists: list[Sparse], part_of: list[np.ndarray], part: int, chip: Chip) -> Part:
+    """Return the synapses of one part, with a list for every connection that has any in it."""
     name = lists[0].target
     target, every = PARTS.format(name, part + 1), np.arange(network.node(name).n_neurons)
     into: list[Connection] = [
@@ -204,18 +206,18 @@ def _of_part(network: Network, lists: list[Sparse], part_of: list[np.ndarray], p
         for edge, held in ((edge, its == part) for edge, its in zip(lists, part_of, strict=True))
         if held.any()
     ]
-    return Part(network.node(name).shape, into, adding(network, target, name, every, every, chip))
+    return Part(network.node(name).shape, into, connect_sums(network, target, name, every, every, chip))
 
 
-def _split(network: Network, name: str, cut: Cut, chip: Chip) -> Network:
-    """The network with the neurons of the parts before their layer, which keeps what is direct, and all biases."""
+def _insert_parts(network: Network, name: str, cut: Cut, chip: Chip) -> Network:
+    """Insert the neurons of the parts in front of their layer, which keeps direct connections and all biases."""
     node, room = network.node(name), message_room(chip)
     biases = [c.bias_per_neuron(node.shape) for c in network.into(name) if c not in cut.direct and c.bias is not None]
     nodes: dict[str, Node] = {}
     edges = [c for c in network.connections if c.target != name or c in cut.direct]
     for i, part in enumerate(cut.parts, 1):
         sends = PARTS.format(name, i)
-        nodes[sends] = Node(sends, part.shape, sender(SUM, -room, room, network.is_fixed))
+        nodes[sends] = Node(sends, part.shape, build_sender(SUM, -room, room, network.is_fixed))
         edges += [*part.into, part.out.replace(bias=sum(biases)) if biases and i == 1 else part.out]
     layers: dict[str, Node] = {}
     for layer, kept in network.nodes.items():
@@ -225,8 +227,8 @@ def _split(network: Network, name: str, cut: Cut, chip: Chip) -> Network:
     return made
 
 
-def _change(network: Network, name: str, cut: Cut, chip: Chip) -> Change:
-    """The row of a split layer of a fixed-point network. Raises FitError where messages are too narrow."""
+def _describe_split(network: Network, name: str, cut: Cut, chip: Chip) -> Change:
+    """Return the row of a split layer of a fixed-point network. Raises FitError if messages are too narrow."""
     parts = [PARTS.format(name, i) for i in range(1, len(cut.parts) + 1)]
     violations: list[Violation] = []
     counts = []

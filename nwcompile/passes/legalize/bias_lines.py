@@ -1,29 +1,29 @@
-"""Bias lines: a bias as the weight of an input line that is on in every step, where the chip's neurons have none.
+"""Bias lines: replace a bias by the weight of an input line that is always on, if the chip's neurons have no bias.
 
-What a bias adds to a synaptic sum, a synapse from such a line adds as well, in the layer's own steps: the line reaches
-deeper layers through the pipeline's delays, or relay neurons where the chip has none (`relay_delays`). So the spikes
-are those of a neuron whose bias is this weight.
+A synapse from such a line adds to the synaptic sum what the bias adds, in the layer's own steps. The line reaches
+deeper layers through the pipeline's delays, or through relay neurons if the chip has no delays (`relay_delays`). So the
+spikes equal those of a neuron whose bias is this weight.
 """
 
 import numpy as np
 
 from nwcompile.ir.arithmetic import mantissa_range, mantissa_step
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Connection, Dense, Direct
+from nwcompile.ir.connection import Dense, Direct
 from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.dynamics import dynamics
+from nwcompile.passes.analyze.dynamics import layer_dynamics
 from nwcompile.sim.reference.synaptic_sums import fold_bias
 
-LINE = "always on"  # The name of the input; with more words where the network has one of this name.
+LINE = "always on"  # Name of the input, extended if the network already has it.
 
 
 def bias_lines(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
-    """The network with its biases as weights from one line that is always on, where the chip's neurons have no bias.
+    """Replace biases by weights of one line that is always on, if the chip's neurons have no bias.
 
-    Left are biases that act behind a current, and integers that no weight of the chip is.
+    Biases behind a current stay, and so do integers that are not weights of the chip.
     """
     if chip.neuron.bias:
         return network, []
@@ -32,12 +32,14 @@ def bias_lines(network: Network, chip: Chip, options: Options) -> tuple[Network,
         line += " too"
     nodes, edges, changes = dict(network.nodes), list(network.connections), []
     for name in network.built_in:
-        parts = _fixed(network, name, chip) if network.is_fixed else _float(network, name, chip)
+        parts = _fixed_line(network, name, chip) if network.is_fixed else _float_line(network, name, chip)
         if parts is None:
             continue
         spec, weight = parts
         nodes[name] = Node(name, nodes[name].shape, spec)
-        edges = [_bare(c) if c.target == name else c for c in edges]
+        edges = [
+            c.replace(bias=None) if c.target == name and getattr(c, "bias", None) is not None else c for c in edges
+        ]
         edges.append(Dense(line, name, weight.reshape(-1, 1)))
         changes.append(Change(name, "a bias", "no bias", "weights from an input line that is always on", EXACT))
     if not changes:
@@ -46,16 +48,12 @@ def bias_lines(network: Network, chip: Chip, options: Options) -> tuple[Network,
     return Network(inputs, nodes, tuple(edges)), changes
 
 
-def _bare(edge: Connection) -> Connection:
-    return edge.replace(bias=None) if getattr(edge, "bias", None) is not None else edge
-
-
-def _float(network: Network, name: str, chip: Chip) -> tuple[NeuronSpec, np.ndarray] | None:
-    """The neurons without what they add in every step, and the weights that add it; None where there is nothing."""
+def _float_line(network: Network, name: str, chip: Chip) -> tuple[NeuronSpec, np.ndarray] | None:
+    """Return the neurons without their constants, and the weights that replace them; None if there are none."""
     if not all(isinstance(c, Direct) for c in network.into(name)):
-        return None  # a maximum is left for `estimate` to refuse
+        return None  # `estimate` refuses a maximum
     node = network.node(name)
-    spec, d = node.neuron, dynamics(network, name, chip)
+    spec, d = node.neuron, layer_dynamics(network, name, chip)
     has_current = spec.alpha is not None
     constant = d.constant_u if has_current else d.constant_v
     if not np.any(constant) or not np.all(d.factor) or (has_current and np.any(d.constant_v)):
@@ -64,8 +62,8 @@ def _float(network: Network, name: str, chip: Chip) -> tuple[NeuronSpec, np.ndar
     return spec.replace(bias=0.0, leak=0.0, v_leak=0.0), weight
 
 
-def _fixed(network: Network, name: str, chip: Chip) -> tuple[NeuronSpec, np.ndarray] | None:
-    """The same of integers, if every bias is a weight of the chip."""
+def _fixed_line(network: Network, name: str, chip: Chip) -> tuple[NeuronSpec, np.ndarray] | None:
+    """Return the same for integers, if every bias is a weight of the chip."""
     node = fold_bias(network, network.node(name))
     spec, fixed = node.neuron, node.neuron.fixed
     bias_u, bias_v = (spec.array(key, node.shape) for key in ("bias_u", "bias"))

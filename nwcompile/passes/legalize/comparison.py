@@ -1,4 +1,4 @@
-"""Comparison: the fixed-point threshold for the chip's comparison, where both are the same for integers."""
+"""Comparison: shift a fixed-point threshold by one for the chip's comparison, if the spikes stay equal."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ COMPARISON = {True: "v > threshold", False: "v >= threshold"}  # by `strict`
 
 
 def same_comparison(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
-    """A fixed-point network with the chip's comparison, where a threshold beside the old one says the same."""
+    """Use the chip's comparison in a fixed-point network if a neighboring threshold is equivalent."""
     nodes, changes = dict(network.nodes), []
     for name in network.built_in if network.is_fixed else ():
         spec = nodes[name].neuron
@@ -34,5 +34,5 @@ def comparison_change(name: str, strict: bool) -> Change:
 
 
 def only_compares(spec: NeuronSpec) -> bool:
-    """Whether the threshold is nothing but compared: not subtracted, and spikes not counted by it."""
+    """Return whether the threshold is only compared: resets do not subtract it, and spikes are not counted by it."""
     return spec.reset != "subtract" and spec.spikes == "binary"

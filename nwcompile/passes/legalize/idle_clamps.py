@@ -1,8 +1,8 @@
-"""Idle clamps: a chip's clamp, or none, for a neuron's clamp that no reachable membrane touches.
+"""Idle clamps: use the chip's clamp, or none, for a neuron's clamp that no reachable membrane touches.
 
-Membranes are followed as intervals (`analyze/state_range.py`): whatever spikes arrive, none goes below the bound. A
-clamp below that bound never acts, so a chip without clamps may leave it out. If the bound is 0, a chip that clamps
-every membrane at 0 changes nothing.
+Membranes are bounded by interval arithmetic (`analyze/state_range.py`): no spikes can drive one below the bound. A
+clamp below that bound never acts, so a chip without clamps may drop it. If the bound is 0, a chip that clamps every
+membrane at 0 changes nothing.
 """
 
 from math import inf
@@ -16,29 +16,29 @@ from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.dynamics import dynamics
+from nwcompile.passes.analyze.dynamics import layer_dynamics
 from nwcompile.passes.analyze.state_range import lowest_membrane, multiply_bounds
 from nwcompile.passes.prepare.fold import linear_map, row_sums
 from nwcompile.sim.values import largest_payload
 
 
 def idle_clamps(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
-    """The network with the clamps that the chip has, wherever that changes no spike.
+    """Use the clamps that the chip has, wherever that changes no spike.
 
-    Proved for a fixed-point network. Of a float network, these are the clamps that may turn out to be idle in integers.
+    This is proven for fixed-point networks. For a float network it predicts which clamps are idle after quantization.
     """
     nodes, changes = dict(network.nodes), []
     for name in network.built_in:
         node = network.node(name)
-        wanted, was, has = _clamp(node.neuron, chip)
+        wanted, was, has = _chip_clamp(node.neuron, chip)
         if not has:
             continue
         if not network.is_fixed:
-            lowest = _lowest_float(network, name, chip, payloads(chip, options))
-        elif any(isinstance(c, Injected) for c in network.into(name)):  # what the host writes has no bound
+            lowest = _lowest_float(network, name, chip, input_payloads(chip, options))
+        elif any(isinstance(c, Injected) for c in network.into(name)):  # values that the host writes have no bound
             lowest = np.full(1, -inf)
         else:
-            lowest = lowest_membrane(network, name, payloads(chip, options))
+            lowest = lowest_membrane(network, name, input_payloads(chip, options))
         if _is_idle(node.neuron, lowest, chip):
             nodes[name] = Node(name, node.shape, node.neuron.replace(v_min=wanted, clamp="maximum"))
             how = f"no membrane can be below {0 - int(-lowest.min())}"
@@ -46,8 +46,8 @@ def idle_clamps(network: Network, chip: Chip, options: Options) -> tuple[Network
     return (Network(network.inputs, nodes, network.connections), changes) if changes else (network, [])
 
 
-def payloads(chip: Chip, options: Options) -> tuple[float, float]:
-    """The largest positive and the largest negative value that an input line can have on the chip."""
+def input_payloads(chip: Chip, options: Options) -> tuple[float, float]:
+    """Return the largest positive and the largest negative value of an input line on the chip."""
     if options.on_multi_spike == "repeat":
         return inf, float("bipolar" in chip.neuron.spikes)
     if options.on_multi_spike == "graded" or "multi" in chip.neuron.spikes:
@@ -55,8 +55,8 @@ def payloads(chip: Chip, options: Options) -> tuple[float, float]:
     return 1.0, float("bipolar" in chip.neuron.spikes)
 
 
-def _clamp(spec: NeuronSpec, chip: Chip) -> tuple[int | None, str, str]:
-    """The clamp that the chip has instead of the neuron's, what it was, and what the chip has; "" where it has it."""
+def _chip_clamp(spec: NeuronSpec, chip: Chip) -> tuple[int | None, str, str]:
+    """Return the chip's clamp, and texts of the neuron's and the chip's; the last is "" if supported."""
     was = "no clamp" if spec.v_min is None else "a clamp below 0" if np.any(spec.v_min) else "a clamp at 0"
     if chip.neuron.has_floor(spec):
         return None, was, ""
@@ -64,18 +64,18 @@ def _clamp(spec: NeuronSpec, chip: Chip) -> tuple[int | None, str, str]:
 
 
 def _is_idle(spec: NeuronSpec, lowest: np.ndarray, chip: Chip) -> bool:
-    """Whether neither the neuron's clamp nor the chip's ever acts on membranes from `lowest` on."""
+    """Return whether neither the neuron's clamp nor the chip's ever acts on membranes of at least `lowest`."""
     floors = [] if spec.v_min is None else [np.max(spec.v_min)]
     floors += [0.0] if chip.neuron.v_min == "zero" else []
     return all(lowest.min() >= floor for floor in floors)
 
 
 def _lowest_float(network: Network, name: str, chip: Chip, of_input: tuple[float, float]) -> np.ndarray:
-    """The same bound as `lowest_membrane`, float64[n], of a layer in float; -inf where it does not know."""
+    """Return the bound of `lowest_membrane`, float64[n], for a float layer; -inf if unknown."""
     node, edges = network.node(name), network.into(name)
     if not all(isinstance(c, Direct) and not isinstance(c, Injected) for c in edges):
         return np.full(1, -inf)
-    d = dynamics(network, name, chip)
+    d = layer_dynamics(network, name, chip)
     fall = np.zeros(node.n_neurons)
     for c in edges:
         source = network.node(c.source)
@@ -89,10 +89,10 @@ def _lowest_float(network: Network, name: str, chip: Chip, of_input: tuple[float
     per_neuron = (np.broadcast_to(x, node.shape).reshape(-1) for x in (d.factor, d.constant_u, d.constant_v))
     factor, constant_u, constant_v = per_neuron
     late = 0 if node.neuron.reset_timing == "now" else np.max(node.neuron.threshold) * (node.neuron.reset == "subtract")
-    u_down = _kept(multiply_bounds(fall, factor) + np.maximum(-constant_u, 0), d.keep_u)
-    return -_kept(u_down + np.maximum(-constant_v, 0) + late, d.keep_v)
+    u_down = _bound_leaky(multiply_bounds(fall, factor) + np.maximum(-constant_u, 0), d.keep_u)
+    return -_bound_leaky(u_down + np.maximum(-constant_v, 0) + late, d.keep_v)
 
 
-def _kept(gain: np.ndarray, keep: np.ndarray) -> np.ndarray:
+def _bound_leaky(gain: np.ndarray, keep: np.ndarray) -> np.ndarray:
     lost = 1 - np.max(keep)
     return np.where(gain > 0, gain / lost if lost > 0 else inf, 0.0)

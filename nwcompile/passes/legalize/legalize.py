@@ -1,6 +1,6 @@
-"""Legalize: a normalized network rewritten for a chip, change after change, each with its label.
+"""Legalize: rewrite a normalized network for a chip, one change after another, each with its label.
 
-`REWRITES` is the list, in order. A rewriting takes `(network, chip, options)` and gives the network and its Changes.
+`REWRITES` lists the rewritings in order. Each takes `(network, chip, options)` and returns the network and its Changes.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.maxima import comparable
+from nwcompile.passes.analyze.maxima import comparable_layers
 from nwcompile.passes.legalize.bias_lines import bias_lines
 from nwcompile.passes.legalize.comparison import same_comparison
 from nwcompile.passes.legalize.idle_clamps import idle_clamps
@@ -21,13 +21,13 @@ from nwcompile.passes.legalize.self_connections import self_connections
 from nwcompile.passes.legalize.split_signs import split_signs
 from nwcompile.passes.legalize.stateless import free_resets
 from nwcompile.passes.prepare.prune_zeros import prune_zeros
-from nwcompile.passes.prepare.recognize import built_in_neurons
-from nwcompile.passes.prepare.unmet_taps import without_unmet_taps
+from nwcompile.passes.prepare.recognize import recognize_programs
+from nwcompile.passes.prepare.unmet_taps import drop_unmet_taps
 from nwcompile.passes.prepare.weight_bits import apply_weight_bits
 
 Rewriting = Callable[[Network, Chip, Options], tuple[Network, list[Change]]]
 REWRITES: tuple[Rewriting, ...] = (
-    without_unmet_taps,
+    drop_unmet_taps,
     free_resets,
     self_connections,
     reset_now,
@@ -37,9 +37,9 @@ REWRITES: tuple[Rewriting, ...] = (
 
 
 class Legalized(NamedTuple):
-    """The network as the chip can have it, what was changed, and a sentence for what a person should know of.
+    """The rewritten network, its changes, and warnings for the user.
 
-    `compared`: the layers that `compare_currents` gives an exact maximum of currents once they are quantized.
+    `compared`: layers whose maximum of currents `compare_currents` makes exact after quantization.
     """
 
     network: Network
@@ -48,22 +48,22 @@ class Legalized(NamedTuple):
     compared: tuple[str, ...] = ()
 
 
-def sized(network: Network, chip: Chip, options: Options) -> Network:
-    """The network with the widths that were asked for, pruned connections as lists; raises OptionError for widths."""
+def apply_sizes(network: Network, chip: Chip, options: Options) -> Network:
+    """Apply the requested weight widths, and turn pruned connections into lists. Raises OptionError for bad widths."""
     return prune_zeros(apply_weight_bits(network, chip, options), chip)
 
 
 def legalize(network: Network, chip: Chip, options: Options, may_compare: bool = True) -> Legalized:
-    """A normalized float or fixed-point network rewritten for the chip.
+    """Rewrite a normalized float or fixed-point network for the chip.
 
     `may_compare`: whether layers may wait for `compare_currents`, which takes neuron programs.
     """
-    compared = comparable(network, chip, options) if may_compare else ()
-    network, recognized = built_in_neurons(network, chip)
+    compared = comparable_layers(network, chip, options) if may_compare else ()
+    network, recognized = recognize_programs(network, chip)
     network, pooled = pool_spikes(network, chip, options, compared)
     network, multiplied = multiply_spikes(network, chip, options)
     legal, said = split_signs(network, chip)
-    changes = [*recognized, *pooled, *multiplied, *(_split(text, chip) for text in said)]
+    changes = [*recognized, *pooled, *multiplied, *(_describe_split(text, chip) for text in said)]
     # `prove` judges the clamps of a float network, once it is in integers.
     for rewrite in (*REWRITES, idle_clamps) if legal.is_fixed else REWRITES:
         legal, made = rewrite(legal, chip, options)
@@ -71,8 +71,8 @@ def legalize(network: Network, chip: Chip, options: Options, may_compare: bool =
     return Legalized(legal, changes, said, compared)
 
 
-def _split(text: str, chip: Chip) -> Change:
-    """The row of a warning of `split_signs`, which names the connection first."""
+def _describe_split(text: str, chip: Chip) -> Change:
+    """Return the Change for a warning of `split_signs`, whose first word names the connection."""
     where = text.partition(":")[0].removeprefix("connection ")
     step = f"weights of both signs that are multiples of {chip.weights.step}"
     return Change(where, "odd weights of both signs", step, "two connections, one for each sign", EXACT)

@@ -1,7 +1,7 @@
-"""A matrix product of spikes as pair neurons, which keep nothing: one for every product of two that is added up.
+"""Multiply spikes: compute a matrix product of spikes with stateless pair neurons, one for each pair of factors.
 
-Of two spikes a pair neuron tells whether both are there (AND). Of a count and a spike it sends the count if the spike
-is there: the spike weighs more than any count, and a bias of that size keeps the neuron silent without it.
+For two spikes, a pair neuron computes AND. For a count and a spike, it sends the count if there is a spike: the spike
+weighs more than any count, and a bias of that size keeps the neuron silent without it.
 """
 
 import numpy as np
@@ -14,42 +14,42 @@ from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.products import largest_counts, n_with_pairs, products
-from nwcompile.passes.legalize.relay_neuron import RELAY, relay_neuron, scalar
+from nwcompile.passes.analyze.products import find_products, largest_counts, n_with_pairs
+from nwcompile.passes.legalize.relay_neuron import RELAY, relay_neuron, to_scalar_neuron
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.sim.reference.neuron_step import LayerState
 from nwcompile.sim.reference.synaptic_sums import NO_LIMIT
 
-PAIRS = "{}/pairs"  # The pair neurons of the product that a node holds.
+PAIRS = "{}/pairs"  # Name of the pair neurons of a product node.
 
 
 def multiply_spikes(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
-    """A normalized network in which every matrix product of spikes is pair neurons, if the chip has so many.
+    """Replace every matrix product of spikes in a normalized network by pair neurons, if the chip has enough neurons.
 
-    What is left is refused by `estimate`.
+    `estimate` refuses products that remain.
     """
     changes: list[Change] = []
     if n_with_pairs(network) > int(chip.max_neurons.sum()):
         return network, changes
-    for product in products(network):
+    for product in find_products(network):
         counts = largest_counts(network, product)
         if counts is None or min(counts) > 1:
             continue
         if max(counts) == 1 or "multi" in chip.neuron.spikes:
-            network = _with_pairs(network, product, counts, relay_neuron(chip) or RELAY)
+            network = _add_pairs(network, product, counts, relay_neuron(chip) or RELAY)
             how = f"{product.n_products} pair neurons, one for every product of two"
             changes.append(Change(product.target, "matrix product of spikes", "sums of spikes", how, EXACT))
     return (normalize(network) if changes else network), changes
 
 
 def verify_pairs(network: Network, chip: Chip) -> None:
-    """Raise FitError unless all pair neurons of a fixed-point network multiply in integers, whatever arrives."""
+    """Raise FitError unless all pair neurons of a fixed-point network multiply exactly, for any input."""
     for name in network.layers:
         edges = network.into(name)
         if name != PAIRS.format(name.removesuffix(PAIRS.format(""))) or not network.is_fixed:
             continue
         weights = np.concatenate([effective_weight(c.weight, c.exponent, NO_LIMIT).ravel() for c in edges])
-        spec = scalar(network.node(name).neuron)
+        spec = to_scalar_neuron(network.node(name).neuron)
         spike, count = int(weights.max()), int(weights.min())
         largest = 1 if spec.spikes == "binary" else spike // count
         a, b = np.indices((largest + 1, 2)).reshape(2, -1)
@@ -62,7 +62,7 @@ def verify_pairs(network: Network, chip: Chip) -> None:
             )
 
 
-def _with_pairs(network: Network, product: MatMul, counts: tuple[int, int], relay: NeuronSpec) -> Network:
+def _add_pairs(network: Network, product: MatMul, counts: tuple[int, int], relay: NeuronSpec) -> Network:
     name = PAIRS.format(product.target)
     largest = max(counts)
     above = 1 if largest == 1 else 1 << largest.bit_length()

@@ -1,4 +1,4 @@
-"""A maximum of currents before a spiking layer: approximately the maximum of spikes behind it, which chips can have."""
+"""Pool spikes: approximate a maximum of currents before a spiking layer by a maximum of spikes behind it."""
 
 from collections.abc import Sequence
 
@@ -11,59 +11,59 @@ from nwcompile.ir.manifest import APPROXIMATE, EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.maxima import channel_scales, maxima, pooled_layer
+from nwcompile.passes.analyze.maxima import channel_scales, find_maxima, pooled_layer
 from nwcompile.passes.legalize.relay_neuron import RELAY, relay_neuron
 from nwcompile.passes.legalize.stateless import is_stateless
 from nwcompile.passes.prepare.normalize import normalize
 
-FULL = "{}/full"  # The neurons that pool nothing yet, of a layer that the chip gets as their pooled spikes.
+FULL = "{}/full"  # Name of the unpooled neurons of a layer that becomes their pooled spikes.
 
 
 def pool_spikes(
     network: Network, chip: Chip, options: Options, compared: Sequence[str] = ()
 ) -> tuple[Network, list[Change]]:
-    """A normalized network in which every MaxPool2d that can be is a layer of relay neurons behind spiking ones.
+    """Replace every possible MaxPool2d of a normalized network by a layer of relay neurons behind spiking ones.
 
-    Of binary spikes that is exact. Of currents it is an approximation, for "pool" in `options.approximate`: the pooled
-    layer's neurons stand at every place of the map, each with its own current, and a relay neuron of the layer's name
-    spikes when any in its window does (all of them, where a negative scale behind the pooling makes a least current of
-    the largest). Layers of `compared` become the same without being asked for, and without a row: `compare_currents`
-    makes an exact maximum of them once they are quantized. What is left is refused by `estimate`.
+    For binary spikes this is exact. For currents it is an approximation, used for "pool" in `options.approximate`: a
+    neuron at every position of the map gets its own current, and a relay neuron of the layer's name spikes if any
+    neuron of its window does. If a negative scale behind the pooling turns the maximum into a minimum, all neurons have
+    to spike. Layers of `compared` are rewritten in the same way without the option and without a row:
+    `compare_currents` makes their maximum exact after quantization. `estimate` refuses maxima that remain.
     """
     before = network
-    relay = relay_neuron(chip) or RELAY  # a neuron that no chip has is refused by `estimate`, with what it lacks
+    relay = relay_neuron(chip) or RELAY  # `estimate` refuses a neuron that no chip has, and says what the chip lacks
     relays = [name for name in network.built_in if is_stateless(network.node(name).neuron)]
-    changes = [_imported(network, name) for name in relays if pooled_spikes(network, name, chip) is not None]
-    for pool in maxima(network):
+    changes = [_describe_import(network, name) for name in relays if pooled_spikes(network, name, chip) is not None]
+    for pool in find_maxima(network):
         source = network.node(pool.source).neuron
         if source is not None and source.fires and source.message == "binary":
-            network = _relayed(network, pool, relay)
-            changes.append(_relays(network, pool))
+            network = _relay_maximum(network, pool, relay)
+            changes.append(_describe_relays(network, pool))
             continue
         layer = pooled_layer(network, pool)
         if layer is not None and (layer in compared or "pool" in options.approximate):
-            network = _pooled_behind(network, pool, layer, relay)
-            changes += [] if layer in compared else [_approximated(network, pool, layer)]
-    return (normalize(network) if maxima(before) else network), changes
+            network = _pool_behind_layer(network, pool, layer, relay)
+            changes += [] if layer in compared else [_describe_pooling(network, pool, layer)]
+    return (normalize(network) if find_maxima(before) else network), changes
 
 
-def _relayed(network: Network, pool: MaxPool2d, relay: NeuronSpec) -> Network:
-    """The maximum of spikes as relay neurons before what it feeds."""
+def _relay_maximum(network: Network, pool: MaxPool2d, relay: NeuronSpec) -> Network:
+    """Compute the maximum of spikes by relay neurons in front of its targets."""
     target = network.node(pool.target)
     if target.neuron is None and network.into(pool.target) == (pool,):
-        return _with(network, {target.name: (relay, target.shape)}, (), {pool: _any_of(network, pool, target)})
+        return _put_layers(network, {target.name: (relay, target.shape)}, (), {pool: _pool_edge(network, pool, target)})
     name = f"{pool.source}/max/{pool.target}"
-    inner = _any_of(network, pool, Node(name, target.shape))
-    return _with(network, {name: (relay, target.shape)}, (), {pool: inner}, [Scale(name, pool.target)])
+    inner = _pool_edge(network, pool, Node(name, target.shape))
+    return _put_layers(network, {name: (relay, target.shape)}, (), {pool: inner}, [Scale(name, pool.target)])
 
 
-def _pooled_behind(network: Network, pool: MaxPool2d, layer: str, relay: NeuronSpec) -> Network:
+def _pool_behind_layer(network: Network, pool: MaxPool2d, layer: str, relay: NeuronSpec) -> Network:
     node, shape = network.node(layer), network.node(pool.source).shape
     full = FULL.format(layer)
     threshold: np.ndarray | float = relay.threshold
     drive = Scale(pool.source, full)
     gone: tuple[str, ...] = ()
-    replaced: dict[Connection, Connection | None] = {pool: _any_of(network, pool, node, full)}
+    replaced: dict[Connection, Connection | None] = {pool: _pool_edge(network, pool, node, full)}
     if pool.target != layer:
         (last,) = network.into(layer)
         scales = channel_scales(network, last)
@@ -77,11 +77,11 @@ def _pooled_behind(network: Network, pool: MaxPool2d, layer: str, relay: NeuronS
             threshold = np.where(inverted, n_taps - 0.5, threshold).astype(np.float32).reshape(node.shape)
         replaced[last] = None
     layers = {full: (node.neuron, shape), layer: (relay.replace(threshold=threshold), node.shape)}
-    return _with(network, layers, gone, replaced, [drive])
+    return _put_layers(network, layers, gone, replaced, [drive])
 
 
-def _any_of(network: Network, pool: MaxPool2d, target: Node, source: str | None = None) -> Connection:
-    """Every spike of a window to its relay neuron, with weight 1."""
+def _pool_edge(network: Network, pool: MaxPool2d, target: Node, source: str | None = None) -> Connection:
+    """Connect every spike of a window to its relay neuron, with weight 1."""
     shape = network.node(pool.source).shape
     if len(shape) == 3 and pool.output_shape(shape) == target.shape:
         return Pool2d(source or pool.source, target.name, pool.kernel, pool.stride, pool.padding, delay=pool.delay)
@@ -90,8 +90,8 @@ def _any_of(network: Network, pool: MaxPool2d, target: Node, source: str | None 
     return Sparse(source or pool.source, target.name, pre=pre, post=post, weight=weight, delay=pool.delay)
 
 
-def _with(network: Network, layers: dict, gone: tuple[str, ...], replaced: dict, more=()) -> Network:
-    """The network with `layers` {name: (spec, shape)} put in, nodes `gone`, and connections `replaced` (None: gone)."""
+def _put_layers(network: Network, layers: dict, gone: tuple[str, ...], replaced: dict, more=()) -> Network:
+    """Add `layers` {name: (spec, shape)}, remove nodes `gone`, and replace connections (`replaced`, None: removed)."""
     nodes: dict[str, Node] = {}
     made = {name: Node(name, shape, spec) for name, (spec, shape) in layers.items()}
     last = next((name for name in reversed(made) if name in network.nodes), None)
@@ -104,19 +104,19 @@ def _with(network: Network, layers: dict, gone: tuple[str, ...], replaced: dict,
     return rewritten
 
 
-def _window(pool: MaxPool2d) -> str:
+def _describe_window(pool: MaxPool2d) -> str:
     rows, columns = pair(pool.kernel)
     return f"{rows} x {columns}"
 
 
-def _relays(network: Network, pool: MaxPool2d) -> Change:
+def _describe_relays(network: Network, pool: MaxPool2d) -> Change:
     n = int(np.prod(pool.output_shape(network.node(pool.source).shape)))
     how = f"{n} relay neurons, one a window"
-    return Change(pool.source, f"maximum of spikes over {_window(pool)}", "sums of spikes", how, EXACT)
+    return Change(pool.source, f"maximum of spikes over {_describe_window(pool)}", "sums of spikes", how, EXACT)
 
 
-def _imported(network: Network, name: str) -> Change:
-    """The row of a layer of relay neurons that the front end made of a maximum of spikes."""
+def _describe_import(network: Network, name: str) -> Change:
+    """Return the row of a layer of relay neurons that the front end made from a maximum of spikes."""
     (edge,), n = network.into(name), network.node(name).n_neurons
     window = f"{n} windows"
     if isinstance(edge, Conv2d):
@@ -127,14 +127,14 @@ def _imported(network: Network, name: str) -> Change:
     )
 
 
-def _approximated(network: Network, pool: MaxPool2d, layer: str) -> Change:
+def _describe_pooling(network: Network, pool: MaxPool2d, layer: str) -> Change:
     full = network.node(FULL.format(layer)).n_neurons
     how = f"spikes pooled instead: {full} neurons at full resolution, {network.node(layer).n_neurons} relay neurons"
-    return Change(layer, f"maximum of currents over {_window(pool)}", "sums of currents", how, APPROXIMATE)
+    return Change(layer, f"maximum of currents over {_describe_window(pool)}", "sums of currents", how, APPROXIMATE)
 
 
-def relays_of(network: Network, chip: Chip) -> dict[str, str]:
-    """Layers whose spikes only relay neurons of windows hear, each with these: the maximum of spikes of a model."""
+def find_relays(network: Network, chip: Chip) -> dict[str, str]:
+    """Map layers that feed only relay neurons of windows to those relays: the spike pooling of a model."""
     relays = {}
     for name in network.built_in:
         if is_stateless(network.node(name).neuron) and pooled_spikes(network, name, chip) is not None:
@@ -145,9 +145,9 @@ def relays_of(network: Network, chip: Chip) -> dict[str, str]:
 
 
 def pooled_spikes(network: Network, name: str, chip: Chip) -> tuple[np.ndarray, np.ndarray] | None:
-    """Neurons and windows, one of each a synapse, of a layer that spikes where any neuron of a window did.
+    """Return neurons and windows, one of each per synapse, of a layer that spikes if any neuron of a window did.
 
-    None for other layers, and where no window has two neurons.
+    Returns None for other layers, and if no window has two neurons.
     """
     spec, into = network.node(name).neuron, network.into(name)
     forgets = is_stateless(spec) or _resets_all(spec)
@@ -166,14 +166,14 @@ def pooled_spikes(network: Network, name: str, chip: Chip) -> tuple[np.ndarray, 
 
 
 def _resets_all(spec: NeuronSpec) -> bool:
-    """Whether nothing is ever left of a membrane that any spike brings to its threshold: it is reset to 0 at once."""
+    """Return whether a membrane that any spike brings to its threshold is reset to 0 at once, so no state remains."""
     lasts = spec.alpha is not None if spec.fixed is None else np.any(np.asarray(spec.decay_u) != spec.fixed.fastest)
     resets = spec.fires and spec.reset == "zero" and spec.reset_timing == "now" and spec.membrane == "linear"
     return bool(resets and not lasts and (spec.v_min is None or np.max(spec.v_min) <= 0))
 
 
 def _fires_at_one(spec: NeuronSpec, edge: Connection, n_most: int, chip: Chip) -> bool:
-    """Whether a stateless neuron fires by one to `n_most` spikes of equal weights, and never without any."""
+    """Return whether a stateless neuron fires for one to `n_most` spikes of equal weights, and never without any."""
     if spec.fixed is None:
         if np.any(np.asarray(spec.gain) != 1) or np.any(spec.leak):
             return False

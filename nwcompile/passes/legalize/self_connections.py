@@ -1,9 +1,9 @@
-"""Self-connections: a subtraction as a synapse of weight -threshold from a neuron to itself, on chips without resets.
+"""Self-connections: replace subtraction by a synapse of weight -threshold to itself, on chips without resets.
 
-What arrives from its own spike one step later is what a late subtraction (`next`) takes off, right after the leak:
-dec(v) + input - threshold, if the synaptic current forgets from step to step. A subtraction at once leaves the same
-where the membrane does not leak (`reset_timing.py`). Only integers can show that the threshold is a weight of the chip,
-so networks that come in integers are rewritten.
+If the synaptic current decays within a step, a neuron's own spike has the effect of a late subtraction (`next`) one
+step later, right after the leak: dec(v) + input - threshold. An immediate subtraction is equivalent if the membrane
+does not leak (`reset_timing.py`). Only integers can show that the threshold is a weight of the chip, so only networks
+that are given in integers are rewritten.
 """
 
 import numpy as np
@@ -19,11 +19,11 @@ from nwcompile.passes.analyze.state_range import state_range
 
 
 def self_connections(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
-    """A fixed-point network with subtractions as self-connections, on a chip whose neurons have no reset but `none`."""
+    """Replace subtractions of a fixed-point network by self-connections, on a chip whose only reset is `none`."""
     nodes, edges, changes = dict(network.nodes), [], []
     for name in network.built_in if network.is_fixed and chip.neuron.reset == ["none"] else ():
         node = nodes[name]
-        synapses = _synapses(node, chip) if _subtracts_late(node.neuron) and _has_room(network, node, chip) else None
+        synapses = _self_edges(node, chip) if _subtracts_late(node.neuron) and _has_room(network, node, chip) else None
         if synapses is None:
             continue
         nodes[name] = Node(name, node.shape, node.neuron.replace(reset="none", reset_timing="now"))
@@ -34,7 +34,7 @@ def self_connections(network: Network, chip: Chip, options: Options) -> tuple[Ne
 
 
 def _subtracts_late(spec: NeuronSpec) -> bool:
-    """Whether the subtraction is, or does the same as, one right after the leak of the next step, in every state."""
+    """Return whether the subtraction equals one right after the leak of the next step, in every state."""
     fixed = spec.number_format
     is_late = spec.reset_timing == "next" or (spec.reset_timing == "now" and not np.any(fixed.lost(spec.decay_v)))
     forgets = np.all(np.asarray(spec.decay_u) == fixed.fastest)
@@ -43,7 +43,7 @@ def _subtracts_late(spec: NeuronSpec) -> bool:
 
 
 def _has_room(network: Network, node: Node, chip: Chip) -> bool:
-    """Whether a neuron may send to one core more, and its current cannot overflow with its threshold in it."""
+    """Return whether a neuron may have another destination, and its current may grow by its threshold."""
     limit = chip.limit("max_neuron_destinations")
     feeds_others = any(c.target != node.name for c in network.out_of(node.name))
     u_bound = state_range(network, node.name, None, None).u_bound
@@ -52,8 +52,8 @@ def _has_room(network: Network, node: Node, chip: Chip) -> bool:
     return holds and (limit is None or int(limit.max()) > feeds_others)
 
 
-def _synapses(node: Node, chip: Chip) -> Sparse | None:
-    """One synapse of weight -threshold a neuron, or None where no weight of the chip is as large."""
+def _self_edges(node: Node, chip: Chip) -> Sparse | None:
+    """Return one synapse of weight -threshold per neuron, or None if the chip has no such weights."""
     can, shift = chip.weights, node.neuron.fixed.shift_bits
     threshold = node.neuron.array("threshold", node.shape).reshape(-1)
     low, _ = mantissa_range(can.bits, can.bits, can.step, "mixed")

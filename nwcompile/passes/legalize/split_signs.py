@@ -1,7 +1,7 @@
-"""Split signs: integer weights that a chip holds only without a sign become two connections, exactly.
+"""Split signs: store integer weights that a chip holds only without a sign as two connections, exactly.
 
-On Loihi a mixed-sign mantissa of 8 bits is a multiple of 2 in -256..254, one of a single sign any number up to 255
-(DESIGN 4.2): odd weights of both signs are stored as an excitatory and an inhibitory connection.
+On Loihi a mixed-sign mantissa of 8 bits is a multiple of 2 in -256..254, and one of a single sign is any number up to
+255 (DESIGN 4.2). So odd weights of both signs are stored as an excitatory and an inhibitory connection.
 """
 
 import numpy as np
@@ -14,30 +14,30 @@ from nwcompile.passes.prepare.prune_zeros import to_sparse
 
 
 def split_signs(network: Network, chip: Chip) -> tuple[Network, list[str]]:
-    """The same fixed-point network in connections that the chip can store, and a warning for each split.
+    """Return the same fixed-point network in connections that the chip can store, and a warning for each split.
 
-    Only mixed-sign connections that are off the chip's grid, but on it sign by sign, change; a float network does not.
+    A mixed-sign connection changes if it is off the chip's grid, but on it for each sign. Float networks do not change.
     """
     connections: list[Connection] = []
     warnings = []
     for c in network.connections:
-        parts = _parts(c, chip) if network.is_fixed else [c]
+        parts = _split_connection(c, chip) if network.is_fixed else [c]
         connections += parts
         if len(parts) > 1:
-            warnings.append(_warning(c, parts, chip))
+            warnings.append(_split_warning(c, parts, chip))
     return Network(network.inputs, network.nodes, tuple(connections)), warnings
 
 
-def _parts(connection: Connection, chip: Chip) -> list[Connection]:
+def _split_connection(connection: Connection, chip: Chip) -> list[Connection]:
     weight = np.asarray(connection.weight)
     if (
         connection.sign_mode != "mixed"
         or (connection.weight_bits or 0) > chip.weights.bits
-        or _holds(weight, connection, chip, "mixed")
+        or _chip_holds(weight, connection, chip, "mixed")
     ):
         return [connection]
     signs = [mode for mode, has in (("exc", (weight > 0).any()), ("inh", (weight < 0).any())) if has]
-    if not all(_holds(_part(weight, mode), connection, chip, mode) for mode in signs):
+    if not all(_chip_holds(_keep_sign(weight, mode), connection, chip, mode) for mode in signs):
         return [connection]
     if len(signs) == 1:
         return [connection.replace(sign_mode=signs[0])]
@@ -47,37 +47,37 @@ def _parts(connection: Connection, chip: Chip) -> list[Connection]:
         and np.count_nonzero(weight) * (bits + chip.weights.index_bits) < 2 * weight.size * bits
     ):
         parts: list[Connection] = [
-            to_sparse(connection.replace(weight=_part(weight, mode), sign_mode=mode)) for mode in signs
+            to_sparse(connection.replace(weight=_keep_sign(weight, mode), sign_mode=mode)) for mode in signs
         ]
     elif isinstance(connection, Sparse):
-        parts = [_kept(connection, mode) for mode in signs]
+        parts = [_keep_synapses(connection, mode) for mode in signs]
     else:
-        parts = [connection.replace(weight=_part(weight, mode), sign_mode=mode) for mode in signs]
+        parts = [connection.replace(weight=_keep_sign(weight, mode), sign_mode=mode) for mode in signs]
     return [parts[0], *(part.replace(bias=None) for part in parts[1:])]
 
 
-def _holds(weight: np.ndarray, connection: Connection, chip: Chip, sign_mode: str) -> bool:
-    """Whether the chip stores these mantissas in a connection of that sign mode."""
+def _chip_holds(weight: np.ndarray, connection: Connection, chip: Chip, sign_mode: str) -> bool:
+    """Return whether the chip stores these mantissas in a connection of that sign mode."""
     form = connection.weight_bits or chip.weights.bits, chip.weights.bits, chip.weights.step, sign_mode
     low, high = mantissa_range(*form)
     inside = weight.min(initial=0) >= low and weight.max(initial=0) <= high
     return bool(inside and not np.any((weight.astype(np.int64) - low) % mantissa_step(*form)))
 
 
-def _part(weight: np.ndarray, sign_mode: str) -> np.ndarray:
-    """The weights of one sign, 0 in the place of the others."""
+def _keep_sign(weight: np.ndarray, sign_mode: str) -> np.ndarray:
+    """Return the weights of one sign, with zeros for the others."""
     return np.maximum(weight, 0) if sign_mode == "exc" else np.minimum(weight, 0)
 
 
-def _kept(connection: Sparse, sign_mode: str) -> Sparse:
-    """The synapses of one sign; those of weight 0 stay with the first."""
+def _keep_synapses(connection: Sparse, sign_mode: str) -> Sparse:
+    """Return the synapses of one sign; those of weight 0 stay with the first."""
     weight = np.asarray(connection.weight)
     kept = weight >= 0 if sign_mode == "exc" else weight < 0
     pre, post = np.asarray(connection.pre)[kept], np.asarray(connection.post)[kept]
     return connection.replace(pre=pre, post=post, weight=weight[kept], sign_mode=sign_mode)
 
 
-def _warning(connection: Connection, parts: list[Connection], chip: Chip) -> str:
+def _split_warning(connection: Connection, parts: list[Connection], chip: Chip) -> str:
     before, after = np.size(connection.weight), sum(np.size(part.weight) for part in parts)
     kind = " sparse" if isinstance(parts[0], Sparse) and not isinstance(connection, Sparse) else ""
     step = mantissa_step(connection.weight_bits or chip.weights.bits, chip.weights.bits, chip.weights.step, "mixed")

@@ -1,15 +1,15 @@
-"""Neurons to logical cores, within every limit of the chip. `partition.py:partition` is the stage; it calls a method.
+"""Partition: assign neurons to logical cores within every limit of the chip. `partition.py:partition` is the stage.
 
-    step                                            function                    file
-    choose a method, put its cores at sites         partition                   partition.py
-    what a method gives                             LogicalCores                logical_cores.py
-    method `floorline`, the default                 floorline                   floorline/floorline.py
-    method `sequential`: slices of each layer       sequential                  sequential.py
-    method `striped`: pixels dealt over the cores   striped                     striped.py
-    method `metis`: the cut of the synapse graph    metis                       metis.py
-    parts of a graph made to fit cores exactly      fit_parts                   graph_partition.py
-    the graph that is cut                           synapse_graph               synapse_graph.py
-    what would make a network fit that does not     smallest_change             suggest_fit.py
+step                                           function                 file
+choose a method, put its cores at sites        partition                partition.py
+the result of a method                         LogicalCores             logical_cores.py
+method `floorline`, the default                partition_by_floorline   floorline/floorline.py
+method `sequential`: slices of each layer      cut_slices               sequential.py
+method `striped`: pixels dealt over the cores  cut_stripes              striped.py
+method `metis`: minimal cut of the graph       partition_by_metis       metis.py
+makes the parts of a graph fit cores exactly   fit_parts                graph_partition.py
+the graph that is cut                          synapse_graph            synapse_graph.py
+changes with which a network would fit         smallest_change          suggest_fit.py
 
 `baselines/` holds methods of papers that are kept only for comparison.
 """

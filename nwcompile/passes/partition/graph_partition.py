@@ -1,8 +1,8 @@
-"""Parts: what a graph algorithm makes of all neurons becomes cores that hold them, exactly.
+"""Graph partition: turn the parts of a graph algorithm into cores that hold them, exactly.
 
-An algorithm that balances neurons knows nothing of axons and synapse memory. Here it is asked for more and more parts
-until they can be made to fit: neurons that a core has no room for move to the first core that has. Where no number of
-parts does, fewer parts are made and what has no room goes to cores that are left over.
+An algorithm that balances neurons ignores axons and synapse memory. So it is asked for more and more parts until they
+can be made to fit: neurons without room on their core move to the first core that has room. If no number of parts fits,
+fewer parts are made and neurons without room go to cores that are left over.
 """
 
 from collections.abc import Callable
@@ -25,30 +25,30 @@ from nwcompile.ir.resources import RESOURCES
 from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.analyze import capacity
 from nwcompile.passes.partition.logical_cores import LogicalCores, logical_cores
-from nwcompile.passes.partition.sequential import halve_heaviest, in_order, sequential, site_orders
+from nwcompile.passes.partition.sequential import cut_slices, halve_heaviest, number_in_order, site_orders
 from nwcompile.passes.partition.synapse_graph import n_twins
 from nwcompile.threads import raise_if_canceled
 
 GROWTH = 1.25
-BISECTION_SYNAPSES = 20_000_000  # that may be gone through, all attempts together, to save single cores
+BISECTION_SYNAPSES = 20_000_000  # synapses visited by all attempts together to save single cores
 
 
 def fit_parts(
     network: Network, chip: Chip, activity: Activity, options: Options, method: str, parts_for: Callable
 ) -> LogicalCores:
-    """The cores of every layer, on `options.n_cores` cores or on the fewest for which parts can be made to fit.
+    """Return the cores of every layer, on `options.n_cores` cores or on the fewest for which parts can be made to fit.
 
-    `parts_for(limits int64[part, resource])` gives the part of every neuron, int32[neuron], one for each core of these
-    limits; the cores are tried by the largest first. `method` is its name in errors. Core rules
-    (`passes.analyze.core_rules`) are not kept: `partition` refuses these methods for a chip with any. The result may
-    exceed the chip: `partition` judges it.
+    `parts_for(limits int64[part, resource])` returns the part of every neuron, int32[neuron], one part per core with
+    these limits; the largest cores come first. `method` is its name in errors. Core rules (`passes.analyze.core_rules`)
+    are not considered: `partition` refuses these methods for a chip with any. The result may exceed the chip:
+    `partition` checks it.
     """
     fan, load = capacity.fan_in(network, chip), capacity.synaptic_load(network, activity)
     limits = capacity.site_limits(chip)
     limits = limits[site_orders(limits)[-1]][: capacity.n_usable(chip)]
     least_bits = _least_bits(fan.kernels)
     parts = {1: np.zeros(len(load), np.int32)}
-    too_few: set[int] = set()  # numbers of cores that did not do; out-axons only become more
+    too_few: set[int] = set()  # numbers of cores that failed; out-axons only increase
 
     def attempt(k: int, demand: np.ndarray, kind: np.ndarray, n_spare: int = 0) -> tuple[np.ndarray, bool]:
         if k not in parts:
@@ -61,21 +61,21 @@ def fit_parts(
         return core_of, fits
 
     def build(out_axons):
-        demand, kind = np.stack([out_axons, load], 1), _kinds(fan, out_axons)
+        demand, kind = np.stack([out_axons, load], 1), _neuron_kinds(fan, out_axons)
         if options.n_cores is not None:
             core_of, fits = attempt(options.n_cores, demand, kind)
             return halve_heaviest(core_of, load, options.n_cores) if fits else core_of
-        return _fewest(network, chip, fan, method, lambda k, n_spare=0: attempt(k, demand, kind, n_spare))
+        return _find_fewest(network, chip, fan, method, lambda k, n_spare=0: attempt(k, demand, kind, n_spare))
 
-    core_of = in_order(capacity.settle_out_axons(network, chip, build))
+    core_of = number_in_order(capacity.settle_out_axons(network, chip, build))
     return logical_cores(network, core_of)
 
 
 def parts_of_graph(network: Network, graph_for: Callable, cut: Callable) -> Callable:
-    """`parts_for` as `fit_parts` takes it, of an algorithm that cuts a graph whose vertices may be several twins.
+    """Return `parts_for` of `fit_parts` for an algorithm that cuts a graph whose vertices may be several twins.
 
-    `graph_for(n)` makes the graph with up to n twins a vertex, once for every n; `cut(graph, room int64[part])` gives
-    the part of every vertex. The graph has `vertex_of`, as `SynapseGraph` has it.
+    `graph_for(n)` builds the graph with up to n twins per vertex, once for every n. `cut(graph, room int64[part])`
+    returns the part of every vertex. The graph has `vertex_of`, as in `SynapseGraph`.
     """
     n_lines, kept_graph = count_lines(network), cache(graph_for)
 
@@ -86,16 +86,16 @@ def parts_of_graph(network: Network, graph_for: Callable, cut: Callable) -> Call
     return parts_for
 
 
-def _fewest(network: Network, chip: Chip, fan, method: str, attempt: Callable) -> np.ndarray:
-    """The fewest cores found: more and more until the parts fit, then bisection while that is little work."""
+def _find_fewest(network: Network, chip: Chip, fan, method: str, attempt: Callable) -> np.ndarray:
+    """Find the fewest cores: increase their number until the parts fit, then bisect while that is cheap."""
     n_neurons = count_neurons(network)
     n_synapses = sum(synapse_count(network, c) for c in network.connections)
     k = _least_cores(network, chip)
     too_few, n_calls, highest, tried = k - 1, 1, min(capacity.n_usable(chip), n_neurons), [k]
     core_of, fits = attempt(k)
-    largest = capacity.alone(fan, np.arange(n_neurons)).max(0)
+    largest = capacity.count_alone(fan, np.arange(n_neurons)).max(0)
     if (largest > capacity.site_limits(chip).max(0)).any():
-        return core_of  # some neuron fits on no core at all
+        return core_of  # some neuron fits no core at all
     while not fits and k < highest:
         too_few, k = k, min(highest, max(k + 1, ceil(GROWTH * k)))
         core_of, fits = attempt(k)
@@ -119,13 +119,13 @@ def _fewest(network: Network, chip: Chip, fan, method: str, attempt: Callable) -
 
 
 def _slices_instead(network: Network, chip: Chip, method: str) -> np.ndarray:
-    """Contiguous slices, int32[neuron], which tell best what is missing; raises FitError if nothing is missing there.
+    """Return contiguous slices, int32[neuron], which show best what is missing. Raises FitError if slices fit.
 
     Neither needs the activity.
     """
-    core_of = sequential(network, chip, Activity.uniform(network, 1), Options()).by_neuron(network)
+    core_of = cut_slices(network, chip, Activity.uniform(network, 1), Options()).by_neuron(network)
     n_cores = 1 + int(core_of.max())
-    held, _ = capacity.account(network, chip, core_of, n_cores)
+    held, _ = capacity.count_usage(network, chip, core_of, n_cores)
     limits = capacity.site_limits(chip)
     fits = all((held[r.key] <= limits[:, i].max()).all() for i, r in enumerate(RESOURCES))
     n_most = capacity.n_usable(chip)
@@ -146,7 +146,7 @@ def _slices_instead(network: Network, chip: Chip, method: str) -> np.ndarray:
 
 
 def _least_cores(network: Network, chip: Chip) -> int:
-    """A number of cores that no partition can go below: by neurons and by synapse memory without overhead."""
+    """Return a lower bound of the number of cores: by neurons and by synapse memory without overhead."""
     n_neurons = count_neurons(network)
     bits = 0
     for c in network.connections:
@@ -160,8 +160,8 @@ def _least_cores(network: Network, chip: Chip) -> int:
     return min(least, capacity.n_usable(chip), n_neurons)
 
 
-def _kinds(fan: kernels.SynapseTable, out_axons: np.ndarray) -> np.ndarray:
-    """int64[neuron]: the kinds of `kernels.Tried`."""
+def _neuron_kinds(fan: kernels.SynapseTable, out_axons: np.ndarray) -> np.ndarray:
+    """Return int64[neuron]: the kinds of `kernels.Tried`."""
     n_slots, n_groups = np.diff(fan.slot_offset), len(fan.kernels.bits) + 1
     group = np.append(fan.kernels.group, -1)[fan.slot_kernel]
     kind = np.unique(out_axons, return_inverse=True)[1].reshape(-1)
@@ -175,9 +175,9 @@ def _kinds(fan: kernels.SynapseTable, out_axons: np.ndarray) -> np.ndarray:
 
 
 def _repair(fan, least_bits: np.ndarray, demand: np.ndarray, kind: np.ndarray, parts: np.ndarray, limits: np.ndarray):
-    """The parts with every neuron that its core has no room for moved to the first core that has; whether all fit.
+    """Move every neuron without room on its core to the first core that has room; also return whether all fit.
 
-    `kind` int64[neuron]: `_kinds`; `least_bits`: `_least_bits`.
+    `kind` int64[neuron]: `_neuron_kinds`; `least_bits`: `_least_bits`.
     """
     raise_if_canceled()
     core, core_of = capacity.empty_core(fan), np.full(len(parts), -1, np.int32)
@@ -210,17 +210,17 @@ def _repair(fan, least_bits: np.ndarray, demand: np.ndarray, kind: np.ndarray, p
 
 
 def _least_bits(shared: kernels.SharedKernels) -> np.ndarray:
-    """int64[group]: what a kernel takes at least: its share where it lies in a core with as many as take least."""
+    """Return int64[group]: the least memory of a kernel, its share on a core with the optimal number of kernels."""
     n_all, n = np.bincount(shared.group, minlength=len(shared.bits)), np.arange(1, shared.bits.shape[1])
     share = np.where(n <= n_all[:, None], shared.bits[:, 1:] // n, capacity.NO_LIMIT)
     return share.min(1, initial=capacity.NO_LIMIT)
 
 
 def _lacks_memory(fan, least_bits, core_of: np.ndarray, bits: np.ndarray, n_kernels: np.ndarray, limit: np.ndarray):
-    """Whether all cores together are sure to have no room for the shared kernels that none of them holds yet.
+    """Return whether all cores together certainly lack room for the shared kernels that none of them holds yet.
 
-    `least_bits`: of `_least_bits`; `core_of` int32[neuron], -1: on none; `bits` int64[core] that are used, by
-    `n_kernels` int64[core, group] kernels among others; `limit` int64[core].
+    `least_bits`: of `_least_bits`; `core_of` int32[neuron], -1: on none; `bits` int64[core] in use, by `n_kernels`
+    int64[core, group] kernels and others; `limit` int64[core].
     """
     group, table = fan.kernels
     if not len(group) or limit.max() == capacity.NO_LIMIT:

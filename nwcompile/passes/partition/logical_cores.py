@@ -1,4 +1,4 @@
-"""What every partitioner gives: the logical core of each neuron, and what there is to say about it."""
+"""Logical cores: the result of every partitioner, with the logical core of each neuron, and its warnings."""
 
 from typing import NamedTuple
 
@@ -10,22 +10,22 @@ from nwcompile.ir.network import Network
 
 
 class FewestCores(NamedTuple):
-    """As few cores as contiguous slices take, where a partitioner takes more for their shorter steps."""
+    """The fewest cores, as contiguous slices take them, if a partitioner uses more for shorter steps."""
 
     n_cores: int
-    step_us: float  # the predicted mean step on them, links between routers left out
+    step_us: float  # the predicted mean step on them, without links between routers
 
 
 class LogicalCores(NamedTuple):
-    """The answer of a partitioner; `partition` puts the cores at sites and judges whether they fit."""
+    """The result of a partitioner; `partition` puts the cores at sites and checks whether they fit."""
 
     core_of: dict[str, np.ndarray]  # int[n] by layer: the logical core of every neuron
-    mapping: Mapping | None = None  # the same cores at sites of the partitioner's own choice, which are kept
+    mapping: Mapping | None = None  # the same cores at sites chosen by the partitioner, which are kept
     warnings: tuple[str, ...] = ()  # what the partitioner could not do, as sentences
-    fewest: FewestCores | None = None  # where the partitioner took more cores than hold the network
+    fewest: FewestCores | None = None  # if the partitioner used more cores than needed
 
     def by_neuron(self, network: Network) -> np.ndarray:
-        """The cores as one vector, int[neuron]."""
+        """Return the cores as one vector, int[neuron]."""
         return join_layers(network, self.core_of)
 
 
@@ -38,5 +38,5 @@ class Partitioned(NamedTuple):
 
 
 def logical_cores(network: Network, core_of: np.ndarray) -> LogicalCores:
-    """The answer of a partitioner that knows no sites, from int[neuron]."""
+    """Return the result of a partitioner without sites, from int[neuron]."""
     return LogicalCores(split_layers(network, core_of.astype(np.int32)))

@@ -1,8 +1,8 @@
-"""METIS partitioner: neurons cut into parts with little spike traffic between them, then made to fit exactly.
+"""METIS: a partitioner that cuts neurons into parts with little spike traffic between them, then fits them exactly.
 
-After SNEAP (Li et al., GLSVLSI'20, arXiv 2004.01639): METIS minimizes the edge cut, an edge being a synapse weighted
-by the spikes of its source. METIS (Karypis and Kumar, SIAM J. Sci. Comput. 20(1), 1998) balances neurons only; axons
-and synapse memory are settled afterwards. The edge cut is not what a chip with one message per spike and core pays.
+After SNEAP (Li et al., GLSVLSI'20, arXiv 2004.01639): METIS minimizes the edge cut; an edge is a synapse weighted by
+the spikes of its source. METIS (Karypis and Kumar, SIAM J. Sci. Comput. 20(1), 1998) balances neurons only; axons and
+synapse memory are handled afterwards. The edge cut differs from the cost of a chip with one message per spike and core.
 """
 
 import numpy as np
@@ -16,15 +16,15 @@ from nwcompile.passes.partition.graph_partition import fit_parts, parts_of_graph
 from nwcompile.passes.partition.logical_cores import LogicalCores
 from nwcompile.passes.partition.synapse_graph import SynapseGraph, synapse_graph
 
-# Per mille of a part by which it may be too large: METIS's own default for k-way cuts.
+# Per mille by which a part may be too large: METIS's own default for k-way cuts.
 LARGEST_IMBALANCE = 30
 
 
-def metis(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
-    """Cores int32[n] of every layer, from METIS's parts as `nwcompile.passes.partition.graph_partition` makes them fit.
+def partition_by_metis(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
+    """Partition with METIS and return cores int32[n] of every layer (see `graph_partition`).
 
-    Input lines are vertices without weight: they take no room, but draw together what they feed. Raises OptionError
-    for more edges than METIS can take.
+    Input lines are vertices without weight: they take no room, but attract their targets to one part. Raises
+    OptionError for more edges than METIS can take.
     """
 
     def cut(graph: SynapseGraph, room: np.ndarray) -> np.ndarray:
@@ -35,7 +35,7 @@ def metis(network: Network, chip: Chip, activity: Activity, options: Options) ->
 
 
 def metis_parts(graph: SynapseGraph, room: np.ndarray, seed: int) -> np.ndarray:
-    """int32[vertex]: the part METIS gives each vertex, parts as large as the cores' `room` int64[part] is."""
+    """Return int32[vertex]: METIS's part of each vertex, in proportion to the cores' `room` int64[part]."""
     import pymetis
 
     spare = 1000 * int(room.sum()) // int(graph.n_neurons.sum()) - 1000
@@ -46,7 +46,7 @@ def metis_parts(graph: SynapseGraph, room: np.ndarray, seed: int) -> np.ndarray:
         _, part = pymetis.part_graph(
             len(room), edges, vweights=graph.n_neurons, eweights=graph.weight, tpwgts=share, options=options
         )
-    except RuntimeError as error:  # out of memory, and whatever else METIS gives up on
+    except RuntimeError as error:  # out of memory, and other failures of METIS
         raise OptionError(
             f"METIS gave up on {len(graph.other) // 2:,} edges and {len(room)} parts ({error}); "
             "use partitioner='sequential'"

@@ -1,4 +1,4 @@
-"""Partition: neurons to logical cores, within every limit of the chip, and the cores to sites in row-major order."""
+"""Partition: assign neurons to logical cores within every limit of the chip, and cores to sites in row-major order."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,43 +20,43 @@ from nwcompile.ir.shown import counted
 from nwcompile.passes.analyze import capacity
 from nwcompile.passes.analyze.capacity import binding_notes
 from nwcompile.passes.analyze.check import capacity_violations, too_many_cores
-from nwcompile.passes.analyze.core_rules import for_states, needs_slices
+from nwcompile.passes.analyze.core_rules import limit_to_states, needs_slices
 from nwcompile.passes.analyze.fixed_sites import FREE, kinds_of_sites, pins, split_to_sites, verify_sites
-from nwcompile.passes.partition.baselines.hypergraph import hypergraph
+from nwcompile.passes.partition.baselines.hypergraph import partition_hypergraph
 from nwcompile.passes.partition.baselines.kernighan_lin import kernighan_lin
-from nwcompile.passes.partition.baselines.neumap import neumap
-from nwcompile.passes.partition.baselines.streaming import streaming
-from nwcompile.passes.partition.floorline.floorline import floorline
+from nwcompile.passes.partition.baselines.neumap import partition_by_neumap
+from nwcompile.passes.partition.baselines.streaming import partition_by_streaming
+from nwcompile.passes.partition.floorline.floorline import partition_by_floorline
 from nwcompile.passes.partition.logical_cores import LogicalCores, Partitioned
-from nwcompile.passes.partition.metis import metis
-from nwcompile.passes.partition.sequential import sequential
-from nwcompile.passes.partition.striped import striped
+from nwcompile.passes.partition.metis import partition_by_metis
+from nwcompile.passes.partition.sequential import cut_slices
+from nwcompile.passes.partition.striped import cut_stripes
 
 PARTITIONERS: dict[str, Callable[..., LogicalCores]] = {
-    "sequential": sequential,
-    "metis": metis,
-    "striped": striped,
-    "striped-halves": partial(striped, n_bands=2),
+    "sequential": cut_slices,
+    "metis": partition_by_metis,
+    "striped": cut_stripes,
+    "striped-halves": partial(cut_stripes, n_bands=2),
     "kernighan-lin": kernighan_lin,
-    "hypergraph": hypergraph,
-    "streaming": streaming,
-    "neumap": neumap,
-    "floorline": floorline,
-    "coarse": partial(floorline, n_levels=0),
+    "hypergraph": partition_hypergraph,
+    "streaming": partition_by_streaming,
+    "neumap": partition_by_neumap,
+    "floorline": partition_by_floorline,
+    "coarse": partial(partition_by_floorline, n_levels=0),
 }
 
-# Methods that know nothing of `nwcompile.passes.analyze.core_rules`; the default gives slices there, and says so.
+# Methods that ignore `nwcompile.passes.analyze.core_rules`; the default falls back to slices there, with a warning.
 BREAKS_RULES = set(PARTITIONERS) - {"sequential", "floorline", "coarse"}
 
 
 def partition(network: Network, chip: Chip, activity: Activity, options: Options) -> Partitioned:
-    """Neurons of a normalized network on the cores of a chip, each core at the first site that holds it; and warnings.
+    """Assign neurons of a normalized network to cores, each at the first site that holds it; also return warnings.
 
-    `options.partitioner` names one of `PARTITIONERS` or of a plugin, or is a callable: it takes the arguments of this
-    function and gives the logical core of every neuron of every layer, {layer: int[n]}, or a Mapping, whose sites and
-    order of visits are then kept. Cores without neurons are dropped. `mapping.note` says what fills each core most.
-    Raises FitError with every limit that is exceeded, and OptionError for an unknown method, an impossible `n_cores`,
-    or a method that cannot keep the chip's rules of cores.
+    `options.partitioner` names one of `PARTITIONERS` or of a plugin, or is a callable. It takes the arguments of this
+    function and returns the logical core of every neuron of every layer, {layer: int[n]}, or a Mapping, whose sites and
+    order of visits are kept. Cores without neurons are dropped. `mapping.note` has the fullest resource of each core.
+    Raises FitError with every exceeded limit, and OptionError for an unknown method, an impossible `n_cores`, or a
+    method that ignores the chip's core rules.
     """
     method = options.partitioner
     if not callable(method):
@@ -74,18 +74,18 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
             f"{counted(n_neurons, 'neuron')}"
         )
     activity.verify(network)
-    cores = _as_logical_cores(method(network, for_states(network, chip), activity, options))
+    cores = _to_logical_cores(method(network, limit_to_states(network, chip), activity, options))
     given = cores.mapping
     if given is None:
-        return Partitioned(on_sites(network, chip, cores.core_of, options), cores.warnings, cores.fewest)
+        return Partitioned(assign_sites(network, chip, cores.core_of, options), cores.warnings, cores.fewest)
     given.verify(network, chip)
-    kept = on_sites(network, chip, given.core_of, options, may_cut=False)
-    used = np.unique(_flat(network, given.core_of))
+    kept = assign_sites(network, chip, given.core_of, options, may_cut=False)
+    used = np.unique(_flatten_cores(network, given.core_of))
     return Partitioned(Mapping(kept.core_of, given.site_of[used], kept.note, given.visit), cores.warnings)
 
 
-def _as_logical_cores(answer) -> LogicalCores:
-    """The answer of a partitioner, a callable of the user's own among them, in the one form that methods give."""
+def _to_logical_cores(answer) -> LogicalCores:
+    """Convert the answer of any partitioner, including a user's callable, to LogicalCores."""
     if isinstance(answer, LogicalCores):
         if not isinstance(answer.mapping, Mapping | None):
             raise ModelError(f"partitioner: gave {type(answer.mapping).__name__} for a mapping, not a Mapping")
@@ -93,44 +93,43 @@ def _as_logical_cores(answer) -> LogicalCores:
     return LogicalCores(answer.core_of, mapping=answer) if isinstance(answer, Mapping) else LogicalCores(answer)
 
 
-def on_sites(
+def assign_sites(
     network: Network, chip: Chip, core_of: dict[str, np.ndarray], options: Options, may_cut: bool = True
 ) -> Mapping:
-    """The mapping of the given logical cores, each at the first site, in row-major order, that holds it.
+    """Return the mapping of the given logical cores, each at the first site, in row-major order, that holds it.
 
-    Cores of `options.fixed_sites` are where they should be. Where cores are unequal, sites are exchanged until every
-    core has one, if that is possible at all; if not, and with `may_cut`, cores are numbered anew for the fixed sites
-    and cut (`split_to_sites`), but never cut where `options.n_cores` is given or the chip has core rules. Raises
-    FitError where no sites are found, OptionError where fixed sites contradict the cores, and ModelError where
-    `core_of` is not one core for every neuron.
+    Cores of `options.fixed_sites` are at their sites. If cores are unequal, sites are swapped until every core has one,
+    if possible. If not, and with `may_cut`, cores are renumbered for the fixed sites and split (`split_to_sites`), but
+    never split if `options.n_cores` is given or the chip has core rules. Raises FitError if no sites are found,
+    OptionError if fixed sites contradict the cores, and ModelError if `core_of` is not one core for every neuron.
     """
-    used_cores, flat = np.unique(_flat(network, core_of), return_inverse=True)
+    used_cores, flat = np.unique(_flatten_cores(network, core_of), return_inverse=True)
     flat, n_cores = flat.reshape(-1).astype(np.int32), len(used_cores)
     verify_sites(network, chip, options)
     try:
-        return _on_sites(network, chip, flat, n_cores, options)
+        return _match_cores(network, chip, flat, n_cores, options)
     except (FitError, OptionError):
         cut = None if not may_cut else split_to_sites(network, chip, flat, options)
         if cut is None or (cut.max() >= n_cores and (options.n_cores is not None or needs_slices(chip))):
             raise
-        with suppress(FitError, OptionError):  # what was wrong without the cut is told
-            return _on_sites(network, chip, cut, int(cut.max()) + 1, options)
+        with suppress(FitError, OptionError):  # the error without the cut is reported
+            return _match_cores(network, chip, cut, int(cut.max()) + 1, options)
         raise
 
 
-def _on_sites(network: Network, chip: Chip, flat: np.ndarray, n_cores: int, options: Options) -> Mapping:
-    """`on_sites` of cores int32[neuron] as they are; OptionError where `options.fixed_sites` contradicts them."""
+def _match_cores(network: Network, chip: Chip, flat: np.ndarray, n_cores: int, options: Options) -> Mapping:
+    """Assign sites to cores int32[neuron] without splitting. Raises OptionError if fixed sites contradict them."""
     used, limits = capacity.used_by_core(network, chip, flat, n_cores), capacity.site_limits(chip)
     pinned = pins(network, chip, split_layers(network, flat.astype(np.int32)), n_cores, options)
     sites = match_sites(used, limits[:, : used.shape[1]], pinned)
     if sites is None:
-        raise FitError(chip.name, _violations(network, chip, flat, used, limits, pinned))
+        raise FitError(chip.name, _site_violations(network, chip, flat, used, limits, pinned))
     note = binding_notes(used, limits[sites, : used.shape[1]])
     return Mapping(split_layers(network, flat.astype(np.int32)), chip.sites[sites], note)
 
 
-def _violations(network: Network, chip: Chip, flat, used, limits, pinned) -> list[Violation]:
-    """What is exceeded if the cores, by the neurons they hold, go to the sites, by the neurons these hold."""
+def _site_violations(network: Network, chip: Chip, flat, used, limits, pinned) -> list[Violation]:
+    """Return the limits exceeded if the largest cores, by neurons, go to the sites with the most neurons."""
     n_cores, n_usable = len(used), capacity.n_usable(chip)
     largest_first = np.argsort(-limits[:, 0], kind="stable")
     rank = np.argsort(np.argsort(-used[:, 0], kind="stable"))
@@ -147,10 +146,10 @@ def _violations(network: Network, chip: Chip, flat, used, limits, pinned) -> lis
 
 
 def match_sites(used: np.ndarray, limits: np.ndarray, pinned: np.ndarray | None = None) -> np.ndarray | None:
-    """int64[core]: a site of its own for every core, the first that holds it where there is a choice; None if none.
+    """Return int64[core]: a site for every core, the first that holds it if there is a choice; None if impossible.
 
-    `used` int64[core, resource], `limits` int64[site, resource], `pinned` int64[core]: the site of a core that is fixed
-    at it, else `FREE`. Bipartite matching by augmenting paths (Kuhn 1955).
+    `used` int64[core, resource], `limits` int64[site, resource], `pinned` int64[core]: the site of a fixed core, else
+    `FREE`. Bipartite matching by augmenting paths (Kuhn 1955).
     """
     if len(used) > len(limits):
         return None
@@ -182,8 +181,8 @@ def match_sites(used: np.ndarray, limits: np.ndarray, pinned: np.ndarray | None 
     return np.argsort(np.where(core_at < 0, len(limits) + np.arange(len(limits)), core_at), kind="stable")[: len(used)]
 
 
-def _flat(network: Network, core_of: dict[str, np.ndarray]) -> np.ndarray:
-    """int64[neuron] from a partitioner's answer, or ModelError naming the layer that is wrong."""
+def _flatten_cores(network: Network, core_of: dict[str, np.ndarray]) -> np.ndarray:
+    """Return int64[neuron] from a partitioner's answer. Raises ModelError with the name of a wrong layer."""
     if not isinstance(core_of, dict):
         raise ModelError(
             f"partitioner: gave {type(core_of).__name__}, not the core of every neuron as {{layer: int[n]}}"
@@ -192,7 +191,7 @@ def _flat(network: Network, core_of: dict[str, np.ndarray]) -> np.ndarray:
         n = network.node(name).n_neurons
         try:
             cores = np.asarray(core_of.get(name, ()))
-        except ValueError:  # of lists that are not equally long
+        except ValueError:  # lists of unequal length
             cores = np.zeros(0)
         if cores.shape != (n,) or not np.issubdtype(cores.dtype, np.integer) or cores.min() < 0:
             raise ModelError(f"partitioner: layer {name!r} needs the cores, 0 or more, of its {n} neurons as int[{n}]")

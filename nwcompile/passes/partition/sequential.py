@@ -1,4 +1,4 @@
-"""Sequential partitioner: each layer cut into contiguous slices, core after core.
+"""Sequential: a partitioner that cuts each layer into contiguous slices, core after core.
 
 After the splitter of PACMAN, the mapper of SpiNNaker (Galluppi et al., CF'12; SpiNNakerManchester/PACMAN), with exact
 limits for neurons, axons and synapse memory instead of a fixed number of neurons per core.
@@ -23,7 +23,7 @@ from nwcompile.passes.partition.logical_cores import LogicalCores, logical_cores
 
 
 class Candidate(NamedTuple):
-    """A way to cut: neurons in order, stretches of them that may not share a core, limits of the cores in order."""
+    """A way to cut: neurons in order, ranges of them that may not share a core, and limits of the cores in order."""
 
     order: np.ndarray  # int64[neuron]
     stretches: list[tuple[int, int]]
@@ -31,21 +31,21 @@ class Candidate(NamedTuple):
 
 
 class Slices(NamedTuple):
-    """A cut of all neurons into cores: int32[neuron], how many cores, and whether the chip has them."""
+    """A cut of all neurons into cores: int32[neuron], the number of cores, and whether the chip has them."""
 
     core_of: np.ndarray
     n_cores: int
     fits: bool
 
 
-def sequential(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
-    """Cores int32[n] of every layer: slices in topological order, each as long as the next core holds.
+def cut_slices(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
+    """Return cores int32[n] of every layer: slices in topological order, each as long as the next core holds.
 
-    A map [C, H, W] is cut channel by channel, or pixel by pixel with all channels of a pixel side by side. Gives the
-    fewest cores that such slices need; two layers share a core only where that saves one and the chip lets them. With
-    `options.n_cores` the heaviest core (visits and synaptic events that `activity` causes) is made as light as that
-    many cores allow; raises FitError if they are too few. The result may exceed the chip: `partition` judges it.
-    Where the chip limits only neurons, no synapse is looked at to fill a core.
+    A map [C, H, W] is cut channel by channel, or pixel by pixel with all channels of a pixel together. The result has
+    the fewest cores that such slices need; two layers share a core only if that saves one and the chip allows it. With
+    `options.n_cores`, the load of the heaviest core (visits and synaptic events of `activity`) is minimized for that
+    number of cores; raises FitError if they are too few. The result may exceed the chip: `partition` checks it. If the
+    chip limits only neurons, cores are filled without visiting synapses.
     """
     load = capacity.synaptic_load(network, activity)
     is_counted = any(chip.limit(resource.limit_key) is not None for resource in RESOURCES[1:])
@@ -53,14 +53,14 @@ def sequential(network: Network, chip: Chip, activity: Activity, options: Option
 
     def build(out_axons):
         demand = np.stack([out_axons, load], 1)
-        cut = _fewest if options.n_cores is None else _spread
+        cut = _fewest_slices if options.n_cores is None else _spread_slices
         return cut(network, chip, fan, demand, options.n_cores).core_of
 
     return logical_cores(network, capacity.settle_out_axons(network, chip, build))
 
 
 def halve_heaviest(core_of: np.ndarray, load: np.ndarray, n_cores: int) -> np.ndarray:
-    """Cut the heaviest core that has two neurons or more into two until there are `n_cores`; int32[neuron]."""
+    """Split the heaviest core with at least two neurons until there are `n_cores`; int32[neuron]."""
     core_of = np.unique(core_of, return_inverse=True)[1].reshape(-1).astype(np.int32)
     for new in range(int(core_of.max()) + 1, n_cores):
         total = np.bincount(core_of, load)
@@ -69,25 +69,25 @@ def halve_heaviest(core_of: np.ndarray, load: np.ndarray, n_cores: int) -> np.nd
         upto = np.cumsum(load[neurons])
         middle = 1 + int(np.searchsorted(upto[:-1], upto[-1] / 2))
         core_of[neurons[min(middle, len(neurons) - 1) :]] = new
-    return in_order(core_of)
+    return number_in_order(core_of)
 
 
-def in_order(core_of: np.ndarray) -> np.ndarray:
-    """The same cores numbered by their first neuron, without gaps; int32[neuron]."""
+def number_in_order(core_of: np.ndarray) -> np.ndarray:
+    """Number the cores by their first neuron, without gaps; int32[neuron]."""
     _, first, core_of = np.unique(core_of, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[core_of.reshape(-1)].astype(np.int32)
 
 
 def site_orders(limits: np.ndarray) -> list[np.ndarray]:
-    """Orders in which to fill the physical cores: row-major, and the largest first where they differ."""
+    """Return orders in which to fill the physical cores: row-major, and the largest first if that differs."""
     row_major = np.arange(len(limits))
     if (limits == limits[0]).all():
         return [row_major]
     return [row_major, np.lexsort(tuple(-limits[:, i] for i in reversed(range(limits.shape[1]))))]
 
 
-def _candidates(network: Network, chip: Chip) -> list[Candidate]:
-    """Every way to cut: cores of one layer only before shared ones, channel by channel before pixel by pixel."""
+def _list_candidates(network: Network, chip: Chip) -> list[Candidate]:
+    """List the ways to cut: cores of one layer before shared ones, channel by channel before pixel by pixel."""
     starts = neuron_offsets(network)
     n = count_neurons(network)
     apart = list(zip(starts.values(), [*list(starts.values())[1:], n], strict=True))
@@ -107,9 +107,9 @@ def _candidates(network: Network, chip: Chip) -> list[Candidate]:
     ]
 
 
-def _fewest(network: Network, chip: Chip, fan, demand: np.ndarray, _) -> Slices:
-    cuts = [_slices(fan, demand, candidate) for candidate in _candidates(network, chip)]
-    over = [n_over(network, chip, cut.core_of) for cut in cuts]  # if no cut keeps the rules, the first tells it best
+def _fewest_slices(network: Network, chip: Chip, fan, demand: np.ndarray, _) -> Slices:
+    cuts = [_fill_slices(fan, demand, candidate) for candidate in _list_candidates(network, chip)]
+    over = [n_over(network, chip, cut.core_of) for cut in cuts]  # if all break rules, report the first
 
     def rank(i: int):
         return over[i] > 0 or not cuts[i].fits, over[i], i if over[i] else cuts[i].n_cores
@@ -117,18 +117,18 @@ def _fewest(network: Network, chip: Chip, fan, demand: np.ndarray, _) -> Slices:
     return cuts[min(range(len(cuts)), key=rank)]
 
 
-def _spread(network: Network, chip: Chip, fan, demand: np.ndarray, n_cores: int) -> Slices:
-    """The lightest heaviest core: bisection on the load that a core may have, then halving for cores left over."""
+def _spread_slices(network: Network, chip: Chip, fan, demand: np.ndarray, n_cores: int) -> Slices:
+    """Minimize the load of the heaviest core: bisect the load that a core may have, then halve cores for the rest."""
     needed, load = [], demand[:, 1]
-    for candidate in _candidates(network, chip):
-        best = _slices(fan, demand, candidate)
+    for candidate in _list_candidates(network, chip):
+        best = _fill_slices(fan, demand, candidate)
         needed.append(best.n_cores)
         if not best.fits or best.n_cores > n_cores:
             continue
         low, high = int(load.max()), int(load.sum())
         while low < high:
             middle = (low + high) // 2
-            cut = _slices(fan, demand, candidate, middle, n_cores)
+            cut = _fill_slices(fan, demand, candidate, middle, n_cores)
             if cut.fits and cut.n_cores <= n_cores:
                 best, high = cut, middle
             else:
@@ -141,11 +141,11 @@ def _spread(network: Network, chip: Chip, fan, demand: np.ndarray, n_cores: int)
     )
 
 
-def _slices(fan, demand, candidate: Candidate, load_limit=capacity.NO_LIMIT, n_most=capacity.NO_LIMIT) -> Slices:
-    """Fill core after core; neurons that no core holds make `fits` false and their core's limits void.
+def _fill_slices(fan, demand, candidate: Candidate, load_limit=capacity.NO_LIMIT, n_most=capacity.NO_LIMIT) -> Slices:
+    """Fill core after core; a neuron that no core holds sets `fits` to false, and its core's limits are ignored.
 
-    Cores beyond the chip's have the last one's limits, so that the count says how many were needed. Gives up, with
-    `fits` false, once more than `n_most` are.
+    Cores beyond the chip's have the last one's limits, so that the count shows how many are needed. Gives up, with
+    `fits` false, above `n_most` cores.
     """
     core, core_of = capacity.empty_core(fan), np.zeros(len(demand), np.int32)
     limits = candidate.limits.copy()
@@ -163,7 +163,7 @@ def _slices(fan, demand, candidate: Candidate, load_limit=capacity.NO_LIMIT, n_m
                 site = _next_kind(candidate.limits, site)
                 continue
             if n_filled == 0:
-                relaxed = _relaxed(fan, core, demand, ahead[0], candidate.limits[-1])
+                relaxed = _relax_limits(fan, core, demand, ahead[0], candidate.limits[-1])
                 relaxed[kernels.LOAD] = load_limit
                 n_filled = kernels.fill_in_turn(fan, core, demand, ahead, relaxed[None], n_taken)
             n = n_taken[:n_filled].sum()
@@ -175,13 +175,13 @@ def _slices(fan, demand, candidate: Candidate, load_limit=capacity.NO_LIMIT, n_m
 
 
 def _next_kind(limits: np.ndarray, site: int) -> int:
-    """The first site after `site` whose core has other limits: where one core holds nothing, no equal one does."""
+    """Return the first site after `site` with other limits: if one core holds nothing, equal ones do not either."""
     others = np.flatnonzero((limits[site + 1 :] != limits[site]).any(axis=1))
     return site + 1 + int(others[0]) if len(others) else len(limits)
 
 
-def _relaxed(fan, core, demand, neuron: int, limit: np.ndarray) -> np.ndarray:
-    """The limits without those that one neuron alone exceeds."""
+def _relax_limits(fan, core, demand, neuron: int, limit: np.ndarray) -> np.ndarray:
+    """Return the limits without those that one neuron alone exceeds."""
     used = np.zeros((1, kernels.N_RESOURCES), np.int64)
     kernels.alone(fan, core, demand, np.array([neuron]), used)
     return np.where(used[0] > limit, capacity.NO_LIMIT, limit)

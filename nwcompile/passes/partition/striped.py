@@ -1,7 +1,7 @@
-"""Striped partitioner: clusters of every layer dealt round-robin over the cores, so that each has a part of it.
+"""Striped: a partitioner that deals the clusters of every layer round-robin over the cores, so each has a part of it.
 
-Not of a paper: the plainest way to balance the cores within each step (DESIGN 7). Neurons near one another on a map
-spike together; dealt out, they do so on different cores.
+It is the simplest way to balance the cores within each step (DESIGN 7), and not from a paper. Neighboring neurons of a
+map spike together; here they do so on different cores.
 """
 
 import numpy as np
@@ -15,22 +15,22 @@ from nwcompile.passes.partition.graph_partition import fit_parts
 from nwcompile.passes.partition.logical_cores import LogicalCores
 
 
-def striped(network: Network, chip: Chip, activity: Activity, options: Options, n_bands: int = 1) -> LogicalCores:
-    """The pixels of a map, each with `n_bands` bands of its channels apart, dealt over the cores in turn.
+def cut_stripes(network: Network, chip: Chip, activity: Activity, options: Options, n_bands: int = 1) -> LogicalCores:
+    """Deal the pixels of a map, each with `n_bands` separate bands of its channels, over the cores in turn.
 
     With one band all channels of a pixel stay together; with two there are twice as many messages for better balance.
     """
     cluster = striped_clusters(network, n_bands)
 
     def parts_for(limits: np.ndarray) -> np.ndarray:
-        return _turns(limits[:, kernels.NEURONS], int(cluster.max()) + 1)[cluster]
+        return _take_turns(limits[:, kernels.NEURONS], int(cluster.max()) + 1)[cluster]
 
     method = "striped" if n_bands == 1 else "striped-halves"
     return fit_parts(network, chip, activity, options, method, parts_for)
 
 
 def striped_clusters(network: Network, n_bands: int) -> np.ndarray:
-    """int64[neuron]: the cluster of every neuron, numbered through all layers.
+    """Return int64[neuron]: the cluster of every neuron, numbered through all layers.
 
     A cluster of a map [C, ...] is one band of the channels of a pixel, pixel after pixel and the bands of each in
     order; in a layer of one axis every neuron is a cluster.
@@ -46,10 +46,10 @@ def striped_clusters(network: Network, n_bands: int) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def _turns(room: np.ndarray, n_clusters: int) -> np.ndarray:
-    """int32[cluster]: whose turn it is when cores have turns in proportion to their `room` int64[core], evenly.
+def _take_turns(room: np.ndarray, n_clusters: int) -> np.ndarray:
+    """Return int32[cluster]: the core of each turn, with turns in proportion to cores' `room` int64[core], evenly.
 
-    Equal cores simply take turns. The turn j of a core of weight w comes at time (j + 1) / w.
+    Equal cores take turns. Turn j of a core of weight w comes at time (j + 1) / w.
     """
     if (room == room[0]).all():
         return (np.arange(n_clusters) % len(room)).astype(np.int32)

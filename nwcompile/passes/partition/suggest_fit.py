@@ -1,6 +1,6 @@
-"""Smallest change: what would make a network fit that does not: more cores, fewer bits a weight, or a smaller layer.
+"""Suggest fit: changes with which a network would fit: more cores, fewer bits per weight, or a smaller layer.
 
-Each is tried on the slices of `sequential`, exactly, so what is named does fit; something smaller may fit as well.
+Each is tried exactly, on the slices of `sequential`, so a suggested change does fit; a smaller one may fit as well.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,18 +28,18 @@ from nwcompile.passes.partition.partition import partition
 CAPACITIES = {"cores", "sites", *(resource.name for resource in RESOURCES)}
 TOTALS = {"cores", "neurons", RESOURCES[SYNAPSE_BITS].name}
 SLICES = Options(partitioner="sequential")
-FALL_BACK = ("sequential", "floorline", "coarse")  # partitioners that give slices wherever these fit
-MOST_GROWTH = 64  # times as many columns as the chip has
-N_LAYERS = 3  # the largest, of which each is made smaller
-LARGEST = 2_000_000  # Beyond so many synapses only missing cores are counted: every try goes through all of them.
-LARGEST_WITH_RULES = 200_000  # The same where a chip limits layers or destinations of a core: tries take longer there.
-LARGEST_COUNTED = 20_000_000  # Beyond so many synapses not even missing cores are counted.
+FALL_BACK = ("sequential", "floorline", "coarse")  # partitioners that return slices wherever these fit
+MOST_GROWTH = 64  # factor of the chip's columns
+N_LAYERS = 3  # number of largest layers, each of which is reduced
+LARGEST = 2_000_000  # Synapses above which only missing cores are counted: every try visits all of them.
+LARGEST_WITH_RULES = 200_000  # The same if a chip limits layers or destinations of a core, where tries take longer.
+LARGEST_COUNTED = 20_000_000  # Synapses above which not even missing cores are counted.
 
 
 def smallest_change(network: Network, chip: Chip, error: FitError, options: Options) -> str | None:
-    """The changes of which each alone makes a normalized network fit, the smallest in proportion first, or None.
+    """Return changes that each alone make a normalized network fit, the relatively smallest first, or None.
 
-    Other choices than those of `options` come first, as they cost nothing. None too where `error` says that something
+    Other choices of `options` come first, because they cost nothing. Returns None too if `error` shows that something
     other than room is missing.
     """
     if not all(v.what in CAPACITIES for v in error.violations):
@@ -47,7 +47,7 @@ def smallest_change(network: Network, chip: Chip, error: FitError, options: Opti
     n_synapses = sum(synapse_count(network, c) for c in network.connections)
     if n_synapses > (LARGEST if has_rules(chip) else LARGEST_COUNTED):
         return None
-    if least_cores(network, chip) <= chip.n_cores and _fits(network, chip):
+    if least_cores(network, chip) <= chip.n_cores and _try_fit(network, chip):
         return _other_options(network, chip, options)
     is_small = n_synapses <= (LARGEST_WITH_RULES if has_rules(chip) else LARGEST)
     lacks_cores = any(v.what in TOTALS and v.where == f"network -> {chip.name}" for v in error.violations)
@@ -58,7 +58,7 @@ def smallest_change(network: Network, chip: Chip, error: FitError, options: Opti
 
 
 def wider_messages(error: FitError, chip: Chip, made: Callable[[Chip], Network]) -> str | None:
-    """The payload with which a network fits whose sums are too large for the chip's messages, or None.
+    """Return the payload with which a network fits whose sums exceed the chip's messages, or None.
 
     `made(chip)`: the network with the neurons that send them, in integers, on a chip of wider messages.
     """
@@ -70,12 +70,12 @@ def wider_messages(error: FitError, chip: Chip, made: Callable[[Chip], Network])
         network = made(wider)
     except NwError:
         return None
-    if sum(synapse_count(network, c) for c in network.connections) > LARGEST or _fits(network, wider) is None:
+    if sum(synapse_count(network, c) for c in network.connections) > LARGEST or _try_fit(network, wider) is None:
         return None
     return f"messages of {bits} bits (noc.payload_bits={bits})"
 
 
-def _fits(network: Network, chip: Chip, options: Options = SLICES) -> Mapping | None:
+def _try_fit(network: Network, chip: Chip, options: Options = SLICES) -> Mapping | None:
     try:
         return partition(network, chip, Activity.uniform(network, 1), options).mapping
     except (FitError, OptionError):
@@ -83,19 +83,19 @@ def _fits(network: Network, chip: Chip, options: Options = SLICES) -> Mapping | 
 
 
 def _other_options(network: Network, chip: Chip, options: Options) -> str | None:
-    """The fewest of the choices in `options` that are in the way of slices, which fit without them; None if none is."""
+    """Return the fewest choices of `options` to drop so that slices fit; None if no choice prevents it."""
     other = [] if options.partitioner in FALL_BACK else ["partitioner='sequential'"]
     given = [name for name in ("n_cores", "fixed_sites") if getattr(options, name) is not None]
     for n in range(not other, len(given) + 1):
         for names in combinations(given, n):
             kept = {name: getattr(options, name) for name in given if name not in names}
-            if _fits(network, chip, replace(SLICES, **kept)):
+            if _try_fit(network, chip, replace(SLICES, **kept)):
                 return " and ".join([*other, *(f"{name} left out" for name in names)])
     return None
 
 
 def _more_cores(network: Network, chip: Chip) -> Iterator[tuple[float, str]]:
-    """As many more columns of the same cores as it takes."""
+    """Yield how many more columns of the same cores are needed."""
     growth, mapping, a_column = 1, None, chip.noc.rows * chip.noc.cores_per_router
     n_least = least_cores(network, chip)
     while 2 * growth * chip.n_cores < n_least:
@@ -103,48 +103,48 @@ def _more_cores(network: Network, chip: Chip) -> Iterator[tuple[float, str]]:
     try:
         while mapping is None and growth < MOST_GROWTH:
             growth *= 2
-            mapping = _fits(network, chip.replace({"noc.columns": chip.noc.columns * growth}))
+            mapping = _try_fit(network, chip.replace({"noc.columns": chip.noc.columns * growth}))
         if mapping is None:
             return
         columns = chip.noc.columns + ceil(max(1, mapping.n_cores - chip.n_cores) / a_column)
-        while columns < chip.noc.columns * growth and not _fits(network, chip.replace({"noc.columns": columns})):
+        while columns < chip.noc.columns * growth and not _try_fit(network, chip.replace({"noc.columns": columns})):
             columns += 1
-    except NwError:  # each core has figures of its own, or so large a grid cannot be
+    except NwError:  # each core has its own figures, or such a large grid is impossible
         return
     n = (columns - chip.noc.columns) * a_column
     yield n / chip.n_cores, f"{n} more core{'s' if n > 1 else ''} (noc.columns={columns})"
 
 
 def _fewer_bits(network: Network, chip: Chip) -> Iterator[tuple[float, str]]:
-    """The most bits a weight, below what there are, with which the synapse memory holds the network."""
+    """Yield the largest width of weights, below the present one, with which the synapse memory holds the network."""
     max_bits = max((c.weight_bits or chip.weights.bits for c in network.connections), default=1)
 
     def narrowed(bits: int) -> Network:
         edges = (c.replace(weight_bits=min(bits, c.weight_bits or chip.weights.bits)) for c in network.connections)
         return Network(network.inputs, network.nodes, tuple(edges))
 
-    bits = _largest(1, max_bits - 1, lambda bits: _fits(narrowed(bits), chip) is not None)
+    bits = _find_most(1, max_bits - 1, lambda bits: _try_fit(narrowed(bits), chip) is not None)
     if bits is not None:
         yield (max_bits - bits) / max_bits, f"{bits}-bit weights instead of {max_bits}-bit ones"
 
 
 def _smaller_layer(network: Network, chip: Chip) -> Iterator[tuple[float, str]]:
-    """The largest size of each of the largest layers, below its own, with which the network fits."""
+    """Yield, for each of the largest layers, the largest smaller size with which the network fits."""
     by_size = sorted(network.layers, key=lambda name: -network.node(name).n_neurons)
     n_all = count_neurons(network)
     for name in by_size[:N_LAYERS]:
         node = network.node(name)
         if not all(_can_shrink(c, name) for c in network.connections):
             continue
-        n = _largest(1, node.shape[0] - 1, lambda n, name=name: _fits(shrunk(network, name, n), chip) is not None)
+        n = _find_most(1, node.shape[0] - 1, lambda n, name=name: _try_fit(shrink(network, name, n), chip) is not None)
         if n is not None:
             word = "channels" if len(node.shape) > 1 else "neurons"
             lost = node.n_neurons * (node.shape[0] - n) / node.shape[0]
             yield lost / n_all, f"{n} {word} in {name} instead of {node.shape[0]}"
 
 
-def _largest(low: int, high: int, is_good) -> int | None:
-    """The largest number of low..high that is good, where all below a good one are; None if none is."""
+def _find_most(low: int, high: int, is_good) -> int | None:
+    """Return the largest good number in low..high, assuming that all below a good one are good; None if none is."""
     if high < low or not is_good(low):
         return None
     while low < high:
@@ -154,15 +154,15 @@ def _largest(low: int, high: int, is_good) -> int | None:
 
 
 def _can_shrink(connection: Connection, name: str) -> bool:
-    """Whether the layer's first axis can be cut in this connection."""
+    """Return whether the layer's first axis can be cut in this connection."""
     is_end = name in (connection.source, connection.target)
     if not is_end or not isinstance(connection, Conv2d):
         return True
     return connection.groups == 1 and connection.source_shape is None
 
 
-def shrunk(network: Network, name: str, n: int) -> Network:
-    """The network with the first `n` channels of a layer, or neurons of a single axis; only its structure is right."""
+def shrink(network: Network, name: str, n: int) -> Network:
+    """Return the structure of a network with only the first `n` channels of a layer, or neurons of a single axis."""
     node = network.node(name)
     nodes = {**network.nodes, name: Node(name, (n, *node.shape[1:]), node.neuron)}
     kept = n * int(np.prod(node.shape[1:]))

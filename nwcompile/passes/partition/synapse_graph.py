@@ -1,7 +1,7 @@
-"""The synapse graph: vertices are sources, edges their synapses weighted by spikes; what METIS cuts.
+"""Synapse graph: vertices are sources, edges their synapses weighted by spikes, to be cut by METIS.
 
-In a large net, neurons that read and are read by the very same neurons (twins: the channels of a pixel, the neurons of
-a dense layer) stand together as one vertex, a few at a time. The edges between two vertices add up.
+In a large net, neurons that read, and are read by, the same neurons (twins: the channels of a pixel, the neurons of a
+dense layer) form one vertex, a few at a time. The edges between two vertices add up.
 """
 
 from dataclasses import dataclass
@@ -16,40 +16,40 @@ from nwcompile.ir.flat import count_lines, count_neurons, csr_offset, csr_sums
 from nwcompile.ir.network import Network
 from nwcompile.kernels.mapping import core_usage as kernels
 
-VERTICES_PER_CORE = 32  # so fine that parts can be balanced
-FINE = 2_000_000  # synapses up to which every source is a vertex of its own
+VERTICES_PER_CORE = 32  # fine enough to balance parts
+FINE = 2_000_000  # synapses up to which every source is a vertex
 LARGEST = 50_000_000  # edges: 16 bytes each here, and about as much again inside METIS
 LARGEST_WEIGHT_SUM = 1 << 30  # METIS adds edge weights in 32 bits
 
 
 @dataclass(frozen=True, eq=False)
 class SynapseGraph:
-    """CSR as METIS takes it: `other[start[v]:start[v + 1]]` are the ends of v's edges, `weight` theirs."""
+    """CSR as METIS takes it: `other[start[v]:start[v + 1]]` are the ends of v's edges, with `weight`."""
 
     start: np.ndarray  # int32[vertex + 1]
     other: np.ndarray  # int32[end]
     weight: np.ndarray  # int32[end]
     vertex_of: np.ndarray  # int32[source], in the order `network.offsets`
-    n_neurons: np.ndarray  # int32[vertex]; input lines are none
+    n_neurons: np.ndarray  # int32[vertex]; 0 for input lines
 
 
 def n_twins(network: Network, n_cores: int) -> int:
-    """How many twins may be one vertex of a graph that is cut for so many cores: a power of two."""
+    """Return how many twins may form one vertex of a graph that is cut for `n_cores` cores: a power of two."""
     n_neurons = count_neurons(network)
     return 1 << (max(1, n_neurons // (VERTICES_PER_CORE * n_cores)).bit_length() - 1)
 
 
 def synapse_graph(network: Network, activity: Activity, max_twins: int, method: str = "metis") -> SynapseGraph:
-    """The synapse graph, with up to `max_twins` twins a vertex where the net has more than `FINE` synapses, else none.
+    """Build the synapse graph, with up to `max_twins` twins per vertex if the net has more than `FINE` synapses.
 
-    An edge weighs the spikes of its sources, at least 1 for each synapse. `method` is who asks, for errors. Raises
-    OptionError for over `LARGEST` edges.
+    An edge weighs the spikes of its sources, at least 1 per synapse. `method` names the caller in errors. Raises
+    OptionError for more than `LARGEST` edges.
     """
     counts = [synapse_count(network, c) for c in network.connections]
     wires = [wiring(network, c) for c in network.connections]
-    vertex_of = vertices(network, wires, max_twins if sum(counts) > FINE else 1)
+    vertex_of = group_vertices(network, wires, max_twins if sum(counts) > FINE else 1)
     size = np.bincount(vertex_of).astype(np.int64)
-    tables = [_table(network, c, w, vertex_of) for c, w in zip(network.connections, wires, strict=True)]
+    tables = [_as_table(network, c, w, vertex_of) for c, w in zip(network.connections, wires, strict=True)]
     degree, n_edges = np.zeros(len(size) + 1, np.int64), 0
     for table in tables:
         n_edges += _edge_count(*table)
@@ -74,8 +74,8 @@ def synapse_graph(network: Network, activity: Activity, max_twins: int, method: 
     return SynapseGraph(start.astype(np.int32), other, weight, vertex_of, n_neurons)
 
 
-def vertices(network: Network, wires: list[Wiring], max_twins: int) -> np.ndarray:
-    """int32[source]: the vertex of every source, node after node, runs of at most `max_twins` twins of one node."""
+def group_vertices(network: Network, wires: list[Wiring], max_twins: int) -> np.ndarray:
+    """Return int32[source]: the vertex of every source, in runs of at most `max_twins` twins of one node."""
     parts, n_vertices = [], 0
     for name in network.offsets:
         n = network.node(name).n_neurons
@@ -85,14 +85,14 @@ def vertices(network: Network, wires: list[Wiring], max_twins: int) -> np.ndarra
                 if end == name:
                     key = twins * (int(classes.max(initial=0)) + 1) + classes
                     twins = np.unique(key, return_inverse=True)[1].reshape(-1)
-        vertex = _cut(twins, max_twins)
+        vertex = _cut_groups(twins, max_twins)
         parts.append(vertex + n_vertices)
         n_vertices += int(vertex.max(initial=-1)) + 1
     return np.concatenate(parts).astype(np.int32)
 
 
-def _cut(groups: np.ndarray, max_twins: int) -> np.ndarray:
-    """Groups int64[n] cut into even runs of at most `max_twins`, numbered by group: int64[n]."""
+def _cut_groups(groups: np.ndarray, max_twins: int) -> np.ndarray:
+    """Split groups int64[n] into even runs of at most `max_twins`, numbered by group: int64[n]."""
     size = np.bincount(groups)
     n_runs = -(-size // max_twins)
     length = -(-size // np.maximum(n_runs, 1))
@@ -102,8 +102,8 @@ def _cut(groups: np.ndarray, max_twins: int) -> np.ndarray:
     return np.cumsum(n_runs)[groups] - n_runs[groups] + rank // length[groups]
 
 
-def _table(network: Network, connection: Connection, wires: Wiring, vertex_of: np.ndarray) -> tuple[np.ndarray, ...]:
-    """One connection between vertices, as the kernels take it: who is in each source class, who reads which."""
+def _as_table(network: Network, connection: Connection, wires: Wiring, vertex_of: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return one connection between vertices, as the kernels take it: members of source classes, and their readers."""
 
     def ends(name: str, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         first = network.offsets[name]
@@ -118,5 +118,5 @@ def _table(network: Network, connection: Connection, wires: Wiring, vertex_of: n
 
 
 def _edge_count(starts, members, target, target_class, offset, taps) -> int:
-    """Edges of one connection, those onto itself included."""
+    """Count the edges of one connection, including those of a vertex to itself."""
     return int(csr_sums(offset, np.diff(starts)[taps])[target_class].sum())

@@ -1,15 +1,16 @@
-"""Logical cores to sites, so that messages take short routes. `place.py:place` is the stage; it calls a method.
+"""Place: assign logical cores to sites with short routes. `place.py:place` is the stage; it calls a method.
 
-    step                                            function                    file
-    choose a method, judge its sites                place                       place.py
-    messages, costs of routes, who may go where     placement_problem           problem.py
-    method `anneal`, the default                    anneal                      anneal.py
-    temperatures and chunks of any annealing        cool                        annealing.py
-    method `routed`: then cool the hottest link     routed                      congestion.py
-    methods `row-major`, `random`, `hilbert`        row_major, random, hilbert  space_filling.py
-    method `spectral`: the slowest waves            spectral                    spectral.py
-    which chip of several takes which cores         region_sizes                chip_regions.py
-    the fewest chips of a board                     on_fewest_chips             chip_regions.py
+step                                             function                         file
+choose a method, check its sites                 place                            place.py
+messages, route costs, allowed sites             placement_problem                problem.py
+method `anneal`, the default                     anneal                           anneal.py
+temperatures and chunks of any annealing         cool                             annealing.py
+method `routed`: also relieves the hottest link  place_by_routes                  congestion.py
+methods `row-major`, `random`                    row_major, place_randomly        space_filling.py
+method `hilbert`: along the Hilbert curve        place_by_hilbert                 space_filling.py
+method `spectral`: slowest eigenvectors          place_by_spectrum                spectral.py
+cores of each chip, on a board                   region_sizes                     chip_regions.py
+the fewest chips of a board                      take_fewest_chips                chip_regions.py
 
 `baselines/` holds methods of papers that are kept only for comparison. Nothing here imports `passes/partition`.
 """

@@ -1,4 +1,4 @@
-"""Placer by simulated annealing, as SNEAP places."""
+"""Anneal: placement by simulated annealing, as in SNEAP."""
 
 import time
 from collections.abc import Callable
@@ -19,22 +19,22 @@ from nwcompile.passes.place.problem import cores_at, placement_problem
 
 @dataclass(frozen=True)
 class SiteAnnealing:
-    """How cores are annealed between sites."""
+    """Parameters of annealing cores between sites."""
 
-    # Moves at each temperature for every site of the chip, but never more in all than a few seconds allow.
+    # Moves at each temperature per site of the chip, with a maximum that takes a few seconds.
     moves_per_site: int = 100
     max_moves: int = 200_000
 
-    # The moves of a temperature look at no more ends of messages than this, but there are so many moves at least.
+    # Maximum number of message ends that the moves of a temperature visit; `min_moves` are tried anyway.
     max_looks: int = 3_000_000
     min_moves: int = 12_000
 
-    # Each temperature is this share of the one before; after so many it is a thousandth of the first.
+    # Ratio of successive temperatures; after `n_temperatures` it is a thousandth of the first.
     cooling_share: float = 0.92
     n_temperatures: int = 84
 
     def moves_at_each(self, n_sites: int, looks_of_move: int) -> int:
-        """Moves at each temperature."""
+        """Return the moves at each temperature."""
         n_allowed = min(self.max_moves, max(self.min_moves, self.max_looks // looks_of_move))
         return min(n_allowed, self.moves_per_site * n_sites)
 
@@ -43,30 +43,30 @@ SITES = SiteAnnealing()
 
 
 def anneal(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """Sites by simulated annealing on messages times the cost of their routes, from row-major on, never worse.
+    """Find sites by simulated annealing on messages times route costs, from row-major order, never worse than it.
 
-    A move swaps the sites of two cores or takes a core to a free site; sites are exchanged only where both hold what
-    comes. Kirkpatrick et al., Science 220, 1983; used for placement on chips by SNEAP (Li et al., GLSVLSI'20,
-    arXiv 2004.01639). The same seed gives the same sites, unless `options.time_budget_s` is set: then annealing is
-    repeated from the best sites until the time is up, or until an interrupt (Ctrl-C).
+    A move swaps the sites of two cores or moves a core to a free site, if both sites hold their new cores. Kirkpatrick
+    et al., Science 220, 1983; used for placement on chips by SNEAP (Li et al., GLSVLSI'20, arXiv 2004.01639). The same
+    seed gives the same sites, unless `options.time_budget_s` is set: then annealing is repeated from the best sites
+    until the time is up, or until an interrupt (Ctrl-C).
     """
     problem = placement_problem(mapping, network, chip, activity, options)
-    best = annealed(problem, chip.site_index(mapping.site_of), options)
+    best = anneal_sites(problem, chip.site_index(mapping.site_of), options)
     return Mapping(mapping.core_of, chip.sites[best], mapping.note)
 
 
-def annealed(problem: placement.PlacementProblem, best: np.ndarray, options: Options) -> np.ndarray:
-    """Sites int64[core] that `anneal` finds from `best`, int64[core], on any problem."""
+def anneal_sites(problem: placement.PlacementProblem, best: np.ndarray, options: Options) -> np.ndarray:
+    """Return the sites int64[core] that `anneal` finds from `best`, int64[core], on any problem."""
     if not len(problem.other) and not (problem.outside.any() and problem.io_cost.any()):
         return best
     if options.time_budget_s is None:
         given = [problem, best, options.seed]
-        return load_or_compute("sites", given, lambda: {"site": _annealed(problem, best, options)})["site"]
-    return _annealed(problem, best, options)
+        return load_or_compute("sites", given, lambda: {"site": _search_sites(problem, best, options)})["site"]
+    return _search_sites(problem, best, options)
 
 
-def _annealed(problem: placement.PlacementProblem, best: np.ndarray, options: Options) -> np.ndarray:
-    """What `annealed` gives, computed."""
+def _search_sites(problem: placement.PlacementProblem, best: np.ndarray, options: Options) -> np.ndarray:
+    """Compute the result of `anneal_sites`."""
     deadline = None if options.time_budget_s is None else time.monotonic() + options.time_budget_s
     state = np.array([options.seed], np.uint64)
 
@@ -94,15 +94,15 @@ def _anneal_once(
     keep: Callable[[np.ndarray], None],
     goes_on: Callable[[], bool],
 ) -> None:
-    """Give `keep` better and better sites, int64[core], as long as `goes_on()`.
+    """Pass better and better sites, int64[core], to `keep` while `goes_on()`.
 
-    Starts where a mean worsening is taken with probability 1/e, cools to a thousandth of that, and ends with moves that
-    only go down. state: uint64[1], of the random numbers.
+    Starts at the temperature at which a mean worsening is accepted with probability 1/e, cools to a thousandth of that,
+    and ends with moves that only improve. state: uint64[1], of the random numbers.
     """
     n_sites = len(problem.site_xy)
     n_moves = SITES.moves_at_each(n_sites, looks_of_move=1 + 2 * len(problem.other) // max(1, len(start)))
     site_of = start.copy()
-    core_at, lanes = cores_at(start, n_sites), _lanes(problem, start)
+    core_at, lanes = cores_at(start, n_sites), _build_lanes(problem, start)
     changes = np.zeros(n_moves, np.int64)
     placement.sample_changes(problem, site_of, core_at, state, changes)
     hottest = uphill_mean(changes)
@@ -122,8 +122,8 @@ def _anneal_once(
     cool([*(hottest * SITES.cooling_share**i for i in range(SITES.n_temperatures)), 0.0], n_moves, n_moves, attempt)
 
 
-def _lanes(problem: placement.PlacementProblem, site_of: np.ndarray) -> placement.Lanes:
-    """The lanes of `anneal_cores`, kept where they are shorter than the lists of messages."""
+def _build_lanes(problem: placement.PlacementProblem, site_of: np.ndarray) -> placement.Lanes:
+    """Return the lanes of `anneal_cores`; they are empty if longer than the lists of messages."""
     n_cores, n_lanes = len(site_of), len(problem.along_x) + len(problem.along_y)
     is_even = all((along == along.T).all() for along in (problem.along_x, problem.along_y))
     if not is_even or n_cores * n_lanes > len(problem.other):

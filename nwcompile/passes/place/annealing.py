@@ -1,8 +1,8 @@
-"""Annealing: how every search that anneals goes through its temperatures, in chunks of moves, and when it ends.
+"""Annealing: the loop over temperatures and chunks of moves that every annealing search uses.
 
-What a move is, what it changes and how it is taken back is the search's own kernel (`propose`, the change of the cost,
-the move itself and its reverse); random numbers and Metropolis's rule are those of `kernels/mapping/random.py`. Why the
-loop over single moves stands in every kernel: `docs/decisions/mapping.md`.
+Each search has its own kernel for its moves (`propose`, the change of the cost, the move and its reverse). Random
+numbers and the Metropolis rule are in `kernels/mapping/random.py`. `docs/decisions/mapping.md` explains why every
+kernel has its own loop over single moves.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,8 +17,8 @@ def cool(
 ) -> None:
     """Try `n_moves` moves at each temperature, in chunks of at most `chunk_moves`.
 
-    Kirkpatrick et al., Science 220, 1983. `attempt(i, temperature, n)` tries n moves at the i-th temperature and tells
-    whether to go on.
+    Kirkpatrick et al., Science 220, 1983. `attempt(i, temperature, n)` tries n moves at the i-th temperature and
+    returns whether to continue.
     """
     for i, temperature in enumerate(temperatures):
         for left in range(n_moves, 0, -chunk_moves):
@@ -28,6 +28,6 @@ def cool(
 
 
 def uphill_mean(changes: np.ndarray) -> float:
-    """Mean of those of the changes of the cost, int64[move], that make it worse; 0 if none does."""
+    """Return the mean of the positive changes of the cost, int64[move]; 0 if there are none."""
     worse = changes[changes > 0]
     return float(worse.sum()) / max(len(worse), 1)

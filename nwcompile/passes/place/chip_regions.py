@@ -1,7 +1,7 @@
-"""Regions: the cores, and the clusters on them, that go to one chip where several are joined by slower links.
+"""Chip regions: the cores, and their clusters, that go to one chip if slower links join several chips.
 
-Neurons near one another on a map send to one another, so a region takes one tile of every map: only what lies along its
-edges sends to other chips. Ours; tiles are made as a k-d tree cuts points (Bentley, Comm. ACM 18(9), 1975).
+Neighboring neurons of a map exchange spikes, so a region takes one tile of every map, and only its edges send to other
+chips. This method is ours; tiles are cut as in a k-d tree (Bentley, Comm. ACM 18(9), 1975).
 """
 
 from dataclasses import replace
@@ -18,16 +18,16 @@ from nwcompile.ir.options import Options
 from nwcompile.passes.analyze import capacity
 from nwcompile.passes.place.space_filling import z_rank
 
-FEWEST_CORES = 16  # of a region; if any chip has fewer, all are taken as one
+FEWEST_CORES = 16  # of a region; if any chip has fewer, all chips count as one
 
 
 def region_sizes(chip: Chip, n_cores: int) -> np.ndarray:
-    """int64[region]: how many of `n_cores` go to each of as few chips as hold them, alike as far as these are.
+    """Return int64[region]: how many of `n_cores` go to each of the fewest chips that hold them, as evenly as possible.
 
-    One region of all where links between chips are not slower, where cores have different limits, or where chips or
-    regions would be smaller than `FEWEST_CORES`.
+    There is one region if links between chips are not slower, if cores have different limits, or if chips or regions
+    would be smaller than `FEWEST_CORES`.
     """
-    upto = _upto(chip)
+    upto = _cores_upto(chip)
     if n_cores > upto[-1]:
         return np.array([n_cores])
     upto = upto[: 1 + int(np.searchsorted(upto, n_cores))]
@@ -36,27 +36,27 @@ def region_sizes(chip: Chip, n_cores: int) -> np.ndarray:
 
 
 def whole_chips(chip: Chip, n_cores: int) -> int:
-    """`n_cores`, or beyond one chip of several that are joined by slower links, all cores of as many as tile well.
+    """Return `n_cores` if one chip holds them, else all cores of a number of chips that tiles well.
 
-    That is the next power of two of chips, which lie in a rectangle where a board has such sides, or all of them.
+    That number is the next power of two, whose chips form a rectangle if the board has such sides, or all chips.
     """
-    upto = _upto(chip)
+    upto = _cores_upto(chip)
     n_chips = 1 << int(np.searchsorted(upto[:-1], n_cores)).bit_length()
     return n_cores if n_cores <= upto[0] else int(upto[min(n_chips, len(upto)) - 1])
 
 
 def twice_the_cores(chip: Chip, n_cores: int) -> int:
-    """Twice as many cores, but first all of one chip, and then twice as many chips: see `whole_chips`."""
-    one = int(_upto(chip)[0])
+    """Return twice as many cores: first up to all of one chip, then twice as many chips; see `whole_chips`."""
+    one = int(_cores_upto(chip)[0])
     return min(2 * n_cores, one) if n_cores < one else whole_chips(chip, n_cores + 1)
 
 
-def on_fewest_chips(mapping: Mapping, chip: Chip, options: Options) -> tuple[Chip, Mapping]:
-    """The part of a board that a mapping is placed on, and the mapping moved there: the fewest chips that hold it.
+def take_fewest_chips(mapping: Mapping, chip: Chip, options: Options) -> tuple[Chip, Mapping]:
+    """Return the part of a board on which a mapping is placed, the fewest chips that hold it, and the mapping on it.
 
-    It is a rectangle; its sites are the board's of the same numbers (x, y, port). Chip and mapping as they are where
-    the whole board is needed, or where what a placer may do depends on the rest of it: sites found together with the
-    cores (`optimize="traffic"`) or fixed, io.sites, faults, a torus, cores with limits of their own, a user's placer.
+    The part is a rectangle; its sites are the board's with equal coordinates (x, y, port). Chip and mapping stay
+    unchanged if the whole board is needed, or if placement depends on the rest of it: sites found together with the
+    cores (`optimize="traffic"`) or fixed, io.sites, faults, a torus, cores with different limits, a user's placer.
     """
     noc, limits = chip.noc, capacity.site_limits(chip)
     is_bound = options.optimize == "traffic" or options.fixed_sites or chip.io.sites or noc.faults or mapping.visit
@@ -72,16 +72,16 @@ def on_fewest_chips(mapping: Mapping, chip: Chip, options: Options) -> tuple[Chi
 
 
 def sites_by_region(chip: Chip, sizes: np.ndarray, rank: np.ndarray) -> np.ndarray:
-    """int64[core]: sites of cores in the order of regions, those of one chip by their `rank` int64[site]."""
+    """Return int64[core]: sites of cores in the order of regions, within a chip by their `rank` int64[site]."""
     chips = _sites_of_chips(chip)
     return np.concatenate([s[np.argsort(rank[s], kind="stable")][:n] for s, n in zip(chips, sizes, strict=False)])
 
 
 def cluster_regions(network: Network, load: np.ndarray, cluster_of: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """int64[cluster]: the region of every cluster: tiles of each layer with loads in proportion to `sizes`.
+    """Return int64[cluster]: the region of every cluster: tiles of each layer with loads in proportion to `sizes`.
 
-    `load` int64[neuron], `cluster_of` int64[neuron]. A layer is cut across its longer side, and where there is one
-    pixel, between channels, or neurons, in order.
+    `load` int64[neuron], `cluster_of` int64[neuron]. A layer is cut across its longer side; if it has one pixel,
+    between channels or neurons in order.
     """
     size = np.bincount(cluster_of)
     place = np.stack([np.bincount(cluster_of, axis) / size for axis in neuron_places(network).T], 1)
@@ -89,12 +89,12 @@ def cluster_regions(network: Network, load: np.ndarray, cluster_of: np.ndarray, 
     layer = layer_numbers(network)
     of_unit = layer[np.unique(cluster_of, return_index=True)[1]]
     for k in range(len(network.layers)):
-        _cut(region, np.flatnonzero(of_unit == k), place, heavy, sizes, 0)
+        _cut_regions(region, np.flatnonzero(of_unit == k), place, heavy, sizes, 0)
     return region
 
 
-def _cut(region: np.ndarray, some: np.ndarray, place, heavy, sizes: np.ndarray, first: int) -> None:
-    """Set the regions, `first` and those after it, of some clusters, whose middles are place: float64[cluster, 3]."""
+def _cut_regions(region: np.ndarray, some: np.ndarray, place, heavy, sizes: np.ndarray, first: int) -> None:
+    """Set the regions, starting at `first`, of some clusters with centers place: float64[cluster, 3]."""
     if len(sizes) == 1 or not len(some):
         region[some] = first
         return
@@ -104,14 +104,14 @@ def _cut(region: np.ndarray, some: np.ndarray, place, heavy, sizes: np.ndarray, 
     weight = heavy[order] if heavy[order].any() else np.ones(len(order))
     middle = np.cumsum(weight) - weight / 2
     n = int((middle < weight.sum() * sizes[:half].sum() / sizes.sum()).sum())
-    _cut(region, order[:n], place, heavy, sizes[:half], first)
-    _cut(region, order[n:], place, heavy, sizes[half:], first + half)
+    _cut_regions(region, order[:n], place, heavy, sizes[:half], first)
+    _cut_regions(region, order[n:], place, heavy, sizes[half:], first + half)
 
 
-def _upto(chip: Chip) -> np.ndarray:
-    """int64[chip]: usable cores of the first 1, 2, .. chips; of all as one where `region_sizes` gives one region.
+def _cores_upto(chip: Chip) -> np.ndarray:
+    """Return int64[chip]: usable cores of the first 1, 2, .. chips; one entry if `region_sizes` gives one region.
 
-    So either every number of whole chips has regions or none has: only then can the times with links be compared.
+    So either every number of whole chips has regions or none has. Otherwise times with links could not be compared.
     """
     limits = capacity.site_limits(chip)[chip.is_usable]
     n_each = np.array([len(sites) for sites in _sites_of_chips(chip)])
@@ -120,7 +120,7 @@ def _upto(chip: Chip) -> np.ndarray:
 
 
 def _is_slower_between(chip: Chip) -> bool:
-    """Whether a flit takes longer, or keeps its link for longer, between chips than within."""
+    """Return whether a flit takes longer, or occupies its link for longer, between chips than within one."""
     if chip.is_bus:
         return False
     slow = between_chips(chip.grid, chip.noc.chip_columns, chip.noc.chip_rows).reshape(-1)
@@ -131,7 +131,7 @@ def _is_slower_between(chip: Chip) -> bool:
 
 
 def _sites_of_chips(chip: Chip) -> list[np.ndarray]:
-    """The usable sites of every chip, chips in Z-order: neighbors in it are near one another."""
+    """Return the usable sites of every chip, chips in Z-order, so that neighbors in order are close to one another."""
     noc, (x, y) = chip.noc, chip.sites[:, :2].astype(np.int64).T
     code = z_rank(x // (noc.chip_columns or noc.columns), y // (noc.chip_rows or noc.rows))
     usable = np.flatnonzero(chip.is_usable)

@@ -1,4 +1,4 @@
-"""Placer `routed`: the shortest routes from several starts, then the hottest link cooled."""
+"""Congestion: placer `routed`, which finds the shortest routes from several starts, then relieves the hottest link."""
 
 import numpy as np
 
@@ -11,49 +11,49 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.noc.routing import between_chips, routes
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import link_load, placement
-from nwcompile.passes.place.anneal import annealed
+from nwcompile.passes.place.anneal import anneal_sites
 from nwcompile.passes.place.chip_regions import region_sizes, sites_by_region
 from nwcompile.passes.place.problem import cores_at, placement_problem
-from nwcompile.passes.place.space_filling import hilbert, hilbert_rank, row_major
-from nwcompile.passes.place.spectral import spectral
+from nwcompile.passes.place.space_filling import hilbert_rank, place_by_hilbert, row_major
+from nwcompile.passes.place.spectral import place_by_spectrum
 
-# Weight of a flit on the hottest link against a message's hop: the weights of M-HySMap.
+# Weight of a flit on the hottest link relative to a message's hop, as in M-HySMap.
 LINK_WEIGHT = 0.1
 
-# A table of all routes is kept of no more routers than this: it grows with their square, to some 100 MB.
+# Largest number of routers with a table of all routes: it grows with their square, to some 100 MB.
 MAX_ROUTERS = 512
 
-# The objectives that longer routes serve, where messages then wait less.
+# Objectives for which longer routes can pay off, because messages wait less.
 FOR_TIME = ("time", "edp")
 
-# Swaps that are tried for every site to cool the hottest link, but never more in all than a second allows.
+# Swaps per site that are tried to relieve the hottest link, with a maximum that takes a second.
 MOVES_PER_SITE = 200
 MAX_MOVES = 200_000
 
 
-def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """Sites by annealing from the best of several orders, then swaps that cool the hottest link.
+def place_by_routes(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
+    """Anneal sites from the best of several orders, then swap cores to relieve the hottest link.
 
-    Ours. It begins with row-major, Hilbert or spectral order, that of regions, or the mapping's own. What it makes
-    small is `J = C_hop + 0.1 max_l L_l`, hops and flits of the hottest link, as M-HySMap (arXiv 2608.26223, by its
-    re-implementation) without the variance, and with messages to each destination as they are sent; a flit between
-    chips counts for as many as pass a link within a chip meanwhile. A swap recounts the routes of its two cores only.
-    Where messages wait in the network (`is_congested`) and time counts, cores are spread over all routers that the
-    barrier takes no longer for. The same seed gives the same sites, unless `options.time_budget_s` is set, for as long
-    as the annealing may go on. On more than `MAX_ROUTERS` routers links are left as they are.
+    This method is ours. It starts from row-major, Hilbert or spectral order, that of regions, or the mapping's own. It
+    minimizes `J = C_hop + 0.1 max_l L_l`, hops and flits of the hottest link, as M-HySMap (arXiv 2608.26223, by its
+    re-implementation) without the variance, and with messages to each destination as they are sent. A flit between
+    chips counts for as many as pass a link within a chip meanwhile. A swap recounts only the routes of its two cores.
+    If messages wait in the network (`is_congested`) and time counts, cores are spread over as many routers as the
+    barrier allows without taking longer. The same seed gives the same sites, unless `options.time_budget_s` limits the
+    annealing. On more than `MAX_ROUTERS` routers links are not considered.
     """
     problem = placement_problem(mapping, network, chip, activity, options)
     if options.optimize in FOR_TIME and is_congested(problem, chip, activity):
-        problem, start = spread(problem, chip)
+        problem, start = spread_cores(problem, chip)
     else:
-        placers = (row_major, hilbert, spectral)
+        placers = (row_major, place_by_hilbert, place_by_spectrum)
         starts = [chip.site_index(m(mapping, network, chip, activity, options).site_of) for m in placers]
         starts.append(chip.site_index(mapping.site_of))
         regions = region_sizes(chip, mapping.n_cores)
         if len(regions) > 1 and problem.fits.all():
             starts.append(sites_by_region(chip, regions, hilbert_rank(chip)))
         start = min(starts, key=lambda site_of: placement.routed_cost(problem, site_of))
-    site_of = annealed(problem, start, options)
+    site_of = anneal_sites(problem, start, options)
     n_routers = chip.noc.columns * chip.noc.rows
     if n_routers <= MAX_ROUTERS and len(problem.other):
         table, load = all_routes(chip), np.zeros(4 * n_routers, np.int64)
@@ -66,10 +66,10 @@ def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
 
 
 def is_congested(problem: placement.PlacementProblem, chip: Chip, activity: Activity) -> bool:
-    """Whether the mean core gets more messages in a step than its router buffers, so that some wait in links before it.
+    """Return whether the mean core gets more messages per step than its router buffers, so that some wait in links.
 
     Only for chips with routers that give the cost of a barrier, without slower links between chips, on which every core
-    may be anywhere.
+    may be at any site.
     """
     if chip.is_bus or chip.cost.barrier_cycles is None or chip.noc.chip_columns is not None or not problem.fits.all():
         return False
@@ -77,8 +77,8 @@ def is_congested(problem: placement.PlacementProblem, chip: Chip, activity: Acti
     return bool(n_each * chip.noc.flits_per_message > chip.noc.buffer_flits * chip.noc.virtual_channels)
 
 
-def spread(problem: placement.PlacementProblem, chip: Chip) -> tuple[placement.PlacementProblem, np.ndarray]:
-    """The problem with as few cores a router as the barrier allows at no cost, and sites int64[core] to begin with."""
+def spread_cores(problem: placement.PlacementProblem, chip: Chip) -> tuple[placement.PlacementProblem, np.ndarray]:
+    """Return the problem with as few cores per router as the barrier allows at no cost, and sites int64[core]."""
     n_cores, n_ports = len(problem.start) - 1, chip.noc.cores_per_router
     least, largest = -(-n_cores // n_ports), min(n_cores, chip.noc.columns * chip.noc.rows)
     n_tiles = max(n for n in range(least, largest + 1) if chip.barrier_cycles(n) == chip.barrier_cycles(least))
@@ -90,7 +90,7 @@ def spread(problem: placement.PlacementProblem, chip: Chip) -> tuple[placement.P
 
 
 def all_routes(chip: Chip) -> link_load.Routes:
-    """The links between every pair of open routers of a chip; none where one is out of use."""
+    """Return the links between every pair of open routers of a chip; none for routers out of use."""
     n = chip.noc.columns * chip.noc.rows
     at, to = np.divmod(np.arange(n * n), n)
     is_open = chip.grid.is_open[at] & chip.grid.is_open[to]
@@ -101,12 +101,12 @@ def all_routes(chip: Chip) -> link_load.Routes:
     pair = np.repeat(np.arange(n * n), length)[np.argsort(link, kind="stable")]
     offset = csr_offset(np.bincount(link, minlength=4 * n))
     return link_load.Routes(
-        offset=csr_offset(length), link=link, router=router, need=_needs(chip), pair_offset=offset, pair=pair
+        offset=csr_offset(length), link=link, router=router, need=_link_needs(chip), pair_offset=offset, pair=pair
     )
 
 
-def _needs(chip: Chip) -> np.ndarray:
-    """int64[link]: how long a flit keeps each link, as `cost.time.work.link_busy` has it, without common divisor.
+def _link_needs(chip: Chip) -> np.ndarray:
+    """Return int64[link]: how long a flit occupies each link (`cost.time.work.link_busy`), over their common divisor.
 
     All links within chips count alike, as their mean.
     """

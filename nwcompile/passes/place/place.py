@@ -1,4 +1,4 @@
-"""Place: logical cores to sites, so that messages take short routes."""
+"""Place: assign logical cores to sites, so that messages take short routes."""
 
 from dataclasses import replace
 
@@ -14,42 +14,42 @@ from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import placement
 from nwcompile.passes.analyze.fixed_sites import FREE, pins
 from nwcompile.passes.place.anneal import anneal
-from nwcompile.passes.place.baselines.local_search import force, hill_climb, pso
-from nwcompile.passes.place.baselines.sub_mesh import neumap
-from nwcompile.passes.place.chip_regions import on_fewest_chips
-from nwcompile.passes.place.congestion import routed
+from nwcompile.passes.place.baselines.local_search import hill_climb, place_by_force, place_by_swarm
+from nwcompile.passes.place.baselines.sub_mesh import place_by_neumap
+from nwcompile.passes.place.chip_regions import take_fewest_chips
+from nwcompile.passes.place.congestion import place_by_routes
 from nwcompile.passes.place.problem import placement_problem
-from nwcompile.passes.place.space_filling import hilbert, random, row_major
-from nwcompile.passes.place.spectral import spectral
+from nwcompile.passes.place.space_filling import place_by_hilbert, place_randomly, row_major
+from nwcompile.passes.place.spectral import place_by_spectrum
 
 PLACERS = {
     "row-major": row_major,
-    "random": random,
-    "hilbert": hilbert,
-    "spectral": spectral,
-    "force": force,
-    "pso": pso,
+    "random": place_randomly,
+    "hilbert": place_by_hilbert,
+    "spectral": place_by_spectrum,
+    "force": place_by_force,
+    "pso": place_by_swarm,
     "anneal": anneal,
     "hill-climb": hill_climb,
-    "neumap": neumap,
-    "routed": routed,
+    "neumap": place_by_neumap,
+    "routed": place_by_routes,
 }
 
 
 def place(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """The mapping with its cores on the sites that `options.placer` finds, each at a site whose limits hold it.
+    """Return the mapping with its cores at the sites that `options.placer` finds, each at a site whose limits hold it.
 
-    On a board of equal chips that is a rectangle of as few of them as hold the cores: see `on_fewest_chips`.
-    `options.placer` names one of `PLACERS` or of a plugin, or is a callable of their signature: it takes the arguments
-    of this function and gives a Mapping with the same `core_of`, cores of `options.fixed_sites` where they are. Raises
-    OptionError for an unknown placer, and ModelError for what a callable gives that is not one.
+    On a board of equal chips, only a rectangle of the fewest chips that hold the cores is used (`take_fewest_chips`).
+    `options.placer` names one of `PLACERS` or of a plugin, or is a callable with their signature: it takes the
+    arguments of this function and returns a Mapping with the same `core_of`, with cores of `options.fixed_sites` at
+    their sites. Raises OptionError for an unknown placer, and ModelError if a callable returns anything else.
     """
     method = options.placer
     if not callable(method):
         method = plugins.chosen(plugins.PLACERS, "placer", method, PLACERS)
     mapping.verify(network, chip)
     activity.verify(network)
-    part, started = on_fewest_chips(mapping, chip, options)
+    part, started = take_fewest_chips(mapping, chip, options)
     placed = method(started, network, part, activity, options)
     if not isinstance(placed, Mapping):
         raise ModelError(f"placer: gave {type(placed).__name__}, not a Mapping")
@@ -65,6 +65,6 @@ def place(mapping: Mapping, network: Network, chip: Chip, activity: Activity, op
 
 
 def routed_cost(mapping: Mapping, network: Network, chip: Chip, activity: Activity, optimize: str) -> int:
-    """Messages times the cost of their routes over all of `activity`, in `link_weights`: what placers make small."""
+    """Return the objective of placers: messages times route costs over all of `activity`, in `link_weights`."""
     problem = placement_problem(mapping, network, chip, activity, Options(optimize=optimize))
     return int(placement.routed_cost(problem, chip.site_index(mapping.site_of)))

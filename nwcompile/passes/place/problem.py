@@ -1,4 +1,4 @@
-"""Placement problem: the messages between cores, what their routes cost, and which core may go where."""
+"""Placement problem: the messages between cores, the costs of their routes, and the sites at which each core fits."""
 
 import numpy as np
 
@@ -20,9 +20,9 @@ from nwcompile.passes.analyze.fixed_sites import kinds_of_sites, pins
 def placement_problem(
     mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options
 ) -> placement.PlacementProblem:
-    """The PlacementProblem of a mapping's cores: routes cost as `options.optimize` says, some cores have fixed sites.
+    """Build the PlacementProblem of a mapping's cores, with route costs for `options.optimize` and fixed sites.
 
-    Routes are those of the chip's routing, detours round faults and slow links between chips included, and those from
+    Routes are those of the chip's routing, including detours around faults, slow links between chips, and routes from
     and to io.sites. Raises OptionError for an objective that the chip's file has no figures for.
     """
     n_cores, core_of = mapping.n_cores, flat_cores(network, mapping)
@@ -48,17 +48,17 @@ def placement_problem(
         site_xy=costs.xy[router],
         along_x=costs.along_x,
         along_y=costs.along_y,
-        outside=_outside(network, pair, messages, core_of, n_cores, activity),
+        outside=_io_messages(network, pair, messages, core_of, n_cores, activity),
         io_cost=_io_costs(chip, costs),
         site_kind=site_kind,
         fits=fits,
     )
 
 
-def _outside(network: Network, pair, messages, core_of: np.ndarray, n_cores: int, activity: Activity) -> np.ndarray:
-    """int64[2, core]: messages of input lines to each core, and spikes of output layers from it.
+def _io_messages(network: Network, pair, messages, core_of: np.ndarray, n_cores: int, activity: Activity) -> np.ndarray:
+    """Return int64[2, core]: messages of input lines to each core, and spikes of output layers from it.
 
-    `pair`, `messages`: as `core_messages` gives them.
+    `pair`, `messages`: as returned by `core_messages`.
     """
     outside = np.zeros((2, n_cores), np.int64)
     of_lines = pair[:, 0] < 0
@@ -71,7 +71,7 @@ def _outside(network: Network, pair, messages, core_of: np.ndarray, n_cores: int
 
 
 def _io_costs(chip: Chip, costs: RouteCost) -> np.ndarray:
-    """int64[2, site]: cost of the routes from and to the io site of each site (`cost.traffic.io_sites`); 0 without."""
+    """Return int64[2, site]: route costs from and to each site's io site (`cost.traffic.io_sites`); 0 without."""
     if not len(chip.io_cores):
         return np.zeros((2, chip.n_cores), np.int64)
     come, leave = (cores[:, None] // chip.noc.cores_per_router for cores in io_ends(chip))
@@ -83,17 +83,17 @@ def _io_costs(chip: Chip, costs: RouteCost) -> np.ndarray:
 
 
 def cores_at(site_of: np.ndarray, n_sites: int) -> np.ndarray:
-    """int64[site]: the core at each site, -1 where none is; `site_of` int64[core]."""
+    """Return int64[site]: the core at each site, -1 for none; `site_of` int64[core]."""
     core_at = np.full(n_sites, -1)
     core_at[site_of] = np.arange(len(site_of))
     return core_at
 
 
-def seat(problem: placement.PlacementProblem, start: np.ndarray, order: np.ndarray, dislike) -> np.ndarray:
-    """int64[core]: sites given to the cores in `order`, to each the free one that it dislikes least; legal throughout.
+def seat_cores(problem: placement.PlacementProblem, start: np.ndarray, order: np.ndarray, dislike) -> np.ndarray:
+    """Assign to each core in `order` the free site that it dislikes least; return int64[core], legal at any time.
 
-    `dislike(core)` gives a number for every site. Each core changes places with who is at its site, if both fit and
-    neither has been seated; `start` int64[core] must be legal, and is kept by a core that finds nothing better.
+    `dislike(core)` returns a number for every site. A core swaps with the core at its new site, if both fit and that
+    core has not been seated yet. `start` int64[core] must be legal; a core that finds nothing better stays there.
     """
     site_of, core_at = start.copy(), cores_at(start, len(problem.site_kind))
     seated = np.zeros(len(core_at), bool)

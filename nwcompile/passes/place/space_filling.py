@@ -1,4 +1,4 @@
-"""Placers that need no search: any order of the sites, and the order of the Hilbert curve."""
+"""Space filling: placers without a search: row-major order, a random order, and the order of the Hilbert curve."""
 
 import numpy as np
 
@@ -8,16 +8,16 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import placement
-from nwcompile.passes.place.problem import cores_at, placement_problem, seat
+from nwcompile.passes.place.problem import cores_at, placement_problem, seat_cores
 
 
 def row_major(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """The sites that `partition` gave: port fastest, then x, then y, as far as unequal and fixed cores allow."""
+    """Keep the sites of `partition`: port fastest, then x, then y, as far as unequal and fixed cores allow."""
     return mapping
 
 
-def random(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """Random sites, the same for a seed: what any method should beat. Uniform over all routes where cores are equal."""
+def place_randomly(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
+    """Draw random sites, a baseline for any method; uniform over all placements if cores are equal."""
     problem = placement_problem(mapping, network, chip, activity, options)
     site_of = chip.site_index(mapping.site_of)
     state = np.array([options.seed], np.uint64)
@@ -25,21 +25,21 @@ def random(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     return Mapping(mapping.core_of, chip.sites[site_of], mapping.note)
 
 
-def hilbert(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """The cores in order along a Hilbert curve through the routers, so that neighbors in order stay neighbors.
+def place_by_hilbert(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
+    """Place the cores in order along a Hilbert curve through the routers, so that neighbors in order stay neighbors.
 
     The initial placement of Jin et al. (ASPLOS'23, doi 10.1145/3582016.3582038). Cores are numbered by their first
-    neuron, and layers are in topological order. Assumed, as the paper's way with other rectangles could not be read:
-    the curve of the enclosing square of side 2^n, its routers outside the chip left out.
+    neuron, and layers are in topological order. Assumed, because the paper's treatment of rectangles was not
+    accessible: the curve of the enclosing square of side 2^n, without its routers outside the chip.
     """
     problem = placement_problem(mapping, network, chip, activity, options)
     start, rank = chip.site_index(mapping.site_of), hilbert_rank(chip)
-    site_of = seat(problem, start, np.arange(mapping.n_cores), lambda core: rank)
+    site_of = seat_cores(problem, start, np.arange(mapping.n_cores), lambda core: rank)
     return Mapping(mapping.core_of, chip.sites[site_of], mapping.note)
 
 
 def hilbert_rank(chip: Chip) -> np.ndarray:
-    """int64[site]: when the Hilbert curve (Hilbert, Math. Annalen 38, 1891) comes to each site, ports one by one."""
+    """Return int64[site]: each site's rank on the Hilbert curve (Math. Annalen 38, 1891), ports in order."""
     x, y = chip.sites[:, 0].astype(np.int64), chip.sites[:, 1].astype(np.int64)
     side = 1 << (max(chip.noc.columns, chip.noc.rows) - 1).bit_length()
     rank = np.zeros(len(x), np.int64)
@@ -56,7 +56,7 @@ def hilbert_rank(chip: Chip) -> np.ndarray:
 
 
 def z_rank(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """int64: when a Z-shaped curve (Morton, IBM, 1966) comes to each point x, y, both int64 and 0 or more."""
+    """Return int64: the rank of each point x, y on a Z-order curve (Morton, IBM, 1966); both int64 and 0 or more."""
     rank = np.zeros(len(x), np.int64)
     for b in range(int(max(x.max(initial=0), y.max(initial=0))).bit_length()):
         rank |= (x >> b & 1) << 2 * b | (y >> b & 1) << 2 * b + 1

@@ -1,4 +1,4 @@
-"""Spectral placer: cores that exchange messages lie near one another in the slowest waves of their graph."""
+"""Spectral: a placer that puts cores at coordinates given by the slowest eigenvectors of their message graph."""
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -11,37 +11,37 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import local_search
-from nwcompile.passes.place.problem import placement_problem, seat
+from nwcompile.passes.place.problem import placement_problem, seat_cores
 
 N_ROUNDS = 500
-DIGITS = 9  # of coordinates, so that cores that are alike are equal
+DIGITS = 9  # of coordinates, so that identical cores have equal ones
 
 
-def spectral(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """Sites nearest to the two slowest waves of the messages' hypergraph, the busiest core first.
+def place_by_spectrum(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
+    """Place cores at the sites nearest to the two slowest eigenvectors of the messages' hypergraph, the busiest first.
 
     The spectral placement of Ronzani and Silvano (arXiv 2601.16118): a neuron's core and those it sends to are a
     hyperedge weighted by its messages, L_ij = -sum w / sqrt(w_i w_j), and the two eigenvectors of L after the trivial
-    one, scaled to the chip, say where cores belong. Assumed: the nearest free site takes a core; eigenvectors by
-    `N_ROUNDS` of orthogonal iteration from random waves that the seed draws, the same for any number of threads.
+    one, scaled to the chip, are the coordinates of cores. Assumed: the nearest free site takes a core; eigenvectors by
+    `N_ROUNDS` of orthogonal iteration from random vectors that the seed draws, the same for any number of threads.
     """
     problem = placement_problem(mapping, network, chip, activity, options)
-    together = _together(mapping, network, chip, activity)
+    together = _shared_messages(mapping, network, chip, activity)
     start, weight = chip.site_index(mapping.site_of), np.asarray(together.sum(1)).reshape(-1)
     if not weight.any():
         return mapping
-    at = _waves(together, weight, options.seed)
+    at = _slowest_waves(together, weight, options.seed)
     low, high = at.min(1, keepdims=True), at.max(1, keepdims=True)
     scaled = np.divide(at - low, high - low, out=np.full_like(at, 0.5), where=high > low)
     wanted = scaled * np.array([[chip.noc.columns - 1], [chip.noc.rows - 1]])
     xy = chip.sites[:, :2].T.astype(float)
     busiest_first = np.lexsort((np.arange(len(weight)), -weight))
-    site_of = seat(problem, start, busiest_first, lambda core: ((xy - wanted[:, core, None]) ** 2).sum(0))
+    site_of = seat_cores(problem, start, busiest_first, lambda core: ((xy - wanted[:, core, None]) ** 2).sum(0))
     return Mapping(mapping.core_of, chip.sites[site_of], mapping.note)
 
 
-def _together(mapping: Mapping, network: Network, chip: Chip, activity: Activity) -> csr_array:
-    """float64[core, core], sparse: messages of the neurons whose hyperedge holds both cores; 0 on the diagonal."""
+def _shared_messages(mapping: Mapping, network: Network, chip: Chip, activity: Activity) -> csr_array:
+    """Return float64[core, core], sparse: messages of neurons whose hyperedge holds both cores; diagonal 0."""
     core_of, n_cores = flat_cores(network, mapping), mapping.n_cores
     targets = destinations(network, rows_by_source(network, core_of), n_cores)
     flow = flows(network, targets, core_of, activity)
@@ -58,8 +58,8 @@ def _together(mapping: Mapping, network: Network, chip: Chip, activity: Activity
     return together.tocsr()
 
 
-def _waves(together: csr_array, weight: np.ndarray, seed: int) -> np.ndarray:
-    """float64[2, core]: the two slowest waves, the largest part of each positive."""
+def _slowest_waves(together: csr_array, weight: np.ndarray, seed: int) -> np.ndarray:
+    """Return float64[2, core]: the two slowest eigenvectors, the largest component of each positive."""
     root = np.sqrt(weight / weight.sum())
     scale = np.sqrt(np.maximum(weight, 1e-300))
     rows = csr_groups(together.indptr)
@@ -67,6 +67,6 @@ def _waves(together: csr_array, weight: np.ndarray, seed: int) -> np.ndarray:
     values = np.random.default_rng(seed).standard_normal((2, len(weight)))
     edges = together.indptr.astype(np.int64), together.indices.astype(np.int64), normal
     local_search.smooth(*edges, root, values, N_ROUNDS)
-    values /= np.where(weight > 0, np.maximum(root, 1e-150), 1.0)  # of D^-1 A: alike cores get equal coordinates
+    values /= np.where(weight > 0, np.maximum(root, 1e-150), 1.0)  # of D^-1 A: identical cores get equal coordinates
     sign = np.sign(np.take_along_axis(values, np.abs(values).argmax(1)[:, None], 1))
     return np.round(values * np.where(sign == 0, 1.0, sign), DIGITS)

@@ -1,12 +1,12 @@
-"""Prepare: a network as the chip can run it, before its numbers are chosen.
+"""Prepare: rewrite a network into the form that the chip runs, before integers are chosen.
 
 stage       function                           what it does
-input       input_layer.py:legalize_input      how input comes to the chip, and what the host computes of it
-normalize   weight_bits.py:apply_weight_bits   how many bits the weights into each layer have
-            prune_zeros.py:prune_zeros         pruned dense connections as lists of their synapses
-            normalize.py:normalize             batch norm, pooling and chained linear maps into connections
+input       input_layer.py:legalize_input      how input reaches the chip, and which layers run on the host
+normalize   weight_bits.py:apply_weight_bits   bits of the weights into each layer
+            prune_zeros.py:prune_zeros         pruned dense connections -> lists of synapses
+            normalize.py:normalize             batch norm, pooling and chained linear maps -> connections
             fold.py:compose                    products of linear maps
-            recognize.py:built_in_neurons      neuron programs that are built-in neurons
-legalize    unmet_taps.py:without_unmet_taps   kernels without the taps that only padding meets
-schedule    schedule.py:schedule               when each layer works
+            recognize.py:recognize_programs      neuron programs that equal a built-in neuron
+legalize    unmet_taps.py:drop_unmet_taps   kernels without taps that only see padding
+schedule    schedule.py:schedule               offsets of layers and delays of connections
 """

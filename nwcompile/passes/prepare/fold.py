@@ -1,7 +1,7 @@
-"""Linear maps and their products: what a chain of connections without neurons between them amounts to, in float64.
+"""Linear maps and their products: fold a chain of connections without neurons between them, in float64.
 
-A map is one of four things, flat C order at both ends: a `Convolution` (kept symbolic as long as the product still is
-one), a `Diagonal`, a dense matrix `ndarray[n_target, n_source]`, or a `scipy.sparse.csr_array` of that shape.
+A map has one of four forms, in flat C order at both ends: a `Convolution` (kept symbolic while the product is one), a
+`Diagonal`, a dense matrix `ndarray[n_target, n_source]`, or a `scipy.sparse.csr_array` of that shape.
 """
 
 from dataclasses import dataclass, replace
@@ -13,15 +13,15 @@ from scipy.sparse import csr_array
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse, pair, window_count
 from nwcompile.ir.flat import csr_groups
 
-# A dense product with fewer non-zero weights than a quarter becomes a list of synapses; of maps with fewer numbers that
-# are not 0 only these are convolved.
+# Fraction of non-zero weights below which a dense product becomes a list of synapses, and below which convolutions use
+# only the non-zero inputs.
 SPARSE_BELOW = 0.25
-DENSE_ABOVE = 0.5  # A sparse product of which more than half is not 0 becomes a matrix.
+DENSE_ABOVE = 0.5  # Fraction of non-zero weights above which a sparse product becomes a matrix.
 
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
-    """`weight` float64[C_out, C_in/groups, rows, columns] over a source `[C, H, W]`, as torch's conv2d."""
+    """A convolution of a source `[C, H, W]`, as torch's conv2d: `weight` float64[C_out, C_in/groups, rows, columns]."""
 
     weight: np.ndarray
     stride: tuple[int, int]
@@ -33,11 +33,11 @@ class Convolution:
 
     @property
     def grouped(self) -> np.ndarray:
-        """`weight` as [group, C_out/group, C_in/group, rows, columns]."""
+        """The `weight` as [group, C_out/group, C_in/group, rows, columns]."""
         return self.weight.reshape(self.groups, -1, *self.weight.shape[1:])
 
-    def taps(self):
-        """Every tap: its place in the kernel, and the slice of the padded source that it reads, output by output."""
+    def iterate_taps(self):
+        """Yield every tap: its position in the kernel, and the slices of the padded source that it reads."""
         for a in range(self.weight.shape[2]):
             for b in range(self.weight.shape[3]):
                 start = (a * self.dilation[0], b * self.dilation[1])
@@ -50,27 +50,27 @@ class Convolution:
 
 @dataclass(frozen=True, eq=False)
 class Diagonal:
-    """Element by element: `scale` float64[n]."""
+    """An element-wise product with `scale` float64[n]."""
 
     scale: np.ndarray
 
     def per_channel(self, n_channels: int) -> np.ndarray | None:
-        """float64[C] if the scale is the same throughout every channel, else None."""
+        """Return float64[C] if the scale is constant within every channel, else None."""
         table = self.scale.reshape(n_channels, -1)
         return table[:, 0] if (table == table[:, :1]).all() else None
 
 
 def linear_map(connection: Connection, source_shape: tuple[int, ...], target_shape: tuple[int, ...]):
-    """The map of one float connection, without its bias or shift."""
+    """Return the linear map of a float connection, without its bias or shift."""
     if isinstance(connection, Scale):
         return Diagonal(connection.per_neuron("scale", source_shape).astype(np.float64).reshape(-1))
     if isinstance(connection, Pool2d):
-        conv = _convolution(connection.as_conv2d(source_shape[0]), source_shape)
+        conv = _to_convolution(connection.as_conv2d(source_shape[0]), source_shape)
         return replace(conv, weight=np.full(conv.weight.shape, connection.window_weight))
     if isinstance(connection, Conv1d):
-        return _convolution(connection.as_conv2d((source_shape[0], source_shape[1])), source_shape)
+        return _to_convolution(connection.as_conv2d((source_shape[0], source_shape[1])), source_shape)
     if isinstance(connection, Conv2d):
-        return _convolution(connection, source_shape)
+        return _to_convolution(connection, source_shape)
     if isinstance(connection, Sparse):
         weight = np.asarray(connection.weight, np.float64)
         return csr_array((weight, (connection.post, connection.pre)), shape=(prod(target_shape), prod(source_shape)))
@@ -78,16 +78,18 @@ def linear_map(connection: Connection, source_shape: tuple[int, ...], target_sha
     return np.asarray(connection.weight, np.float64)
 
 
-def offset(connection: Connection, source_shape: tuple[int, ...], target_shape: tuple[int, ...]) -> np.ndarray | None:
-    """The constant that a connection adds, float64[n_target], or None."""
+def constant_offset(
+    connection: Connection, source_shape: tuple[int, ...], target_shape: tuple[int, ...]
+) -> np.ndarray | None:
+    """Return the constant that a connection adds, float64[n_target], or None."""
     if isinstance(connection, Scale):
         return connection.per_neuron("shift", source_shape).astype(np.float64).reshape(-1)
     bias = connection.bias_per_neuron(target_shape)
     return None if bias is None else bias.astype(np.float64).reshape(-1)
 
 
-def forward(linear, x: np.ndarray) -> np.ndarray:
-    """The map applied to rows: `x` [k, n_source] -> [k, n_target]."""
+def apply_map(linear, x: np.ndarray) -> np.ndarray:
+    """Apply the map to rows: `x` [k, n_source] -> [k, n_target]."""
     if isinstance(linear, Diagonal):
         return x * linear.scale
     if not isinstance(linear, Convolution):
@@ -95,35 +97,35 @@ def forward(linear, x: np.ndarray) -> np.ndarray:
     (ph, pw), k = linear.padding, len(x)
     padded = np.pad(x.reshape(k, *linear.source), ((0, 0), (0, 0), (ph, ph), (pw, pw)))
     if linear.groups == 1 and np.count_nonzero(x) < SPARSE_BELOW * x.size:
-        return _forward_sparse(linear, padded)
+        return _apply_to_spikes(linear, padded)
     padded = padded.reshape(k, linear.groups, linear.source[0] // linear.groups, *padded.shape[2:])
     out = np.zeros((k, linear.groups, linear.target[0] // linear.groups, *linear.target[1:]))
-    for (a, b), rows, columns in linear.taps():
+    for (a, b), rows, columns in linear.iterate_taps():
         out += np.einsum("kgirc,goi->kgorc", padded[..., rows, columns], linear.grouped[..., a, b], optimize=True)
     return out.reshape(k, prod(linear.target))
 
 
-def _forward_sparse(linear: Convolution, padded: np.ndarray) -> np.ndarray:
-    """`forward` of padded maps [k, C, H, W] that are mostly 0, such as spikes: the same sums in the same order."""
+def _apply_to_spikes(linear: Convolution, padded: np.ndarray) -> np.ndarray:
+    """Apply a convolution to mostly zero maps [k, C, H, W] such as spikes; sums in the order of `apply_map`."""
     out = np.zeros((len(padded), *linear.target[1:], linear.target[0]))
-    for (a, b), rows, columns in linear.taps():
+    for (a, b), rows, columns in linear.iterate_taps():
         read = csr_array(np.moveaxis(padded[:, :, rows, columns], 1, -1).reshape(-1, linear.source[0]))
         out += (read @ np.ascontiguousarray(linear.weight[:, :, a, b].T)).reshape(out.shape)
     return np.moveaxis(out, -1, 1).reshape(len(padded), -1)
 
 
 def row_sums(linear) -> np.ndarray:
-    """`forward` of one row of ones, float64[n_target]: what sources add together that all send 1."""
-    if isinstance(linear, Convolution):  # the weights of a tap are added up once, in their order, not for every output
+    """Apply the map to a row of ones, float64[n_target]: each target's sum of weights."""
+    if isinstance(linear, Convolution):  # add up the weights of a tap once, in order, instead of for every output
         weight = np.cumsum(linear.weight, 1)[:, -1:]
         linear = replace(linear, weight=weight, source=(linear.groups, *linear.source[1:]))
-        return forward(linear, np.ones((1, prod(linear.source))))[0]
+        return apply_map(linear, np.ones((1, prod(linear.source))))[0]
     n_source = len(linear.scale) if isinstance(linear, Diagonal) else linear.shape[1]
-    return forward(linear, np.ones((1, n_source)))[0]
+    return apply_map(linear, np.ones((1, n_source)))[0]
 
 
-def backward(linear, y: np.ndarray) -> np.ndarray:
-    """The transposed map applied to rows: `y` [k, n_target] -> [k, n_source]."""
+def apply_transpose(linear, y: np.ndarray) -> np.ndarray:
+    """Apply the transposed map to rows: `y` [k, n_target] -> [k, n_source]."""
     if isinstance(linear, Diagonal):
         return y * linear.scale
     if not isinstance(linear, Convolution):
@@ -131,31 +133,32 @@ def backward(linear, y: np.ndarray) -> np.ndarray:
     (ph, pw), k, (n_channels, height, width) = linear.padding, len(y), linear.source
     grouped = y.reshape(k, linear.groups, -1, *linear.target[1:])
     padded = np.zeros((k, linear.groups, n_channels // linear.groups, height + 2 * ph, width + 2 * pw))
-    for (a, b), rows, columns in linear.taps():
+    for (a, b), rows, columns in linear.iterate_taps():
         padded[..., rows, columns] += np.einsum("kgorc,goi->kgirc", grouped, linear.grouped[..., a, b], optimize=True)
     return padded[..., ph : ph + height, pw : pw + width].reshape(k, -1)
 
 
 def compose(second, first):
-    """The map that applies `first`, then `second`."""
+    """Return the map that applies `first`, then `second`."""
     if isinstance(second, np.ndarray):
-        return _thinned(backward(first, second))
+        return _to_sparse_if_thin(apply_transpose(first, second))
     if isinstance(first, np.ndarray):
-        return _thinned(np.ascontiguousarray(forward(second, np.ascontiguousarray(first.T)).T))
+        return _to_sparse_if_thin(np.ascontiguousarray(apply_map(second, np.ascontiguousarray(first.T)).T))
     if isinstance(second, Diagonal) and isinstance(first, Diagonal):
         return Diagonal(second.scale * first.scale)
     product = None
     if isinstance(second, Convolution) and isinstance(first, Convolution):
         product = _convolve_kernels(second, first)
     elif isinstance(second, Diagonal) and isinstance(first, Convolution):
-        product = _scale_outputs(second, first)
+        scale = second.per_channel(first.target[0])
+        product = None if scale is None else replace(first, weight=first.weight * scale[:, None, None, None])
     elif isinstance(second, Convolution) and isinstance(first, Diagonal):
         product = _scale_inputs(second, first)
-    return product if product is not None else _filled((matrix(second) @ matrix(first)).tocsr())
+    return product if product is not None else _to_dense_if_full((to_matrix(second) @ to_matrix(first)).tocsr())
 
 
-def add(first, second):
-    """The sum of two maps with the same ends as one map, or None where one map would hide their structure."""
+def add_maps(first, second):
+    """Return the sum of two maps with the same ends, or None if a single map would lose their structure."""
     if isinstance(first, Convolution) and isinstance(second, Convolution):
         same = ("stride", "padding", "dilation", "groups", "source", "target")
         if first.weight.shape == second.weight.shape and all(getattr(first, f) == getattr(second, f) for f in same):
@@ -164,14 +167,14 @@ def add(first, second):
     if isinstance(first, Diagonal) and isinstance(second, Diagonal):
         return Diagonal(first.scale + second.scale)
     if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
-        return np.asarray((first if isinstance(first, np.ndarray) else matrix(first).toarray()) + matrix(second))
+        return np.asarray((first if isinstance(first, np.ndarray) else to_matrix(first).toarray()) + to_matrix(second))
     if isinstance(first, Convolution) or isinstance(second, Convolution):
         return None
-    return _filled((matrix(first) + matrix(second)).tocsr())
+    return _to_dense_if_full((to_matrix(first) + to_matrix(second)).tocsr())
 
 
-def matrix(linear):
-    """The map as csr_array [n_target, n_source] (a dense matrix stays as it is)."""
+def to_matrix(linear):
+    """Return the map as csr_array [n_target, n_source]; a dense matrix stays dense."""
     if isinstance(linear, Diagonal):
         index = np.arange(len(linear.scale))
         return csr_array((linear.scale, (index, index)))
@@ -184,7 +187,7 @@ def matrix(linear):
     line = line.reshape(linear.groups, 1, -1, *line.shape[1:])
     neuron = np.arange(n_target).reshape(linear.groups, -1, 1, *linear.target[1:])
     weights, pres, posts = [], [], []
-    for (a, b), rows, columns in linear.taps():
+    for (a, b), rows, columns in linear.iterate_taps():
         pre, post, weight = np.broadcast_arrays(
             line[..., rows, columns], neuron, linear.grouped[..., a, b][..., None, None]
         )
@@ -197,11 +200,11 @@ def matrix(linear):
 
 
 @np.errstate(over="ignore")  # A network refuses weights beyond float32.
-def connection(linear, source: str, target: str, delay: int, bias, source_shape, target_shape) -> Connection:
-    """The map as a Dense, Conv2d or Sparse connection in float32; `bias` is float64[n_target] or None."""
-    bias = _compact(bias, target_shape)
+def to_connection(linear, source: str, target: str, delay: int, bias, source_shape, target_shape) -> Connection:
+    """Return the map as a Dense, Conv2d or Sparse connection in float32; `bias` is float64[n_target] or None."""
+    bias = _compact_bias(bias, target_shape)
     if isinstance(linear, Diagonal):
-        linear = _depthwise(linear, source_shape)
+        linear = _to_depthwise(linear, source_shape)
     if isinstance(linear, np.ndarray):
         return Dense(source, target, linear.astype(np.float32), bias, delay)
     if isinstance(linear, Convolution):
@@ -232,7 +235,7 @@ def connection(linear, source: str, target: str, delay: int, bias, source_shape,
     )
 
 
-def _convolution(conv: Conv2d, source_shape) -> Convolution:
+def _to_convolution(conv: Conv2d, source_shape) -> Convolution:
     source, target = conv.geometry(tuple(source_shape))
     weight = np.asarray(conv.weight, np.float64)
     return Convolution(
@@ -246,19 +249,14 @@ def _convolution(conv: Conv2d, source_shape) -> Convolution:
     )
 
 
-def _thinned(weight: np.ndarray):
+def _to_sparse_if_thin(weight: np.ndarray):
     return csr_array(weight) if np.count_nonzero(weight) < SPARSE_BELOW * weight.size else weight
 
 
-def _filled(product: csr_array):
+def _to_dense_if_full(product: csr_array):
     product.sum_duplicates()
     product.eliminate_zeros()
     return product.toarray() if product.nnz > DENSE_ABOVE * prod(product.shape) else product
-
-
-def _scale_outputs(second: Diagonal, first: Convolution) -> Convolution | None:
-    scale = second.per_channel(first.target[0])
-    return None if scale is None else replace(first, weight=first.weight * scale[:, None, None, None])
 
 
 def _scale_inputs(second: Convolution, first: Diagonal) -> Convolution | None:
@@ -270,7 +268,7 @@ def _scale_inputs(second: Convolution, first: Diagonal) -> Convolution | None:
 
 
 def _convolve_kernels(second: Convolution, first: Convolution) -> Convolution | None:
-    """The product of two convolutions if it is one; None where the zeros around `second`'s source forbid it."""
+    """Return the product of two convolutions; None if zero padding around `second`'s source forbids it."""
     if first.target != second.source:
         return None
     axes = [_convolve_axis(second, first, axis) for axis in (0, 1)]
@@ -278,7 +276,7 @@ def _convolve_kernels(second: Convolution, first: Convolution) -> Convolution | 
         return None
     (rows, dilation_h, padding_h), (columns, dilation_w, padding_w) = axes
     groups = gcd(first.groups, second.groups)
-    one, two = _regrouped(first, groups), _regrouped(second, groups)
+    one, two = _merge_groups(first, groups), _merge_groups(second, groups)
     kernel = np.zeros((groups, two.shape[1], one.shape[2], rows.max() + 1, columns.max() + 1))
     for (row_two, row_one), row in np.ndenumerate(rows):
         for (column_two, column_one), column in np.ndenumerate(columns):
@@ -300,9 +298,9 @@ def _convolve_kernels(second: Convolution, first: Convolution) -> Convolution | 
 
 
 def _convolve_axis(second: Convolution, first: Convolution, axis: int):
-    """Along one axis: the product's tap of each pair of taps [tap of second, tap of first], its dilation and padding.
+    """Return the product's taps along one axis [tap of second, tap of first], its dilation and its padding.
 
-    None if `second` pads with zeros where the product would read the source: the product is then no convolution.
+    Returns None if `second` pads with zeros where the product would read the source: then it is not a convolution.
     """
     near, far = np.arange(first.weight.shape[2 + axis]), np.arange(second.weight.shape[2 + axis])
     read = far * second.dilation[axis] - second.padding[axis]
@@ -316,8 +314,8 @@ def _convolve_axis(second: Convolution, first: Convolution, axis: int):
     return place // dilation, dilation, second.padding[axis] * first.stride[axis] + first.padding[axis]
 
 
-def _regrouped(conv: Convolution, groups: int) -> np.ndarray:
-    """The weight as [group, C_out/group, C_in/group, rows, columns] for fewer, wider groups; zeros fill the blocks."""
+def _merge_groups(conv: Convolution, groups: int) -> np.ndarray:
+    """Return the weight as [group, C_out/group, C_in/group, rows, columns] for wider groups, padded with zeros."""
     finer = conv.groups // groups
     _, n_out, n_in, *kernel = conv.grouped.shape
     wide = np.zeros((groups, finer, n_out, finer, n_in, *kernel))
@@ -326,14 +324,14 @@ def _regrouped(conv: Convolution, groups: int) -> np.ndarray:
     return wide.reshape(groups, finer * n_out, finer * n_in, *kernel)
 
 
-def _depthwise(diagonal: Diagonal, shape: tuple[int, ...]):
-    """A 1 x 1 convolution channel by channel where the scale allows it, else a sparse matrix."""
+def _to_depthwise(diagonal: Diagonal, shape: tuple[int, ...]):
+    """Return a channel-wise 1 x 1 convolution if the scale allows it, else a sparse matrix."""
     if len(shape) not in (2, 3):
-        return matrix(diagonal)
+        return to_matrix(diagonal)
     view = (shape[0], 1 if len(shape) == 2 else shape[1], shape[-1])
     scale = diagonal.per_channel(shape[0])
     if scale is None:
-        return matrix(diagonal)
+        return to_matrix(diagonal)
     return Convolution(
         weight=scale.reshape(-1, 1, 1, 1),
         stride=(1, 1),
@@ -345,8 +343,8 @@ def _depthwise(diagonal: Diagonal, shape: tuple[int, ...]):
     )
 
 
-def _compact(bias: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray | None:
-    """The bias in float32: one figure a channel where that says it all, of the target's shape otherwise."""
+def _compact_bias(bias: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Return the bias in float32: one number per channel if constant within channels, else of the target's shape."""
     if bias is None or not bias.any():
         return None
     channels = bias.reshape(shape[0], -1)

@@ -1,12 +1,12 @@
-"""Input layer: input that no message of the chip can be comes on signed lines, as currents, graded, or from the host.
+"""Input layer: choose how input reaches the chip if no message can carry it directly.
 
-The ways, in the order in which they are tried (docs/inputs.md says more):
+The input modes, in the order in which they are tried (see docs/inputs.md):
 
-way      what runs on the host                  what it needs
-exact    nothing: whole numbers, on two lines   messages that hold the numbers of each sign
-bias     the linear map of the first layer      biases, written in every step where the input changes
-graded   rounding                               messages that carry numbers
-host     the layers up to the first spiking one layers behind them, which feed nothing back
+    mode     what runs on the host                  what it needs
+    exact    nothing: whole numbers, on two lines   messages that hold the numbers of each sign
+    bias     the linear map of the first layer      biases, written in every step in which the input changes
+    graded   rounding                               messages that carry numbers
+    host     the layers up to the first spiking one a remaining network without feedback to these layers
 """
 
 from collections.abc import Callable
@@ -29,20 +29,20 @@ from nwcompile.sim.inputs import Inputs, prepare
 from nwcompile.sim.values import LARGEST_SPIKE, is_whole, largest_payload, takes
 
 ERROR_CODE = "NW5007"
-READOUT = NeuronSpec(beta=0.0, fires=False, reset="none")  # Its membrane is what it is fed in the same step.
-GRADED_BITS = 8  # Numbers in messages have as many bits as the weights of most chips, their sign among them.
-FEWEST_LEVELS = 7  # Integers of fewer than 3 bits say too little of a real number to be chosen for the weights' sake.
-PEAK = 4.0  # Quantization leaves a current so much room above its peak in the samples (`quantize/scale_search.py`).
-# Units in which pixels were whole numbers once: rounding to one of them loses nothing.
+READOUT = NeuronSpec(beta=0.0, fires=False, reset="none")  # Its membrane equals its input of the same step.
+GRADED_BITS = 8  # Width of numbers in messages, sign included; most chips' weights have as many bits.
+FEWEST_LEVELS = 7  # Below 3 bits, rounding the input costs too much for what the weights gain.
+PEAK = 4.0  # Quantization leaves this headroom above a current's peak in the samples (`quantize/scale_search.py`).
+# Factors by which pixels were divided: multiplying by one of them gives whole numbers again.
 PIXEL_UNITS = (255.0, 127.0)
 
 
 @dataclass(frozen=True, eq=False)
 class InputLayer:
-    """A network as the chip takes its input: what is left of it, the `host` before it, and samples for what is left.
+    """A network with input that the chip can take: the chip's `network`, the `host` in front of it, and its samples.
 
-    `samples`: `[B, T, *shape]` of every input of `network`, float32 of registers (whose scale is not chosen yet), or
-    None.
+    `samples`: `[B, T, *shape]` of every input of `network`, or None. Registers, whose scale is not chosen yet, have
+    float32.
     """
 
     network: Network
@@ -52,65 +52,62 @@ class InputLayer:
 
     @property
     def text(self) -> str | None:
-        """One line that says how input comes to the chip, None where it comes as it is."""
+        """One line that says how input reaches the chip, or None if it is unchanged."""
         return None if self.host is None else self.host.text
 
 
 class _ClosedError(Exception):
-    """Why a way cannot be gone."""
+    """Raised if an input mode cannot be used; the message says why."""
 
 
 def legalize_input(network: Network, chip: Chip, calibration, options: Options) -> InputLayer:
-    """The network with its input in the first way that the chip can go, or the way of `options.input_layer`.
+    """Choose how input reaches the chip and rewrite the network for it.
 
-    `calibration` (laid out as the network says, or None) tells what the input is like; numbers that the chip's messages
-    hold stay as they are. The network that is given back takes `[B, T, *shape]`. Raises ModelError, with every way and
-    why it is closed, for input that none can serve, and OptionError for a way without the samples that it needs.
+    The mode is `options.input_layer`, or the first that the chip supports. `calibration` (in the network's layout, or
+    None) shows the range of the input; numbers that the chip's messages hold stay unchanged. The returned network takes
+    `[B, T, *shape]`. Raises ModelError if no mode works, with a reason for each, and OptionError for a mode that needs
+    samples if there are none.
     """
     bare = replace(network, layout="BT", n_steps=None, host=None)
     if network.is_fixed:
         samples = None if calibration is None else prepare(network, calibration, None, chip, options.on_multi_spike)[0]
         return InputLayer(replace(with_registers(network), layout="BT", host=None), network.host, samples, [])
     samples = None if calibration is None else prepare(network, calibration)[0]
-    way, used = options.input_layer, _before(network, network.layers)
+    way, used = options.input_layer, _find_feeding(network, network.layers)
     heard = {name: node for name, node in network.inputs.items() if name in used}
     if way not in (None, "exact") and not heard:
         raise OptionError(
             f"no input of the network feeds a layer, so input_layer={way!r} has none to serve; leave it out"
         )
-    if way is None and (samples is None or _stays(network, samples, chip, options)):
-        return _unchanged(bare, chip, samples, options)
+    if way is None and (samples is None or _can_keep_input(network, samples, chip, options)):
+        return _keep_input(bare, chip, samples, options)
     if way in ("bias", "graded") and samples is None:
         raise OptionError(
             f"input_layer={way!r} chooses its scale on calibration samples; give some of what the chip will get"
         )
+    edges = tuple(c for c in bare.connections if c.source in heard or c.source in bare.nodes)
+    fed = replace(bare, inputs=heard, connections=edges)
     closed: dict[str, str] = {}
     for name in WAYS if way is None else (way,):
         try:
-            made = WAYS[name](_with_inputs(bare, heard), chip, _samples_of(heard, samples), options)
+            made = WAYS[name](fed, chip, _pick_samples(heard, samples), options)
         except _ClosedError as e:
             closed[name] = str(e)
             continue
-        return _unchanged(bare, chip, samples, options) if made.host is None else _with_unheard(made, network, heard)
+        return _keep_input(bare, chip, samples, options) if made.host is None else _add_unheard(made, network, heard)
     values = "" if samples is None else f" with values {_range_text(samples.values())}"
     reasons = "; ".join(f"{name}: {reason}" for name, reason in closed.items())
     raise ModelError(f"input{values} cannot come to {chip.name}: {reasons}")
 
 
-def _unchanged(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
-    """The network as it is, with samples that the chip's messages hold. Raises ModelError for others."""
+def _keep_input(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
+    """Keep the network, with samples that the chip's messages hold. Raises ModelError for others."""
     samples = None if samples is None else prepare(network, dict(samples), None, chip, options.on_multi_spike)[0]
     return InputLayer(network, None, samples, [])
 
 
-def _with_inputs(network: Network, inputs: dict[str, Node]) -> Network:
-    """The network without its other inputs."""
-    kept = (c for c in network.connections if c.source in inputs or c.source in network.nodes)
-    return replace(network, inputs=inputs, connections=tuple(kept))
-
-
-def _samples_of(inputs: dict[str, Node], samples: Inputs | None) -> Inputs | None:
-    """The samples of some inputs."""
+def _pick_samples(inputs: dict[str, Node], samples: Inputs | None) -> Inputs | None:
+    """Return the samples of some inputs."""
     if samples is None:
         return None
     some = Inputs({name: samples[name] for name in inputs})
@@ -118,27 +115,27 @@ def _samples_of(inputs: dict[str, Node], samples: Inputs | None) -> Inputs | Non
     return some
 
 
-def _with_unheard(made: InputLayer, network: Network, heard: dict[str, Node]) -> InputLayer:
-    """The InputLayer, its host taking the inputs of `network` that feed nothing, whatever their values are."""
+def _add_unheard(made: InputLayer, network: Network, heard: dict[str, Node]) -> InputLayer:
+    """Add the inputs of `network` that feed nothing to the host, whatever their values are."""
     assert made.host is not None, "without a host the chip takes them"
     unheard = {name: node for name, node in network.inputs.items() if name not in heard}
     of_host = replace(made.host.network, inputs={**made.host.network.inputs, **unheard})
     return replace(made, host=replace(made.host, network=of_host))
 
 
-def _stays(network: Network, samples: Inputs, chip: Chip, options: Options) -> bool:
-    """Whether numbers are left as they are: the chip takes them, or is to refuse them as the spikes that they are."""
+def _can_keep_input(network: Network, samples: Inputs, chip: Chip, options: Options) -> bool:
+    """Return whether the input stays unchanged: the chip takes it, or has to refuse it as spikes."""
     if not all(is_whole(array) for array in samples.values()) or _has_maximum(network, options):
         return False
-    if _takes(chip, options, samples.values()):
+    if _chip_takes(chip, options, samples.values()):
         return True
     are_signs = all(np.abs(array).max(initial=0) <= 1 for array in samples.values())
     return network.layout != "B" and not are_signs
 
 
 def _has_maximum(network: Network, options: Options) -> bool:
-    """Whether a maximum comes before the first layers, which only the host computes, and is not to be approximated."""
-    first = _First.of(network, None)
+    """Return whether a maximum that is not approximated precedes the first layers. Only the host can compute it."""
+    first = _First.from_network(network, None)
     before = {*first.inputs, *first.junctions}
     return (
         any(isinstance(c, MaxPool2d) and c.source in before for c in network.connections)
@@ -146,7 +143,7 @@ def _has_maximum(network: Network, options: Options) -> bool:
     )
 
 
-def _takes(chip: Chip, options: Options, arrays) -> bool:
+def _chip_takes(chip: Chip, options: Options, arrays) -> bool:
     return all(takes(chip, options.on_multi_spike, array) for array in arrays)
 
 
@@ -154,19 +151,19 @@ def _range_text(arrays) -> str:
     return f"{min(float(a.min()) for a in arrays):g}..{max(float(a.max()) for a in arrays):g}"
 
 
-def _exact(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
-    """Whole numbers, as they are or on two lines, one for each sign."""
+def _try_exact(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
+    """Send whole numbers unchanged, or on two lines, one for each sign."""
     if options.input_layer is None and _has_maximum(network, options):
         raise _ClosedError("a maximum of currents comes before the first layer")
     are_whole = samples is None or all(is_whole(array) for array in samples.values())
-    if samples is None or (are_whole and _takes(chip, options, samples.values())):
+    if samples is None or (are_whole and _chip_takes(chip, options, samples.values())):
         return InputLayer(network, None, samples, [])
     if not are_whole:
         raise _ClosedError("its values are not whole numbers")
     split = [name for name in network.inputs if samples[name].min() < 0]
     parts = [np.maximum(sign * samples[name], 0) for name in split for sign in (1, -1)]
     kept = [samples[name] for name in network.inputs if name not in split]
-    if not _takes(chip, options, [*parts, *kept]):
+    if not _chip_takes(chip, options, [*parts, *kept]):
         raise _ClosedError(f"a message of {chip.name} does not hold them")
     inputs, junctions, maps, gives = {}, {}, [], {}
     for name in split:
@@ -180,11 +177,11 @@ def _exact(network: Network, chip: Chip, samples: Inputs | None, options: Option
             gives[line] = Encoding(layer=f"{name}/value", scale=sign, low=0, high=LARGEST_SPIKE)
     rest = _fed_by(network, {name: f"{name}/signed" for name in split}, inputs, junctions, maps)
     change = Change(", ".join(split), "signed values", "messages of one sign", "two lines, one for each sign", EXACT)
-    return _made(rest, Host("exact", _values(network, split), gives), samples, [change])
+    return _make_input_layer(rest, Host("exact", _value_network(network, split), gives), samples, [change])
 
 
-def _graded(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
-    """Numbers rounded to integers of GRADED_BITS, or of what a message holds, in the unit that loses least."""
+def _try_graded(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
+    """Round numbers to integers of GRADED_BITS, or of a message's width, in the unit with the smallest loss."""
     assert samples is not None, "checked before"
     if options.input_layer is None and _has_maximum(network, options):
         raise _ClosedError("a maximum of currents comes before the first layer")
@@ -197,8 +194,8 @@ def _graded(network: Network, chip: Chip, samples: Inputs | None, options: Optio
         if widest < 1 or not takes(chip, options.on_multi_spike, np.array([-widest if is_signed else 0, widest])):
             raise _ClosedError(f"messages of {chip.name} carry no numbers (neuron.spikes)")
         limits = [widest >> k for k in range(GRADED_BITS) if widest >> k >= FEWEST_LEVELS] or [widest]
-        units = [_unit(samples[name], limit) for limit in limits]
-        # What rounding the input loses, and what is lost of weights that are the smaller, the larger the integers are.
+        units = [_best_unit(samples[name], limit) for limit in limits]
+        # The loss of rounding the input, and of rounding weights: larger integers make weights smaller and so coarser.
         best = int(np.argmin([loss**2 + (unit / room) ** 2 for unit, loss in units]))
         (unit, error), limit = units[best], limits[best]
         errors.append(error)
@@ -208,19 +205,19 @@ def _graded(network: Network, chip: Chip, samples: Inputs | None, options: Optio
         maps.append(Scale(name, f"{name}/real", scale=np.float32(1 / unit), delay=0))
         gives[name] = Encoding(layer=f"{name}/value", scale=unit, low=-limit if is_signed else 0, high=limit)
     rest = _fed_by(network, {name: f"{name}/real" for name in real}, inputs, junctions, maps)
-    host = Host("graded", _values(network, real), gives)
+    host = Host("graded", _value_network(network, real), gives)
     how = f"{host.text}, {100 * max(errors):.2g} % from the values (root mean square)"
     change = Change(", ".join(real), "real-valued input", "messages that carry integers", how, HOST)
-    return _made(rest, host, samples, [change])
+    return _make_input_layer(rest, host, samples, [change])
 
 
 def _weight_room(network: Network, chip: Chip, samples: Inputs) -> float:
-    """Integers per unit of the input at which rounding the first layers' weights loses all of them, or infinite.
+    """Return the integers per unit of input at which rounding erases the first layers' weights, or infinity.
 
-    A sum of weights has to fit the state PEAK times over, so the more an input is multiplied by, the coarser weights
-    lie in it: a weight w is w * scale / unit there, and rounding takes 1/sqrt(12) of a step of it.
+    A sum of weights has to fit the state PEAK times over, so a larger input scale makes weights coarser: a weight w
+    becomes w * scale / unit, and rounding has an error of 1/sqrt(12) of a step (root mean square).
     """
-    first = _First.of(network, samples)
+    first = _First.from_network(network, samples)
     before = {*first.inputs, *first.junctions}
     edges = tuple(c for c in network.connections if c.source in before)
     readouts = {name: Node(name, network.node(name).shape, READOUT) for name in first.layers}
@@ -240,8 +237,8 @@ def _weight_room(network: Network, chip: Chip, samples: Inputs) -> float:
     return room
 
 
-def _unit(values: np.ndarray, limit: int) -> tuple[float, float]:
-    """Integers per unit of `values` that lose least, and the loss: root mean square of the error over that of them."""
+def _best_unit(values: np.ndarray, limit: int) -> tuple[float, float]:
+    """Return the integers per unit of `values` with the smallest loss, and that loss: relative rms error."""
     largest = float(np.abs(values).max(initial=0)) or 1.0
     size = _rms(values) or 1.0
     units = [unit for unit in PIXEL_UNITS if unit * largest <= limit] + [limit / largest]
@@ -254,12 +251,12 @@ def _rms(values: np.ndarray) -> float:
     return float(np.sqrt(np.square(values, dtype=np.float64).mean()))
 
 
-def _bias(network: Network, chip: Chip, samples: Inputs | None, _options: Options) -> InputLayer:
-    """The linear maps in front of the first layers on the host, their results in the neurons' bias registers."""
+def _try_bias(network: Network, chip: Chip, samples: Inputs | None, _options: Options) -> InputLayer:
+    """Run the linear maps into the first layers on the host, and write the results to the neurons' bias registers."""
     assert samples is not None, "checked before"
     if not chip.neuron.bias:
         raise _ClosedError(f"neurons of {chip.name} have no bias")
-    first = _First.of(network, samples)
+    first = _First.from_network(network, samples)
     is_constant = all((samples[name] == samples[name][:, :1]).all() for name in first.inputs)
     if not is_constant and not chip.neuron.bias_per_step:
         raise _ClosedError(f"it changes from step to step, and {chip.name} writes biases once (neuron.bias_per_step)")
@@ -291,25 +288,25 @@ def _bias(network: Network, chip: Chip, samples: Inputs | None, _options: Option
         Change(name, "real-valued input", "a bias that can be written", f"its linear map, written {when}", HOST)
         for name in first.layers
     ]
-    return _made(rest, host, samples, changes)
+    return _make_input_layer(rest, host, samples, changes)
 
 
-def _host(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
-    """The layers up to the first spiking ones on the host; their spikes are inputs of the chip, by layer."""
-    first = _First.of(network, samples)
-    layers = first.with_all_before(network)
+def _try_host(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
+    """Run the layers up to the first spiking ones on the host; their spikes become inputs of the chip."""
+    first = _First.from_network(network, samples)
+    layers = first.find_layers(network)
     left = [name for name in network.layers if name not in layers]
     if not left:
         raise _ClosedError("no layer would be left for the chip")
     lost = [name for name in network.outputs if name in layers]
     if lost:
         raise _ClosedError(f"output layer {lost[0]!r} reads the input, so it would not be on the chip")
-    needed = _before(network, layers)
+    needed = _find_feeding(network, layers)
     sources = {name: node for name, node in network.inputs.items() if name in needed}
     nodes = {name: node for name, node in network.nodes.items() if name in needed or name in layers}
     ends = {*needed, *layers}
     of_host = Network(sources, nodes, tuple(c for c in network.connections if c.target in nodes and c.source in ends))
-    behind = _before(network, set(left))
+    behind = _find_feeding(network, set(left))
     lines = {name: Node(name, network.node(name).shape) for name in network.layers if name in layers and name in behind}
     if not lines:
         raise _ClosedError("the layers left for the chip would get no input")
@@ -327,19 +324,22 @@ def _host(network: Network, chip: Chip, samples: Inputs | None, options: Options
         Change(name, "real-valued input", "messages of spikes", "on the CPU, as the framework computes it", HOST)
         for name in host.layers
     ]
-    made = _made(rest, host, samples, changes)
-    if made.samples is not None and not _takes(chip, options, [made.samples[name] for name in lines]):
+    made = _make_input_layer(rest, host, samples, changes)
+    if made.samples is not None and not _chip_takes(chip, options, [made.samples[name] for name in lines]):
         values = _range_text([made.samples[name] for name in lines])
         raise _ClosedError(f"its spikes {values} are none that {chip.name} takes; choose on_multi_spike")
     return made
 
 
-WAYS: dict[str, Callable] = {"exact": _exact, "bias": _bias, "graded": _graded, "host": _host}
+WAYS: dict[str, Callable] = {"exact": _try_exact, "bias": _try_bias, "graded": _try_graded, "host": _try_host}
 
 
 @dataclass(frozen=True)
 class _First:
-    """What real-valued `inputs` feed: `junctions`, and `layers` behind them; `mixed`: one that layers feed too."""
+    """The nodes that real-valued `inputs` feed: `junctions`, and the `layers` behind them.
+
+    `mixed`: a junction that layers feed too, or None.
+    """
 
     inputs: tuple[str, ...]
     junctions: tuple[str, ...]
@@ -347,7 +347,7 @@ class _First:
     mixed: str | None
 
     @classmethod
-    def of(cls, network: Network, samples: Inputs | None) -> "_First":
+    def from_network(cls, network: Network, samples: Inputs | None) -> "_First":
         real = [] if samples is None else [name for name in network.inputs if not is_whole(samples[name])]
         inputs = set(real or network.inputs)
         while True:
@@ -366,18 +366,18 @@ class _First:
         in_order = tuple(name for name in network.inputs if name in inputs)
         return cls(in_order, tuple(n for n in network.order if n in reached), tuple(layers), next(iter(mixed), None))
 
-    def with_all_before(self, network: Network) -> set[str]:
-        """The layers, and all that feed them."""
+    def find_layers(self, network: Network) -> set[str]:
+        """Return the layers and everything that feeds them."""
         layers = set(self.layers)
         while True:
-            more = {n for n in _before(network, layers) if n in network.layers} - layers
+            more = {n for n in _find_feeding(network, layers) if n in network.layers} - layers
             if not more:
                 return layers
             layers |= more
 
 
-def _before(network: Network, layers) -> set[str]:
-    """Inputs, junctions and layers that feed these layers, directly or through junctions."""
+def _find_feeding(network: Network, layers) -> set[str]:
+    """Return the inputs, junctions and layers that feed these layers, directly or through junctions."""
     seen: set[str] = set()
     pending = list(layers)
     while pending:
@@ -390,26 +390,26 @@ def _before(network: Network, layers) -> set[str]:
 
 
 def _fed_by(network: Network, junction_of: dict[str, str], inputs: dict, junctions: dict, maps: list) -> Network:
-    """The network whose connections from some inputs come from junctions that `maps` connect with new `inputs`."""
+    """Replace some inputs by junctions, which `maps` connect to the new `inputs`."""
     kept = {name: node for name, node in network.inputs.items() if name not in junction_of}
     rest = (c.replace(source=junction_of.get(c.source, c.source)) for c in network.connections)
     return Network({**inputs, **kept}, {**junctions, **network.nodes}, (*maps, *rest))
 
 
-def _values(network: Network, names: list[str]) -> Network:
-    """The network of a host that computes nothing: for each input a layer `NAME/value` whose membrane is its value."""
+def _value_network(network: Network, names: list[str]) -> Network:
+    """Return a host network that computes nothing: a layer `NAME/value` per input, whose membrane is its value."""
     inputs = {name: network.inputs[name] for name in names}
     nodes = {f"{name}/value": Node(f"{name}/value", node.shape, READOUT) for name, node in inputs.items()}
     return Network(inputs, nodes, tuple(Scale(name, f"{name}/value", delay=0) for name in names))
 
 
-def _made(network: Network, host: Host, samples: Inputs | None, changes: list[Change]) -> InputLayer:
-    """The InputLayer, its samples as the host makes them."""
+def _make_input_layer(network: Network, host: Host, samples: Inputs | None, changes: list[Change]) -> InputLayer:
+    """Build the InputLayer, with the samples that the host produces."""
     return InputLayer(network, host, None if samples is None else behind_host(network, host, samples), changes)
 
 
 def behind_host(network: Network, host: Host, samples: Inputs) -> Inputs:
-    """Samples of what is left of a network, from float32 `samples` of the whole: those of registers stay float32."""
+    """Return samples for the network behind the host, from float32 `samples`; registers stay float32."""
     of_host = {name: samples[name] for name in host.network.inputs}
     run, _ = compute(host, of_host, samples.shape[1])
     made = {} if host.registers else run_host(host, of_host, samples.shape[1])[1]

@@ -7,14 +7,14 @@ import numpy as np
 from nwcompile.errors import ModelError
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network, Node
-from nwcompile.passes.prepare.fold import add, compose, connection, forward, linear_map, offset
+from nwcompile.passes.prepare.fold import add_maps, apply_map, compose, constant_offset, linear_map, to_connection
 
 ERROR_CODE = "NW5008"
 
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """What a place receives from one input or layer, `delay` aligned steps late: a linear map (`fold`)."""
+    """A linear map (see `fold`) from one input or layer, `delay` aligned steps late."""
 
     source: str
     delay: int
@@ -23,25 +23,25 @@ class Path:
 
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """All that a junction adds up: paths from inputs and layers, and a constant, float64[n] or None."""
+    """The sum that a junction computes: paths from inputs and layers, and a constant, float64[n] or None."""
 
     paths: tuple[Path, ...]
     constant: np.ndarray | None
 
 
 def normalize(network: Network) -> Network:
-    """The same network with only inputs and neuron layers, joined by Dense, Conv2d and Sparse connections.
+    """Return an equivalent network of inputs and neuron layers, joined by Dense, Conv2d and Sparse connections.
 
-    A MaxPool2d or MatMul is no linear map: it stays where it is, and so do the junctions that it joins.
-    Junctions, Pool2d and Scale are multiplied into the connections (float64, rounded once to float32); delays along a
-    chain add up, biases and shifts are carried through it. A product that is a convolution stays one; with a Dense it
-    is a Dense (a Sparse if mostly zeros); anything else becomes a Sparse. Spikes stay the same up to float32 rounding.
-    A fixed-point network is only checked and its Conv1d written as Conv2d. Raises ModelError.
+    Junctions, Pool2d and Scale are multiplied into the connections (float64, rounded once to float32). Delays along a
+    chain add up; biases and shifts are carried through it. A product of convolutions stays one if possible; with a
+    Dense it becomes a Dense (a Sparse if mostly zeros); anything else becomes a Sparse. MaxPool2d and MatMul are not
+    linear, so they and the junctions at their ends stay. Spikes are equal up to float32 rounding. A fixed-point network
+    is only checked, and its Conv1d rewritten as Conv2d. Raises ModelError.
     """
     network.verify()
     if network.is_fixed:
-        return _direct(network)
-    sums = _junctions(network)
+        return _normalize_fixed(network)
+    sums = _sum_junctions(network)
     _verify_used(network)
     nodes = {name: node for name, node in network.nodes.items() if name not in sums}
     connections = [c for name in nodes for c in _into_kept(network, name, sums)]
@@ -50,20 +50,20 @@ def normalize(network: Network) -> Network:
     return normalized
 
 
-def _direct(network: Network) -> Network:
+def _normalize_fixed(network: Network) -> Network:
     for name, node in network.nodes.items():
         if node.neuron is None:
             raise ModelError(f"junction {name!r} in a fixed-point network: connect its sources to its targets directly")
-    connections = tuple(_plain(c, network.node(c.source)) for c in network.connections)
+    connections = tuple(_to_conv2d(c, network.node(c.source)) for c in network.connections)
     return Network(network.inputs, network.nodes, connections)
 
 
-def _plain(edge: Connection, source: Node) -> Connection:
+def _to_conv2d(edge: Connection, source: Node) -> Connection:
     return edge.as_conv2d((source.shape[0], source.shape[1])) if isinstance(edge, Conv1d) else edge
 
 
-def _junctions(network: Network) -> dict[str, Sum]:
-    """The Sum of every junction joined by linear maps only, each after those that feed it."""
+def _sum_junctions(network: Network) -> dict[str, Sum]:
+    """Return the Sum of every junction that only linear maps join, in topological order."""
     sums: dict[str, Sum] = {}
     kept = {end for c in network.connections if not c.is_linear for end in (c.source, c.target)}
     pending = [name for name in network.order if network.node(name).neuron is None and name not in kept]
@@ -74,7 +74,7 @@ def _junctions(network: Network) -> dict[str, Sum]:
             names = ", ".join(repr(name) for name in pending)
             raise ModelError(f"junctions {names} feed each other without a neuron layer; put a layer into the loop")
         for name in ready:
-            sums[name] = _sum(network, name, network.into(name), sums)
+            sums[name] = _sum_paths(network, name, network.into(name), sums)
         pending = [name for name in pending if name not in sums]
     return sums
 
@@ -91,8 +91,8 @@ def _verify_used(network: Network) -> None:
             raise ModelError(f"junction {name!r} receives nothing; connect it or leave it out")
 
 
-def _sum(network: Network, name: str, connections, sums: dict[str, Sum]) -> Sum:
-    """What `connections`, all into `name`, add up to."""
+def _sum_paths(network: Network, name: str, connections, sums: dict[str, Sum]) -> Sum:
+    """Add up `connections`, all into `name`."""
     shape = network.node(name).shape
     paths: list[Path] = []
     constant = None
@@ -101,16 +101,16 @@ def _sum(network: Network, name: str, connections, sums: dict[str, Sum]) -> Sum:
         linear = linear_map(c, source_shape, shape)
         if c.source in sums:
             reached = [Path(p.source, p.delay + c.aligned_delay, compose(linear, p.map)) for p in sums[c.source].paths]
-            constant = _plus(constant, _carried(c, linear, sums[c.source].constant))
+            constant = _add_constants(constant, _carry_constant(c, linear, sums[c.source].constant))
         else:
             reached = [Path(c.source, c.aligned_delay, linear)]
         for path in reached:
-            _join(paths, path)
-        constant = _plus(constant, offset(c, source_shape, shape))
+            _add_path(paths, path)
+        constant = _add_constants(constant, constant_offset(c, source_shape, shape))
     return Sum(tuple(paths), constant)
 
 
-def _carried(edge: Connection, linear, constant: np.ndarray | None) -> np.ndarray | None:
+def _carry_constant(edge: Connection, linear, constant: np.ndarray | None) -> np.ndarray | None:
     if constant is None or not constant.any():
         return None
     if edge.aligned_delay:
@@ -118,18 +118,18 @@ def _carried(edge: Connection, linear, constant: np.ndarray | None) -> np.ndarra
             f"delays a bias or shift by {edge.aligned_delay} steps, which no neuron's bias can; "
             f"move the delay to the connections into {edge.source!r}"
         )
-    return forward(linear, constant[None])[0]
+    return apply_map(linear, constant[None])[0]
 
 
-def _plus(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
+def _add_constants(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
     return b if a is None else a if b is None else a + b
 
 
-def _join(paths: list[Path], new: Path) -> None:
-    """Add a path; parallel ones that make one map of the same kind become one."""
+def _add_path(paths: list[Path], new: Path) -> None:
+    """Add a path, merged with a parallel one if their maps are of the same kind."""
     for i, old in enumerate(paths):
         if (old.source, old.delay) == (new.source, new.delay):
-            total = add(old.map, new.map)
+            total = add_maps(old.map, new.map)
             if total is not None:
                 paths[i] = Path(old.source, old.delay, total)
                 return
@@ -137,22 +137,22 @@ def _join(paths: list[Path], new: Path) -> None:
 
 
 def _into_kept(network: Network, name: str, sums: dict[str, Sum]) -> list[Connection]:
-    """The connections into a layer or kept junction: direct ones as they are, then one for each folded path."""
+    """Return the connections into a layer or kept junction: direct ones, then one for each folded path."""
     into = network.into(name)
     direct = [c for c in into if c.source not in sums]
     kept = [c for c in direct if isinstance(c, Dense | Conv1d | Conv2d | Sparse) or not c.is_linear]
     shape = network.node(name).shape
-    total = _sum(network, name, [c for c in into if c not in kept], sums)
-    connections = [_plain(_float32(c), network.node(c.source)) for c in kept]
+    total = _sum_paths(network, name, [c for c in into if c not in kept], sums)
+    connections = [_to_conv2d(_to_float32(c), network.node(c.source)) for c in kept]
     constant = total.constant
     for path in total.paths:
         source_shape = network.node(path.source).shape
-        connections.append(connection(path.map, path.source, name, path.delay, constant, source_shape, shape))
+        connections.append(to_connection(path.map, path.source, name, path.delay, constant, source_shape, shape))
         constant = None
     return connections
 
 
-def _float32(edge: Connection) -> Connection:
+def _to_float32(edge: Connection) -> Connection:
     if not edge.is_linear:
         return edge
     bias = None if edge.bias is None else np.asarray(edge.bias, np.float32)

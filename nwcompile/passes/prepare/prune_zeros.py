@@ -1,6 +1,6 @@
-"""Prune zeros: a dense connection that was pruned becomes the list of its synapses.
+"""Prune zeros: replace a pruned dense connection by a list of its synapses.
 
-The chip then neither holds nor reads what is 0, and a source without synapses on a core sends no message there.
+The chip then neither stores nor reads zeros, and a source without synapses on a core sends no message there.
 """
 
 import numpy as np
@@ -11,15 +11,15 @@ from nwcompile.ir.connection import Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import DENSE, SPARSE
 
-MOST_LEFT = 0.5  # A dense connection of which a larger part is not 0 stays as it is: its list would save little.
+MOST_LEFT = 0.5  # Fraction of non-zero weights above which a Dense stays one: a list would save little.
 
 
 def prune_zeros(network: Network, chip: Chip) -> Network:
-    """The same network with every Dense of which at most half the weights are not 0 as a Sparse, where that is cheaper.
+    """Replace every Dense with at most half its weights non-zero by a Sparse, if that is cheaper.
 
-    That is where the synapses of the list, with their index, take less memory than all weights do, and are read in no
-    more time than those, as the chip's figures say. A chip whose cores tell weights by types of axons keeps rows. A
-    Dense from more sources than any core has axons fits no core: there every zero is one axon less.
+    It is cheaper if the synapses with their indices need less memory than all weights, and reading them takes no more
+    time, by the chip's figures. A chip whose cores distinguish weights by axon types keeps rows. A Dense from more
+    sources than a core has axons fits no core, so there every zero saves an axon.
     """
     connections = tuple(
         to_sparse(c) if isinstance(c, Dense) and _is_cheaper(c, chip) else c for c in network.connections
@@ -33,7 +33,7 @@ def _is_cheaper(dense_edge: Dense, chip: Chip) -> bool:
 
 
 def most_listed(n: int, n_sources: int, dense_edge: Dense, chip: Chip) -> int:
-    """Of how many of `n` weights from `n_sources` a list is made at most; -1 where a chip always keeps rows."""
+    """Return how many of `n` weights from `n_sources` a list may have at most; -1 if the chip always keeps rows."""
     in_axons = chip.limit("max_in_axons")
     if in_axons is not None and n_sources > in_axons.max():
         return n - 1
@@ -46,7 +46,7 @@ def most_listed(n: int, n_sources: int, dense_edge: Dense, chip: Chip) -> int:
 
 
 def to_sparse(dense_edge: Dense) -> Sparse:
-    """The weights of a dense connection that are not 0, one by one."""
+    """Return a dense connection's non-zero weights as a Sparse."""
     weight = np.asarray(dense_edge.weight)
     post, pre = np.nonzero(weight)
     return Sparse(

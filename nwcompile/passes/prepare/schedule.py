@@ -1,4 +1,4 @@
-"""Schedule: when each layer works, so that spikes of aligned step t meet although the chip is a pipeline (DESIGN 3)."""
+"""Schedule: choose when each layer is updated, so that spikes of one aligned step meet in the pipeline (DESIGN 3)."""
 
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.ir.network import Network
@@ -9,20 +9,20 @@ ERROR_CODE = "NW5009"
 
 
 def schedule(network: Network, execution: str = "pipelined") -> Schedule:
-    """Offsets of all layers and delays of all connections of a normalized network, in micro-steps.
+    """Choose the offsets of all layers and the delays of all connections of a normalized network, in micro-steps.
 
     `pipelined`: offsets are the least integers >= 0 with `D + offset(b) - offset(a) >= 1` for every connection a -> b
-    of aligned delay D (inputs 0). Raises ModelError where a cycle's summed D is below its number of connections,
-    and for delays beyond LARGEST_DELAY micro-steps.
-    `phased`: offsets are the least with `offset(b) > offset(a)` where D = 0; the period is one more than the largest,
-    so every network can be scheduled. Skips wait as long as their longest parallel path.
+    of aligned delay D (inputs have offset 0). Raises ModelError if the delays of a cycle sum to less than its number of
+    connections, and for delays beyond LARGEST_DELAY micro-steps. `phased`: offsets are the least with `offset(b) >
+    offset(a)` where D = 0. The period is one more than the largest offset, so every network can be scheduled. Skips
+    wait as long as their longest parallel path.
     """
     if execution not in EXECUTIONS:
         raise OptionError(unknown_choice("execution", execution, EXECUTIONS))
     if execution == "pipelined":
-        offset, period = _depths(network), 1
+        offset, period = _pipeline_offsets(network), 1
     else:
-        offset = _levels(network)
+        offset = _phase_offsets(network)
         period = 1 + max(offset.values(), default=0)
     delay = delays_of(network, period, offset)
     for c, steps in zip(network.connections, delay, strict=True):
@@ -34,8 +34,8 @@ def schedule(network: Network, execution: str = "pipelined") -> Schedule:
     return Schedule(execution, period, offset, delay)
 
 
-def _depths(network: Network) -> dict[str, int]:
-    """Longest paths over the constraints, relaxed until nothing moves (Bellman-Ford from all places at 0)."""
+def _pipeline_offsets(network: Network) -> dict[str, int]:
+    """Return the longest paths over the constraints (Bellman-Ford from all nodes at 0)."""
     depth = dict.fromkeys((*network.inputs, *network.layers), 0)
     deepest: dict[str, str] = {}  # layer: the source that fixed its depth
     edges = [c for name in network.layers for c in network.into(name)]
@@ -47,12 +47,12 @@ def _depths(network: Network) -> dict[str, int]:
             if least > depth[c.target]:
                 depth[c.target], deepest[c.target], moved = least, c.source, True
                 if least > len(network.layers):
-                    raise _too_fast(network, _cycle(deepest, c.target))
+                    raise _too_fast(network, _find_cycle(deepest, c.target))
     return depth
 
 
-def _cycle(deepest: dict[str, str], start: str) -> list[str]:
-    """The layers of the cycle that `start` depends on, in the direction of the spikes, first = last."""
+def _find_cycle(deepest: dict[str, str], start: str) -> list[str]:
+    """Return the layers of the cycle that `start` depends on, in the direction of the spikes, first = last."""
     seen: list[str] = []
     while start not in seen:
         seen.append(start)
@@ -72,7 +72,7 @@ def _too_fast(network: Network, cycle: list[str]) -> ModelError:
     )
 
 
-def _levels(network: Network) -> dict[str, int]:
+def _phase_offsets(network: Network) -> dict[str, int]:
     level = dict.fromkeys((*network.inputs, *network.layers), 0)
     for name in network.layers:
         same_step = [level[c.source] + 1 for c in network.into(name) if c.aligned_delay == 0]

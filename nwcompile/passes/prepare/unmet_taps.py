@@ -1,8 +1,8 @@
-"""Unmet taps: the rows and columns of a kernel that meet padding at every place are left out, where kernels are stored.
+"""Unmet taps: remove rows and columns of stored kernels that only ever see padding.
 
-A kernel of 3 x 3 on a map of 1 x 1, as deep layers of small images have, reads its middle tap only. Where a chip stores
-convolutions as kernels (`weights.sharing`), the other taps would take eight ninths of the memory. What a spike adds,
-and to which neurons, stays the same.
+A 3 x 3 kernel on a 1 x 1 map, as deep layers of small images have, reads only its middle tap. If a chip stores
+convolutions as kernels (`weights.sharing`), the other taps would take eight ninths of the memory. The effect of a spike
+stays the same.
 """
 
 from dataclasses import replace
@@ -16,13 +16,13 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 
 
-def without_unmet_taps(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
-    """The network with every kernel cut to the taps that meet its source somewhere, where the chip stores kernels."""
+def drop_unmet_taps(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
+    """Crop every kernel to the taps that read its source, if the chip stores kernels."""
     if not chip.weights.sharing:
         return network, []
     edges, changes = [], []
     for edge in network.connections:
-        cut = _cut(edge, network.node(edge.source).shape) if isinstance(edge, Conv2d) else edge
+        cut = _drop_taps(edge, network.node(edge.source).shape) if isinstance(edge, Conv2d) else edge
         edges.append(cut)
         if cut is not edge:
             was, has = (" x ".join(map(str, np.shape(e.weight)[2:])) for e in (edge, cut))
@@ -31,8 +31,8 @@ def without_unmet_taps(network: Network, chip: Chip, options: Options) -> tuple[
     return replace(network, connections=tuple(edges)) if changes else network, changes
 
 
-def _cut(edge: Conv2d, shape: tuple[int, ...]) -> Conv2d:
-    """The connection with fewer taps and less padding; itself where all taps are met or the sizes would not agree."""
+def _drop_taps(edge: Conv2d, shape: tuple[int, ...]) -> Conv2d:
+    """Return the connection with fewer taps and less padding; unchanged if no tap can go or sizes would differ."""
     source, target = edge.geometry(shape)
     strides, paddings, dilations = (pair(value) for value in (edge.stride, edge.padding, edge.dilation))
     kept, padding = [], []

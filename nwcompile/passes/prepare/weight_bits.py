@@ -1,4 +1,4 @@
-"""Weight bits: how many bits the weights into each layer have, of those that the chip's synapses hold."""
+"""Weight bits: set the width of the weights into each layer, within that of the chip's synapses."""
 
 from nwcompile.errors import OptionError, unknown_choice
 from nwcompile.ir.chip import Chip
@@ -7,10 +7,10 @@ from nwcompile.ir.options import Options
 
 
 def apply_weight_bits(network: Network, chip: Chip, options: Options) -> Network:
-    """A float network with `options.bits` and `options.layer_bits` in the weights of its connections.
+    """Set `options.bits` and `options.layer_bits` in the connections of a float network.
 
-    What they leave open stays as the network says, or the chip's own. A fixed-point network keeps its widths. Raises
-    OptionError for layers that the network does not have, and for weights wider than the chip's.
+    Connections that the options leave open keep the network's widths, or the chip's. A fixed-point network keeps its
+    widths. Raises OptionError for layers that the network does not have, and for weights wider than the chip's.
     """
     if network.is_fixed:
         return network

@@ -1,8 +1,8 @@
-"""Channel scale: a layer whose output channels all have weights of about the same size, by scaling each channel whole.
+"""Channel scale: scale each output channel of a layer so that all have weights of about the same size.
 
-A leaky integrate-and-fire neuron gives the same spikes when its weights, biases, threshold, reset value and clamp are
-all multiplied by one number. So where neurons have thresholds of their own, a channel of small weights need not share
-the coarse steps of one of large weights.
+A leaky integrate-and-fire neuron gives the same spikes if its weights, biases, threshold, reset value and clamp are all
+multiplied by one number. So if neurons have their own thresholds, a channel of small weights need not use the coarse
+steps of one with large weights.
 """
 
 from dataclasses import replace
@@ -14,31 +14,31 @@ from nwcompile.ir.connection import Sparse
 from nwcompile.ir.neuron import aligned
 from nwcompile.passes.quantize.scaled_layer import Layer, driving_weights
 
-MOST = 4.0  # Times the layer's median threshold, up or down, that a threshold may become: it must fit its register.
+MOST = 4.0  # Largest factor between a threshold and the layer's median, up or down: it must fit its register.
 SCALED = ("threshold", "reset_value", "v_min")
 
 
-def per_channel(layer: Layer, chip: Chip) -> Layer:
-    """An equal layer with a `channel_scale`, or the layer itself where that gains nothing or the chip has no freedom.
+def scale_channels(layer: Layer, chip: Chip) -> Layer:
+    """Return an equivalent layer with a `channel_scale`, or the layer itself if that gains nothing or is impossible.
 
-    Readouts are left alone, for their membranes are compared with each other, and so are weights of the chip's full
+    Readouts stay unchanged, because their membranes are compared with each other, and so do weights of the chip's full
     width. Channels are those of the first axis: neurons, in a layer of one axis.
     """
     sized = layer.largest_weight and layer.bits is not None and layer.bits < chip.weights.bits
     if chip.neuron.threshold_per != "neuron" or not layer.neuron.fires or not sized:
         return layer
     shape = layer.node.shape
-    largest = _largest(layer)
+    largest = _largest_weights(layer)
     ratio = np.median(largest[largest > 0]) / np.where(largest > 0, largest, 1)
     threshold = np.abs(np.broadcast_to(aligned(layer.neuron.threshold, shape), shape)).reshape(len(largest), -1).max(1)
     threshold = np.where(threshold > 0, threshold, 1)
     room = np.median(threshold) / threshold
     factor = np.where(largest > 0, np.clip(ratio, room / MOST, room * MOST), 1)
-    return with_channel_scale(layer, factor.reshape(-1, *[1] * (len(shape) - 1)))
+    return apply_scale(layer, factor.reshape(-1, *[1] * (len(shape) - 1)))
 
 
-def with_channel_scale(layer: Layer, factor: np.ndarray) -> Layer:
-    """An equal layer, every neuron scaled by its `factor`, which broadcasts to the layer."""
+def apply_scale(layer: Layer, factor: np.ndarray) -> Layer:
+    """Return an equivalent layer, every neuron scaled by its `factor`, which broadcasts to the layer."""
     shape = layer.node.shape
     spec, d = layer.neuron, layer.dynamics
     values = {name: getattr(spec, name) for name in SCALED if getattr(spec, name) is not None}
@@ -53,8 +53,8 @@ def with_channel_scale(layer: Layer, factor: np.ndarray) -> Layer:
     )
 
 
-def _largest(layer: Layer) -> np.ndarray:
-    """float64[C]: the largest magnitude of the weights into each channel."""
+def _largest_weights(layer: Layer) -> np.ndarray:
+    """Return float64[C]: the largest magnitude of the weights into each channel."""
     n_channels = layer.node.shape[0]
     largest = np.zeros(n_channels)
     for c, weight in zip(layer.connections, layer.weights, strict=True):

@@ -1,4 +1,4 @@
-"""Layer warnings: layers that say nothing or everything, and what rounding or registers have taken away whole."""
+"""Layer warnings: silent and saturated layers, and numbers that rounding or registers have erased."""
 
 import numpy as np
 
@@ -8,34 +8,35 @@ from nwcompile.ir.shown import counted
 from nwcompile.passes.analyze.state_range import StateRange, state_bits
 from nwcompile.passes.quantize.scaled_layer import Layer, Scaled
 
-SATURATED = 0.95  # A layer that fires in more of its neurons and steps carries next to nothing.
-ALWAYS_ON = 0.05  # A few neurons that always fire do no harm; a larger share is said.
-# Rounding error of weights, over their root mean square, from which accuracy goes: the nets of benchmarks/convert.py
+SATURATED = 0.95  # Above this share of its neurons and steps, a firing layer carries next to no information.
+ALWAYS_ON = 0.05  # A larger share of neurons that always fire causes a warning.
+# Rounding error of weights, over their root mean square, above which accuracy drops. The nets of benchmarks/convert.py
 # and examples/mnist_snn.py have at most 0.16 at 4 bits and more, and lose at most 0.5 points there; with 3 bits or
-# units of 1/255 they have 0.2 to 0.3 and lose up to 1 point, with 1 or 2 bits 0.4 to 0.9 and lose 1 to 21 points.
+# units of 1/255 they have 0.2 to 0.3 and lose up to 1 point; with 1 or 2 bits they have 0.4 to 0.9 and lose 1 to 21
+# points.
 COARSE = 0.2
-ALIKE = 90.0  # Per cent of spikes alike from which a layer is well, whatever its weights have lost.
-# Share by which a layer's rate may move: those of benchmarks/quantize_nets.py move by at most 13 % at 2 bits and more.
+ALIKE = 90.0  # Percentage of equal spikes above which a layer is fine, whatever its rounding error.
+# Tolerated relative change of a layer's rate: layers of benchmarks/quantize_nets.py change by at most 13 % from 2 bits.
 RATE_MOVED = 0.2
-NEURON_MOVED = 0.5  # Share by which a neuron's rate may move.
-# Share of a layer's neurons that may move further: of the same layers at most 3 % at 3 bits and more, 23 % at 2 bits.
+NEURON_MOVED = 0.5  # Tolerated relative change of a neuron's rate.
+# Tolerated share of neurons above that: at most 3 % of the same layers at 3 bits and more, 23 % at 2 bits.
 NEURONS_MOVED = 0.25
 FEWEST_OF_LAYER = 100  # Spikes of a layer below which its rate is chance: their standard deviation is 10 %.
-FEWEST_OF_NEURON = 20  # The same of a neuron, 22 %.
-MOST_NAMED = 5  # Parts that a warning names; it counts the others.
+FEWEST_OF_NEURON = 20  # The same for a neuron, 22 %.
+MOST_NAMED = 5  # Items that a warning lists; it counts the others.
 
 
 def input_warnings(samples: dict[str, np.ndarray]) -> list[str]:
-    """Calibration samples from which nothing can be learnt."""
+    """Warn of calibration samples without any spike."""
     if samples and not any(array.any() for array in samples.values()):
         return ["no input spikes in any calibration sample; give samples like those that the chip will see"]
     return []
 
 
 def activity_warnings(name: str, wanted: np.ndarray | None, spikes: np.ndarray, before: list[str]) -> list[str]:
-    """Layers that say nothing: never a spike, almost always one, or some neurons in every step.
+    """Warn of layers that carry nothing: never a spike, almost always one, or neurons that fire in every step.
 
-    `before`: the sources of the layer, if none of them sent a spike; a layer fed by such layers is not the one to mend.
+    `before`: the sources of the layer, if none of them sent a spike; then the problem is in an earlier layer.
     """
     n_fired = np.count_nonzero(spikes)
     n_wanted = 0 if wanted is None else np.count_nonzero(wanted)
@@ -63,7 +64,7 @@ def activity_warnings(name: str, wanted: np.ndarray | None, spikes: np.ndarray, 
 
 
 def number_warnings(row: dict, layer: Layer, scaled: Scaled, chip: Chip) -> list[str]:
-    """What rounding has taken away whole."""
+    """Warn of numbers that rounding has erased."""
     name, warnings = row["layer"], []
     binary = [w for w, grid in zip(layer.weights, layer.grids, strict=True) if grid.is_binary]
     n_zero = sum(int(np.count_nonzero(w == 0)) for w in binary)
@@ -86,7 +87,7 @@ def number_warnings(row: dict, layer: Layer, scaled: Scaled, chip: Chip) -> list
 
 
 def rounding_warnings(row: dict, layer: Layer, scaled: Scaled, chip: Chip) -> list[str]:
-    """Weights that rounding has changed so much that accuracy is at stake, and whether bits or room are short."""
+    """Warn of weights with a rounding error that costs accuracy, and say whether bits or state width are short."""
     error, agreement = row["weight_error_rms"], row["spike_agreement_percent"]
     is_gone = not any(w.effective.any() for w in scaled.weights)
     if error < COARSE or is_gone or (agreement is not None and agreement >= ALIKE):
@@ -111,11 +112,11 @@ def rounding_warnings(row: dict, layer: Layer, scaled: Scaled, chip: Chip) -> li
 
 
 def lost_warnings(layers: dict[str, Layer], scaled: dict[str, Scaled], wanted: dict, sent: dict) -> list[str]:
-    """Connections whose weights are all 0 after rounding, and neurons left without any weight: one warning for each.
+    """Warn of connections whose weights are all 0 after rounding, and of neurons left without any weight.
 
     `wanted` and `sent`: spikes [B, T, *shape] by layer, of the float network and on the chip, empty without calibration
-    samples. A neuron that fires and sends the same spikes in both has lost nothing. `number_warnings` has the layers
-    without any weight left, `activity_warnings` those that are dead.
+    samples. A neuron that fires and sends the same spikes in both has lost nothing. `number_warnings` covers layers
+    without any weight left, `activity_warnings` dead ones.
     """
     connections, neurons, n_neurons = [], [], 0
     for name, layer in layers.items():
@@ -128,14 +129,14 @@ def lost_warnings(layers: dict[str, Layer], scaled: dict[str, Scaled], wanted: d
         n = layer.node.n_neurons
         had, has = np.zeros(n, bool), np.zeros(n, bool)
         for c, weight, rounded in parts:
-            had |= _weighted(c, weight, n)
-            has |= _weighted(c, rounded.effective, n)
+            had |= _has_weights(c, weight, n)
+            has |= _has_weights(c, rounded.effective, n)
         lost = had & ~has
         if name in wanted and layer.neuron.fires:
             lost &= (wanted[name] != sent[name]).any((0, 1)).reshape(-1) & sent[name].any()
         if lost.any():
             n_neurons += int(lost.sum())
-            neurons.append(f"{name!r} ({lost.sum()} of {n}: {_named([str(i) for i in np.flatnonzero(lost)])})")
+            neurons.append(f"{name!r} ({lost.sum()} of {n}: {_list_some([str(i) for i in np.flatnonzero(lost)])})")
     advice = (
         "the other weights of the layer are much larger; give the layer more weight bits if the chip has them, or "
         "train it with weights of more equal size"
@@ -143,15 +144,15 @@ def lost_warnings(layers: dict[str, Layer], scaled: dict[str, Scaled], wanted: d
     warnings = []
     if connections:
         what = f"{counted(len(connections), 'connection')} {'has' if len(connections) == 1 else 'have'}"
-        warnings.append(f"{what} only weights of 0 after rounding ({_named(connections)}): {advice}")
+        warnings.append(f"{what} only weights of 0 after rounding ({_list_some(connections)}): {advice}")
     if neurons:
         what = f"{counted(n_neurons, 'neuron')} {'has' if n_neurons == 1 else 'have'}"
-        warnings.append(f"{what} only weights of 0 after rounding, in layer {_named(neurons)}: {advice}")
+        warnings.append(f"{what} only weights of 0 after rounding, in layer {_list_some(neurons)}: {advice}")
     return warnings
 
 
 def rate_warnings(table: list[dict], wanted: dict, sent: dict) -> list[str]:
-    """One warning for all layers whose firing rates are not those of the float network; dead layers are told elsewhere.
+    """Return one warning for all layers whose firing rates differ from the float network's, except dead layers.
 
     `wanted` and `sent`: spikes [B, T, *shape] by layer, of the float network and on the chip.
     """
@@ -172,27 +173,27 @@ def rate_warnings(table: list[dict], wanted: dict, sent: dict) -> list[str]:
     return [
         f"rounding changes the firing rate of {counted(len(moved), 'layer')} by more than {100 * RATE_MOVED:.0f} % in "
         f"the calibration samples, or that of more than {100 * NEURONS_MOVED:.0f} % of its neurons by more than "
-        f"{100 * NEURON_MOVED:.0f} %: {_named(moved)}; begin with the first: give it more weight bits, or train it "
+        f"{100 * NEURON_MOVED:.0f} %: {_list_some(moved)}; begin with the first: give it more weight bits, or train it "
         "with nn.quantize_aware"
     ]
 
 
-def _weighted(connection: Direct, weight: np.ndarray, n_target: int) -> np.ndarray:
-    """bool[n_target]: the neurons with a weight that is not 0."""
+def _has_weights(connection: Direct, weight: np.ndarray, n_target: int) -> np.ndarray:
+    """Return bool[n_target]: the neurons with a non-zero weight."""
     if isinstance(connection, Sparse):
         return np.bincount(connection.post, weight != 0, n_target) > 0
     n_channels = len(weight)
     return np.repeat(weight.reshape(n_channels, -1).any(1), n_target // n_channels)
 
 
-def _named(parts: list[str]) -> str:
-    """The first MOST_NAMED, and how many more there are."""
+def _list_some(parts: list[str]) -> str:
+    """Return the first MOST_NAMED items, and the number of the others."""
     named = ", ".join(parts[:MOST_NAMED])
     return f"{named}, and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else named
 
 
 def _lacks_bits(layer: Layer, scaled: Scaled) -> bool:
-    """Whether a layer's grids are coarser than whole state units, or too short: clipping makes most of the error."""
+    """Return whether grids are coarser than state units, or too narrow so that clipping causes most of the error."""
     clipped = total = 0.0
     for grid, wanted, given in zip(layer.grids, layer.weights, scaled.weights, strict=True):
         spacing = grid.spacing(given.exponent)
@@ -205,7 +206,7 @@ def _lacks_bits(layer: Layer, scaled: Scaled) -> bool:
 
 
 def range_warnings(row: dict, states: StateRange, chip: Chip) -> list[str]:
-    """A threshold beyond reach, and states that overflowed."""
+    """Warn of a threshold beyond reach, and of states that overflowed."""
     name, warnings = row["layer"], []
     if not states.reaches_threshold and states.v_bound:
         bits = "" if row["bits"] is None else f" at {row['bits']} weight bits"
@@ -213,7 +214,7 @@ def range_warnings(row: dict, states: StateRange, chip: Chip) -> list[str]:
             f"layer {name!r} can never fire{bits}: its membranes reach {states.v_bound} at most, its thresholds are "
             f"{row['threshold_int']}; give it more bits, or lower its threshold"
         )
-    for state in states.beyond:
+    for state in states.overflowing_states:
         largest = getattr(states, f"{state}_largest")
         what = "wraps" if chip.fixed_point.wraps(state) else "saturates"
         choice = 'set state.overflow = "saturate" or' if what == "wraps" else "set"

@@ -1,8 +1,8 @@
-"""Memory: what compiling a network takes for certain, counted from its weights and its calibration samples.
+"""Memory: a lower bound of the memory that compilation needs, from the network's weights and calibration samples.
 
-As in `sim/memory.py` only arrays are counted that are surely there at one moment: those of choosing scales, which hold
-every weight several times in float64, those of the float run that scales are compared with, and those of calibrating.
-What partitioners and placers take depends on what they find, and is not counted.
+As in `sim/memory.py`, only arrays that certainly coexist are counted: those of choosing scales, with several float64
+copies of every weight, those of the float run for comparison, and those of calibration. The memory of partitioners and
+placers depends on their search and is not counted.
 """
 
 import numpy as np
@@ -13,13 +13,13 @@ from nwcompile.memory import room, verify_room
 from nwcompile.passes.quantize.quantize import searched_samples
 from nwcompile.sim.memory import CHUNK_BYTES, MOST_BEYOND, calibration_bytes, most_with_room, n_weights, run_bytes
 
-SCALED_BYTES = 17  # of a weight of a layer that has its scale: as float64, rounded as float64, and its mantissa
-ROUNDED_BYTES = 32  # of a weight that is being rounded: itself, times the scale, rounded, and over 2**exponent
-EFFECTIVE_BYTES = 16  # of a weight that came as an integer, when it is made effective: shifted, and clipped
+SCALED_BYTES = 17  # per weight of a scaled layer: float64, rounded float64, and its mantissa
+ROUNDED_BYTES = 32  # per weight that is being rounded: itself, scaled, rounded, and over 2**exponent
+EFFECTIVE_BYTES = 16  # per weight that was given as an integer, when made effective: shifted, and clipped
 
 
 def weight_bytes(network: Network) -> int:
-    """Bytes that the weights of a normalized network take, at most at once."""
+    """Return the peak memory of the weights of a normalized network in bytes."""
     if network.is_fixed:
         return EFFECTIVE_BYTES * max((n_weights(c) for c in network.connections), default=0)
     n_bytes = n_scaled = 0
@@ -31,21 +31,21 @@ def weight_bytes(network: Network) -> int:
 
 
 def sample_bytes(network: Network, n_samples: int, n_steps: int) -> int:
-    """Bytes that calibration samples take beside themselves."""
+    """Return the bytes that calibration needs in addition to its samples."""
     n_searched = len(searched_samples(network, n_samples, n_steps))
     compared = 0 if network.is_fixed else run_bytes(network, n_searched, n_steps, "reference", "all")
     return max(compared, calibration_bytes(network, n_samples, n_steps))
 
 
 def verify_memory(network: Network, samples: dict[str, np.ndarray] | None) -> None:
-    """Raise NotEnoughMemoryError where a normalized network takes more to compile than this process may."""
-    n_samples, n_steps = _size(samples)
+    """Raise NotEnoughMemoryError if compiling a normalized network needs more memory than this process may use."""
+    n_samples, n_steps = _sample_size(samples)
     of_weights, of_samples = weight_bytes(network), sample_bytes(network, n_samples, n_steps) if n_samples else 0
 
     def advice(room: int) -> str:
         if MOST_BEYOND * of_weights > room:
             return "use a machine with more, or a network of smaller layers"
-        left = room - CHUNK_BYTES["cpu"]  # Scales are tried on so much at once, beside what is counted.
+        left = room - CHUNK_BYTES["cpu"]  # memory of one chunk of scales, in addition to what is counted
         n = most_with_room(lambda n: MOST_BEYOND * sample_bytes(network, n, n_steps) <= left, n_samples)
         return f"give at most {counted(n, 'calibration sample')}, or fewer steps" if n else "give fewer steps"
 
@@ -55,13 +55,13 @@ def verify_memory(network: Network, samples: dict[str, np.ndarray] | None) -> No
 
 
 def n_with_room(network: Network, samples: dict[str, np.ndarray] | None, n_most: int) -> int:
-    """How many compilations of a normalized network fit into memory at once, from 1 to `n_most`."""
-    n_samples, n_steps = _size(samples)
+    """Return how many compilations of a normalized network fit into memory at once, from 1 to `n_most`."""
+    n_samples, n_steps = _sample_size(samples)
     n_bytes = MOST_BEYOND * max(weight_bytes(network), sample_bytes(network, n_samples, n_steps) if n_samples else 0)
     left = room() if n_bytes else None
     return n_most if left is None else max(1, min(n_most, left.n_bytes // n_bytes))
 
 
-def _size(samples: dict[str, np.ndarray] | None) -> tuple[int, int]:
-    """How many samples, and of how many steps."""
+def _sample_size(samples: dict[str, np.ndarray] | None) -> tuple[int, int]:
+    """Return the number of samples, and of their steps."""
     return next(iter(samples.values())).shape[:2] if samples else (0, 0)

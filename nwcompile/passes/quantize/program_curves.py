@@ -1,7 +1,7 @@
-"""Curves of a float neuron program: values that follow from one other through what whole numbers have no operation for.
+"""Curves of a float neuron program: chains of operations on one value that whole numbers cannot express.
 
-`1 / (1 + exp(-v))` is one curve of v and not three: its table is rounded once. What goes on from a curve to another
-value than numbers and itself ends it.
+`1 / (1 + exp(-v))` is one curve of v, not three: its table is rounded once. A curve ends where its value is combined
+with values other than constants and its own argument.
 """
 
 from collections.abc import Collection
@@ -12,19 +12,19 @@ import numpy as np
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation, StateVariable
 from nwcompile.sim.reference.program_step import MEANING
 
-BENDS = ("exp", "tanh", "sqrt")  # and a division by what is not constant
+BENDS = ("exp", "tanh", "sqrt")  # also a division by a varying value
 STRAIGHT = {
     "add": "({0} + {1})",
     "sub": "({0} - {1})",
     "mul": "({0} * {1})",
     "div": "({0} / {1})",
     "neg": "(-{0})",
-}  # as they are written inside of others
+}  # their notation within other expressions
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """What `operations` make of one value, the `argument`, and of `constants`: numbers by their names."""
+    """A function of one value, the `argument`, given by `operations` and `constants`: numbers by name."""
 
     result: str
     argument: str
@@ -32,12 +32,12 @@ class Curve:
     constants: dict[str, float]
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Its values in float64; not finite where it has none."""
-        return np.asarray(self._values(x)[self.result])
+        """Return its values in float64; not finite where undefined."""
+        return np.asarray(self._evaluate_all(x)[self.result])
 
     def is_defined(self, x: np.ndarray) -> np.ndarray:
-        """Where its values are finite, and none of its divisors changed its sign on the way from the first of `x`."""
-        values = self._values(x)
+        """Return where its values are finite and no divisor changed its sign since the first of `x`."""
+        values = self._evaluate_all(x)
         good = np.isfinite(values[self.result])
         for operation in self.operations:
             divisor = np.asarray(values.get(operation.operands[-1], 1.0))
@@ -45,8 +45,8 @@ class Curve:
                 good = good & (np.sign(divisor) == np.sign(divisor[0])) & (divisor != 0)
         return good
 
-    def _values(self, x: np.ndarray) -> dict:
-        """What every operation gives."""
+    def _evaluate_all(self, x: np.ndarray) -> dict:
+        """Return the result of every operation."""
         values = {**self.constants, self.argument: np.asarray(x, np.float64)}
 
         def of(operand: Operand):
@@ -58,41 +58,41 @@ class Curve:
         return values
 
     def __str__(self) -> str:
-        """`exp((v - 0.8) / 0.5)`."""
+        """Return its formula, such as `exp((v - 0.8) / 0.5)`."""
         texts = {self.argument: self.argument} | {name: f"{value:.6g}" for name, value in self.constants.items()}
         for operation in self.operations:
             given = [texts[o] if isinstance(o, str) else f"{o:.6g}" for o in operation.operands]
             if operation.kind in BENDS:
-                texts[operation.result] = f"{operation.kind}({_bare(given[0])})"
+                texts[operation.result] = f"{operation.kind}({_strip_brackets(given[0])})"
             else:
                 texts[operation.result] = STRAIGHT[operation.kind].format(*given)
-        return _bare(texts[self.result])
+        return _strip_brackets(texts[self.result])
 
 
-def _bare(text: str) -> str:
-    """Without the brackets around all of it."""
+def _strip_brackets(text: str) -> str:
+    """Remove the outer brackets."""
     return text[1:-1] if text.startswith("(") else text
 
 
-def curves(program: NeuronProgram, learned: Collection[str] = ()) -> dict[str, Curve]:
-    """The curves of a program `with_inverses` that something else uses, by their results.
+def find_curves(program: NeuronProgram, learned: Collection[str] = ()) -> dict[str, Curve]:
+    """Return the curves of a program `use_inverses` that other operations use, by result.
 
-    Parameters that are `learned` are part of none: its table stays while they change.
+    Parameters that are `learned` belong to no curve: a table stays fixed while they change.
     """
-    lines = _followed(program, learned)
+    lines = _follow_operations(program, learned)
     used = {o for operation in program.operations if operation.result not in lines.bent for o in operation.operands}
     used |= {program.output, *(state.next for state in program.states)}
-    return {name: lines.curve(name) for name in lines.bent if name in used}
+    return {name: lines.build_curve(name) for name in lines.bent if name in used}
 
 
-def on_curves(program: NeuronProgram, learned: Collection[str] = ()) -> set[Operand]:
-    """The results that are on a curve, at its end or before."""
-    return set(_followed(program, learned).bent)
+def find_inner_values(program: NeuronProgram, learned: Collection[str] = ()) -> set[Operand]:
+    """Return the results that are on a curve, at its end or inside."""
+    return set(_follow_operations(program, learned).bent)
 
 
-def with_inverses(program: NeuronProgram, learned: Collection[str] = ()) -> NeuronProgram:
-    """The program with `a * (1 / b)` for each `a / b` that is no curve and whose b is not constant."""
-    lines = _followed(program, learned)
+def use_inverses(program: NeuronProgram, learned: Collection[str] = ()) -> NeuronProgram:
+    """Replace each `a / b` that is no curve and whose b varies by `a * (1 / b)`."""
+    lines = _follow_operations(program, learned)
     taken = {INPUT, *program.parameters, *program.state_names, *(o.result for o in program.operations)}
     inverses: dict[Operand, str] = {}
     operations: list[Operation] = []
@@ -111,27 +111,27 @@ def with_inverses(program: NeuronProgram, learned: Collection[str] = ()) -> Neur
     return program.replace(operations=tuple(operations))
 
 
-def observed(program: NeuronProgram, learned: Collection[str] = ()) -> NeuronProgram:
-    """The same float program with a state more for each of its curves, which holds what the argument was in a step."""
-    known = curves(with_inverses(program, learned), learned)
+def record_arguments(program: NeuronProgram, learned: Collection[str] = ()) -> NeuronProgram:
+    """Return the same float program with a further state for each curve, which holds its argument in every step."""
+    known = find_curves(use_inverses(program, learned), learned)
     arguments = {argument_state(name): curve.argument for name, curve in known.items()}
     return program.replace(states=(*program.states, *(StateVariable(*pair) for pair in arguments.items())))
 
 
 def argument_state(result: str) -> str:
-    """The name of the state that holds the argument of the curve that ends in `result`."""
+    """Return the name of the state that holds the argument of the curve that ends in `result`."""
     return f"argument_of_{result}"
 
 
-def _followed(program: NeuronProgram, learned: Collection[str]) -> "_Lines":
+def _follow_operations(program: NeuronProgram, learned: Collection[str]) -> "_Lines":
     lines = _Lines(program, learned)
     for operation in program.operations:
-        lines.add(operation)
+        lines.add_operation(operation)
     return lines
 
 
 class _Lines:
-    """Which values are lines or curves of one other: `source` says of which, `bent` has the curves."""
+    """Finds values that are linear functions or curves of another: `source` has that other value, `bent` the curves."""
 
     def __init__(self, program: NeuronProgram, learned: Collection[str]):
         self.parameters = set(program.parameters)
@@ -142,11 +142,11 @@ class _Lines:
         self.made_by: dict[Operand, Operation] = {}
 
     def varies(self, operand: Operand) -> bool:
-        """Whether it is not the same in every step."""
+        """Return whether a value may differ between steps."""
         return isinstance(operand, str) and operand not in self.parameters
 
-    def add(self, operation: Operation) -> None:
-        """One operation more, in their order."""
+    def add_operation(self, operation: Operation) -> None:
+        """Process the next operation."""
         others: list[Operand] = [o for o in operation.operands if isinstance(o, str) and o not in self.constants]
         sources = {self.source.get(o, o) for o in others}
         if len(sources) != 1 or not all(map(self.varies, others)):
@@ -159,7 +159,7 @@ class _Lines:
             self.bent.append(operation.result)
 
     def _is_bent(self, kind: str, varying: list[Operand], divides: bool) -> bool:
-        """Of operands that vary, lines and curves of one value; `divides`: the last operand is among them."""
+        """Return whether an operation on lines and curves of a value is a curve; `divides`: the divisor varies."""
         if kind in BENDS:
             return True
         if kind == "div" and divides:
@@ -168,8 +168,8 @@ class _Lines:
             return False
         return all(o in self.bent for o in varying)
 
-    def curve(self, result: str) -> Curve:
-        """The curve that ends in `result`."""
+    def build_curve(self, result: str) -> Curve:
+        """Return the curve that ends in `result`."""
         argument, needed = self.source[result], set()
         waiting: list[Operand] = [result]
         while waiting:

@@ -1,4 +1,4 @@
-"""What a float neuron program keeps exactly: states that only count, and states that only add up the synaptic input."""
+"""Exact states of a float neuron program: states that only count, and states that only add up the synaptic input."""
 
 from collections.abc import Collection
 
@@ -6,12 +6,12 @@ import numpy as np
 
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand
 
-SAME = ("add", "sub", "min", "max", "neg", "abs", "select", "lt", "le", "eq", "ne")  # of values alike
-WHOLE = ("floor", "trunc", "number", "sign")  # of any value
+SAME = ("add", "sub", "min", "max", "neg", "abs", "select", "lt", "le", "eq", "ne")  # whole if operands are
+WHOLE = ("floor", "trunc", "number", "sign")  # whole for any operand
 
 
 def input_sums(program: NeuronProgram) -> dict[str, str]:
-    """The states that only add up the synaptic input, by the name of the sum; none where it is used otherwise too."""
+    """Return states that only add up the synaptic input, by the sum's name; none if the input has another use."""
     sums = {}
     for operation in program.operations:
         if INPUT in operation.operands:
@@ -23,18 +23,18 @@ def input_sums(program: NeuronProgram) -> dict[str, str]:
     return sums
 
 
-def counts(program: NeuronProgram, learned: Collection[str] = ()) -> set[str]:
-    """The states, and the parameters that meet nothing else, that are always whole numbers; none that is `learned`."""
+def find_counts(program: NeuronProgram, learned: Collection[str] = ()) -> set[str]:
+    """Return states, and parameters used only with them, that are always whole numbers, except `learned` ones."""
     whole = {s.name for s in program.states if _is_whole(s.initial)}
     while True:
         fixed = {name: value for name, value in program.parameters.items() if name not in learned}
         values = {name for name, value in fixed.items() if _is_whole(value)} | whole
         for operation in program.operations:
             numbers = operation.operands[operation.kind == "select" :]
-            alike = operation.kind in (*SAME, "mul") and all(_known(o, values) for o in numbers)
+            alike = operation.kind in (*SAME, "mul") and all(_is_whole_operand(o, values) for o in numbers)
             if operation.kind in WHOLE or alike:
                 values.add(operation.result)
-        kept = {s.name for s in program.states if s.name in whole and _known(s.next, values)}
+        kept = {s.name for s in program.states if s.name in whole and _is_whole_operand(s.next, values)}
         if kept == whole:
             break
         whole = kept
@@ -42,7 +42,7 @@ def counts(program: NeuronProgram, learned: Collection[str] = ()) -> set[str]:
         o
         for operation in program.operations
         for o in operation.operands
-        if not all(_known(other, values) for other in operation.operands[operation.kind == "select" :])
+        if not all(_is_whole_operand(other, values) for other in operation.operands[operation.kind == "select" :])
     }
     return (whole | ({name for name in program.parameters if name in values} - mixed)) if whole else set()
 
@@ -51,5 +51,5 @@ def _is_whole(value) -> bool:
     return bool((np.asarray(value) == np.trunc(value)).all())
 
 
-def _known(operand: Operand, whole: set) -> bool:
+def _is_whole_operand(operand: Operand, whole: set) -> bool:
     return operand in whole if isinstance(operand, str) else operand == int(operand)

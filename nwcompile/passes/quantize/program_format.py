@@ -1,9 +1,9 @@
-"""A float neuron program in whole numbers: every value with so many bits after the point, each operation in its place.
+"""Convert a float neuron program to whole numbers: values have bits after the point, and operations work on integers.
 
-A value is either a whole number (a spike, a sign, a count) or has `fraction_bits`. Products of two that have them are
-shifted back, rounded toward 0 as the decays of built-in neurons are; the rest is the same operation on whole numbers.
-What whole numbers have no operation for (exp, tanh, sqrt, divisions by what is not constant) is read from tables. A
-state that only adds up the synaptic input stays in weight units, so that no step of a sum is rounded.
+A value is either a whole number (a spike, a sign, a count) or has `fraction_bits`. Products of two such values are
+shifted back, rounded toward 0 like the decays of built-in neurons; other operations stay the same on whole numbers.
+Operations without an integer form (exp, tanh, sqrt, divisions by varying values) are read from tables. A state that
+only adds up the synaptic input stays in weight units, so that sums are never rounded.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -13,24 +13,24 @@ import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation
-from nwcompile.passes.quantize.program_curves import Curve, curves, on_curves, with_inverses
-from nwcompile.passes.quantize.program_exact import SAME, counts, input_sums
+from nwcompile.passes.quantize.program_curves import Curve, find_curves, find_inner_values, use_inverses
+from nwcompile.passes.quantize.program_exact import SAME, find_counts, input_sums
 from nwcompile.passes.quantize.program_tables import CurveTable
 
 OF_TRUTHS = ("and", "or", "not")
 COMPARED = ("lt", "le")
-GAIN = "input_gain"  # The parameter that a synaptic sum is multiplied with.
-COEFFICIENT_BITS = 16  # Of a number that values are multiplied with; finer than the 12 bits of a built-in leak.
-TableMaker = Callable[[Curve, int], CurveTable]  # of a curve and the bits after the point of its argument
-GAIN_BITS = 14  # Bits of the gain: its rounding is far below that of the weights.
+GAIN = "input_gain"  # The parameter by which a synaptic sum is multiplied.
+COEFFICIENT_BITS = 16  # Width of a number that values are multiplied by; finer than the 12 bits of a built-in leak.
+TableMaker = Callable[[Curve, int], CurveTable]  # from a curve and the bits after the point of its argument
+GAIN_BITS = 14  # Width of the gain: its rounding error is far below that of the weights.
 
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """A float program in whole numbers: `program`, and the bits after the point of every value of it.
+    """A float program in whole numbers: `program`, and the bits after the point of each of its values.
 
-    `inverses`: by the name of a parameter that is divided by, that of the parameter that holds its inverse. `compared`:
-    by the result of a comparison the value of the float program that it compares.
+    `inverses`: by parameter used as a divisor, the parameter that holds its inverse. `compared`: by the result of a
+    comparison, the value of the float program that it compares.
     """
 
     program: NeuronProgram
@@ -40,13 +40,13 @@ class Whole:
 
     @property
     def parameter_bits(self) -> dict[str, int]:
-        """The bits after the point of its parameters that are those of the float program, or their inverses."""
+        """The bits after the point of parameters of the float program, and of their inverses."""
         return {name: self.fractions[name] for name in self.program.parameters if name in self.fractions}
 
     def compared_units(self, per_unit: Callable[[str], float]) -> tuple[float, ...]:
-        """For each operation what 1 of the difference that it compares is worth in the float program; 0 of others.
+        """Return, for each operation, the float program's value of 1 in the difference that it compares; 0 for others.
 
-        `per_unit` says by its name what one of a value of the float program was before it was put in whole numbers.
+        `per_unit(name)` returns the scale of a value of the float program before the conversion to whole numbers.
         """
         return tuple(
             2.0 ** -max(self.fractions.get(str(o), 0) for o in operation.operands)
@@ -58,7 +58,7 @@ class Whole:
 
 
 def verify_divisors(program: NeuronProgram) -> None:
-    """Raise ModelError for a division by a constant whose inverse is no finite number."""
+    """Raise ModelError for a division by a constant whose inverse is not finite."""
     for operation in program.operations:
         divisor = operation.operands[-1]
         value = program.parameters.get(divisor) if isinstance(divisor, str) else divisor
@@ -75,7 +75,7 @@ def verify_divisors(program: NeuronProgram) -> None:
             )
 
 
-def in_whole_numbers(
+def to_whole_numbers(
     program: NeuronProgram,
     fraction_bits: int,
     state_bits: int,
@@ -84,18 +84,18 @@ def in_whole_numbers(
     parameter_bits: Mapping[str, int] | None = None,
     table_of: TableMaker | None = None,
 ) -> Whole:
-    """The program on synaptic sums in weight units, of which one is `gain` of the float program's input.
+    """Convert the program to synaptic sums in weight units; one weight unit is `gain` of the float program's input.
 
-    Parameters that are `learned` may be any number later; with `parameter_bits`, those of another time, the operations
-    are the same whatever values they have. `table_of` makes the tables of a program that has curves. Raises ModelError,
-    naming the operation, for what whole numbers have no operation for.
+    Parameters that are `learned` may change later. With `parameter_bits` of an earlier conversion, the operations do
+    not depend on the parameters' values. `table_of` builds the tables of curves. Raises ModelError, naming the
+    operation, for operations that whole numbers lack.
     """
-    program = with_inverses(program, learned)
+    program = use_inverses(program, learned)
     converter = _Converter(program, fraction_bits, learned, parameter_bits or {}, table_of)
     converter.read_input(gain, state_bits)
     for operation in program.operations:
-        converter.add(operation)
-    states = tuple(replace(s, bits=state_bits, **converter.state(s.name, s.next, s.initial)) for s in program.states)
+        converter.convert_operation(operation)
+    states = tuple(replace(s, bits=state_bits, **converter.to_state(s.name, s.next, s.initial)) for s in program.states)
     output = program.output
     if program.fires:
         output = converter.renamed.get(output, output)
@@ -112,11 +112,11 @@ def in_whole_numbers(
         parameters=converter.parameters,
         tables=converter.tables,
     )
-    return Whole(_needed(whole, learned), converter.fractions, converter.inverses, converter.compared)
+    return Whole(_drop_unused(whole, learned), converter.fractions, converter.inverses, converter.compared)
 
 
-def _needed(program: NeuronProgram, learned: Collection[str]) -> NeuronProgram:
-    """The program without operations that nothing follows from, and without parameters that only they used."""
+def _drop_unused(program: NeuronProgram, learned: Collection[str]) -> NeuronProgram:
+    """Remove operations without an effect, and parameters that only they used."""
     used = {program.output, *(state.next for state in program.states)}
     kept = []
     for operation in reversed(program.operations):
@@ -128,15 +128,15 @@ def _needed(program: NeuronProgram, learned: Collection[str]) -> NeuronProgram:
     return program.replace(operations=tuple(reversed(kept)), parameters=parameters)
 
 
-def _coefficients(program: NeuronProgram) -> set[str]:
-    """The parameters that values are multiplied with, and nothing else."""
+def _find_coefficients(program: NeuronProgram) -> set[str]:
+    """Return parameters that are only used as factors."""
     others = {o for operation in program.operations if operation.kind not in ("mul", "div") for o in operation.operands}
     others |= {program.output, *(state.next for state in program.states)}
     return {name for name in program.parameters if name not in others}
 
 
 def _coefficient_bits(value) -> int:
-    """Bits after the point with which the largest of some coefficients has COEFFICIENT_BITS."""
+    """Return the bits after the point with which the largest coefficient has COEFFICIENT_BITS."""
     largest = float(np.abs(np.asarray(value, np.float64)).max())
     return max(int(COEFFICIENT_BITS - np.ceil(np.log2(largest))), 0) if largest else COEFFICIENT_BITS
 
@@ -152,109 +152,109 @@ class _Converter:
         parameter_bits: Mapping[str, int],
         table_of: TableMaker | None,
     ):
-        self.table_of, self.curves = table_of, curves(program, learned)
-        self.inside = on_curves(program, learned) - self.curves.keys()
+        self.table_of, self.curves = table_of, find_curves(program, learned)
+        self.inside = find_inner_values(program, learned) - self.curves.keys()
         self.tables: dict[str, np.ndarray] = {}
         self.compared: dict[str, str] = {}
         self.program, self.fraction_bits, self.parameter_bits = program, fraction_bits, parameter_bits
         self.fractions = dict.fromkeys((*program.parameters, *program.state_names), fraction_bits)
-        self.fractions |= {name: _coefficient_bits(program.parameters[name]) for name in _coefficients(program)}
+        self.fractions |= {name: _coefficient_bits(program.parameters[name]) for name in _find_coefficients(program)}
         self.sums = input_sums(program)
-        self.fractions |= dict.fromkeys(counts(program, learned) - set(self.sums.values()), 0)
+        self.fractions |= dict.fromkeys(find_counts(program, learned) - set(self.sums.values()), 0)
         self.fractions |= {name: bits for name, bits in parameter_bits.items() if name in program.parameters}
-        self.inverses: dict[str, str] = {}  # by the parameter that is divided by
-        self.exact: dict[Operand, str] = {}  # what holds a sum of input in weight units
+        self.inverses: dict[str, str] = {}  # by the parameter that is the divisor
+        self.exact: dict[Operand, str] = {}  # names of sums of input in weight units
         self.parameters = {
-            name: self.rounded(value, self.fractions[name]) for name, value in program.parameters.items()
+            name: self.round_value(value, self.fractions[name]) for name, value in program.parameters.items()
         }
         self.operations: list[Operation] = []
-        self.renamed: dict[Operand, Operand] = {}  # what holds the value of the float program's
+        self.renamed: dict[Operand, Operand] = {}  # names that hold the values of the float program
         self.taken = {INPUT, *self.fractions, *(o.result for o in program.operations)}
 
-    def rounded(self, value, bits: int | None = None):
-        """A number, or an array, with so many bits after the point; those of states unless said."""
+    def round_value(self, value, bits: int | None = None):
+        """Round a number, or an array, to `bits` after the point; by default, to those of states."""
         bits = self.fraction_bits if bits is None else bits
         return np.rint(np.asarray(value, np.float64) * 2.0**bits).astype(np.int64)
 
     def read_input(self, gain: float, state_bits: int) -> None:
-        """Choose the gain; the synaptic sum, or states that add it up, become values with bits after the point.
+        """Choose the gain, and convert the synaptic sum, or states that add it up, to values with bits after the point.
 
-        Where a weight unit is a power of two they are shifted, else multiplied.
+        They are shifted if a weight unit is a power of two, otherwise multiplied.
         """
         factor = gain * 2.0**self.fraction_bits
         self.gain, self.top = gain, (1 << (state_bits - 1)) - 1
         self.shift = int(np.log2(factor)) if float(np.log2(factor)).is_integer() else None
         self.gain_shift = int(np.clip(GAIN_BITS - np.ceil(np.log2(factor)), 0, 40))
         if self.shift is None:
-            self.gain_name = self._free(GAIN)
+            self.gain_name = self._free_name(GAIN)
             self.parameters[self.gain_name] = np.int64(np.rint(factor * 2.0**self.gain_shift))
         if not self.sums:
-            self.renamed[INPUT] = self._weighed(INPUT)
+            self.renamed[INPUT] = self._weigh_sum(INPUT)
         others = (o for o in self.program.operations if o.result not in self.sums)
         read = {name for o in others for name in o.operands}
         for state in self.sums.values():
             if state in read:
-                self.renamed[state] = self._weighed(state)
+                self.renamed[state] = self._weigh_sum(state)
 
-    def _weighed(self, operand: str) -> str:
-        """A number in weight units as a value with bits after the point, which saturates as a state does."""
+    def _weigh_sum(self, operand: str) -> str:
+        """Convert a number in weight units to a value with bits after the point, which saturates like a state."""
         bits = self.fraction_bits
         if self.shift is None:
-            product = self._done("mul", (operand, self.gain_name), bits + self.gain_shift)
-            value = self.aligned(product, bits)
+            product = self._add_operation("mul", (operand, self.gain_name), bits + self.gain_shift)
+            value = self.align_bits(product, bits)
         else:
-            value = self._done("shr0" if self.shift < 0 else "shl", (operand, abs(self.shift)), bits)
-        below = self._done("min", (value, self.top), bits)
-        return self._done("max", (below, -self.top), bits)
+            value = self._add_operation("shr0" if self.shift < 0 else "shl", (operand, abs(self.shift)), bits)
+        below = self._add_operation("min", (value, self.top), bits)
+        return self._add_operation("max", (below, -self.top), bits)
 
-    def state(self, name: str, becomes: Operand, initial) -> dict:
-        """What a state becomes, and where it begins: in weight units, whole, or with bits after the point."""
+    def to_state(self, name: str, becomes: Operand, initial) -> dict:
+        """Return a state's next and initial value: in weight units, whole, or with bits after the point."""
         if name in self.sums.values():
-            return {"next": self.exact[becomes], "initial": self.rounded(np.asarray(initial) / self.gain, 0)}
+            return {"next": self.exact[becomes], "initial": self.round_value(np.asarray(initial) / self.gain, 0)}
         bits = self.fractions[name]
-        return {"next": self.aligned(becomes, bits), "initial": self.rounded(initial, bits)}
+        return {"next": self.align_bits(becomes, bits), "initial": self.round_value(initial, bits)}
 
     def bits_of(self, operand: Operand) -> int:
-        """Bits after the point of a value of the program on whole numbers, or those that a number needs."""
+        """Return the bits after the point of a value of the integer program, or those that a number needs."""
         if isinstance(operand, str):
             return self.fractions.get(operand, 0)
         return 0 if operand == int(operand) else self.fraction_bits
 
-    def aligned(self, operand: Operand, bits: int) -> Operand:
-        """The operand with so many bits after the point."""
+    def align_bits(self, operand: Operand, bits: int) -> Operand:
+        """Return the operand with `bits` after the point."""
         operand = self.renamed.get(operand, operand)
         if not isinstance(operand, str):
             return int(np.rint(operand * 2.0**bits))
         more = bits - self.bits_of(operand)
         if more == 0:
             return operand
-        return self._done("shl" if more > 0 else "shr0", (operand, abs(more)), bits)
+        return self._add_operation("shl" if more > 0 else "shr0", (operand, abs(more)), bits)
 
-    def add(self, operation: Operation) -> None:
-        """One operation of the float program."""
+    def convert_operation(self, operation: Operation) -> None:
+        """Convert one operation of the float program."""
         if operation.result in self.sums:
-            total = self._done("add", (self.sums[operation.result], INPUT), 0)
+            total = self._add_operation("add", (self.sums[operation.result], INPUT), 0)
             self.exact[operation.result] = total
-            self.renamed[operation.result] = self._weighed(total)
+            self.renamed[operation.result] = self._weigh_sum(total)
             return
         if operation.result in self.inside:
             return
         if operation.result in self.curves:
-            self.renamed[operation.result] = self._looked_up(self.curves[operation.result])
+            self.renamed[operation.result] = self._add_lookup(self.curves[operation.result])
             return
         kind, given = operation.kind, [self.renamed.get(o, o) for o in operation.operands]
         if kind == "mul":
-            result = self._product(given)
+            result = self._add_product(given)
         elif kind == "div":
-            result = self._quotient(operation, given)
+            result = self._add_quotient(operation, given)
         elif kind in OF_TRUTHS or kind == "number" or kind == "sign":
-            result = self._done(kind, tuple(given), 0)
+            result = self._add_operation(kind, tuple(given), 0)
         elif kind in ("floor", "trunc"):
             shift = "shr" if kind == "floor" else "shr0"
             bits = self.bits_of(given[0])
-            result = self._done(shift, (given[0], bits), 0) if bits else given[0]
+            result = self._add_operation(shift, (given[0], bits), 0) if bits else given[0]
         elif kind in SAME:
-            result = self._alike(kind, given)
+            result = self._add_aligned(kind, given)
         else:
             raise ModelError(
                 f"program {self.program.name!r}: {operation}: chips compute in whole numbers, which have no {kind!r}; "
@@ -264,63 +264,63 @@ class _Converter:
         if kind in COMPARED:
             self.compared[str(result)] = str(next((o for o in operation.operands if isinstance(o, str)), ""))
 
-    def _looked_up(self, curve: Curve) -> str:
-        """The value of a curve, by its table."""
+    def _add_lookup(self, curve: Curve) -> str:
+        """Return the value of a curve, read from its table."""
         assert self.table_of is not None, "a program with curves needs tables"
         argument = str(self.renamed.get(curve.argument, curve.argument))
         made = self.table_of(curve, self.bits_of(argument))
-        name = self._free(f"table_{curve.result}")
+        name = self._free_name(f"table_{curve.result}")
         self.tables[name] = made.entries
-        below = self._done("min", (argument, made.last), made.argument_bits)
-        within = self._done("max", (below, made.first), made.argument_bits)
-        at = self._done("sub", (within, made.first), made.argument_bits)
-        return self._done("table", (name, at, made.step_bits), made.result_bits)
+        below = self._add_operation("min", (argument, made.last), made.argument_bits)
+        within = self._add_operation("max", (below, made.first), made.argument_bits)
+        at = self._add_operation("sub", (within, made.first), made.argument_bits)
+        return self._add_operation("table", (name, at, made.step_bits), made.result_bits)
 
-    def _alike(self, kind: str, given: list[Operand]) -> Operand:
+    def _add_aligned(self, kind: str, given: list[Operand]) -> Operand:
         truth = given[:1] if kind == "select" else []
         numbers = given[len(truth) :]
         bits = min(max(self.bits_of(o) for o in numbers), self.fraction_bits)
-        numbers = [self.aligned(o, bits) for o in numbers]
-        return self._done(kind, (*truth, *numbers), bits)
+        numbers = [self.align_bits(o, bits) for o in numbers]
+        return self._add_operation(kind, (*truth, *numbers), bits)
 
-    def _product(self, given: list[Operand]) -> Operand:
-        """A product, shifted back to the bits after the point of its operands."""
+    def _add_product(self, given: list[Operand]) -> Operand:
+        """Return a product, shifted back to the bits after the point of its operands."""
         bits = [self.bits_of(o) for o in given]
         for i, number in enumerate(given):
             if not isinstance(number, str) and bits[i] and bits[1 - i]:
                 bits[i] = _coefficient_bits(number)
-        factors = (self.aligned(o, b) for o, b in zip(given, bits, strict=True))
-        product = self._done("mul", tuple(factors), sum(bits))
-        return self.aligned(product, min(sum(bits), self.fraction_bits))
+        factors = (self.align_bits(o, b) for o, b in zip(given, bits, strict=True))
+        product = self._add_operation("mul", tuple(factors), sum(bits))
+        return self.align_bits(product, min(sum(bits), self.fraction_bits))
 
-    def _quotient(self, operation: Operation, given: list[Operand]) -> Operand:
-        """A division by a constant, as a product with its inverse."""
+    def _add_quotient(self, operation: Operation, given: list[Operand]) -> Operand:
+        """Return a division by a constant, as a product with its inverse."""
         divisor = given[1]
         if divisor in self.program.parameters:
-            return self._product([given[0], self._inverse(str(divisor))])
+            return self._add_product([given[0], self._inverse_parameter(str(divisor))])
         assert not isinstance(divisor, str), f"{operation}: divisors that vary have tables"
-        return self._product([given[0], 1 / divisor])
+        return self._add_product([given[0], 1 / divisor])
 
-    def _inverse(self, divisor: str) -> str:
-        """The parameter that holds the inverse of a parameter."""
+    def _inverse_parameter(self, divisor: str) -> str:
+        """Return the parameter that holds the inverse of a parameter."""
         if divisor not in self.inverses:
-            name = self.inverses[divisor] = self._free(f"inverse_{divisor}")
+            name = self.inverses[divisor] = self._free_name(f"inverse_{divisor}")
             inverse = 1 / np.asarray(self.program.parameters[divisor], np.float64)
             self.fractions[name] = self.parameter_bits.get(name, _coefficient_bits(inverse))
-            self.parameters[name] = self.rounded(inverse, self.fractions[name])
+            self.parameters[name] = self.round_value(inverse, self.fractions[name])
         return self.inverses[divisor]
 
-    def _done(self, kind: str, operands: tuple[Operand, ...], bits: int) -> str:
-        """Add an operation, unless it was done before; the name of its result."""
+    def _add_operation(self, kind: str, operands: tuple[Operand, ...], bits: int) -> str:
+        """Add an operation unless it exists, and return the name of its result."""
         for done in self.operations:
             if (done.kind, done.operands) == (kind, operands):
                 return done.result
-        name = self._free(f"q{len(self.operations) + 1}")
+        name = self._free_name(f"q{len(self.operations) + 1}")
         self.operations.append(Operation(name, kind, operands))
         self.fractions[name] = bits
         return name
 
-    def _free(self, name: str) -> str:
+    def _free_name(self, name: str) -> str:
         while name in self.taken:
             name += "_"
         self.taken.add(name)

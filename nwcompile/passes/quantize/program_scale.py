@@ -1,8 +1,8 @@
-"""Layers of float neuron programs in the chip's integers: weights on their grids, states with bits after the point.
+"""Program scale: quantize layers of float neuron programs, weights on their grids and states with bits after the point.
 
-Weights are as large as their width allows, narrow ones so large that they are rounded best. A program that has a scale
-(`program_units`) gets the one at which a weight unit is a power of two of its states' units; any other multiplies each
-synaptic sum by what a weight unit is worth.
+Weights are as large as their width allows; narrow ones get the size with the smallest rounding error. For a program
+that has a scale (`program_units`), a weight unit is a power of two of its states' units. Any other program multiplies
+each synaptic sum by the value of a weight unit.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,27 +18,27 @@ from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.passes.analyze.grids import Rounded, WeightGrid
-from nwcompile.passes.quantize.program_curves import with_inverses
-from nwcompile.passes.quantize.program_exact import counts, input_sums
-from nwcompile.passes.quantize.program_format import Whole, in_whole_numbers, verify_divisors
-from nwcompile.passes.quantize.program_tables import ProgramTables, table_of_pin
+from nwcompile.passes.quantize.program_curves import use_inverses
+from nwcompile.passes.quantize.program_exact import find_counts, input_sums
+from nwcompile.passes.quantize.program_format import Whole, to_whole_numbers, verify_divisors
+from nwcompile.passes.quantize.program_tables import ProgramTables, restore_table
 from nwcompile.passes.quantize.program_units import Measured
 from nwcompile.sim.sequence.run import trace
 
 HEADROOM_BITS = 2  # States may become four times as large as in the calibration samples before they saturate.
 ASSUMED_LARGEST = 16.0  # Without samples: the largest magnitude of a state, in units of the float program.
-NARROW_BITS = 5  # Weights up to so wide are clipped where that costs less than rounding the others.
+NARROW_BITS = 5  # Weights up to this width are clipped if that costs less than rounding the others.
 CLIPS = tuple(1 - k / 20 for k in range(18))  # Of the largest weight; finer steps change the error by less than 1 %.
-MOST_STATE_BITS = 24  # The square of a state, times a coefficient, then has room in 64 bits; float32 is no finer.
-MOST_FRACTION_BITS = 20  # Finer than float32 has its own numbers at 8, nothing more is gained.
+MOST_STATE_BITS = 24  # Then a squared state, times a coefficient, fits into 64 bits; float32 is no finer.
+MOST_FRACTION_BITS = 20  # Nothing is gained beyond the resolution of float32 near 8.
 
 
 @dataclass(frozen=True)
 class Format:
-    """What is chosen for a layer of programs, and stays while it is trained.
+    """The number format of a layer of programs, fixed during training.
 
-    Bits after the point of its values and of its parameters, integers per float weight (`unit`), and of each connection
-    its exponent, sign mode and bits. `tables`: what a `CurveTable` is made of, by the result of the curve.
+    It has the bits after the point of its values and parameters, the integers per float weight (`unit`), and each
+    connection's exponent, sign mode and bits. `tables`: the fields of each `CurveTable`, by the result of its curve.
     """
 
     fraction_bits: int
@@ -52,11 +52,10 @@ class Format:
 
 @dataclass(frozen=True, eq=False)
 class FixedLayer:
-    """A layer of programs on the chip: its `node`, its `connections` with mantissas, as those of the float network.
+    """A layer of programs on the chip: its `node`, and its `connections` with mantissas, in the float network's order.
 
-    `scale`: units of what is read of it, or else of its states, per unit of the float program. `row`: what is known
-    without running it. `whole`: how its program was put into whole numbers, `measured`: in which units;
-    `effective`: its connections' weights.
+    `scale`: units of its readout, or else of its states, per unit of the float program. `row`: its table row as far as
+    known without a run. `whole`: its program in whole numbers, `measured`: in which units. `effective`: its weights.
     """
 
     node: Node
@@ -68,8 +67,8 @@ class FixedLayer:
     measured: Measured
     effective: tuple[np.ndarray, ...]
 
-    def spikes(self, network: Network, sent: dict[str, np.ndarray]) -> np.ndarray:
-        """What it sends `[B, T, *shape]` when its sources send `sent`."""
+    def run_spikes(self, network: Network, sent: dict[str, np.ndarray]) -> np.ndarray:
+        """Return its spikes `[B, T, *shape]` for the spikes `sent` of its sources."""
         sources = {c.source for c in self.connections}
         inputs = {f"in {name}": Node(f"in {name}", network.node(name).shape) for name in sources}
         edges = tuple(c.replace(source=f"in {c.source}") for c in self.connections)
@@ -80,32 +79,32 @@ class FixedLayer:
 def fixed_layer(
     network: Network, name: str, chip: Chip, states: dict[str, np.ndarray] | None, learned: Collection[str] = ()
 ) -> FixedLayer:
-    """Layer `name` of a normalized float network; `states`: those of its float run, `observed`. Raises ModelError.
+    """Quantize layer `name` of a normalized float network; `states`: from `record_arguments`. Raises ModelError.
 
-    `learned`: parameters of programs that are trained, and so may be any number later.
+    `learned`: parameters of programs that are trained, so they may change later.
     """
     node, edges = network.node(name), network.into(name)
     assert isinstance(node.neuron, NeuronProgram)
     verify_divisors(node.neuron)
-    program = with_inverses(node.neuron, learned)  # of the values that the float run has seen: a bias renames x
+    program = use_inverses(node.neuron, learned)  # with the names of the float run: a bias renames x
     biases = [b for c in edges if (b := c.bias_per_neuron(node.shape)) is not None]
     if biases and chip.neuron.programmable:
         program = program.with_input_bias(np.sum(biases, axis=0, dtype=np.float64))
     assert all(isinstance(c, Direct) and not isinstance(c, Injected) for c in network.into(name))
-    grids = [WeightGrid.of(np.asarray(c.weight), c.weight_bits or chip.weights.bits, chip) for c in edges]
+    grids = [WeightGrid.from_weights(np.asarray(c.weight), c.weight_bits or chip.weights.bits, chip) for c in edges]
     largest = max((float(np.abs(c.weight).max(initial=0)) for c in edges), default=0.0)
     unit = min((g.largest * 2.0**g.finest for g in grids), default=1.0) / (largest or 1.0)  # integers per float weight
-    unit = _widened(edges, grids, unit)
+    unit = _widen_unit(edges, grids, unit)
     sums = set(input_sums(program).values())
     if sums:
         room = 2.0 ** (_state_bits(chip) - 1 - HEADROOM_BITS)
         unit = min(unit, room / _largest_state(program, states, sums))
-    rounded = _rounded(edges, grids, unit)
-    measured = Measured.of(program, unit, states, learned)
+    rounded = _round_weights(edges, grids, unit)
+    measured = Measured.from_program(program, unit, states, learned)
     fraction_bits = _fraction_bits(measured.program, chip, measured.states, learned)
-    tables = ProgramTables.of(name, measured, fraction_bits, chip, _state_bits(chip))
-    whole = in_whole_numbers(
-        measured.program, fraction_bits, _state_bits(chip), measured.gain, learned, table_of=tables.made
+    tables = ProgramTables.from_measured(name, measured, fraction_bits, chip, _state_bits(chip))
+    whole = to_whole_numbers(
+        measured.program, fraction_bits, _state_bits(chip), measured.gain, learned, table_of=tables.make_table
     )
     chosen = Format(
         fraction_bits=fraction_bits,
@@ -116,56 +115,56 @@ def fixed_layer(
         parameter_bits=whole.parameter_bits,
         tables=tables.pinned,
     )
-    made = _made(node, measured, edges, rounded, whole, chosen)
+    made = _build_layer(node, measured, edges, rounded, whole, chosen)
     made = replace(made, row=made.row | {"tables": tables.rows})
     if chip.neuron.programmable:
         return made
     # A built-in neuron will have the biases, in weight units.
-    return replace(made, connections=tuple(map(partial(_with_bias, unit=unit), made.connections, edges)))
+    return replace(made, connections=tuple(map(partial(_set_bias, unit=unit), made.connections, edges)))
 
 
-def _rounded(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: float) -> list[Rounded]:
-    """The weights on their grids, at the finest exponents."""
+def _round_weights(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: float) -> list[Rounded]:
+    """Round the weights to their grids, at the finest exponents."""
     return [
-        g.round(np.asarray(c.weight, np.float64) * unit, g.largest * 2.0**g.finest)
+        g.round_up_to(np.asarray(c.weight, np.float64) * unit, g.largest * 2.0**g.finest)
         for c, g in zip(edges, grids, strict=True)
     ]
 
 
-def _widened(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: float) -> float:
-    """Integers per float weight, so many more that narrow weights have the least error, the largest being clipped."""
+def _widen_unit(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: float) -> float:
+    """Return integers per float weight, increased for narrow weights so that rounding and clipping cost least."""
     if max((g.bits for g in grids), default=NARROW_BITS + 1) > NARROW_BITS:
         return unit
-    errors = {clip: _error(edges, _rounded(edges, grids, unit / clip), unit / clip) for clip in CLIPS}
+    errors = {clip: _weight_error(edges, _round_weights(edges, grids, unit / clip), unit / clip) for clip in CLIPS}
     return unit / min(CLIPS, key=lambda clip: errors[clip])
 
 
-def at_format(
+def quantize_at_format(
     node: Node, edges: Sequence[Connection], chip: Chip, chosen: Format, learned: Collection[str]
 ) -> FixedLayer:
-    """The layer of such float neurons and weights, biases being in the program, at what was chosen for others."""
-    grids = (WeightGrid.of_signs(*at, chip) for at in zip(chosen.sign_modes, chosen.bits, strict=True))
+    """Quantize a layer with a Format chosen before (used while training); biases are in the program."""
+    grids = (WeightGrid.from_signs(*at, chip) for at in zip(chosen.sign_modes, chosen.bits, strict=True))
     rounded = [
-        grid.at(np.asarray(c.weight, np.float64) * chosen.unit, exponent)
+        grid.round_at(np.asarray(c.weight, np.float64) * chosen.unit, exponent)
         for c, grid, exponent in zip(edges, grids, chosen.exponents, strict=True)
     ]
     program, bits = node.neuron, chosen.parameter_bits
     assert isinstance(program, NeuronProgram)
     verify_divisors(program)
-    measured = Measured.of(program, chosen.unit, None, learned)
-    whole = in_whole_numbers(
+    measured = Measured.from_program(program, chosen.unit, None, learned)
+    whole = to_whole_numbers(
         program=measured.program,
         fraction_bits=chosen.fraction_bits,
         state_bits=_state_bits(chip),
         gain=measured.gain,
         learned=learned,
         parameter_bits=bits,
-        table_of=lambda curve, _: table_of_pin(chosen.tables[curve.result]),
+        table_of=lambda curve, _: restore_table(chosen.tables[curve.result]),
     )
-    return _made(node, measured, edges, rounded, whole, chosen)
+    return _build_layer(node, measured, edges, rounded, whole, chosen)
 
 
-def _made(
+def _build_layer(
     node: Node,
     measured: Measured,
     edges: Sequence[Connection],
@@ -173,9 +172,9 @@ def _made(
     whole: Whole,
     chosen: Format,
 ) -> FixedLayer:
-    """The layer of these integers. Raises ModelError where its operations leave what is proved."""
+    """Build the layer from its integers. Raises ModelError if an operation exceeds its proven range."""
     whole.program.verify(node.name, node.shape)
-    program, formats = measured.program, measured.formats(chosen.fraction_bits)
+    program, formats = measured.program, measured.state_formats(chosen.fraction_bits)
     of_state = {row["state"]: row["scale"] for row in formats}
     scale = measured.factor * 2.0**chosen.fraction_bits if program.fires else of_state[program.readout]
     row = {
@@ -186,13 +185,13 @@ def _made(
         "n_weights": sum(r.effective.size for r in rounded),
         "clipped_weights": sum(r.n_clipped for r in rounded),
         "clipped_percent": 0.0,
-        "weight_error_rms": _error(edges, rounded, chosen.unit),
+        "weight_error_rms": _weight_error(edges, rounded, chosen.unit),
         "states": formats,
-        "parameters": measured.parameters(),
+        "parameters": measured.parameter_units(),
     }
     return FixedLayer(
         node=Node(node.name, node.shape, whole.program),
-        connections=tuple(map(_with, edges, rounded, chosen.sign_modes, chosen.bits)),
+        connections=tuple(map(_set_mantissas, edges, rounded, chosen.sign_modes, chosen.bits)),
         scale=scale,
         row=row,
         format=chosen,
@@ -202,8 +201,8 @@ def _made(
     )
 
 
-def _with(edge: Connection, rounded: Rounded, sign_mode: str, bits: int) -> Connection:
-    """The connection with integer mantissas; its bias is in the program."""
+def _set_mantissas(edge: Connection, rounded: Rounded, sign_mode: str, bits: int) -> Connection:
+    """Return the connection with integer mantissas; its bias is in the program."""
     return edge.replace(
         weight=rounded.mantissa,
         exponent=rounded.exponent,
@@ -214,22 +213,22 @@ def _with(edge: Connection, rounded: Rounded, sign_mode: str, bits: int) -> Conn
     )
 
 
-def _with_bias(fixed: Connection, edge: Connection, unit: float) -> Connection:
-    """The connection with its float bias in weight units."""
+def _set_bias(fixed: Connection, edge: Connection, unit: float) -> Connection:
+    """Return the connection with its float bias in weight units."""
     bias = getattr(edge, "bias", None)
     return fixed if bias is None else fixed.replace(bias=np.rint(np.asarray(bias, np.float64) * unit).astype(np.int64))
 
 
 def _state_bits(chip: Chip) -> int:
-    """Of a state; where the chip has no programs, of the ideal chip that its built-in neuron is compared with."""
+    """Return the width of a state; on chips without programs, that of the ideal reference chip."""
     return min(chip.state.bits, MOST_STATE_BITS) if chip.neuron.programmable else MOST_STATE_BITS
 
 
 def _fraction_bits(
     program: NeuronProgram, chip: Chip, states: dict[str, np.ndarray] | None, learned: Collection[str]
 ) -> int:
-    """Bits after the point, as many as leave room before it for the states of the samples."""
-    fine = set(program.state_names) - (counts(program, learned) - set(input_sums(program).values()))
+    """Return the bits after the point that leave room before it for the states of the samples."""
+    fine = set(program.state_names) - (find_counts(program, learned) - set(input_sums(program).values()))
     seen = _largest_state(program, states, fine)
     before = int(np.ceil(np.log2(seen))) + (HEADROOM_BITS if states is not None else 0)
     bits = _state_bits(chip) - 1 - before
@@ -242,7 +241,7 @@ def _fraction_bits(
 
 
 def _largest_state(program: NeuronProgram, states: dict[str, np.ndarray] | None, names: set[str]) -> float:
-    """The largest magnitude of these states in the samples and as one begins, at least 1."""
+    """Return the largest magnitude of these states in the samples and initially, at least 1."""
     initial = [float(np.abs(s.initial).max()) for s in program.states if s.name in names]
     seen = [ASSUMED_LARGEST] if states is None else [float(np.abs(states[n]).max(initial=0)) for n in names]
     largest = float(np.max([1.0, *initial, *seen]))
@@ -254,8 +253,8 @@ def _largest_state(program: NeuronProgram, states: dict[str, np.ndarray] | None,
     return largest
 
 
-def _error(edges, rounded: list[Rounded], unit: float) -> float:
-    """Rounding error of the weights over their root mean square."""
+def _weight_error(edges, rounded: list[Rounded], unit: float) -> float:
+    """Return the rounding error of the weights over their root mean square."""
     pairs = [(np.asarray(c.weight, np.float64) * unit, r.effective) for c, r in zip(edges, rounded, strict=True)]
     size = sum(float(np.square(wanted).sum()) for wanted, _ in pairs)
     lost = sum(float(np.square(has - wanted).sum()) for wanted, has in pairs)

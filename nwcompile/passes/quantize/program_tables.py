@@ -1,10 +1,10 @@
-"""Tables: exp, tanh, sqrt and divisions of neuron programs on whole numbers, with the greatest error that each makes.
+"""Tables: exp, tanh, sqrt and divisions of neuron programs on whole numbers, each with its largest error.
 
-A table has the values of a curve at arguments 2**step_bits apart; between two of them it is a line (operation `table`).
-It is made for the arguments of the samples and as many again on either side, as long as the result is at most four
-times the largest that was seen and interval arithmetic does not exclude them; without samples, for all that it allows.
-An argument beyond the entries counts as the nearest that they have; they lie where the greatest error over all these
-arguments is least.
+A table holds the values of a curve at arguments 2**step_bits apart, with linear interpolation (operation `table`). It
+covers the arguments of the samples and as many again on either side, as long as the result is at most four times the
+largest one seen and interval arithmetic does not exclude them; without samples, all that interval arithmetic allows.
+Arguments beyond the entries use the nearest entry. The entries lie where the largest error over all these arguments is
+smallest.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -21,23 +21,23 @@ from nwcompile.passes.quantize.program_curves import Curve
 from nwcompile.passes.quantize.program_units import Measured
 
 SHARE_OF_MEMORY = 4  # All tables of a program take at most this part of a core's program memory: other layers need it.
-MOST_ENTRIES = 1025  # Of all tables of a program, where a chip has no limit: so many lines are as good as exact.
-FEWEST_ENTRIES = 9  # With fewer a table is no likeness of a curve.
-FINE_ERROR = 1.0  # In units of the result, of which rounding alone takes 1: no table gets finer than that.
-PLACES = 16  # So many places of the entries between one end of the arguments and the other are compared.
-HEADROOM = 4.0  # A result may become so many times as large as in the samples, as states may.
-LEAST_MARGIN = 0.25  # A range of arguments becomes wider by at least this part of them: they may hardly have moved.
-LOOKED_AT = 4096  # Arguments at which a range is searched and steps are compared; the error is that of all arguments.
-HOPELESS = 4.0  # Where finer steps have made the error so many times the least, still finer ones cover too little.
+MOST_ENTRIES = 1025  # Entries of all tables of a program on a chip without a limit: more gain nothing.
+FEWEST_ENTRIES = 9  # With fewer, a table does not resemble its curve.
+FINE_ERROR = 1.0  # In units of the result; rounding alone takes 1, so no table is finer than that.
+PLACES = 16  # Start positions of the entries that are compared between both ends of the arguments.
+HEADROOM = 4.0  # A result may become this much larger than in the samples, like a state.
+LEAST_MARGIN = 0.25  # A range of arguments widens at least by this part of them: they may hardly have moved.
+LOOKED_AT = 4096  # Arguments at which ranges are searched and steps compared; the error covers all arguments.
+HOPELESS = 4.0  # Once finer steps raise the error to this multiple of the least, still finer ones cover too little.
 CHUNK = 1 << 20  # Arguments whose error is computed at once, 8 MiB of float64 each.
-MOST_ARGUMENTS = 1 << 30  # Of a table, whose error is looked for at each of them: some ten seconds.
+MOST_ARGUMENTS = 1 << 30  # Of a table, whose error is computed at each of them: some ten seconds.
 
 
 @dataclass(frozen=True)
 class TableFormat:
-    """What a table's numbers are: bits after the point of argument and result, and those of a state.
+    """The number format of a table: bits after the point of argument and result, and the width of a state.
 
-    `argument_unit`, `result_unit`: what one of the float program's is here.
+    `argument_unit`, `result_unit`: scale of the float program's values.
     """
 
     argument_bits: int
@@ -49,11 +49,10 @@ class TableFormat:
 
 @dataclass(frozen=True, eq=False)
 class CurveTable:
-    """A curve as `entries`, 2**step_bits apart from `first` on, read up to `last`: arguments in whole numbers.
+    """A curve as `entries`, 2**step_bits apart starting at `first`, read up to `last`: arguments in whole numbers.
 
-    low..high: the arguments for which it was made; `bounds` says how they are known: "proved" (none lies outside) or
-    "seen" in samples. `error`: the greatest difference from the curve over all whole numbers low..high, in units of
-    the result.
+    low..high: the arguments for which it was built. `bounds`: "proved" (no argument lies outside) or "seen" in samples.
+    `error`: the largest difference from the curve over all whole numbers low..high, in units of the result.
     """
 
     entries: np.ndarray
@@ -68,19 +67,19 @@ class CurveTable:
     error: float
 
     def __call__(self, arguments: np.ndarray) -> np.ndarray:
-        """What the chip computes of arguments in whole numbers."""
+        """Return what the chip computes for arguments in whole numbers."""
         return table(self.entries, np.clip(arguments, self.first, self.last) - self.first, self.step_bits)
 
-    def difference(self, wanted: np.ndarray, arguments: np.ndarray) -> float:
-        """The greatest difference from the values `wanted` of the curve at these arguments, in units of the result."""
+    def largest_difference(self, wanted: np.ndarray, arguments: np.ndarray) -> float:
+        """Return the largest difference from the curve's values `wanted` at these arguments, in units of the result."""
         return float(np.abs(self(arguments) - wanted * 2.0**self.result_bits).max())
 
 
 @dataclass(frozen=True, eq=False)
 class ProgramTables:
-    """The tables of a layer's program: `made` gives one, `rows` are those of the quantization table, in float units.
+    """The tables of a layer's program: `made` builds one, `rows` are for the quantization table, in float units.
 
-    `pinned`: what each is made of, by the result of its curve, as plain values.
+    `pinned`: the fields of each table as plain values, by the result of its curve.
     """
 
     where: str
@@ -94,14 +93,16 @@ class ProgramTables:
     pinned: dict[str, dict]
 
     @classmethod
-    def of(cls, layer: str, measured: Measured, fraction_bits: int, chip: Chip, state_bits: int) -> "ProgramTables":
+    def from_measured(
+        cls, layer: str, measured: Measured, fraction_bits: int, chip: Chip, state_bits: int
+    ) -> "ProgramTables":
         program = measured.program
-        wanted = measured.curves()
+        wanted = measured.find_curves()
         return cls(
             where=f"layer {layer!r}: program {program.name!r}",
             measured=measured,
             texts={name: str(curve) for name, curve in wanted.items()},
-            possible=possible(program, 2.0 ** (state_bits - 1 - fraction_bits)) if wanted else {},
+            possible=possible_ranges(program, 2.0 ** (state_bits - 1 - fraction_bits)) if wanted else {},
             fraction_bits=fraction_bits,
             state_bits=state_bits,
             n_entries=entries_for(chip, len(wanted)),
@@ -109,13 +110,13 @@ class ProgramTables:
             pinned={},
         )
 
-    def made(self, curve: Curve, argument_bits: int) -> CurveTable:
-        """The table of a curve of the program in its chosen units."""
+    def make_table(self, curve: Curve, argument_bits: int) -> CurveTable:
+        """Build the table of a curve of the program in its chosen units."""
         units = self.measured.per_unit(curve.argument), self.measured.per_unit(curve.result)
         form = TableFormat(argument_bits, self.fraction_bits, self.state_bits, *units)
         where = f"{self.where}: {self.texts[curve.result]}"
-        seen = self.measured.seen(curve)
-        made = table_of(curve, self.possible[curve.argument], seen, form, self.n_entries, where)
+        seen = self.measured.seen_range(curve)
+        made = build_table(curve, self.possible[curve.argument], seen, form, self.n_entries, where)
         argument, result = 2.0**made.argument_bits * units[0], 2.0**made.result_bits * units[1]
         self.pinned[curve.result] = {**asdict(made), "entries": made.entries.tolist()}
         self.rows.append(
@@ -136,13 +137,13 @@ class ProgramTables:
         return made
 
 
-def table_of_pin(pinned: dict) -> CurveTable:
-    """The table of one of `ProgramTables.pinned`."""
+def restore_table(pinned: dict) -> CurveTable:
+    """Return the table of one of `ProgramTables.pinned`."""
     return CurveTable(**{**pinned, "entries": np.array(pinned["entries"], np.int64)})
 
 
 def any_table(curve: Curve, argument_bits: int) -> CurveTable:
-    """A table that stands for one of `curve` where only the operations are asked for."""
+    """Return a placeholder table for `curve` if only the operations matter."""
     return CurveTable(
         entries=np.zeros(2, np.int64),
         first=0,
@@ -158,32 +159,32 @@ def any_table(curve: Curve, argument_bits: int) -> CurveTable:
 
 
 def entries_for(chip: Chip, n_tables: int) -> int:
-    """As many entries as one of the tables of a program may have."""
+    """Return the most entries that each table of a program may have."""
     limit = chip.limit("max_instructions")
     n_entries = MOST_ENTRIES if limit is None else min(int(limit.max()) // SHARE_OF_MEMORY, MOST_ENTRIES)
     return max(n_entries // max(n_tables, 1), FEWEST_ENTRIES)
 
 
-def possible(program: NeuronProgram, largest: float) -> dict[str, Range]:
-    """The range of every value of a float program whose states, and whose input, are at most `largest`."""
+def possible_ranges(program: NeuronProgram, largest: float) -> dict[str, Range]:
+    """Return the range of every value of a float program whose states and input are at most `largest`."""
     held = {name: Range(-largest, largest, False) for name in (*program.state_names, INPUT)}
     held |= {name: of_array(value) for name, value in program.parameters.items()}
     return of_operations(program, held, AssertionError)
 
 
-def table_of(
+def build_table(
     curve: Curve, possible: Range, seen: tuple[float, float] | None, form: TableFormat, n_entries: int, where: str
 ) -> CurveTable:
-    """The table of a curve whose argument is within `possible`, and was `seen` in samples from one number to another.
+    """Build the table of a curve whose argument is within `possible`, and within `seen` in the samples.
 
-    Raises ModelError, which begins with `where`, if the curve is not finite there or too large for a state.
+    Raises ModelError, whose text begins with `where`, if the curve is not finite there or too large for a state.
     """
-    low, high, bounds = _range(curve, possible, seen, form, where)
+    low, high, bounds = _argument_range(curve, possible, seen, form, where)
     unit = 2.0**form.argument_bits
     first = floor(low * unit)
     last = max(ceil(high * unit), first + 1)
-    # A rounded end may lie where there is no curve: one unit further inside there is.
-    first, last = _inside(curve, first, 1, unit), _inside(curve, last, -1, unit)
+    # A rounded end may lie outside the curve's domain; one unit further inside is in it.
+    first, last = _step_inside(curve, first, 1, unit), _step_inside(curve, last, -1, unit)
     if last - first > MOST_ARGUMENTS:
         raise ModelError(
             f"{where} is of {last - first} different numbers, {curve.argument} of {low / form.argument_unit:.6g}.."
@@ -210,7 +211,7 @@ def table_of(
         bounds=bounds,
         error=inf,
     )
-    made = _best(curve, blank, n_entries - 1)
+    made = _search_table(curve, blank, n_entries - 1)
     error = greatest_error(curve, made)
     if not np.isfinite(error) or np.abs(made.entries).max() > LARGEST_ENTRY:
         raise ModelError(
@@ -221,27 +222,27 @@ def table_of(
 
 
 def greatest_error(curve: Curve, made: CurveTable) -> float:
-    """The greatest difference of a table from its curve over all whole numbers low..high, in units of the result."""
+    """Return a table's largest difference from its curve over low..high, in units of the result."""
     error, unit = 0.0, 2.0**made.argument_bits
     for first in range(made.low, made.high + 1, CHUNK):
         arguments = np.arange(first, min(first + CHUNK, made.high + 1))
-        error = max(error, made.difference(curve(arguments / unit), arguments))
+        error = max(error, made.largest_difference(curve(arguments / unit), arguments))
     return error
 
 
-def _best(curve: Curve, blank: CurveTable, max_steps: int) -> CurveTable:
-    """The table of at most so many steps with the least error; of those fine enough the one of fewest steps."""
+def _search_table(curve: Curve, blank: CurveTable, max_steps: int) -> CurveTable:
+    """Return the table of at most `max_steps` steps with the least error; among fine enough ones, the smallest."""
     at = np.unique(np.linspace(blank.low, blank.high, LOOKED_AT).astype(np.int64))
     wanted = curve(at / 2.0**blank.argument_bits)
     size, best = blank.high - blank.low, blank
     for step_bits in range(size.bit_length(), -1, -1):
         n = min((size >> step_bits) + 1, max_steps)
-        beyond = max(size - (n << step_bits), 0)  # what has no entries, at one end or the other
+        beyond = max(size - (n << step_bits), 0)  # the rest without entries, at either end
         low, high = blank.low, blank.low + beyond
         while True:
             places = sorted({low + (high - low) * place // PLACES for place in range(PLACES + 1)})
-            tried = [_filled(curve, replace(blank, first=first, step_bits=step_bits), n) for first in places]
-            errors = [candidate.difference(wanted, at) for candidate in tried]
+            tried = [_fill_entries(curve, replace(blank, first=first, step_bits=step_bits), n) for first in places]
+            errors = [candidate.largest_difference(wanted, at) for candidate in tried]
             place = int(np.argmin(errors))
             if errors[place] < best.error:
                 best = replace(tried[place], error=errors[place])
@@ -253,10 +254,10 @@ def _best(curve: Curve, blank: CurveTable, max_steps: int) -> CurveTable:
     return best
 
 
-def _filled(curve: Curve, blank: CurveTable, n: int) -> CurveTable:
-    """With the curve's values at n + 1 arguments, rounded to the nearest number.
+def _fill_entries(curve: Curve, blank: CurveTable, n: int) -> CurveTable:
+    """Fill in the curve's values at n + 1 arguments, rounded to the nearest number.
 
-    Where the last lies beyond `high`, its entry is such that the line before it goes through the value at `high`.
+    If the last lies beyond `high`, its entry is chosen so that the line before it goes through the value at `high`.
     """
     last = min(blank.first + (n << blank.step_bits), blank.high)
     at = np.append(blank.first + (np.arange(n) << blank.step_bits), last)
@@ -268,10 +269,10 @@ def _filled(curve: Curve, blank: CurveTable, n: int) -> CurveTable:
     return replace(blank, entries=entries, last=min(last, blank.first + (n << blank.step_bits) - 1))
 
 
-def _range(
+def _argument_range(
     curve: Curve, possible: Range, seen: tuple[float, float] | None, form: TableFormat, where: str
 ) -> tuple[float, float, str]:
-    """The arguments that a table covers, and how they are known."""
+    """Return the arguments that a table covers, and how they are known."""
     low, high = possible.low, possible.high
     inner, known = (low, high), "without samples (give calibration samples)"
     if seen is not None:
@@ -287,17 +288,17 @@ def _range(
             f"{inner[1] / form.argument_unit:.6g}, its range {known}; keep it away from there"
         )
     allowed = HEADROOM * float(np.abs(curve(at)).max())
-    low = _reached(curve, inner[0], low, allowed)
-    high = _reached(curve, inner[1], high, allowed)
+    low = _extend_range(curve, inner[0], low, allowed)
+    high = _extend_range(curve, inner[1], high, allowed)
     return low, high, "proved" if low <= possible.low and high >= possible.high else "seen"
 
 
-def _reached(curve: Curve, start: float, end: float, allowed: float) -> float:
-    """How far from `start` towards `end` the curve's magnitude is at most `allowed`."""
+def _extend_range(curve: Curve, start: float, end: float, allowed: float) -> float:
+    """Return how far from `start` towards `end` the curve's magnitude is at most `allowed`."""
     at = np.linspace(start, end, LOOKED_AT)
     is_good = curve.is_defined(at) & (np.abs(curve(at)) <= allowed)
     return float(at[-1] if is_good.all() else at[max(int(is_good.argmin()) - 1, 0)])
 
 
-def _inside(curve: Curve, at: int, direction: int, unit: float) -> int:
+def _step_inside(curve: Curve, at: int, direction: int, unit: float) -> int:
     return at if np.isfinite(curve(np.array(at / unit))) else at + direction

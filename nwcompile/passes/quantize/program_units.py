@@ -1,10 +1,10 @@
-"""Units of a float neuron program: which of its numbers grow when all synaptic input grows, by dimensional analysis.
+"""Units of a float neuron program: which of its numbers grow with the synaptic input, by dimensional analysis.
 
 A program whose input, membranes and thresholds can be measured in any unit gives the same spikes in each: its layer has
-a scale. The unit of a value is the power of that scale that it grows with: 1 of what is like the membrane, 0 of what
-has no dimension. Values that are added or compared have one unit, units of factors add up, exp takes and gives numbers
-without one, and so are spikes; a constant has whatever unit this asks of it. Where nothing asks, a state is taken to be
-like the membrane, and a constant to have no unit: the spikes do not depend on it.
+a scale. The unit of a value is the exponent of that scale: 1 for values like the membrane, 0 for dimensionless ones.
+Values that are added or compared have the same unit, units of factors add up, and operands and results of exp are
+dimensionless, as are spikes. A constant has the unit that this requires. Without a requirement, a state counts as a
+membrane and a constant as dimensionless: the spikes do not depend on it.
 """
 
 from collections.abc import Collection, Hashable, Iterable
@@ -15,22 +15,22 @@ from math import floor, log2
 import numpy as np
 
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation
-from nwcompile.passes.quantize.program_curves import Curve, argument_state, curves, with_inverses
-from nwcompile.passes.quantize.program_exact import counts, input_sums
+from nwcompile.passes.quantize.program_curves import Curve, argument_state, find_curves, use_inverses
+from nwcompile.passes.quantize.program_exact import find_counts, input_sums
 
-ALIKE = ("add", "sub", "min", "max", "neg", "abs", "select")  # of numbers and a result of one unit
+ALIKE = ("add", "sub", "min", "max", "neg", "abs", "select")  # operands and result have one unit
 COMPARED = ("lt", "le", "eq", "ne")
-NUMBERS_ONLY = ("exp", "tanh", "floor", "trunc")  # what they take and give has no unit
-Equation = dict[Hashable, Fraction]  # the sum of unit times factor is 0; under ONE a number, which is added
+NUMBERS_ONLY = ("exp", "tanh", "floor", "trunc")  # operands and result are dimensionless
+Equation = dict[Hashable, Fraction]  # the sum of unit times factor is 0; the key ONE has a constant
 ONE = None
 
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """The unit of every value of a program by its name, and of each plain number by (what it makes, its place).
+    """The unit of every value of a program by its name, and of each plain number by (result, operand position).
 
-    `has_scale`: the input has the unit 1, so that the layer may have any scale; else nothing has a unit. `unbound`: the
-    states whose unit does not follow from the input's even so, and was taken to be 1.
+    `has_scale`: the input has unit 1, so that the layer may have any scale; otherwise nothing has a unit. `unbound`:
+    states whose unit does not follow from the input's, and is assumed to be 1.
     """
 
     of: dict[Hashable, Fraction]
@@ -41,41 +41,42 @@ class Units:
         return float(self.of.get(name, 0))
 
 
-def units(program: NeuronProgram, without: Iterable[str] = ()) -> Units:
-    """The units of a float program; `without`: states and parameters that must have none, such as counts."""
-    asked: list[Equation] = [*_equations(program)]
+def find_units(program: NeuronProgram, without: Iterable[str] = ()) -> Units:
+    """Return the units of a float program; `without`: states and parameters that must be dimensionless (counts)."""
+    asked: list[Equation] = [*_unit_equations(program)]
     asked += [{name: Fraction(1)} for name in without]
     asked.append({INPUT: Fraction(1), ONE: Fraction(-1)})
     system = _Equations()
-    if not all(system.add(equation) for equation in asked):
+    if not all(system.add_equation(equation) for equation in asked):
         return Units({}, False, frozenset())
     for name in program.state_names:
-        system.add({name: Fraction(1), ONE: Fraction(-1)})  # Refused where it has a unit already.
-    constants: list[Equation] = [{name: Fraction(1)} for name in (*_numbers(program), *program.parameters)]
-    plain = [equation for equation in constants if system.add(equation)]
+        system.add_equation({name: Fraction(1), ONE: Fraction(-1)})  # Refused if it already has a unit.
+    constants: list[Equation] = [{name: Fraction(1)} for name in (*_number_places(program), *program.parameters)]
+    plain = [equation for equation in constants if system.add_equation(equation)]
     for operation in program.operations:
-        system.add({operation.result: Fraction(1)})
+        system.add_equation({operation.result: Fraction(1)})
     follows = _Equations()
     for equation in (*asked, *plain):
-        follows.add(equation)
-    if any((system.solution(name) or Fraction(0)).denominator > 1 for name in program.state_names):
-        return Units({}, False, frozenset())  # A root of the scale is no unit that anybody would look for.
-    names = {INPUT, *program.state_names, *program.parameters, *_numbers(program)}
+        follows.add_equation(equation)
+    if any((system.solve_unit(name) or Fraction(0)).denominator > 1 for name in program.state_names):
+        return Units({}, False, frozenset())  # A root of the scale is no sensible unit.
+    names = {INPUT, *program.state_names, *program.parameters, *_number_places(program)}
     names |= {operation.result for operation in program.operations}
-    solved = {name: system.solution(name) for name in names}
-    unbound = frozenset(name for name in program.state_names if follows.solution(name) is None)
+    solved = {name: system.solve_unit(name) for name in names}
+    unbound = frozenset(name for name in program.state_names if follows.solve_unit(name) is None)
     return Units({name: unit for name, unit in solved.items() if unit is not None}, True, unbound)
 
 
-def in_units(program: NeuronProgram, measures: Units, factor: float) -> NeuronProgram:
-    """The same program on input that is `factor` times as large: every constant times its power of that."""
+def scale_program(program: NeuronProgram, measures: Units, factor: float) -> NeuronProgram:
+    """Return the same program for input times `factor`: every constant is scaled by its unit's power of it."""
 
     def scaled(value, name: Hashable):
         unit = measures[name]
         return value if unit == 0 else np.asarray(value, np.float64) * factor**unit
 
     def constant(operand: Operand, of: str, place: int) -> Operand:
-        return operand if isinstance(operand, str) else _plain(scaled(operand, (of, place)))
+        value = operand if isinstance(operand, str) else scaled(operand, (of, place))
+        return value if isinstance(value, str | int | float) else float(value)
 
     operations = (
         replace(o, operands=tuple(constant(given, o.result, i) for i, given in enumerate(o.operands)))
@@ -89,56 +90,52 @@ def in_units(program: NeuronProgram, measures: Units, factor: float) -> NeuronPr
     )
 
 
-def _plain(value) -> float | int:
-    return value if isinstance(value, int | float) else float(value)
-
-
-def _numbers(program: NeuronProgram) -> list[Hashable]:
-    """Every place of a plain number."""
+def _number_places(program: NeuronProgram) -> list[Hashable]:
+    """Return every position of a plain number."""
     places: list[Hashable] = [
         (o.result, i) for o in program.operations for i, given in enumerate(o.operands) if not isinstance(given, str)
     ]
     return [*places, *((s.name, -1) for s in program.states if not isinstance(s.next, str))]
 
 
-def _equations(program: NeuronProgram) -> Iterable[Equation]:
-    """What every operation asks of units."""
+def _unit_equations(program: NeuronProgram) -> Iterable[Equation]:
+    """Yield the equations that operations require of units."""
     one = Fraction(1)
     for operation in program.operations:
         given: list[Hashable] = [
             o if isinstance(o, str) else (operation.result, i) for i, o in enumerate(operation.operands)
         ]
-        yield from _asked(operation, given)
+        yield from _operation_equations(operation, given)
     for state in program.states:
         becomes = state.next if isinstance(state.next, str) else (state.name, -1)
-        yield _difference(state.name, becomes)
+        yield _equate_units(state.name, becomes)
     if program.fires:
         yield {program.output: one}
 
 
-def _asked(operation: Operation, given: list[Hashable]) -> Iterable[Equation]:
+def _operation_equations(operation: Operation, given: list[Hashable]) -> Iterable[Equation]:
     kind, result, one = operation.kind, operation.result, Fraction(1)
     if kind in ALIKE:
         for other in given[kind == "select" :]:
-            yield _difference(result, other)
+            yield _equate_units(result, other)
     elif kind in COMPARED:
-        yield _difference(*given)
+        yield _equate_units(*given)
     elif kind in ("mul", "div"):
-        yield _sum([(result, -one), (given[0], one), (given[1], one if kind == "mul" else -one)])
+        yield _collect_terms([(result, -one), (given[0], one), (given[1], one if kind == "mul" else -one)])
     elif kind in NUMBERS_ONLY:
         yield {given[0]: one}
         yield {result: one}
     elif kind == "sqrt":
-        yield _sum([(result, 2 * one), (given[0], -one)])
+        yield _collect_terms([(result, 2 * one), (given[0], -one)])
     elif kind in ("sign", "number"):
         yield {result: one}
 
 
-def _difference(left: Hashable, right: Hashable) -> Equation:
-    return _sum([(left, Fraction(1)), (right, Fraction(-1))])
+def _equate_units(left: Hashable, right: Hashable) -> Equation:
+    return _collect_terms([(left, Fraction(1)), (right, Fraction(-1))])
 
 
-def _sum(terms: list[tuple[Hashable, Fraction]]) -> Equation:
+def _collect_terms(terms: list[tuple[Hashable, Fraction]]) -> Equation:
     equation: Equation = {}
     for name, factor in terms:
         equation[name] = equation.get(name, Fraction(0)) + factor
@@ -146,50 +143,50 @@ def _sum(terms: list[tuple[Hashable, Fraction]]) -> Equation:
 
 
 class _Equations:
-    """Linear equations, solved as they come: each row gives one unit by others that are still open."""
+    """Linear equations, solved incrementally: each row expresses one unit by others that are still open."""
 
     def __init__(self):
         self.rows: dict[Hashable, Equation] = {}  # a unit is the sum of the terms of its row
 
-    def add(self, equation: Equation) -> bool:
-        """Take an equation; False where it contradicts those before, and is left out."""
-        rest = dict(self._reduced(equation))
+    def add_equation(self, equation: Equation) -> bool:
+        """Add an equation; return False and ignore it if it contradicts earlier ones."""
+        rest = dict(self._reduce_equation(equation))
         name = next((n for n in rest if n is not ONE), None)
         if name is None:
             return not rest
         factor = rest.pop(name)
         row = {n: -f / factor for n, f in rest.items()}
-        self.rows = {n: self._with(terms, name, row) for n, terms in self.rows.items()}
+        self.rows = {n: self._substitute_row(terms, name, row) for n, terms in self.rows.items()}
         self.rows[name] = row
         return True
 
-    def solution(self, name: Hashable) -> Fraction | None:
-        """The unit, or None where it is still open."""
+    def solve_unit(self, name: Hashable) -> Fraction | None:
+        """Return the unit, or None if it is still open."""
         row = self.rows.get(name)
         return row.get(ONE, Fraction(0)) if row is not None and not set(row) - {ONE} else None
 
-    def _reduced(self, equation: Equation) -> Equation:
+    def _reduce_equation(self, equation: Equation) -> Equation:
         for name in list(equation):
             if name in self.rows:
-                equation = self._with(equation, name, self.rows[name])
+                equation = self._substitute_row(equation, name, self.rows[name])
         return equation
 
     @staticmethod
-    def _with(terms: Equation, name: Hashable, row: Equation) -> Equation:
-        """The terms with a unit replaced by what it is."""
+    def _substitute_row(terms: Equation, name: Hashable, row: Equation) -> Equation:
+        """Substitute a unit by its row."""
         if name not in terms:
             return terms
         factor = terms[name]
         others = [(n, f) for n, f in terms.items() if n != name]
-        return _sum([*others, *((n, factor * f) for n, f in row.items())])
+        return _collect_terms([*others, *((n, factor * f) for n, f in row.items())])
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A float program `given` in the units that a chip computes in: `program`, its numbers `factor` times as large.
+    """A float program `given` in the units of the chip: `program`, whose numbers are scaled by `factor`.
 
-    That is the power of each one's unit. `states`: those of its float run in the same units, or None. `unit`: weight
-    units for one of the float program's input. `learned`: parameters that are trained.
+    Each number is scaled by `factor` to the power of its unit. `states`: those of its float run in the same units, or
+    None. `unit`: weight units per unit of the float program's input. `learned`: parameters that are trained.
     """
 
     given: NeuronProgram
@@ -201,24 +198,24 @@ class Measured:
     learned: frozenset[str]
 
     @classmethod
-    def of(
+    def from_program(
         cls,
         program: NeuronProgram,
         unit: float,
         states: dict[str, np.ndarray] | None,
         learned: Collection[str] = (),
     ) -> "Measured":
-        """With the factor, 0.5..1, that makes a weight unit a power of two, where the program has a scale."""
-        whole = with_inverses(program, learned)
-        measures = units(whole, counts(program, learned) & set(program.state_names))
+        """Choose the factor, 0.5..1, for which a weight unit is a power of two, if the program has a scale."""
+        whole = use_inverses(program, learned)
+        measures = find_units(whole, find_counts(program, learned) & set(program.state_names))
         factor = unit * 2.0 ** floor(-log2(unit)) if measures.has_scale else 1.0
-        arguments = {argument_state(name): curve.argument for name, curve in curves(whole, learned).items()}
+        arguments = {argument_state(name): curve.argument for name, curve in find_curves(whole, learned).items()}
         seen = states and {
             name: array * factor ** measures[arguments.get(name, name)] for name, array in states.items()
         }
         return cls(
             given=whole,
-            program=in_units(whole, measures, factor),
+            program=scale_program(whole, measures, factor),
             units=measures,
             factor=factor,
             unit=unit,
@@ -228,42 +225,42 @@ class Measured:
 
     @property
     def gain(self) -> float:
-        """What a weight unit is worth here."""
+        """The value of a weight unit in these units."""
         return self.factor / self.unit
 
-    def curves(self) -> dict[str, Curve]:
-        """Those of the given program, by their results."""
-        return curves(self.given, self.learned)
+    def find_curves(self) -> dict[str, Curve]:
+        """Return the curves of the given program, by result."""
+        return find_curves(self.given, self.learned)
 
     def per_unit(self, name: str) -> float:
-        """What one of the float program's is here."""
+        """Return the scale of a value of the float program."""
         return self.factor ** self.units[name]
 
-    def seen(self, curve: Curve) -> tuple[float, float] | None:
-        """The least and the largest argument of a curve in the samples."""
+    def seen_range(self, curve: Curve) -> tuple[float, float] | None:
+        """Return the smallest and largest argument of a curve in the samples."""
         if self.states is None:
             return None
         values = self.states[argument_state(curve.result)]
         return float(values.min()), float(values.max())
 
-    def formats(self, fraction_bits: int) -> list[dict]:
-        """By state its unit, and integer units for one of the float program's."""
-        sums, whole, rows = set(input_sums(self.program).values()), counts(self.program, self.learned), []
+    def state_formats(self, fraction_bits: int) -> list[dict]:
+        """Return each state's unit, and integer units per unit of the float program."""
+        sums, whole, rows = set(input_sums(self.program).values()), find_counts(self.program, self.learned), []
         for name in self.given.state_names:
             if name in sums:
                 text, scale = "weights", self.unit
             elif name in whole:
                 text, scale = "count", 1.0
             else:
-                text, scale = self._named(name), 2.0**fraction_bits * self.per_unit(name)
+                text, scale = self._describe_unit(name), 2.0**fraction_bits * self.per_unit(name)
             rows.append({"state": name, "unit": text, "scale": scale})
         return rows
 
-    def parameters(self) -> list[dict]:
-        """By parameter its unit."""
-        return [{"parameter": name, "unit": self._named(name)} for name in self.given.parameters]
+    def parameter_units(self) -> list[dict]:
+        """Return each parameter's unit."""
+        return [{"parameter": name, "unit": self._describe_unit(name)} for name in self.given.parameters]
 
-    def _named(self, name: str) -> str:
+    def _describe_unit(self, name: str) -> str:
         unit = self.units.of.get(name, Fraction(0))
         text = "dimensionless" if unit == 0 else "membrane" if unit == 1 else f"membrane^{unit}"
         return f"{text}, taken" if name in self.units.unbound else text

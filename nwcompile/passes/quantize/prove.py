@@ -13,17 +13,17 @@ from nwcompile.passes.legalize.multiply_spikes import verify_pairs
 
 
 def prove(float_network: Network, fixed: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
-    """The quantized network with what only its integers prove, and rows for what they say exactly."""
+    """Apply rewritings to the quantized network that its integers prove exact, and return their rows."""
     verify_pairs(fixed, chip)
     proved, changes = idle_clamps(fixed, chip, options)
-    return proved, [*compared(float_network, fixed, chip), *changes]
+    return proved, [*compared_changes(float_network, fixed, chip), *changes]
 
 
-def compared(network: Network, fixed: Network, chip: Chip) -> list[Change]:
-    """Rows for the layers of a float network whose quantized thresholds are for the other comparison, exactly.
+def compared_changes(network: Network, fixed: Network, chip: Chip) -> list[Change]:
+    """Return rows for layers of a float network whose quantized thresholds use the other comparison, exactly.
 
-    Where thresholds are coarser than membranes, the other comparison is a matter of rounding the threshold, which the
-    quantization table tells (`strict_change`).
+    If thresholds are coarser than membranes, the other comparison is a rounding of the threshold, which the
+    quantization table reports (`strict_change`).
     """
     if network.is_fixed:
         return []
@@ -31,14 +31,14 @@ def compared(network: Network, fixed: Network, chip: Chip) -> list[Change]:
     return [
         comparison_change(name, wanted.strict)
         for name, wanted, has in neurons
-        if wanted.fires and wanted.strict != has.strict and only_compares(wanted) and _on_threshold_grid(has, chip)
+        if wanted.fires and wanted.strict != has.strict and only_compares(wanted) and _is_on_grid(has, chip)
     ]
 
 
 def lasting_currents(network: Network, fixed: Network) -> list[Change]:
-    """Rows for the layers of a float network without a synaptic current whose quantized neurons have one that lasts.
+    """Return rows for layers of a float network without synaptic current whose quantized neurons have a lasting one.
 
-    Decays by shift that come after the sum would lose all of it at a shift of 0, so these currents halve.
+    A decay by a shift of 0 after the sum would remove all of it, so these currents halve.
     """
     changes = []
     for name in () if network.is_fixed else network.built_in:
@@ -51,11 +51,11 @@ def lasting_currents(network: Network, fixed: Network) -> list[Change]:
     return changes
 
 
-def _on_threshold_grid(spec: NeuronSpec, chip: Chip) -> bool:
-    """Whether membranes are always multiples of what thresholds are multiples of.
+def _is_on_grid(spec: NeuronSpec, chip: Chip) -> bool:
+    """Return whether membranes are always multiples of the unit of thresholds.
 
-    They are where thresholds may be any number; or where sums are shifted by as much, nothing is lost to a leak, which
-    rounds, and biases are such multiples, too.
+    They are if that unit is 1. Otherwise sums must be shifted by at least as much, no rounding leak may exist, and
+    biases must be multiples too.
     """
     unit_bits = chip.neuron.threshold_shift_bits
     if unit_bits == 0:

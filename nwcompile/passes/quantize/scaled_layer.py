@@ -1,4 +1,4 @@
-"""A layer in the chip's numbers: its weights, thresholds and biases times one scale, each on its grid (DESIGN 4.2)."""
+"""Scaled layer: a layer's weights, thresholds and biases times one scale, each rounded to its grid (DESIGN 4.2)."""
 
 from dataclasses import dataclass, field, replace
 
@@ -11,19 +11,19 @@ from nwcompile.ir.host import Encoding, Injected, injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.analyze import grids
-from nwcompile.passes.analyze.dynamics import Dynamics, dynamics
+from nwcompile.passes.analyze.dynamics import Dynamics, layer_dynamics
 from nwcompile.passes.analyze.grids import Rounded, WeightGrid
 
-REGISTERS = "registers"  # The input of a layer alone that its registers are.
+REGISTERS = "registers"  # The input that stands for the registers of a single layer.
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
     """A float layer, ready to be scaled: `weights[i]` float64 are those of connection i times the dynamics' factor.
 
-    `channel_scale`: what neurons, dynamics and weights were multiplied by, to broadcast to the layer; or None.
-    `register`: the input whose values x the host writes into its registers, as `dynamics.factor * x + constant`, the
-    constants of the layer being among them; or None.
+    `channel_scale`: the factor of neurons, dynamics and weights, which broadcasts to the layer, or None. `register`:
+    the input whose values x the host writes into registers, as `dynamics.factor * x + constant`, or None; the layer's
+    constants are included.
     """
 
     node: Node
@@ -37,8 +37,8 @@ class Layer:
     register: str | None = None
     constant: np.ndarray = field(default_factory=lambda: np.zeros(()))
 
-    def currents(self, x: np.ndarray) -> np.ndarray:
-        """What registers of value x [B, T, *shape] add to the current, float64, in the float network's units."""
+    def register_currents(self, x: np.ndarray) -> np.ndarray:
+        """Return what registers of value x [B, T, *shape] add to the current, float64, in the float network's units."""
         return self.dynamics.factor * x.astype(np.float64) + self.constant
 
     @property
@@ -53,7 +53,7 @@ class Layer:
 
     @property
     def mean_weights(self) -> tuple[float, ...]:
-        """The mean magnitude of every connection's weights that are not 0."""
+        """The mean magnitude of every connection's non-zero weights."""
         return tuple(float(np.abs(w).sum() / max(np.count_nonzero(w), 1)) for w in self.weights)
 
 
@@ -61,7 +61,7 @@ class Layer:
 class Scaled:
     """A layer on the chip's number grids: state and weight units per float unit, its neurons and its weights.
 
-    `threshold_factor`: what its thresholds were multiplied by beyond the scale.
+    `threshold_factor`: the factor of its thresholds in addition to the scale.
     """
 
     scale: float
@@ -70,18 +70,18 @@ class Scaled:
     neuron: NeuronSpec
     weights: tuple[Rounded, ...]
 
-    def network(self, layer: Layer) -> Network:
-        """The layer alone: connection i comes from an input `in{i}`, its registers are the input REGISTERS."""
+    def layer_network(self, layer: Layer) -> Network:
+        """Return the layer alone: connection i comes from an input `in{i}`, its registers are the input REGISTERS."""
         inputs = {f"in{i}": Node(f"in{i}", source.shape) for i, source in enumerate(layer.sources)}
         node = Node(layer.node.name, layer.node.shape, self.neuron)
-        connections = [c.replace(source=f"in{i}") for i, c in enumerate(self.connections(layer))]
+        connections = [c.replace(source=f"in{i}") for i, c in enumerate(self.fixed_connections(layer))]
         if layer.register is not None:
             inputs[REGISTERS] = Node(REGISTERS, node.shape)
             connections.append(injected(REGISTERS, node.name, node.n_neurons, np.int8))
         return Network(inputs, {node.name: node}, tuple(connections))
 
-    def connections(self, layer: Layer) -> tuple[Direct, ...]:
-        """The layer's connections with integer mantissas; their biases are in the neurons."""
+    def fixed_connections(self, layer: Layer) -> tuple[Direct, ...]:
+        """Return the layer's connections with integer mantissas; their biases are in the neurons."""
         return tuple(
             c.replace(
                 weight=w.mantissa,
@@ -95,20 +95,20 @@ class Scaled:
         )
 
 
-def describe(network: Network, name: str, chip: Chip) -> Layer:
-    """The layer `name` of a normalized float network, with its dynamics; raises ModelError."""
-    node, d = network.node(name), dynamics(network, name, chip)
+def describe_layer(network: Network, name: str, chip: Chip) -> Layer:
+    """Return the layer `name` of a normalized float network, with its dynamics. Raises ModelError."""
+    node, d = network.node(name), layer_dynamics(network, name, chip)
     connections = tuple(c for c in network.into(name) if isinstance(c, Direct) and not isinstance(c, Injected))
     registers = [c.source for c in network.into(name) if isinstance(c, Injected)]
     assert node.neuron is not None and len(connections) + len(registers) == len(network.into(name)), "normalize first"
     constant = np.zeros(())
-    if registers:  # one register holds the current and whatever else is added to it in every step
+    if registers:  # one register holds the current and every constant that is added to it
         kind = "constant_v" if node.neuron.alpha is None else "constant_u"
         constant = getattr(d, kind)
         d = replace(d, constant_v=np.zeros(())) if kind == "constant_v" else replace(d, constant_u=np.zeros(()))
     weights = tuple(driving_weights(c, node, network.node(c.source), d) for c in connections)
     bits = (c.weight_bits or chip.weights.bits for c in connections)
-    grids = tuple(WeightGrid.of(w, b, chip) for w, b in zip(weights, bits, strict=True))
+    grids = tuple(WeightGrid.from_weights(w, b, chip) for w, b in zip(weights, bits, strict=True))
     return Layer(
         node=node,
         neuron=node.neuron,
@@ -123,7 +123,7 @@ def describe(network: Network, name: str, chip: Chip) -> Layer:
 
 
 def register_encoding(layer: Layer, chip: Chip, scale: float) -> Encoding:
-    """How the host makes the numbers for a layer's registers at a scale, in units of the synaptic sum."""
+    """Return how the host encodes values for a layer's registers at a scale, in units of the synaptic sum."""
     shift, can = chip.state.shift_bits, chip.neuron
     unit = scale / (1 << shift)
     largest = grids.largest_bias(chip) >> shift
@@ -145,10 +145,10 @@ def register_encoding(layer: Layer, chip: Chip, scale: float) -> Encoding:
 
 
 def scale_layer(layer: Layer, chip: Chip, scale: float, clip: float = 1.0, threshold_factor: float = 1.0) -> Scaled:
-    """The layer at one scale; weights beyond `clip` times the layer's largest may be clipped.
+    """Scale a layer; weights beyond `clip` times the layer's largest may be clipped.
 
-    Weights of 1 bit are -s or s: where all connections have such, s is `clip` times the layer's largest weight in the
-    one of the largest mean, and in the others as much smaller as their mean is; else it is their mean.
+    Weights of 1 bit are -s or s. If all connections have such weights, s is `clip` times the layer's largest weight for
+    the connection with the largest mean, and proportional to the mean for the others; otherwise it is their mean.
     """
     weight_scale = scale / (1 << chip.state.shift_bits)
     limit = clip * layer.largest_weight * weight_scale
@@ -156,26 +156,26 @@ def scale_layer(layer: Layer, chip: Chip, scale: float, clip: float = 1.0, thres
     largest_mean = max(means, default=0.0)
     level = limit / largest_mean if layer.bits == 1 and largest_mean else weight_scale
     weights = tuple(
-        grid.round(w * weight_scale, level * mean if grid.bits == 1 else limit)
+        grid.round_up_to(w * weight_scale, level * mean if grid.bits == 1 else limit)
         for w, grid, mean in zip(layer.weights, layer.grids, means, strict=True)
     )
     neuron = fixed_neuron(layer, chip, scale, threshold_factor)
     return Scaled(scale, weight_scale, threshold_factor, neuron, weights)
 
 
-def at_exponents(
+def scale_at_exponents(
     layer: Layer, chip: Chip, scale: float, exponents: tuple[int, ...], threshold_factor: float = 1.0
 ) -> Scaled:
-    """The layer at one scale, its weights with given exponents, one a connection."""
+    """Scale a layer with given weight exponents, one per connection."""
     weight_scale = scale / (1 << chip.state.shift_bits)
     triples = zip(layer.weights, layer.grids, exponents, strict=True)
-    weights = tuple(grid.at(w * weight_scale, exponent) for w, grid, exponent in triples)
+    weights = tuple(grid.round_at(w * weight_scale, exponent) for w, grid, exponent in triples)
     neuron = fixed_neuron(layer, chip, scale, threshold_factor)
     return Scaled(scale, weight_scale, threshold_factor, neuron, weights)
 
 
 def weight_error(layer: Layer, scaled: Scaled) -> float:
-    """Root mean square of the weights' rounding errors, over that of the weights."""
+    """Return the root mean square of the weights' rounding errors, over that of the weights."""
     unit = scaled.weight_scale
     error = sum(
         float(((w.effective / unit - t) ** 2).sum()) for w, t in zip(scaled.weights, layer.weights, strict=True)
@@ -185,7 +185,7 @@ def weight_error(layer: Layer, scaled: Scaled) -> float:
 
 
 def driving_weights(connection: Direct, node: Node, source: Node, dynamics: Dynamics) -> np.ndarray:
-    """The weights of a connection times the dynamics' factor, float64; raises ModelError where they cannot take it."""
+    """Return a connection's weights times the dynamics' factor, float64. Raises ModelError if impossible."""
     weight = np.asarray(connection.weight, np.float64)
     if dynamics.factor.size == 1:
         return weight * dynamics.factor.reshape(())
@@ -202,7 +202,7 @@ def driving_weights(connection: Direct, node: Node, source: Node, dynamics: Dyna
 
 
 def fixed_neuron(layer: Layer, chip: Chip, scale: float, threshold_factor: float) -> NeuronSpec:
-    """The neurons in the chip's numbers at a scale; a readout takes whatever reset the chip has, as it never fires."""
+    """Return the neurons in the chip's numbers at a scale; a readout takes any reset of the chip, as it never fires."""
     spec, d, shift = layer.neuron, layer.dynamics, chip.state.shift_bits
     wanted = scale * threshold_factor * np.asarray(spec.threshold, np.float64)
     threshold, strict = grids.round_threshold(wanted, spec.strict, chip)
@@ -218,25 +218,25 @@ def fixed_neuron(layer: Layer, chip: Chip, scale: float, threshold_factor: float
         threshold = np.asarray(grids.largest_threshold(chip))
         reset = reset if reset in chip.neuron.reset else chip.neuron.reset[0]
     return NeuronSpec(
-        threshold=_plain(threshold),
+        threshold=_compact_integers(threshold),
         strict=strict,
         spikes=spikes,
         fires=spec.fires,
         reset=reset,
-        reset_value=_plain(np.rint(scale * reset_value)),
+        reset_value=_compact_integers(np.rint(scale * reset_value)),
         reset_timing=timing,
-        refractory=_plain(np.asarray(spec.refractory)),
-        v_min=None if spec.v_min is None else _plain(np.rint(scale * np.asarray(spec.v_min, np.float64))),
-        bias=_plain(grids.round_bias(scale * d.constant_v, chip)),
+        refractory=_compact_integers(np.asarray(spec.refractory)),
+        v_min=None if spec.v_min is None else _compact_integers(np.rint(scale * np.asarray(spec.v_min, np.float64))),
+        bias=_compact_integers(grids.round_bias(scale * d.constant_v, chip)),
         fixed=chip.fixed_point,
-        decay_u=_plain(d.decay_u),
-        decay_v=_plain(d.decay_v),
-        bias_u=_plain(grids.round_bias(scale * d.constant_u, chip, shift) >> shift),
+        decay_u=_compact_integers(d.decay_u),
+        decay_v=_compact_integers(d.decay_v),
+        bias_u=_compact_integers(grids.round_bias(scale * d.constant_u, chip, shift) >> shift),
         max_spikes=spec.max_spikes,
     )
 
 
-def _plain(value: np.ndarray):
-    """An int where one number says it all, else int64."""
+def _compact_integers(value: np.ndarray):
+    """Return an int if all values are equal, else int64."""
     value = np.asarray(value).astype(np.int64)
     return int(value.flat[0]) if (value == value.flat[0]).all() else value

@@ -1,4 +1,4 @@
-"""Shared: what several chips have in common is made once for all of them, such as a chip and its boards."""
+"""Shared: compute results that several chips have in common only once, such as those of a chip and its boards."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 @dataclass(eq=False)
 class _Kept:
-    """The last value of a kind, and what it was made from; a thread that asks while another makes it waits for it."""
+    """The last value of a kind, and a digest of its arguments; other threads wait while one computes it."""
 
     made_from: str = ""
     value: Any = None
@@ -28,8 +28,8 @@ _KNOWN: ContextVar[dict[str, _Kept] | None] = ContextVar("known", default=None)
 
 
 @contextmanager
-def sharing() -> Iterator[None]:
-    """Inside, and in threads with a copy of this context, `once` keeps what it gives, in memory."""
+def share_results() -> Iterator[None]:
+    """Within this context, and in threads with a copy of it, `make_once` caches its results in memory."""
     token = _KNOWN.set({})
     try:
         yield
@@ -37,8 +37,8 @@ def sharing() -> Iterator[None]:
         _KNOWN.reset(token)
 
 
-def once(kind: str, network: Network, samples: dict[str, np.ndarray] | None, make: Callable[[], Value]) -> Value:
-    """`make()`, or inside `sharing` what it gave for the same network and samples; the last is kept of each kind."""
+def make_once(kind: str, network: Network, samples: dict[str, np.ndarray] | None, make: Callable[[], Value]) -> Value:
+    """Return `make()`; within `share_results`, the last result of its kind for the same network and samples."""
     known = _KNOWN.get()
     if known is None:
         return make()
@@ -49,7 +49,7 @@ def once(kind: str, network: Network, samples: dict[str, np.ndarray] | None, mak
     kept = known.setdefault(kind, _Kept())
     with kept.lock:
         if kept.made_from != digest.hexdigest():
-            kept.made_from = kept.value = ""  # the old one is not held while the new one is made
+            kept.made_from = kept.value = ""  # the old value is freed before the new one is computed
             kept.value = make()
             kept.made_from = digest.hexdigest()
         return kept.value

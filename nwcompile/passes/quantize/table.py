@@ -1,4 +1,4 @@
-"""Quantization table: one row a layer of what its integers are, what they lost, and what they did on calibration."""
+"""Quantization table: one row per layer with its integers, rounding errors, and results on calibration samples."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ COLUMNS = tuple(QuantizationRow.__annotations__)
 
 
 def scaled_row(layer: Layer, scaled: Scaled) -> dict:
-    """What is known of a layer without running it; every column is there."""
+    """Return a layer's row as far as known without a run; every column exists."""
     spec, d, n_weights = layer.neuron, layer.dynamics, sum(w.effective.size for w in scaled.weights)
     n_clipped = sum(w.n_clipped for w in scaled.weights)
     keep_u = np.zeros(()) if spec.alpha is None else d.keep_u
@@ -26,25 +26,25 @@ def scaled_row(layer: Layer, scaled: Scaled) -> dict:
         "layer": layer.node.name,
         "bits": layer.bits,
         "scale": scaled.scale,
-        "channel_scale": None if layer.channel_scale is None else _range(layer.channel_scale),
+        "channel_scale": None if layer.channel_scale is None else _value_range(layer.channel_scale),
         "exponents": [w.exponent for w in scaled.weights],
         "n_weights": n_weights,
         "clipped_weights": n_clipped,
         "clipped_percent": 100 * n_clipped / n_weights if n_weights else 0.0,
         "weight_error_rms": weight_error(layer, scaled),
-        "tau_u": _tau(keep_u),
-        "tau_v": _tau(d.keep_v),
+        "tau_u": _time_constants(keep_u),
+        "tau_v": _time_constants(d.keep_v),
         **_chip_taus(scaled.neuron),
         "tau_error_percent": d.tau_error_percent,
-        "threshold_float": _range(layer.node.neuron.threshold) if spec.fires else None,
-        "threshold_int": _range(scaled.neuron.threshold) if spec.fires else None,
+        "threshold_float": _value_range(layer.node.neuron.threshold) if spec.fires else None,
+        "threshold_int": _value_range(scaled.neuron.threshold) if spec.fires else None,
         "threshold_factor": scaled.threshold_factor if spec.fires else None,
         "strict_change": _strict_change(spec, scaled),
     }
 
 
 def kept_row(name: str, neuron: NeuronSpec | NeuronProgram, into: Sequence[Connection], chip: Chip) -> dict:
-    """The row of a layer that came in integers."""
+    """Return the row of a layer that was given in integers."""
     built_in = {} if isinstance(neuron, NeuronProgram) else _built_in(neuron)
     return dict.fromkeys(COLUMNS) | {
         "layer": name,
@@ -57,7 +57,7 @@ def kept_row(name: str, neuron: NeuronSpec | NeuronProgram, into: Sequence[Conne
 
 
 def complete_table(table: list[dict], network: Network, chip: Chip) -> list[dict]:
-    """One row for each layer of a fixed-point network, in its order: the row in `table`, or a new one without rates."""
+    """Return one row for each layer of a fixed-point network, in order; new rows have no rates."""
     rows = {row["layer"]: row for row in table}
     for name in network.layers:
         if name not in rows:
@@ -68,9 +68,9 @@ def complete_table(table: list[dict], network: Network, chip: Chip) -> list[dict
 
 
 def refitted_row(row: dict, neuron: NeuronSpec | NeuronProgram, scale_factor: float | None = None) -> dict:
-    """The row of a layer whose integers were changed after it was quantized: threshold and time constants as now.
+    """Return the row of a layer whose integers changed after quantization: the new threshold and time constants.
 
-    Where a built-in neuron took the place of a program, its scale is that of what is read times `scale_factor`.
+    If a built-in neuron replaced a program, its scale is that of the readout times `scale_factor`.
     """
     if isinstance(neuron, NeuronProgram):
         return row
@@ -81,24 +81,24 @@ def refitted_row(row: dict, neuron: NeuronSpec | NeuronProgram, scale_factor: fl
 
 
 def _built_in(spec: NeuronSpec) -> dict:
-    return {**_chip_taus(spec), "threshold_int": _range(spec.threshold) if spec.fires else None}
+    return {**_chip_taus(spec), "threshold_int": _value_range(spec.threshold) if spec.fires else None}
 
 
-def rates(wanted: np.ndarray | None, spikes: np.ndarray) -> dict:
-    """Spikes per neuron and step, and how many of a float layer's spikes are the same (`wanted`, if there is one)."""
+def spike_rates(wanted: np.ndarray | None, spikes: np.ndarray) -> dict:
+    """Return spikes per neuron and step, and the percentage of spikes equal to the float layer's (`wanted`)."""
     if wanted is None:
-        return {"rate_fixed": _rate(spikes)}
+        return {"rate_fixed": _spike_rate(spikes)}
     either = int(np.count_nonzero((wanted != 0) | (spikes != 0)))
     alike = int(np.count_nonzero((wanted == spikes) & (spikes != 0)))
     return {
-        "rate_float": _rate(wanted),
-        "rate_fixed": _rate(spikes),
+        "rate_float": _spike_rate(wanted),
+        "rate_fixed": _spike_rate(spikes),
         "spike_agreement_percent": 100.0 * alike / either if either else 100.0,
     }
 
 
-def states(reach: StateRange, chip: Chip) -> dict:
-    """How large the states can become and became, and `overflow`: a sentence, None where nothing can overflow."""
+def state_columns(reach: StateRange, chip: Chip) -> dict:
+    """Return the bounds and largest values of the states, and `overflow`: a sentence, None if nothing can overflow."""
     return {
         "u_bound": reach.u_bound,
         "v_bound": reach.v_bound,
@@ -106,7 +106,7 @@ def states(reach: StateRange, chip: Chip) -> dict:
         "v_largest": reach.v_largest,
         "state_limit": reach.limit,
         "state_bits": chip.state.bits,
-        "overflow": None if reach.is_safe else _overflow(reach, chip),
+        "overflow": None if reach.is_safe else _describe_overflow(reach, chip),
     }
 
 
@@ -116,12 +116,12 @@ def program_states(
     bounds: dict[str, int] | None = None,
     formats: Sequence[dict] = (),
 ) -> dict:
-    """The states of a layer that is a program: their widths, and the largest magnitudes in the samples, `seen`.
+    """Return the states of a program layer: their widths, and the largest magnitudes in the samples, `seen`.
 
-    `bounds`: what is proved of them; a state overflows in no sample where that is within its width. `formats`: by state
-    its `unit` and `scale`, None of a program that came in whole numbers.
+    `bounds`: their proven bounds; a state never overflows if its bound is within its width. `formats`: by state its
+    `unit` and `scale`, none for a program given in whole numbers.
 
-    `instructions` and `state_words` are what its program takes of a core, and each of its neurons.
+    `instructions` and `state_words`: what its program takes of a core, and what each of its neurons takes.
     """
     largest = {} if seen is None else {name: int(np.abs(value).max(initial=0)) for name, value in seen.items()}
     format_of = {row["state"]: row for row in formats}
@@ -140,8 +140,8 @@ def program_states(
     return {"program": program.name, **size, "states": rows}
 
 
-def _overflow(reach: StateRange, chip: Chip) -> str:
-    """Which states could become too large, what then happens, whether it has, and what to choose instead."""
+def _describe_overflow(reach: StateRange, chip: Chip) -> str:
+    """Describe which states could overflow, the consequence, whether it happened, and a remedy."""
     bounds = {"u": reach.u_bound, "v": reach.v_bound}
     wraps = [name for name, b in bounds.items() if chip.fixed_point.wraps(name) and (b is None or b > reach.limit)]
     parts = []
@@ -151,7 +151,7 @@ def _overflow(reach: StateRange, chip: Chip) -> str:
         need = "has no bound" if bound is None else f"may need {state_bits(bound)} bits, not {chip.state.bits},"
         does = "wraps" if name in wraps else "saturates"
         seen = "" if reach.u_largest is None else ", not in the calibration samples"
-        seen = ", as in the calibration samples" if name in reach.beyond else seen
+        seen = ", as in the calibration samples" if name in reach.overflowing_states else seen
         parts.append(f"{name} {need} and then {does}{seen}")
     ways = []
     if wraps and chip.state.overflow == "modulo" and None in bounds.values():
@@ -178,20 +178,20 @@ def _strict_change(spec: NeuronSpec, scaled: Scaled) -> str | None:
 
 def _chip_taus(spec: NeuronSpec) -> dict:
     keep_u, keep_v = (1 - spec.number_format.lost(k) for k in (spec.decay_u, spec.decay_v))
-    return {"tau_u_chip": _tau(keep_u), "tau_v_chip": _tau(keep_v)}
+    return {"tau_u_chip": _time_constants(keep_u), "tau_v_chip": _time_constants(keep_v)}
 
 
-def _tau(keep: np.ndarray):
-    """Time constants in steps, -1 / ln(kept in a step); None where nothing is kept, or all."""
+def _time_constants(keep: np.ndarray):
+    """Return time constants in steps, -1 / ln(share kept per step); None without a leak, or without memory."""
     leaky = keep[(keep > 0) & (keep < 1)]
-    return _range(-1 / np.log(leaky)) if leaky.size else None
+    return _value_range(-1 / np.log(leaky)) if leaky.size else None
 
 
-def _range(value):
-    """A number, or [least, largest] where neurons differ."""
+def _value_range(value):
+    """Return a number, or [least, largest] if neurons differ."""
     low, high = np.min(value).item(), np.max(value).item()
     return low if low == high else [low, high]
 
 
-def _rate(spikes: np.ndarray) -> float:
+def _spike_rate(spikes: np.ndarray) -> float:
     return int(np.count_nonzero(spikes)) / spikes.size

@@ -1,4 +1,4 @@
-"""Draft: a network on its way to a chip. Stages take one and give the next one."""
+"""Draft: a network on its way to a chip. Every stage takes a Draft and returns the next one."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from nwcompile.passes.quantize.approximate.price import Price
 
 
 class Missing(Any):
-    """Stands in a Draft for a result that no stage has made yet, or that no later stage reads."""
+    """Placeholder in a Draft for a result that no stage has produced yet, or that no later stage reads."""
 
     field = "a field"
 
@@ -38,30 +38,30 @@ class Missing(Any):
 class Draft:
     """A network on its way to a chip: the arguments of `compile`, then the results of stages, Missing until they run.
 
-    `network` is the result of the last stage that changed it: in float, then in integers, at last without the host's
-    registers. `passed`: the names of the checks that it passed.
+    `network` is the result of the last stage that changed it: first in float, then in integers, finally without the
+    registers of the host. `passed` names the checks that succeeded.
     """
 
     given: Network
     chip: Chip
     options: Options
-    calibration: Any = None  # samples, as they were given
-    labels: np.ndarray | None = None  # int[B] of the samples
-    given_mapping: Mapping | None = None  # made elsewhere: it is kept
-    may_compare: bool = True  # maxima of currents by neurons that compare two: not while weights are trained
+    calibration: Any = None  # samples, as the caller gave them
+    labels: np.ndarray | None = None  # int[B], one label per sample
+    given_mapping: Mapping | None = None  # a mapping of the caller's, used unchanged
+    may_compare: bool = True  # whether neurons may compute maxima of currents; False while weights are trained
     network: Network = Missing()
-    input: InputLayer = Missing()  # how its input comes to the chip
+    input: InputLayer = Missing()  # how input reaches the chip
     normal: Network = Missing()  # in float, its scales and batch norms folded
-    legal: Network = Missing()  # in float, as the chip's neurons can have it
-    compared: tuple[str, ...] = ()  # layers of a maximum of currents
+    legal: Network = Missing()  # in float, with features that the chip's neurons have
+    compared: tuple[str, ...] = ()  # layers that compute a maximum of currents
     timing: Schedule = Missing()
-    table: list[dict] = field(default_factory=list)  # of quantization, one row a layer
+    table: list[dict] = field(default_factory=list)  # of quantization, one row per layer
     rounding: list[str] = field(default_factory=list)  # warnings of quantization for the manifest
     samples: dict[str, np.ndarray] | None = None  # int[B, T, *shape] of every input of `network`
     activity: Activity = Missing()
     registers: dict[str, Encoding] = field(default_factory=dict)  # by input that the host writes
     changes: list[Change] = field(default_factory=list)
-    lasting: list[Change] = field(default_factory=list)  # currents that last longer; listed after all other changes
+    lasting: list[Change] = field(default_factory=list)  # currents with longer decays; listed after all other changes
     notes: list[str] = field(default_factory=list)  # warnings for the manifest
     price: Price | None = None
     fewest: FewestCores | None = None
@@ -89,6 +89,6 @@ class Stage(NamedTuple):
     advise: Callable[[Draft, FitError], Advice | None] | None = None
 
 
-def as_it_is(draft: Draft, error: FitError) -> Advice:
-    """Keep the violations of the error, and add no advice."""
+def keep_violations(draft: Draft, error: FitError) -> Advice:
+    """Keep the violations of the error and add no advice."""
     return Advice(error.violations, None)

@@ -1,4 +1,4 @@
-"""Emit: the program that the chip is loaded with."""
+"""Emit: build the program that the chip is loaded with."""
 
 from dataclasses import replace
 
@@ -18,21 +18,21 @@ REAL_EXAMPLE = (
 
 
 def make_program(draft: Draft) -> Draft:
-    """Make the program of the network on the chip, for samples as the given network takes them."""
-    manifest, way = _manifest(draft), draft.options.on_multi_spike
+    """Build the program of the mapped network. It takes samples in the layout of the given network."""
+    manifest, way = _build_manifest(draft), draft.options.on_multi_spike
     program = emit(draft.network, draft.timing, draft.mapping, draft.chip, draft.activity, manifest, way)
     return replace(draft, program=program.taking(draft.given, draft.input.host, draft.registers))
 
 
 def check_step_time(draft: Draft) -> Draft:
-    """Check that a step is not predicted to be longer than `step_limit_us`. Raises FitError."""
+    """Check that the predicted step time is within `step_limit_us`. Raises FitError."""
     if draft.options.step_limit_us is None:
         return draft
     verify_step_time(draft.program, draft.options)
     return replace(draft, passed=(*draft.passed, "limit"))
 
 
-def _manifest(draft: Draft) -> dict:
+def _build_manifest(draft: Draft) -> dict:
     no_samples = [NO_CALIBRATION] if draft.input.samples is None else []
     if no_samples and draft.given.real_example and not draft.given.is_fixed and draft.options.input_layer is None:
         no_samples = [REAL_EXAMPLE, NO_CALIBRATION]

@@ -1,4 +1,4 @@
-"""Fit: fan-ins, delays and axons as the chip can hold them; what is to lie on the chip, and how often it sends."""
+"""Fit: rewrite fan-ins, delays and axons that the chip cannot hold, and measure how often each neuron sends."""
 
 from dataclasses import replace
 from functools import partial
@@ -9,20 +9,20 @@ from nwcompile.passes.fit.merge_axons import merge_axons
 from nwcompile.passes.fit.relay_delays import has_late, relay_delays
 from nwcompile.passes.fit.split_fan_in import split_fan_in
 from nwcompile.passes.quantize.table import complete_table
-from nwcompile.passes.stages.draft import Draft, Missing, Stage, as_it_is
+from nwcompile.passes.stages.draft import Draft, Missing, Stage, keep_violations
 from nwcompile.passes.stages.quantize import advise_on_messages, send_sums
 from nwcompile.sim.sequence.run import record
 from nwcompile.sim.values import verify_counts
 
 
-def split(draft: Draft) -> Draft:
-    """Split neurons that read more than a core can, into neurons that send parts of their sums. Raises FitError."""
+def split_neurons(draft: Draft) -> Draft:
+    """Split neurons with more fan-in than a core holds into neurons that send partial sums. Raises FitError."""
     network, changes = split_fan_in(draft.network, draft.chip, draft.options)
     return draft if network is draft.network else send_sums(draft, network, changes)
 
 
-def relay(draft: Draft) -> Draft:
-    """Put relay neurons where spikes are delayed longer than the chip can. Raises FitError where they have no room."""
+def insert_relays(draft: Draft) -> Draft:
+    """Insert relay neurons for delays longer than the chip supports. Raises FitError if the relays do not fit."""
     if draft.given_mapping is not None or not has_late(draft.network, draft.timing, draft.chip):
         return draft
     network, timing, changes = relay_delays(draft.network, draft.timing, draft.chip, draft.options)
@@ -30,9 +30,9 @@ def relay(draft: Draft) -> Draft:
 
 
 def calibrate(draft: Draft) -> Draft:
-    """Count how often each neuron sends in the samples, and take the registers of the host out of the network."""
+    """Count how often each neuron sends on the samples, and remove the registers of the host from the network."""
     fixed = on_chip(draft.network)
-    activity = _activity(draft).without({*draft.network.inputs} - {*fixed.inputs})
+    activity = _measure_activity(draft).without({*draft.network.inputs} - {*fixed.inputs})
     return replace(
         draft,
         network=fixed,
@@ -47,8 +47,8 @@ def calibrate(draft: Draft) -> Draft:
     )
 
 
-def _activity(draft: Draft) -> Activity:
-    """How often each neuron of the network in integers spikes on the samples, or an even guess without any."""
+def _measure_activity(draft: Draft) -> Activity:
+    """Measure how often each neuron of the integer network spikes; uniform without samples."""
     if draft.samples is None:
         return Activity.uniform(draft.network)
     way = draft.options.on_multi_spike
@@ -57,8 +57,8 @@ def _activity(draft: Draft) -> Activity:
     return activity
 
 
-def merge(draft: Draft) -> Draft:
-    """Let neurons share axons where the chip's axons join what comes."""
+def share_axons(draft: Draft) -> Draft:
+    """Let neurons share axons if the chip's axons combine their inputs."""
     merged = merge_axons(draft.network, draft.timing, draft.chip, draft.activity, draft.given_mapping)
     if not merged.changes:
         return draft
@@ -73,8 +73,8 @@ def merge(draft: Draft) -> Draft:
 
 
 STAGES = (
-    Stage("split", split, partial(advise_on_messages, split)),
-    Stage("delays", relay, as_it_is),
+    Stage("split", split_neurons, partial(advise_on_messages, split_neurons)),
+    Stage("delays", insert_relays, keep_violations),
     Stage("calibrate", calibrate),
-    Stage("merge", merge),
+    Stage("merge", share_axons),
 )

@@ -1,4 +1,4 @@
-"""Legalize: the network as the chip's neurons can have it, and when its layers work."""
+"""Legalize: rewrite the network for the chip's neurons, and schedule its layers."""
 
 from dataclasses import replace
 
@@ -12,13 +12,13 @@ from nwcompile.passes.legalize.idle_clamps import idle_clamps
 from nwcompile.passes.legalize.legalize import legalize
 from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.prepare.schedule import schedule
-from nwcompile.passes.quantize.approximate.advice import approximations
+from nwcompile.passes.quantize.approximate.advice import suggest_changes
 from nwcompile.passes.quantize.approximate.nearest import nearest_network
-from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
+from nwcompile.passes.stages.draft import Advice, Draft, Stage, keep_violations
 
 
-def rewrite(draft: Draft) -> Draft:
-    """Rewrite what the chip's neurons cannot do into what they can."""
+def rewrite_neurons(draft: Draft) -> Draft:
+    """Rewrite features that the chip's neurons lack."""
     legal, changes, notes, compared = legalize(draft.network, draft.chip, draft.options, draft.may_compare)
     return replace(
         draft,
@@ -31,9 +31,9 @@ def rewrite(draft: Draft) -> Draft:
 
 
 def check_totals(draft: Draft) -> Draft:
-    """Check that the network fits as far as its totals show. Raises FitError.
+    """Check that the network's totals fit. Raises FitError.
 
-    The approximations, idle clamps and split sums of later stages are counted as they come out on the float network.
+    Approximations, removed clamps and split sums of later stages are predicted from the float network.
     """
     chip, options = draft.chip, draft.options
     network, _ = nearest_network(draft.legal, chip, options)
@@ -44,12 +44,12 @@ def check_totals(draft: Draft) -> Draft:
 
 
 def advise_on_totals(draft: Draft, error: FitError) -> Advice:
-    """The approximations, or else the change of the chip or the mapping, with which the totals would fit."""
+    """Advise approximations, or else a change of the chip or the mapping, with which the totals would fit."""
 
     def check(options: Options) -> None:
-        check_totals(rewrite(replace(draft, network=draft.normal, options=options)))
+        check_totals(rewrite_neurons(replace(draft, network=draft.normal, options=options)))
 
-    change = approximations(on_chip(draft.legal), draft.chip, draft.options, check)
+    change = suggest_changes(on_chip(draft.legal), draft.chip, draft.options, check)
     if change is None:
         whole, _ = split_fan_in(draft.legal, draft.chip, draft.options)
         change = smallest_change(on_chip(whole), draft.chip, error, draft.options)
@@ -57,7 +57,7 @@ def advise_on_totals(draft: Draft, error: FitError) -> Advice:
 
 
 def time_layers(draft: Draft) -> Draft:
-    """Choose the steps in which layers work. Raises FitError if relay neurons for long delays have no room."""
+    """Choose the steps in which layers are updated. Raises FitError if relay neurons for long delays do not fit."""
     timing = schedule(draft.legal, draft.options.execution)
     if draft.given_mapping is None:
         count_relays(draft.legal, timing, draft.chip, draft.options)
@@ -65,7 +65,7 @@ def time_layers(draft: Draft) -> Draft:
 
 
 STAGES = (
-    Stage("legalize", rewrite),
+    Stage("legalize", rewrite_neurons),
     Stage("estimate", check_totals, advise_on_totals),
-    Stage("schedule", time_layers, as_it_is),
+    Stage("schedule", time_layers, keep_violations),
 )

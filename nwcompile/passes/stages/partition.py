@@ -1,4 +1,4 @@
-"""Partition: which neurons share a core."""
+"""Partition: choose which neurons share a core."""
 
 from dataclasses import replace
 
@@ -8,13 +8,13 @@ from nwcompile.passes.analyze.axon_types import too_many_weights
 from nwcompile.passes.analyze.capability import delay_violations
 from nwcompile.passes.analyze.check import unmapped_violations
 from nwcompile.passes.fit.copy_neurons import copy_neurons, may_copy, sends_too_far
-from nwcompile.passes.partition.partition import on_sites, partition
+from nwcompile.passes.partition.partition import assign_sites, partition
 from nwcompile.passes.partition.suggest_fit import smallest_change
-from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
+from nwcompile.passes.stages.draft import Advice, Draft, Stage, keep_violations
 
 
-def share_out(draft: Draft) -> Draft:
-    """Share the neurons out over cores. A mapping that was given stays. Raises FitError, before a search if it can."""
+def assign_cores(draft: Draft) -> Draft:
+    """Assign neurons to cores; a given mapping stays unchanged. Raises FitError, before a search if possible."""
     if draft.given_mapping is not None:
         return draft
     check_needs(draft)
@@ -34,12 +34,12 @@ def check_needs(draft: Draft) -> None:
 
 
 def advise_on_cores(draft: Draft, error: FitError) -> Advice:
-    """Add the smallest change that fits."""
+    """Add the smallest change with which the network would fit."""
     return Advice(error.violations, smallest_change(draft.network, draft.chip, error, draft.options))
 
 
-def copy(draft: Draft) -> Draft:
-    """Copy neurons that send to more cores than a neuron of the chip can. Raises FitError where copies have no room."""
+def insert_copies(draft: Draft) -> Draft:
+    """Copy neurons that send to more cores than the chip allows. Raises FitError if the copies do not fit."""
     if draft.given_mapping is not None or not sends_too_far(draft.network, draft.chip, draft.mapping):
         return draft
     copied = copy_neurons(draft.network, draft.timing, draft.chip, draft.activity, draft.mapping, draft.options)
@@ -47,7 +47,7 @@ def copy(draft: Draft) -> Draft:
         return draft
     return replace(
         draft,
-        mapping=on_sites(copied.network, draft.chip, copied.core_of, draft.options, may_cut=False),
+        mapping=assign_sites(copied.network, draft.chip, copied.core_of, draft.options, may_cut=False),
         network=copied.network,
         timing=copied.timing,
         activity=copied.activity,
@@ -56,4 +56,4 @@ def copy(draft: Draft) -> Draft:
     )
 
 
-STAGES = (Stage("partition", share_out, advise_on_cores), Stage("copies", copy, as_it_is))
+STAGES = (Stage("partition", assign_cores, advise_on_cores), Stage("copies", insert_copies, keep_violations))

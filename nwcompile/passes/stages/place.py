@@ -1,4 +1,4 @@
-"""Place: where each core lies on the chip, and in which order it visits its neurons."""
+"""Place: choose the site of each core, and the order in which it visits its neurons."""
 
 from dataclasses import replace
 
@@ -6,11 +6,11 @@ from nwcompile.errors import FitError
 from nwcompile.passes.analyze.check import check
 from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.place.place import place
-from nwcompile.passes.stages.draft import Advice, Draft, Stage, as_it_is
+from nwcompile.passes.stages.draft import Advice, Draft, Stage, keep_violations
 
 
 def choose_sites(draft: Draft) -> Draft:
-    """Give every core a site. A mapping that was given stays."""
+    """Assign a site to every core; a given mapping stays unchanged."""
     if draft.given_mapping is not None:
         return draft
     return replace(draft, mapping=place(draft.mapping, draft.network, draft.chip, draft.activity, draft.options))
@@ -23,8 +23,8 @@ def check_mapping(draft: Draft) -> Draft:
 
 
 def advise_on_mapping(draft: Draft, error: FitError) -> Advice | None:
-    """Raise the error of a given mapping unchanged: other chips do not take that mapping."""
-    return None if draft.given_mapping is not None else as_it_is(draft, error)
+    """Advise nothing for a given mapping, whose error is raised unchanged: other chips cannot use that mapping."""
+    return None if draft.given_mapping is not None else keep_violations(draft, error)
 
 
 def order_visits(draft: Draft) -> Draft:

@@ -1,11 +1,11 @@
-"""Prepare: how input comes to the chip, and the network without what training needed."""
+"""Prepare: choose how input reaches the chip, and fold what only training needed."""
 
 from dataclasses import replace
 
 import numpy as np
 
 from nwcompile.errors import ModelError
-from nwcompile.passes.legalize.legalize import sized
+from nwcompile.passes.legalize.legalize import apply_sizes
 from nwcompile.passes.prepare.input_layer import legalize_input
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.memory import verify_memory
@@ -13,24 +13,24 @@ from nwcompile.passes.stages.draft import Draft, Stage
 
 
 def choose_input(draft: Draft) -> Draft:
-    """Choose how input comes to the chip; what comes before it is the host's."""
+    """Choose how input reaches the chip; layers in front of that run on the host."""
     chosen = legalize_input(draft.given, draft.chip, draft.calibration, draft.options)
     network = replace(chosen.network, left_out=draft.given.left_out)
-    labels = None if draft.labels is None else _labels(chosen.samples, draft.labels)
+    labels = None if draft.labels is None else _check_labels(chosen.samples, draft.labels)
     return replace(
         draft, input=replace(chosen, network=network), network=network, labels=labels, changes=chosen.changes
     )
 
 
-def fold(draft: Draft) -> Draft:
-    """Fold scales, batch norms and average pools into weights. Raises NotEnoughMemoryError before any is made."""
-    normal = normalize(sized(draft.network, draft.chip, draft.options))
+def fold_maps(draft: Draft) -> Draft:
+    """Fold scales, batch norms and average pools into weights. Raises NotEnoughMemoryError before allocating any."""
+    normal = normalize(apply_sizes(draft.network, draft.chip, draft.options))
     verify_memory(normal, draft.input.samples)
     return replace(draft, network=normal, normal=normal)
 
 
-def _labels(samples: dict | None, given) -> np.ndarray:
-    """Labels as int[B], or ModelError."""
+def _check_labels(samples: dict | None, given) -> np.ndarray:
+    """Return the labels as int[B]. Raises ModelError if they do not match the samples."""
     labels = np.asarray(given)
     n_samples = 0 if not samples else len(next(iter(samples.values())))
     if labels.shape != (n_samples,) or labels.dtype.kind not in "iu":
@@ -42,4 +42,4 @@ def _labels(samples: dict | None, given) -> np.ndarray:
     return labels
 
 
-STAGES = (Stage("input", choose_input), Stage("normalize", fold))
+STAGES = (Stage("input", choose_input), Stage("normalize", fold_maps))

@@ -1,4 +1,4 @@
-"""Quantize: the network in integers, and its approximations with their price."""
+"""Quantize: convert the network to integers, and approximate what the chip lacks at a measured price."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +12,7 @@ from nwcompile.passes.partition.suggest_fit import wider_messages
 from nwcompile.passes.quantize.approximate.approximate import approximate
 from nwcompile.passes.quantize.approximate.price import check_loss
 from nwcompile.passes.quantize.prove import lasting_currents, prove
-from nwcompile.passes.quantize.quantize import encoded, measure_rates, quantized
+from nwcompile.passes.quantize.quantize import encode_registers, measure_rates, quantize_once
 from nwcompile.passes.quantize.sums.compare_currents import compare_currents, compared_rows
 from nwcompile.passes.quantize.sums.send_sums import schedule_senders
 from nwcompile.passes.quantize.table import complete_table, refitted_row
@@ -21,21 +21,21 @@ from nwcompile.sim.inputs import with_constants
 
 
 def choose_integers(draft: Draft) -> Draft:
-    """Choose the scale of every layer, and round."""
+    """Choose the scale of every layer and round its numbers."""
     given = with_constants(draft.legal, draft.input.samples)
-    made = quantized(draft.legal, draft.chip, given, draft.options)
+    made = quantize_once(draft.legal, draft.chip, given, draft.options)
     return replace(
         draft,
         network=made.network,
         table=made.table,
         rounding=made.warnings,
         registers=made.registers,
-        samples=encoded(given, made.registers),
+        samples=encode_registers(given, made.registers),
     )
 
 
-def simplify(draft: Draft) -> Draft:
-    """Rewrite what is the same for these integers."""
+def simplify_integers(draft: Draft) -> Draft:
+    """Apply rewritings that are exact for these integers."""
     fixed, changes = prove(draft.legal, draft.network, draft.chip, draft.options)
     return replace(
         draft,
@@ -45,8 +45,8 @@ def simplify(draft: Draft) -> Draft:
     )
 
 
-def compare(draft: Draft) -> Draft:
-    """Let neurons send their currents where the largest of them is read. Raises FitError."""
+def insert_comparisons(draft: Draft) -> Draft:
+    """Rewrite maxima of currents into neurons that send and compare them. Raises FitError."""
     if not draft.compared:
         return draft
     network, changes = compare_currents(draft.network, draft.compared, draft.chip)
@@ -56,9 +56,9 @@ def compare(draft: Draft) -> Draft:
 
 
 def take_nearest(draft: Draft) -> Draft:
-    """Take the nearest neurons that the chip has, and measure their price. Raises LossError.
+    """Replace neurons by the nearest ones that the chip has, and measure the price. Raises LossError.
 
-    Warns (NwWarning) where the samples are too few to judge `max_loss`.
+    Warns (NwWarning) if there are too few samples to judge `max_loss`.
     """
     if not draft.options.approximate:
         return draft
@@ -67,7 +67,7 @@ def take_nearest(draft: Draft) -> Draft:
     if nearer.network is not draft.network:
         judged = check_loss(nearer.price, draft.options, draft.chip.name, draft.input.network)
     for text in judged:
-        warn(text, NwWarning, stacklevel=2)  # who asked for a limit hears that nothing has held it
+        warn(text, NwWarning, stacklevel=2)  # the user set a limit that nothing enforces
     scales = {name: fit.scale_factor for name, fit in nearer.factors.items()}
     return replace(
         draft,
@@ -76,26 +76,26 @@ def take_nearest(draft: Draft) -> Draft:
             refitted_row(row, nearer.network.node(row["layer"]).neuron, scales.get(row["layer"])) for row in draft.table
         ],
         price=nearer.price,
-        changes=nearer.with_price(draft.changes),
+        changes=nearer.price_changes(draft.changes),
         notes=[*draft.notes, *nearer.warnings, *judged],
     )
 
 
 def send_sums(draft: Draft, network: Network, changes: list[Change]) -> Draft:
-    """Take a network with neurons that send sums, and time its layers anew."""
+    """Take a network with neurons that send sums, and schedule its layers again."""
     timing = schedule_senders(network, draft.options.execution)
     return replace(draft, network=network, timing=timing, changes=[*draft.changes, *changes])
 
 
 def advise_on_messages(stage: Callable[[Draft], Draft], draft: Draft, error: FitError) -> Advice:
-    """The width of messages with which sums could be sent."""
+    """Advise the message width with which the sums could be sent."""
     change = wider_messages(error, draft.chip, lambda wider: stage(replace(draft, chip=wider)).network)
     return Advice(error.violations, change)
 
 
 STAGES = (
     Stage("quantize", choose_integers),
-    Stage("prove", simplify),
-    Stage("compare", compare, partial(advise_on_messages, compare)),
+    Stage("prove", simplify_integers),
+    Stage("compare", insert_comparisons, partial(advise_on_messages, insert_comparisons)),
     Stage("approximate", take_nearest),
 )

@@ -1,9 +1,9 @@
-"""Refusal: the error of a network that does not fit, with what would help, and the chips and boards that take it.
+"""Refusal: the error for a network that does not fit, with advice and the chips and boards that would fit it.
 
-Chip files say whether they are proposed (`Chip.proposals`). A chip is named only after the stages of the compiler have
-put the network on its cores as contiguous slices (`sequential`), without quantizing it. For large networks, and where
-what fits depends on weights that are not quantized yet (axon types, messages of partial sums), only the totals are
-checked (`estimate`), and the line says so.
+Chip files say whether they are proposed (`Chip.proposals`). A chip is named only after the compiler's stages have
+mapped the network to its cores as contiguous slices (`sequential`), without quantization. Only totals are checked
+(`estimate`) for large networks, and where the answer depends on quantized weights (axon types, messages of partial
+sums). The line then says so.
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ from nwcompile.ir.options import Options
 from nwcompile.passes.analyze.capability import delay_violations
 from nwcompile.passes.analyze.check import least_cores
 from nwcompile.passes.fit.copy_neurons import sends_too_far
-from nwcompile.passes.fit.relay_delays import count_relays, sizes_of
+from nwcompile.passes.fit.relay_delays import count_relays, relay_sizes
 from nwcompile.passes.prepare.input_layer import InputLayer
 from nwcompile.passes.stages.draft import Draft, Stage
 from nwcompile.passes.stages.partition import check_needs
@@ -35,9 +35,9 @@ SYNAPSES_OF_A_PAIR = 25
 
 
 class Place(NamedTuple):
-    """A chip or board that takes a network on so many cores: at least, unless that was checked.
+    """A chip or board that takes a network on `n_cores` cores, a lower bound unless `is_checked`.
 
-    `work`: synapses that the check goes through, other work converted to synapses.
+    `work`: cost of the check, in synapses that it goes through.
     """
 
     chip: Chip
@@ -47,18 +47,18 @@ class Place(NamedTuple):
 
 
 def refuse(stage: Stage, draft: Draft, error: FitError) -> None:
-    """Raise the FitError of a stage with a change that would help and other chips that would do, if it is advised."""
+    """Raise the FitError of a stage with a helpful change and other chips that would fit, if the stage has advice."""
     advice = None if stage.advise is None else stage.advise(draft, error)
     if advice is not None:
-        others = elsewhere(on_chip(draft.input.network), draft.chip, draft.options)
+        others = describe_other_chips(on_chip(draft.input.network), draft.chip, draft.options)
         raise FitError(draft.chip.name, advice.violations, advice.change, others) from None
 
 
-def elsewhere(network: Network, chip: Chip, options: Options) -> str | None:
-    """Sentences that name the proposed chips and boards which take the network unchanged.
+def describe_other_chips(network: Network, chip: Chip, options: Options) -> str | None:
+    """Return sentences that name the proposed chips and boards that take the network unchanged.
 
-    They are those of the shipped files and of the folder of this chip's. None for a chip that is not as its file says,
-    and where `options` bind cores to this chip (`n_cores`, `fixed_sites`).
+    They are those of the shipped files and of this chip's folder. Returns None for a chip that differs from its file,
+    and if `options` bind cores to this chip (`n_cores`, `fixed_sites`).
     """
     if options.n_cores is not None or options.fixed_sites or chip.listing.folder is None:
         return None
@@ -70,27 +70,27 @@ def elsewhere(network: Network, chip: Chip, options: Options) -> str | None:
         if one.family in {place.chip.family for place in places}:
             continue
         try:
-            place = _place(replace(given, chip=one), left)
+            place = _try_chip(replace(given, chip=one), left)
         except NwError:
             continue
         if place is not None:
             places.append(place)
             left -= place.work if place.is_checked else 0
-    checked = [_describe(place) for place in places if place.is_checked]
-    by_totals = [_describe(place) for place in places if not place.is_checked]
+    checked = [_describe_place(place) for place in places if place.is_checked]
+    by_totals = [_describe_place(place) for place in places if not place.is_checked]
     texts = [f"as it is it fits {', '.join(checked)}"] if checked else []
     texts += [f"by its totals it may fit {', '.join(by_totals)}"] if by_totals else []
     return "; ".join(texts) or "as it is it fits none of the shipped chips and boards"
 
 
-def _place(given: Draft, most_work: int) -> Place | None:
-    """The chip of a draft if its network fits, by totals beyond `most_work`; None or NwError if it does not."""
+def _try_chip(given: Draft, most_work: int) -> Place | None:
+    """Return the draft's chip if the network fits, else None or NwError. Above `most_work` only totals are checked."""
     chip = given.chip
     draft = run(run(given, after="input", until="schedule"), after="approximate", until="split")
     is_split = draft.network is not draft.legal
     n_relays_of = count_relays(draft.network, draft.timing, chip, draft.options)
     if SYNAPSES_OF_A_PAIR * sum(n_relays_of.values()) ** 2 > most_work:
-        return Place(chip, 0, least_cores(draft.network, chip, sizes_of(draft.network, n_relays_of)), False)
+        return Place(chip, 0, least_cores(draft.network, chip, relay_sizes(draft.network, n_relays_of)), False)
     draft = run(draft, after="split", until="delays")
     network = draft.network
     work = sum(synapse_count(network, c) for c in network.connections)
@@ -104,8 +104,8 @@ def _place(given: Draft, most_work: int) -> Place | None:
     return Place(chip, work, draft.mapping.n_cores, True) if has_room else None
 
 
-def _describe(place: Place) -> str:
-    """`loihi2 (12 of 128 cores)`, or `loihi2_kapoho (2 of 8 chips)`."""
+def _describe_place(place: Place) -> str:
+    """Return `loihi2 (12 of 128 cores)`, or `loihi2_kapoho (2 of 8 chips)`."""
     chip, least = place.chip, "" if place.is_checked else "at least "
     if chip.is_board:
         n_chips = prod(fewest_chips(chip.noc, place.n_cores))

@@ -1,4 +1,4 @@
-"""All stages of the compiler in order, grouped as their folders are, and the loop over them."""
+"""All stages of the compiler in order, grouped by folder, and the loop that runs them."""
 
 from collections.abc import Callable
 from time import perf_counter
@@ -27,13 +27,13 @@ def run(
     on_stage: Callable[[str, Draft, float], object] | None = None,
     refuse: Callable[[Stage, Draft, FitError], object] | None = None,
 ) -> Draft:
-    """Run all stages on a draft, or those after the stage `after`, up to and with the stage `until`.
+    """Run all stages on a draft, or those after the stage `after`, up to and including the stage `until`.
 
     `on_stage(name, draft, seconds)` is called after each stage that changed the draft. `refuse` is called with the
     FitError of a stage, and may raise a better one (`refusal.py:refuse`). Raises OptionError for unknown stages.
     """
-    first = 0 if after is None else _position("after", after) + 1
-    last = len(STAGES) if until is None else _position("until", until) + 1
+    first = 0 if after is None else _stage_index("after", after) + 1
+    last = len(STAGES) if until is None else _stage_index("until", until) + 1
     for stage in STAGES[first:last]:
         raise_if_canceled()
         start, before = perf_counter(), draft
@@ -48,7 +48,7 @@ def run(
     return draft
 
 
-def _position(option: str, name: str) -> int:
+def _stage_index(option: str, name: str) -> int:
     names = [stage.name for stage in STAGES]
     if name not in names:
         raise OptionError(unknown_choice(option, name, names))

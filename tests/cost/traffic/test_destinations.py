@@ -15,7 +15,7 @@ from nwcompile.cost.traffic.destinations import (
     rows_by_source,
 )
 from nwcompile.ir.activity import Activity
-from nwcompile.passes.analyze.capacity import account
+from nwcompile.passes.analyze.capacity import count_usage
 from tests.made.chips import small_chip
 from tests.made.nets import mixed_net
 
@@ -38,7 +38,7 @@ def test_account_of_source_classes_is_that_of_all_axons(seed, sharing):
     network, _, core_of, n_lines = case(seed)
     chip = small_chip(weights__sharing=sharing, weights__index_bits=5, core__block_synapses=7)
     axons = build_axons(network, core_of, N_CORES, chip)
-    used, fan_out = account(network, chip, core_of[n_lines:], N_CORES)
+    used, fan_out = count_usage(network, chip, core_of[n_lines:], N_CORES)
     for name, expected in core_use(axons, core_of, N_CORES).items():
         assert np.array_equal(used[name], expected), name
     assert np.array_equal(fan_out, np.diff(axons.offset)[n_lines:])

@@ -10,7 +10,7 @@ from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.kernels.mapping import cluster_state, moves, smooth_anneal
 from nwcompile.kernels.mapping.cluster_state import Objective
-from nwcompile.passes.partition.floorline.cluster_search import norms_of, readers_of
+from nwcompile.passes.partition.floorline.cluster_search import empty_norms, find_readers
 from nwcompile.passes.partition.floorline.demand import cluster_demand
 from nwcompile.passes.prepare.schedule import schedule
 from tests.made.chips import small_chip
@@ -22,11 +22,11 @@ WEIGHT = Objective(time=1.0, messages_by_cores=1.0)
 
 def annealed(demand, state, temperature: float, n_moves: int, seed: int = 0, keep_all: bool = False) -> int:
     """Moves made by `smooth_anneal.anneal_smoothly`, its norms taken first."""
-    smooth = norms_of(state)
+    smooth = empty_norms(state)
     smooth_anneal.take_norms(state.busy, smooth, False)
     random_state = np.array([seed], np.uint64)
     return smooth_anneal.anneal_smoothly(
-        demand, state, WEIGHT, readers_of(demand), smooth, False, temperature, n_moves, keep_all, random_state
+        demand, state, WEIGHT, find_readers(demand), smooth, False, temperature, n_moves, keep_all, random_state
     )
 
 
@@ -60,7 +60,7 @@ def test_a_step_takes_the_norm_of_its_loads():
     demand = cluster_demand(network, chip, activity, schedule(network), cluster_of, N_CORES)
     state = filled(demand, chip, rng.integers(0, N_CORES, cluster_of.max() + 1))
     for is_steep, p in ((False, 8), (True, 16)):
-        smooth = norms_of(state)
+        smooth = empty_norms(state)
         smooth_anneal.take_norms(state.busy, smooth, is_steep)
         norm, inverse = smooth.norm, smooth.inverse
         assert np.allclose(norm, np.maximum((state.busy.load.astype(float) ** p).sum(0) ** (1 / p), 1), rtol=1e-12)
@@ -78,7 +78,7 @@ def test_annealing_sees_what_the_largest_load_does_not_tell():
     activity = Activity({"in": np.ones((3, 6), np.int32), "a": np.zeros((3, n), np.int32)}, 1)
     demand = cluster_demand(network, chip, activity, schedule(network), np.arange(n), 4)
     state = filled(demand, chip, np.arange(n) % 2)
-    before, more, less = state.busy.total.copy(), norms_of(state), norms_of(state)
+    before, more, less = state.busy.total.copy(), empty_norms(state), empty_norms(state)
     smooth_anneal.take_norms(state.busy, more, False)
     moves.relocate(*demand, state.held, state.busy, np.array([0]), np.array([2]))
     moves.refresh_totals(demand.rules, state.held, state.busy)

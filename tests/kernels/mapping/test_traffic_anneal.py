@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from nwcompile.kernels.mapping import cluster_state, traffic_anneal
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
-from nwcompile.passes.partition.floorline.min_traffic import flow_of
+from nwcompile.passes.partition.floorline.min_traffic import empty_flow
 from nwcompile.passes.prepare.schedule import schedule
 from tests.made.clusters import N_CORES, assert_equal_states, clustered, filled
 
@@ -31,7 +31,7 @@ def test_change_of_a_move_is_that_of_a_full_count(seed):
     sends, n_clusters = demand.sends, len(demand.sends.n_neurons)
     cost = rng.integers(0, 9, (N_CORES, N_CORES))
     core_of = rng.integers(0, N_CORES, n_clusters).astype(np.int32)
-    flow = flow_of(demand, cost)
+    flow = empty_flow(demand, cost)
     traffic_anneal.put_clusters(sends, *flow, core_of)
     assert flow.costs.total[0] == message_cost(demand, cost, core_of)
     for _ in range(10):
@@ -47,7 +47,7 @@ def test_change_of_a_move_is_that_of_a_full_count(seed):
         if other >= 0:
             core_of[other] = home
         assert change == message_cost(demand, cost, core_of) - before
-    anew = flow_of(demand, cost)
+    anew = empty_flow(demand, cost)
     traffic_anneal.put_clusters(sends, *anew, core_of)
     for name in ("n_readers", "inbound_cost", "outbound_cost", "exclusive_cost"):
         assert np.array_equal(getattr(flow.costs, name), getattr(anew.costs, name)), name
@@ -64,7 +64,7 @@ def test_anneal_leaves_all_as_if_counted_anew_and_keeps_limits(seed):
     demand = cluster_demand(network, chip, activity, schedule(network), cluster_of, N_CORES)
     cost = rng.integers(0, 9, (N_CORES, N_CORES))
     state = filled(demand, chip, rng.integers(0, N_CORES, len(demand.sends.n_neurons)))
-    held, busy, flow, random_state = state.held, state.busy, flow_of(demand, cost), np.array([seed], np.uint64)
+    held, busy, flow, random_state = state.held, state.busy, empty_flow(demand, cost), np.array([seed], np.uint64)
     traffic_anneal.put_clusters(demand.sends, *flow, held.core_of)
     max_time = int(busy.total[cluster_state.TIME]) * int(rng.integers(2))
     at_first = last = int(busy.total[cluster_state.EXCESS])

@@ -23,7 +23,7 @@ def test_fan_in_counts_a_core_as_its_axons_do(seed, sharing, rows):
         core__block_overhead_bits=3,
     )  # fmt: skip
     core_of = np.random.default_rng(seed).integers(0, 3, sum(network.node(n).n_neurons for n in network.layers))
-    held, out = capacity.account(network, chip, core_of, 3)
+    held, out = capacity.count_usage(network, chip, core_of, 3)
     fan, demand = capacity.fan_in(network, chip), np.stack([out, np.ones_like(out)], 1)
     core, no_limit = capacity.empty_core(fan), np.full(kernels.N_RESOURCES, capacity.NO_LIMIT)
     for c in range(3):
@@ -37,7 +37,7 @@ def test_fan_in_counts_a_core_as_its_axons_do(seed, sharing, rows):
 def test_a_connection_that_is_listed_twice_counts_twice():
     edge = nw.Dense("in", "a", np.full((4, 8), 2, np.int8))
     networks = [nw.Network.from_arrays({"a": (FIXED, (4,))}, edges, {"in": (8,)}) for edges in ([edge, edge], [edge])]
-    twice, once = (capacity.alone(capacity.fan_in(n, small_chip()), np.arange(4))[:, 3] for n in networks)
+    twice, once = (capacity.count_alone(capacity.fan_in(n, small_chip()), np.arange(4))[:, 3] for n in networks)
     assert (twice == 2 * once).all() and once.all()
 
 
@@ -66,7 +66,7 @@ def test_fill_choosing_takes_every_neuron_that_fits_when_it_comes(seed, sharing)
     limit = core.used // 2  # of what all neurons take together
     limit[kernels.LOAD] = capacity.NO_LIMIT
     kernels.clear(fan, core, demand, order)
-    kind = graph_partition._kinds(fan, out_axons)
+    kind = graph_partition._neuron_kinds(fan, out_axons)
     tried = kernels.Tried(kind, np.full(kind.max() + 1, -1), np.zeros(1, np.int64))
     taken, expected, failed = np.zeros(n, bool), [], 0
     kernels.fill_choosing(fan, core, demand, tried, order, limit, taken)
@@ -97,7 +97,7 @@ def test_fill_choosing_tries_a_neuron_whose_kernel_is_there_after_one_of_its_kin
     limit = core.used.copy()
     limit[[kernels.NEURONS, kernels.LOAD]] = capacity.NO_LIMIT
     kernels.clear(fan, core, demand, of_one_channel)
-    kind = graph_partition._kinds(fan, out_axons)
+    kind = graph_partition._neuron_kinds(fan, out_axons)
     tried = kernels.Tried(kind, np.full(kind.max() + 1, -1), np.zeros(1, np.int64))
     order, taken = np.array([4, 3, 5]), np.zeros(3, bool)
     kernels.fill_choosing(fan, core, demand, tried, order, limit, taken)

@@ -9,8 +9,8 @@ from nwcompile.ir.connection import Conv2d, Dense
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
-from nwcompile.passes.analyze.core_rules import with_fewer_layers
-from nwcompile.passes.stages.refusal import elsewhere
+from nwcompile.passes.analyze.core_rules import split_by_layers
+from nwcompile.passes.stages.refusal import describe_other_chips
 from tests.made.chips import small_chip
 from tests.made.nets import FIXED, dense_net, integers
 from tests.made.violations import first_lines, lines
@@ -120,9 +120,9 @@ def test_speck_refuses_more_copies_than_it_has_cores():
 
 
 def test_chips_that_copy_neurons_are_named_where_another_refuses():
-    said = elsewhere(speck_net(3), Chip.load("loihi1"), nw.Options())
+    said = describe_other_chips(speck_net(3), Chip.load("loihi1"), nw.Options())
     assert "speck (5 of 9 cores)" in said
-    assert "speck" not in elsewhere(speck_net(7), Chip.load("loihi1"), nw.Options())
+    assert "speck" not in describe_other_chips(speck_net(7), Chip.load("loihi1"), nw.Options())
 
 
 def test_speck_refuses_ten_layers():
@@ -154,8 +154,8 @@ def test_truenorth_copies_a_layer_that_is_read_on_two_cores():
 def test_a_core_with_too_many_layers_is_cut_into_as_few_as_can_run_them():
     network, chip = dense_net(*[4] * 8), small_chip(core__max_layers=3)
     core_of = np.repeat([0, 1, 1, 1, 1, 1, 2], 4)  # the layers of core 1 are five
-    cut = with_fewer_layers(network, chip, core_of)
+    cut = split_by_layers(network, chip, core_of)
     assert cut.tolist() == np.repeat([0, 1, 1, 1, 2, 2, 3], 4).tolist()
-    assert with_fewer_layers(network, small_chip(), core_of) is core_of
+    assert split_by_layers(network, small_chip(), core_of) is core_of
     mapping = nw.compile(network, chip, options=nw.Options(optimize="cores")).mapping
     assert mapping.n_cores == 3  # of seven layers

@@ -71,9 +71,9 @@ def test_bound_is_tight_for_a_steady_input():
 def test_range_shows_what_was_lost_to_a_narrow_state(overflow):
     spec = NeuronSpec(threshold=30000, decay_v=4096, fixed=FixedPoint(state_bits=16, overflow=overflow))
     r = one(spec, 100, 6)
-    assert (r.u_largest, r.u_bound, r.limit, r.beyond) == (38400, 38400, 32767, ["u"])
+    assert (r.u_largest, r.u_bound, r.limit, r.overflowing_states) == (38400, 38400, 32767, ["u"])
     spec = NeuronSpec(threshold=1, fires=False, decay_v=0, fixed=FixedPoint(state_bits=16, overflow=overflow))
-    assert one(spec, 100, 1).beyond == ["v"] and one(spec, 100, 1).v_largest == 32767 + 6400
+    assert one(spec, 100, 1).overflowing_states == ["v"] and one(spec, 100, 1).v_largest == 32767 + 6400
 
 
 def test_range_of_a_source_that_counts_has_no_bound():

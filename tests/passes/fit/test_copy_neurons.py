@@ -5,8 +5,8 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.errors import FitError
-from nwcompile.passes.fit.copied_network import copied_network
-from nwcompile.passes.fit.copy_plan import copy_plan
+from nwcompile.passes.fit.copied_network import build_copied_network
+from nwcompile.passes.fit.copy_plan import plan_copies
 from tests.made.chips import small_chip
 from tests.made.nets import integers
 
@@ -84,11 +84,11 @@ def test_copies_go_upwards_as_far_as_their_inputs_need_them():
     edges = [dense("in", "a", 12, 10, 1), dense("a", "b", 10, 20, 2), dense("b", "c", 20, 20, 3)]
     network = nw.Network.from_arrays({"a": (LIF, 10), "b": (LIF, 20), "c": (LIF, 20)}, edges, {"in": 12})
     core_of = np.repeat(np.arange(5), 10)
-    plan = copy_plan(network, chip, core_of, np.zeros(50, bool))
+    plan = plan_copies(network, chip, core_of, np.zeros(50, bool))
     assert plan.copies.tolist() == [4] * 10 + [2] * 20 + [1] * 20
     assert plan.n_cores == 4 + 4 + 2
     timing = nw.ir.schedule.Schedule("pipelined", 1, {"in": 0, "a": 1, "b": 2, "c": 3}, (1, 1, 1))
-    copied = copied_network(network, timing, plan)
+    copied = build_copied_network(network, timing, plan)
     assert copied.network.layers == ("a", "a/copy2", "a/copy3", "a/copy4", "b", "b/copy2", "c")
     assert {name: sorted(set(cores.tolist())) for name, cores in copied.core_of.items()} == {
         "a": [0], "a/copy2": [5], "a/copy3": [6], "a/copy4": [7], "b": [1, 2], "b/copy2": [8, 9], "c": [3, 4],
@@ -116,7 +116,7 @@ def test_copies_that_would_grow_without_end_are_given_up_at_once(share, settles,
     edges += [dense("a", "c", 1, 1, 4)]
     network = nw.Network.from_arrays(dict.fromkeys("abc", (LIF, 1)), edges, {"in": 3})
     chip = small_chip(core__max_neuron_destinations=share)
-    plan = copy_plan(network, chip, np.arange(3), np.zeros(3, bool))
+    plan = plan_copies(network, chip, np.arange(3), np.zeros(3, bool))
     assert (plan is not None) == settles
 
 
@@ -124,7 +124,7 @@ def test_copies_on_a_common_core_are_one_destination_of_their_own_spikes():
     edges = [dense("in", "a", 3, 1, 1), dense("a", "a", 1, 1, 2, delay=1), dense("a", "b", 1, 1, 3)]
     network = nw.Network.from_arrays(dict.fromkeys("ab", (LIF, 1)), edges, {"in": 3})
     chip = small_chip(core__max_neuron_destinations=1)
-    plan = copy_plan(network, chip, np.arange(2), np.array([True, False]))
+    plan = plan_copies(network, chip, np.arange(2), np.array([True, False]))
     assert plan.copies.tolist() == [2, 1]  # one for the core of all copies of a, one for that of b
 
 
@@ -132,7 +132,7 @@ def test_copies_of_a_loop_that_reaches_one_core_settle():
     edges = [dense("in", "a", 3, 2, 1), dense("a", "b", 2, 2, 2), dense("b", "a", 2, 2, 3, delay=2)]
     network = nw.Network.from_arrays(dict.fromkeys("ab", (LIF, 2)), edges, {"in": 3})
     chip = small_chip(core__max_neuron_destinations=1)
-    plan = copy_plan(network, chip, np.array([0, 0, 1, 1]), np.zeros(4, bool))
+    plan = plan_copies(network, chip, np.array([0, 0, 1, 1]), np.zeros(4, bool))
     assert plan.copies.tolist() == [1, 1, 1, 1]
 
 

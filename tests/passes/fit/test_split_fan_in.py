@@ -188,7 +188,7 @@ def test_split_fan_in_of_many_drawn_networks():
 
 @pytest.mark.parametrize("mutation", ["a synapse lost", "a weight of 2"])
 def test_a_mutation_of_split_fan_in_shows_in_the_spikes(mutation, monkeypatch):
-    of_part, adds = stage._of_part, stage.adding
+    of_part, adds = stage._build_part, stage.connect_sums
     if mutation == "a synapse lost":
 
         def lossy(*nouns):
@@ -196,13 +196,13 @@ def test_a_mutation_of_split_fan_in_shows_in_the_spikes(mutation, monkeypatch):
             fewer = first.replace(pre=first.pre[5:], post=first.post[5:], weight=first.weight[5:])
             return part._replace(into=[fewer, *rest])
 
-        monkeypatch.setattr(stage, "_of_part", lossy)
+        monkeypatch.setattr(stage, "_build_part", lossy)
     else:
 
         def wrong(*nouns):
             return (edge := adds(*nouns)).replace(exponent=edge.exponent + 1)
 
-        monkeypatch.setattr(stage, "adding", wrong)
+        monkeypatch.setattr(stage, "connect_sums", wrong)
     with pytest.raises(AssertionError, match="sequence"):
         verify_equal(wide(), limited("loihi2"), Chip.load("loihi2"), spikes_in(30), ("sequence",))
 

@@ -7,7 +7,7 @@ import nwcompile as nw
 from nwcompile.errors import FitError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import MatMul
-from nwcompile.passes.analyze.products import largest_counts, products
+from nwcompile.passes.analyze.products import find_products, largest_counts
 from nwcompile.passes.legalize.legalize import legalize
 from nwcompile.passes.legalize.multiply_spikes import PAIRS, verify_pairs
 from nwcompile.passes.prepare.normalize import normalize
@@ -73,7 +73,7 @@ def test_multiply_spikes_says_what_it_made(program):
 
 
 def test_largest_counts_follows_sums_of_spikes_only():
-    first, second = products(network := normalize(attention()))
+    first, second = find_products(network := normalize(attention()))
     assert (first.target, second.target) == ("scores", "product")
     assert largest_counts(network, first) == (1, 1) and largest_counts(network, second) == (TOKENS, 1)
     assert largest_counts(normalize(attention(query="x")), second) is None

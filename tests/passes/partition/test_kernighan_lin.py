@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nwcompile.kernels.mapping import kernighan_lin as kernels
-from nwcompile.passes.partition.baselines.kernighan_lin import _slices
+from nwcompile.passes.partition.baselines.kernighan_lin import _initial_slices
 
 
 def random_graph(seed: int, n: int):
@@ -41,5 +41,5 @@ def test_refined_pair_saves_what_it_says_and_swaps_equals_only(seed, n):
 
 
 def test_slices_are_in_proportion_to_what_parts_hold():
-    assert _slices(np.array([0, 1, 1, 1, 1, 0]), np.array([30, 10])).tolist() == [-1, 0, 0, 0, 1, -1]
-    assert _slices(np.full(9, 2), np.array([5, 5, 5])).tolist() == [0] * 3 + [1] * 3 + [2] * 3
+    assert _initial_slices(np.array([0, 1, 1, 1, 1, 0]), np.array([30, 10])).tolist() == [-1, 0, 0, 0, 1, -1]
+    assert _initial_slices(np.full(9, 2), np.array([5, 5, 5])).tolist() == [0] * 3 + [1] * 3 + [2] * 3

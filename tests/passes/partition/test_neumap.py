@@ -4,7 +4,7 @@ import numpy as np
 
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.options import Options
-from nwcompile.passes.partition.baselines.neumap import _shares, neumap
+from nwcompile.passes.partition.baselines.neumap import _share_parts, partition_by_neumap
 from tests.made.chips import small_chip
 from tests.made.nets import dense_net
 
@@ -13,7 +13,7 @@ def cores_of(n_cores: int) -> list[set[int]]:
     """Cores of the four layers of a net, 8 neurons each."""
     network = dense_net(5, 8, 8, 8, 8)
     options = Options(n_cores=n_cores)
-    cores = neumap(network, small_chip(), Activity.uniform(network), options).core_of
+    cores = partition_by_neumap(network, small_chip(), Activity.uniform(network), options).core_of
     return [set(np.unique(cores[name]).tolist()) for name in network.layers]
 
 
@@ -28,5 +28,5 @@ def test_neumap_on_fewer_cores_than_sub_networks_takes_neighbors_as_one():
 
 
 def test_shares_give_every_sub_network_a_part_and_more_where_most_neurons_share_one():
-    assert _shares(np.array([10, 100, 50]), 3).tolist() == [1, 1, 1]
-    assert _shares(np.array([10, 100, 50]), 6).tolist() == [1, 3, 2]
+    assert _share_parts(np.array([10, 100, 50]), 3).tolist() == [1, 1, 1]
+    assert _share_parts(np.array([10, 100, 50]), 6).tolist() == [1, 3, 2]

@@ -19,7 +19,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.analyze import capacity
-from nwcompile.passes.analyze.capacity import with_binding_resource
+from nwcompile.passes.analyze.capacity import add_binding_notes
 from nwcompile.passes.analyze.check import capacity_violations, check
 from nwcompile.passes.partition.logical_cores import LogicalCores
 from nwcompile.passes.partition.partition import PARTITIONERS, match_sites, partition
@@ -139,7 +139,7 @@ def test_partition_counts_on_the_out_axons_that_later_slices_cause():
     network, chip = dense_net(2, 12, 30), small_chip(core__max_neurons=12, core__max_out_axons=20)
     for method in METHODS:
         mapping = partitioned(network, chip, method)
-        held, _ = capacity.account(network, chip, np.concatenate([*mapping.core_of.values()]), mapping.n_cores)
+        held, _ = capacity.count_usage(network, chip, np.concatenate([*mapping.core_of.values()]), mapping.n_cores)
         assert held["out_axons"].max() <= 20
 
 
@@ -349,12 +349,12 @@ def test_a_mapping_made_elsewhere_is_told_what_fills_its_cores():
     network, chip = dense_net(3, 20, 8), small_chip(core__max_neurons=8)
     ours = partitioned(network, chip, "sequential")
     theirs = Mapping.from_arrays(ours.core_of, ours.site_of)
-    noted = with_binding_resource(theirs, network, chip).note
+    noted = add_binding_notes(theirs, network, chip).note
     assert nw.compile(network, chip, mapping=theirs).mapping.note == ours.note == noted
     # on both cores 20 rows of 4 weights and 10 bits in a word, and 3 rows of 8 or 12 in two; 12 and 16 neurons of 64
     chip = small_chip(core__synapse_bits=4 * (20 * 64 + 3 * 128))
     crowded = Mapping.from_arrays({"fc1": [0] * 8 + [1] * 12, "fc2": [0] * 4 + [1] * 4}, chip.sites[[3, 1]])
-    assert with_binding_resource(crowded, network, chip).note == {0: "synapse memory 25 %", 1: "neurons 25 %"}
+    assert add_binding_notes(crowded, network, chip).note == {0: "synapse memory 25 %", 1: "neurons 25 %"}
 
 
 SCRIPT = """

@@ -9,7 +9,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.partition import graph_partition
 from nwcompile.passes.partition.partition import partition
-from nwcompile.passes.partition.striped import _turns, striped_clusters
+from nwcompile.passes.partition.striped import _take_turns, striped_clusters
 from tests.made.chips import small_chip
 from tests.made.nets import FIXED, conv_net, dense_net, integers
 
@@ -35,7 +35,7 @@ def test_units_of_a_single_channel_have_one_band():
 
 
 def test_turns_follow_what_unequal_cores_hold():
-    turns = _turns(np.array([100, 50, 50, 0]), 12)
+    turns = _take_turns(np.array([100, 50, 50, 0]), 12)
     assert np.bincount(turns, minlength=4).tolist() == [6, 3, 3, 0]
     assert turns[:4].tolist() == turns[4:8].tolist()
 

@@ -12,7 +12,7 @@ from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import core_usage
 from nwcompile.passes.partition import suggest_fit
 from nwcompile.passes.partition.partition import partition
-from nwcompile.passes.partition.suggest_fit import shrunk, smallest_change
+from nwcompile.passes.partition.suggest_fit import shrink, smallest_change
 from tests.made.chips import small_chip
 from tests.made.nets import FIXED, conv_net, dense_net, integers, mixed_net, synapses
 
@@ -66,7 +66,7 @@ def test_a_neuron_that_no_core_holds_is_tried_once_on_cores_that_are_alike(monke
 
 def test_cores_that_cannot_be_enough_are_not_tried(monkeypatch):
     tried = []
-    monkeypatch.setattr(suggest_fit, "_fits", lambda network, chip, *_: tried.append((network, chip.n_cores)))
+    monkeypatch.setattr(suggest_fit, "_try_fit", lambda network, chip, *_: tried.append((network, chip.n_cores)))
     chip, lacking = small_chip(core__max_neurons=1), [Violation("cores", "network -> small", 3000, 12, "")]
     for n_neurons, growths in ((1500, []), (200, [32, 64])):  # 125 and 17 times as many cores as there are
         tried.clear()
@@ -87,7 +87,7 @@ def test_shrunk_keeps_the_synapses_of_the_neurons_that_stay(layer, n):
     edges = [Conv2d("in", "a", integers((4, 1, 2, 2))), Dense("a", "b", integers((5, 16))),
              Dense("b", "b", integers((5, 5), 1)), Conv2d("a", "a", integers((4, 4, 1, 1), 2), delay=1)]  # fmt: skip
     network = Network.from_arrays({"a": FIXED, "b": FIXED}, edges, {"in": (1, 3, 3)})
-    small = shrunk(network, layer, n)
+    small = shrink(network, layer, n)
     kept = n * int(np.prod(network.node(layer).shape[1:]))
     assert small.node(layer).n_neurons == kept
     for before, after in zip(network.connections, small.connections, strict=True):
@@ -99,7 +99,7 @@ def test_shrunk_keeps_the_synapses_of_the_neurons_that_stay(layer, n):
 def test_shrunk_cuts_lists_of_synapses():
     network = mixed_net(3)
     name = next(c.target for c in network.connections if type(c).__name__ == "Sparse")
-    small = shrunk(network, name, 2)
+    small = shrink(network, name, 2)
     kept = small.node(name).n_neurons
     for before, after in zip(network.connections, small.connections, strict=True):
         if type(before).__name__ == "Sparse" and name in (before.source, before.target):

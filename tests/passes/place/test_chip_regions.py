@@ -14,9 +14,9 @@ from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.place.chip_regions import (
     cluster_regions,
-    on_fewest_chips,
     region_sizes,
     sites_by_region,
+    take_fewest_chips,
     twice_the_cores,
     whole_chips,
 )
@@ -138,11 +138,11 @@ def test_cores_are_placed_on_the_fewest_chips_of_a_board_that_hold_them(placer):
 def test_the_whole_board_is_kept_where_sites_are_bound():
     chip, network = small_chip(**BOARD), dense_net(20, 30)
     mapping = partition(network, chip, Activity.uniform(network), Options(n_cores=2)).mapping
-    assert on_fewest_chips(mapping, chip, Options())[0].noc.columns == 4
+    assert take_fewest_chips(mapping, chip, Options())[0].noc.columns == 4
     last = (7, 7, 1)
     for options in (Options(fixed_sites={"fc1": (last,)}), Options(optimize="traffic"), Options(placer=place)):
-        assert on_fewest_chips(mapping, chip, options) == (chip, mapping)
+        assert take_fewest_chips(mapping, chip, options) == (chip, mapping)
     for keys in ({"io.sites": ["7,7,1"]}, {"noc.routing": "up-down", "noc.faults": ["7,7"]}, {"noc.chip_columns": None,
                  "noc.chip_rows": None, "noc.chip_hop_cycles": None}):  # fmt: skip
         bound = chip.replace(keys)
-        assert on_fewest_chips(mapping, bound, Options())[0] is bound
+        assert take_fewest_chips(mapping, bound, Options())[0] is bound

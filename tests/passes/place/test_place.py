@@ -101,7 +101,7 @@ def test_lanes_are_kept_only_where_they_are_short_and_ways_cost_the_same_there_a
         network, mapping, activity = scattered(1, n_cores, chip)
         problem = placement_problem(mapping, network, chip, activity, Options())
         site_of = chip.site_index(mapping.site_of)
-        lanes = anneal._lanes(problem, site_of).of_core
+        lanes = anneal._build_lanes(problem, site_of).of_core
         assert lanes.size > 0 if is_kept else lanes.size == 0, (keys, n_cores, lanes.shape, len(problem.other))
         assert not is_kept or (lanes == lanes_of(problem, site_of).of_core).all()
 

@@ -10,7 +10,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.place.place import place
-from nwcompile.passes.place.spectral import _together, _waves
+from nwcompile.passes.place.spectral import _shared_messages, _slowest_waves
 from tests.made.chips import small_chip
 from tests.made.nets import FIXED, integers
 
@@ -21,7 +21,7 @@ def test_waves_are_the_slowest_eigenvectors_of_the_laplacian():
         weight[a, b] = weight[b, a] = w
     total = weight.sum(0)
     values, vectors = np.linalg.eigh(np.eye(6) - weight / np.sqrt(total[:, None] * total))
-    for found, exact in zip(_waves(csr_array(weight), total, 3), vectors.T[1:3], strict=True):
+    for found, exact in zip(_slowest_waves(csr_array(weight), total, 3), vectors.T[1:3], strict=True):
         exact = exact / np.sqrt(total)
         exact = exact * np.sign(exact[np.abs(exact).argmax()])
         assert found / np.abs(found).max() == pytest.approx(exact / np.abs(exact).max(), abs=1e-6)
@@ -33,7 +33,7 @@ def test_together_counts_the_messages_whose_hyperedge_holds_both_cores():
     network = Network.from_arrays({"a": (FIXED, (4,))}, [edge], {})
     mapping = Mapping.from_arrays({"a": [0, 1, 2, 1]}, small_chip().sites[:3])
     activity = Activity({"a": np.array([[5, 3, 7, 1]], np.int32)}, 9)
-    found = _together(mapping, network, small_chip(), activity).toarray()
+    found = _shared_messages(mapping, network, small_chip(), activity).toarray()
     assert found.tolist() == [[0, 5, 5], [5, 0, 8], [5, 8, 0]]
 
 

@@ -13,14 +13,14 @@ from nwcompile.ir.connection import Conv2d
 from nwcompile.passes.prepare.fold import (
     Convolution,
     Diagonal,
-    add,
-    backward,
+    add_maps,
+    apply_map,
+    apply_transpose,
     compose,
-    connection,
-    forward,
     linear_map,
-    matrix,
     row_sums,
+    to_connection,
+    to_matrix,
 )
 from nwcompile.sim.reference.synaptic_sums import apply
 
@@ -56,7 +56,7 @@ def random_map(rng, kind: str):
 
 
 def plain(m) -> np.ndarray:
-    m = matrix(m)
+    m = to_matrix(m)
     return m if isinstance(m, np.ndarray) else m.toarray()
 
 
@@ -76,7 +76,7 @@ def test_add_is_the_sum_of_the_matrices_or_refuses(drawn):
     seed, first, second = drawn
     rng = np.random.default_rng(seed)
     a, b = random_map(rng, first), random_map(rng, second)
-    total = add(a, b)
+    total = add_maps(a, b)
     if total is None:
         assert isinstance(a, Convolution) or isinstance(b, Convolution)
     else:
@@ -87,16 +87,16 @@ def test_add_makes_one_convolution_of_two_alike():
     rng = np.random.default_rng(0)
     a = convolution(rng, 1)
     b = Convolution(integers(rng, *a.weight.shape), a.stride, a.padding, a.dilation, a.groups, a.source, a.target)
-    assert isinstance(add(a, b), Convolution)
+    assert isinstance(add_maps(a, b), Convolution)
 
 
 @given(st.integers(0, 10**6), st.sampled_from(KINDS))
 def test_forward_and_backward_apply_the_matrix_and_its_transpose(seed, kind):
     rng = np.random.default_rng(seed)
     m, x = random_map(rng, kind), integers(rng, 3, N)
-    np.testing.assert_array_equal(forward(m, x), x @ plain(m).T)
-    np.testing.assert_array_equal(backward(m, x), x @ plain(m))
-    assert forward(m, x[:0]).shape == (0, N)
+    np.testing.assert_array_equal(apply_map(m, x), x @ plain(m).T)
+    np.testing.assert_array_equal(apply_transpose(m, x), x @ plain(m))
+    assert apply_map(m, x[:0]).shape == (0, N)
 
 
 def weights_of_any_size(seed) -> tuple[Convolution, np.random.Generator]:
@@ -110,22 +110,22 @@ def test_forward_of_maps_mostly_0_gives_the_bits_that_it_gives_of_others(seed):
     m, rng = weights_of_any_size(seed)
     x = rng.normal(size=(9, N)) * (rng.random((9, N)) < 0.1)
     full = rng.normal(size=(100, N))  # with which x is not mostly 0
-    np.testing.assert_array_equal(forward(m, x), forward(m, np.concatenate([x, full]))[: len(x)])
+    np.testing.assert_array_equal(apply_map(m, x), apply_map(m, np.concatenate([x, full]))[: len(x)])
 
 
 @given(st.integers(0, 10**6), st.sampled_from(KINDS))
 def test_row_sums_are_what_ones_give(seed, kind):
     m = weights_of_any_size(seed)[0] if kind == "convolution" else random_map(np.random.default_rng(seed), kind)
-    np.testing.assert_array_equal(row_sums(m), forward(m, np.ones((1, N)))[0])
+    np.testing.assert_array_equal(row_sums(m), apply_map(m, np.ones((1, N)))[0])
 
 
 @given(st.integers(0, 10**6), st.sampled_from(KINDS))
 def test_connection_computes_what_its_map_says(seed, kind):
     rng = np.random.default_rng(seed)
     m, x, bias = random_map(rng, kind), integers(rng, 3, N), integers(rng, N)
-    c = connection(m, "a", "b", 0, bias, SHAPE, SHAPE)
+    c = to_connection(m, "a", "b", 0, bias, SHAPE, SHAPE)
     got = apply(c, x.reshape(3, *SHAPE).astype(np.float32), SHAPE)
-    np.testing.assert_array_equal(got.reshape(3, -1), forward(m, x) + bias)
+    np.testing.assert_array_equal(got.reshape(3, -1), apply_map(m, x) + bias)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 3), st.integers(0, 2), st.integers(0, 2))

@@ -6,7 +6,7 @@ import torch
 
 import nwcompile as nw
 from nwcompile.errors import FitError
-from nwcompile.passes.prepare.recognize import recognized
+from nwcompile.passes.prepare.recognize import recognize_program
 from tests.made.nets import integers
 
 
@@ -104,7 +104,7 @@ def samples() -> np.ndarray:
 @pytest.mark.parametrize("step", BUILT_IN, ids=lambda step: step.__name__)
 def test_recognized_programs_give_the_same_numbers(step):
     program = nw.neuron(step).program()
-    spec = recognized(program)
+    spec = recognize_program(program)
     runs = [nw.simulate(network(neuron), samples(), record="all") for neuron in (program, spec)]
     assert np.array_equal(runs[0].states["a"]["v"], runs[1].states["a"]["v"])
     assert np.array_equal(runs[0].spikes["a"], runs[1].spikes["a"])
@@ -112,17 +112,19 @@ def test_recognized_programs_give_the_same_numbers(step):
 
 
 def test_recognized_resets_are_the_narrowest_that_chips_name():
-    resets = {step.__name__: recognized(nw.neuron(step).program()).reset for step in (leaky, hard, masked, to_a_value)}
+    resets = {
+        step.__name__: recognize_program(nw.neuron(step).program()).reset for step in (leaky, hard, masked, to_a_value)
+    }
     assert resets == {"leaky": "subtract", "hard": "zero", "masked": "zero", "to_a_value": "value"}
 
 
 @pytest.mark.parametrize("step", OTHERS, ids=lambda step: step.__name__)
 def test_other_programs_stay_programs(step):
-    assert recognized(nw.neuron(step).program()) is None
+    assert recognize_program(nw.neuron(step).program()) is None
 
 
 def test_states_that_begin_elsewhere_are_no_built_in_neuron():
-    assert recognized(nw.neuron(initial={"v": 0.5})(leaky).program()) is None
+    assert recognize_program(nw.neuron(initial={"v": 0.5})(leaky).program()) is None
 
 
 def test_recognized_programs_compile_exactly_for_chips_without_programs():

@@ -7,7 +7,7 @@ import nwcompile as nw
 from nwcompile.ir.connection import Conv2d, Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.passes.prepare.unmet_taps import without_unmet_taps
+from nwcompile.passes.prepare.unmet_taps import drop_unmet_taps
 from nwcompile.sim import BACKENDS, simulate
 from tests.made.chips import small_chip
 from tests.made.nets import FIXED, integers
@@ -23,7 +23,7 @@ def net(shape: tuple[int, int, int], kernel=(3, 3), **conv) -> Network:
 
 
 def cut(network: Network) -> Network:
-    return without_unmet_taps(network, SHARED, Options())[0]
+    return drop_unmet_taps(network, SHARED, Options())[0]
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_unmet_taps_free_memory_in_the_program_and_are_told_of():
 
 def test_unmet_taps_stay_on_chips_that_store_no_kernels():
     network = net((4, 1, 1), padding=1)
-    assert without_unmet_taps(network, small_chip(), Options()) == (network, [])
+    assert drop_unmet_taps(network, small_chip(), Options()) == (network, [])

@@ -9,9 +9,9 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.prepare.weight_bits import apply_weight_bits
-from nwcompile.passes.quantize.channel_scale import per_channel
+from nwcompile.passes.quantize.channel_scale import scale_channels
 from nwcompile.passes.quantize.quantize import quantize
-from nwcompile.passes.quantize.scaled_layer import describe
+from nwcompile.passes.quantize.scaled_layer import describe_layer
 from nwcompile.sim import simulate
 
 CHIP = Chip.load("tiny").replace({"neuron.threshold_per": "neuron"})
@@ -36,8 +36,8 @@ def net(rng, **spec):
 
 def test_channel_scale_multiplies_all_of_a_neuron_by_one_number():
     network = apply_weight_bits(net(np.random.default_rng(0)), CHIP, NARROW)
-    before = describe(network, "a", CHIP)
-    after = per_channel(before, CHIP)
+    before = describe_layer(network, "a", CHIP)
+    after = scale_channels(before, CHIP)
     factor = after.channel_scale
     assert factor.shape == (3, 1, 1) and len(np.unique(factor)) == 3 and (factor[0] > factor[1]).all()
     for name in ("threshold", "v_min"):
@@ -84,7 +84,7 @@ def test_channel_scale_of_channels_without_weights_is_one():
     weight = np.array([[0.0, 0.0], [1.0, 0.5], [0.25, 0.5]])
     network = Network.from_arrays({"a": NeuronSpec(bias=0.1)}, [Dense("in", "a", weight)], {"in": 2})
     assert quantize(network, CHIP, np.ones((1, 9, 2)), NARROW).table[0]["spike_agreement_percent"] == 100
-    layer = per_channel(describe(apply_weight_bits(network, CHIP, NARROW), "a", CHIP), CHIP)
+    layer = scale_channels(describe_layer(apply_weight_bits(network, CHIP, NARROW), "a", CHIP), CHIP)
     assert layer.channel_scale.tolist() == [1.0, 0.75, 1.5]
 
 
@@ -106,5 +106,5 @@ def test_channel_scale_keeps_neurons_whose_weights_and_thresholds_are_much_small
 def test_channel_scale_does_not_raise_thresholds_far_above_the_others():
     weight = np.ones((4, 2)) * [[1.0], [1.0], [1.0], [1e-6]]
     network = Network.from_arrays({"a": NeuronSpec(threshold=1.0)}, [Dense("in", "a", weight)], {"in": 2})
-    layer = per_channel(describe(apply_weight_bits(network, CHIP, NARROW), "a", CHIP), CHIP)
+    layer = scale_channels(describe_layer(apply_weight_bits(network, CHIP, NARROW), "a", CHIP), CHIP)
     assert layer.neuron.threshold.tolist() == [1.0, 1.0, 1.0, 4.0]

@@ -7,7 +7,7 @@ import torch
 import nwcompile as nw
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize import program_scale
-from nwcompile.passes.quantize.program_format import in_whole_numbers
+from nwcompile.passes.quantize.program_format import to_whole_numbers
 from nwcompile.passes.quantize.quantize import quantize
 from nwcompile.sim.reference.program_step import ProgramState
 
@@ -47,7 +47,7 @@ def test_a_step_in_whole_numbers_is_within_some_units_of_the_float_one(name):
     neuron, scale, spread = NEURONS[name]
     program = neuron.program()
     bits, gain, shape = 14, scale / 100, (1, 5000)
-    fixed = in_whole_numbers(program, bits, 24, gain).program
+    fixed = to_whole_numbers(program, bits, 24, gain).program
     fixed.verify("h", shape[1:])
     x = RNG.integers(-100, 100, shape)
     ours, wanted = (ProgramState.cleared(p, shape, np.float64) for p in (fixed, program))
@@ -72,7 +72,7 @@ def adding(state, x):
 
 def test_sums_of_input_and_counts_are_exact_whatever_the_gain():
     gain, bits, n_steps = 0.0371, 10, 300
-    fixed = in_whole_numbers(adding.program(), bits, 24, gain).program
+    fixed = to_whole_numbers(adding.program(), bits, 24, gain).program
     state, floats = (ProgramState.cleared(p, (1, 40), np.float64) for p in (fixed, adding.program()))
     x = RNG.integers(-9, 10, (n_steps, 1, 40))
     sent = np.array([(state.step(now), floats.step(now * gain)) for now in x])
@@ -86,7 +86,7 @@ def test_a_state_with_other_input_too_is_no_plain_sum():
     def echo(state, x):
         return {"v": state.v + x}, x > 0.5
 
-    fixed = in_whole_numbers(echo.program(), 10, 24, 0.3).program
+    fixed = to_whole_numbers(echo.program(), 10, 24, 0.3).program
     state = ProgramState.cleared(fixed, (1, 1), np.float64)
     state.step(np.array([[100]]))
     assert state.named["v"][0, 0] == pytest.approx(0.3 * 100 * 2**10, abs=2)

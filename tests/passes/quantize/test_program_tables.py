@@ -13,15 +13,15 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.arithmetic import table
 from nwcompile.ir.neuron_programs.ranges import Range
 from nwcompile.passes.quantize import program_tables
-from nwcompile.passes.quantize.program_curves import curves, observed, with_inverses
-from nwcompile.passes.quantize.program_tables import TableFormat, greatest_error, table_of
+from nwcompile.passes.quantize.program_curves import find_curves, record_arguments, use_inverses
+from nwcompile.passes.quantize.program_tables import TableFormat, build_table, greatest_error
 
 ANYWHERE = Range(-1e6, 1e6, False)
 
 
 def curve_of(step):
     """The only curve of a step of a neuron."""
-    (curve,) = curves(with_inverses(nw.neuron(step).program())).values()
+    (curve,) = find_curves(use_inverses(nw.neuron(step).program())).values()
     return curve
 
 
@@ -57,7 +57,7 @@ EXACT = {
 @pytest.mark.parametrize("name", EXACT)
 def test_the_stated_error_is_the_greatest_over_all_arguments(name):
     step, seen, exact = EXACT[name]
-    made = table_of(curve_of(step), ANYWHERE, seen, TableFormat(7, 12, 24), 33, "here")
+    made = build_table(curve_of(step), ANYWHERE, seen, TableFormat(7, 12, 24), 33, "here")
     arguments = np.arange(made.low, made.high + 1)
     assert made.low / 128 < seen[0] and made.high / 128 > seen[1] and made.error > 0.5
     with localcontext() as context:
@@ -69,7 +69,7 @@ def test_the_stated_error_is_the_greatest_over_all_arguments(name):
 
 def test_the_error_of_a_range_of_a_million_arguments_is_computed_of_each():
     curve = curve_of(exponential)
-    made = table_of(curve, ANYWHERE, (-1.0, 2.0), TableFormat(18, 18, 24), 257, "here")
+    made = build_table(curve, ANYWHERE, (-1.0, 2.0), TableFormat(18, 18, 24), 257, "here")
     arguments = np.arange(made.low, made.high + 1)
     assert len(arguments) > 1 << 20
     exact = 0.5 * np.exp((arguments.astype(np.longdouble) / 2**18 - 1) / 0.5) * 2.0**made.result_bits
@@ -79,14 +79,14 @@ def test_the_error_of_a_range_of_a_million_arguments_is_computed_of_each():
 def rounding_table(monkeypatch=None, name=""):
     """A table whose steps are so short that rounding is all of its error, made by right or by broken rounding."""
     curve = curve_of(exponential)
-    made = table_of(curve, ANYWHERE, (0.0, 1.0), TableFormat(14, 14, 24), 2000, "here")
+    made = build_table(curve, ANYWHERE, (0.0, 1.0), TableFormat(14, 14, 24), 2000, "here")
     assert made.step_bits > 0
     blank = program_tables.replace(made, entries=np.zeros(2, np.int64))
     if name == "entries":
         monkeypatch.setattr(np, "rint", np.floor)
     if name == "line":
         monkeypatch.setattr(program_tables, "table", lambda entries, x, bits: table(entries, x, bits) - (x % 2))
-    made = program_tables._filled(curve, blank, len(made.entries) - 1)
+    made = program_tables._fill_entries(curve, blank, len(made.entries) - 1)
     step = 2.0 ** (made.step_bits - made.argument_bits)
     largest = float(curve(np.array(made.high / 2.0**made.argument_bits))) * 4  # of the second derivative
     return greatest_error(curve, made), 1.0 + step**2 / 8 * largest * 2.0**made.result_bits
@@ -105,16 +105,16 @@ def test_a_wrong_rounding_is_seen(name, monkeypatch):
 
 def test_a_proved_range_is_covered_whole_and_a_seen_one_with_room():
     curve = curve_of(logistic)
-    proved = table_of(curve, Range(-1.0, 1.0, False), (-0.5, 0.5), TableFormat(10, 14, 24), 65, "here")
+    proved = build_table(curve, Range(-1.0, 1.0, False), (-0.5, 0.5), TableFormat(10, 14, 24), 65, "here")
     assert (proved.low, proved.high, proved.bounds) == (-1024, 1024, "proved")
-    seen = table_of(curve, ANYWHERE, (-0.5, 0.5), TableFormat(10, 14, 24), 65, "here")
+    seen = build_table(curve, ANYWHERE, (-0.5, 0.5), TableFormat(10, 14, 24), 65, "here")
     assert (seen.low, seen.high, seen.bounds) == (-1536, 1536, "seen")
-    assumed = table_of(curve, Range(-4.0, 4.0, False), None, TableFormat(10, 14, 24), 65, "here")
+    assumed = build_table(curve, Range(-4.0, 4.0, False), None, TableFormat(10, 14, 24), 65, "here")
     assert (assumed.low, assumed.high, assumed.bounds) == (-4096, 4096, "proved")
 
 
 def test_a_result_may_become_four_times_as_large_as_in_the_samples():
-    made = table_of(curve_of(exponential), ANYWHERE, (-5.0, 1.0), TableFormat(10, 10, 24), 257, "here")
+    made = build_table(curve_of(exponential), ANYWHERE, (-5.0, 1.0), TableFormat(10, 10, 24), 257, "here")
     assert made.high / 1024 == pytest.approx(1.0 + 0.5 * np.log(4), abs=0.01)
     outside = np.array([made.high + 5000, made.low - 10**6])
     assert np.array_equal(made(outside), made(np.array([made.last, made.first])))
@@ -127,14 +127,18 @@ def test_one_curve_of_several_operations_is_one_table():
         return {"v": v, "m": m}, v > 1
 
     program = nw.neuron(step).program()
-    found = curves(with_inverses(program))
+    found = find_curves(use_inverses(program))
     assert sorted(f"{curve.argument}: {curve}" for curve in found.values()) == [
         "t10: 1 / (t10 + 1)",
         "v: 1 / (1 + exp(-((v - 0.25) / 2)))",
         "v: exp(-v)",
         "x: tanh(x)",
     ]
-    assert [state.name for state in observed(program).states] == ["v", "m", *(f"argument_of_{name}" for name in found)]
+    assert [state.name for state in record_arguments(program).states] == [
+        "v",
+        "m",
+        *(f"argument_of_{name}" for name in found),
+    ]
 
 
 def test_curves_of_neurons_own_parameters_begin_behind_them():
@@ -143,7 +147,7 @@ def test_curves_of_neurons_own_parameters_begin_behind_them():
         return {"v": v}, torch.exp(v * slope) > 2.0
 
     program = nw.neuron(step).program(slope=np.array([0.5, 0.25]))
-    (curve,) = curves(with_inverses(program)).values()
+    (curve,) = find_curves(use_inverses(program)).values()
     assert str(curve) == "exp(t3)" and curve.constants == {}
 
 
@@ -243,20 +247,20 @@ def test_curves_without_a_table_are_refused(step, samples, text):
 
 def test_without_samples_a_table_covers_all_that_its_argument_can_be():
     at_most = Range(-16.0, 16.0, False)
-    made = table_of(curve_of(bent), at_most, None, TableFormat(7, 12, 24), 33, "here")
+    made = build_table(curve_of(bent), at_most, None, TableFormat(7, 12, 24), 33, "here")
     assert (made.low, made.high, made.bounds) == (-16 << 7, 16 << 7, "proved")
     with pytest.raises(
         ModelError, match=r"here is not finite for some .* its range without samples \(give calibration"
     ):
-        table_of(curve_of(root), at_most, None, TableFormat(7, 12, 24), 33, "here")
+        build_table(curve_of(root), at_most, None, TableFormat(7, 12, 24), 33, "here")
     unbounded = Range(-np.inf, 1.0, False)
     with pytest.raises(ModelError, match="here has no bounds without samples; give calibration samples, or clamp"):
-        table_of(curve_of(bent), unbounded, None, TableFormat(7, 12, 24), 33, "here")
+        build_table(curve_of(bent), unbounded, None, TableFormat(7, 12, 24), 33, "here")
 
 
 def test_a_table_of_more_arguments_than_can_be_looked_at_is_refused_at_once():
     with pytest.raises(ModelError, match="is not found; clamp .*, or scale it down"):
-        table_of(curve_of(bent), Range(-1e9, 1e9, False), None, TableFormat(7, 12, 24), 33, "here")
+        build_table(curve_of(bent), Range(-1e9, 1e9, False), None, TableFormat(7, 12, 24), 33, "here")
 
 
 @nw.neuron

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import nwcompile as nw
-from nwcompile.passes.quantize.program_curves import with_inverses
-from nwcompile.passes.quantize.program_exact import counts
-from nwcompile.passes.quantize.program_units import in_units, units
+from nwcompile.passes.quantize.program_curves import use_inverses
+from nwcompile.passes.quantize.program_exact import find_counts
+from nwcompile.passes.quantize.program_units import find_units, scale_program
 from nwcompile.sim.reference.program_step import ProgramState
 
 RNG = np.random.default_rng(0)
@@ -68,16 +68,16 @@ UNITS = {
 @pytest.mark.parametrize("neuron", UNITS, ids=lambda neuron: neuron.name)
 def test_units_follow_from_the_operations(neuron):
     program = neuron.program()
-    found = units(program, counts(program))
+    found = find_units(program, find_counts(program))
     assert found.has_scale and not found.unbound
     assert {name: found[name] for name in UNITS[neuron]} == UNITS[neuron]
 
 
 @pytest.mark.parametrize("neuron", UNITS, ids=lambda neuron: neuron.name)
 def test_in_other_units_spikes_are_the_same_and_states_as_much_larger(neuron):
-    program = with_inverses(neuron.program())
-    found, factor = units(program, counts(program)), 0.5
-    other = in_units(program, found, factor)
+    program = use_inverses(neuron.program())
+    found, factor = find_units(program, find_counts(program)), 0.5
+    other = scale_program(program, found, factor)
     x = RNG.normal(0.3, 1.0, (60, 1, 40))
     ours, wanted = (ProgramState.cleared(p, (1, 40), np.float64) for p in (other, program))
     sent = np.array([(ours.step(now * factor), wanted.step(now)) for now in x])
@@ -88,9 +88,9 @@ def test_in_other_units_spikes_are_the_same_and_states_as_much_larger(neuron):
 
 @pytest.mark.parametrize("neuron", [absolute, rooted], ids=lambda neuron: neuron.name)
 def test_programs_that_measure_their_input_have_no_scale(neuron):
-    found = units(neuron.program())
+    found = find_units(neuron.program())
     assert not found.has_scale and found["v"] == 0
-    assert in_units(neuron.program(), found, 0.7).structure == neuron.program().structure
+    assert scale_program(neuron.program(), found, 0.7).structure == neuron.program().structure
 
 
 def test_a_state_that_nothing_ties_to_the_input_is_said_to_be_taken():
@@ -99,7 +99,7 @@ def test_a_state_that_nothing_ties_to_the_input_is_said_to_be_taken():
         fired = x > 1
         return {"w": 0.9 * state.w}, fired
 
-    found = units(idle.program())
+    found = find_units(idle.program())
     assert found.unbound == {"w"} and found["w"] == 1
 
 

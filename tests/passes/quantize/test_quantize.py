@@ -15,12 +15,12 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import CURRENT_ORDERS, FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.analyze.capability import neuron_violations, weight_violations
-from nwcompile.passes.analyze.dynamics import dynamics
+from nwcompile.passes.analyze.dynamics import layer_dynamics
 from nwcompile.passes.analyze.grids import WeightGrid, round_bias, round_threshold
 from nwcompile.passes.quantize.layer_warnings import rate_warnings
 from nwcompile.passes.quantize.quantize import quantize
-from nwcompile.passes.quantize.scale_search import choose, spike_distance
-from nwcompile.passes.quantize.scaled_layer import describe, scale_layer
+from nwcompile.passes.quantize.scale_search import choose_scale, spike_distance
+from nwcompile.passes.quantize.scaled_layer import describe_layer, scale_layer
 from nwcompile.passes.quantize.table import COLUMNS
 from nwcompile.sim import simulate
 from tests.made.nets import FIXED, dense_net, dyadic, float_net
@@ -136,14 +136,14 @@ def test_round_threshold_moves_by_one_grid_step_only_where_the_comparison_change
 
 
 def test_weight_grid_uses_the_smallest_exponent_and_the_nearest_grid_point():
-    grid = WeightGrid.of(np.array([1.0, -1.0]), 8, LOIHI)
-    rounded = grid.round(np.array([100.2, -255.4, 3.1]), np.inf)
+    grid = WeightGrid.from_weights(np.array([1.0, -1.0]), 8, LOIHI)
+    rounded = grid.round_up_to(np.array([100.2, -255.4, 3.1]), np.inf)
     assert (
         rounded.exponent == 1 and list(rounded.mantissa) == [50, -128, 2] and list(rounded.effective) == [100, -256, 4]
     )
-    fine = grid.round(np.array([100.2, -3.4]), np.inf)
+    fine = grid.round_up_to(np.array([100.2, -3.4]), np.inf)
     assert fine.exponent == -1 and list(fine.mantissa) == [200, -6] and list(fine.effective) == [100, -3]
-    clipped = grid.round(np.array([100.0, 400.0]), 254.0)
+    clipped = grid.round_up_to(np.array([100.0, 400.0]), 254.0)
     assert clipped.exponent == 0 and list(clipped.effective) == [100, 254] and clipped.n_clipped == 1
 
 
@@ -215,7 +215,7 @@ def test_quantize_scales_a_readout_for_precision_and_states_its_unit():
 
 
 def test_dynamics_reports_the_error_of_a_time_constant():
-    d = dynamics(one_layer(np.ones((1, 2)), NeuronSpec(beta=0.999)), "a", TINY)
+    d = layer_dynamics(one_layer(np.ones((1, 2)), NeuronSpec(beta=0.999)), "a", TINY)
     assert d.decay_v == 4 and d.decay_u == 4096
     tau, chip_tau = -1 / np.log(np.float32(0.999).astype(float)), -1 / np.log(1 - 4 / 4096)
     assert d.tau_error_percent == pytest.approx(100 * (chip_tau / tau - 1))
@@ -223,7 +223,7 @@ def test_dynamics_reports_the_error_of_a_time_constant():
 
 def test_dynamics_lets_a_current_decay_at_least_as_fast_as_the_chip_does():
     network = one_layer(np.ones((1, 2)), NeuronSpec(alpha=1.0))
-    assert dynamics(network, "a", LOIHI).decay_u == 1 and dynamics(network, "a", TINY).decay_u == 0
+    assert layer_dynamics(network, "a", LOIHI).decay_u == 1 and layer_dynamics(network, "a", TINY).decay_u == 0
 
 
 def test_quantize_warns_of_a_leak_finer_than_the_chips():
@@ -344,8 +344,8 @@ def test_quantize_is_the_same_twice():
 
 
 def test_choose_tries_the_exact_power_of_two():
-    layer = describe(one_layer([[0.75, -0.125]], NeuronSpec()), "a", TINY)
-    scaled, _ = choose(layer, TINY, None)
+    layer = describe_layer(one_layer([[0.75, -0.125]], NeuronSpec()), "a", TINY)
+    scaled, _ = choose_scale(layer, TINY, None)
     assert np.log2(scaled.scale) % 1 == 0 and scale_layer(layer, TINY, scaled.scale).weights[0].n_clipped == 0
 
 

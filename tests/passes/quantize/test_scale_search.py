@@ -12,8 +12,8 @@ from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.quantize import scale_search
-from nwcompile.passes.quantize.scale_search import Evidence, choose, how_far, spike_distance
-from nwcompile.passes.quantize.scaled_layer import describe, scale_layer
+from nwcompile.passes.quantize.scale_search import Evidence, choose_scale, how_far, spike_distance
+from nwcompile.passes.quantize.scaled_layer import describe_layer, scale_layer
 from nwcompile.sim import simulate
 
 
@@ -36,10 +36,10 @@ def test_choose_keeps_the_rate_of_a_layer_whose_spikes_come_at_other_times(monke
     wanted = simulate(network, x).spikes["a"]
     evidence = Evidence(arriving=(other,), wanted=wanted, peak_u=9.0, peak_v=9.0)  # as behind many rounded layers
     chip = Chip.load("loihi1")
-    layer = describe(network, "a", chip)
+    layer = describe_layer(network, "a", chip)
 
     def rate_over_wanted() -> float:
-        return choose(layer, chip, evidence)[1].sum() / wanted.sum()
+        return choose_scale(layer, chip, evidence)[1].sum() / wanted.sum()
 
     assert rate_over_wanted() == pytest.approx(1, abs=0.05)
     monkeypatch.setattr(scale_search, "WELL_MATCHED", np.inf)  # the distance alone
@@ -50,7 +50,7 @@ def test_choose_keeps_the_weights_of_one_scale_besides_the_one_it_tries(monkeypa
     network = Network.from_arrays({"a": NeuronSpec()}, [Dense("in", "a", np.eye(9, dtype=np.float32))], {"in": 9})
     x = (np.random.default_rng(0).random((4, 20, 9)) < 0.3).astype(np.int8)
     chip = Chip.load("loihi1")
-    layer, made, most = describe(network, "a", chip), [], []
+    layer, made, most = describe_layer(network, "a", chip), [], []
 
     def scaled(*given):
         most.append(sum(one() is not None for one in made))
@@ -59,7 +59,7 @@ def test_choose_keeps_the_weights_of_one_scale_besides_the_one_it_tries(monkeypa
         return one
 
     monkeypatch.setattr(scale_search, "scale_layer", scaled)
-    chosen, _ = choose(layer, chip, Evidence(arriving=(x,), wanted=x, peak_u=1.0, peak_v=1.0))
+    chosen, _ = choose_scale(layer, chip, Evidence(arriving=(x,), wanted=x, peak_u=1.0, peak_v=1.0))
     assert len(made) > 3 and max(most) == 1 and chosen is not None
 
 

@@ -1,4 +1,4 @@
-"""Inside `sharing` a network is quantized once for chips of the same numbers, and as it is outside."""
+"""Inside `share_results` a network is quantized once for chips of the same numbers, and as it is outside."""
 
 import time
 from contextlib import nullcontext
@@ -11,8 +11,8 @@ import pytest
 import nwcompile as nw
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize import quantize as stage
-from nwcompile.passes.quantize.quantize import quantize, quantized
-from nwcompile.passes.quantize.shared import once, sharing
+from nwcompile.passes.quantize.quantize import quantize, quantize_once
+from nwcompile.passes.quantize.shared import make_once, share_results
 from nwcompile.threads import at_once
 from tests.interrupts import PATIENCE_S
 from tests.made.nets import integers
@@ -30,8 +30,8 @@ def samples(seed: int = 0) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(("chip", "board"), [("loihi1", "loihi1_nahuku"), ("loihi2", "loihi2_kapoho")])
 def test_a_chip_and_its_board_share_what_each_would_have_alone(chip, board):
-    with sharing():
-        made = [quantized(network(), nw.Chip.load(name), samples(), nw.Options()) for name in (chip, board)]
+    with share_results():
+        made = [quantize_once(network(), nw.Chip.load(name), samples(), nw.Options()) for name in (chip, board)]
     assert made[0] is made[1]
     alone = quantize(network(), nw.Chip.load(board), samples(), nw.Options())
     assert made[0].network.hash == alone.network.hash
@@ -41,10 +41,12 @@ def test_a_chip_and_its_board_share_what_each_would_have_alone(chip, board):
 def test_chips_of_different_numbers_share_the_float_run(monkeypatch):
     calls, simulate = [], stage.simulate
     monkeypatch.setattr(stage, "simulate", lambda *given, **more: calls.append(given) or simulate(*given, **more))
-    for context, n_calls in ((sharing, 2), (nullcontext, 2 + 3)):
+    for context, n_calls in ((share_results, 2), (nullcontext, 2 + 3)):
         with context():
-            made = [quantized(network(), nw.Chip.load(name), samples(), nw.Options()) for name in ("loihi1", "loihi2")]
-            quantized(network(), nw.Chip.load("loihi2"), samples(1), nw.Options())
+            made = [
+                quantize_once(network(), nw.Chip.load(name), samples(), nw.Options()) for name in ("loihi1", "loihi2")
+            ]
+            quantize_once(network(), nw.Chip.load("loihi2"), samples(1), nw.Options())
         assert len(calls) == n_calls
     alone = quantize(network(), nw.Chip.load("loihi2"), samples(), nw.Options())
     assert made[1].network.hash == alone.network.hash
@@ -64,9 +66,9 @@ def test_what_differs_is_quantized_anew(monkeypatch):
         (network(), chip, None, options),
         (network(), chip, samples(), nw.Options(bits=4)),
     ]
-    with sharing():
-        assert [quantized(*one) for one in given for _ in range(2)] == [i for i in range(1, 9) for _ in range(2)]
-    assert quantized(*given[0]) == 9 and quantized(*given[0]) == 10  # outside, nothing is kept
+    with share_results():
+        assert [quantize_once(*one) for one in given for _ in range(2)] == [i for i in range(1, 9) for _ in range(2)]
+    assert quantize_once(*given[0]) == 9 and quantize_once(*given[0]) == 10  # outside, nothing is kept
 
 
 def test_of_two_threads_that_ask_for_the_same_one_makes_it():
@@ -79,9 +81,9 @@ def test_of_two_threads_that_ask_for_the_same_one_makes_it():
 
     def ask(_: int) -> int:
         both.wait(PATIENCE_S)
-        return once("a kind", network(), samples(), make)
+        return make_once("a kind", network(), samples(), make)
 
-    with sharing():
+    with share_results():
         assert at_once(ask, range(2), 2) == [1, 1]
 
 
@@ -89,8 +91,10 @@ def test_what_could_not_be_made_is_not_kept():
     def fail():
         raise ValueError
 
-    with sharing():
-        assert once("a kind", network(), None, lambda: 1) == 1
+    with share_results():
+        assert make_once("a kind", network(), None, lambda: 1) == 1
         with pytest.raises(ValueError):
-            once("a kind", network(), samples(), fail)
-        assert once("a kind", network(), samples(), lambda: 2) == 2 == once("a kind", network(), samples(), fail)
+            make_once("a kind", network(), samples(), fail)
+        assert (
+            make_once("a kind", network(), samples(), lambda: 2) == 2 == make_once("a kind", network(), samples(), fail)
+        )

@@ -17,7 +17,7 @@ from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.stages import fit as fit_stage
 from nwcompile.passes.stages import partition as partition_stage
 from nwcompile.passes.stages import refusal
-from nwcompile.passes.stages.refusal import elsewhere
+from nwcompile.passes.stages.refusal import describe_other_chips
 from tests.made.chips import small_chip
 
 SPEC = NeuronSpec(threshold=1.0, reset="zero", strict=True)
@@ -82,11 +82,11 @@ def test_a_network_that_no_chip_can_have_is_told_so():
 
 def test_nothing_is_said_for_a_chip_of_ones_own_or_where_cores_are_bound():
     network, loihi1 = dense(4, 3), Chip.load("loihi1")
-    assert elsewhere(network, small_chip(), Options()) is None
-    assert elsewhere(network, loihi1.replace({"noc.rows": 2}), Options()) is None
-    assert elsewhere(network, loihi1, Options(n_cores=2)) is None
-    assert elsewhere(network, loihi1, Options(fixed_sites={"fc1": ((0, 0, 0),)})) is None
-    assert "loihi1" not in elsewhere(network, loihi1, Options()).replace("loihi1_nahuku", "")
+    assert describe_other_chips(network, small_chip(), Options()) is None
+    assert describe_other_chips(network, loihi1.replace({"noc.rows": 2}), Options()) is None
+    assert describe_other_chips(network, loihi1, Options(n_cores=2)) is None
+    assert describe_other_chips(network, loihi1, Options(fixed_sites={"fc1": ((0, 0, 0),)})) is None
+    assert "loihi1" not in describe_other_chips(network, loihi1, Options()).replace("loihi1_nahuku", "")
 
 
 def test_hopeless_networks_are_refused_after_a_look_at_few_synapses(monkeypatch):
@@ -154,16 +154,18 @@ def test_listing_keys_are_checked(line, text):
 
 
 def test_a_network_of_more_weights_than_axon_types_is_not_sent_to_truenorth():
-    assert "truenorth" not in elsewhere(dense(100, 60), Chip.load("loihi1"), Options())
+    assert "truenorth" not in describe_other_chips(dense(100, 60), Chip.load("loihi1"), Options())
     few = np.where(floats(60, 100) > 0, np.float32(1), np.float32(-1))
     network = Network.from_arrays({"a": (SPEC.replace(strict=False), (60,))}, [Dense("in", "a", few)], {"in": (100,)})
-    assert "truenorth (at least 1 of 4096 cores)" in elsewhere(network, Chip.load("loihi1"), Options())
+    assert "truenorth (at least 1 of 4096 cores)" in describe_other_chips(network, Chip.load("loihi1"), Options())
 
 
 def test_a_network_of_very_long_delays_is_judged_by_its_totals_relay_neurons_among_them(monkeypatch):
     monkeypatch.setattr(fit_stage, "relay_delays", None)  # none is made to be counted
     edges = [Dense("in", "a", floats(8, 8)), Dense("a", "b", floats(8, 8), delay=500_000)]
-    said = elsewhere(Network.from_arrays({"a": SPEC, "b": SPEC}, edges, {"in": 8}), Chip.load("speck"), Options())
+    said = describe_other_chips(
+        Network.from_arrays({"a": SPEC, "b": SPEC}, edges, {"in": 8}), Chip.load("speck"), Options()
+    )
     n_relays = 8 * (-(-500_001 // (1 + Chip.load("loihi1").neuron.delay_max_steps)) - 1)
     assert f"by its totals it may fit loihi1 (at least {-(-(n_relays + 16) // 1024)} of 128 cores)" in said
 
@@ -173,14 +175,14 @@ def test_a_network_in_integers_is_sent_to_chips_whose_clamps_make_no_difference(
     spec = NeuronSpec(threshold=512, decay_v=2048, v_min=0, fixed=FixedPoint(), reset="zero")
     network = Network.from_arrays({"a": (spec, (6,))}, [Dense("in", "a", weight)], {"in": 5})
     assert network.is_fixed
-    said = elsewhere(network, Chip.load("speck"), Options())
+    said = describe_other_chips(network, Chip.load("speck"), Options())
     assert "loihi1 (1 of 128 cores)" in said and nw.compile(network, "loihi1").mapping.n_cores == 1
     acts = Network.from_arrays({"a": (spec, (6,))}, [Dense("in", "a", weight - 3)], {"in": 5})
-    assert "loihi1" not in elsewhere(acts, Chip.load("speck"), Options())
+    assert "loihi1" not in describe_other_chips(acts, Chip.load("speck"), Options())
 
 
 def test_a_fan_in_that_would_be_split_is_judged_by_its_totals():
-    said = elsewhere(dense(20000, 4), Chip.load("h1v1"), Options())
+    said = describe_other_chips(dense(20000, 4), Chip.load("h1v1"), Options())
     assert said.endswith("; by its totals it may fit loihi2 (at least 1 of 128 cores)")
 
 
@@ -193,7 +195,7 @@ def test_speck_is_not_named_where_spikes_come_too_late_or_go_too_far():
     layers = {"a": (SPEC, shape), "b": (SPEC, (1, 128, 128)), "c": (SPEC, (1, 128, 128))}
     far = Network.from_arrays(layers, edges, {"in": (2, 128, 128)})
     for network in (late, far):
-        said = elsewhere(network, Chip.load("h1v1"), Options())
+        said = describe_other_chips(network, Chip.load("h1v1"), Options())
         assert "loihi1 (" in said and "speck" not in said
         with pytest.raises(nw.FitError):
             nw.compile(network, "speck")

@@ -1,7 +1,7 @@
-"""Hypergraph partitioner: parts with the fewest messages between them, one a spike and part, then made to fit exactly.
+"""Hypergraph: a partitioner that minimizes messages between parts, one per spike and part, then makes them fit exactly.
 
 Mt-KaHyPar (Gottesbüren et al., ACM Trans. Algorithms 20(1), 2024) minimizes connectivity, the sum over hyperedges of
-weight times parts touched less one. A hyperedge is a neuron with all neurons that read it, its weight the spikes: on a
+weight times parts touched less one. A hyperedge is a neuron with all neurons that read it, weighted by its spikes. On a
 chip with one message per spike and core, that is the traffic between cores (Ronzani and Silvano, arXiv 2601.16118).
 """
 
@@ -19,40 +19,40 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.partition.graph_partition import fit_parts, parts_of_graph
 from nwcompile.passes.partition.logical_cores import LogicalCores
-from nwcompile.passes.partition.synapse_graph import FINE, LARGEST_WEIGHT_SUM, vertices
+from nwcompile.passes.partition.synapse_graph import FINE, LARGEST_WEIGHT_SUM, group_vertices
 
-LARGEST_IMBALANCE = 0.05  # of the parts' neurons, where cores have as much to spare
-LARGEST = 20_000_000  # pins: some 50 bytes each while they are handed over
+LARGEST_IMBALANCE = 0.05  # of the parts' neurons, if cores have as much to spare
+LARGEST = 20_000_000  # pins: some 50 bytes each while they are passed on
 
 
-def hypergraph(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
-    """Cores int32[n] of every layer, from Mt-KaHyPar's parts as `passes.partition.graph_partition` makes them fit.
+def partition_hypergraph(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
+    """Partition with Mt-KaHyPar and return cores int32[n] of every layer (see `graph_partition`).
 
     Its deterministic preset is used, so threads do not change the result. Input lines are vertices without weight.
-    Raises OptionError if Mt-KaHyPar is not installed, and for more pins than can be handed over.
+    Raises OptionError if Mt-KaHyPar is not installed, and for too many pins.
     """
-    library()
+    load_library()
     n_lines = count_lines(network)
 
     def cut(graph: Hypergraph, room: np.ndarray) -> np.ndarray:
         size = np.bincount(graph.vertex_of[n_lines:], minlength=len(graph.weight))
-        return _parts(graph.pins, graph.weight, size, room, options.seed)
+        return _cut_hypergraph(graph.pins, graph.weight, size, room, options.seed)
 
-    parts_for = parts_of_graph(network, lambda twins: hyperedges(network, activity, twins), cut)
+    parts_for = parts_of_graph(network, lambda twins: build_hypergraph(network, activity, twins), cut)
     return fit_parts(network, chip, activity, options, "hypergraph", parts_for)
 
 
 class Hypergraph(NamedTuple):
-    """A hyperedge for every vertex."""
+    """A hypergraph with one hyperedge for every vertex."""
 
-    pins: list[np.ndarray]  # int64[...]: the vertices of each hyperedge, its own among them
+    pins: list[np.ndarray]  # int64[...]: the vertices of each hyperedge, including its own
     weight: np.ndarray  # int64[vertex]: spikes, 1 or more
-    vertex_of: np.ndarray  # int32[source], as in `nwcompile.passes.partition.synapse_graph.vertices`
+    vertex_of: np.ndarray  # int32[source], as in `nwcompile.passes.partition.synapse_graph.group_vertices`
 
 
 @cache
-def library():
-    """The module `mtkahypar` and its initializer; raises OptionError if it is not installed."""
+def load_library():
+    """Return the module `mtkahypar` and its initializer. Raises OptionError if it is not installed."""
     try:
         import mtkahypar
     except ImportError:
@@ -64,11 +64,11 @@ def library():
     return mtkahypar, mtkahypar.initialize(1, print_warnings=False)
 
 
-def hyperedges(network: Network, activity: Activity, max_twins: int) -> Hypergraph:
-    """One hyperedge for every vertex, itself and all that read it, with up to `max_twins` twins a vertex."""
+def build_hypergraph(network: Network, activity: Activity, max_twins: int) -> Hypergraph:
+    """Build one hyperedge for every vertex, itself and all its readers, with up to `max_twins` twins per vertex."""
     wires = [wiring(network, c) for c in network.connections]
     n_synapses = sum(synapse_count(network, c) for c in network.connections)
-    vertex_of = vertices(network, wires, max_twins if n_synapses > FINE else 1)
+    vertex_of = group_vertices(network, wires, max_twins if n_synapses > FINE else 1)
     n_vertices = int(vertex_of.max()) + 1
     keys = [np.arange(n_vertices, dtype=np.int64) * (n_vertices + 1)]
     n_pins = n_vertices
@@ -94,9 +94,9 @@ def hyperedges(network: Network, activity: Activity, max_twins: int) -> Hypergra
     return Hypergraph(np.split(key % n_vertices, ends), weight, vertex_of)
 
 
-def _parts(pins, weight: np.ndarray, size: np.ndarray, room: np.ndarray, seed: int) -> np.ndarray:
-    """int32[vertex]: the part Mt-KaHyPar gives each vertex of so many neurons (int64[vertex])."""
-    mtkahypar, started = library()
+def _cut_hypergraph(pins, weight: np.ndarray, size: np.ndarray, room: np.ndarray, seed: int) -> np.ndarray:
+    """Return int32[vertex]: the part that Mt-KaHyPar gives each vertex; `size` int64[vertex] is its neurons."""
+    mtkahypar, started = load_library()
     context = started.context_from_preset(mtkahypar.PresetType.DETERMINISTIC)
     context.logging = False
     mtkahypar.set_seed(seed % (1 << 31))

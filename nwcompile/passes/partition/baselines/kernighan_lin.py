@@ -1,9 +1,10 @@
-"""Kernighan-Lin partitioner: neurons swapped between parts as long as fewer spikes cross from part to part.
+"""Kernighan-Lin: a partitioner that swaps neurons between parts while fewer spikes cross between parts.
 
 After SpiNeCluster of SpiNeMap (Balaji et al., IEEE TVLSI 28(1), 2020, arXiv 1909.01843), which partitions greedily in
 the manner of Kernighan and Lin (Bell System Technical Journal 49(2), 1970) for the fewest spikes on synapses between
-clusters. Assumed, as the paper's own start and order could not be read: parts begin as slices of the neurons in order,
-pairs of parts are refined heaviest traffic first, and that is repeated until nothing is saved, `MOST_SWEEPS` at most.
+clusters. Assumed, because the paper's start and order were not accessible: parts begin as slices of the neurons in
+order, pairs of parts are refined heaviest traffic first, and this repeats until nothing is saved, `MOST_SWEEPS` at
+most.
 """
 
 import numpy as np
@@ -21,31 +22,31 @@ MOST_SWEEPS = 4
 
 
 def kernighan_lin(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
-    """Cores int32[n] of every layer, from the parts as `nwcompile.passes.partition.graph_partition` makes them fit.
+    """Partition by Kernighan-Lin refinement and return cores int32[n] of every layer (see `graph_partition`).
 
-    Input lines lie on no core and do not count. Of equal pairs the seed chooses. Raises OptionError for more edges
+    Input lines are on no core and do not count. The seed chooses among equal pairs. Raises OptionError for more edges
     than the graph may have.
     """
 
     def cut(graph: SynapseGraph, room: np.ndarray) -> np.ndarray:
-        part = _slices(graph.n_neurons, room)
-        _refine(graph, part, len(room), np.random.default_rng(options.seed))
+        part = _initial_slices(graph.n_neurons, room)
+        _refine_parts(graph, part, len(room), np.random.default_rng(options.seed))
         return part
 
     parts_for = parts_of_graph(network, lambda twins: synapse_graph(network, activity, twins, "kernighan-lin"), cut)
     return fit_parts(network, chip, activity, options, "kernighan-lin", parts_for)
 
 
-def _slices(n_neurons: np.ndarray, room: np.ndarray) -> np.ndarray:
-    """int32[vertex]: contiguous parts of neurons in proportion to `room` int64[part]; vertices without neurons: -1."""
+def _initial_slices(n_neurons: np.ndarray, room: np.ndarray) -> np.ndarray:
+    """Return int32[vertex]: contiguous parts in proportion to `room` int64[part]; vertices without neurons: -1."""
     share = np.cumsum(room) / room.sum()
     middle = (np.cumsum(n_neurons) - n_neurons / 2) / n_neurons.sum()
     part = np.minimum(np.searchsorted(share, middle, side="right"), len(room) - 1)
     return np.where(n_neurons > 0, part, -1).astype(np.int32)
 
 
-def _refine(graph: SynapseGraph, part: np.ndarray, n_parts: int, rng: np.random.Generator) -> None:
-    """Swap vertices between parts, in place, pair after pair of parts that exchange spikes."""
+def _refine_parts(graph: SynapseGraph, part: np.ndarray, n_parts: int, rng: np.random.Generator) -> None:
+    """Swap vertices between parts, in place, for one pair after another of parts that exchange spikes."""
     edges = graph.start, graph.other, graph.weight
     scratch = np.zeros(len(part), np.int64), np.zeros(len(part), bool), np.zeros(len(part), np.int64)
     for _ in range(MOST_SWEEPS):

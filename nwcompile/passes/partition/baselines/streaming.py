@@ -1,9 +1,9 @@
-"""Streaming partitioner: every neuron is looked at once and given to the part it exchanges most spikes with.
+"""Streaming: a partitioner that visits every neuron once and puts it into the part with which it exchanges most spikes.
 
 After EdgeMap (Xue et al., Sensors 23(14):6548, 2023), which partitions by streaming with the fan-in and fan-out limits
-of cores. Assumed, as its score could not be read: linear deterministic greedy (Stanton and Kliot, KDD 2012), spikes to
-a part times the part's free share, neurons in the order of the layers. Limits of axons and memory are kept afterwards,
-as for every method of `nwcompile.passes.partition.graph_partition`.
+of cores. Assumed, because its score was not accessible: linear deterministic greedy (Stanton and Kliot, KDD 2012),
+spikes to a part times the part's free share, neurons in layer order. Limits of axons and memory are enforced
+afterwards, as for every method that uses `graph_partition`.
 """
 
 import numpy as np
@@ -18,10 +18,10 @@ from nwcompile.passes.partition.logical_cores import LogicalCores
 from nwcompile.passes.partition.synapse_graph import SynapseGraph, synapse_graph
 
 
-def streaming(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
-    """Cores int32[n] of every layer, from the parts as `nwcompile.passes.partition.graph_partition` makes them fit.
+def partition_by_streaming(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
+    """Partition in one pass and return cores int32[n] of every layer (see `graph_partition`).
 
-    Input lines come first, take no room, and draw together what they feed. The seed changes nothing. Raises
+    Input lines come first, take no room, and attract their targets to one part. The seed has no effect. Raises
     OptionError for more edges than the graph may have.
     """
 

@@ -1,14 +1,14 @@
-"""The default partitioner: least predicted step time, or energy, cores or traffic, under every limit of the chip.
+"""Floorline: the default partitioner, which minimizes step time, energy, cores or traffic within the chip's limits.
 
-    step                                            function                    file
-    numbers of cores, then finer and finer clusters floorline                   floorline.py
-    what all searches share and give                Search, Partition           search.py
-    neurons that move together                      fitting_clusters, split     clusters.py
-    what clusters ask of cores                      cluster_demand              demand.py
-    weights of what is made small                   weights                     objective.py
-    annealing by the smooth, then the exact time    improved                    cluster_search.py
-    annealing by routed hops                        least_traffic               min_traffic.py
-    links in the step time, and its limit           step_cycles, max_cycles     step_time.py
+step                                            function                          file
+number of cores, then finer and finer clusters  partition_by_floorline            floorline.py
+shared data and results of all searches         Search, Partition                 search.py
+neurons that move together                      fitting_clusters, halve_clusters  clusters.py
+demand of clusters on cores                     cluster_demand                    demand.py
+weights of the objective                        objective_weights                 objective.py
+annealing by the smooth, then the exact time    improve_clusters                  cluster_search.py
+annealing by routed hops                        anneal_hops                       min_traffic.py
+links in the step time, and its limit           step_cycles, max_cycles           step_time.py
 
 The hot loops are in `kernels/mapping`: moves.py, smooth_anneal.py and traffic_anneal.py, on cluster_state.py.
 """

@@ -1,4 +1,4 @@
-"""Cluster search: the cores of given clusters made better, move by move, under all limits of the chip."""
+"""Cluster search: improve the cores of given clusters, move by move, under all limits of the chip."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.kernels.mapping import moves, smooth_anneal
 from nwcompile.kernels.mapping.cluster_state import EXCESS, MESSAGE_OUT, MESSAGES, TIME, CoreState, Demand, Objective
 from nwcompile.passes.partition.floorline.demand import cluster_demand, empty_cores, filled_cores
-from nwcompile.passes.partition.floorline.objective import weights
+from nwcompile.passes.partition.floorline.objective import objective_weights
 from nwcompile.passes.partition.floorline.search import Partition, Search, kept_partition
 from nwcompile.passes.partition.floorline.step_time import time_with_links
 from nwcompile.passes.place.annealing import cool
@@ -18,23 +18,23 @@ from nwcompile.passes.place.space_filling import hilbert_rank
 
 @dataclass(frozen=True)
 class MoveWork:
-    """What trying one move costs, in looks at one step; fitted to times measured on the nets of the benchmarks."""
+    """The cost of trying one move, in looks at one step; fitted to times measured on the nets of the benchmarks."""
 
-    # A move by itself: drawing it, and keeping and comparing the totals.
+    # A move by itself: drawing it, and saving and comparing the totals.
     move_looks: int = 1500
 
-    # Every core: the largest load of a step is looked for among all of them.
+    # Per core: the largest load of a step is searched among all of them.
     core_looks: int = 2
 
-    # Every row that the cluster reads: its synapse memory, axons and messages.
+    # Per row that the cluster reads: its synapse memory, axons and messages.
     row_looks: int = 30
 
-    # Rows of a cluster beyond so many are out of the processor's cache, and cost so much more.
+    # Rows of a cluster beyond this number miss the processor's cache and cost `far_row_looks` more.
     cached_rows: int = 2000
     far_row_looks: int = 200
 
-    def looks(self, demand: Demand) -> int:
-        """Looks of one move of an average cluster."""
+    def looks_of_move(self, demand: Demand) -> int:
+        """Return the looks of one move of an average cluster."""
         n_clusters, n_steps = demand.sends.send.shape
         n_rows = len(demand.reads.row) // n_clusters
         rows = self.row_looks * n_rows + self.far_row_looks * max(0, n_rows - self.cached_rows)
@@ -43,54 +43,54 @@ class MoveWork:
 
 @dataclass(frozen=True)
 class SmoothSearch:
-    """Annealing by the smooth time, for many clusters."""
+    """Parameters of annealing by the smooth time, for many clusters."""
 
-    # Up to so many clusters the exact time is annealed instead, which a few moves can still explore.
+    # Up to this number of clusters the exact time is annealed instead: a few moves can still explore it.
     few_clusters: int = 64
 
-    # An annealing does no more looks than this, some seconds of work.
+    # Maximum looks of an annealing, some seconds of work.
     max_looks: int = 1_200_000_000
 
-    # More moves of each cluster than this no longer paid on the nets of the benchmarks.
+    # More moves per cluster did not pay off on the nets of the benchmarks.
     moves_per_cluster: int = 600
 
-    # The first temperature is this share of the cost, divided by the number of clusters.
+    # The first temperature as a share of the cost divided by the number of clusters.
     heat_share: float = 0.15
 
-    # The temperatures, as shares of the first one; as many moves are tried at each.
+    # The temperatures as shares of the first one; each has the same number of moves.
     cooling: tuple[float, ...] = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.0)
 
-    # From this temperature on the smooth time is nearer to the exact one, since little is left to be found.
+    # From this temperature on, the smooth time is closer to the exact one, because little is left to find.
     steep_from: int = 4
 
-    # Moves between two looks at the norms and the clock.
+    # Moves between two updates of the norms and checks of the clock.
     chunk_moves: int = 5000
 
-    # Sending messages is left out of the smooth time where it takes less than this share of senders' other work.
+    # Sending messages is left out of the smooth time if it takes less than this share of senders' other work.
     quiet_share: float = 0.2
 
 
 @dataclass(frozen=True)
 class ExactSearch:
-    """Annealing by the exact time, for few clusters; beyond, it only goes down, after the smooth one."""
+    """Parameters of annealing by the exact time, for few clusters; for many, it only descends after the smooth one."""
 
-    # An annealing does no more looks than this, some seconds of work, but some moves in any case.
+    # Maximum looks of an annealing, some seconds of work; `min_moves` are tried anyway.
     max_looks: int = 1_800_000_000
     min_moves: int = 300
 
-    # More moves of each cluster than this no longer paid on the nets of the benchmarks.
+    # More moves per cluster did not pay off on the nets of the benchmarks.
     moves_per_cluster: int = 300
 
-    # Where it follows a smooth annealing, this share of the usual moves is enough.
+    # After a smooth annealing, this share of the usual moves suffices.
     descent_share: float = 0.1
 
-    # The first temperature is this share of the cost, divided by the number of clusters.
+    # The first temperature as a share of the cost divided by the number of clusters.
     heat_share: float = 0.3
 
-    # The temperatures, as shares of the first one; as many moves are tried at each.
+    # The temperatures as shares of the first one; each has the same number of moves.
     cooling: tuple[float, ...] = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.01, 0.0)
 
-    # Moves between two looks at the clock.
+    # Moves between two checks of the clock.
     chunk_moves: int = 1000
 
 
@@ -99,7 +99,7 @@ SMOOTH = SmoothSearch()
 EXACT = ExactSearch()
 
 
-def improved(
+def improve_clusters(
     search: Search,
     cluster_of: np.ndarray,
     starts: list[np.ndarray],
@@ -108,23 +108,23 @@ def improved(
     heat: float = 1.0,
     regions: np.ndarray | None = None,
 ) -> Partition:
-    """The best partition found from the best of `starts`, each int[cluster], with `effort` times the usual moves.
+    """Return the best partition found from the best of `starts`, each int[cluster], with `effort` times the moves.
 
-    `heat`: of the usual temperatures, less where the start is good already. `regions`: as `Partition` has them.
+    `heat`: factor of the usual temperatures, lower for a good start. `regions`: as in `Partition`.
 
-    Few clusters are annealed by the exact time; many by a smooth one, after which the exact time only goes down. In
-    regions links count in the cost that is given, not in the search. Limits come first; from a start within them, every
-    partition is. No core is left empty where `options.n_cores` asks for a number of cores and some start has none.
+    Few clusters are annealed by the exact time; many by a smooth one, followed by descent on the exact time. With
+    regions, links count in the returned cost but not in the search. Limits come first; from a start within them, every
+    partition is. No core is left empty if `options.n_cores` is given and some start has no empty core.
     """
     given = [cluster_of, starts, n_cores, effort, heat, regions]
 
     def make() -> Partition:
-        return _improved(search, cluster_of, starts, n_cores, effort, heat, regions)
+        return _search_clusters(search, cluster_of, starts, n_cores, effort, heat, regions)
 
     return kept_partition(search, "clusters", given, make)
 
 
-def _improved(
+def _search_clusters(
     search: Search,
     cluster_of: np.ndarray,
     starts: list[np.ndarray],
@@ -133,42 +133,42 @@ def _improved(
     heat: float,
     regions: np.ndarray | None,
 ) -> Partition:
-    """What `improved` gives, computed."""
+    """Compute the result of `improve_clusters`."""
     network, chip, activity, timing = search.network, search.chip, search.activity, search.timing
     demand = cluster_demand(network, chip, activity, timing, cluster_of, n_cores)
     if regions is not None:
         inside = np.stack([np.cumsum(regions) - regions, regions], 1)
         demand = demand._replace(rules=demand.rules._replace(region=np.repeat(inside, regions, axis=0)))
     n_steps = timing.n_hardware_steps(activity.n_steps, "aligned")
-    weight = weights(network, chip, activity, n_steps, search.options.optimize)
+    weight = objective_weights(network, chip, activity, n_steps, search.options.optimize)
     if search.options.n_cores is not None:
         starts = [start for start in starts if len(np.unique(start)) == n_cores] or starts
     state = empty_cores(demand, chip)
-    best = min((_counted(demand, chip, cluster_of, start, weight, state) for start in starts), key=lambda p: p.rank)
+    best = min((_count_cost(demand, chip, cluster_of, start, weight, state) for start in starts), key=lambda p: p.rank)
     best = best._replace(regions=regions)
     if n_cores == 1 or len(best.core_of) == 1:
         return best
     if len(best.core_of) > SMOOTH.few_clusters:
-        best = _smoothed(search, demand, weight, best, effort, heat, state)
-        best = _annealed(search, demand, weight, best, 0.0, EXACT.descent_share * effort, state)
+        best = _anneal_smooth_time(search, demand, weight, best, effort, heat, state)
+        best = _anneal_exact_time(search, demand, weight, best, 0.0, EXACT.descent_share * effort, state)
     else:
         for exact_heat in (EXACT.heat_share, 0.0):
-            best = _annealed(search, demand, weight, best, exact_heat, effort, state)
+            best = _anneal_exact_time(search, demand, weight, best, exact_heat, effort, state)
     if regions is None:
         return best
     return best._replace(cost=_cost_with_links(demand, chip, best.core_of, regions, weight, state))
 
 
 def _cost_with_links(demand: Demand, chip: Chip, core_of, regions, weight: Objective, state: CoreState) -> float:
-    """The cost of cores in regions with the time that links between chips take, their flits shared evenly."""
+    """Return the cost of cores in regions, with links between chips that share their flits evenly."""
     state = filled_cores(demand, chip, core_of, state)
     sites = sites_by_region(chip, regions, hilbert_rank(chip))
     state.busy.total[TIME] = time_with_links(demand, state, chip, sites, is_even=True)
     return moves.cost(state.busy.total, weight)
 
 
-def _counted(demand: Demand, chip: Chip, cluster_of, core_of, weight: Objective, state: CoreState) -> Partition:
-    """The partition with what it costs."""
+def _count_cost(demand: Demand, chip: Chip, cluster_of, core_of, weight: Objective, state: CoreState) -> Partition:
+    """Return the partition with its cost."""
     state = filled_cores(demand, chip, core_of, state)
     return Partition(
         cluster_of=cluster_of,
@@ -179,25 +179,25 @@ def _counted(demand: Demand, chip: Chip, cluster_of, core_of, weight: Objective,
     )
 
 
-def _smoothed(
+def _anneal_smooth_time(
     search: Search, demand: Demand, weight: Objective, start: Partition, effort: float, heat: float, state: CoreState
 ) -> Partition:
-    """What an annealing by the smooth time of `smooth_anneal` makes of `start`, if that is better.
+    """Anneal `start` by the smooth time of `smooth_anneal`; return the result if it is better.
 
-    Where messages are a small part of what senders do, they take no time to send there: a move then changes two cores.
-    Given up as `_annealed` is.
+    If messages are a small part of the senders' work, sending them takes no time: a move then changes only two cores.
+    Gives up like `_anneal_exact_time`.
     """
     cycles = demand.rules.cycles
     n_messages = filled_cores(demand, search.chip, start.core_of, state).busy.total[MESSAGES]
     is_quiet = n_messages * cycles[MESSAGE_OUT] < SMOOTH.quiet_share * demand.sends.send.sum()
     timed = demand._replace(rules=demand.rules._replace(cycles=cycles * [not is_quiet, 1, 1]))
     filled_cores(timed, search.chip, start.core_of, state)
-    smooth = norms_of(state)
-    readers = readers_of(demand)
+    smooth = empty_norms(state)
+    readers = find_readers(demand)
     keep_all = search.options.n_cores is not None
     n_clusters = len(start.core_of)
     hottest = heat * SMOOTH.heat_share * start.cost / n_clusters
-    n_all = min(SMOOTH.moves_per_cluster * n_clusters, SMOOTH.max_looks // MOVE_WORK.looks(demand))
+    n_all = min(SMOOTH.moves_per_cluster * n_clusters, SMOOTH.max_looks // MOVE_WORK.looks_of_move(demand))
     n_moves = -(-int(effort * n_all) // len(SMOOTH.cooling))
 
     def attempt(i: int, temperature: float, n: int) -> bool:
@@ -210,12 +210,12 @@ def _smoothed(
         return not (search.is_late or (excess and excess == state.busy.total[EXCESS]))
 
     cool([hottest * share for share in SMOOTH.cooling], n_moves, SMOOTH.chunk_moves, attempt)
-    annealed = _counted(demand, search.chip, start.cluster_of, state.held.core_of, weight, state)
+    annealed = _count_cost(demand, search.chip, start.cluster_of, state.held.core_of, weight, state)
     return min(start, annealed._replace(regions=start.regions), key=lambda p: p.rank)
 
 
-def norms_of(state: CoreState) -> smooth_anneal.Smooth:
-    """What `smooth_anneal.anneal_smoothly` keeps its norms and columns in."""
+def empty_norms(state: CoreState) -> smooth_anneal.Smooth:
+    """Return the norms and columns in which `smooth_anneal.anneal_smoothly` works."""
     n_columns, n_steps = state.busy.load.shape
     return smooth_anneal.Smooth(
         norm=np.ones(n_steps),
@@ -226,8 +226,8 @@ def norms_of(state: CoreState) -> smooth_anneal.Smooth:
     )
 
 
-def readers_of(demand: Demand) -> smooth_anneal.Readers:
-    """The clusters that read each source class, once for every row."""
+def find_readers(demand: Demand) -> smooth_anneal.Readers:
+    """Return the clusters that read each source class, once for every row."""
     n_clusters, n_classes = len(demand.sends.n_neurons), len(demand.classes.size)
     cluster = np.repeat(np.arange(n_clusters, dtype=np.int32), np.diff(demand.reads.row_offset))
     source_class = demand.rows.source_class[demand.reads.row]
@@ -236,15 +236,15 @@ def readers_of(demand: Demand) -> smooth_anneal.Readers:
     return smooth_anneal.Readers(offset, cluster[order])
 
 
-def _annealed(
+def _anneal_exact_time(
     search: Search, demand: Demand, weight: Objective, start: Partition, heat: float, effort: float, state: CoreState
 ) -> Partition:
-    """The best of an annealing by the exact time from `start`; with `heat` 0 only down.
+    """Return the best of an annealing by the exact time from `start`; with `heat` 0 it only descends.
 
-    Given up where limits are exceeded and a whole chunk of moves has not mended any of it.
+    Gives up if limits are exceeded and a whole chunk of moves has not reduced the excess.
     """
     n_clusters = len(start.core_of)
-    n_all = min(EXACT.moves_per_cluster * n_clusters, EXACT.max_looks // MOVE_WORK.looks(demand))
+    n_all = min(EXACT.moves_per_cluster * n_clusters, EXACT.max_looks // MOVE_WORK.looks_of_move(demand))
     n_moves = int(effort * n_all) + EXACT.min_moves
     filled_cores(demand, search.chip, start.core_of, state)
     best = start

@@ -1,7 +1,7 @@
 """Clusters: sets of neurons of one layer that a partitioner moves together, from whole layers down to single neurons.
 
-A cluster of a map is a block of channels on a tile of pixels, and a tile is cut before channels are: neurons of one
-pixel read the same sources, so that they share axons.
+A cluster of a map is a block of channels on a tile of pixels. Tiles are cut before channels, because neurons of one
+pixel read the same sources and so share axons.
 """
 
 import numpy as np
@@ -22,35 +22,35 @@ def fitting_clusters(
     cluster_of: np.ndarray | None = None,
     per_core: int = 1,
 ) -> np.ndarray:
-    """int64[neuron]: clusters that the largest core can hold, none with more than 1/`n_clusters` of all the load.
+    """Return int64[neuron]: clusters that the largest core holds, none with more than 1/`n_clusters` of all the load.
 
-    `load` int64[neuron]. They are cut out of `cluster_of`, or of whole layers. Single neurons stay as they are,
-    whatever they take. The largest core's neurons are those of `per_core` clusters or more.
+    `load` int64[neuron]. They are cut out of `cluster_of`, or of whole layers. Single neurons stay whatever they take.
+    The largest core holds the neurons of at least `per_core` clusters.
     """
     if cluster_of is None:
         cluster_of = layer_numbers(network)
     fan, limit, place = capacity.fan_in(network, chip), capacity.site_limits(chip).max(0), neuron_places(network)
-    known_size = np.zeros(0, np.int64)  # of the clusters that a core is known to hold, 0 of the others
+    known_size = np.zeros(0, np.int64)  # of clusters that a core is known to hold, 0 for others
     while True:
         size = np.bincount(cluster_of)
         large = np.bincount(cluster_of, load) * n_clusters > load.sum()
         large |= size > limit[kernels.NEURONS] // per_core
         if not (large & (size > 1)).any():
             known_size = np.concatenate([known_size, np.zeros(len(size) - len(known_size), np.int64)])
-            fits = _fit(fan, limit, cluster_of, size != known_size)
+            fits = _core_holds(fan, limit, cluster_of, size != known_size)
             known_size = size * fits
             large |= ~fits
         if not (large & (size > 1)).any():
             return cluster_of
-        cluster_of = split(place, cluster_of, large)
+        cluster_of = halve_clusters(place, cluster_of, large)
 
 
-def split(place: np.ndarray, cluster_of: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """int64[neuron]: the clusters with those of `which` bool[cluster] halved, as far as they have two neurons or more.
+def halve_clusters(place: np.ndarray, cluster_of: np.ndarray, which: np.ndarray) -> np.ndarray:
+    """Return int64[neuron]: the clusters with those of `which` bool[cluster] halved, if they have two neurons or more.
 
     `place` int64[neuron, 3]: of `neuron_places`. A cluster of several pixels is cut across its longer side, one of a
-    single pixel between its channels. New clusters take the numbers from the last on; the first half keeps its
-    cluster's.
+    single pixel between its channels. The first half keeps its cluster's number; new clusters are numbered after the
+    last one.
     """
     low, high = np.full((len(which), 3), np.iinfo(np.int64).max), np.full((len(which), 3), -1)
     clusters.add_to_boxes(place, cluster_of, low, high)
@@ -67,8 +67,8 @@ def split(place: np.ndarray, cluster_of: np.ndarray, which: np.ndarray) -> np.nd
     return halved
 
 
-def _fit(fan: kernels.SynapseTable, limit: np.ndarray, cluster_of: np.ndarray, is_new: np.ndarray) -> np.ndarray:
-    """bool[cluster]: whether an empty core of this limit int64[resource] holds each cluster, as all do but new ones.
+def _core_holds(fan: kernels.SynapseTable, limit: np.ndarray, cluster_of: np.ndarray, is_new: np.ndarray) -> np.ndarray:
+    """Return bool[cluster]: whether an empty core with this limit int64[resource] holds each cluster; old ones fit.
 
     `is_new` bool[cluster].
     """

@@ -1,4 +1,4 @@
-"""Demand: what clusters of neurons ask of the cores that hold them, gathered once before any of them moves."""
+"""Demand: the demand of neuron clusters on the cores that hold them, gathered once before any of them moves."""
 
 from typing import NamedTuple
 
@@ -19,8 +19,8 @@ from nwcompile.kernels.mapping import cluster_state, clusters, moves
 from nwcompile.kernels.mapping.core_usage import SynapseTable
 from nwcompile.passes.analyze import capacity
 
-DESTINATIONS = 8  # cores of a spike, before it is known
-LARGEST_TABLE = 1 << 26  # cycles kept by cluster and step; above that, steps are left out at even distances
+DESTINATIONS = 8  # assumed number of cores that a spike goes to
+LARGEST_TABLE = 1 << 26  # cycles stored by cluster and step; above that, evenly spaced steps are used
 
 
 class Spikes(NamedTuple):
@@ -28,11 +28,11 @@ class Spikes(NamedTuple):
 
     offset: np.ndarray  # int64[... + 1]
     step: np.ndarray  # int32[...]
-    n: np.ndarray  # int32[...]: how many
+    n: np.ndarray  # int32[...]: number of spikes
 
 
 class Entries(NamedTuple):
-    """What the clusters read: entries by cluster, and the source class and format of every row."""
+    """The rows that clusters read: entries by cluster, and the source class and format of every row."""
 
     offset: np.ndarray  # int64[cluster + 1]
     row: np.ndarray  # int32[entry]
@@ -59,21 +59,21 @@ def cluster_demand(
     n_cores: int,
     max_steps: int | None = None,
 ) -> cluster_state.Demand:
-    """The Demand of the clusters int32[neuron] (0.., none empty) of a normalized network, on up to `n_cores` cores.
+    """Return the Demand of clusters int32[neuron] (0.., none empty) of a normalized network, on up to `n_cores` cores.
 
-    A cost that the chip does not give counts as one cycle; where messages fork, sending one is the cluster's own work.
-    Steps are hardware steps, as in `traffic.count_events`; of more than `max_steps`, or than `LARGEST_TABLE` allows,
-    some at even distances.
+    A cost that the chip does not give counts as one cycle. If messages fork, sending one is the cluster's own work.
+    Steps are hardware steps, as in `traffic.count_events`; beyond `max_steps`, or what `LARGEST_TABLE` allows, evenly
+    spaced ones are used.
     """
     table, n_clusters = capacity.fan_in(network, chip), int(cluster_of.max()) + 1
     neurons = np.argsort(cluster_of, kind="stable")
     start = csr_offset(np.bincount(cluster_of))
-    entries, class_of, class_size = _read(network, table, start, neurons)
+    entries, class_of, class_size = _read_clusters(network, table, start, neurons)
     n_kept = min(max_steps or LARGEST_TABLE, max(1, LARGEST_TABLE // n_clusters))
     step_at, n_steps = _kept_steps(timing.n_hardware_steps(activity.n_steps, "aligned"), n_kept)
-    groups = _groups(network, activity, timing, cluster_of, class_of, step_at, n_steps)
-    arrivals, of_class_offset, of_class = _arrivals(groups, len(class_size), n_steps)
-    row_bits, shared_bits, synop_cycles = _formats(network, chip, table)
+    groups = _group_sources(network, activity, timing, cluster_of, class_of, step_at, n_steps)
+    arrivals, of_class_offset, of_class = _class_arrivals(groups, len(class_size), n_steps)
+    row_bits, shared_bits, synop_cycles = _row_formats(network, chip, table)
     receive = np.zeros((n_clusters, n_steps), np.int64)
     clusters.add_received(
         entries.offset,
@@ -86,9 +86,9 @@ def cluster_demand(
         arrivals.n,
         receive,
     )
-    kernel_offset, kernel, n_readers = _kernels(table, start, neurons)
+    kernel_offset, kernel, n_readers = _cluster_kernels(table, start, neurons)
     costs = [cycles_of_event(chip, name) for name in ("message_out", "message_in", "word")]
-    send = _send(network, chip, activity, timing, cluster_of, step_at, n_steps)
+    send = _sending_cycles(network, chip, activity, timing, cluster_of, step_at, n_steps)
     if chip.noc.multicast == "tree":
         _add_forking(send, groups, entries, costs[cluster_state.MESSAGE_OUT])
         costs[cluster_state.MESSAGE_OUT] = 0
@@ -117,14 +117,14 @@ def cluster_demand(
             group_class=groups.source_class[inside].astype(np.int32),
             group_cluster=groups.cluster[inside].astype(np.int32),
             group_size=groups.size[inside],
-            group_spikes=_totals(groups.spikes)[inside],
+            group_spikes=_total_spikes(groups.spikes)[inside],
             spike_offset=groups.spikes.offset,
             spike_step=groups.spikes.step,
             spike_count=groups.spikes.n,
         ),
         classes=cluster_state.SourceClasses(
             size=class_size,
-            spikes=_totals(arrivals),
+            spikes=_total_spikes(arrivals),
             group_offset=of_class_offset,
             group=of_class,
             arrival_offset=arrivals.offset,
@@ -136,20 +136,20 @@ def cluster_demand(
 
 
 def _core_rules(chip: Chip, n_cores: int, n_barriers: int, costs: list[int]) -> cluster_state.CoreRules:
-    """The largest `n_cores` cores, the largest first, every cluster free to go to any of them."""
+    """Return the rules of the largest `n_cores` cores, the largest first; every cluster may go to any of them."""
     limit = capacity.site_limits(chip)[:, :N_RESOURCES]
     limit = limit[np.lexsort(tuple(-limit[:, i] for i in reversed(range(limit.shape[1]))))][:n_cores]
     return cluster_state.CoreRules(
         cycles=np.array(costs, np.int64),
         word_bits=np.array([chip.core.word_bits]),
         limit=np.ascontiguousarray(limit),
-        barrier=_barriers(chip, n_cores, n_barriers),
+        barrier=_barrier_cycles(chip, n_cores, n_barriers),
         region=np.tile([0, len(limit)], (len(limit), 1)),
     )
 
 
 def empty_cores(demand: cluster_state.Demand, chip: Chip) -> cluster_state.CoreState:
-    """The state of cores without clusters, all totals known."""
+    """Return the state of empty cores, with all totals computed."""
     n_clusters, n_steps = demand.sends.send.shape
     n_cores = len(demand.rules.limit)
     n_columns = n_cores if chip.cost.units == "shared" else 2 * n_cores
@@ -182,11 +182,11 @@ def empty_cores(demand: cluster_state.Demand, chip: Chip) -> cluster_state.CoreS
             total=np.zeros(cluster_state.N_TOTALS, np.int64),
         ),
     )
-    return _begun(demand, state)
+    return _begin_state(demand, state)
 
 
-def _begun(demand: cluster_state.Demand, state: cluster_state.CoreState) -> cluster_state.CoreState:
-    """A state that is 0 throughout, as it is of cores without clusters."""
+def _begin_state(demand: cluster_state.Demand, state: cluster_state.CoreState) -> cluster_state.CoreState:
+    """Initialize a state of zeros to that of empty cores."""
     state.held.core_of.fill(-1)
     state.attempt.cluster.fill(-1)
     state.attempt.to.fill(-1)
@@ -197,10 +197,10 @@ def _begun(demand: cluster_state.Demand, state: cluster_state.CoreState) -> clus
 def filled_cores(
     demand: cluster_state.Demand, chip: Chip, core_of: np.ndarray, used: cluster_state.CoreState | None = None
 ) -> cluster_state.CoreState:
-    """The state of cores that hold every cluster on its core, core_of: int[cluster].
+    """Return the state of cores that hold every cluster on its core, core_of: int[cluster].
 
-    It is made of `used`, where that is a state of as many clusters, rows, cores and steps that is needed no longer: on
-    thousands of cores new memory takes longer than to fill it.
+    It reuses the memory of `used`, a state of as many clusters, rows, cores and steps that is not needed any more: for
+    thousands of cores, allocation takes longer than filling.
     """
     core_of = np.array(core_of, np.int64)
     if used is None:
@@ -208,16 +208,17 @@ def filled_cores(
     else:
         for array in (array for part in used for array in part):
             array.fill(0)
-        state = _begun(demand, used)
+        state = _begin_state(demand, used)
     moves.fill_cores(*demand, state.held, state.busy, core_of)
     moves.refresh_totals(demand.rules, state.held, state.busy)
     return state
 
 
 def neuron_load(network: Network, chip: Chip, activity: Activity) -> np.ndarray:
-    """int64[neuron]: the share in all that cores send or in all that they receive, the larger, in parts of 2**40.
+    """Return int64[neuron]: its share of all sending or of all receiving work, the larger one, in units of 2**-40.
 
-    Before any is on a core, a spike is taken to go to `DESTINATIONS` of them. Alike where nothing takes any cycles.
+    The cores of targets are not known yet, so a spike is assumed to go to `DESTINATIONS` of them. If nothing takes any
+    cycles, all loads are equal.
     """
     visits = activity.n_steps * activity.n_samples
     synops = capacity.synaptic_load(network, activity) - visits
@@ -234,17 +235,19 @@ def neuron_load(network: Network, chip: Chip, activity: Activity) -> np.ndarray:
 
 
 def _kept_steps(n_steps: int, max_steps: int) -> tuple[np.ndarray, int]:
-    """int64[H]: the place of every hardware step that is looked at, -1 for the others, and how many are."""
+    """Return int64[H]: the index of every hardware step that is used, -1 for others, and the number of used ones."""
     n_kept = min(n_steps, max_steps)
     step_at = np.full(n_steps, -1)
     step_at[np.arange(n_kept) * n_steps // n_kept] = np.arange(n_kept)
     return step_at, n_kept
 
 
-def _read(network: Network, table: SynapseTable, start, neurons) -> tuple[Entries, dict[str, np.ndarray], np.ndarray]:
-    """What the clusters read, the class of every source of each node that sends, int64[n], and the classes' sizes.
+def _read_clusters(
+    network: Network, table: SynapseTable, start, neurons
+) -> tuple[Entries, dict[str, np.ndarray], np.ndarray]:
+    """Return what the clusters read, the class of every source of each sending node, int64[n], and the classes' sizes.
 
-    Sources of which every cluster has the same synapses are one class here: no place of the clusters tells them apart.
+    Source classes that every cluster reads identically are merged here; no placement can distinguish them.
     """
     offset, row, n_synapses = _cluster_rows(table, start, neurons)
     row_format = table.row_format[csr_groups(table.class_offset)]
@@ -252,7 +255,7 @@ def _read(network: Network, table: SynapseTable, start, neurons) -> tuple[Entrie
     clusters.readers_of_rows(offset, row, n_synapses, row_format, of_row)
     digest = np.zeros((len(table.class_size), 2), np.uint64)
     np.add.at(digest, table.classes, of_row)
-    merged, first = _merged(digest)
+    merged, first = _merge_sources(digest)
     class_of, _ = source_classes(network)
     is_first = np.zeros(len(digest), bool)
     is_first[first] = True
@@ -269,7 +272,7 @@ def _read(network: Network, table: SynapseTable, start, neurons) -> tuple[Entrie
 
 
 def _cluster_rows(table: SynapseTable, start, neurons) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Offset, row and number of synapses of the entries of `clusters.cluster_rows`."""
+    """Return offset, row and number of synapses of the entries of `clusters.cluster_rows`."""
     offset = np.zeros(len(start), np.int64)
     row, count = np.zeros(0, np.int32), np.zeros(0, np.int32)
     place = np.full(len(table.row_size), -1, np.int64)
@@ -280,8 +283,8 @@ def _cluster_rows(table: SynapseTable, start, neurons) -> tuple[np.ndarray, np.n
     return offset, row, count
 
 
-def _spikes_of(counts: np.ndarray, step0: int, group: np.ndarray, size: np.ndarray, step_at, n_steps: int) -> Spikes:
-    """Spikes of one layer's groups: counts int32[T, n], group int64[n], size int64[group]."""
+def _sum_spikes(counts: np.ndarray, step0: int, group: np.ndarray, size: np.ndarray, step_at, n_steps: int) -> Spikes:
+    """Return the spikes of one layer's groups: counts int32[T, n], group int64[n], size int64[group]."""
     members, start = np.argsort(group, kind="stable"), csr_offset(size)
     total, offset = np.zeros(n_steps, np.int64), np.zeros(len(start), np.int64)
     step, count = np.zeros(0, np.int32), np.zeros(0, np.int32)
@@ -291,8 +294,8 @@ def _spikes_of(counts: np.ndarray, step0: int, group: np.ndarray, size: np.ndarr
     return Spikes(offset, step, count)
 
 
-def _merged(digest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sources of equal uint64[..., 2] under one number, in the order in which they come, and the first of each."""
+def _merge_sources(digest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Give sources of equal uint64[..., 2] one number, in order of appearance; also return the first of each."""
     order = np.lexsort(digest.T)
     begins = np.concatenate([[True], (digest[order[1:]] != digest[order[:-1]]).any(1)])[: len(order)]
     first = order[begins]  # the sort is stable
@@ -303,7 +306,7 @@ def _merged(digest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return merged, np.sort(first)
 
 
-def _groups(network, activity, timing, cluster_of, class_of, step_at, n_steps) -> Groups:
+def _group_sources(network, activity, timing, cluster_of, class_of, step_at, n_steps) -> Groups:
     first_neuron, parts = neuron_offsets(network), []
     for name, source_class in class_of.items():
         n = len(source_class)
@@ -314,39 +317,32 @@ def _groups(network, activity, timing, cluster_of, class_of, step_at, n_steps) -
         group = group.reshape(-1)
         size = np.bincount(group)
         step0 = timing.offset[name] if timing.period == 1 else 0
-        spikes = _spikes_of(activity.counts[name], step0, group, size, step_at, n_steps)
+        spikes = _sum_spikes(activity.counts[name], step0, group, size, step_at, n_steps)
         parts.append(Groups(key % width, key // width - 1, size, spikes))
-    return _in_cluster_order(parts)
+    return _sort_by_cluster(parts)
 
 
-def _in_cluster_order(parts: list[Groups]) -> Groups:
+def _sort_by_cluster(parts: list[Groups]) -> Groups:
     if not parts:
         none = np.zeros(0, np.int64)
         return Groups(none, none, none, Spikes(np.zeros(1, np.int64), none.astype(np.int32), none.astype(np.int32)))
     source_class, cluster, size = (np.concatenate([p[i] for p in parts]) for i in range(3))
     order = np.argsort(np.where(cluster < 0, np.iinfo(np.int64).max, cluster), kind="stable")
-    joined = _joined_spikes([p.spikes for p in parts])
-    return Groups(source_class[order], cluster[order], size[order].astype(np.int64), _picked(joined, order))
+    spikes = [p.spikes for p in parts]
+    offset = csr_offset(np.concatenate([np.diff(s.offset) for s in spikes]))
+    joined = Spikes(offset, np.concatenate([s.step for s in spikes]), np.concatenate([s.n for s in spikes]))
+    return Groups(source_class[order], cluster[order], size[order].astype(np.int64), _reorder_spikes(joined, order))
 
 
-def _joined_spikes(parts: list[Spikes]) -> Spikes:
-    length = np.concatenate([np.diff(p.offset) for p in parts])
-    return Spikes(
-        csr_offset(length),
-        np.concatenate([p.step for p in parts]),
-        np.concatenate([p.n for p in parts]),
-    )
-
-
-def _picked(spikes: Spikes, order: np.ndarray) -> Spikes:
-    """The lists of spikes in another order."""
+def _reorder_spikes(spikes: Spikes, order: np.ndarray) -> Spikes:
+    """Return the lists of spikes in another order."""
     offset = csr_offset(np.diff(spikes.offset)[order])
     at = csr_entries(spikes.offset, order)
     return Spikes(offset, spikes.step[at], spikes.n[at])
 
 
-def _arrivals(groups: Groups, n_classes: int, n_steps: int) -> tuple[Spikes, np.ndarray, np.ndarray]:
-    """Spikes of all sources of every class, and the groups of every class that lie in clusters, as CSR."""
+def _class_arrivals(groups: Groups, n_classes: int, n_steps: int) -> tuple[Spikes, np.ndarray, np.ndarray]:
+    """Return spikes of all sources of every class, and the groups of every class that are in clusters, as CSR."""
     of_spike = np.repeat(groups.source_class, np.diff(groups.spikes.offset)) * n_steps + groups.spikes.step
     key, inverse = np.unique(of_spike, return_inverse=True)
     count = np.bincount(inverse.reshape(-1), groups.spikes.n, len(key)).astype(np.int32)
@@ -357,13 +353,13 @@ def _arrivals(groups: Groups, n_classes: int, n_steps: int) -> tuple[Spikes, np.
     return Spikes(offset, (key % n_steps).astype(np.int32), count), group_offset, order
 
 
-def _totals(spikes: Spikes) -> np.ndarray:
-    """int64: spikes over all steps of each list."""
+def _total_spikes(spikes: Spikes) -> np.ndarray:
+    """Return int64: the spikes of each list over all steps."""
     return csr_sums(spikes.offset, spikes.n)
 
 
-def _formats(network: Network, chip: Chip, table: SynapseTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """By connection: bits of a row of 0.. synapses, bits of a synapse of a shared kernel or 0, cycles of a synop."""
+def _row_formats(network: Network, chip: Chip, table: SynapseTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return, by connection, bits of a row of 0.. synapses, bits per shared-kernel synapse or 0, and synop cycles."""
     n = len(network.connections)
     row_bits = np.concatenate([np.zeros((n, 1), np.int64), np.cumsum(table.step_bits, 1)], 1)
     shared, synop = np.zeros(n, np.int64), np.zeros(n, np.int64)
@@ -375,8 +371,10 @@ def _formats(network: Network, chip: Chip, table: SynapseTable) -> tuple[np.ndar
     return row_bits, shared, synop
 
 
-def _kernels(table: SynapseTable, start: np.ndarray, neurons: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """CSR by cluster: the shared kernels that its neurons read, and how many neurons read each."""
+def _cluster_kernels(
+    table: SynapseTable, start: np.ndarray, neurons: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return, as CSR by cluster, the shared kernels that its neurons read, and how many neurons read each."""
     cluster_of = np.empty(len(neurons), np.int64)
     cluster_of[neurons] = np.repeat(np.arange(len(start) - 1), np.diff(start))
     of_slot = np.repeat(cluster_of, np.diff(table.slot_offset))[table.slot_kernel >= 0]
@@ -386,8 +384,8 @@ def _kernels(table: SynapseTable, start: np.ndarray, neurons: np.ndarray) -> tup
     return offset, (key % n_kernels).astype(np.int32), count.astype(np.int32)
 
 
-def _send(network, chip, activity, timing, cluster_of, step_at, n_steps) -> np.ndarray:
-    """int64[cluster, step]: cycles of visits, updates and spikes."""
+def _sending_cycles(network, chip, activity, timing, cluster_of, step_at, n_steps) -> np.ndarray:
+    """Return int64[cluster, step]: cycles of visits, updates and spikes."""
     visits = np.bincount(cluster_of) * activity.n_samples * cycles_of_event(chip, "visit")
     done = np.repeat(visits[None].astype(np.int64), n_steps, 0)
     first = neuron_offsets(network)
@@ -406,7 +404,7 @@ def _send(network, chip, activity, timing, cluster_of, step_at, n_steps) -> np.n
 
 
 def _add_forking(send: np.ndarray, groups: Groups, entries: Entries, message_cycles: int) -> None:
-    """Add the cycles of messages that fork on their way, so that a spike is one wherever it is read."""
+    """Add the cycles of messages that fork on their way: a spike is one message wherever it is read."""
     is_sent = (groups.cluster >= 0) & np.isin(groups.source_class, entries.source_class)
     length = np.diff(groups.spikes.offset)
     of_spike = np.repeat(is_sent, length)
@@ -416,8 +414,8 @@ def _add_forking(send: np.ndarray, groups: Groups, entries: Entries, message_cyc
     )
 
 
-def _barriers(chip: Chip, n_cores: int, n_barriers: int) -> np.ndarray:
-    """int64[cores in use + 1]: cycles of a step's barriers, on as few routers as hold that many cores."""
+def _barrier_cycles(chip: Chip, n_cores: int, n_barriers: int) -> np.ndarray:
+    """Return int64[cores in use + 1]: cycles of a step's barriers, on the fewest routers that hold as many cores."""
     tiles = -(-np.maximum(np.arange(n_cores + 1), 1) // chip.noc.cores_per_router)
     if chip.cost.barrier_cycles is None:
         return np.zeros(n_cores + 1, np.int64)

@@ -1,11 +1,11 @@
-"""Floorline partitioner: the least predicted step time under every limit of the chip, then traffic, then energy.
+"""Floorline: a partitioner for the least predicted step time under every limit of the chip, then traffic, then energy.
 
-Ours. Clusters of neurons are dealt over the cores, then moved and exchanged: first by annealing a smooth time, in which
-all loads of a step count by their p-norm, then where the exact floorline of every step (DESIGN 6: the barrier and the
-busiest unit of that step, not of an average) becomes shorter; heavy units are cut in two and the search goes on with
-the parts. After the floorline-informed partitioning of arXiv 2511.21549, whose algorithm we could not read. Messages
-are those of hypergraphs, one for a spike and core, and moves are evaluated incrementally, as in M-HySMap (arXiv
-2608.26223).
+This method is ours. Clusters of neurons are dealt over the cores, then moved and swapped. First a smooth time is
+annealed, in which all loads of a step count by their p-norm. Then moves are accepted that shorten the exact floorline
+of the steps (DESIGN 6: the barrier and the busiest unit of each step, not of an average). Heavy clusters are cut in
+two, and the search continues with the halves. After the floorline-informed partitioning of arXiv 2511.21549, whose
+algorithm was not accessible. Messages are those of hypergraphs, one per spike and core, and moves are evaluated
+incrementally, as in M-HySMap (arXiv 2608.26223).
 """
 
 import time
@@ -23,22 +23,22 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import CORES_WORTH, Options
 from nwcompile.kernels.mapping import core_usage
 from nwcompile.passes.analyze import capacity
-from nwcompile.passes.analyze.core_rules import n_over, needs_slices, with_fewer_layers
-from nwcompile.passes.partition.floorline.cluster_search import improved
+from nwcompile.passes.analyze.core_rules import n_over, needs_slices, split_by_layers
+from nwcompile.passes.partition.floorline.cluster_search import improve_clusters
 from nwcompile.passes.partition.floorline.clusters import fitting_clusters
 from nwcompile.passes.partition.floorline.demand import neuron_load
-from nwcompile.passes.partition.floorline.min_traffic import are_alike, are_full, filled, least_traffic, repair_start
+from nwcompile.passes.partition.floorline.min_traffic import anneal_hops, are_alike, are_full, fill_tiles, repair_start
 from nwcompile.passes.partition.floorline.search import Partition, Search
 from nwcompile.passes.partition.floorline.step_time import max_cycles, step_cycles, step_us, too_slow
 from nwcompile.passes.partition.logical_cores import FewestCores, LogicalCores, logical_cores
-from nwcompile.passes.partition.metis import metis
-from nwcompile.passes.partition.sequential import in_order, sequential
-from nwcompile.passes.partition.striped import striped, striped_clusters
+from nwcompile.passes.partition.metis import partition_by_metis
+from nwcompile.passes.partition.sequential import cut_slices, number_in_order
+from nwcompile.passes.partition.striped import cut_stripes, striped_clusters
 from nwcompile.passes.place.chip_regions import cluster_regions, region_sizes, twice_the_cores, whole_chips
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.threads import raise_if_canceled
 
-# The objectives that more cores than needed do not serve.
+# Objectives that do not benefit from more cores than needed.
 SAVE_CORES = ("cores", "traffic")
 
 
@@ -54,57 +54,57 @@ _SLICES_INSTEAD = (
 
 @dataclass(frozen=True)
 class FloorlineSearch:
-    """How numbers of cores and sizes of clusters are tried."""
+    """Parameters of the search over numbers of cores and sizes of clusters."""
 
-    # The search begins with so many clusters of each core: few enough to be moved often, enough to balance loads.
+    # Initial clusters per core: few enough to be moved often, enough to balance loads.
     clusters_per_core: int = 16
 
-    # It goes on with clusters half as heavy, so many times; still finer ones gained little on the benchmarks' nets.
+    # Number of later levels, each with clusters half as heavy; finer ones gained little on the benchmarks' nets.
     n_levels: int = 2
 
-    # It begins with no more clusters than this, unless the chip makes them smaller: beyond, a search takes minutes.
+    # Maximum initial clusters, unless the chip needs smaller ones: with more, a search takes minutes.
     max_clusters: int = 40_000
 
-    # Up to so many neurons every one is a cluster from the beginning.
+    # Up to this number of neurons, every neuron is a cluster from the start.
     fine_neurons: int = 128
 
-    # Up to so many cores every number is tried; beyond, twice as many each time, then those between.
+    # Up to this number of cores every number is tried; beyond, it doubles each time, then numbers between are tried.
     all_tried_cores: int = 4
 
-    # So many numbers of cores, one after another, may be worth less than the best before the search ends.
+    # Stop after this many core counts in a row without improvement.
     patience_counts: int = 2
 
-    # Finer clusters start at this share of the usual temperatures, as their cores are good already.
+    # Finer clusters start at this share of the usual temperatures, because their cores are already good.
     finer_heat_share: float = 0.1
 
-    # Where nothing fits, clusters are cut where slices or stripes meet, in networks of up to so many neurons: beyond,
-    # pieces are so many that what they read, core by core, takes gigabytes. Smaller clusters are tried there.
+    # If nothing fits, clusters are cut along slices or stripes, in networks of up to this number of neurons. In larger
+    # ones the tables of so many pieces would take gigabytes; smaller clusters are tried there.
     max_cut_neurons: int = 1 << 20
 
-    # Each number of cores is tried with this share of the usual moves.
+    # Share of the usual moves with which each number of cores is tried.
     first_effort_share: float = 0.1
 
 
 FLOORLINE = FloorlineSearch()
 
 
-def floorline(
+def partition_by_floorline(
     network: Network, chip: Chip, activity: Activity, options: Options, n_levels: int = FLOORLINE.n_levels
 ) -> LogicalCores:
-    """The cores of every layer, on `options.n_cores` cores or on as many as `options.optimize` asks for.
+    """Return the cores of every layer, on `options.n_cores` cores or on as many as suit `options.optimize`.
 
-    `time` minimizes the sum of the predicted step times, then messages, on as many cores as minimize that time times
-    the square root of their number; on a chip without times it takes the fewest cores that it finds. `energy` and `edp`
-    minimize what they say, `cores` the number of cores, then the time. `traffic` minimizes the routed hops, then the
-    messages, and gives a Mapping, sites included, if all sites are alike. With `options.time_budget_s` it
-    goes on until the time is up or until an interrupt (Ctrl-C), and gives the best so far. For a chip whose core rules
-    (`passes/analyze/core_rules.py`) only slices are sure to keep, and where what was found exceeds a limit or breaks
-    a rule, these are the slices of `sequential`. The result may exceed the chip: `partition` judges it.
-    Without `n_levels` of finer clusters it ends with those on which the number of cores was chosen (partitioner
+    `time` minimizes the sum of the predicted step times, then messages, on the number of cores with the least time
+    times the square root of their number; on a chip without times it takes the fewest cores that it finds. `energy` and
+    `edp` minimize what they say, `cores` the number of cores, then the time. `traffic` minimizes the routed hops, then
+    the messages, and returns a Mapping with sites if all sites are alike. With `options.time_budget_s` the search
+    continues until the time is up or until an interrupt (Ctrl-C), and returns the best so far. The result is the slices
+    of `sequential` for a chip whose core rules (`passes/analyze/core_rules.py`) only slices are sure to satisfy, and if
+    what was found exceeds a limit or breaks a rule. The result may exceed the chip: `partition` checks it. Without
+    `n_levels` of finer clusters, the search ends with those on which the number of cores was chosen (partitioner
     `coarse`): in a third of the time, with steps a few percent longer, or twice as long on hundreds of cores.
     """
     if needs_slices(chip):
-        return sequential(network, chip, activity, options)._replace(warnings=(_RULES_KEPT.format(chip=chip.name),))
+        return cut_slices(network, chip, activity, options)._replace(warnings=(_RULES_KEPT.format(chip=chip.name),))
     deadline = None if options.time_budget_s is None else time.monotonic() + options.time_budget_s
     search = Search(
         network=network,
@@ -118,7 +118,7 @@ def floorline(
         n_levels=n_levels,
     )
     first: tuple[Partition, np.ndarray | None] | None = None
-    improvements = _minimize_traffic if options.optimize == "traffic" else _improve
+    improvements = _minimize_traffic if options.optimize == "traffic" else _improve_all
     try:
         for better in improvements(search):
             first = first or better
@@ -132,9 +132,9 @@ def floorline(
     cores = best.neuron_core
     if not best.excess and sites is None:
         cores = _number_cores(best)
-        cores = with_fewer_layers(network, chip, cores) if options.n_cores is None else cores
+        cores = split_by_layers(network, chip, cores) if options.n_cores is None else cores
     if best.excess or cores.max() >= capacity.n_usable(chip) or n_over(network, chip, cores):
-        slices = sequential(network, chip, activity, options)
+        slices = cut_slices(network, chip, activity, options)
         n_cores = len(np.unique(slices.by_neuron(network)))
         return slices if n_cores == 1 else slices._replace(warnings=(_SLICES_INSTEAD.format(chip=chip.name),))
     if sites is None:
@@ -145,7 +145,7 @@ def floorline(
 
 
 def _fewest_cores(search: Search, first: Partition, n_cores: int) -> FewestCores | None:
-    """The first partition, on as many cores as slices take, where `n_cores` are more because they are worth it."""
+    """Return the first partition, on as many cores as slices take, if `n_cores` are more because they are worth it."""
     options = search.options
     is_asked = options.n_cores is not None or options.optimize != "time" or not search.chip.has_times
     n_first = len(np.unique(first.core_of))
@@ -156,28 +156,28 @@ def _fewest_cores(search: Search, first: Partition, n_cores: int) -> FewestCores
 
 
 def _number_cores(partition: Partition) -> np.ndarray:
-    """int32[neuron]: the cores numbered region by region, those of one by their first neuron, without gaps."""
+    """Return int32[neuron]: the cores numbered by region, within a region by their first neuron, without gaps."""
     core = partition.neuron_core
     regions = np.array([partition.n_cores]) if partition.regions is None else partition.regions
     order = np.argsort(np.repeat(np.arange(len(regions)), regions)[core], kind="stable")
     numbered = np.empty(len(core), np.int32)
-    numbered[order] = in_order(core[order])
+    numbered[order] = number_in_order(core[order])
     return numbered
 
 
 def _minimize_traffic(search: Search) -> Iterator[tuple[Partition, np.ndarray | None]]:
-    """The best partition so far and the sites of its cores, None where they are not known: see `least_traffic`."""
+    """Yield the best partition so far and the sites of its cores, None if unknown; see `anneal_hops`."""
     begun, limit_cycles = _within_step_limit(search), max_cycles(search)
     if begun is None:
         for best in _search_counts(search):
             yield best, None
-        slices = _cores_of_method(sequential, search, best.n_cores)
+        slices = _cores_of_method(cut_slices, search, best.n_cores)
         starts = [best.neuron_core, *([] if slices is None else [slices])]
         tried = [(starts, None), (starts, _split_clusters(best.cluster_of, best.neuron_core))]
     else:
         best = begun
         yield best, None
-        tiles = filled(search, best.n_cores) if are_full(search, best.n_cores) else None
+        tiles = fill_tiles(search, best.n_cores) if are_full(search, best.n_cores) else None
         tried = [*([] if tiles is None else [([tiles], None)]), ([best.neuron_core], best.cluster_of)]
     is_placed, least = are_alike(search.chip, search.options), np.inf
     given = None if limit_cycles is None else _search_from_metis(search, best, limit_cycles)
@@ -186,8 +186,8 @@ def _minimize_traffic(search: Search) -> Iterator[tuple[Partition, np.ndarray | 
         yield given[0], given[1] if is_placed else None
     for nth, (starts, cluster_of) in enumerate(tried):
         partition = None
-        with suppress(OptionError) if nth else nullcontext():  # the coarsest clusters of a later one take more memory
-            for partition, sites in least_traffic(search, starts, cluster_of, best.n_cores, limit_cycles):
+        with suppress(OptionError) if nth else nullcontext():  # the coarsest clusters of a later start take more memory
+            for partition, sites in anneal_hops(search, starts, cluster_of, best.n_cores, limit_cycles):
                 if partition.excess <= best.excess and partition.cost < least:
                     yield partition, sites if is_placed else None
         if partition is not None and partition.excess <= best.excess:
@@ -195,12 +195,12 @@ def _minimize_traffic(search: Search) -> Iterator[tuple[Partition, np.ndarray | 
 
 
 def _search_from_metis(search: Search, best: Partition, limit_cycles: int) -> tuple[Partition, np.ndarray] | None:
-    """METIS's partition on as many cores, and their sites, made to keep `limit_cycles`; None where that is not found.
+    """Return METIS's partition on as many cores, repaired to keep `limit_cycles`, and its sites; None if not found.
 
-    It draws from a copy of the random state: where it is not the best, what is found is as without it.
+    It uses a copy of the random state, so the other results do not depend on it.
     """
     search = search._replace(state=search.state.copy())
-    cores = None if best.n_cores == 1 else _cores_of_method(metis, search, best.n_cores)
+    cores = None if best.n_cores == 1 else _cores_of_method(partition_by_metis, search, best.n_cores)
     if cores is None:
         return None
     placed = repair_start(search, cores, _split_clusters(best.cluster_of, cores), limit_cycles)
@@ -208,15 +208,16 @@ def _search_from_metis(search: Search, best: Partition, limit_cycles: int) -> tu
 
 
 def _within_step_limit(search: Search) -> Partition | None:
-    """A partition that keeps `options.step_limit_us`, on few cores unless their number is given; None: no limit.
+    """Return a partition within `options.step_limit_us`, on few cores unless a number is given; None without limit.
 
-    One that exceeds the chip if none fits. Raises FitError with the shortest step that was found if none keeps it.
+    If none fits the chip, one that exceeds it is returned. Raises FitError with the shortest step found if none is
+    within the limit.
     """
     limit_cycles, options = max_cycles(search), search.options
     if limit_cycles is None or options.step_limit_us is None:
         return None
     timed = search._replace(options=replace(options, optimize="time", step_limit_us=None))
-    tried, shortest, n_cores = _double_core_count(timed) if options.n_cores is None else _improve(timed), np.inf, 0
+    tried, shortest, n_cores = _double_core_count(timed) if options.n_cores is None else _improve_all(timed), np.inf, 0
     for best, _ in tried:
         taken = np.inf if best.excess else step_cycles(search, best.neuron_core)
         if taken <= limit_cycles:
@@ -239,8 +240,8 @@ def _within_step_limit(search: Search) -> Partition | None:
 
 
 def _double_core_count(search: Search) -> Iterator[tuple[Partition, None]]:
-    """A short search on the cores that slices take, then on twice as many each time, up to all."""
-    slices, max_cores = _cores_of_method(sequential, search), _max_cores(search)
+    """Search briefly on the number of cores that slices take, then on twice as many each time, up to all."""
+    slices, max_cores = _cores_of_method(cut_slices, search), _max_cores(search)
     n_cores = min(max_cores, 1 if slices is None else int(slices.max()) + 1)
     yield _search_coarse(search, n_cores), None
     while n_cores < max_cores:
@@ -249,12 +250,12 @@ def _double_core_count(search: Search) -> Iterator[tuple[Partition, None]]:
 
 
 def _max_cores(search: Search) -> int:
-    """Cores that hold neurons at all, and no more than there are neurons."""
+    """Return the number of cores that hold neurons, at most the number of neurons."""
     return min(len(search.load), capacity.n_usable(search.chip))
 
 
-def _improve(search: Search) -> Iterator[tuple[Partition, None]]:
-    """The best partition so far, after every search: of several numbers of cores, then of finer and finer clusters."""
+def _improve_all(search: Search) -> Iterator[tuple[Partition, None]]:
+    """Yield the best partition so far after every search: core counts first, then finer and finer clusters."""
     begun = _within_step_limit(search)
     for best in _search_counts(search) if begun is None else [begun]:
         yield best, None
@@ -269,12 +270,12 @@ def _improve(search: Search) -> Iterator[tuple[Partition, None]]:
 
 
 def _search_counts(search: Search) -> Iterator[Partition]:
-    """The best partition of coarse clusters so far, after every search of some number of cores.
+    """Yield the best partition of coarse clusters so far, after every search of a number of cores.
 
-    Where nothing else fits, it is the slices of `sequential` or the stripes of `striped` that are moved; in large
-    networks, clusters of so few neurons that they fill cores well.
+    If nothing else fits, the slices of `sequential` or the stripes of `striped` are improved; in large networks,
+    clusters small enough to fill cores well.
     """
-    slices = _cores_of_method(sequential, search)
+    slices = _cores_of_method(cut_slices, search)
     n_slices = 1 if slices is None else int(slices.max()) + 1
     for best in _try_core_counts(search, n_slices):
         yield best
@@ -282,7 +283,7 @@ def _search_counts(search: Search) -> Iterator[Partition]:
         n_cores = search.options.n_cores or _largest_count_tried(search, n_slices)
         yield min(_search_coarse(search, n_cores, FLOORLINE.clusters_per_core), best, key=lambda p: _rank(search, p))
     elif best.excess:
-        stripes = _cores_of_method(striped, search)
+        stripes = _cores_of_method(cut_stripes, search)
         given = [c for c in (slices, stripes) if c is not None and c.max() < search.chip.n_cores]
         for cores in given:
             best = min(_search_from(search, cores, best), best, key=lambda p: _rank(search, p))
@@ -290,11 +291,11 @@ def _search_counts(search: Search) -> Iterator[Partition]:
 
 
 def _try_core_counts(search: Search, n_slices: int) -> Iterator[Partition]:
-    """The best partition so far, after a short search on every number of cores that is tried.
+    """Yield the best partition so far, after a short search on every number of cores that is tried.
 
-    As many as asked for; fewer that fit as well, where more do not serve the objective; or twice as many each time
-    while that is better, or may become so, then numbers between the best and its neighbors. `n_slices`: cores that
-    `sequential` takes.
+    These are the requested number; or fewer while they fit, if more do not help the objective; or twice as many each
+    time while that is better, or may become so, then numbers between the best and its neighbors. `n_slices`: the cores
+    of `sequential`.
     """
     options, limit = search.options, capacity.site_limits(search.chip)[:, core_usage.NEURONS]
     max_cores = _max_cores(search)
@@ -309,13 +310,13 @@ def _try_core_counts(search: Search, n_slices: int) -> Iterator[Partition]:
 
 
 def _largest_count_tried(search: Search, n_slices: int) -> int:
-    """The most cores that are tried, where `sequential` takes `n_slices`."""
+    """Return the largest number of cores to try, if `sequential` takes `n_slices`."""
     max_cores = _max_cores(search)
     return max(min(n_slices, max_cores), min(max_cores, FLOORLINE.max_clusters // FLOORLINE.clusters_per_core))
 
 
 def _bisect_core_count(search: Search, first: int, least: int) -> Iterator[Partition]:
-    """By bisection: where some number of cores fits, more of them are taken to fit as well."""
+    """Bisect the number of cores, assuming that more cores than a fitting number fit too."""
     best, n_cores = None, first
     while best is None or (least < first and not best.excess):
         partition = _search_coarse(search, n_cores)
@@ -350,14 +351,14 @@ def _grow_core_count(search: Search, first: int, max_cores: int) -> Iterator[Par
 
 
 def _rank(search: Search, partition: Partition) -> tuple[int, float]:
-    """Smaller is better, among different numbers of cores too: for `time`, more of them must be worth it."""
+    """Return a rank, smaller is better, that compares different numbers of cores; for `time`, more must be worth it."""
     if search.options.optimize != "time":
         return partition.rank
     return partition.excess, partition.cost * len(np.unique(partition.core_of)) ** CORES_WORTH
 
 
 def _search_coarse(search: Search, n_cores: int, per_core: int = 1) -> Partition:
-    """A short search from coarse clusters, dealt out in turn, by pixels or in slices: the best of them.
+    """Search briefly from coarse clusters, dealt out in turn, by pixels or in slices; return the best.
 
     A core holds the neurons of `per_core` clusters or more.
     """
@@ -369,14 +370,14 @@ def _search_coarse(search: Search, n_cores: int, per_core: int = 1) -> Partition
         cluster_of = fitting_clusters(search.network, search.chip, search.load, n_clusters, per_core=per_core)
     regions = region_sizes(search.chip, n_cores)
     if n <= FLOORLINE.fine_neurons or len(regions) == 1:
-        return improved(
+        return improve_clusters(
             search,
             cluster_of,
             _initial_cores(search, cluster_of, np.array([n_cores])),
             n_cores,
             FLOORLINE.first_effort_share,
         )
-    return improved(
+    return improve_clusters(
         search,
         cluster_of,
         _initial_cores(search, cluster_of, regions),
@@ -387,7 +388,7 @@ def _search_coarse(search: Search, n_cores: int, per_core: int = 1) -> Partition
 
 
 def _initial_cores(search: Search, cluster_of: np.ndarray, regions: np.ndarray) -> list[np.ndarray]:
-    """Cores int64[cluster] to begin with: those of a region dealt over its cores in turn, by pixels, or in slices."""
+    """Return initial cores int64[cluster]: those of a region dealt over its cores in turn, by pixels, or in slices."""
     region = cluster_regions(search.network, search.load, cluster_of, regions)
     first = np.unique(cluster_of, return_index=True)[1]
     heavy = np.bincount(cluster_of, search.load)
@@ -405,11 +406,11 @@ def _initial_cores(search: Search, cluster_of: np.ndarray, regions: np.ndarray) 
 
 
 def _refine_clusters(search: Search, coarse: Partition, level: int, effort: float) -> Partition:
-    """A search from the same cores with clusters of at most half the weight, halved on every further level."""
+    """Search from the same cores with clusters of at most half the weight, halved again on every level."""
     n_clusters = (FLOORLINE.clusters_per_core << level) * coarse.n_cores
     cluster_of = fitting_clusters(search.network, search.chip, search.load, n_clusters, coarse.cluster_of)
     first = np.unique(cluster_of, return_index=True)[1]
-    return improved(
+    return improve_clusters(
         search,
         cluster_of,
         [coarse.neuron_core[first]],
@@ -421,7 +422,7 @@ def _refine_clusters(search: Search, coarse: Partition, level: int, effort: floa
 
 
 def _cores_of_method(method, search: Search, n_cores: int | None = None) -> np.ndarray | None:
-    """Cores int32[neuron] of another partitioner, on `n_cores` if given; None where it knows none of that number."""
+    """Return cores int32[neuron] of another partitioner, on `n_cores` if given; None if it fails."""
     options = search.options if n_cores is None else replace(search.options, n_cores=n_cores)
     try:
         cores = method(search.network, search.chip, search.activity, options).by_neuron(search.network)
@@ -431,12 +432,12 @@ def _cores_of_method(method, search: Search, n_cores: int | None = None) -> np.n
 
 
 def _split_clusters(cluster_of: np.ndarray, cores: np.ndarray) -> np.ndarray:
-    """int64[neuron]: clusters int64[neuron] cut where cores int[neuron] meet."""
+    """Split clusters int64[neuron] at the borders of cores int[neuron]; return int64[neuron]."""
     return np.unique(cluster_of * (int(cores.max()) + 1) + cores, return_inverse=True)[1].reshape(-1)
 
 
 def _search_from(search: Search, cores: np.ndarray, other: Partition) -> Partition:
-    """A search that begins with the given cores int32[neuron], whose borders cut the clusters of another partition."""
+    """Search from the given cores int32[neuron], whose borders split the clusters of another partition."""
     n_cores, cluster_of = int(cores.max()) + 1, _split_clusters(other.cluster_of, cores)
     first = np.unique(cluster_of, return_index=True)[1]
-    return improved(search, cluster_of, [cores[first]], n_cores, FLOORLINE.first_effort_share)
+    return improve_clusters(search, cluster_of, [cores[first]], n_cores, FLOORLINE.first_effort_share)

@@ -1,10 +1,11 @@
-"""Objective `traffic`: the fewest routed hops, then messages, by annealing clusters between cores at known sites.
+"""Minimal traffic: the fewest routed hops, then messages, by annealing clusters between cores at known sites.
 
-Ours. Partition and placement are found together: cores have sites from the beginning, so that a message costs its own
-way, and clusters that talk come to lie on near cores. After each annealing the cores are placed anew, then it goes on
-with finer clusters, down to single neurons. How hot an annealing starts is found by heating until the cost rises by a
-tenth: a good start is kept, and one that is no better than chance melts. Multicast traffic is counted as in M-HySMap
-(arXiv 2608.26223), a message for a spike and core, at the ways of single messages.
+This method is ours. Partition and placement are found together: cores have sites from the beginning, so a message costs
+its own route, and clusters that exchange messages move to near cores. After each annealing the cores are placed again,
+and the search continues with finer clusters, down to single neurons. The initial temperature of an annealing is found
+by heating until the cost rises by a tenth: a good start is preserved, and one no better than chance melts. Multicast
+traffic is counted as in M-HySMap (arXiv 2608.26223), one message per spike and core, over the routes of single
+messages.
 """
 
 from collections.abc import Iterator
@@ -28,44 +29,44 @@ from nwcompile.passes.partition.floorline.clusters import fitting_clusters
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
 from nwcompile.passes.partition.floorline.search import Partition, Search, kept_partition
 from nwcompile.passes.partition.floorline.step_time import step_cycles
-from nwcompile.passes.place.anneal import annealed
+from nwcompile.passes.place.anneal import anneal_sites
 from nwcompile.passes.place.annealing import cool, uphill_mean
 from nwcompile.passes.place.problem import placement_problem
 from nwcompile.passes.place.space_filling import z_rank
 
-# What a hop costs, where a message to another core costs 1 beside its route: hops come first, messages decide.
+# Cost of a hop, if a message to another core costs 1 in addition to its route: hops come first, messages break ties.
 HOP_COST = 16
 
 
 class Annealing(NamedTuple):
-    """One annealing of clusters of one size."""
+    """Parameters of one annealing of clusters of one size."""
 
     clusters_per_core: int
-    rise: float  # share by which heating lets the cost rise; infinite: until it melts, 0: not at all
+    rise: float  # share by which heating lets the cost rise; infinite: until it melts, 0: no heating
     work_share: float  # of `HopMoves.max_looks`
-    n_drawn: int  # moves drawn at a time, of which the best is tried
+    n_drawn: int  # moves drawn at a time; the best of them is tried
 
 
 @dataclass(frozen=True)
 class HopMoves:
-    """How many moves an annealing tries, by what they cost."""
+    """The number of moves that an annealing tries, by their cost."""
 
-    # An annealing tries so many moves of each cluster, but no fewer than this in all.
+    # Moves per cluster of an annealing, with a minimum in total.
     moves_per_cluster: int = 4000
     min_moves: int = 4000
 
-    # An annealing does no more looks at one source class than this, some seconds of work.
+    # Maximum looks at one source class of an annealing, some seconds of work.
     max_looks: int = 2_000_000_000
 
-    # What a move by itself and every group of its cluster cost, in such looks.
+    # Looks of a move by itself, and of each group of its cluster.
     move_looks: int = 30
     group_looks: int = 3
 
-    # With so many classes that a cluster reads, making a move takes as long as looking at the others.
+    # Classes read by a cluster at which applying a move takes as long as evaluating it.
     many_reads: int = 100
 
     def moves_at_each(self, annealing: Annealing, n_clusters: int, n_reads: float, n_groups: int) -> int:
-        """Moves at each of the temperatures of an annealing."""
+        """Return the moves at each temperature of an annealing."""
         looks = (
             self.move_looks + int(n_reads * (1 + n_reads / self.many_reads)) + self.group_looks * n_groups // n_clusters
         )
@@ -75,24 +76,24 @@ class HopMoves:
 
 @dataclass(frozen=True)
 class Heating:
-    """The temperatures of an annealing: it is heated until the cost rises, then cooled."""
+    """Temperatures of an annealing, which heats until the cost rises, then cools."""
 
-    # The first heat is this share of the mean rise; each further one is warmer by the factor, up to so many.
+    # The first heat as a share of the mean rise, the factor to the next heat, and the most heats.
     coolest_share: float = 0.004
     warmer_factor: float = 2.0
     n_heats: int = 8
 
-    # From the last heat it cools by as many temperatures to this share of it.
+    # Number of temperatures from the last heat down to this share of it.
     n_coolings: int = 24
     cooled_share: float = 0.04
 
-    # So many drawn moves tell the mean rise well enough.
+    # Random moves that estimate the mean rise well enough.
     sampled_moves: int = 2000
 
 
 @dataclass(frozen=True)
 class TrafficSearch:
-    """How clusters are annealed for little traffic, from coarse ones to single neurons."""
+    """Parameters of annealing clusters for little traffic, from coarse ones to single neurons."""
 
     # Coarse clusters melt first, then are heated less and less; fine ones only settle, and take most of the work.
     annealings: tuple[Annealing, ...] = (
@@ -103,30 +104,29 @@ class TrafficSearch:
         Annealing(clusters_per_core=1024, rise=0.05, work_share=0.7, n_drawn=3),
     )
 
-    # A good start is repaired by fine clusters that go down only.
+    # A good start is repaired by moves of fine clusters that only improve.
     repair: Annealing = Annealing(clusters_per_core=1024, rise=0.0, work_share=0.1, n_drawn=3)
 
-    # A start that takes more than this times the limit of the time is too far from it to be repaired.
+    # A start that takes more than this times the time limit is not repaired.
     repairable_factor: float = 1.02
 
-    # Finer clusters that read more than this share of what the coarser ones read would not be freer.
+    # Finer clusters that read more than this share of what the coarser ones read would not gain freedom.
     same_reads_share: float = 0.8
 
-    # More clusters than this take too long to move each of them often enough.
+    # With more clusters, moving each of them often enough takes too long.
     max_clusters: int = 40_000
 
-    # Cores with less room than this share of the neurons, a quarter of a coarse cluster in a core, keep clusters where
-    # they are.
+    # With less free room than this share of the neurons, a quarter of a coarse cluster per core, clusters stay put.
     full_share: float = 1 / 64
 
-    # Of more steps than this only some are looked at while clusters move; the result is judged by all.
+    # If there are more steps, clusters move on this many of them; the result is checked on all.
     kept_steps: int = 128
 
-    # After the limit of the time was missed, the next annealing keeps this share of it; so many more are tried.
+    # After a missed time limit, the next annealing aims at this share of it; at most `max_late` more are tried.
     closer_share: float = 0.99
     max_late: int = 3
 
-    # The tables by class, row or cluster, and core, may take so much memory.
+    # Maximum memory of the tables by class, row or cluster, and core.
     max_bytes: int = 4 << 30
 
 
@@ -142,16 +142,16 @@ class Level(NamedTuple):
     demand: Demand
     state: CoreState
     flow: traffic_anneal.Flow
-    max_time: int  # cycles that all steps that the demand knows may take together; 0: no limit
+    max_time: int  # cycles that all steps of the demand may take together; 0: no limit
 
     @property
     def n_reads(self) -> float:
-        """Source classes that a cluster reads, on average."""
+        """The average number of source classes that a cluster reads."""
         return len(self.flow.readers.source_class) / len(self.demand.sends.n_neurons)
 
     @property
     def partition(self) -> Partition:
-        """Clusters and cores as they are; `cost` is that of all messages, hops first."""
+        """The current clusters and cores; `cost` is that of all messages, hops first."""
         held, busy = self.state.held, self.state.busy
         excess = traffic_anneal.refresh_excess(self.demand.rules, held, busy, self.max_time)
         return Partition(
@@ -163,15 +163,15 @@ class Level(NamedTuple):
         )
 
 
-def least_traffic(
+def anneal_hops(
     search: Search, starts: list[np.ndarray], cluster_of: np.ndarray | None, n_cores: int, max_time: int | None = None
 ) -> Iterator[tuple[Partition, np.ndarray]]:
-    """The best partition so far and its cores' sites, int64[core], after every annealing.
+    """Yield the best partition so far and its cores' sites, int64[core], after every annealing.
 
-    It begins with the best of `starts`, each int[neuron], on `n_cores` cores, and cuts clusters out of `cluster_of` or
-    of whole layers, no finer where the parts would read what the whole reads, or where tables would take more than
-    `TRAFFIC.max_bytes`. With `max_time`, cycles that all steps together may take, only partitions that keep it at their
-    sites, links included, are given. With a deadline it goes on for ever. Raises OptionError if the tables of the
+    It starts from the best of `starts`, each int[neuron], on `n_cores` cores. Clusters are cut out of `cluster_of` or
+    of whole layers, but no finer if the parts would read what the whole reads, or if tables would exceed
+    `TRAFFIC.max_bytes`. With `max_time`, cycles that all steps together may take, only partitions within it at their
+    sites, links included, are yielded. With a deadline it never ends by itself. Raises OptionError if the tables of the
     coarsest clusters are too large.
     """
     sites = compact_sites(search.chip, n_cores)
@@ -182,9 +182,9 @@ def least_traffic(
     while annealings:
         annealing = annealings.pop(0)
         is_coarsest = annealing.clusters_per_core == coarsest
-        cluster_of = _clusters(search, annealing.clusters_per_core * n_cores, cluster_of)
+        cluster_of = _cut_clusters(search, annealing.clusters_per_core * n_cores, cluster_of)
         limit = None if max_time is None else margin * max_time
-        demand, kept_limit = _demand(search, cluster_of, n_cores, limit)
+        demand, kept_limit = _traffic_demand(search, cluster_of, n_cores, limit)
         n_bytes = _table_bytes(demand)
         if n_bytes > TRAFFIC.max_bytes and is_coarsest:
             raise OptionError(
@@ -193,14 +193,14 @@ def least_traffic(
             )
         if n_bytes > TRAFFIC.max_bytes:
             return
-        levels = (_level(search.chip, cluster_of, demand, sites, cores, kept_limit) for cores in starts)
+        levels = (_build_level(search.chip, cluster_of, demand, sites, cores, kept_limit) for cores in starts)
         level = min(levels, key=lambda candidate: candidate.partition.rank)
         if not is_coarsest and level.n_reads > TRAFFIC.same_reads_share * n_reads and late <= 1:
             return
         n_reads, best = level.n_reads, level.partition
         if n_cores > 1:
-            best = _kept(search, level, annealing)
-            sites = placed(search, best.neuron_core, sites)
+            best = _load_or_anneal(search, level, annealing)
+            sites = place_cores(search, best.neuron_core, sites)
         starts = [best.neuron_core]
         late = 0.0 if max_time is None else step_cycles(search, best.neuron_core, sites) / max_time
         if late > 1:
@@ -218,43 +218,43 @@ def least_traffic(
 def repair_start(
     search: Search, cores: np.ndarray, cluster_of: np.ndarray, max_time: int
 ) -> tuple[Partition, np.ndarray] | None:
-    """The given cores int[neuron], placed, then moved by clusters cut out of `cluster_of` while that costs less.
+    """Place the given cores int[neuron], then move clusters cut out of `cluster_of` while that costs less.
 
-    And their sites, int64[core]. The cores stay as given where they keep `max_time`, as `least_traffic` has it, and
-    what the search gives does not. None where neither does, where they are far from it, or where tables would be too
-    large.
+    Returns the partition and its sites, int64[core]. If only the given cores are within `max_time` (see
+    `anneal_hops`), they are returned. Returns None if neither result is, if the cores are far from it, or if tables
+    would be too large.
     """
     n_cores = int(cores.max()) + 1
-    sites = placed(search, cores, compact_sites(search.chip, n_cores))
+    sites = place_cores(search, cores, compact_sites(search.chip, n_cores))
     if step_cycles(search, cores, sites) > TRAFFIC.repairable_factor * max_time:
         return None
-    cluster_of = _clusters(search, TRAFFIC.repair.clusters_per_core * n_cores, cluster_of)
-    demand, kept_limit = _demand(search, cluster_of, n_cores, max_time)
+    cluster_of = _cut_clusters(search, TRAFFIC.repair.clusters_per_core * n_cores, cluster_of)
+    demand, kept_limit = _traffic_demand(search, cluster_of, n_cores, max_time)
     if _table_bytes(demand) > TRAFFIC.max_bytes:
         return None
-    level = _level(search.chip, cluster_of, demand, sites, cores, kept_limit)
+    level = _build_level(search.chip, cluster_of, demand, sites, cores, kept_limit)
     start = level.partition
-    start = start._replace(excess=int(level.state.busy.total[cluster_state.EXCESS]))  # time is judged by all steps
-    candidates = (_kept(search, level, TRAFFIC.repair), start)
+    start = start._replace(excess=int(level.state.busy.total[cluster_state.EXCESS]))  # time is checked on all steps
+    candidates = (_load_or_anneal(search, level, TRAFFIC.repair), start)
     kept = [candidate for candidate in candidates if step_cycles(search, candidate.neuron_core, sites) <= max_time]
     return (min(kept, key=lambda candidate: candidate.rank), sites) if kept else None
 
 
 def are_full(search: Search, n_cores: int) -> bool:
-    """Whether so many cores are nearly full with all neurons: clusters move only where equal ones come back."""
-    return int(_room(search, n_cores).sum()) < (1 + TRAFFIC.full_share) * len(search.load)
+    """Return whether the cores are nearly full with all neurons, so that clusters can only swap with equal ones."""
+    return int(_core_room(search, n_cores).sum()) < (1 + TRAFFIC.full_share) * len(search.load)
 
 
-def filled(search: Search, n_cores: int) -> np.ndarray | None:
-    """int32[neuron]: cores filled one after another with the clusters that `least_traffic` begins with; None: too few.
+def fill_tiles(search: Search, n_cores: int) -> np.ndarray | None:
+    """Fill cores one by one with the initial clusters of `anneal_hops`: int32[neuron]; None if they do not fit.
 
-    Layer after layer, the tiles of each along a Z-shaped curve. Only neurons are counted.
+    Layers come in order, with the tiles of each along a Z-order curve. Only neurons are counted.
     """
-    network, cluster_of = search.network, _clusters(search, TRAFFIC.annealings[0].clusters_per_core * n_cores, None)
+    network, cluster_of = search.network, _cut_clusters(search, TRAFFIC.annealings[0].clusters_per_core * n_cores, None)
     size, first = np.bincount(cluster_of), np.unique(cluster_of, return_index=True)[1]
     layer = layer_numbers(network)
     channel, row, column = neuron_places(network)[first].T
-    room = _room(search, n_cores)
+    room = _core_room(search, n_cores)
     core_of, core, held = np.zeros(len(size), np.int32), 0, 0
     for cluster in np.lexsort((channel, z_rank(column, row), layer[first])):
         if held + size[cluster] > room[core]:
@@ -266,27 +266,27 @@ def filled(search: Search, n_cores: int) -> np.ndarray | None:
     return core_of[cluster_of]
 
 
-def _room(search: Search, n_cores: int) -> np.ndarray:
-    """int64[core]: neurons that each of the largest cores holds."""
+def _core_room(search: Search, n_cores: int) -> np.ndarray:
+    """Return int64[core]: neurons that each of the largest cores holds."""
     return np.sort(capacity.site_limits(search.chip)[:, core_usage.NEURONS])[::-1][:n_cores]
 
 
-def _clusters(search: Search, n_clusters: int, cluster_of: np.ndarray | None) -> np.ndarray:
-    """int64[neuron]: about as many clusters, or `TRAFFIC.max_clusters`, of even load and, as far as that goes, size."""
+def _cut_clusters(search: Search, n_clusters: int, cluster_of: np.ndarray | None) -> np.ndarray:
+    """Return int64[neuron]: about `n_clusters` clusters, at most `TRAFFIC.max_clusters`, of even load and size."""
     share_of = np.maximum(search.load / search.load.sum(), 1 / len(search.load))
     weight = np.ceil(share_of * (1 << 40)).astype(np.int64)
     return fitting_clusters(search.network, search.chip, weight, min(n_clusters, TRAFFIC.max_clusters), cluster_of)
 
 
 def are_alike(chip: Chip, options: Options) -> bool:
-    """Whether any core may be at any usable site."""
+    """Return whether any core may be at any usable site."""
     limits = capacity.site_limits(chip)
     usable = limits[limits[:, core_usage.NEURONS] > 0]
     return options.fixed_sites is None and bool((usable == usable[0]).all())
 
 
 def compact_sites(chip: Chip, n_cores: int) -> np.ndarray:
-    """int64[core]: usable sites near one another, router by router, around the router where they are nearest."""
+    """Return int64[core]: usable sites close to one another, router by router, around the most central router."""
     usable = np.flatnonzero(capacity.site_limits(chip)[:, core_usage.NEURONS] > 0)
     router = usable // chip.noc.cores_per_router
     way, (routers, n_cores_at) = route_cost(chip, "traffic"), np.unique(router, return_counts=True)
@@ -294,29 +294,29 @@ def compact_sites(chip: Chip, n_cores: int) -> np.ndarray:
     return usable[np.argsort(way.between(routers[center], router), kind="stable")[:n_cores]]
 
 
-def placed(search: Search, cores: np.ndarray, sites: np.ndarray) -> np.ndarray:
-    """int64[core]: better sites for the partition int[neuron], from `sites` on; the same where sites are not alike."""
+def place_cores(search: Search, cores: np.ndarray, sites: np.ndarray) -> np.ndarray:
+    """Return int64[core]: better sites for the partition int[neuron]; `sites` themselves if sites are not alike."""
     network, chip, used = search.network, search.chip, np.unique(cores)
     if not are_alike(chip, search.options):
         return sites
     mapping = Mapping(split_layers(network, np.searchsorted(used, cores).astype(np.int32)), chip.sites[sites[used]])
     problem = placement_problem(mapping, network, chip, search.activity, search.options)
     better = sites.copy()
-    better[used] = annealed(problem, sites[used], replace(search.options, time_budget_s=None))
+    better[used] = anneal_sites(problem, sites[used], replace(search.options, time_budget_s=None))
     unused = np.setdiff1d(np.arange(len(sites)), used)
     better[unused] = np.setdiff1d(np.concatenate([sites, np.arange(chip.n_cores)]), better[used])[: len(unused)]
     return better
 
 
 def message_costs(chip: Chip, sites: np.ndarray) -> np.ndarray:
-    """int64[core, core]: what a message from a core to a core costs, by their sites int64[core]."""
+    """Return int64[core, core]: the cost of a message between two cores at their sites int64[core]."""
     router = sites // chip.noc.cores_per_router
     hops = route_cost(chip, "traffic").between(router[:, None], router)
     return HOP_COST * hops + 1 - np.eye(len(sites), dtype=np.int64)
 
 
-def _demand(search: Search, cluster_of: np.ndarray, n_cores: int, max_time: float | None) -> tuple[Demand, int]:
-    """The Demand of the clusters, and the cycles that the steps it knows may take together; 0: no limit."""
+def _traffic_demand(search: Search, cluster_of: np.ndarray, n_cores: int, max_time: float | None) -> tuple[Demand, int]:
+    """Return the Demand of the clusters, and the cycles that its steps may take together; 0: no limit."""
     network, chip, activity, timing = search.network, search.chip, search.activity, search.timing
     counts = {name: n.sum(0, dtype=np.int64)[None] for name, n in activity.counts.items()}
     demand = cluster_demand(network, chip, Activity(counts, 1), timing, cluster_of, n_cores)
@@ -329,22 +329,22 @@ def _demand(search: Search, cluster_of: np.ndarray, n_cores: int, max_time: floa
 
 
 def _table_bytes(demand: Demand) -> int:
-    """Bytes of the tables of `flow_of` and `empty_cores` by class, by row and by cluster, each for every core."""
+    """Return the bytes of the tables of `empty_flow` and `empty_cores`: by class, row or cluster, for every core."""
     n_classes, n_rows, n_clusters = len(demand.classes.size), len(demand.rows.source_class), len(demand.sends.n_neurons)
     return (24 * n_classes + 4 * n_rows + 8 * n_clusters) * len(demand.rules.limit)
 
 
-def _level(chip: Chip, cluster_of: np.ndarray, demand: Demand, sites, cores: np.ndarray, limit: int) -> Level:
-    """The clusters, each on the core of `cores` int[neuron] where its first neuron is; sites: int64[core]."""
-    flow = flow_of(demand, message_costs(chip, sites))
+def _build_level(chip: Chip, cluster_of: np.ndarray, demand: Demand, sites, cores: np.ndarray, limit: int) -> Level:
+    """Put each cluster on the core of its first neuron, cores: int[neuron]; sites: int64[core]."""
+    flow = empty_flow(demand, message_costs(chip, sites))
     core_of = cores[np.unique(cluster_of, return_index=True)[1]].astype(np.int32)
     state = filled_cores(demand, chip, core_of)
     traffic_anneal.put_clusters(demand.sends, *flow, core_of)
     return Level(cluster_of, demand, state, flow, limit)
 
 
-def flow_of(demand: Demand, cost: np.ndarray) -> traffic_anneal.Flow:
-    """Empty tables for `traffic_anneal`; `cost` int64[core, core] is that of a message from a core to a core."""
+def empty_flow(demand: Demand, cost: np.ndarray) -> traffic_anneal.Flow:
+    """Return empty tables for `traffic_anneal`; `cost` int64[core, core] is that of a message between cores."""
     n_clusters, n_classes, n_cores = len(demand.sends.n_neurons), len(demand.classes.size), len(cost)
     cluster = csr_groups(demand.reads.row_offset)
     key = np.unique(cluster * n_classes + demand.rows.source_class[demand.reads.row])
@@ -374,18 +374,22 @@ def flow_of(demand: Demand, cost: np.ndarray) -> traffic_anneal.Flow:
     )
 
 
-def _kept(search: Search, level: Level, annealing: Annealing) -> Partition:
-    """What `_annealed` gives, from the checkpoint if one is kept."""
+def _load_or_anneal(search: Search, level: Level, annealing: Annealing) -> Partition:
+    """Return the result of `_anneal_level`, from the checkpoint if there is one."""
     given = [level.cluster_of, level.state.held.core_of, level.max_time, tuple(annealing), level.flow.costs.cost]
-    return kept_partition(search, "hops", given, lambda: _annealed(search, level, annealing))
+    return kept_partition(search, "hops", given, lambda: _anneal_level(search, level, annealing))
 
 
-def _annealed(search: Search, level: Level, annealing: Annealing) -> Partition:
-    """The best of an annealing that is heated until the cost rises by its share, then cooled."""
+def _anneal_level(search: Search, level: Level, annealing: Annealing) -> Partition:
+    """Return the best of an annealing that heats until the cost rises by its share, then cools."""
     demand, state, flow = level.demand, level.state, level.flow
     keep_all, n_clusters, best = search.options.n_cores is not None, len(demand.sends.n_neurons), level.partition
     n_moves = HOP_MOVES.moves_at_each(annealing, n_clusters, level.n_reads, len(demand.sends.group_class))
-    uphill = uphill_mean(_sampled_changes(level, HEATING.sampled_moves, search.state))
+    changes = np.zeros(HEATING.sampled_moves, np.int64)
+    traffic_anneal.sample_changes(
+        demand.sends, demand.classes, demand.rules, state.held.used, *flow, state.attempt, search.state, changes
+    )
+    uphill = uphill_mean(changes)
 
     def attempt(_: int, temperature: float, n: int) -> bool:
         nonlocal best
@@ -408,12 +412,3 @@ def _annealed(search: Search, level: Level, annealing: Annealing) -> Partition:
         cool([temperature * share for share in coolings], n_moves, n_moves, attempt)
     attempt(0, 0.0, n_moves)
     return best
-
-
-def _sampled_changes(level: Level, n_moves: int, random_state: np.ndarray) -> np.ndarray:
-    """int64[move]: what random moves would add to the cost."""
-    demand, state, changes = level.demand, level.state, np.zeros(n_moves, np.int64)
-    traffic_anneal.sample_changes(
-        demand.sends, demand.classes, demand.rules, state.held.used, *level.flow, state.attempt, random_state, changes
-    )
-    return changes

@@ -1,4 +1,4 @@
-"""Objective: what `options.optimize` makes of step time, messages and axons."""
+"""Objective: the weights of step time, messages and axons for `options.optimize`."""
 
 import numpy as np
 
@@ -14,17 +14,17 @@ from nwcompile.ir.program import SYNAPSE_KINDS
 from nwcompile.kernels.mapping.cluster_state import Objective
 
 ERROR_CODE = "NW5006"
-# Weight of what decides between equals, beside what is made small: too little to outweigh a single cycle or message.
+# Weight of tie breakers: too small to outweigh a single cycle or message.
 TIE_WEIGHT = 1e-6
 
 
-def weights(network: Network, chip: Chip, activity: Activity, n_steps: int, optimize: str) -> Objective:
-    """The weights of what `moves.cost` adds up.
+def objective_weights(network: Network, chip: Chip, activity: Activity, n_steps: int, optimize: str) -> Objective:
+    """Return the weights of the sum in `moves.cost`.
 
-    Beside the floorline, `time` counts every message at what it costs to send and to receive, spread over the cores: a
-    price of traffic, so that more messages have to be worth it. It is no forecast of what messages wait. Energies are
-    picojoules without hops, which are not known before placement. Where messages fork on their way, sending one costs
-    the same wherever it goes. Raises OptionError for an objective that the chip has no figures for.
+    In addition to the floorline, `time` counts every message with its costs of sending and receiving, divided by the
+    cores. This is a price of traffic, so that more messages have to be worth it, not a forecast of waiting times.
+    Energies are in picojoules, without hops, which are unknown before placement. If messages fork on their way, sending
+    one costs the same wherever it goes. Raises OptionError for an objective that the chip has no figures for.
     """
     is_tree = chip.noc.multicast == "tree"
     if optimize == "traffic":
@@ -37,7 +37,7 @@ def weights(network: Network, chip: Chip, activity: Activity, n_steps: int, opti
             )
         pj = given_figures(chip.energy)
         message = pj["message_in_pj"] + (0.0 if is_tree else pj["message_out_pj"])
-        static = (chip.energy.static_mw or 0.0) * chip.core.cycle_ns  # pJ a cycle: 1 mW ns is 1 pJ
+        static = (chip.energy.static_mw or 0.0) * chip.core.cycle_ns  # pJ per cycle: 1 mW ns is 1 pJ
         if optimize == "energy":
             return Objective(time=float(static + TIE_WEIGHT), messages=float(message))
         fixed = float(fixed_pj(network, chip, activity, n_steps))
@@ -47,9 +47,9 @@ def weights(network: Network, chip: Chip, activity: Activity, n_steps: int, opti
 
 
 def fixed_pj(network: Network, chip: Chip, activity: Activity, n_steps: int) -> float:
-    """Energy of what happens wherever neurons lie: visits, updates, spikes and synaptic operations, over all samples.
+    """Return the energy that does not depend on the mapping: visits, updates, spikes and synops, over all samples.
 
-    So does sending messages that fork, one for every spike that is read. `n_steps`: hardware steps.
+    It includes sending messages that fork, one for every spike that is read. `n_steps`: hardware steps.
     """
     pj, total, is_tree = given_figures(chip.energy), 0.0, chip.noc.multicast == "tree"
     is_read = {name: np.zeros(network.node(name).n_neurons, bool) for name in network.layers}

@@ -1,4 +1,4 @@
-"""What the searches of one compilation share, and what each of them gives."""
+"""Search: the shared data of all searches of one compilation, and the result of each."""
 
 import time
 from collections.abc import Callable
@@ -15,17 +15,17 @@ from nwcompile.ir.schedule import Schedule
 
 
 class Search(NamedTuple):
-    """What the searches of one compilation share."""
+    """The shared data of all searches of one compilation."""
 
     network: Network
     chip: Chip
     activity: Activity
     timing: Schedule
     options: Options
-    load: np.ndarray  # int64[neuron]: how heavy it is
+    load: np.ndarray  # int64[neuron]: its weight
     state: np.ndarray  # uint64[1]: of the random numbers
     deadline: float | None
-    n_levels: int  # of finer and finer clusters, after those on which the number of cores is chosen
+    n_levels: int  # of finer and finer clusters, after the number of cores is chosen
 
     @property
     def is_late(self) -> bool:
@@ -34,30 +34,31 @@ class Search(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """Clusters of neurons on cores, and how good that is: what exceeds limits first, then the objective."""
+    """Clusters of neurons on cores, and their rank: excess over limits first, then the objective."""
 
     cluster_of: np.ndarray  # int64[neuron]
     core_of: np.ndarray  # int32[cluster]
     n_cores: int
     excess: int
     cost: float
-    regions: np.ndarray | None = None  # int64[region]: how many cores, in order, are in each; clusters stay in theirs
+    regions: np.ndarray | None = None  # int64[region]: number of consecutive cores of each; clusters stay in theirs
 
     @property
     def rank(self) -> tuple[int, float]:
-        """Smaller is better."""
+        """The sort key; smaller is better."""
         return self.excess, self.cost
 
     @property
     def neuron_core(self) -> np.ndarray:
-        """int32[neuron]: the core of every neuron."""
+        """The core of every neuron, int32[neuron]."""
         return self.core_of[self.cluster_of]
 
 
 def kept_partition(search: Search, name: str, given, make: Callable[[], Partition]) -> Partition:
-    """What `make()` gives, from the checkpoint if one is kept; `name`, `search` and `given` are all it depends on.
+    """Return `make()`, or its result from the checkpoint; it depends only on `name`, `search` and `given`.
 
-    The random numbers of the search go on as after `make()`. With a deadline nothing is kept, as the clock decides.
+    The random state of the search is restored as after `make()`. With a deadline nothing is stored, as the clock
+    decides.
     """
     if not is_keeping() or search.deadline is not None:
         return make()

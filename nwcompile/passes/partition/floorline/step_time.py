@@ -1,4 +1,4 @@
-"""Step time: what every step takes by the floorline, links included, and what `options.step_limit_us` allows it."""
+"""Step time: the floorline of every step, links included, and its limit `options.step_limit_us`."""
 
 import math
 
@@ -17,18 +17,18 @@ from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_c
 from nwcompile.passes.partition.floorline.search import Search
 
 ERROR_CODE = "NW5006"
-# Outputs of routers that are looked up at once: 4 M, so that the tables on the way stay below some 100 MB.
+# Router outputs that are looked up at once: 4 M, so that intermediate tables stay below some 100 MB.
 OUTPUTS_AT_ONCE = 1 << 22
 
-# Cycles that stand for no limit: sums of a few of them still fit an int64.
+# Cycles that represent no limit: sums of a few of them still fit an int64.
 LARGEST_CYCLES = 1 << 62
 
-# Share of a number of cycles that may be lost as microseconds, so that a time that was told is a limit that holds.
+# Relative rounding error of cycles converted to microseconds, so that a reported time is a sufficient limit.
 ROUNDED_SHARE = 1e-12
 
 
 def max_cycles(search: Search) -> int | None:
-    """Cycles that all steps of all samples may take together; None where there is no limit, or no mapping to choose.
+    """Return the cycles that all steps of all samples may take together; None without a limit or a choice of mapping.
 
     Raises OptionError for a chip that does not give the cycles of every event.
     """
@@ -43,14 +43,14 @@ def max_cycles(search: Search) -> int | None:
 
 
 def step_us(cycles: float, search: Search) -> float:
-    """Microseconds that a step takes where all steps of all samples together take so many cycles."""
+    """Return the microseconds of a step if all steps of all samples together take this many cycles."""
     return cycles * search.chip.core.cycle_ns / 1000 / _n_steps(search)
 
 
 def step_cycles(search: Search, cores: np.ndarray, sites: np.ndarray | None = None) -> int:
-    """Cycles that all steps of all samples take together by the floorline of the cores, int[neuron].
+    """Return the cycles of all steps of all samples together, by the floorline of the cores, int[neuron].
 
-    With `sites` int64[core] links between routers count as well, as `link_cycles` has them.
+    With `sites` int64[core], links between routers count too, as in `link_cycles`.
     """
     used, cluster_of = np.unique(cores, return_inverse=True)
     demand = cluster_demand(
@@ -63,25 +63,24 @@ def step_cycles(search: Search, cores: np.ndarray, sites: np.ndarray | None = No
 
 
 def link_cycles(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray, is_even: bool = False) -> np.ndarray:
-    """int64[step]: core cycles that the busiest link takes for the messages of clusters on cores at `site` int64[core].
+    """Return int64[step]: core cycles of the busiest link for the messages of clusters on cores at `site` int64[core].
 
-    As `cost.time.work` has it, but for payloads and the messages of input lines, which are left out. `is_even`:
-    before cores are placed; links from one chip to another share their flits evenly, and no others count. The chip has
-    routers.
+    As in `cost.time.work`, except that payloads and messages of input lines are left out. `is_even`: before placement,
+    links from one chip to another share their flits evenly, and no other links count. The chip has routers.
     """
-    flits = _flits(demand, state, chip, site).T * chip.noc.flits_per_message
+    flits = _link_flits(demand, state, chip, site).T * chip.noc.flits_per_message
     core_ticks, noc_ticks = chip.ticks
-    return link_busy(chip, _shared(flits, chip) if is_even else flits).max(1) * noc_ticks // core_ticks
+    return link_busy(chip, _share_flits(flits, chip) if is_even else flits).max(1) * noc_ticks // core_ticks
 
 
 def time_with_links(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray, is_even: bool = False) -> int:
-    """Cycles of all steps together, each as long as its busiest core or link; see `link_cycles`."""
+    """Return the cycles of all steps together, each as long as its busiest core or link; see `link_cycles`."""
     waits = np.maximum(link_cycles(demand, state, chip, site, is_even) - state.busy.top, 0)
     return int(state.busy.total[TIME] + waits.sum())
 
 
-def _flits(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray) -> np.ndarray:
-    """int64[link, step]: messages over every link."""
+def _link_flits(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray) -> np.ndarray:
+    """Return int64[link, step]: messages over every link."""
     n_mesh, router = 4 * len(chip.grid.is_open), site // chip.noc.cores_per_router
     routers, to = np.unique(router, return_inverse=True)
     source_class, reader = np.nonzero(state.held.n_rows.T > 0)
@@ -95,7 +94,7 @@ def _flits(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray) -> np
         reader,
         router,
         to.reshape(-1),
-        _ports(chip, routers),
+        _output_ports(chip, routers),
         chip.grid.neighbor,
         ends,
         chip.noc.multicast == "tree",
@@ -104,15 +103,15 @@ def _flits(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray) -> np
     return flits
 
 
-def _ports(chip: Chip, routers: np.ndarray) -> np.ndarray:
-    """uint8[router, ...]: the output of every router of the chip for messages to each of `routers`."""
+def _output_ports(chip: Chip, routers: np.ndarray) -> np.ndarray:
+    """Return uint8[router, ...]: the output of every router of the chip for messages to each of `routers`."""
     all_routers = np.arange(len(chip.grid.is_open))[:, None]
     parts = np.array_split(all_routers, 1 + len(all_routers) * len(routers) // OUTPUTS_AT_ONCE)
     return np.concatenate([ports(chip.grid, part, routers) for part in parts])
 
 
-def _shared(flits: np.ndarray, chip: Chip) -> np.ndarray:
-    """int64[step, link]: what links from one chip to another carry if they share it evenly, and nothing elsewhere."""
+def _share_flits(flits: np.ndarray, chip: Chip) -> np.ndarray:
+    """Return int64[step, link]: the load of links between two chips if they share it evenly, and 0 elsewhere."""
     noc, grid = chip.noc, chip.grid
     router, direction = np.nonzero(between_chips(grid, noc.chip_columns, noc.chip_rows))
     y, x = np.divmod(router, grid.columns)
@@ -126,7 +125,7 @@ def _shared(flits: np.ndarray, chip: Chip) -> np.ndarray:
 
 
 def too_slow(chip: Chip, step_us: float, limit_us: float, n_cores: int) -> FitError:
-    """The error for a mapping whose steps are predicted to take `step_us`, more than `limit_us`."""
+    """Return the error for a mapping whose steps are predicted to take `step_us`, more than `limit_us`."""
     cores = f"{n_cores} core{'s' if n_cores != 1 else ''}"
     advice = "raise step_limit_us, or n_cores where it is given"
     scan_us = chip.scan_cycles * chip.core.cycle_ns / 1000
@@ -162,5 +161,5 @@ def _verify_times(chip: Chip) -> None:
 
 
 def _n_steps(search: Search) -> int:
-    """Hardware steps of all samples together."""
+    """Return the hardware steps of all samples together."""
     return search.timing.n_hardware_steps(search.activity.n_steps, "aligned") * search.activity.n_samples

@@ -1,4 +1,4 @@
-"""Placers that search from where they start for better sites: force-directed, hill climbing, particle swarm."""
+"""Local search: placers that improve given sites, by forces, hill climbing or particle swarms."""
 
 import numpy as np
 
@@ -9,33 +9,33 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import local_search, placement
 from nwcompile.passes.place.problem import cores_at, placement_problem
-from nwcompile.passes.place.space_filling import hilbert
+from nwcompile.passes.place.space_filling import place_by_hilbert
 
-# Share of the pairs under tension that are exchanged before forces are computed anew, as more would undo one another.
+# Share of the pairs under tension that are swapped before forces are recomputed; more would undo one another.
 TENSEST_SHARE = 0.3
 
-# Sweeps of a hill climb end here; those of the benchmarks' nets end long before.
+# Maximum sweeps of a hill climb; on the benchmarks' nets it ends long before.
 MAX_SWEEPS = 100
 
 # Placements of a swarm: the usual number of particle swarm optimization.
 N_PARTICLES = 30
 
-# Times that each of them flies: the best of them changed little after so many on the benchmarks' nets.
+# Iterations of the swarm; on the benchmarks' nets the best placement changes little after them.
 N_FLIGHTS = 200
 
-# Chances of a random site, of the particle's best, and of the best of all; else a core stays.
+# Chances of a random site, of the particle's best, and of the best of all; otherwise a core stays.
 CHANCES = (0.02, 0.2, 0.2)
 
 
-def force(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """Sites along a Hilbert curve, then exchanged between neighboring routers as long as that lowers the tension.
+def place_by_force(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
+    """Place cores along a Hilbert curve, then swap them between neighboring routers while that lowers the tension.
 
     The force-directed placement of Jin et al. (ASPLOS'23, doi 10.1145/3582016.3582038): connections pull like springs,
-    and the pairs of neighbors under most tension change places. Assumed, as the paper could not be read: the potential
-    is messages times the cost of their routes, and the `TENSEST_SHARE` share of pairs is exchanged at a time.
+    and the pairs of neighbors under most tension are swapped. Assumed, because the paper was not accessible: the
+    potential is messages times route costs, and the `TENSEST_SHARE` share of pairs is swapped at a time.
     """
     problem = placement_problem(mapping, network, chip, activity, options)
-    site_of = chip.site_index(hilbert(mapping, network, chip, activity, options).site_of)
+    site_of = chip.site_index(place_by_hilbert(mapping, network, chip, activity, options).site_of)
     core_at, pairs = cores_at(site_of, chip.n_cores), neighboring_sites(chip)
     gain = np.zeros(len(pairs), np.int64)
     while True:
@@ -46,7 +46,7 @@ def force(mapping: Mapping, network: Network, chip: Chip, activity: Activity, op
 
 
 def neighboring_sites(chip: Chip) -> np.ndarray:
-    """int64[pair, 2]: the sites at both ends of every link, each port with each, every pair once."""
+    """Return int64[pair, 2]: the sites at both ends of every link, each port with each, every pair once."""
     ports, neighbor = np.arange(chip.noc.cores_per_router), chip.grid.neighbor
     router, direction = np.nonzero(neighbor >= 0)
     ends = np.stack([router, neighbor[router, direction]], 1)
@@ -56,11 +56,11 @@ def neighboring_sites(chip: Chip) -> np.ndarray:
 
 
 def hill_climb(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """Sites by hill climbing: core after core goes where it saves most, until no core can save anything.
+    """Place cores by hill climbing: each core in turn moves where it saves most, until none can save anything.
 
     After the cluster mapping of MASS (arXiv 2506.11286), which climbs on energy and path crossings of a segmented
     ladder bus. Assumed: crossings have no counterpart on a routed network, so the cost is that of all routes; cores
-    move in an order that the seed draws anew for every sweep, `MAX_SWEEPS` at most.
+    move in an order that the seed draws again for every sweep, `MAX_SWEEPS` at most.
     """
     problem = placement_problem(mapping, network, chip, activity, options)
     site_of, rng = chip.site_index(mapping.site_of), np.random.default_rng(options.seed)
@@ -71,13 +71,13 @@ def hill_climb(mapping: Mapping, network: Network, chip: Chip, activity: Activit
     return Mapping(mapping.core_of, chip.sites[site_of], mapping.note)
 
 
-def pso(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """Sites by particle swarm optimization, never worse than where it starts.
+def place_by_swarm(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
+    """Place cores by particle swarm optimization, never worse than at the start.
 
-    After SpiNePlacer of SpiNeMap (Balaji et al., IEEE TVLSI 28(1), 2020, arXiv 1909.01843); particle swarms are of
-    Kennedy and Eberhart (ICNN 1995). Assumed, as the paper's parameters could not be read: `N_PARTICLES` placements,
-    the first the one given and the others random, fly `N_FLIGHTS` times; a velocity is the `CHANCES` that a core
-    changes places for its site in the best placements so far.
+    After SpiNePlacer of SpiNeMap (Balaji et al., IEEE TVLSI 28(1), 2020, arXiv 1909.01843); particle swarms are due to
+    Kennedy and Eberhart (ICNN 1995). Assumed, because the paper's parameters were not accessible: `N_PARTICLES`
+    placements, the first the given one and the others random, move `N_FLIGHTS` times; a velocity is the `CHANCES` that
+    a core swaps to its site in the best placements so far.
     """
     problem = placement_problem(mapping, network, chip, activity, options)
     state, start = np.array([options.seed], np.uint64), chip.site_index(mapping.site_of)

@@ -1,8 +1,8 @@
-"""Approximate: layers whose neurons the chip lacks get its nearest ones, refitted, layer after layer.
+"""Approximate: replace neurons that the chip lacks by its nearest ones and refit them, layer by layer.
 
-All of it happens on integers. The network comes quantized as on an ideal chip that has every neuron feature; weights
-stay as they are, and of a layer that cannot be so, features, threshold and leak change. Layers before it have been
-changed already when it is fitted, so that it makes good what they have lost.
+This happens on integers. The network comes quantized as for an ideal chip with every neuron feature. Weights stay, and
+features, threshold and leak of unsupported layers change. Layers before a fitted layer have already been changed, so
+the fit compensates for their losses.
 """
 
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from nwcompile.ir.manifest import APPROXIMATE, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.legalize.pool_spikes import FULL, relays_of
+from nwcompile.passes.legalize.pool_spikes import FULL, find_relays
 from nwcompile.passes.quantize.approximate.driven import DrivenLayer
 from nwcompile.passes.quantize.approximate.ideal import PooledLayer, ideal_trace, pooled_layers
 from nwcompile.passes.quantize.approximate.nearest import Feature, nearest_network
@@ -25,7 +25,7 @@ from nwcompile.passes.quantize.approximate.nearest_program import (
     refit_program,
     refit_readout,
 )
-from nwcompile.passes.quantize.approximate.price import Price, as_many, price_of, split
+from nwcompile.passes.quantize.approximate.price import Price, measure_price, split_samples, thin_samples
 from nwcompile.passes.quantize.approximate.refit import Refitted, refit
 from nwcompile.sim.reference.synaptic_sums import fold_biases
 
@@ -39,9 +39,9 @@ NOT_PRICED = "one calibration sample: what the approximation costs is not known;
 
 @dataclass(frozen=True)
 class Approximated:
-    """The fixed-point network with the chip's nearest neurons, a Change a layer, what all of them cost, and warnings.
+    """The fixed-point network with the chip's nearest neurons, a Change per layer, their price, and warnings.
 
-    `factors`: of each changed layer what its thresholds and its leak were multiplied by (`Refitted`).
+    `factors`: for each changed layer, the factors of its thresholds and its leak (`Refitted`).
     """
 
     network: Network
@@ -50,10 +50,10 @@ class Approximated:
     warnings: list[str]
     factors: dict[str, Refitted]
 
-    def with_price(self, changes: list[Change]) -> list[Change]:
-        """Changes made before, with the price of their layer where they are approximate, and then those made here.
+    def price_changes(self, changes: list[Change]) -> list[Change]:
+        """Return earlier changes, with prices for approximate ones, followed by the changes made here.
 
-        A row of pooled spikes says how the neurons before the pooling were fitted, unless a row of their own does.
+        A row of pooled spikes gets the fit of the neurons before the pooling, unless these have a row of their own.
         """
         fitted = {change.layer for change in self.changes}
         told = []
@@ -62,7 +62,7 @@ class Approximated:
                 fit = self.factors.get(FULL.format(change.layer))
                 how = change.how if fit is None or change.layer in fitted else f"{change.how}; {fit}"
                 known = change.layer in self.price.rate_chip
-                change = replace(change, how=how, price=self.price.of(change.layer) if known else None)
+                change = replace(change, how=how, price=self.price.layer_price(change.layer) if known else None)
             told.append(change)
         return [*told, *self.changes]
 
@@ -70,7 +70,7 @@ class Approximated:
 def approximate(
     network: Network, chip: Chip, options: Options, inputs: dict | None, labels: np.ndarray | None = None
 ) -> Approximated:
-    """A quantized network as `options.approximate` allows it to be; the network itself where nothing need change.
+    """Replace neurons of a quantized network as `options.approximate` allows; return it if nothing changes.
 
     `inputs`: samples `[B, T, *shape]` of every input, or None; `labels` int[B].
     """
@@ -86,42 +86,42 @@ def approximate(
             "give some"
         )
     if inputs is None:
-        changes = [_change(name, features, None, None) for name, features in features_of.items()]
+        changes = [_describe_change(name, features, None, None) for name, features in features_of.items()]
         return Approximated(bare, changes, None, [NOT_FITTED], {})
-    fitting, held = split(len(next(iter(inputs.values()))))
-    changed, fits = _refitted(ideal, bare, {*features_of, *map(FULL.format, pooled)}, chip, _only(inputs, fitting))
+    fitting, held = split_samples(len(next(iter(inputs.values()))))
+    changed, fits = _refit_all(ideal, bare, {*features_of, *map(FULL.format, pooled)}, chip, _select(inputs, fitting))
     price = None
     if len(held):
-        price = price_of(ideal, changed, _only(inputs, held), None if labels is None else labels[held])
-    shown = {FULL.format(name): name for name in pooled}  # where the spikes of these neurons are those of the layer
-    prices = {} if price is None else {name: price.of(shown.get(name, name)) for name in features_of}
+        price = measure_price(ideal, changed, _select(inputs, held), None if labels is None else labels[held])
+    shown = {FULL.format(name): name for name in pooled}  # these neurons send the spikes of the layer
+    prices = {} if price is None else {name: price.layer_price(shown.get(name, name)) for name in features_of}
     changes = [
-        _change(shown.get(name, name), features, fits.get(name), prices.get(name))
+        _describe_change(shown.get(name, name), features, fits.get(name), prices.get(name))
         for name, features in features_of.items()
     ]
     return Approximated(changed, changes, price, [] if price else [NOT_PRICED], fits)
 
 
-def _only(inputs: dict, samples: np.ndarray) -> dict:
+def _select(inputs: dict, samples: np.ndarray) -> dict:
     return {name: array[samples] for name, array in inputs.items()}
 
 
-def _refitted(
+def _refit_all(
     ideal: Network, bare: Network, changing: set[str], chip: Chip, inputs: dict
 ) -> tuple[Network, dict[str, Refitted]]:
-    """The network with every layer of `changing` fitted to its ideal spikes, sources before their targets.
+    """Fit every layer of `changing` to its ideal spikes, in topological order.
 
-    Over connections that point back, spikes of the ideal network arrive. Of neurons whose currents were pooled, it is
-    the pooled spikes that are to be alike; of neurons whose spikes a model pools, their own and the pooled ones.
+    Connections that point back deliver spikes of the ideal network. If currents were pooled, the pooled spikes are
+    fitted. If the model pools a layer's spikes, both its own and the pooled spikes are.
     """
     n_steps = next(iter(inputs.values())).shape[1]
     updates = n_steps * max(ideal.node(name).n_neurons for name in ideal.layers)
-    kept = as_many(np.arange(len(next(iter(inputs.values())))), updates)
-    inputs = _only(inputs, kept)
+    kept = thin_samples(np.arange(len(next(iter(inputs.values())))), updates)
+    inputs = _select(inputs, kept)
     wanted, read = ideal_trace(ideal, inputs)
     sent = {**inputs, **wanted}
     full_of = {FULL.format(name): name for name in pooled_layers(ideal)}
-    relays = {name: relay for name, relay in relays_of(bare, chip).items() if relay not in full_of.values()}
+    relays = {name: relay for name, relay in find_relays(bare, chip).items() if relay not in full_of.values()}
     nodes, fits = dict(bare.nodes), {}
     for name in ideal.layers:
         if name in full_of.values() or name in relays.values():
@@ -142,14 +142,16 @@ def _refitted(
             fits[name] = refit_readout(layer, neuron, read[name][ideal.node(name).neuron.readout], chip)
         if name in fits:
             nodes[name] = Node(name, nodes[name].shape, fits[name].neuron)
-        sent |= dict(zip(alike, layer.trains(nodes[name].neuron), strict=True))
+        sent |= dict(zip(alike, layer.run_trains(nodes[name].neuron), strict=True))
     return Network(bare.inputs, nodes, bare.connections), fits
 
 
-def as_float(network: Network, fixed: Network, chip: Chip, options: Options, factors: dict[str, Refitted]) -> Network:
-    """The normalized float network with the chip's nearest neurons; thresholds, leaks and currents as fitted.
+def to_float_network(
+    network: Network, fixed: Network, chip: Chip, options: Options, factors: dict[str, Refitted]
+) -> Network:
+    """Return the normalized float network with the chip's nearest neurons, as fitted.
 
-    `fixed`: the same network in integers, before they were.
+    `fixed`: the same network in integers, before the fit.
     """
     near = nearest_network(network, chip, options)[0]
     nodes = dict(near.nodes)
@@ -159,14 +161,14 @@ def as_float(network: Network, fixed: Network, chip: Chip, options: Options, fac
             nodes[name] = Node(name, nodes[name].shape, float_neuron(fit, network.into(name), fixed.into(name)))
             continue
         threshold = np.asarray(spec.threshold, np.float64) * fit.threshold_factor
-        spec = _with_leak(spec.replace(threshold=threshold), fit.leak_factor)
+        spec = _set_leak(spec.replace(threshold=threshold), fit.leak_factor)
         spec = spec if fit.current is None else spec.replace(alpha=fit.current, w_in=1 - fit.current)
         nodes[name] = Node(name, nodes[name].shape, spec)
     return Network(near.inputs, nodes, near.connections)
 
 
-def _with_leak(spec: NeuronSpec, leak: float | None) -> NeuronSpec:
-    """A float neuron whose membrane loses `leak` times as much in a step, or `leak` where it lost nothing."""
+def _set_leak(spec: NeuronSpec, leak: float | None) -> NeuronSpec:
+    """Return a float neuron with a leak `leak` times as large, or of `leak` if it had none."""
     if leak is None:
         return spec
     if spec.membrane == "euler":  # v + k (v_leak - v + r i) as a linear membrane, whose leak does not scale its input
@@ -177,7 +179,7 @@ def _with_leak(spec: NeuronSpec, leak: float | None) -> NeuronSpec:
     return spec.replace(beta=1 - np.minimum(lost * leak if np.any(lost) else leak, 1.0))
 
 
-def _change(name: str, features: list[Feature], fit: Refitted | None, price: dict | None) -> Change:
+def _describe_change(name: str, features: list[Feature], fit: Refitted | None, price: dict | None) -> Change:
     how = "features only" if fit is None else str(fit)
     was, has = (", ".join(dict.fromkeys(getattr(f, side) for f in features)) for side in ("was", "has"))
     return Change(layer=name, was=was, has=has, how=how, label=APPROXIMATE, price=price)

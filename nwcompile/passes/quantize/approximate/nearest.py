@@ -1,6 +1,6 @@
-"""Nearest: the neuron of a chip that comes closest to one it does not have, feature by feature.
+"""Nearest: find the chip's neuron that is closest to a given one, feature by feature.
 
-Only features: which threshold and leak then give the closest spikes is searched on samples (`refit.py`).
+Only features are chosen here; threshold and leak are then fitted on samples (`refit.py`).
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from nwcompile.passes.analyze.pool import spike_cap
 from nwcompile.passes.legalize.comparison import COMPARISON
 from nwcompile.passes.quantize.approximate.nearest_program import built_in, can_be_built_in
 
-# For each reset the others, the closest first: what is kept of a membrane beyond its threshold decides.
+# For each reset the alternatives, the closest first: what remains of a membrane above its threshold decides.
 CLOSEST_RESETS = {"subtract": ("zero", "value"), "zero": ("value", "subtract"), "value": ("zero", "subtract"),
                   "none": ("subtract", "zero", "value")}  # fmt: skip
 NO_BIAS = "no bias"
@@ -27,21 +27,21 @@ TIMINGS = {"now": "at once", "next": "one step late", "both": "by the count befo
 
 @dataclass(frozen=True)
 class Feature:
-    """One feature that the chip lacks: the `word` that allows the change, what the neuron `was` and what it `has`."""
+    """A feature that the chip lacks: the `word` of the option that allows its change, and both neurons' features."""
 
     word: str
     was: str
     has: str
 
 
-def nearest(
+def nearest_neuron(
     spec: NeuronSpec, chip: Chip, options: Options, has_bias: bool = False, cap: int | None = None
 ) -> tuple[NeuronSpec, list[Feature]]:
-    """The chip's nearest neuron, float or fixed as `spec` is, and the features in which it is another; [] if none.
+    """Return the chip's nearest neuron, float or fixed as `spec` is, and the features that changed.
 
-    Only features that `options.approximate` names are changed. `has_bias`: whether the connections into the neuron have
-    one; `cap`: how many spikes the chip's neuron fires at once, if it says so. A neuron that never fires is left alone
-    but for its clamp and bias.
+    Only features named in `options.approximate` change. `has_bias`: whether the connections into the neuron have a
+    bias. `cap`: the most spikes per step of the chip's neuron, None if unknown. Of a neuron that never fires, only
+    clamp and bias change.
     """
     features: list[Feature] = []
     can = chip.neuron
@@ -62,7 +62,7 @@ def nearest(
             timing = can.reset_timing[0]
             change("timing", TIMINGS[spec.reset_timing], TIMINGS[timing], reset_timing=timing)
         if not _is_sent(spec, chip, options.on_multi_spike):
-            change("multi-spike", f"{spec.spikes} spikes", f"one spike a step{_graded(spec, chip)}", spikes="binary")
+            change("multi-spike", f"{spec.spikes} spikes", f"one spike a step{_add_hint(spec, chip)}", spikes="binary")
         used = spec.max_spikes if spec.spikes == "multi" else 1
         if cap is not None and used != cap and spec.spikes in ("binary", "multi"):
             was = "any number of spikes" if used is None else "one spike" if used == 1 else f"up to {used} spikes"
@@ -91,32 +91,32 @@ def nearest(
     kept = _kept_current(spec)
     if can.current is False and np.any(kept):
         was = f"a current that keeps up to {100 * float(np.max(kept)):.3g} % a step"
-        change("decay", was, "no current", **_without_current(spec))
+        change("decay", was, "no current", **_drop_current(spec))
     is_biased = np.any(spec.bias_u) or (has_bias and spec.alpha is not None)
-    if can.current_bias is False and is_biased and np.max(_kept_current(spec)) < 1:  # else it grows without an end
-        change("bias", "a bias of the current", AT_MEMBRANE, **_at_membrane(spec, chip))
+    if can.current_bias is False and is_biased and np.max(_kept_current(spec)) < 1:  # otherwise it grows without bound
+        change("bias", "a bias of the current", AT_MEMBRANE, **_move_bias(spec, chip))
     return spec, features
 
 
 def _kept_current(spec: NeuronSpec) -> np.ndarray:
-    """What is left of a current in a step, 0..1."""
+    """Return the share of a current that remains after a step, 0..1."""
     if spec.fixed is None:
         return np.asarray(0.0 if spec.alpha is None else spec.alpha)
     return 1 - spec.fixed.lost(spec.decay_u)
 
 
-def _without_current(spec: NeuronSpec) -> dict:
-    """All input in the step in which it arrives, as large as it was then."""
+def _drop_current(spec: NeuronSpec) -> dict:
+    """Return the fields of a neuron that gets all of its input at once, in the step in which it arrives."""
     if spec.fixed is not None:
         return {"decay_u": spec.fixed.fastest}
     w_in = np.asarray(spec.w_in)
     return {"alpha": None, "w_in": 1.0, "gain": np.asarray(spec.gain) * w_in, "r": np.asarray(spec.r) * w_in}
 
 
-def _at_membrane(spec: NeuronSpec, chip: Chip) -> dict:
-    """The biases of fixed-point neurons with that of the current at the membrane, as large as it is there in the end.
+def _move_bias(spec: NeuronSpec, chip: Chip) -> dict:
+    """Return biases at the membrane of a fixed-point neuron, equal to the steady state of the current's bias.
 
-    That of a float neuron is in its connections.
+    A float neuron has its biases in its connections.
     """
     if spec.fixed is None:
         return {}
@@ -125,22 +125,22 @@ def _at_membrane(spec: NeuronSpec, chip: Chip) -> dict:
     return {"bias": round_bias(np.asarray(spec.bias) + in_the_end, chip), "bias_u": 0}
 
 
-def _float_at_membrane(spec: NeuronSpec, added: np.ndarray) -> NeuronSpec:
-    """A float neuron with the biases of its connections, `added` up, at the membrane instead of the current."""
+def _move_float_bias(spec: NeuronSpec, added: np.ndarray) -> NeuronSpec:
+    """Move biases of a float neuron's connections, `added` up, from the current to the membrane."""
     alpha = np.asarray(spec.alpha, np.float64)
     current = np.asarray(spec.w_in) * added / (1 - alpha) * (alpha if spec.current_order == "add_then_decay" else 1)
     gain = np.asarray(spec.gain) if spec.membrane == "linear" else np.asarray(spec.k) * np.asarray(spec.r)
     return spec.replace(bias=np.asarray(spec.bias) + gain * current)
 
 
-def _graded(spec: NeuronSpec, chip: Chip) -> str:
-    """That messages could carry what is lost, where they can."""
+def _add_hint(spec: NeuronSpec, chip: Chip) -> str:
+    """Return a note that graded messages could carry what is lost, if they can."""
     carried = "sign" if spec.message == "bipolar" else "count"
     return f" (on_multi_spike='graded' sends the {carried})" if chip.carries(spec.message) else ""
 
 
 def _is_sent(spec: NeuronSpec, chip: Chip, on_multi_spike: str) -> bool:
-    """Whether messages can tell the neuron's spikes."""
+    """Return whether messages can carry the neuron's spikes."""
     kind = spec.message
     if kind == "multi" and on_multi_spike == "repeat" and chip.core.axon_merge is None:
         return True
@@ -148,7 +148,7 @@ def _is_sent(spec: NeuronSpec, chip: Chip, on_multi_spike: str) -> bool:
 
 
 def nearest_network(network: Network, chip: Chip, options: Options) -> tuple[Network, dict[str, list[Feature]]]:
-    """The network with the nearest neurons that `options.approximate` allows, and their changed features by layer."""
+    """Return the network with the nearest neurons that `options.approximate` allows, and its changed features."""
     nodes, features_of = dict(network.nodes), {}
     for name in network.layers:
         neuron, swapped = nodes[name].neuron, []
@@ -160,11 +160,11 @@ def nearest_network(network: Network, chip: Chip, options: Options) -> tuple[Net
         given = [c for c in network.into(name) if getattr(c, "bias", None) is not None]
         has_bias = any(np.any(c.bias) for c in given)
         cap = spike_cap(network, chip, name)
-        spec, features = nearest(neuron, chip, options, has_bias, cap)
+        spec, features = nearest_neuron(neuron, chip, options, has_bias, cap)
         features = [*swapped, *features]
         if spec.fixed is None and any(feature.has == AT_MEMBRANE for feature in features):
             biases = [b for c in given if (b := c.bias_per_neuron(nodes[name].shape)) is not None]
-            spec = _float_at_membrane(spec, np.sum(biases, axis=0))
+            spec = _move_float_bias(spec, np.sum(biases, axis=0))
         if features:
             nodes[name] = Node(name, nodes[name].shape, spec)
             features_of[name] = features
@@ -173,8 +173,8 @@ def nearest_network(network: Network, chip: Chip, options: Options) -> tuple[Net
     return (Network(network.inputs, nodes, edges), features_of) if features_of else (network, {})
 
 
-def needed(network: Network, chip: Chip, options: Options) -> tuple[str, ...]:
-    """The words of `Options.approximate`, beside those that are given, without which the chip's neurons are too few."""
+def needed_items(network: Network, chip: Chip, options: Options) -> tuple[str, ...]:
+    """Return the further `approximate` items that the network needs on this chip."""
     everything = replace(options, approximate=EVERYTHING)
     words = {
         feature.word for features in nearest_network(network, chip, everything)[1].values() for feature in features

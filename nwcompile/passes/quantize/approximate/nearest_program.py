@@ -1,8 +1,8 @@
-"""Nearest built-in neuron of a layer that is a neuron program, for chips whose neurons are no programs.
+"""Nearest program: fit a built-in neuron to a neuron program, for chips whose neurons are not programmable.
 
-Nothing of a program says which threshold and leak come closest, so both are searched on samples, on integers: the
-built-in neuron gets the sums that the program gets, and should fire as often and, of those that do, most alike
-(`refit.py`). Of a readout the leak is searched with which its membrane is closest to a multiple of the program's state.
+A program does not say which threshold and leak come closest, so both are searched on samples, on integers. The built-in
+neuron gets the sums of the program, and should fire as often and as similarly as possible (`refit.py`). For a readout,
+the leak is searched whose membrane is closest to a multiple of the program's state.
 """
 
 from dataclasses import dataclass
@@ -15,27 +15,27 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
-from nwcompile.passes.analyze.dynamics import decay_of
+from nwcompile.passes.analyze.dynamics import find_decay
 from nwcompile.passes.analyze.grids import largest_threshold, round_bias
 from nwcompile.passes.quantize.approximate.driven import DrivenLayer
 from nwcompile.passes.quantize.approximate.ideal import PooledLayer
-from nwcompile.passes.quantize.approximate.refit import Refitted, best_value, refit, scaled
-from nwcompile.passes.quantize.program_format import in_whole_numbers
+from nwcompile.passes.quantize.approximate.refit import Refitted, best_value, refit, scale_neuron
+from nwcompile.passes.quantize.program_format import to_whole_numbers
 from nwcompile.passes.quantize.program_tables import any_table
 from nwcompile.passes.quantize.scale_search import n_spikes
 
-RESETS = ("subtract", "zero")  # Resets that are tried, of those that the chip has.
-FIRST_LEAK = 0.1  # The search begins with a membrane that loses so much in a step: a time constant of 10 steps.
-FAST_LEAK = 0.5  # And once more with one that forgets sooner than any multiple of the first that is tried.
-FIRST_THRESHOLDS = tuple(2.0**k for k in range(4, -9, -1))  # As parts of the largest sum of the samples.
-READOUT_LEAKS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 1.0)  # Leaks that are tried for a readout.
-N_LEAKS_REFINED = 4  # More of them, each halfway between the best so far and one beside it.
-TRIED_BITS = 8  # Bits after the point with which it is tried whether a float program can be put into whole numbers.
+RESETS = ("subtract", "zero")  # Resets to try, of those that the chip has.
+FIRST_LEAK = 0.1  # The search begins with this loss per step: a time constant of 10 steps.
+FAST_LEAK = 0.5  # A second search begins with this loss, faster than any multiple of the first that is tried.
+FIRST_THRESHOLDS = tuple(2.0**k for k in range(4, -9, -1))  # As fractions of the largest sum of the samples.
+READOUT_LEAKS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 1.0)  # Leaks to try for a readout.
+N_LEAKS_REFINED = 4  # Further leaks, each halfway between the best so far and a neighbor.
+TRIED_BITS = 8  # Bits after the point for the test whether a float program can be written in whole numbers.
 
 
 @dataclass(frozen=True)
 class FittedProgram(Refitted):
-    """The built-in neuron in the place of a program."""
+    """The built-in neuron that replaces a program."""
 
     def __str__(self) -> str:
         spec = self.neuron
@@ -53,29 +53,29 @@ class FittedProgram(Refitted):
 
 
 def can_be_built_in(program: NeuronProgram, chip: Chip) -> bool:
-    """Whether a built-in neuron can stand for a program: it sends spikes, or is read, and whole numbers can express it.
+    """Return whether a built-in neuron can replace a program: it sends spikes or is read, and whole numbers express it.
 
-    Graded messages are numbers that no spikes are.
+    Graded messages are not spikes.
     """
-    if chip.neuron.programmable or program.sends == "graded" or not (_resets(chip) or not program.fires):
+    if chip.neuron.programmable or program.sends == "graded" or not (_chip_resets(chip) or not program.fires):
         return False
     if program.is_fixed:
         return True
     try:
-        in_whole_numbers(program, TRIED_BITS, 24, 1.0, table_of=any_table)
+        to_whole_numbers(program, TRIED_BITS, 24, 1.0, table_of=any_table)
     except ModelError:
         return False
     return True
 
 
 def built_in(program: NeuronProgram, chip: Chip) -> NeuronSpec:
-    """The built-in neuron that `refit_program` begins with, float or in integers as the program is."""
+    """Return the built-in neuron from which `refit_program` starts, float or in integers as the program is."""
     can = chip.neuron
     leak = 0.0 if can.leak is False else FIRST_LEAK
     kinds: dict[str, Any] = {
         "spikes": program.message,
         "strict": can.strict[0],
-        "reset": _resets(chip)[0],
+        "reset": _chip_resets(chip)[0],
         "reset_timing": can.reset_timing[0],
         "fires": True,
     }
@@ -86,55 +86,55 @@ def built_in(program: NeuronProgram, chip: Chip) -> NeuronSpec:
     if not program.is_fixed:
         return NeuronSpec(threshold=1.0, beta=1 - leak, **kinds)
     form = chip.fixed_point
-    decay = decay_of(np.asarray(leak), form)
+    decay = find_decay(np.asarray(leak), form)
     bias = round_bias(np.asarray(program.input_bias, np.int64) << form.shift_bits, chip)
     # A shift of 0 would lose a sum before it is used.
     fastest = 1 if form.shifts else form.fastest
     return NeuronSpec(threshold=largest_threshold(chip), decay_u=fastest, decay_v=decay, bias=bias, fixed=form, **kinds)
 
 
-def _resets(chip: Chip) -> list[str]:
+def _chip_resets(chip: Chip) -> list[str]:
     return [kind for kind in RESETS if kind in chip.neuron.reset]
 
 
 def refit_program(
     layer: DrivenLayer | PooledLayer, spec: NeuronSpec, wanted: tuple[np.ndarray, ...], chip: Chip
 ) -> FittedProgram:
-    """The built-in neuron, from `spec` on, whose trains are closest to `wanted` `[B, T, *shape]`.
+    """Fit the built-in neuron, starting from `spec`, whose trains are closest to `wanted` `[B, T, *shape]`.
 
-    A layer that never fires in the samples never fires afterwards: its threshold is the largest there is.
+    A layer that never fires in the samples gets the largest threshold, so it never fires afterwards.
     """
     if not any(np.any(train) for train in wanted):
         return FittedProgram(spec.replace(threshold=largest_threshold(chip)), np.ones(1), None, (0.0, 0.0))
     fits = []
-    for reset in _resets(chip):
-        start = _with_first_threshold(layer, spec.replace(reset=reset), wanted, chip)
+    for reset in _chip_resets(chip):
+        start = _find_first_threshold(layer, spec.replace(reset=reset), wanted, chip)
         fits.append(refit(layer, start, wanted, chip))
     best = min(fits, key=lambda fit: fit.off)
     if chip.neuron.leak is not False:
-        fast = decay_of(np.asarray(FAST_LEAK), spec.number_format)
-        start = _with_first_threshold(layer, spec.replace(reset=best.neuron.reset, decay_v=fast), wanted, chip)
+        fast = find_decay(np.asarray(FAST_LEAK), spec.number_format)
+        start = _find_first_threshold(layer, spec.replace(reset=best.neuron.reset, decay_v=fast), wanted, chip)
         best = min(best, refit(layer, start, wanted, chip), key=lambda fit: fit.off)
     return FittedProgram(best.neuron, best.threshold_factor, best.leak_factor, best.off, best.current)
 
 
-def _with_first_threshold(
+def _find_first_threshold(
     layer: DrivenLayer | PooledLayer, spec: NeuronSpec, wanted: tuple[np.ndarray, ...], chip: Chip
 ) -> NeuronSpec:
-    """The neuron with the threshold, of FIRST_THRESHOLDS, at which it fires about as often as it should."""
+    """Return the neuron with the threshold of FIRST_THRESHOLDS at which it fires about as often as wanted."""
     peak = max(layer.largest_drive, 1) << spec.number_format.shift_bits
     aim = n_spikes(wanted[0])
-    tried = [scaled(spec.replace(threshold=peak), chip, np.asarray(part), None, 0.0) for part in FIRST_THRESHOLDS]
-    return min(tried, key=lambda neuron: abs(n_spikes(layer.trains(neuron)[0]) - aim))
+    tried = [scale_neuron(spec.replace(threshold=peak), chip, np.asarray(part), None, 0.0) for part in FIRST_THRESHOLDS]
+    return min(tried, key=lambda neuron: abs(n_spikes(layer.run_trains(neuron)[0]) - aim))
 
 
 def refit_readout(layer: DrivenLayer, spec: NeuronSpec, wanted: np.ndarray, chip: Chip) -> FittedProgram:
-    """The readout whose membrane is closest, but for a factor, to `wanted` `[B, T, *shape]`."""
+    """Fit the readout whose membrane is closest, up to a factor, to `wanted` `[B, T, *shape]`."""
     leaks = (0.0,) if chip.neuron.leak is False else READOUT_LEAKS
 
     def at(leak: float) -> FittedProgram:
-        neuron = spec.replace(decay_v=decay_of(np.asarray(leak), spec.number_format))
-        membrane = layer.membrane(neuron).astype(np.float64)
+        neuron = spec.replace(decay_v=find_decay(np.asarray(leak), spec.number_format))
+        membrane = layer.run_membrane(neuron).astype(np.float64)
         factor = float((membrane * wanted).sum() / max(np.square(wanted, dtype=np.float64).sum(), 1.0))
         size = float(np.linalg.norm(membrane) * np.linalg.norm(wanted))
         alike = float((membrane * wanted).sum()) / size if size else 0.0
@@ -144,9 +144,9 @@ def refit_readout(layer: DrivenLayer, spec: NeuronSpec, wanted: np.ndarray, chip
 
 
 def float_neuron(fit: FittedProgram, float_edges: tuple[Connection, ...], edges: tuple[Connection, ...]) -> NeuronSpec:
-    """The fitted neuron as a float one; `edges`: the connections into it in integers; `float_edges`: before they were.
+    """Return the fitted neuron in float; `edges`: the connections into it in integers; `float_edges`: those in float.
 
-    Where decays are shifts, quantizing will give it the current that halves again.
+    If decays are shifts, quantization adds the current that halves again.
     """
     spec = fit.neuron
     unit = weight_unit(float_edges, edges) * (1 << spec.number_format.shift_bits)
@@ -166,7 +166,7 @@ def float_neuron(fit: FittedProgram, float_edges: tuple[Connection, ...], edges:
 
 
 def weight_unit(float_edges: tuple[Connection, ...], edges: tuple[Connection, ...]) -> float:
-    """Integers per unit of a float weight."""
+    """Return the integers per unit of a float weight."""
     both, size = 0.0, 0.0
     for given, fixed in zip(float_edges, edges, strict=True):
         weight = np.asarray(given.weight, np.float64)

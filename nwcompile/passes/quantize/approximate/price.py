@@ -1,4 +1,4 @@
-"""Price: how far a legalized network is from the same integers on an ideal chip, on samples held out for it."""
+"""Price: the difference of a legalized network from the same integers on an ideal chip, on samples held out for it."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -16,21 +16,21 @@ from nwcompile.sim.reference.run import output_of
 from nwcompile.sim.sequence.run import trace
 
 ERROR_CODE = "NW5002"
-HELD_OUT = 5  # Every fifth sample, 20 %, is kept back: no parameter of an approximation is fitted to it.
-FEWEST = 2  # Of fewer samples none can be kept back.
-LARGEST_FIT = 1_000_000  # Neuron updates of one run of a layer: with more, each of the search's runs takes too long.
+HELD_OUT = 5  # Every fifth sample, 20 %, is held out: no parameter of an approximation is fitted to it.
+FEWEST = 2  # With fewer samples none can be held out.
+LARGEST_FIT = 1_000_000  # Neuron updates of one run of a layer; more would make each run of the search too slow.
 FEWEST_FITTED = 4  # With fewer samples a neuron would be fitted to chance.
 
 
 @dataclass(frozen=True)
 class Price:
-    """The difference of two integer runs of the same input, ideal and as the chip has it; shares in percent, 0..100.
+    """The difference of two integer runs of the same input, ideal and on the chip; shares in percent, 0..100.
 
-    By layer `rate_ideal` and `rate_chip`, spikes per neuron and step; `spikes_changed`, the neurons and steps that
-    spike otherwise over those in which either spikes. Of the whole: `spikes_changed_percent` of all layers together,
-    `output_changed_percent` of the samples whose answer is another one (None for several outputs), and with labels
-    the accuracies, 0..1. The intervals, [low, high], hold what more such samples would give, at 95 %:
-    `spikes_changed_interval` in percent, `lost_interval` in points of accuracy.
+    By layer: `rate_ideal` and `rate_chip`, spikes per neuron and step; `spikes_changed`, the neurons and steps with a
+    different spike, over those in which either spikes. In total: `spikes_changed_percent` of all layers together,
+    `output_changed_percent` of the samples with a different answer (None for several outputs), and with labels the
+    accuracies, 0..1. The intervals, [low, high], are 95 % confidence intervals: `spikes_changed_interval` in percent,
+    `lost_interval` in points of accuracy.
     """
 
     n_samples: int
@@ -44,10 +44,10 @@ class Price:
     accuracy_chip: float | None = None
     lost_interval: tuple[float, float] | None = None
 
-    def of(self, layer: str) -> dict[str, float] | None:
-        """The plain numbers of one layer, for its Change; the change of its rate in percent of the ideal one.
+    def layer_price(self, layer: str) -> dict[str, float] | None:
+        """Return the plain numbers of one layer, for its Change; the change of its rate in percent of the ideal one.
 
-        None of a layer that never fires: what it costs shows in the output.
+        Returns None for a layer that never fires: its price shows in the output.
         """
         if layer not in self.rate_ideal:
             return None
@@ -58,13 +58,13 @@ class Price:
 
     @property
     def accuracy_lost_points(self) -> float | None:
-        """Points of accuracy lost, below 0 where some were won; None without labels."""
+        """Points of accuracy lost, negative for a gain; None without labels."""
         if self.accuracy_ideal is None or self.accuracy_chip is None:
             return None
         return 100 * (self.accuracy_ideal - self.accuracy_chip)
 
     def to_dict(self) -> dict:
-        """Plain values for the manifest: the whole, and `layers` by name."""
+        """Return plain values for the manifest: totals, and `layers` by name."""
         return {
             "n_samples": self.n_samples,
             "spikes_changed_percent": self.spikes_changed_percent,
@@ -74,23 +74,24 @@ class Price:
             "accuracy_chip": self.accuracy_chip,
             "accuracy_lost_points": self.accuracy_lost_points,
             "accuracy_lost_interval_points": None if self.lost_interval is None else list(self.lost_interval),
-            "layers": {name: self.of(name) for name in self.rate_ideal},
+            "layers": {name: self.layer_price(name) for name in self.rate_ideal},
         }
 
 
-def price_of(ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | None = None) -> Price:
-    """The price of running `chip` instead of `ideal`, both fixed-point, on `inputs` `[B, T, *shape]` by input.
+def measure_price(ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | None = None) -> Price:
+    """Return the price of running `chip` instead of `ideal`, both fixed-point, on `inputs` `[B, T, *shape]` by input.
 
-    `ideal` may hold pooled layers (`ideal.py`); those of full resolution, which only the chip has, are not compared."""
+    `ideal` may hold pooled layers (`ideal.py`); full-resolution layers, which only the chip has, are not compared.
+    """
     runs = [ideal_trace(ideal, inputs), trace(chip, inputs, keep_states=False)]
     wanted, got = (spikes for spikes, _ in runs)
     firing = [name for name in wanted if ideal.node(name).neuron.fires]
     n_samples = len(next(iter(inputs.values())))
-    changed = {name: _by_sample(wanted[name] != got[name]) for name in firing}
-    either = {name: _by_sample((wanted[name] != 0) | (got[name] != 0)) for name in firing}
+    changed = {name: _count_true(wanted[name] != got[name]) for name in firing}
+    either = {name: _count_true((wanted[name] != 0) | (got[name] != 0)) for name in firing}
     all_changed, all_either = (sum(kind.values(), np.zeros(n_samples, int)) for kind in (changed, either))
     low, high = ratio_interval(all_changed, all_either)
-    before, after = (_answers(network, *run) for network, run in zip((ideal, chip), runs, strict=True))
+    before, after = (_network_answers(network, *run) for network, run in zip((ideal, chip), runs, strict=True))
     right = lost = output_changed = None
     if before is not None and after is not None:
         output_changed = 100 * float(np.mean(before != after))
@@ -99,10 +100,10 @@ def price_of(ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | N
             lost = loss_interval(*right)
     return Price(
         n_samples=n_samples,
-        rate_ideal={name: _rate(wanted[name]) for name in firing},
-        rate_chip={name: _rate(got[name]) for name in firing},
-        spikes_changed={name: _percent(changed[name].sum(), either[name].sum()) for name in firing},
-        spikes_changed_percent=_percent(all_changed.sum(), all_either.sum()),
+        rate_ideal={name: _spike_rate(wanted[name]) for name in firing},
+        rate_chip={name: _spike_rate(got[name]) for name in firing},
+        spikes_changed={name: _to_percent(changed[name].sum(), either[name].sum()) for name in firing},
+        spikes_changed_percent=_to_percent(all_changed.sum(), all_either.sum()),
         spikes_changed_interval=(100 * low, 100 * high),
         output_changed_percent=output_changed,
         accuracy_ideal=None if right is None else float(right[0].mean()),
@@ -114,9 +115,9 @@ def price_of(ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | N
 def check_loss(price: Price | None, options: Options, chip_name: str, network: Network) -> list[str]:
     """Raise LossError if the price is above `options.max_loss`, OptionError if it is not known in that unit.
 
-    It is above if all of its interval is. Where only a part is, the samples are too few to judge: that is the warning
-    that is returned, with how many would do (an interval is as wide as 1 over the square root of their number).
-    Warn with NwWarning where the points are those of `network`, and not of the module that it was imported from.
+    It is above if its whole interval is. If only a part is, there are too few samples to judge; the returned warning
+    then says how many would do (the width of an interval falls with the square root of their number). Warns (NwWarning)
+    if the accuracy is that of `network` instead of the module that it was imported from.
     """
     if options.max_loss is None:
         return []
@@ -158,28 +159,28 @@ def check_loss(price: Price | None, options: Options, chip_name: str, network: N
     ]
 
 
-def _answers(network: Network, spikes: dict, states: dict) -> np.ndarray | None:
+def _network_answers(network: Network, spikes: dict, states: dict) -> np.ndarray | None:
     output = output_of(network, spikes, states)
     return strongest(output) if isinstance(output, np.ndarray) else None
 
 
-def _rate(spikes: np.ndarray) -> float:
+def _spike_rate(spikes: np.ndarray) -> float:
     return float(np.abs(spikes).sum(dtype=np.int64)) / spikes.size
 
 
-def _by_sample(where: np.ndarray) -> np.ndarray:
-    """int64[B]: how many are True in each sample of [B, ...]."""
+def _count_true(where: np.ndarray) -> np.ndarray:
+    """Return int64[B]: the number of True values in each sample of [B, ...]."""
     return np.count_nonzero(where, axis=tuple(range(1, where.ndim)))
 
 
-def _percent(part: int, whole: int) -> float:
+def _to_percent(part: int, whole: int) -> float:
     return float(100 * part / whole) if whole else 0.0
 
 
-def split(n_samples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of the samples to fit to and of those that are held out, the last of every five, or of fewer than five.
+def split_samples(n_samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return indices of the samples to fit to, and of those held out: the last of every five, or of fewer than five.
 
-    Without FEWEST samples nothing is held out: then there is no price.
+    With fewer than FEWEST samples nothing is held out, and there is no price.
     """
     index = np.arange(n_samples)
     held = index % HELD_OUT == HELD_OUT - 1
@@ -188,7 +189,7 @@ def split(n_samples: int) -> tuple[np.ndarray, np.ndarray]:
     return index[~held], index[held]
 
 
-def as_many(samples: np.ndarray, n_updates: int) -> np.ndarray:
-    """Evenly spread samples, so few that a search ends in time; `n_updates`: neuron updates of one sample."""
+def thin_samples(samples: np.ndarray, n_updates: int) -> np.ndarray:
+    """Return evenly spread samples, few enough for a search; `n_updates`: neuron updates of one sample."""
     n_kept = min(len(samples), max(FEWEST_FITTED, LARGEST_FIT // max(n_updates, 1)))
     return samples[np.linspace(0, len(samples) - 1, n_kept).astype(int)]

@@ -1,17 +1,17 @@
-"""Refit: the threshold and the leak with which the chip's nearest neurons fire most like those that are wanted.
+"""Refit: find the threshold and the leak with which the chip's nearest neurons fire most like the wanted ones.
 
-A neuron that resets to zero loses what it had beyond its threshold, so it fires less than one that subtracts. For every
-leak that is tried, the threshold is searched at which the layer fires as often as it should, by halving (the rate falls
-as the threshold rises). Among these the leak is best whose spike trains are closest (`scale_search.how_far`).
-Both are numbers of a whole layer: the ratio of its thresholds, and of its leak rates, stays as it was. Where a chip has
-a threshold for every neuron (`neuron.threshold_per`), each is searched for itself, and of maps each channel's: neurons
-that stay above their threshold for long, and may fire several times at once on the chip, need much higher ones than
-those that seldom fire.
+A neuron that resets to zero loses its membrane above the threshold, so it fires less than one that subtracts. For every
+leak that is tried, the threshold at which the layer fires as often as wanted is searched by bisection (the rate falls
+as the threshold rises). The leak with the closest spike trains wins (`scale_search.how_far`). Both are factors of a
+whole layer: the ratios of its thresholds, and of its leak rates, stay. If a chip has a threshold per neuron
+(`neuron.threshold_per`), each neuron's is searched separately, and in maps each channel's: neurons that stay above
+their threshold for long, and may fire several times at once on the chip, need much higher ones than those that seldom
+fire.
 
-Neurons that reset to zero also fire in step with one another: under a constant input one that fired in two of three
-steps fires in every second. What comes in such bursts is lost to the layer behind, whose own reset forgets all of it
-beyond the threshold; so is what is left of one strong input that should make a neuron fire in several steps. Therefore
-synaptic currents that keep a part of themselves are tried as well: they spread an input over the steps behind it.
+Neurons that reset to zero also synchronize: under a constant input, one that fired in two of three steps fires in every
+second. The next layer loses such bursts if its own reset forgets everything above the threshold; it also loses the rest
+of one strong input that should make a neuron fire in several steps. Therefore decaying synaptic currents are tried as
+well: they spread an input over later steps.
 """
 
 from collections.abc import Callable
@@ -24,36 +24,36 @@ import numpy as np
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.host import Injected
 from nwcompile.ir.neuron import NeuronSpec
-from nwcompile.passes.analyze.dynamics import decay_of
+from nwcompile.passes.analyze.dynamics import find_decay
 from nwcompile.passes.analyze.grids import largest_threshold, round_bias
 from nwcompile.passes.quantize.approximate.driven import DrivenLayer
 from nwcompile.passes.quantize.approximate.ideal import PooledLayer
 from nwcompile.passes.quantize.scale_search import how_far
 
-# Leak rates that are tried, as a part of the neuron's own: a hard reset wants others, mostly slower ones.
+# Leak rates to try, as factors of the neuron's own: a hard reset prefers others, mostly slower ones.
 LEAK_FACTORS = (0.0, 0.25, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0)
-N_LEAKS_REFINED = 4  # More leak rates, each halfway between the best so far and one beside it.
-SLOW_LEAKS = (0.0, 0.01, 0.03, 0.1)  # Leak rates that are tried where the neuron has none of its own.
-KEPT_CURRENTS = (0.0, 0.3, 0.5, 0.7)  # Parts of a current that stay in a step, tried where none did.
-N_CURRENTS_REFINED = 2  # More of them, each halfway between the best so far and one beside it.
-SMALLEST_THRESHOLD_FACTOR = 0.02  # Thresholds are searched down to so small a part of the neuron's own.
-LARGEST_THRESHOLD_FACTOR = 16.0  # And up to so many times: a neuron that sends once instead of n times may need it.
-WIDENED = 1.25  # The factor by which the search for a threshold widens until the wanted rate lies inside.
-N_HALVINGS = 6  # Of that range on a logarithmic scale: to less than half a percent of a threshold.
-MISSED = 0.05  # A rate that is off by more at its best leak says nothing of leaks: every current tries them all.
-WELL_MATCHED = 0.02  # A rate that differs by less is taken as equal: then the spike trains decide.
-BOTH_WELL_MATCHED = 0.05  # The same of each of two rates that one threshold cannot make right.
+N_LEAKS_REFINED = 4  # Further leak rates, each halfway between the best so far and a neighbor.
+SLOW_LEAKS = (0.0, 0.01, 0.03, 0.1)  # Leak rates to try if the neuron has none of its own.
+KEPT_CURRENTS = (0.0, 0.3, 0.5, 0.7)  # Shares of a current that remain after a step, tried if there was no current.
+N_CURRENTS_REFINED = 2  # Further shares, each halfway between the best so far and a neighbor.
+SMALLEST_THRESHOLD_FACTOR = 0.02  # Smallest threshold of the search, as a factor of the neuron's own.
+LARGEST_THRESHOLD_FACTOR = 16.0  # Largest one: a neuron that sends once instead of n times may need it.
+WIDENED = 1.25  # Factor by which the search for a threshold widens until the wanted rate lies inside.
+N_HALVINGS = 6  # Bisections of that range on a logarithmic scale: to less than half a percent of a threshold.
+MISSED = 0.05  # Above this error of the best rate, leaks cannot be compared: every current tries all of them.
+WELL_MATCHED = 0.02  # Rates that differ by less count as equal: then the spike trains decide.
+BOTH_WELL_MATCHED = 0.05  # The same for each of two rates that one threshold cannot match.
 
 
 @dataclass(frozen=True)
 class Refitted:
-    """Neurons on the chip's grids, what their thresholds and leak rates were multiplied by, and how far they are off.
+    """Neurons on the chip's grids, factors of their thresholds and leak rates, and their distance from the wanted ones.
 
-    `threshold_factor`: one number, or one a neuron or channel, in a shape that goes with the layer's. `leak_factor` is
-    the part of the membrane that is lost in a step where there was no leak to multiply. `current` (0..1) is the part of
-    a synaptic current that stays in a step, None where none was added. `off`: how far the spikes are from those that
-    are wanted, rate and trains (`how_far`). `scale_factor`: of a readout in the place of a program, its membrane over
-    what the program has, both in integers; None of all others.
+    `threshold_factor`: one number, or one per neuron or channel, broadcastable to the layer. `leak_factor`: the factor
+    of the leak rate, or the leak rate if there was none. `current` (0..1): the share of a synaptic current that remains
+    after a step, None if none was added. `off`: the distance from the wanted spikes, rate and trains (`how_far`).
+    `scale_factor`: for a readout that replaces a program, its membrane over the program's state, both in integers; else
+    None.
     """
 
     neuron: NeuronSpec
@@ -75,34 +75,34 @@ Fit = TypeVar("Fit", bound=Refitted)
 
 
 def refit(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: tuple[np.ndarray, ...], chip: Chip) -> Refitted:
-    """The nearest `neuron` with the threshold, leak and current whose trains are closest to `wanted` `[B, T, *shape]`.
+    """Fit threshold, leak and current of the nearest `neuron` to the trains `wanted` `[B, T, *shape]`.
 
-    Of a layer and its pooled spikes, neurons that fire in other places make one rate right and the other wrong: then
-    the product of both is to be right, so that each is off by half.
+    For a layer and its pooled spikes, one threshold may not match both rates: then their product is matched, so that
+    each is off by half.
 
-    Samples in which the layer should not fire at all are no evidence: the neuron stays as it is.
+    Samples in which the layer should not fire at all are no evidence: the neuron stays unchanged.
     """
     search = _Search(layer, neuron, wanted, chip)
     if not search.aim.any():
-        return search.fitted(search.start, None, 0.0)
+        return search.measure_fit(search.start, None, 0.0)
     leaks: tuple[float, ...] = LEAK_FACTORS if np.any(neuron.number_format.lost(neuron.decay_v)) else SLOW_LEAKS
     leaks = (0.0,) if chip.neuron.leak is False else leaks
-    leak, fit = best_value(lambda leak: search.at(leak, 0.0), leaks, N_LEAKS_REFINED)
-    currents = search.currents()
+    leak, fit = best_value(lambda leak: search.fit_at(leak, 0.0), leaks, N_LEAKS_REFINED)
+    currents = search.currents_to_try()
     if fit.off[0] > MISSED:
         others = []
         for kept in currents[1:]:
             search.start = np.full(search.start.shape, 1 - kept)  # the neuron's own threshold
-            others.append(best_value(partial(search.at, kept=kept), leaks, N_LEAKS_REFINED)[1])
+            others.append(best_value(partial(search.fit_at, kept=kept), leaks, N_LEAKS_REFINED)[1])
         return min([fit, *others], key=lambda fit: fit.off)
     if len(currents) > 1:
         search.start = fit.threshold_factor
-        _, fit = best_value(lambda kept: search.at(leak, kept), currents, N_CURRENTS_REFINED)
+        _, fit = best_value(lambda kept: search.fit_at(leak, kept), currents, N_CURRENTS_REFINED)
     return fit
 
 
 def best_value(at: Callable[[float], Fit], values: tuple[float, ...], n_refined: int) -> tuple[float, Fit]:
-    """The value with the least bad fit, and that fit: `values` are tried, and `n_refined` beside the best."""
+    """Return the value with the best fit, and that fit, from `values` and `n_refined` further ones next to the best."""
     tried = {value: at(value) for value in values}
     for _ in range(n_refined if len(values) > 1 else 0):
         values = tuple(sorted(tried))
@@ -116,7 +116,7 @@ def best_value(at: Callable[[float], Fit], values: tuple[float, ...], n_refined:
 
 
 class _Search:
-    """The thresholds of one layer at one leak or current after the other; each begins where the last one ended."""
+    """Searches a layer's thresholds for one leak or current after another, each from the last result."""
 
     def __init__(
         self, layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: tuple[np.ndarray, ...], chip: Chip
@@ -124,16 +124,16 @@ class _Search:
         self.layer, self.neuron, self.wanted, self.chip = layer, neuron, wanted, chip
         shape = wanted[0].shape[2:]
         is_single = chip.neuron.threshold_per != "neuron" or isinstance(layer, PooledLayer)
-        # Of a map each channel has a threshold, for its neurons have the same weights.
+        # In a map each channel has a threshold, because its neurons share their weights.
         self.groups = (1,) * len(shape) if is_single else (shape[0], *(1,) * (len(shape) - 1))
-        # What sends positive spikes only stands for the sum of both signs.
-        self.aim = self._mean([self._spikes(t) if neuron.message == "bipolar" else self._sums(t) for t in wanted])
+        # Neurons that send only positive spikes match the sum of both signs.
+        self.aim = self._mean([self._n_spikes(t) if neuron.message == "bipolar" else self._sum_axes(t) for t in wanted])
         self.start = np.ones(self.groups)
 
-    def currents(self) -> tuple[float, ...]:
-        """The kept parts of a current to try: those that the chip has and whose u holds the peak in every step.
+    def currents_to_try(self) -> tuple[float, ...]:
+        """Return shares of a current to try: those that the chip supports and whose u holds the peak in every step.
 
-        Only 0 where the chip has no currents, or the neurons have their own, or registers, which come behind them.
+        Returns only 0 if the chip has no currents, or the neurons have their own, or registers, which come after them.
         """
         driven = self.layer.full if isinstance(self.layer, PooledLayer) else self.layer
         if self.chip.neuron.current is False:
@@ -148,10 +148,10 @@ class _Search:
         can = (k for k in KEPT_CURRENTS[1:] if (1 - k) * (1 << fixed.decay_bits) >= self.chip.state.decay_offset)
         return (0.0, *(kept for kept in can if peak <= limit * (1 - kept)))
 
-    def at(self, leak: float, kept: float) -> Refitted:
-        """The neuron with this leak and current, and the thresholds at which it fires as often as it should."""
+    def fit_at(self, leak: float, kept: float) -> Refitted:
+        """Return the neuron with this leak and current, and the thresholds at which it fires as often as wanted."""
         inside = outside = chosen = self.start
-        counts = self._count(inside, leak, kept)
+        counts = self._count_trains(inside, leak, kept)
         grows = counts > self.aim  # then the threshold must be higher
         missed = np.abs(counts - self.aim)
 
@@ -168,23 +168,23 @@ class _Search:
             wider = np.clip(wider, SMALLEST_THRESHOLD_FACTOR, LARGEST_THRESHOLD_FACTOR)
             goes_on &= wider != outside
             outside = np.where(goes_on, wider, outside)
-            counts = self._count(outside, leak, kept)
+            counts = self._count_trains(outside, leak, kept)
             closer(outside, counts)
             goes_on &= ((counts > self.aim) == grows) & (counts != self.aim)
         for _ in range(N_HALVINGS):
             middle = np.sqrt(inside * outside)
-            counts = self._count(middle, leak, kept)
+            counts = self._count_trains(middle, leak, kept)
             closer(middle, counts)
             is_inside = (counts > self.aim) == grows
             inside, outside = np.where(is_inside, middle, inside), np.where(is_inside, outside, middle)
         self.start = chosen
-        return self.fitted(chosen, leak, kept)
+        return self.measure_fit(chosen, leak, kept)
 
-    def fitted(self, factor: np.ndarray, leak: float | None, kept: float) -> Refitted:
-        """The neuron at one threshold, leak and current, and what it gives."""
-        neuron = scaled(self.neuron, self.chip, factor, leak, kept)
+    def measure_fit(self, factor: np.ndarray, leak: float | None, kept: float) -> Refitted:
+        """Return the neuron at one threshold, leak and current, and its distance."""
+        neuron = scale_neuron(self.neuron, self.chip, factor, leak, kept)
         matched = WELL_MATCHED if len(self.wanted) == 1 else BOTH_WELL_MATCHED
-        pairs = zip(self.layer.trains(neuron), self.wanted, strict=True)
+        pairs = zip(self.layer.run_trains(neuron), self.wanted, strict=True)
         rates, distances = zip(*(how_far(train, wanted, matched) for train, wanted in pairs), strict=True)
         return Refitted(
             neuron=neuron,
@@ -194,30 +194,30 @@ class _Search:
             current=kept or None,
         )
 
-    def _count(self, factor: np.ndarray, leak: float, kept: float) -> np.ndarray:
-        trains = self.layer.trains(scaled(self.neuron, self.chip, factor, leak, kept))
-        return self._mean([self._spikes(train) for train in trains])
+    def _count_trains(self, factor: np.ndarray, leak: float, kept: float) -> np.ndarray:
+        trains = self.layer.run_trains(scale_neuron(self.neuron, self.chip, factor, leak, kept))
+        return self._mean([self._n_spikes(train) for train in trains])
 
     @staticmethod
     def _mean(counts: list[np.ndarray]) -> np.ndarray:
-        """The geometric mean of counts: it is right where their product is."""
+        """Return the geometric mean of counts, which is right if their product is."""
         return counts[0] if len(counts) == 1 else np.sqrt(np.prod(counts, axis=0))
 
-    def _spikes(self, spikes: np.ndarray) -> np.ndarray:
-        """How many spikes of either sign there are, in the shape of the thresholds."""
-        return self._sums(np.abs(spikes))
+    def _n_spikes(self, spikes: np.ndarray) -> np.ndarray:
+        """Count spikes of either sign, in the shape of the thresholds."""
+        return self._sum_axes(np.abs(spikes))
 
-    def _sums(self, spikes: np.ndarray) -> np.ndarray:
+    def _sum_axes(self, spikes: np.ndarray) -> np.ndarray:
         axes = tuple(2 + axis for axis, n in enumerate(self.groups) if n == 1)
         return np.maximum(spikes.sum((0, 1, *axes), dtype=np.int64).reshape(self.groups), 0)
 
 
-def scaled(neuron: NeuronSpec, chip: Chip, factor: np.ndarray, leak: float | None, kept: float) -> NeuronSpec:
-    """Fixed-point neurons with thresholds times `factor` on the chip's grid, and leak rates times `leak`.
+def scale_neuron(neuron: NeuronSpec, chip: Chip, factor: np.ndarray, leak: float | None, kept: float) -> NeuronSpec:
+    """Return fixed-point neurons with thresholds times `factor` on the chip's grid, and leak rates times `leak`.
 
-    Where the membrane does not leak, `leak` is the part that it loses in a step; None leaves the leak as it is.
-    Currents of which `kept` (0..1) lasts into the next step bring 1 / (1 - kept) times as much to the membrane in all,
-    so all other numbers of the membrane are multiplied by that too.
+    If the membrane does not leak, `leak` is its leak rate; None keeps the leak. A current of which a share `kept`
+    (0..1) remains after a step delivers 1 / (1 - kept) times as much to the membrane in total, so all other numbers of
+    the membrane are multiplied by that factor.
     """
     unit = 1 << chip.neuron.threshold_shift_bits
     gain = 1 / (1 - kept)
@@ -228,9 +228,9 @@ def scaled(neuron: NeuronSpec, chip: Chip, factor: np.ndarray, leak: float | Non
     changed: dict[str, Any] = {"threshold": threshold}
     if leak is not None:
         lost = np.minimum(lost * leak, 1) if np.any(lost) else np.full(lost.shape, leak)
-        changed["decay_v"] = decay_of(lost, fixed)
+        changed["decay_v"] = find_decay(lost, fixed)
     if kept:
-        changed["decay_u"] = decay_of(np.asarray(1 - kept), fixed)
+        changed["decay_u"] = find_decay(np.asarray(1 - kept), fixed)
         changed["bias"] = round_bias(np.asarray(neuron.bias, np.float64) * gain, chip)
         for name in ("reset_value", "v_min"):
             if (value := getattr(neuron, name)) is not None:

@@ -1,8 +1,8 @@
-"""Sums sent as numbers, exact, on chips whose neurons are programs and whose messages carry numbers of either sign.
+"""Sums sent as numbers, exactly, on chips with programmable neurons and signed numbers in messages.
 
-It happens on integers, where sums lose nothing. `split_fan_in` in `passes/fit/` uses such neurons too.
+They work on integers, where sums lose nothing. `split_fan_in` in `passes/fit/` uses such neurons too.
 
-function                              what it does
-compare_currents.py:compare_currents  a maximum of currents by neurons that compare two
-send_sums.py:largest_message          neurons that send their sum, and whether messages are wide enough, proved
+    function                              what it does
+    compare_currents.py:compare_currents  computes a maximum of currents by neurons that compare two
+    send_sums.py:largest_message          neurons that send their sum, and a proof that messages are wide enough
 """

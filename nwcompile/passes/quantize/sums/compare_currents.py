@@ -1,12 +1,12 @@
-"""A maximum of currents, exact, on chips whose neurons are programs and whose messages carry numbers of either sign.
+"""Compare currents: compute a maximum of currents exactly, on chips with programmable neurons and signed messages.
 
 max(a, b) = b + max(a - b, 0), and min(a, b) = a - max(a - b, 0). So one neuron sends each synaptic sum of the map as a
-number; of two currents of a window, one neuron sends by how much the first leads the second; and where the next neuron
-needs the larger one, it adds up those numbers with weights 1 and -1. A window of n currents takes n - 1 such neurons,
-in rounds as in a tournament, and the layer's own neurons get the last sum.
+number. For two currents of a window, one neuron sends by how much the first leads the second. A neuron that needs the
+larger one adds up those numbers with weights 1 and -1. A window of n currents takes n - 1 such neurons, in rounds as in
+a tournament, and the layer's own neurons get the last sum.
 
-It is done on integers, where these sums lose nothing: what `pool_spikes` made of the layer (neurons at full resolution)
-is quantized first, and its weights and neurons are taken over.
+It works on integers, where these sums lose nothing: the full-resolution neurons that `pool_spikes` made of the layer
+are quantized first, and their weights and neurons are reused.
 """
 
 from collections.abc import Sequence
@@ -20,34 +20,34 @@ from nwcompile.ir.connection import Connection
 from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.passes.legalize.pool_spikes import FULL
-from nwcompile.passes.quantize.approximate.ideal import Windows, one_a_channel, windows_of
+from nwcompile.passes.quantize.approximate.ideal import Windows, find_windows, reduce_to_channels
 from nwcompile.passes.quantize.sums.send_sums import (
     SUM,
-    added,
+    build_sender,
+    connect_signed,
     largest_message,
-    sender,
     up_to,
 )
 
-SUMS = "{}/sums"  # The neurons that send the synaptic sums of the map, at full resolution.
-LEADS = "{}/lead{}"  # Those that compare two currents, by round.
+SUMS = "{}/sums"  # Name of the neurons that send the synaptic sums of the map, at full resolution.
+LEADS = "{}/lead{}"  # Name of those that compare two currents, by round.
 ADVICE = "raise noc.payload_bits, use fewer weight bits, or put the pooling behind a layer that spikes"
 
 
 def compare_currents(network: Network, layers: Sequence[str], chip: Chip) -> tuple[Network, list[Change]]:
-    """The fixed-point network in which each of `layers` gets the largest current of each window.
+    """Give each of `layers` of a fixed-point network the largest current of each window.
 
-    Raises FitError where the messages of the chip are too narrow for the currents.
+    Raises FitError if the messages of the chip are too narrow for the currents.
     """
     changes = []
     for name in layers:
-        network, change = _compared(network, name, chip)
+        network, change = _insert_tournament(network, name, chip)
         changes.append(change)
     return network, changes
 
 
 def compared_rows(table: list[dict], layers: Sequence[str]) -> list[dict]:
-    """The quantization table after `compare_currents`: a layer's row is that of its neurons at full resolution.
+    """Return the quantization table after `compare_currents`: a layer gets the row of its full-resolution neurons.
 
     Weights and thresholds are the same, but the layer spikes at another rate, so the row's rates are None.
     """
@@ -61,7 +61,7 @@ def compared_rows(table: list[dict], layers: Sequence[str]) -> list[dict]:
 
 
 class Term(NamedTuple):
-    """What one neuron of the tournament adds to a current: a `neuron` of a `round`, counted in it, times `sign`."""
+    """A term of a sum: neuron number `neuron` of a `round` of the tournament, times `sign`."""
 
     round: int  # 0: the synaptic sums
     neuron: int
@@ -70,29 +70,29 @@ class Term(NamedTuple):
 
 @dataclass
 class Tournament:
-    """Of each round of comparisons, 1 the first, what its neurons add up; `last`: what each window's neuron does."""
+    """The terms that each neuron of each round of comparisons adds up; `last`: those of each window's neuron."""
 
     rounds: list[list[list[Term]]] = field(default_factory=list)
     last: list[list[Term]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, windows: Windows) -> "Tournament":
+    def from_windows(cls, windows: Windows) -> "Tournament":
         tournament = cls()
         for taps, takes_least in zip(np.split(windows.source, windows.first[1:]), windows.takes_least, strict=True):
-            tournament.last.append(tournament._winner([[Term(0, int(tap), 1)] for tap in taps], bool(takes_least)))
+            tournament.last.append(tournament._find_winner([[Term(0, int(tap), 1)] for tap in taps], bool(takes_least)))
         return tournament
 
-    def _winner(self, currents: list[list[Term]], takes_least: bool) -> list[Term]:
-        """The largest, or least, of some currents, as terms to add up."""
+    def _find_winner(self, currents: list[list[Term]], takes_least: bool) -> list[Term]:
+        """Return the largest, or least, of some currents, as terms to add up."""
         n_round = 0
         while len(currents) > 1:
             n_round += 1
             left = currents[-1:] if len(currents) % 2 else []
             pairs = zip(currents[::2], currents[1::2], strict=False)
-            currents = [self._larger(a, b, n_round, takes_least) for a, b in pairs] + left
+            currents = [self._add_comparison(a, b, n_round, takes_least) for a, b in pairs] + left
         return currents[0]
 
-    def _larger(self, a: list[Term], b: list[Term], n_round: int, takes_least: bool) -> list[Term]:
+    def _add_comparison(self, a: list[Term], b: list[Term], n_round: int, takes_least: bool) -> list[Term]:
         if len(self.rounds) < n_round:
             self.rounds.append([])
         neurons = self.rounds[n_round - 1]
@@ -101,23 +101,23 @@ class Tournament:
         return [*a, lead._replace(sign=-1)] if takes_least else [*b, lead]
 
 
-def _compared(network: Network, name: str, chip: Chip) -> tuple[Network, Change]:
-    """One layer whose neurons at full resolution are quantized, behind a tournament of their currents."""
+def _insert_tournament(network: Network, name: str, chip: Chip) -> tuple[Network, Change]:
+    """Put a layer, whose full-resolution neurons are quantized, behind a tournament of their currents."""
     full, layer = network.node(FULL.format(name)), network.node(name)
-    tournament = Tournament.of(windows_of(network, name))
+    tournament = Tournament.from_windows(find_windows(network, name))
     largest, n_counts = largest_message(network, full.name, chip, ADVICE, n_sums=2)
     sums = SUMS.format(name)
-    nodes: dict[str, Node] = {sums: Node(sums, full.shape, sender(SUM, -largest, largest))}
+    nodes: dict[str, Node] = {sums: Node(sums, full.shape, build_sender(SUM, -largest, largest))}
     edges = [c.replace(target=sums) for c in network.into(full.name)]
     names = [sums]
     for i, neurons in enumerate(tournament.rounds, 1):
         lead = LEADS.format(name, i)
-        nodes[lead] = Node(lead, (len(neurons),), sender("lead", 0, largest))
-        edges += _added_up(names, lead, neurons, chip)
+        nodes[lead] = Node(lead, (len(neurons),), build_sender("lead", 0, largest))
+        edges += _connect_terms(names, lead, neurons, chip)
         names.append(lead)
-    nodes[name] = Node(name, layer.shape, one_a_channel(full, layer.shape))
-    edges += _added_up(names, name, tournament.last, chip)
-    made = _with(network, full.name, name, nodes, edges)
+    nodes[name] = Node(name, layer.shape, reduce_to_channels(full, layer.shape))
+    edges += _connect_terms(names, name, tournament.last, chip)
+    made = _replace_layer(network, full.name, name, nodes, edges)
     n_leads = sum(map(len, tournament.rounds))
     change = Change(
         name,
@@ -129,19 +129,19 @@ def _compared(network: Network, name: str, chip: Chip) -> tuple[Network, Change]
     return made, change
 
 
-def _added_up(names: list[str], target: str, neurons: list[list[Term]], chip: Chip) -> list[Connection]:
-    """The synapses of weight 1 and -1 by which the neurons of a target add up their terms, by source layer."""
+def _connect_terms(names: list[str], target: str, neurons: list[list[Term]], chip: Chip) -> list[Connection]:
+    """Return the synapses of weight 1 and -1 by which a target's neurons add up their terms, by source layer."""
     terms = np.array([(*term, post) for post, added in enumerate(neurons) for term in added], np.int64)
     edges: list[Connection] = []
     for n_round, source in enumerate(names):
         _, pre, sign, post = terms[terms[:, 0] == n_round].T
         if len(pre):
-            edges.append(added(source, target, pre, post, sign, chip))
+            edges.append(connect_signed(source, target, pre, post, sign, chip))
     return edges
 
 
-def _with(network: Network, full: str, name: str, nodes: dict[str, Node], edges: list[Connection]) -> Network:
-    """The network with `nodes` in the place of layer `name`, and `edges` in that of what led to it and to `full`."""
+def _replace_layer(network: Network, full: str, name: str, nodes: dict[str, Node], edges: list[Connection]) -> Network:
+    """Replace layer `name` by `nodes`, and the connections into it and into `full` by `edges`."""
     kept: dict[str, Node] = {}
     for node in network.nodes.values():
         kept |= nodes if node.name == name else {} if node.name == full else {node.name: node}

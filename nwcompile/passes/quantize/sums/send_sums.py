@@ -1,4 +1,4 @@
-"""Neurons that send their synaptic sum as a number of either sign: what chip has them, and what its messages hold."""
+"""Send sums: neurons that send their synaptic sum as a signed number, and the range of such messages."""
 
 from dataclasses import replace
 
@@ -14,17 +14,17 @@ from nwcompile.passes.analyze.grids import WeightGrid
 from nwcompile.passes.analyze.state_range import largest_payload, largest_sums
 from nwcompile.passes.prepare.schedule import schedule
 
-SUM = "sum"  # The program of neurons that send their synaptic sum.
+SUM = "sum"  # Name of the program of neurons that send their synaptic sum.
 
 
-def sender(name: str, low: int, high: int, is_fixed: bool = True) -> NeuronProgram:
-    """A neuron that keeps nothing and sends its input, clamped: `largest_message` proves that nothing is beyond."""
+def build_sender(name: str, low: int, high: int, is_fixed: bool = True) -> NeuronProgram:
+    """Return a stateless neuron that sends its clamped input; `largest_message` proves that nothing is clamped."""
     clamped = (Operation("below", "min", ("x", high)), Operation("sent", "max", ("below", low)))
     return NeuronProgram(name=name, states=(), operations=clamped, output="sent", sends="graded", is_fixed=is_fixed)
 
 
 def message_room(chip: Chip) -> int:
-    """The largest number that a message holds with a sign."""
+    """Return the largest signed number that a message holds."""
     bits = chip.noc.payload_bits
     return LARGEST_OUTPUT if bits is None else min(LARGEST_OUTPUT, (1 << (bits - 1)) - 1)
 
@@ -32,11 +32,11 @@ def message_room(chip: Chip) -> int:
 def largest_message(
     network: Network, name: str, chip: Chip, advice: str, n_sums: int = 1, shown: str | None = None
 ) -> tuple[int, int | None]:
-    """What a message can hold, and for how many spikes of each source at once none is beyond it.
+    """Return the largest number of a message, and up to how many spikes per source no sum exceeds it.
 
     A message is the synaptic sum of a neuron of layer `name`, or the difference of two (`n_sums` 2). The second number
-    is None where no source sends more, whatever it gets. Raises FitError, with `advice` and the layer as `shown`, where
-    one spike of each source is too much.
+    is None if no source sends more. Raises FitError, with `advice` and the layer as `shown`, if one spike of each
+    source is already too much.
     """
     room, into = message_room(chip), network.into(name)
     sources = {c.source: Node(c.source, network.node(c.source).shape) for c in into}
@@ -53,9 +53,9 @@ def largest_message(
 
 
 def schedule_senders(network: Network, execution: str) -> Schedule:
-    """The schedule in which neurons that send sums work as late as they can, in a pipeline.
+    """Schedule neurons that send sums as late as possible, in a pipeline.
 
-    So it is spikes that wait for a skip, and relay neurons can hold those.
+    Then spikes, not sums, wait for a skip, and relay neurons can hold spikes.
     """
     timing = schedule(network, execution)
     if timing.period > 1:
@@ -70,20 +70,20 @@ def schedule_senders(network: Network, execution: str) -> Schedule:
 
 
 def is_sender(network: Network, name: str) -> bool:
-    """Whether the neurons of a layer, a program, are those of `sender` that send their synaptic sum."""
+    """Return whether a program layer's neurons are those of `build_sender` that send their synaptic sum."""
     program = network.node(name).neuron
     return program.name == SUM and not program.states and program.sends == "graded"
 
 
 def up_to(n_counts: int | None) -> str:
-    """For how many spikes at once messages are wide enough, where more may come, for a row."""
+    """Return the number of simultaneous spikes that messages can hold, as text for a row; "" if always enough."""
     return "" if n_counts is None else f", for up to {n_counts} spikes of a source at once"
 
 
-def added(source: str, target: str, pre: np.ndarray, post: np.ndarray, sign: np.ndarray, chip: Chip) -> Sparse:
-    """The synapses of weight 1 and -1, integers, by which neurons of a target add up numbers of a source."""
-    grid = WeightGrid.of_signs("mixed", chip.weights.bits, chip)
-    weight = grid.at(np.asarray(sign, np.float64), grid.finest)
+def connect_signed(source: str, target: str, pre: np.ndarray, post: np.ndarray, sign: np.ndarray, chip: Chip) -> Sparse:
+    """Return the integer synapses of weight 1 and -1 by which a target's neurons add up numbers of a source."""
+    grid = WeightGrid.from_signs("mixed", chip.weights.bits, chip)
+    weight = grid.round_at(np.asarray(sign, np.float64), grid.finest)
     return Sparse(
         source,
         target,

@@ -20,14 +20,14 @@ from nwcompile.kernels.mapping import cluster_state, moves
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.partition.floorline import floorline as floorline_module
 from nwcompile.passes.partition.floorline import search as search_module
-from nwcompile.passes.partition.floorline.clusters import fitting_clusters, split
+from nwcompile.passes.partition.floorline.clusters import fitting_clusters, halve_clusters
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
-from nwcompile.passes.partition.floorline.floorline import floorline
-from nwcompile.passes.partition.floorline.objective import fixed_pj, weights
+from nwcompile.passes.partition.floorline.floorline import partition_by_floorline
+from nwcompile.passes.partition.floorline.objective import fixed_pj, objective_weights
 from nwcompile.passes.partition.floorline.search import Partition
 from nwcompile.passes.partition.logical_cores import LogicalCores
-from nwcompile.passes.partition.sequential import sequential
-from nwcompile.passes.partition.striped import striped
+from nwcompile.passes.partition.sequential import cut_slices
+from nwcompile.passes.partition.striped import cut_stripes
 from nwcompile.passes.prepare.schedule import schedule
 from tests.made.chips import small_chip
 from tests.made.mapped import bursty, groupings, tiny_case
@@ -48,7 +48,7 @@ def is_optimal(seed: int) -> bool:
     network, chip, activity, n, n_cores = tiny_case(seed)
     demand = cluster_demand(network, chip, activity, schedule(network), np.arange(n), n_cores)
 
-    weight = weights(network, chip, activity, schedule(network).n_hardware_steps(5), "time")
+    weight = objective_weights(network, chip, activity, schedule(network).n_hardware_steps(5), "time")
 
     def rank(core_of) -> tuple[int, float]:
         total = filled_cores(demand, chip, core_of).busy.total
@@ -56,7 +56,7 @@ def is_optimal(seed: int) -> bool:
         return int(total[cluster_state.EXCESS]), worth
 
     best = min(rank(core_of) for core_of in groupings(n, n_cores))
-    found = flat(floorline(network, chip, activity, Options(seed=seed)))
+    found = flat(partition_by_floorline(network, chip, activity, Options(seed=seed)))
     return best[0] > 0 or (found.max() < n_cores and rank(found) == best)
 
 
@@ -70,14 +70,14 @@ def test_floorline_finds_the_optimum_of_500_tiny_nets():
 
 
 def mapped(network, chip, activity, **options) -> np.ndarray:
-    return flat(floorline(network, chip, activity, Options(**options)))
+    return flat(partition_by_floorline(network, chip, activity, Options(**options)))
 
 
 def test_floorline_is_faster_than_slices_and_stripes():
     network, chip, activity = bursty()
     options = Options(n_cores=6)
     times = {m.__name__: judged(network, chip, activity, flat(m(network, chip, activity, options)), 6)
-             for m in (floorline, sequential, striped)}  # fmt: skip
+             for m in (partition_by_floorline, cut_slices, cut_stripes)}  # fmt: skip
     assert times["floorline"][cluster_state.EXCESS] == 0
     assert times["floorline"][cluster_state.TIME] < 0.98 * times["striped"][cluster_state.TIME]
     assert times["floorline"][cluster_state.TIME] < 0.98 * times["sequential"][cluster_state.TIME]
@@ -94,7 +94,7 @@ def test_time_pays_for_messages_what_it_costs_to_send_and_receive_them_by_hand()
     counts = {name: np.zeros((2, network.node(name).n_neurons), np.int32) for name in network.layers}
     counts["a0"][0], counts["a1"][1] = 1, 1
     activity = Activity(counts, 1)
-    weight = weights(network, chip, activity, schedule(network).n_hardware_steps(2), "time")
+    weight = objective_weights(network, chip, activity, schedule(network).n_hardware_steps(2), "time")
     together, apart = (
         judged(network, chip, activity, np.array(c), 2) for c in ([0, 1, 0, 0, 1, 1], [0, 1, 0, 1, 0, 1])
     )
@@ -116,9 +116,13 @@ def test_every_objective_is_served_best_by_its_own_search():
     figure = {
         "traffic": lambda t: t[cluster_state.REMOTE],
         "cores": lambda t: t[cluster_state.N_USED],
-        **{o: lambda t, o=o: moves.cost(t, weights(network, chip, activity, n_steps, o)) for o in ("energy", "edp")},
+        **{
+            o: lambda t, o=o: moves.cost(t, objective_weights(network, chip, activity, n_steps, o))
+            for o in ("energy", "edp")
+        },
         "time": lambda t: (
-            moves.cost(t, weights(network, chip, activity, n_steps, "time")) * np.sqrt(t[cluster_state.N_USED])
+            moves.cost(t, objective_weights(network, chip, activity, n_steps, "time"))
+            * np.sqrt(t[cluster_state.N_USED])
         ),
     }
     for objective, of in figure.items():
@@ -135,7 +139,7 @@ def test_fixed_energy_is_that_of_a_mapping_without_messages_to_each_destination_
     program = emit(network, schedule(network), mapping, chip, activity, {})
     counters = count_events(program, activity)
     n_steps = counters["synops"].shape[0]
-    message_pj = weights(network, chip, activity, n_steps, "edp").messages
+    message_pj = objective_weights(network, chip, activity, n_steps, "edp").messages
     assert message_pj == chip.energy.message_in_pj + (multicast == "unicast") * chip.energy.message_out_pj
     expected = energy_pj(step_energy_pj(counters, chip))["total"] - counters["messages_out"].sum() * message_pj
     assert fixed_pj(network, chip, activity, n_steps) == pytest.approx(expected, rel=1e-12)
@@ -181,7 +185,7 @@ def test_a_warning_says_where_floorline_gives_nothing_but_slices(monkeypatch):
         n_neurons = len(search.load)
         yield Partition(np.arange(n_neurons), np.zeros(n_neurons, np.int32), 1, 1, 0.0), None  # exceeds limits
 
-    monkeypatch.setattr(floorline_module, "_improve", improvements)
+    monkeypatch.setattr(floorline_module, "_improve_all", improvements)
     sliced = nw.compile(network, chip, options=Options(partitioner="floorline"))
     warning = ("partitioner 'floorline' found nothing better within the limits of small than contiguous slices: cores "
                "are cut as with partitioner='sequential'")  # fmt: skip
@@ -205,7 +209,7 @@ def test_energy_needs_a_chip_that_gives_energies():
 def test_units_are_halved_by_pixels_before_channels_and_fit_a_core():
     network, chip = conv_net((2, 4, 4), channels=2, padding=1), small_chip()
     whole = np.repeat([0, 1], [32, 3])
-    halves = split(neuron_places(network), whole, np.array([True, True]))
+    halves = halve_clusters(neuron_places(network), whole, np.array([True, True]))
     assert halves[:32].reshape(2, 4, 4).tolist() == [[[0] * 4, [0] * 4, [2] * 4, [2] * 4]] * 2
     assert halves[32:].tolist() == [1, 1, 3]
     pixels = fitting_clusters(network, chip, np.ones(35, int), 17)
@@ -226,5 +230,5 @@ def test_as_many_cores_as_asked_for_hold_neurons_where_a_few_neurons_do_most(opt
     counts = {name: np.zeros((4, network.node(name).n_neurons), np.int32) for name in network.offsets}
     counts["fc1"][:, 3] = 1
     counts["fc2"][:, :4] = 1
-    cores = floorline(network, chip, Activity(counts, 1), Options(optimize=optimize, n_cores=60))
+    cores = partition_by_floorline(network, chip, Activity(counts, 1), Options(optimize=optimize, n_cores=60))
     assert len(np.unique(flat(cores))) == 60

@@ -21,7 +21,13 @@ from nwcompile.kernels.mapping import cluster_state, traffic_anneal
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.partition.floorline import floorline, min_traffic
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores, neuron_load
-from nwcompile.passes.partition.floorline.min_traffic import are_full, compact_sites, filled, flow_of, message_costs
+from nwcompile.passes.partition.floorline.min_traffic import (
+    are_full,
+    compact_sites,
+    empty_flow,
+    fill_tiles,
+    message_costs,
+)
 from nwcompile.passes.partition.floorline.search import Partition, Search
 from nwcompile.passes.partition.floorline.step_time import max_cycles, verify_step_time
 from nwcompile.passes.partition.partition import PARTITIONERS, partition
@@ -48,7 +54,7 @@ def is_optimal(seed: int) -> bool:
     costs = [message_costs(chip, np.array(sites)) for sites in itertools.permutations(range(n_cores))]
 
     def cost(core_of, cost) -> int:
-        flow = flow_of(demand, cost)
+        flow = empty_flow(demand, cost)
         traffic_anneal.put_clusters(demand.sends, *flow, np.asarray(core_of, np.int32))
         return int(flow.costs.total[0])
 
@@ -94,13 +100,13 @@ def test_units_are_as_fine_as_memory_allows_and_coarse_ones_that_it_does_not_are
     src, dst = np.random.default_rng(0).integers(0, 200, (2, 1000))
     network = Network.from_arrays({"n": (FIXED, (200,))}, [Sparse("n", "n", src, dst, integers(1000), delay=1)])
     chip, activity = small_chip(core__max_neurons=70), Activity.uniform(network, 2)
-    options, sizes, annealed = Options(optimize="traffic", n_cores=3), [], min_traffic._annealed
+    options, sizes, annealed = Options(optimize="traffic", n_cores=3), [], min_traffic._anneal_level
 
     def seen(search, level, *args):
         sizes.append(min_traffic._table_bytes(level.demand))
         return annealed(search, level, *args)
 
-    monkeypatch.setattr(min_traffic, "_annealed", seen)
+    monkeypatch.setattr(min_traffic, "_anneal_level", seen)
     partition(network, chip, activity, options)
     coarse, fine = min(sizes), max(sizes)
     assert coarse == sizes[0] < fine
@@ -211,7 +217,7 @@ def test_within_the_step_of_metis_traffic_is_never_above_that_of_metis(kept_step
     cut = place(partition(network, chip, activity, options).mapping, network, chip, activity, options)
     options = Options(optimize="traffic", n_cores=5, step_limit_us=step_us(network, chip, activity, cut))
     monkeypatch.setattr(min_traffic, "TRAFFIC", replace(min_traffic.TRAFFIC, kept_steps=kept_steps))
-    monkeypatch.setattr(floorline, "least_traffic", lambda *_: iter(()))
+    monkeypatch.setattr(floorline, "anneal_hops", lambda *_: iter(()))
     found = partition(network, chip, activity, options).mapping
     assert step_us(network, chip, activity, found) <= options.step_limit_us
     hops = [count_events(emit(network, schedule(network), mapping, chip, activity, {}), activity)["hops"].sum()
@@ -249,7 +255,7 @@ def test_a_try_with_finer_units_that_needs_too_much_memory_leaves_what_was_found
             raise OptionError("too many tables")
         yield Partition(np.arange(1), np.zeros(1, np.int32), n_cores, 1 << 40, 0.0), np.zeros(1, np.int64)
 
-    monkeypatch.setattr(floorline, "least_traffic", refused)
+    monkeypatch.setattr(floorline, "anneal_hops", refused)
     found = partition(network, chip, activity, Options(optimize="traffic", n_cores=6)).mapping
     assert tried == [True, False] and found.n_cores == 6
 
@@ -366,9 +372,9 @@ def test_cores_are_filled_tile_after_tile_as_far_as_they_hold_all():
     chip = chip.replace({"noc.columns": 4})
     load = neuron_load(network, chip, activity)
     search = search_of(network, chip, activity, Options())._replace(load=load)
-    core = filled(search, 9)
+    core = fill_tiles(search, 9)
     assert np.bincount(core).max() <= 256 and core.max() == 8
     of_map = core[:1024].reshape(4, 16, 16)
     assert (of_map[:, :8, :8] == 0).all() and (np.diff(of_map[0, 8:, 8:].max(0)) >= 0).all()
-    assert filled(search, 8) is None
+    assert fill_tiles(search, 8) is None
     assert are_full(search, 9) and not are_full(search, 10)

@@ -13,7 +13,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import CORES_RULE, Options
 from nwcompile.passes.partition.floorline import floorline as stage
 from nwcompile.passes.partition.floorline.demand import DESTINATIONS, neuron_load
-from nwcompile.passes.partition.floorline.floorline import floorline
+from nwcompile.passes.partition.floorline.floorline import partition_by_floorline
 from nwcompile.passes.partition.floorline.search import Partition
 from nwcompile.report.json.collect import collect
 from tests.made.chips import COST, small_chip
@@ -35,7 +35,7 @@ def tried(monkeypatch, time_of, n_neurons: int = 64, board=None, **options) -> t
         {"a": (FIXED, (n_neurons,))}, [sparse_edge("in", "a", 4, n_neurons, 80)], {"in": (4,)}
     )
     chip = small_chip(noc__columns=8, noc__rows=8, **(board or {}))
-    cores = floorline(network, chip, Activity.uniform(network), Options(**options)).core_of["a"]
+    cores = partition_by_floorline(network, chip, Activity.uniform(network), Options(**options)).core_of["a"]
     return counts, int(cores.max()) + 1
 
 
@@ -75,7 +75,7 @@ def test_a_second_chip_is_taken_only_where_its_links_are_fast_enough(slow):
              "core__max_out_axons": None, "noc__chip_hop_cycles": slow, "noc__buffer_flits": 1,
              "core__max_neurons": 256, "cost__barrier_cycles": {"1": 1}}  # fmt: skip
     chip, network = small_chip(**board), conv_net((2, 16, 16), channels=4, n_out=8, padding=1)
-    cores = floorline(network, chip, Activity.uniform(network, 2), Options(optimize="edp")).core_of
+    cores = partition_by_floorline(network, chip, Activity.uniform(network, 2), Options(optimize="edp")).core_of
     assert 1 + max(c.max() for c in cores.values()) == (32 if slow == 20 else 16)
 
 
@@ -129,7 +129,7 @@ def test_stripes_are_moved_where_coarse_clusters_fit_on_no_number_of_cores(monke
 
     made = stage._search_from
     monkeypatch.setattr(stage, "_search_from", of_given)
-    floorline(network, chip, Activity.uniform(network), Options())
+    partition_by_floorline(network, chip, Activity.uniform(network), Options())
     assert len(given) == 2
 
 
@@ -148,7 +148,7 @@ def test_large_networks_get_clusters_of_few_neurons_where_coarse_ones_fit_on_no_
     monkeypatch.setattr(stage, "FLOORLINE", replace(stage.FLOORLINE, max_cut_neurons=100))
     monkeypatch.setattr(stage, "_search_coarse", never_fits_coarsely)
     monkeypatch.setattr(stage, "_search_from", None)  # its tables would take gigabytes
-    cores = floorline(network, chip, Activity.uniform(network), Options())
+    cores = partition_by_floorline(network, chip, Activity.uniform(network), Options())
     assert finer == [(32, stage.FLOORLINE.clusters_per_core)] and not cores.warnings
 
 
@@ -156,7 +156,7 @@ def test_large_networks_get_clusters_of_few_neurons_where_coarse_ones_fit_on_no_
 def test_a_chip_without_times_gets_the_fewest_cores_that_hold_the_network(n_neurons):
     keys = {f"cost__{f.name}": None for f in fields(Cost) if f.name != "units"}
     chip, network = small_chip(noc__columns=8, noc__rows=8, core__max_neurons=32, **keys), dense_net(20, n_neurons)
-    cores = floorline(network, chip, Activity.uniform(network), Options())
+    cores = partition_by_floorline(network, chip, Activity.uniform(network), Options())
     assert not chip.has_times and cores.fewest is None
     assert 1 + cores.core_of["fc1"].max() == -(-n_neurons // 32)
 
@@ -165,11 +165,14 @@ def test_what_the_cores_beyond_the_fewest_buy_is_kept():
     keys = {"noc__columns": 8, "noc__rows": 8, "core__max_neurons": 100, "cost__barrier_cycles": {"1": 1}}
     chip, network = small_chip(**keys), dense_net(20, 90, 90)
     activity = Activity.uniform(network, 4)
-    cores = floorline(network, chip, activity, Options())
+    cores = partition_by_floorline(network, chip, activity, Options())
     n_cores = 1 + max(c.max() for c in cores.core_of.values())
     assert n_cores > cores.fewest.n_cores == 2
-    asked = floorline(network, chip, activity, Options(n_cores=2))
-    assert asked.fewest is None and floorline(network, chip, activity, Options(optimize="cores")).fewest is None
+    asked = partition_by_floorline(network, chip, activity, Options(n_cores=2))
+    assert (
+        asked.fewest is None
+        and partition_by_floorline(network, chip, activity, Options(optimize="cores")).fewest is None
+    )
     program = nw.compile(network, chip, options=Options(n_cores=2))
     more = nw.compile(network, chip)
     assert "fewest_cores" not in program.manifest and more.manifest["fewest_cores"]["n_cores"] == 2

@@ -14,17 +14,17 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.quantize.approximate.approximate import NOT_FITTED, NOT_PRICED
-from nwcompile.passes.quantize.approximate.price import Price, check_loss, split
+from nwcompile.passes.quantize.approximate.price import Price, check_loss, split_samples
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import loss_interval
 from tests.made.leaky_net import LEAKY, ONE_CORE, leaky_net, leaky_samples
 
 
 def test_split_holds_out_every_fifth_sample_or_the_last():
-    assert [len(part) for part in split(40)] == [32, 8]
-    assert [part.tolist() for part in split(6)] == [[0, 1, 2, 3, 5], [4]]
-    assert [part.tolist() for part in split(3)] == [[0, 1], [2]]
-    assert [part.tolist() for part in split(1)] == [[0], []]
+    assert [len(part) for part in split_samples(40)] == [32, 8]
+    assert [part.tolist() for part in split_samples(6)] == [[0, 1, 2, 3, 5], [4]]
+    assert [part.tolist() for part in split_samples(3)] == [[0, 1], [2]]
+    assert [part.tolist() for part in split_samples(1)] == [[0], []]
 
 
 @pytest.mark.parametrize("beta", [0.9, 0.95])
@@ -34,7 +34,7 @@ def test_approximate_keeps_the_rates_of_soft_resets_within_ten_percent(beta):
     assert [node.neuron.reset for node in program.network.nodes.values()] == ["zero"] * 3
     prices = {row["layer"]: row["price"] for row in program.legalization}
     assert all(abs(price["rate_change_percent"]) < 10 for price in prices.values()), prices
-    held = split(len(x))[1]
+    held = split_samples(len(x))[1]
     rates = {name: spikes.mean() for name, spikes in simulate(program, x[held]).spikes.items()}
     assert rates == pytest.approx({name: price["rate_chip"] for name, price in prices.items()})
     assert nw.crosscheck(program, x[:2]).agree
@@ -65,7 +65,7 @@ def compile_alone(network: Network, x: np.ndarray, factor: float) -> float:
     spec = network.node("out").neuron
     hard = {"out": spec.replace(reset="zero", threshold=spec.threshold * factor)}
     program = compile(Network.from_arrays(hard, network.connections, {"in": 12}), "loihi1", x, Options(**ONE_CORE))
-    return float(simulate(program, x[split(len(x))[1]]).spikes["out"].mean())
+    return float(simulate(program, x[split_samples(len(x))[1]]).spikes["out"].mean())
 
 
 def test_approximate_is_closer_than_swapping_the_flag():
@@ -247,7 +247,7 @@ def test_pooled_spikes_are_fitted_to_what_largest_currents_make_fire():
     program = compile(network, "loihi1", x, Options(approximate="all", input_layer="exact", **ONE_CORE))
     wanted, got = (simulate(p, x).spikes for p in (network, program))
     ideal = program.manifest["price"]["layers"]
-    held = split(len(x))[1]
+    held = split_samples(len(x))[1]
     for name in network.layers:
         assert ideal[name]["rate_ideal"] == pytest.approx(wanted[name][held].mean(), rel=0.03), name  # quantization
         assert abs(ideal[name]["rate_change_percent"]) < 10 and got[name].shape == wanted[name].shape

@@ -109,7 +109,7 @@ def test_a_layer_and_the_maximum_of_its_spikes_are_each_off_by_half_of_what_one_
     network, x = pooled()
     options = replace(OPTIONS, approximate="decay")  # speck's neurons have no synaptic current
     both = compile(network, "speck", x, options)
-    monkeypatch.setattr(approximate, "relays_of", lambda network, chip: {})
+    monkeypatch.setattr(approximate, "find_relays", lambda network, chip: {})
     own = compile(network, "speck", x, options)
     prices = [program.manifest["price"]["layers"] for program in (both, own)]
     changes = [[price[name]["rate_change_percent"] for name in ("map", "max")] for price in prices]
