@@ -12,8 +12,8 @@ import torch
 from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.kernels.layers.spike_times import MOST_COUNTED, Membrane, spike_time_adjoint, spike_times
-from nwcompile.nn.layers.lif import fill
-from nwcompile.nn.ops.threads import ranges, run_on_threads
+from nwcompile.nn.layers.lif import fill_weights
+from nwcompile.nn.ops.threads import run_on_threads, split_ranges
 
 ERROR_CODE = "NW8001"
 DELAYS = ("axon", "synapse")
@@ -68,17 +68,17 @@ class EventLIF(torch.nn.Module):
         self.n_in, self.n_out, self.max_delay = n_in, n_out, max_delay
         self.max_spikes = 1 if once else max_spikes
         self.membrane = Membrane(float(tau_mem), float(tau_syn), float(threshold), float(t_end), once)
-        self.weight = torch.nn.Parameter(self._weights(init))
+        self.weight = torch.nn.Parameter(self._init_weights(init))
         shape = {None: None, "axon": (n_in,), "synapse": (n_in, n_out)}[delays]
         self.delay = None if shape is None else torch.nn.Parameter(torch.zeros(shape))
 
-    def _weights(self, init) -> torch.Tensor:
+    def _init_weights(self, init) -> torch.Tensor:
         weight = torch.empty(self.n_in, self.n_out)
         if init is None:
-            unit = self.membrane.threshold / _peak(self.membrane)
+            unit = self.membrane.threshold / _peak_membrane(self.membrane)
             return weight.normal_(unit / self.n_in, unit / sqrt(self.n_in))
         if callable(init):
-            fill(self.name, init, weight)
+            fill_weights(self.name, init, weight)
             return weight
         try:
             given = torch.as_tensor(init).detach().clone()
@@ -150,18 +150,18 @@ class _SpikeTimes(torch.autograd.Function):
     @staticmethod
     def forward(ctx, times, weight, delay, membrane, max_spikes):
         events = _Events(times.detach().double().numpy(), membrane.t_end)
-        weights, delays = _numbers(weight, delay)
+        weights, delays = _to_kernel_arrays(weight, delay)
         shape = (len(times), weight.shape[1], max_spikes)
         spikes, current = np.full(shape, inf), np.zeros(shape)
-        blocks = ranges(len(times), len(events.time) * weight.shape[1])
+        blocks = split_ranges(len(times), len(events.time) * weight.shape[1])
         n_spikes = [0] * len(blocks)
 
-        def compute(k: int) -> None:
+        def compute_block(k: int) -> None:
             part = slice(*blocks[k])
-            given = (*events.of(part), weights, delays, membrane)
+            given = (*events.select_samples(part), weights, delays, membrane)
             n_spikes[k] = spike_times(*given, spikes[part], current[part])
 
-        run_on_threads(compute, len(blocks))
+        run_on_threads(compute_block, len(blocks))
         ctx.kept = events, blocks, membrane, spikes, current
         ctx.save_for_backward(times, weight, delay)  # torch refuses to go back once they have changed
         return torch.from_numpy(spikes).to(weight.dtype, copy=True), max(n_spikes, default=0)
@@ -172,23 +172,23 @@ class _SpikeTimes(torch.autograd.Function):
             raise ModelError("EventLIF has no second derivatives; go back without create_graph")
         events, blocks, membrane, spikes, current = ctx.kept
         times, weight, delay = ctx.saved_tensors
-        weights, delays = _numbers(weight, delay)
+        weights, delays = _to_kernel_arrays(weight, delay)
         asked = np.ascontiguousarray(grad_spikes.double().numpy())
         of_weight, of_delay = (np.zeros((len(blocks), *array.shape)) for array in (weights, delays))
         of_time = np.zeros(len(events.time))
 
-        def compute(k: int) -> None:
+        def compute_block(k: int) -> None:
             part = slice(*blocks[k])
-            given = (*events.of(part), weights, delays, membrane, spikes[part], current[part], asked[part])
-            spike_time_adjoint(*given, of_weight[k], of_delay[k], of_time[events.span(part)])
+            given = (*events.select_samples(part), weights, delays, membrane, spikes[part], current[part], asked[part])
+            spike_time_adjoint(*given, of_weight[k], of_delay[k], of_time[events.event_span(part)])
 
-        run_on_threads(compute, len(blocks))
-        of_times = torch.from_numpy(events.scattered(of_time)).to(times.dtype)
+        run_on_threads(compute_block, len(blocks))
+        of_times = torch.from_numpy(events.scatter_gradients(of_time)).to(times.dtype)
         given_delay = None if delay is None else torch.from_numpy(of_delay.sum(0).T).to(delay.dtype)
         return of_times, torch.from_numpy(of_weight.sum(0).T).to(weight.dtype), given_delay, None, None
 
 
-def _numbers(weight: torch.Tensor, delay: torch.Tensor | None) -> tuple[np.ndarray, np.ndarray]:
+def _to_kernel_arrays(weight: torch.Tensor, delay: torch.Tensor | None) -> tuple[np.ndarray, np.ndarray]:
     """Weights and delays as kernels read them, float64[n_out, n_in]; [0, 0] where there are no delays."""
     given = (torch.zeros(0, 0) if delay is None else delay), weight
     delays, weights = (np.ascontiguousarray(tensor.detach().double().numpy().T) for tensor in given)
@@ -208,24 +208,24 @@ class _Events:
         self.place = (order + np.arange(len(flat))[:, None] * flat.shape[1])[is_before]  # in the tensor as one row
         self.first = np.concatenate([[0], np.cumsum(is_before.sum(1))])
 
-    def span(self, samples: slice) -> slice:
+    def event_span(self, samples: slice) -> slice:
         """Where the events of consecutive samples are."""
         return slice(self.first[samples.start], self.first[samples.stop])
 
-    def of(self, samples: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def select_samples(self, samples: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """time, source and first of consecutive samples."""
-        span = self.span(samples)
+        span = self.event_span(samples)
         source = self.place[span] // max(self.shape[2], 1) % self.shape[1]
         return self.time[span], source, self.first[samples.start : samples.stop + 1] - span.start
 
-    def scattered(self, of_time: np.ndarray) -> np.ndarray:
+    def scatter_gradients(self, of_time: np.ndarray) -> np.ndarray:
         """A number of every event at its place in `[B, N, S]`, 0 where there is none."""
         whole = np.zeros(self.shape)
         whole.reshape(-1)[self.place] = of_time
         return whole
 
 
-def _peak(membrane: Membrane) -> float:
+def _peak_membrane(membrane: Membrane) -> float:
     """The largest v that one spike of weight 1 brings."""
     mem, syn = membrane.tau_mem, membrane.tau_syn
     if abs(mem - syn) < 1e-6 * mem:

@@ -9,8 +9,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from nwcompile.errors import ModelError, OptionError, unknown_choice
-from nwcompile.nn.data.packed import Packed, Words, numbered, pack_bits, unpack_bits
-from nwcompile.nn.data.samples import count, transformed
+from nwcompile.nn.data.packed import Packed, Words, pack_bits, stack_labels, unpack_bits
+from nwcompile.nn.data.samples import count_samples, transform_sample
 from nwcompile.nn.ops.scan import FORMS
 
 
@@ -30,10 +30,10 @@ class Transformed(Dataset):
     transform: Callable
 
     def __len__(self) -> int:
-        return count(self.samples)
+        return count_samples(self.samples)
 
     def __getitem__(self, i: int) -> tuple[np.ndarray, object]:
-        return transformed(self.samples, i, self.transform)
+        return transform_sample(self.samples, i, self.transform)
 
 
 def batches(data: Packed | Transformed, form: str = "float", **options) -> DataLoader:
@@ -83,4 +83,4 @@ class Collate:
             spikes = torch.from_numpy(np.stack([pack_bits(sample) for sample in whole]))
         else:
             spikes = torch.from_numpy(whole).to(dtype)
-        return Batch(spikes, torch.tensor(lengths), numbered([label for _, label in samples]))
+        return Batch(spikes, torch.tensor(lengths), stack_labels([label for _, label in samples]))

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from nwcompile.errors import ModelError, OptionError, shown
-from nwcompile.nn.data.events import LARGEST, Events, events, frames
+from nwcompile.nn.data.events import LARGEST, Events, convert_events, convert_frames
 from nwcompile.nn.data.samples import as_array
 
 ERROR_CODE = "NW8101"
@@ -48,7 +48,7 @@ class Binning:
 
     def __post_init__(self):
         for field in fields(self):
-            value = _plain(getattr(self, field.name))
+            value = _to_plain_value(getattr(self, field.name))
             if type(value) is int and not shown(value).lstrip("-").isdigit():
                 raise OptionError(f"Binning: {field.name} is {shown(value)}, too large a number")
             object.__setattr__(self, field.name, value)
@@ -108,25 +108,25 @@ class Binning:
         """
         recording = as_array(recording)
         if recording.dtype.names:
-            of = events(recording, self.sensor)
+            of = convert_events(recording, self.sensor)
         else:
-            of = frames(recording, self.sensor, self.frame_threshold)
+            of = convert_frames(recording, self.sensor, self.frame_threshold)
         start = of.first if self.start is None else self.start
         span, n_neurons = of.last - start, self.n_neurons
-        n_steps = self.n_bins or self._n_steps(of, start, span)
+        n_steps = self.n_bins or self._count_bins(of, start, span)
         if n_steps * n_neurons > MAX_CELLS:
             raise ModelError(
                 f"the recording has {n_steps} bins of {n_neurons} neurons, more than {MAX_CELLS} cells; choose a "
                 "longer bin_length, max_bins, a crop or a smaller spatial_factor"
             )
-        step = self._step(of.t - start, span, n_steps)
-        inside, neuron = self._neurons(of)
+        step = self._find_bins(of.t - start, span, n_steps)
+        inside, neuron = self._find_neurons(of)
         inside &= (step >= 0) & (step < n_steps)
         spikes = np.zeros((n_steps, n_neurons), np.uint8)
         spikes[step[inside], neuron[inside]] = 1
         return spikes
 
-    def _n_steps(self, of: Events, start, span) -> int:
+    def _count_bins(self, of: Events, start, span) -> int:
         """How many bins of `bin_length` there are."""
         assert self.bin_length is not None, "asked without n_bins only"
         if self.include_incomplete and self.max_bins is not None:
@@ -147,7 +147,7 @@ class Binning:
             )
         return n_steps if self.max_bins is None else min(n_steps, self.max_bins)
 
-    def _step(self, t: np.ndarray, span, n_steps: int) -> np.ndarray:
+    def _find_bins(self, t: np.ndarray, span, n_steps: int) -> np.ndarray:
         """The bin of each event that is `t` after the start; those before it are negative."""
         if self.n_bins is None:
             return np.clip(t // self.bin_length, -1, n_steps).astype(np.int64)
@@ -157,7 +157,7 @@ class Binning:
             return np.where(t < 0, -1, t * n_steps // span)
         return np.where(t < 0, -1, np.minimum(t / span * n_steps, n_steps - 1)).astype(np.int64)
 
-    def _neurons(self, of: Events) -> tuple[np.ndarray, np.ndarray]:
+    def _find_neurons(self, of: Events) -> tuple[np.ndarray, np.ndarray]:
         """Which events are inside the crop, and each one's neuron."""
         left, top, width, height = self.crop or (0, 0, *self.sensor[:2])
         x = of.x - left
@@ -167,10 +167,10 @@ class Binning:
         return inside, (of.p * rows + y * rows // height) * columns + x * columns // width
 
 
-def _plain(value):
+def _to_plain_value(value):
     """A setting without NumPy's types, a list as a tuple."""
     if isinstance(value, list | tuple):
-        return tuple(map(_plain, value))
+        return tuple(map(_to_plain_value, value))
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -22,7 +22,7 @@ import torch
 from nwcompile.errors import ArtifactError, ModelError, NwWarning, OptionError
 from nwcompile.ir.artifact import write_bytes
 from nwcompile.nn.data.packed import BITS, Packed, packed
-from nwcompile.nn.data.samples import as_array, count, pair
+from nwcompile.nn.data.samples import as_array, count_samples, read_pair
 
 ERROR_CODE = "NW8103"
 HEAD = b"nwcompile spikes 1\n"  # the format and its version
@@ -38,20 +38,20 @@ def cached(samples, transform, folder, name: str | None = None) -> Packed:
     A damaged file is made anew, with a NwWarning. Raises OptionError for a transform whose result cannot be cached,
     ArtifactError for a folder that cannot be used, and ModelError as `packed` does.
     """
-    path = Path(folder) / f"{_key(samples, settings(transform), name)}.spikes"
+    path = Path(folder) / f"{_hash_content(samples, describe_settings(transform), name)}.spikes"
     try:
-        return _read(path)
+        return _read_file(path)
     except FileNotFoundError:
-        _ready(path.parent)
+        _make_folder(path.parent)
     except ArtifactError as e:
         warnings.warn(NwWarning(f"{e}; it is made anew"), stacklevel=2)
     except OSError as e:
         raise ArtifactError(f"{path} cannot be read: {e.strerror}; choose another folder for the cache") from None
-    write_bytes(path, _encoded(packed(samples, transform)))
-    return _read(path)
+    write_bytes(path, _encode_file(packed(samples, transform)))
+    return _read_file(path)
 
 
-def _ready(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     """Make the folder. Raises ArtifactError, before any work is done, where files cannot be made in it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def _ready(folder: Path) -> None:
         raise ArtifactError(f"{folder} cannot hold the cache: {reason}; choose a folder you may write to")
 
 
-def settings(transform) -> str:
+def describe_settings(transform) -> str:
     """A transform's name, version and settings as text. Raises OptionError if they do not decide its results."""
     kind: Any = type(transform)
     if getattr(transform, "deterministic", None) is False:
@@ -84,17 +84,17 @@ def settings(transform) -> str:
     return f"{kind.__module__}.{kind.__qualname__} {kind.version} {fields}"
 
 
-def _key(samples, described: str, name: str | None) -> str:
+def _hash_content(samples, described: str, name: str | None) -> str:
     digest = hashlib.sha256(HEAD + described.encode() + b"\n")
-    for part in [f"name {name}".encode()] if name is not None else _contents(samples):
+    for part in [f"name {name}".encode()] if name is not None else _iterate_content(samples):
         digest.update(part)
     return digest.hexdigest()
 
 
-def _contents(samples) -> Iterator[bytes]:
+def _iterate_content(samples) -> Iterator[bytes]:
     """What recordings and labels are, unambiguously."""
-    for i in range(count(samples)):
-        for part in pair(samples, i):
+    for i in range(count_samples(samples)):
+        for part in read_pair(samples, i):
             array = as_array(part)
             if array.dtype.hasobject:
                 raise ModelError(f"sample {i} holds Python objects of type {type(part).__name__}, not an array")
@@ -104,7 +104,7 @@ def _contents(samples) -> Iterator[bytes]:
                 yield values.tobytes()
 
 
-def _encoded(of: Packed) -> bytes:
+def _encode_file(of: Packed) -> bytes:
     stream = io.BytesIO(HEAD)
     stream.seek(len(HEAD))
     for tensor in (of.lengths, of.labels, of.words):
@@ -112,10 +112,10 @@ def _encoded(of: Packed) -> bytes:
     return stream.getvalue() + hashlib.sha256(stream.getbuffer()).digest()
 
 
-def _read(path: Path) -> Packed:
+def _read_file(path: Path) -> Packed:
     """A file's spikes, mapped. Raises ArtifactError unless it is whole."""
     with open(path, "rb") as stream:
-        _prove(stream, path)
+        _verify_digest(stream, path)
         lengths, labels = (np.lib.format.read_array(stream, allow_pickle=False) for _ in range(2))
         np.lib.format.read_magic(stream)
         shape, _, _ = np.lib.format.read_array_header_1_0(stream)
@@ -124,7 +124,7 @@ def _read(path: Path) -> Packed:
     return Packed(*map(torch.from_numpy, (words, lengths, labels)))
 
 
-def _prove(stream, path: Path) -> None:
+def _verify_digest(stream, path: Path) -> None:
     """Raises ArtifactError unless the file is as it was written; else the stream is behind the head."""
     view: Any = np.memmap(stream, np.uint8, "r") if stream.seek(0, io.SEEK_END) > len(HEAD) + DIGEST_BYTES else b""
     whole = bytes(view[: len(HEAD)]) == HEAD

@@ -31,12 +31,12 @@ def read_events(path: str | Path) -> np.ndarray:
         raise ModelError(f"{path}: is no event file by its suffix; known are {', '.join(FORMATS)}")
     _verify_version(path)
     kind = FORMATS[path.suffix]
-    reader = library("tonic" if kind is None else "faery")
+    reader = import_reader("tonic" if kind is None else "faery")
     try:
         if kind is None:
             events = reader.io.read_mnist_file(str(path), reader.io.events_struct)
         else:
-            events = _by_faery(reader, path, kind)
+            events = _read_with_faery(reader, path, kind)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as e:  # faery is written in Rust, whose panics are no Exception
@@ -48,7 +48,7 @@ def read_events(path: str | Path) -> np.ndarray:
     return whole
 
 
-def library(name: str):
+def import_reader(name: str):
     """The module `tonic` or `faery`; raises OptionError that tells how to install it."""
     try:
         return import_module(name)
@@ -57,7 +57,7 @@ def library(name: str):
         raise OptionError(text, code="NW1102") from None
 
 
-def _by_faery(faery, path: Path, kind: str) -> np.ndarray:
+def _read_with_faery(faery, path: Path, kind: str) -> np.ndarray:
     version = None
     if kind in ("evt", "dat"):  # a file that names no version would be read as the one that faery finds likely
         version = getattr(faery, kind).Decoder(str(path), UNSAID_SENSOR, None).version

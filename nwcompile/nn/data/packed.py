@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError
-from nwcompile.nn.data.samples import as_array, count, transformed
+from nwcompile.nn.data.samples import as_array, count_samples, transform_sample
 from nwcompile.nn.ops.device import torch_device
 
 WORD_BITS = 32
@@ -43,14 +43,14 @@ class Packed(Dataset):
     labels: torch.Tensor
 
     @cached_property
-    def _rows(self) -> torch.Tensor:
+    def _n_rows(self) -> torch.Tensor:
         """How many rows each recording has."""
         return (self.lengths + WORD_BITS - 1) // WORD_BITS
 
     @cached_property
-    def _first(self) -> torch.Tensor:
+    def _first_row(self) -> torch.Tensor:
         """The first row of each recording."""
-        return self._rows.cumsum(0) - self._rows
+        return self._n_rows.cumsum(0) - self._n_rows
 
     @property
     def n_bytes(self) -> int:
@@ -81,9 +81,9 @@ class Packed(Dataset):
         """Several recordings, as a DataLoader asks for them."""
         at = torch.as_tensor(indices, device=self.lengths.device)
         lengths = self.lengths[at]
-        n_rows = self._rows[at]
+        n_rows = self._n_rows[at]
         row = torch.arange(int(n_rows.max()), device=at.device)
-        rows = self._first[at, None] + row
+        rows = self._first_row[at, None] + row
         beyond = row >= n_rows[:, None]
         words = self.words[rows.masked_fill_(beyond, 0)]
         return Words(words.masked_fill_(beyond[..., None], 0), lengths, self.labels[at])
@@ -97,8 +97,8 @@ def packed(samples, transform) -> Packed:
     """
     words: list[np.ndarray] = []
     lengths, labels = [], []
-    for i in range(count(samples)):
-        spikes, label = transformed(samples, i, transform)
+    for i in range(count_samples(samples)):
+        spikes, label = transform_sample(samples, i, transform)
         if words and words[0].shape[1] != spikes.shape[1]:
             n = words[0].shape[1]
             raise ModelError(f"sample {i}: {spikes.shape[1]} neurons, sample 0 has {n}; all must have as many")
@@ -107,10 +107,10 @@ def packed(samples, transform) -> Packed:
         labels.append(label)
     if not words:
         raise ModelError("the data set has no samples; give one at least")
-    return Packed(torch.from_numpy(np.concatenate(words)), torch.tensor(lengths), numbered(labels))
+    return Packed(torch.from_numpy(np.concatenate(words)), torch.tensor(lengths), stack_labels(labels))
 
 
-def numbered(labels: list) -> torch.Tensor:
+def stack_labels(labels: list) -> torch.Tensor:
     """Labels as one tensor, whole numbers as int64.
 
     Raises ModelError unless they are numbers, or arrays of numbers of one shape.

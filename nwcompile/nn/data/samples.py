@@ -19,7 +19,7 @@ def as_array(given) -> np.ndarray:
         raise ModelError(f"what is given, of type {type(given).__name__}, is no array of numbers") from None
 
 
-def count(samples) -> int:
+def count_samples(samples) -> int:
     """How many samples there are. Raises ModelError for what has no length, as a stream of samples."""
     if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__"):
         kind = type(samples).__name__
@@ -27,7 +27,7 @@ def count(samples) -> int:
     return len(samples)
 
 
-def pair(samples, i: int) -> tuple:
+def read_pair(samples, i: int) -> tuple:
     """(recording, label) of sample i. Raises ModelError if it is no pair."""
     sample = samples[i]
     if not isinstance(sample, tuple | list) or len(sample) != 2:
@@ -35,9 +35,9 @@ def pair(samples, i: int) -> tuple:
     return tuple(sample)
 
 
-def transformed(samples, i: int, transform: Callable) -> tuple[np.ndarray, object]:
+def transform_sample(samples, i: int, transform: Callable) -> tuple[np.ndarray, object]:
     """(spikes uint8 `[T, N]`, label) of sample i. Raises ModelError, naming the sample."""
-    recording, label = pair(samples, i)
+    recording, label = read_pair(samples, i)
     try:
         spikes = transform(recording)
     except ModelError as e:

@@ -19,12 +19,12 @@ class Chunk(torch.nn.Module):
 
     def forward(self, x: torch.Tensor):
         result = self.layers(x)
-        results = as_tuple(result) if self.is_last else as_tuple(result)[:1]
+        results = to_tuple(result) if self.is_last else to_tuple(result)[:1]
         spiking = [m for m in self.layers.modules() if isinstance(m, LIFLayer)]
-        states, leaves = zip(*(layer.cut() for layer in spiking), strict=True)
+        states, leaves = zip(*(layer.cut_graph() for layer in spiking), strict=True)
         for module in self.layers.modules():
             if isinstance(module, Prepared):
-                module.forget()
+                module.forget_values()
         if torch.is_grad_enabled():
             results = _Tie.apply(leaves, len(results), *results, *states)
         return results if self.is_last and isinstance(result, tuple) else results[0]
@@ -50,13 +50,13 @@ class WholeLoss:
     with that gradient.
     """
 
-    def start(self, loss_fn: Callable, n_chunks: int, n_steps: int) -> None:
+    def start_sequence(self, loss_fn: Callable, n_chunks: int, n_steps: int) -> None:
         self.loss_fn, self.n_chunks, self.n_steps = loss_fn, n_chunks, n_steps
         self.leaves: list[tuple[torch.Tensor, ...]] = []
         self.value: torch.Tensor | None = None
 
     def __call__(self, result, target) -> torch.Tensor:
-        results = as_tuple(result)
+        results = to_tuple(result)
         leaves = tuple(t.detach().requires_grad_() for t in results)
         self.leaves.append(leaves)
         if len(self.leaves) == self.n_chunks:
@@ -65,7 +65,7 @@ class WholeLoss:
                 loss = self.loss_fn(whole if isinstance(result, tuple) else whole[0])
                 if not (isinstance(loss, torch.Tensor) and loss.numel() == 1 and loss.requires_grad):
                     raise ModelError(
-                        f"loss_fn must return one number that depends on the result, not {_described(loss)}"
+                        f"loss_fn must return one number that depends on the result, not {_describe_loss(loss)}"
                     )
                 loss.backward()
             except RuntimeError as e:  # told from the engine's own as it tells those of layers
@@ -87,16 +87,16 @@ class _Seed(torch.autograd.Function):
         return None, *(leaf.grad for leaf in ctx.leaves)
 
 
-def _described(loss) -> str:
+def _describe_loss(loss) -> str:
     if not isinstance(loss, torch.Tensor):
         return f"a {type(loss).__name__}"
     return f"a tensor of shape {tuple(loss.shape)}" + ("" if loss.requires_grad else " without a gradient")
 
 
-def as_tuple(result) -> tuple[torch.Tensor, ...]:
+def to_tuple(result) -> tuple[torch.Tensor, ...]:
     return result if isinstance(result, tuple) else (result,)
 
 
-def in_order(result: torch.Tensor, n_chunks: int) -> torch.Tensor:
+def join_chunks(result: torch.Tensor, n_chunks: int) -> torch.Tensor:
     """`[B, T, *]` of chunks one below the other."""
     return result.unflatten(0, (n_chunks, -1)).transpose(0, 1).flatten(1, 2)

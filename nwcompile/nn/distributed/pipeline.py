@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, ScheduleLoopedBFS
 
 from nwcompile.errors import BackendError, ModelError, OptionError
-from nwcompile.nn.distributed.chunks import Chunk, WholeLoss, as_tuple, in_order
+from nwcompile.nn.distributed.chunks import Chunk, WholeLoss, join_chunks, to_tuple
 from nwcompile.nn.layers.lif import LIFLayer
 from nwcompile.nn.layers.prepare import prepare_net
 from nwcompile.nn.layers.sequential import Sequential
@@ -54,16 +54,16 @@ class TimePipeline:
         self.net, self.n_chunks, self.timeout_s = net, n_chunks, timeout_s
         self.rank = dist.get_rank(group)
         self.n_ranks = dist.get_world_size(group)
-        first, last = shares(net, self.n_ranks)[self.rank]
+        first, last = split_layers(net, self.n_ranks)[self.rank]
         self.is_first = self.rank == 0
         self.is_last = self.rank == self.n_ranks - 1
         self.layers = net[first:last]
         self._first = first
-        with self._bounded():
+        with self._translate_errors():
             self._group = dist.new_group(
                 dist.get_process_group_ranks(group), timedelta(seconds=timeout_s), use_local_synchronization=True
             )
-        self._agree({"n_chunks": n_chunks, "layers": str(net)})
+        self._verify_agreement({"n_chunks": n_chunks, "layers": str(net)})
         self._loss = WholeLoss()
         self._schedules: dict[tuple, ScheduleLoopedBFS] = {}
 
@@ -76,13 +76,13 @@ class TimePipeline:
         other shapes, or not all to `forward`.
         """
         with torch.no_grad():
-            n_chunks, length = self._start(x, "forward")
-            schedule = self._schedule(x, n_chunks, length, trains=False)
-            with self._bounded():
-                result = schedule.eval(*self._given(x, n_chunks, length))
+            n_chunks, length = self._begin_sequence(x, "forward")
+            schedule = self._build_schedule(x, n_chunks, length, trains=False)
+            with self._translate_errors():
+                result = schedule.eval(*self._chunk_input(x, n_chunks, length))
         if not self.is_last:
             return None
-        whole = [in_order(r, n_chunks)[:, : x.shape[1]] for r in as_tuple(result)]
+        whole = [join_chunks(r, n_chunks)[:, : x.shape[1]] for r in to_tuple(result)]
         return tuple(whole) if isinstance(result, tuple) else whole[0]
 
     def step(self, x: torch.Tensor, loss_fn: Callable) -> torch.Tensor | None:
@@ -94,15 +94,15 @@ class TimePipeline:
         """
         if torch.is_inference_mode_enabled():
             raise OptionError("step computes gradients, but torch.inference_mode is on; call it outside, or forward")
-        n_chunks, length = self._start(x, "step")
-        schedule = self._schedule(x, n_chunks, length, trains=True)
-        self._loss.start(loss_fn, n_chunks, x.shape[1])
-        with self._bounded(), torch.enable_grad():
+        n_chunks, length = self._begin_sequence(x, "step")
+        schedule = self._build_schedule(x, n_chunks, length, trains=True)
+        self._loss.start_sequence(loss_fn, n_chunks, x.shape[1])
+        with self._translate_errors(), torch.enable_grad():
             target = torch.zeros(n_chunks) if self.is_last else None
-            schedule.step(*self._given(x, n_chunks, length), target=target, return_outputs=False)
+            schedule.step(*self._chunk_input(x, n_chunks, length), target=target, return_outputs=False)
         return self._loss.value if self.is_last else None
 
-    def _start(self, x: torch.Tensor, call: str) -> tuple[int, int]:
+    def _begin_sequence(self, x: torch.Tensor, call: str) -> tuple[int, int]:
         """Begin a sequence; number and length of its chunks."""
         if not isinstance(x, torch.Tensor) or x.ndim < 3 or 0 in x.shape:
             given = f"shape {tuple(x.shape)}" if isinstance(x, torch.Tensor) else f"a {type(x).__name__}"
@@ -113,7 +113,7 @@ class TimePipeline:
                     f"{name}: {type(module).__name__} would take its statistics from chunks; give it running "
                     "statistics and call eval() on it, or remove it"
                 )
-        self._agree({"method": call, "shape of x": tuple(x.shape)})
+        self._verify_agreement({"method": call, "shape of x": tuple(x.shape)})
         length = -(-x.shape[1] // self.n_chunks)
         n_chunks = -(-x.shape[1] // length)
         for name, module in self.net.named_modules():
@@ -125,10 +125,10 @@ class TimePipeline:
         prepare_net(self.net)
         return n_chunks, length
 
-    def _agree(self, settings: dict) -> None:
+    def _verify_agreement(self, settings: dict) -> None:
         """Raises OptionError unless all processes have come with the same; the engine would mix up what they send."""
         of_rank = [settings] * self.n_ranks
-        with self._bounded():
+        with self._translate_errors():
             dist.all_gather_object(of_rank, settings, self._group)
         for rank, other in enumerate(of_rank):
             for name, value in of_rank[0].items():
@@ -138,7 +138,7 @@ class TimePipeline:
                         differ = "other layers than process 0"
                     raise OptionError(f"pipeline: process {rank} has come with {differ}; give all the same")
 
-    def _given(self, sequences: torch.Tensor, n_chunks: int, length: int) -> tuple[torch.Tensor, ...]:
+    def _chunk_input(self, sequences: torch.Tensor, n_chunks: int, length: int) -> tuple[torch.Tensor, ...]:
         """What the engine is given: it cuts the first axis into chunks, so they go one below the other there."""
         if not self.is_first:
             return ()
@@ -147,15 +147,15 @@ class TimePipeline:
             sequences = torch.cat([sequences, sequences.new_zeros(len(sequences), rest, *sequences.shape[2:])], 1)
         return (sequences.unflatten(1, (n_chunks, length)).transpose(0, 1).flatten(0, 1),)
 
-    def _schedule(self, x: torch.Tensor, n_chunks: int, length: int, trains: bool) -> ScheduleLoopedBFS:
+    def _build_schedule(self, x: torch.Tensor, n_chunks: int, length: int, trains: bool) -> ScheduleLoopedBFS:
         """The engine for sequences of such a shape; what passes between processes then is known to all."""
         key = (tuple(x.shape), x.dtype, n_chunks, trains)
         if key not in self._schedules:
             self._schedules = {k: s for k, s in self._schedules.items() if k[3] != trains}  # one of each kind is kept
             device = next((p.device for p in self.net.parameters()), torch.device("cpu"))
-            passed = self._passed(x, device)
+            passed = self._probe_shapes(x, device)
 
-            def chunk(of: torch.Tensor, needs_grad: bool) -> torch.Tensor:
+            def empty_chunk(of: torch.Tensor, needs_grad: bool) -> torch.Tensor:
                 size = (len(x), length, *of.shape[2:])
                 return torch.empty(size, dtype=of.dtype, device="meta", requires_grad=needs_grad)
 
@@ -164,8 +164,8 @@ class TimePipeline:
                 self.rank,
                 self.n_ranks,
                 device,
-                input_args=tuple(chunk(t, trains and not self.is_first) for t in passed[0]),
-                output_args=tuple(chunk(t, trains) for t in passed[1]),
+                input_args=tuple(empty_chunk(t, trains and not self.is_first) for t in passed[0]),
+                output_args=tuple(empty_chunk(t, trains) for t in passed[1]),
                 group=self._group,
             )
             self._schedules[key] = ScheduleLoopedBFS(
@@ -173,17 +173,17 @@ class TimePipeline:
             )
         return self._schedules[key]
 
-    def _passed(self, x: torch.Tensor, device: torch.device) -> tuple[tuple, tuple]:
+    def _probe_shapes(self, x: torch.Tensor, device: torch.device) -> tuple[tuple, tuple]:
         """What one step of one sample is before and after this process' layers; it leaves no state behind."""
         with torch.no_grad():
             given = torch.zeros(1, 1, *x.shape[2:], dtype=x.dtype, device=device)
-            before = as_tuple(self.net[: self._first](given))[0]
-            after = as_tuple(self.layers(before))
+            before = to_tuple(self.net[: self._first](given))[0]
+            after = to_tuple(self.layers(before))
         _forget_state(self.net)
         return (before,), after if self.is_last else after[:1]
 
     @contextmanager
-    def _bounded(self):
+    def _translate_errors(self):
         """Turns a failure of the engine into an error of ours: the layers' own, or that another process is gone."""
         try:
             yield
@@ -196,7 +196,7 @@ class TimePipeline:
             ) from e
 
 
-def shares(net: Sequential, n_ranks: int) -> list[tuple[int, int]]:
+def split_layers(net: Sequential, n_ranks: int) -> list[tuple[int, int]]:
     """(first, last) module of every process: cut after spiking layers, the largest share as small as can be.
 
     A module counts its parameters and neurons. Raises OptionError for more processes than spiking layers.
@@ -205,21 +205,21 @@ def shares(net: Sequential, n_ranks: int) -> list[tuple[int, int]]:
     if len(ends) < n_ranks:
         raise OptionError(f"{n_ranks} processes for {len(ends)} spiking layers; a pipeline takes one of each at least")
     ends[-1] = len(net)
-    size = [sum(map(_size, list(net)[first:last])) for first, last in zip([0, *ends], ends, strict=False)]
+    size = [sum(map(_count_numbers, list(net)[first:last])) for first, last in zip([0, *ends], ends, strict=False)]
 
     @cache
-    def least(i: int, n: int) -> tuple[int, tuple[int, ...]]:
+    def split_groups(i: int, n: int) -> tuple[int, tuple[int, ...]]:
         """The largest of the best n shares of the groups from i on, and where each ends."""
         if n == 1:
             return sum(size[i:]), (len(size),)
-        tails = ((j, least(j, n - 1)) for j in range(i + 1, len(size) - n + 2))
+        tails = ((j, split_groups(j, n - 1)) for j in range(i + 1, len(size) - n + 2))
         return min((max(sum(size[i:j]), largest), (j, *cuts)) for j, (largest, cuts) in tails)
 
-    cuts = [ends[j - 1] for j in least(0, n_ranks)[1]]
+    cuts = [ends[j - 1] for j in split_groups(0, n_ranks)[1]]
     return list(zip([0, *cuts], cuts, strict=False))
 
 
-def _size(module: torch.nn.Module) -> int:
+def _count_numbers(module: torch.nn.Module) -> int:
     neurons = sum(m.n_neurons for m in module.modules() if isinstance(m, LIFLayer))
     return neurons + sum(p.numel() for p in module.parameters())
 

@@ -16,7 +16,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, pair, synapse_list
 from nwcompile.nn.layers.lif import LIFSynapse, as_floats, verify_device
 from nwcompile.nn.layers.prepare import Prepared, verify_forward
-from nwcompile.nn.ops.delays import SURROGATES, SynapseLists, delayed_sums, lists_of, taps_of
+from nwcompile.nn.ops.delays import SURROGATES, SynapseLists, build_synapse_lists, compute_taps, delayed_sums
 from nwcompile.nn.ops.device import torch_device
 from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES, is_used_up
 
@@ -56,7 +56,7 @@ class Delays(Prepared):
         device: str = "cpu",
     ):
         super().__init__()
-        self.where, self.max_delay = where, longest(where, max_delay)
+        self.where, self.max_delay = where, read_max_delay(where, max_delay)
         if surrogate not in SURROGATES:
             raise OptionError(unknown_choice("surrogate", surrogate, SURROGATES))
         widest = 1.0 if surrogate == "linear" else float(max(1, self.max_delay))
@@ -83,10 +83,10 @@ class Delays(Prepared):
         self._lists: SynapseLists | None = None
 
     @property
-    def rounded(self) -> torch.Tensor:
+    def rounded_steps(self) -> torch.Tensor:
         """The delays that count, int32 of the shape of `steps`."""
         self._verify_numbers()
-        return taps_of(self.steps, self.max_delay, 0.0, self.surrogate)[0]
+        return compute_taps(self.steps, self.max_delay, 0.0, self.surrogate)[0]
 
     def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
         super().prepare(name, seed, mismatch_in_eval)
@@ -103,7 +103,7 @@ class Delays(Prepared):
                 "network, and train with a lower learning rate"
             )
 
-    def lists(self, make) -> SynapseLists:
+    def get_lists(self, make) -> SynapseLists:
         """The layer's synapses, made by `make()` once."""
         if self._lists is None:
             self._lists = make().to(self.steps.device)
@@ -113,7 +113,7 @@ class Delays(Prepared):
         """Make the lists anew when they are used next."""
         self._lists = None
 
-    def sums(self, x: torch.Tensor, weight: torch.Tensor, lists: SynapseLists, place: torch.Tensor | None):
+    def sum_taps(self, x: torch.Tensor, weight: torch.Tensor, lists: SynapseLists, place: torch.Tensor | None):
         """`[B, T, n_out]` of `[B, T, n_in]`, or of one step `[B, n_in]`, after what was given before.
 
         weight: of the shape of `steps`; place: int64[synapse], whose entry of it each synapse has, or None: its own.
@@ -125,21 +125,21 @@ class Delays(Prepared):
             )
         steps = self.steps if self.steps.dtype == weight.dtype else self.steps.to(weight.dtype)
         width = self.width if self.training else 0.0
-        start, shares = taps_of(steps.clamp(0, self.max_delay), self.max_delay, width, self.surrogate)
+        start, shares = compute_taps(steps.clamp(0, self.max_delay), self.max_delay, width, self.surrogate)
         taps = (weight[..., None] * shares).flatten(0, -2)
         start = start.reshape(-1)
         if place is not None:
             taps, start = taps[place], start[place]
         given = x[:, None] if x.ndim == 2 else x
-        before = self._before(given)
+        before = self._recall_history(given)
         whole = given if before is None else torch.cat([before, given], 1)
         out = delayed_sums(whole.contiguous(), taps, start, lists, self.max_delay)
         if before is not None:
             out = out[:, before.shape[1] :]
-        self._keep(whole, out)
+        self._save_history(whole, out)
         return out[:, 0] if x.ndim == 2 else out
 
-    def _before(self, x: torch.Tensor) -> torch.Tensor | None:
+    def _recall_history(self, x: torch.Tensor) -> torch.Tensor | None:
         history = self._history
         if history is None:
             return None
@@ -156,7 +156,7 @@ class Delays(Prepared):
         verify_forward(self.where)
         return history.steps.detach() if is_used_up(history.given) else history.steps
 
-    def _keep(self, x: torch.Tensor, out: torch.Tensor) -> None:
+    def _save_history(self, x: torch.Tensor, out: torch.Tensor) -> None:
         if torch.compiler.is_compiling() or self.max_delay == 0:
             return
         n_missing = self.max_delay - x.shape[1]
@@ -212,9 +212,9 @@ class Delay(Prepared):
                 f"{self.delays.where}: input of shape {shape} is neither [B, {self.n}] nor [B, T, {self.n}]"
             )
         axons = torch.arange(self.n)
-        lists = self.delays.lists(lambda: lists_of(axons, axons, self.n, self.n))
+        lists = self.delays.get_lists(lambda: build_synapse_lists(axons, axons, self.n, self.n))
         flat = x.flatten(n_leading).to(steps.dtype)
-        return self.delays.sums(flat, torch.ones_like(steps), lists, None).reshape(x.shape)
+        return self.delays.sum_taps(flat, torch.ones_like(steps), lists, None).reshape(x.shape)
 
     def extra_repr(self) -> str:
         return f"{self.n}"
@@ -252,11 +252,11 @@ class DelayedLinear(LIFSynapse):
             raise ModelError(f"{self.delays.where}: input of shape {shape} is neither [B, {n}] nor [B, T, {n}]")
         verify_device(spikes, self.weight, self.delays.where)
         weight = self.effective_weight()
-        return self.delays.sums(spikes.to(weight.dtype), weight, self.delays.lists(self._every), None)
+        return self.delays.sum_taps(spikes.to(weight.dtype), weight, self.delays.get_lists(self._list_synapses), None)
 
-    def _every(self) -> SynapseLists:
+    def _list_synapses(self) -> SynapseLists:
         source, target = torch.cartesian_prod(torch.arange(self.n_in), torch.arange(self.n_out)).T
-        return lists_of(source, target, self.n_in, self.n_out)
+        return build_synapse_lists(source, target, self.n_in, self.n_out)
 
 
 class DelayedConv2d(Prepared):
@@ -337,9 +337,9 @@ class DelayedConv2d(Prepared):
             self._synapses = tuple(torch.from_numpy(ends).long() for ends in synapse_list(connection, shape))
         source, target, place = self._synapses
         n_in, n_out = math.prod(shape), math.prod(self._output_shape)
-        lists = self.delays.lists(lambda: lists_of(source, target, n_in, n_out))
+        lists = self.delays.get_lists(lambda: build_synapse_lists(source, target, n_in, n_out))
         flat = x.flatten(-3).to(self.weight.dtype)
-        return self.delays.sums(flat, self.weight, lists, place.to(x.device)).unflatten(-1, self._output_shape)
+        return self.delays.sum_taps(flat, self.weight, lists, place.to(x.device)).unflatten(-1, self._output_shape)
 
     def extra_repr(self) -> str:
         return f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
@@ -380,12 +380,12 @@ def freeze_delays(model: torch.nn.Module) -> None:
         raise ModelError(f"freeze_delays: {type(model).__name__} has no Delay, DelayedLinear or DelayedConv2d")
     for delays in layers:
         with torch.no_grad():
-            delays.steps.copy_(delays.rounded)
+            delays.steps.copy_(delays.rounded_steps)
         delays.steps.requires_grad_(False)
         delays.width = 0.0
 
 
-def longest(where: str, max_delay: int | Chip | str) -> int:
+def read_max_delay(where: str, max_delay: int | Chip | str) -> int:
     """The longest delay in steps: a number, or what a chip's synapses hold."""
     if isinstance(max_delay, str):
         max_delay = Chip.load(max_delay)

@@ -64,34 +64,34 @@ class H1v1Synapse(LIFSynapse):
         self.mismatches["weight"] = Mismatch(where, "stddev", stddev)
         self.annealing: tuple[float, int] | None = None  # alpha and block of a SignAnnealing under way
 
-    def _drawn(self) -> torch.Tensor:
-        return with_block_signs(super()._drawn())
+    def _draw_weights(self) -> torch.Tensor:
+        return unify_block_signs(super()._draw_weights())
 
     def effective_weight(self) -> torch.Tensor:
         """The weights that spikes are multiplied with, `[n_in, n_out]`."""
-        return self._once("weight", self.weight, self._made_from_weight, self._numbers)
+        return self._make_once("weight", self.weight, self._make_weight, self._weight_settings)
 
-    def _numbers(self) -> tuple | None:
+    def _weight_settings(self) -> tuple | None:
         """What effective weights are made of beside `weight`; None where they are others in every batch."""
-        if (self.training and self.annealing is not None) or self.mismatches["weight"].acts(self.training):
+        if (self.training and self.annealing is not None) or self.mismatches["weight"].is_active(self.training):
             return None
         return self.lif_threshold, self.limit, self.quantization_bits
 
-    def _made_from_weight(self, spent: bool) -> torch.Tensor:
+    def _make_weight(self, spent: bool) -> torch.Tensor:
         source = self.weight * (1 / self.lif_threshold)
         if self.annealing is not None and self.training:
-            source = softly_signed(source, *self.annealing)
+            source = soften_signs(source, *self.annealing)
             value = source.detach()
         else:
-            value = one_sign(source.detach())
+            value = keep_majority_sign(source.detach())
         value = value.clamp(-self.limit, self.limit)
         if self.quantization_bits is not None:
-            value = quantized(value, self.limit, self.quantization_bits)
-        factor = self._factor(value)
+            value = quantize_weights(value, self.limit, self.quantization_bits)
+        factor = self._draw_factor(value)
         return straight_through(source, value * factor, factor, spent)
 
-    def _factor(self, weight: torch.Tensor) -> torch.Tensor:
-        return self.mismatches["weight"].factor(weight, self.training)
+    def _draw_factor(self, weight: torch.Tensor) -> torch.Tensor:
+        return self.mismatches["weight"].draw(weight, self.training)
 
 
 class H1v2Synapse(H1v1Synapse):
@@ -120,11 +120,11 @@ class H1v1Frontend(H1v1Synapse):
         with torch.no_grad():
             self.weight.mul_(torch.eye(nb_inputs, device=self.weight.device))
 
-    def _drawn(self) -> torch.Tensor:
+    def _draw_weights(self) -> torch.Tensor:
         return torch.eye(self.n_in) / 2
 
-    def _factor(self, weight: torch.Tensor) -> torch.Tensor:
-        return super()._factor(weight) * torch.eye(self.n_in, dtype=weight.dtype, device=weight.device)
+    def _draw_factor(self, weight: torch.Tensor) -> torch.Tensor:
+        return super()._draw_factor(weight) * torch.eye(self.n_in, dtype=weight.dtype, device=weight.device)
 
 
 class H1v2Frontend(H1v1Frontend):
@@ -162,21 +162,21 @@ class H1v1Layer(LIFLayer):
         )
         self.mismatches["leak"] = Mismatch(f"{type(self).__name__}({n_neurons})", "ileak_mismatch", ileak_mismatch)
 
-    def _drawn(self) -> torch.Tensor:
-        return with_block_signs(super()._drawn())
+    def _draw_weights(self) -> torch.Tensor:
+        return unify_block_signs(super()._draw_weights())
 
     def effective_w_rec(self) -> torch.Tensor | None:
         """The recurrent weights that spikes are multiplied with, `[N, N]`; None in a layer without."""
         if self.layer_topology != "RC":
             return None
-        return self._once("w_rec", self.w_rec, self._made_from_w_rec, self._w_rec_numbers)
+        return self._make_once("w_rec", self.w_rec, self._make_w_rec, self._w_rec_settings)
 
-    def _w_rec_numbers(self) -> tuple | None:
-        return None if self.mismatches["weight"].acts(self.training) else (self.limit,)
+    def _w_rec_settings(self) -> tuple | None:
+        return None if self.mismatches["weight"].is_active(self.training) else (self.limit,)
 
-    def _made_from_w_rec(self, spent: bool) -> torch.Tensor:
-        value = one_sign(self.w_rec.detach()).clamp(-self.limit, self.limit)
-        factor = self.mismatches["weight"].factor(value, self.training)
+    def _make_w_rec(self, spent: bool) -> torch.Tensor:
+        value = keep_majority_sign(self.w_rec.detach()).clamp(-self.limit, self.limit)
+        factor = self.mismatches["weight"].draw(value, self.training)
         return straight_through(self.w_rec, value * factor, factor, spent)
 
 
@@ -191,52 +191,52 @@ class H1v2Layer(H1v1Layer):
     def effective_taus(self) -> torch.Tensor:
         """The time constants that the chip has for `taus`, in seconds, `[N]`."""
         device = self.taus.device
-        profiles = kept_profiles(device) if is_plain(self.taus) else profiles_of_chip(device)
+        profiles = cached_tau_profiles(device) if is_plain(self.taus) else make_tau_profiles(device)
         ratio = (self.taus.double()[:, None].log() - profiles.log()).abs()
         return profiles[ratio.argmin(1)].to(self.taus.dtype)
 
 
-def profiles_of_chip(device: torch.device) -> torch.Tensor:
+def make_tau_profiles(device: torch.device) -> torch.Tensor:
     """`TAUS`, float64."""
     with torch.inference_mode(False):
         return torch.tensor(TAUS, dtype=torch.float64, device=device)
 
 
-kept_profiles = cache(profiles_of_chip)  # a graph that a GPU captures can copy nothing from the host
+cached_tau_profiles = cache(make_tau_profiles)  # a graph that a GPU captures can copy nothing from the host
 
 
-def one_sign(weight: torch.Tensor) -> torch.Tensor:
+def keep_majority_sign(weight: torch.Tensor) -> torch.Tensor:
     """`weight` `[n_in, n_out]` with 0 for every weight whose sign is not that of its input's and block's sum."""
-    is_negative = at_every_weight(blocks_of(weight.double()).sum(2), weight) < 0
+    is_negative = expand_blocks(divide_blocks(weight.double()).sum(2), weight) < 0
     return torch.where((weight < 0) == is_negative, weight, torch.zeros_like(weight))
 
 
-def softly_signed(weight: torch.Tensor, alpha: float, block: int = BLOCK_NEURONS) -> torch.Tensor:
+def soften_signs(weight: torch.Tensor, alpha: float, block: int = BLOCK_NEURONS) -> torch.Tensor:
     """|weight| * tanh(alpha * m), m the sum of each input's and block's weights over the sum of their magnitudes."""
-    blocks = blocks_of(weight, block)
+    blocks = divide_blocks(weight, block)
     share = blocks.sum(2) / blocks.abs().sum(2).clamp(min=torch.finfo(weight.dtype).tiny)
-    return weight.abs() * at_every_weight(torch.tanh(alpha * share), weight, block)
+    return weight.abs() * expand_blocks(torch.tanh(alpha * share), weight, block)
 
 
-def quantized(weight: torch.Tensor, limit: float, bits: int) -> torch.Tensor:
+def quantize_weights(weight: torch.Tensor, limit: float, bits: int) -> torch.Tensor:
     """The nearest multiples of limit / (2^(bits-1) - 1), ties to even."""
     n_levels = 2 ** (bits - 1) - 1
     return (weight * (n_levels / limit)).round() * (limit / n_levels)
 
 
-def with_block_signs(weight: torch.Tensor) -> torch.Tensor:
+def unify_block_signs(weight: torch.Tensor) -> torch.Tensor:
     """The magnitudes of `weight`, each block with the sign of its first weight."""
-    first = blocks_of(weight)[:, :, 0]
-    return weight.abs() * at_every_weight(torch.where(first < 0, -1.0, 1.0), weight)
+    first = divide_blocks(weight)[:, :, 0]
+    return weight.abs() * expand_blocks(torch.where(first < 0, -1.0, 1.0), weight)
 
 
-def blocks_of(weight: torch.Tensor, block: int = BLOCK_NEURONS) -> torch.Tensor:
+def divide_blocks(weight: torch.Tensor, block: int = BLOCK_NEURONS) -> torch.Tensor:
     """`[n_in, n_blocks, block]`: the weights of each input to each block of neurons, the last one filled up with 0."""
     n_in, n_out = weight.shape
     n_blocks = -(-n_out // block)
     return torch.nn.functional.pad(weight, (0, n_blocks * block - n_out)).reshape(n_in, n_blocks, block)
 
 
-def at_every_weight(of_block: torch.Tensor, weight: torch.Tensor, block: int = BLOCK_NEURONS) -> torch.Tensor:
+def expand_blocks(of_block: torch.Tensor, weight: torch.Tensor, block: int = BLOCK_NEURONS) -> torch.Tensor:
     """The number of its block `[n_in, n_blocks]` at every place of `weight` `[n_in, n_out]`."""
     return of_block.repeat_interleave(block, 1)[:, : weight.shape[1]]

@@ -17,7 +17,7 @@ from nwcompile.nn.layers.prepare import Prepared, verify_forward
 from nwcompile.nn.ops.device import torch_device
 from nwcompile.nn.ops.scan import RESETS, LIFNeurons, scan
 from nwcompile.nn.ops.spike_matmul import spike_matmul
-from nwcompile.nn.ops.surrogate import of_layer
+from nwcompile.nn.ops.surrogate import look_up_layer_surrogate
 from nwcompile.nn.ops.torch_ops import is_used_up
 
 TOPOLOGIES = ("FF", "RC")
@@ -40,7 +40,7 @@ def as_floats(where: str, value) -> torch.Tensor:
         raise ModelError(f"{where} must be numbers, not {type(value).__name__}") from None
 
 
-def fill(where: str, init: Callable, weight: torch.Tensor) -> None:
+def fill_weights(where: str, init: Callable, weight: torch.Tensor) -> None:
     """Let a person's function fill a tensor in place. Raises ModelError, beginning with `where`, where it cannot."""
     with torch.no_grad():
         try:
@@ -72,9 +72,9 @@ class LIFSynapse(Prepared):
         if min(n_in, n_out) < 1:
             raise ModelError(f"{name}({n_in}, {n_out}): sizes must be >= 1")
         self.n_in, self.n_out = n_in, n_out
-        weight = self._drawn()
+        weight = self._draw_weights()
         if callable(init):
-            fill(f"{name}({n_in}, {n_out})", init, weight)
+            fill_weights(f"{name}({n_in}, {n_out})", init, weight)
         elif init is not None:
             weight = as_floats(f"{name}({n_in}, {n_out}): init", init)
             if weight.shape != (n_in, n_out):
@@ -83,7 +83,7 @@ class LIFSynapse(Prepared):
         self.weight = torch.nn.Parameter(weight.to(torch_device(device)))
         self.mismatches = {"weight": Mismatch(f"{name}({n_in}, {n_out})", "weight")}
 
-    def _drawn(self) -> torch.Tensor:
+    def _draw_weights(self) -> torch.Tensor:
         bound = 1 / math.sqrt(self.n_in)
         return torch.empty(self.n_in, self.n_out).uniform_(-bound, bound)
 
@@ -93,7 +93,7 @@ class LIFSynapse(Prepared):
 
     def effective_weight(self) -> torch.Tensor:
         """The weights that spikes are multiplied with, `[n_in, n_out]`: with mismatch where it was injected."""
-        return self._deviating("weight", self.weight, self.mismatches["weight"])
+        return self._apply_mismatch("weight", self.weight, self.mismatches["weight"])
 
     def forward(self, spikes: torch.Tensor) -> torch.Tensor:
         """`[..., n_in]` spikes (any dtype) to `[..., n_out]` currents."""
@@ -161,7 +161,8 @@ class LIFLayer(Prepared):
         if not 0 < dt < math.inf:
             raise ModelError(f"{name}({n_neurons}): dt is {dt}, must be a number of seconds > 0")
         self.n_neurons, self.dt, self.layer_topology = n_neurons, dt, layer_topology
-        self.reset_mechanism, self.surrogate, self.detach_reset = reset_mechanism, of_layer(surrogate), detach_reset
+        self.reset_mechanism, self.detach_reset = reset_mechanism, detach_reset
+        self.surrogate = look_up_layer_surrogate(surrogate)
         target = torch_device(device)
         taus = self._per_neuron("taus", taus)
         thresholds = self._per_neuron("thresholds", thresholds)
@@ -175,7 +176,7 @@ class LIFLayer(Prepared):
             else:
                 self.register_buffer(key, value.to(target))
         if layer_topology == "RC":
-            self.w_rec = torch.nn.Parameter(self._drawn().to(target))
+            self.w_rec = torch.nn.Parameter(self._draw_weights().to(target))
         self._kept: KeptState | None = None
         where = f"{name}({n_neurons})"
         self.mismatches = {kind: Mismatch(where, kind) for kind in ("threshold", "leak")}
@@ -191,7 +192,7 @@ class LIFLayer(Prepared):
             raise ModelError(f"{name}({n}): {key} of shape {shape} must be a number or of shape [{n}]")
         return value.reshape(-1).expand(self.n_neurons).clone()
 
-    def _drawn(self) -> torch.Tensor:
+    def _draw_weights(self) -> torch.Tensor:
         bound = 1 / math.sqrt(self.n_neurons)
         return torch.empty(self.n_neurons, self.n_neurons).uniform_(-bound, bound)
 
@@ -202,7 +203,7 @@ class LIFLayer(Prepared):
         With mismatch of the leak, exp(-dt/tau * max(1 + leak * e, 0)): leak currents differ.
         """
         rate = self.dt / self.effective_taus().double()
-        return torch.exp(-rate * self.mismatches["leak"].factor(rate, self.training).clamp(min=0)).to(self._dtype)
+        return torch.exp(-rate * self.mismatches["leak"].draw(rate, self.training).clamp(min=0)).to(self._compute_dtype)
 
     def effective_taus(self) -> torch.Tensor:
         """The time constants before mismatch, in seconds, `[N]`."""
@@ -212,26 +213,26 @@ class LIFLayer(Prepared):
         """The recurrent weights that spikes are multiplied with, `[N, N]`; None in a layer without."""
         if self.layer_topology != "RC":
             return None
-        return self._deviating("w_rec", self.w_rec, self.mismatches["weight"])
+        return self._apply_mismatch("w_rec", self.w_rec, self.mismatches["weight"])
 
     def effective_thresholds(self) -> torch.Tensor:
         """The thresholds `[N]`; with mismatch times max(1 + threshold * e, 0)."""
         mismatch = self.mismatches["threshold"]
-        if not mismatch.acts(self.training):
+        if not mismatch.is_active(self.training):
             return self.thresholds
-        return self.thresholds * self._once(
-            "thresholds", self.thresholds, lambda spent: mismatch.factor(self.thresholds.detach(), True).clamp(min=0)
+        return self.thresholds * self._make_once(
+            "thresholds", self.thresholds, lambda spent: mismatch.draw(self.thresholds.detach(), True).clamp(min=0)
         )
 
     @property
-    def _dtype(self) -> torch.dtype:
+    def _compute_dtype(self) -> torch.dtype:
         return torch.promote_types(self.thresholds.dtype, torch.float32)
 
     def reset_state(self) -> None:
         """Forget the kept membrane and spikes."""
         self._kept = None
 
-    def cut(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def cut_graph(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Go on from the kept state as a leaf of a new graph: the state with its graph, and the leaf."""
         assert self._kept is not None, "call the layer first"
         state = self._kept.state
@@ -258,21 +259,21 @@ class LIFLayer(Prepared):
         shape, dtype = current.shape, self.thresholds.dtype
         n_leading = len(shape) - len(self.neuron_shape(shape))
         verify_device(current, self.thresholds, f"{type(self).__name__}({self.n_neurons})")
-        neurons = self.neurons()
+        neurons = self.build_neurons()
         if len(shape) > n_leading + 1:
             current = current.flatten(n_leading)
-        state = self._state_for(shape[0])
-        spikes, mem, last = scan(current, neurons.cleared(current) if state is None else state, neurons)
+        state = self._recall_state(shape[0])
+        spikes, mem, last = scan(current, neurons.initial_state(current) if state is None else state, neurons)
         self._kept = KeptState(last, torch.compiler.is_exporting())
         if spikes.dtype != dtype:
             spikes = spikes.to(dtype)
             mem = mem.to(dtype)
         return (spikes, mem) if spikes.shape == shape else (spikes.reshape(shape), mem.reshape(shape))
 
-    def neurons(self) -> LIFNeurons:
+    def build_neurons(self) -> LIFNeurons:
         """What the layer computes with, as `nwcompile.nn.ops.scan` takes it."""
         learns = self.taus.requires_grad and torch.is_grad_enabled()
-        beta = self.beta if learns else self._once("beta", self.taus, lambda spent: self.beta, self._numbers)
+        beta = self.beta if learns else self._make_once("beta", self.taus, lambda spent: self.beta, self._beta_settings)
         w_rec = self.effective_w_rec()
         dtype = beta.dtype
         thresholds = self.effective_thresholds().to(dtype)
@@ -286,11 +287,11 @@ class LIFLayer(Prepared):
             w_rec=None if w_rec is None else w_rec.to(dtype),
         )
 
-    def _numbers(self) -> tuple | None:
+    def _beta_settings(self) -> tuple | None:
         """What `beta` is made of beside `taus`; None where it is another in every batch."""
-        return None if self.mismatches["leak"].acts(self.training) else (self.dt, self._dtype)
+        return None if self.mismatches["leak"].is_active(self.training) else (self.dt, self._compute_dtype)
 
-    def _state_for(self, n_samples: int) -> torch.Tensor | None:
+    def _recall_state(self, n_samples: int) -> torch.Tensor | None:
         """The state that the call before has left, None at the beginning of a sequence."""
         kept = self._kept
         if kept is None or kept.exported != torch.compiler.is_exporting():

@@ -56,7 +56,7 @@ class Mismatch:
         if self.deviation and not torch.compiler.is_exporting():
             self.call = self.call + 1
 
-    def acts(self, training: bool) -> bool:
+    def is_active(self, training: bool) -> bool:
         """Whether factors differ from 1. Raises ModelError if they do and have yet to be drawn."""
         if not self.deviation or not (training or self.in_eval):
             return False
@@ -67,9 +67,9 @@ class Mismatch:
             )
         return True
 
-    def factor(self, like: torch.Tensor, training: bool) -> torch.Tensor:
+    def draw(self, like: torch.Tensor, training: bool) -> torch.Tensor:
         """The factors of a tensor of any shape."""
-        if not self.acts(training):
+        if not self.is_active(training):
             return torch.ones_like(like)
         rows, columns = (1, *like.shape) if like.ndim == 1 else (len(like), math.prod(like.shape[1:]))
         drawn = standard_normal(self.call, self.seed, self.name, rows, columns)

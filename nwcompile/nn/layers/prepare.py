@@ -55,13 +55,13 @@ class Prepared(Movable):
 
     def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
         """Forget what was made, for a new batch. `name`: of this layer in its model; see `prepare_net`."""
-        self.forget()
+        self.forget_values()
 
-    def forget(self) -> None:
+    def forget_values(self) -> None:
         """Make the same again at the next step, for a graph of its own."""
         self._made = {}
 
-    def _once(
+    def _make_once(
         self,
         key: str,
         source: torch.Tensor,
@@ -82,11 +82,11 @@ class Prepared(Movable):
             return made.value
         spent = made is not None and (made.spent or is_used_up(made.value))
         of = None if has_graph else numbers()
-        value = make(spent) if of is None else self._unless_known(key, source, make, of)
+        value = make(spent) if of is None else self._reuse_known(key, source, make, of)
         self._made[key] = Made(value, source, source._version, mode, spent)
         return value
 
-    def _unless_known(self, key: str, source: torch.Tensor, make: Callable, numbers: tuple) -> torch.Tensor:
+    def _reuse_known(self, key: str, source: torch.Tensor, make: Callable, numbers: tuple) -> torch.Tensor:
         """A copy of what `make` gave for equal numbers; what it gives now, if there is none."""
         given = source.detach()
         is_small = given.numel() <= MAX_COMPARED_NUMBERS and given.dtype in KERNEL_DTYPES
@@ -98,17 +98,17 @@ class Prepared(Movable):
             known = self._known[key] = Known(content, make(False))
         return known.value.clone()
 
-    def _deviating(self, key: str, parameter: torch.Tensor, mismatch: Mismatch) -> torch.Tensor:
+    def _apply_mismatch(self, key: str, parameter: torch.Tensor, mismatch: Mismatch) -> torch.Tensor:
         """A parameter times the factors of its mismatch, made once for a batch; without mismatch the parameter."""
-        if not mismatch.acts(self.training):
+        if not mismatch.is_active(self.training):
             return parameter
 
-        def made(spent: bool) -> torch.Tensor:
+        def make_value(spent: bool) -> torch.Tensor:
             value = parameter.detach()
-            factor = mismatch.factor(value, self.training)
+            factor = mismatch.draw(value, self.training)
             return straight_through(parameter, value * factor, factor, spent)
 
-        return self._once(key, parameter, made)
+        return self._make_once(key, parameter, make_value)
 
     def _apply(self, fn, recurse=True):
         self._made, self._known = {}, {}

@@ -16,7 +16,7 @@ from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.kernels.cores.programs.source import WITHOUT_KERNEL
 from nwcompile.nn.layers.prepare import Prepared, verify_forward
 from nwcompile.nn.neurons.neuron import Neuron
-from nwcompile.nn.ops.torch_ops import is_used_up, kernels
+from nwcompile.nn.ops.torch_ops import is_used_up, select_kernels
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class ProgramLayer(Prepared):
             raise ModelError(f"neuron {neuron.name!r} computes in whole numbers, which are not trained; leave bits out")
         self.neuron = neuron
         self.shape = tuple(shape) if isinstance(shape, list | tuple) else (index(shape),)
-        tensors = neuron.tensors(parameters)
+        tensors = neuron.parameter_tensors(parameters)
         for name in learn:
             if name not in tensors:
                 raise ModelError(f"neuron {neuron.name!r} has no parameter {name!r} to learn; it has {list(tensors)}")
@@ -67,9 +67,9 @@ class ProgramLayer(Prepared):
 
     def program(self) -> NeuronProgram:
         """What the layer computes now, as a program."""
-        return self.neuron.program(**self._parameters_now())
+        return self.neuron.program(**self._read_parameters())
 
-    def _parameters_now(self) -> dict[str, Any]:
+    def _read_parameters(self) -> dict[str, Any]:
         return {name: getattr(self, name).detach() for name in self.names}
 
     def reset_state(self) -> None:
@@ -89,15 +89,15 @@ class ProgramLayer(Prepared):
                 f"ProgramLayer({self.neuron.name}): input of shape {list(current.shape)} is neither [B, {shape}] nor "
                 f"[B, T, {shape}]"
             )
-        states = self._states_for(current)
-        if has_steps and self._is_plain(current, states) and (compiled := self._compiled_now(current)).has_kernel:
-            return self._at_once(compiled, current, states)
+        states = self._recall_states(current)
+        if has_steps and self._is_plain(current, states) and (compiled := self._compile_program(current)).has_kernel:
+            return self._run_kernel(compiled, current, states)
         parameters = {name: getattr(self, name) for name in self.names}
         sent = []
         for x_t in current.unbind(1) if has_steps else (current,):
             states, output = self.neuron(SimpleNamespace(**states), x_t, **parameters)
-            states = {name: _as_number(value, current.dtype) for name, value in states.items()}
-            sent.append(_as_number(output, current.dtype) if self.read is None else states[self.read])
+            states = {name: _to_number(value, current.dtype) for name, value in states.items()}
+            sent.append(_to_number(output, current.dtype) if self.read is None else states[self.read])
         self._kept = states
         return torch.stack(sent, 1) if has_steps else sent[0]
 
@@ -108,7 +108,7 @@ class ProgramLayer(Prepared):
         needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
         return not follows and not needs_grad and all(t.dtype == torch.float32 for t in tensors) and current.numel() > 0
 
-    def _compiled_now(self, current: torch.Tensor) -> "_Compiled":
+    def _compile_program(self, current: torch.Tensor) -> "_Compiled":
         """The program of the parameters as they are now, on the device of `current`."""
         tensors = [getattr(self, name) for name in self.names]
         key = (current.device, *((t.data_ptr(), t._version) for t in tensors))
@@ -127,19 +127,19 @@ class ProgramLayer(Prepared):
             )
         return self._compiled
 
-    def _at_once(self, compiled: "_Compiled", current: torch.Tensor, states: dict) -> torch.Tensor:
+    def _run_kernel(self, compiled: "_Compiled", current: torch.Tensor, states: dict) -> torch.Tensor:
         """`forward` of all steps in one kernel."""
         n_samples = len(current)
         state = torch.empty((len(states), n_samples, math.prod(self.shape)), device=current.device)
         for row, value in zip(state, (states[name] for name in self.initial), strict=True):
             row.copy_(value.reshape(row.shape))
-        sent = kernels(current).program(
+        sent = select_kernels(current).run_program(
             compiled.structure, compiled.given, current.detach().flatten(2).contiguous(), state
         )
         self._kept = {name: row.view(n_samples, *self.shape) for name, row in zip(self.initial, state, strict=True)}
         return sent.view(current.shape)
 
-    def _states_for(self, current: torch.Tensor) -> dict[str, torch.Tensor]:
+    def _recall_states(self, current: torch.Tensor) -> dict[str, torch.Tensor]:
         """The states that the call before has left, or those that a sample begins with."""
         if self._kept is None:
             shape = (len(current), *self.shape)
@@ -161,6 +161,6 @@ class ProgramLayer(Prepared):
         return f"{self.neuron.name}, {list(self.shape)}"
 
 
-def _as_number(value, dtype: torch.dtype):
+def _to_number(value, dtype: torch.dtype):
     """What a comparison gives as 0 and 1, of the input's type; anything else unchanged."""
     return value.to(dtype) if isinstance(value, torch.Tensor) and value.dtype == torch.bool else value

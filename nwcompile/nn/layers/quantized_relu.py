@@ -51,14 +51,14 @@ class QuantizedReLU(torch.nn.Module):
         if self.training and self.step.detach() == 0:
             self.calibrate(x.detach())
         if not self.step.detach() > 0:
-            raise ModelError(self._fault(float(self.step.detach())))
+            raise ModelError(self._describe_fault(float(self.step.detach())))
         scale = 1 / math.sqrt(self.levels * max(1, x.numel() // max(1, len(x) if x.ndim else 1)))
         step = self.step * scale + (self.step * (1 - scale)).detach()
         scaled = (x / step).clamp(0, self.levels)
         return (scaled + (torch.floor(scaled + 0.5) - scaled).detach()) * step
 
     @staticmethod
-    def _fault(step: float) -> str:
+    def _describe_fault(step: float) -> str:
         if step == 0:
             return "QuantizedReLU has no step yet; train it for a batch, call calibrate(x), or give step="
         return f"the step of a QuantizedReLU became {step:g} in training; lower the learning rate, or give more levels"

@@ -12,7 +12,7 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.nn.neurons.trace import trace
 from nwcompile.nn.ops.scan import Spike
-from nwcompile.nn.ops.surrogate import named
+from nwcompile.nn.ops.surrogate import look_up_surrogate
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,14 +50,14 @@ class Neuron:
         return trace(
             self.step,
             self.name,
-            self.tensors(parameters),
+            self.parameter_tensors(parameters),
             bits=self.bits,
             overflow=self.overflow,
             sends=self.sends,
             initial=self.initial,
         )
 
-    def tensors(self, parameters: dict[str, Any]) -> dict[str, torch.Tensor]:
+    def parameter_tensors(self, parameters: dict[str, Any]) -> dict[str, torch.Tensor]:
         """All parameters of the step as tensors, those that are not given as it has them."""
         defaults = self.defaults
         for name in parameters:
@@ -83,7 +83,7 @@ def spike(v: torch.Tensor, threshold=1.0, surrogate: str | Callable = "fast_sigm
         raise ModelError(
             f"spike: threshold={type(threshold).__name__} must be a number, or a tensor of them that broadcasts"
         ) from None
-    return Spike.apply(v, threshold, named(surrogate))
+    return Spike.apply(v, threshold, look_up_surrogate(surrogate))
 
 
 @overload
@@ -118,7 +118,7 @@ def neuron(
     sample begins, 0 where not given.
     """
 
-    def made(step: Callable) -> Neuron:
+    def decorate_step(step: Callable) -> Neuron:
         return Neuron(step, bits, overflow, sends, dict(initial or {}))
 
-    return made if step is None else made(step)
+    return decorate_step if step is None else decorate_step(step)

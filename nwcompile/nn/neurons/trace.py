@@ -64,38 +64,38 @@ class Tracer(TorchDispatchMode):
         """False: torch would load its compiler, which takes seconds, to keep it from what is followed here."""
         return False
 
-    def follow(self, tensor: torch.Tensor, operand: Operand) -> torch.Tensor:
+    def bind_tensor(self, tensor: torch.Tensor, operand: Operand) -> torch.Tensor:
         """From now on `tensor` is known as `operand`."""
         self.operand_of[id(tensor)] = operand
         self.refusals.pop(id(tensor), None)
         self.kept.append(tensor)
         return tensor
 
-    def example(self) -> torch.Tensor:
+    def make_example(self) -> torch.Tensor:
         """A tensor of the shape of an input."""
         return torch.ones(EXAMPLE if self.shape is None else self.shape, dtype=self.dtype)
 
-    def refused(self, what: str, instead: str) -> ModelError:
+    def make_refusal(self, what: str, instead: str) -> ModelError:
         """The error for what no program can do."""
         return ModelError(f"neuron {self.name!r}: {what} is no operation of a neuron program; {instead}")
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         kind = func.overloadpacket.__name__
-        tensors = _tensors((*args, *kwargs.values()))
+        tensors = _find_tensors((*args, *kwargs.values()))
         follows = any(id(t) in self.operand_of or id(t) in self.refusals for t in tensors)
         if follows and kind in READS_VALUE:
-            raise self.refused("control flow on a value (if, while, .item())", "choose with torch.where")
+            raise self.make_refusal("control flow on a value (if, while, .item())", "choose with torch.where")
         if torch.Tag.nondeterministic_seeded in func.tags:
-            raise self.refused(f"a random number (torch's {kind})", "draw none: backends must agree")
+            raise self.make_refusal(f"a random number (torch's {kind})", "draw none: backends must agree")
         if follows and func.namespace not in TORCHS_OWN:
-            return self._taken_apart(func, args, kwargs)
+            return self._decompose_operation(func, args, kwargs)
         result = func(*args, **kwargs)
         if follows and kind.removesuffix("_") not in MAKERS:
             try:
-                self._apply(kind, args, kwargs, tensors, result)
+                self._apply_rule(kind, args, kwargs, tensors, result)
             except ModelError as e:
-                self._refuse(result, e)
+                self._record_refusal(result, e)
         elif isinstance(result, torch.Tensor) and (
             kind.removesuffix("_") in (*MAKERS, "lift_fresh") or all(id(t) in self.made for t in tensors)
         ):  # torch.tensor(0.5) is lift_fresh
@@ -103,14 +103,14 @@ class Tracer(TorchDispatchMode):
             self.kept.append(result)
         return result
 
-    def _taken_apart(self, func, args, kwargs):
+    def _decompose_operation(self, func, args, kwargs):
         """What an operation of somebody's own gives, followed through what it does on a CPU."""
         with self:
             return func._op_dk(torch._C.DispatchKey.CPU, *args, **kwargs)
 
-    def _refuse(self, result, error: ModelError) -> None:
+    def _record_refusal(self, result, error: ModelError) -> None:
         """Remember why no program can compute what is in `result`."""
-        results = _tensors((result,))
+        results = _find_tensors((result,))
         if not results:
             raise error
         for tensor in results:
@@ -118,39 +118,39 @@ class Tracer(TorchDispatchMode):
             self.refusals[id(tensor)] = error
             self.kept.append(tensor)
 
-    def _apply(self, kind: str, args, kwargs, tensors: list[torch.Tensor], result) -> None:
+    def _apply_rule(self, kind: str, args, kwargs, tensors: list[torch.Tensor], result) -> None:
         plain = kind if kind in RULES else kind.removesuffix("_")  # in place it is the same operation
         if error := next((self.refusals[id(t)] for t in tensors if id(t) in self.refusals), None):
             raise error
         if kind == "native_batch_norm" and not args[5]:
-            self._normalized(args, result[0])
+            self._trace_batch_norm(args, result[0])
             return
         if kind == "unbind" and len(result) == 1:
             result = result[0]
         if not isinstance(result, torch.Tensor):
-            raise self.refused(f"torch's {kind}", "use elementwise operations")
-        if self.shape is not None and _filled(result) != _filled(torch.empty(self.shape, device="meta")):
+            raise self.make_refusal(f"torch's {kind}", "use elementwise operations")
+        if self.shape is not None and _drop_ones(result) != _drop_ones(torch.empty(self.shape, device="meta")):
             made, given = list(result.shape), list(self.shape)
-            raise self.refused(f"torch's {kind}, which makes {made} of {given}", "compute every neuron alone")
+            raise self.make_refusal(f"torch's {kind}, which makes {made} of {given}", "compute every neuron alone")
         if self.shape is not None and kind in MOVES and len(tensors) == 1:
-            self.follow(result, self.operand(tensors[0]))
+            self.bind_tensor(result, self.look_up_operand(tensors[0]))
             return
         if plain not in RULES:
-            raise self.refused(f"torch's {kind}", f"the elementwise ones are {', '.join(sorted(RULES))}")
-        given = [self.operand(a) for a in args]
-        named = {k: self.operand(v) for k, v in kwargs.items() if plain not in CASTS}
+            raise self.make_refusal(f"torch's {kind}", f"the elementwise ones are {', '.join(sorted(RULES))}")
+        given = [self.look_up_operand(a) for a in args]
+        named = {k: self.look_up_operand(v) for k, v in kwargs.items() if plain not in CASTS}
         is_exact = result.dtype.is_floating_point and all(map(self._is_whole, [*given, *named.values()]))
         if result.dtype not in (self.dtype, torch.bool) and not is_exact:
             numbers = "whole numbers" if self.is_fixed else f"{str(self.dtype).removeprefix('torch.')} numbers"
-            raise self.refused(f"torch's {kind}, which makes {result.dtype} of {numbers}", "keep to one type")
+            raise self.make_refusal(f"torch's {kind}, which makes {result.dtype} of {numbers}", "keep to one type")
         operand = RULES[plain](self, *given, **named)
         if plain in CASTS and operand in self.truths and result.dtype != torch.bool:
-            operand = self.number("number", operand)
+            operand = self.emit_number("number", operand)
         elif result.dtype == torch.bool and operand not in self.truths:
-            operand = self.truth("ne", operand, 0)
+            operand = self.emit_comparison("ne", operand, 0)
         if any(result is a for a in args):
-            self._changed(result, operand)
-        self.follow(result, operand)
+            self._rebind_aliases(result, operand)
+        self.bind_tensor(result, operand)
 
     def _is_whole(self, value) -> bool:
         """Whether a value is sure to be a whole number, which every float type holds."""
@@ -163,23 +163,23 @@ class Tracer(TorchDispatchMode):
             return operation.kind in SURELY_WHOLE or all(map(self._is_whole, operation.operands))
         return not isinstance(value, float) or value == int(value)
 
-    def _normalized(self, args, result: torch.Tensor) -> None:
+    def _trace_batch_norm(self, args, result: torch.Tensor) -> None:
         """Batch norm in eval mode: scale * x + shift of every channel."""
         x, weight, bias, mean, variance, _, _, epsilon = args
         scale = 1 / torch.sqrt(variance + epsilon) * (1 if weight is None else weight)
         shift = (0 if bias is None else bias) - mean * scale
         axes = (1, -1, *(1 for _ in x.shape[2:]))
-        scaled = self.number("mul", self.operand(x), self.operand(scale.view(axes)))
-        self.follow(result, self.number("add", scaled, self.operand(shift.view(axes))))
+        scaled = self.emit_number("mul", self.look_up_operand(x), self.look_up_operand(scale.view(axes)))
+        self.bind_tensor(result, self.emit_number("add", scaled, self.look_up_operand(shift.view(axes))))
 
-    def _changed(self, tensor: torch.Tensor, operand: Operand) -> None:
+    def _rebind_aliases(self, tensor: torch.Tensor, operand: Operand) -> None:
         """`tensor` was changed in place, and whatever shares its memory with it."""
         place = tensor.untyped_storage().data_ptr()
         for other in list(self.kept):
             if id(other) in self.operand_of and other.untyped_storage().data_ptr() == place:
                 self.operand_of[id(other)] = operand
 
-    def operand(self, value) -> Any:
+    def look_up_operand(self, value) -> Any:
         """A tensor as the name of its value, or as a number; anything else as it is."""
         if not isinstance(value, torch.Tensor):
             return value
@@ -190,7 +190,7 @@ class Tracer(TorchDispatchMode):
         if id(value) in self.made and bool((value == value.reshape(-1)[0]).all()):
             return value.reshape(-1)[0].item()
         if id(value) not in self.parameter_of:
-            self.parameter_of[id(value)] = self._free("c")
+            self.parameter_of[id(value)] = self._take_name("c")
             self.kept.append(value)
         name = self.parameter_of[id(value)]
         self.parameters.setdefault(name, value)
@@ -198,45 +198,45 @@ class Tracer(TorchDispatchMode):
 
     def plain_number(self, value) -> Operand:
         """What a step gives back as an operand; of a truth value 0 or 1."""
-        operand = self.operand(value)
-        return self.number("number", operand) if operand in self.truths else self._literal(operand)
+        operand = self.look_up_operand(value)
+        return self.emit_number("number", operand) if operand in self.truths else self._to_literal(operand)
 
-    def number(self, kind: str, *operands) -> Operand:
+    def emit_number(self, kind: str, *operands) -> Operand:
         """An operation on numbers; truth values among them become 0 and 1."""
         takes_truth = kind in ("select", "number")  # as its first operand
         numbers = [
-            self.number("number", operand) if operand in self.truths and (i or not takes_truth) else operand
+            self.emit_number("number", operand) if operand in self.truths and (i or not takes_truth) else operand
             for i, operand in enumerate(operands)
         ]
-        return self._done(kind, numbers)
+        return self._emit_operation(kind, numbers)
 
-    def truth(self, kind: str, *operands) -> Operand:
+    def emit_comparison(self, kind: str, *operands) -> Operand:
         """A comparison of numbers."""
-        result = self.number(kind, *operands)
+        result = self.emit_number(kind, *operands)
         self.truths.add(result)
         return result
 
-    def logical(self, kind: str, *operands) -> Operand:
+    def emit_logical(self, kind: str, *operands) -> Operand:
         """An operation on truth values; of numbers whether they are not 0."""
-        truths = [o if o in self.truths else self.truth("ne", o, 0) for o in operands]
-        result = self._done(kind, truths)
+        truths = [o if o in self.truths else self.emit_comparison("ne", o, 0) for o in operands]
+        result = self._emit_operation(kind, truths)
         self.truths.add(result)
         return result
 
-    def _done(self, kind: str, given: list) -> str:
-        operands = tuple(self._literal(o) for o in given)
+    def _emit_operation(self, kind: str, given: list) -> str:
+        operands = tuple(self._to_literal(o) for o in given)
         key = (kind, *((type(o), o) for o in operands))
         if key not in self.operations:
-            self.operations[key] = Operation(self._free("t"), kind, operands)
+            self.operations[key] = Operation(self._take_name("t"), kind, operands)
             self.made_by[self.operations[key].result] = self.operations[key]
         return self.operations[key].result
 
-    def _literal(self, operand: Operand) -> Operand:
+    def _to_literal(self, operand: Operand) -> Operand:
         if isinstance(operand, str):
             return operand
         return int(operand) if self.is_fixed and operand == int(operand) else operand
 
-    def _free(self, letter: str) -> str:
+    def _take_name(self, letter: str) -> str:
         n = 1
         while f"{letter}{n}" in self.taken:
             n += 1
@@ -264,16 +264,16 @@ def trace(
     tracer = Tracer(name, {INPUT, *parameters}, bits is not None, example)
     tracer.parameter_of |= {id(value): key for key, value in parameters.items()}
 
-    def made(state: str) -> torch.Tensor:
+    def make_state(state: str) -> torch.Tensor:
         if state in tracer.taken:
             raise ModelError(f"neuron {name!r}: {state!r} is the name of a state and of another value")
         tracer.taken.add(state)
-        return tracer.follow(torch.zeros_like(tracer.example()), state)
+        return tracer.bind_tensor(torch.zeros_like(tracer.make_example()), state)
 
-    states = States(made)
+    states = States(make_state)
     with torch.no_grad(), tracer:
-        given = step(states, tracer.follow(tracer.example(), INPUT), **parameters)
-        becomes, output = _given_back(name, states, given)
+        given = step(states, tracer.bind_tensor(tracer.make_example(), INPUT), **parameters)
+        becomes, output = _unpack_result(name, states, given)
         operands = {key: tracer.plain_number(value) for key, value in becomes.items()}
         sent = next(iter(operands)) if output is None else tracer.plain_number(output)
     program = NeuronProgram(
@@ -288,34 +288,34 @@ def trace(
             )
             for key, operand in operands.items()
         ),
-        operations=_needed(tracer.operations.values(), {sent, *operands.values()}),
+        operations=_select_needed(tracer.operations.values(), {sent, *operands.values()}),
         output=sent,
         sends="none" if output is None else sends or "graded",
         is_fixed=tracer.is_fixed,
         parameters={key: value.detach().cpu().numpy() for key, value in tracer.parameters.items()},
     )
-    return program.replace(sends=least_message(program)) if sends is None and program.fires else program
+    return program.replace(sends=infer_message(program)) if sends is None and program.fires else program
 
 
-def least_message(program: NeuronProgram) -> str:
+def infer_message(program: NeuronProgram) -> str:
     """The least of `neuron_program.SENDS` that the ranges of its operations allow."""
     if not isinstance(program.output, str):
         return program.sends
     return ranges(program, lambda text: ModelError(f"neuron {program.name!r}: {text}"))[program.output].message
 
 
-def _tensors(values: tuple) -> list[torch.Tensor]:
+def _find_tensors(values: tuple) -> list[torch.Tensor]:
     """The tensors among values, and in lists of them."""
     flat = [v for value in values for v in (value if isinstance(value, list | tuple) else (value,))]
     return [v for v in flat if isinstance(v, torch.Tensor)]
 
 
-def _filled(tensor: torch.Tensor) -> list[int]:
+def _drop_ones(tensor: torch.Tensor) -> list[int]:
     """The shape without axes of one entry."""
     return [n for n in tensor.shape if n != 1]
 
 
-def _given_back(name: str, states: States, given) -> tuple[dict, Any]:
+def _unpack_result(name: str, states: States, given) -> tuple[dict, Any]:
     """The next states by name, and what leaves."""
     if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[0], dict):
         raise ModelError(
@@ -330,7 +330,7 @@ def _given_back(name: str, states: States, given) -> tuple[dict, Any]:
     return becomes, output
 
 
-def _needed(operations, used: set) -> tuple[Operation, ...]:
+def _select_needed(operations, used: set) -> tuple[Operation, ...]:
     """The operations that anything used follows from."""
     kept = []
     for operation in reversed(list(operations)):

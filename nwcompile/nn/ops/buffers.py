@@ -20,7 +20,7 @@ STORE_BYTES = 1 << 28  # The store keeps at most so much memory from other progr
 _store: dict[int, list[np.ndarray]] = {}
 
 
-def new(shape, dtype) -> tuple[torch.Tensor, np.ndarray]:
+def allocate_tensor(shape, dtype) -> tuple[torch.Tensor, np.ndarray]:
     """An uninitialized tensor on the CPU of a NumPy dtype, and the same numbers as a flat array."""
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     if n_bytes < LARGE_BYTES:

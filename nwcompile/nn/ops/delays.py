@@ -46,10 +46,10 @@ class SynapseLists:
         return SynapseLists(**tensors, n_out=self.n_out)
 
 
-def lists_of(source: torch.Tensor, target: torch.Tensor, n_in: int, n_out: int) -> SynapseLists:
+def build_synapse_lists(source: torch.Tensor, target: torch.Tensor, n_in: int, n_out: int) -> SynapseLists:
     """The lists of synapses from neuron `source[k]` to neuron `target[k]`, int64[synapse] each."""
-    order, row = _listed(source, target, n_in, n_out)
-    back, row_back = _listed(target, source, n_out, n_in)
+    order, row = _sort_synapses(source, target, n_in, n_out)
+    back, row_back = _sort_synapses(target, source, n_out, n_in)
     return SynapseLists(
         order_by_target=order,
         row_by_target=row,
@@ -61,7 +61,7 @@ def lists_of(source: torch.Tensor, target: torch.Tensor, n_in: int, n_out: int) 
     )
 
 
-def _listed(source, target, n_in: int, n_out: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _sort_synapses(source, target, n_in: int, n_out: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Order and rows of a list by parts of `TILE` sources, in a part by target, for a target by source."""
     row_of = source // TILE * n_out + target
     order = torch.argsort(row_of * n_in + source, stable=True)
@@ -69,7 +69,7 @@ def _listed(source, target, n_in: int, n_out: int) -> tuple[torch.Tensor, torch.
     return order, torch.searchsorted(row_of[order], torch.arange(n_parts * n_out + 1))
 
 
-def taps_of(delay: torch.Tensor, max_delay: int, width: float, form: str) -> tuple[torch.Tensor, torch.Tensor]:
+def compute_taps(delay: torch.Tensor, max_delay: int, width: float, form: str) -> tuple[torch.Tensor, torch.Tensor]:
     """First tap, int32 of the shape of `delay` (steps, 0..max_delay), and the shares of all, `[*, n_taps]`."""
     if width == 0 or max_delay == 0:
         return (delay.detach() + 0.5).floor().clamp(0, max_delay).int(), torch.ones_like(delay.detach())[..., None]

@@ -9,7 +9,7 @@ from nwcompile.errors import BackendError, ModelError, OptionError, unknown_choi
 from nwcompile.nn.ops import cpu, torch_ops
 from nwcompile.nn.ops.device import MAX_RECURRENT_NEURONS
 from nwcompile.nn.ops.surrogate import eventprop, kernel_form
-from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES, kernels
+from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES, select_kernels
 
 RESETS = tuple(cpu.RESETS)
 HALF = (torch.float16, torch.bfloat16)
@@ -31,7 +31,7 @@ class LIFNeurons:
     floor: bool = False
     w_rec: torch.Tensor | None = None
 
-    def cleared(self, current: torch.Tensor) -> torch.Tensor:
+    def initial_state(self, current: torch.Tensor) -> torch.Tensor:
         """The state before the first step of `current` `[B, T, N]` or `[B, N]`."""
         return self.beta.new_zeros(1 if self.w_rec is None else 2, current.shape[0], current.shape[-1])
 
@@ -50,7 +50,7 @@ def scan(
     bit for bit the same, where sums of weights are exact. `current` of another dtype than beta is computed with as
     one of beta's.
     """
-    current = _of_known_type(current, neurons)
+    current = _cast_current(current, neurons)
     form = kernel_form(neurons.surrogate)
     if form is None or not has_kernel(current, neurons):
         return scan_loop(current, state, neurons)
@@ -60,7 +60,7 @@ def scan(
     if not torch_ops.is_plain(current):
         return torch_ops.lif_scan(*arguments, neurons.detach_reset, *form)
     if not torch.is_grad_enabled():
-        return kernels(current).forward(*arguments)
+        return select_kernels(current).forward(*arguments)
     direct = torch_ops.SpikeScan if neurons.surrogate is eventprop else torch_ops.DirectScan
     return direct.apply(*arguments, neurons.detach_reset, *form)
 
@@ -137,7 +137,7 @@ def fire(
     if what is not None:
         raise BackendError(f"spikes without membranes have no kernel for {what}; use nwcompile.nn.ops.scan.scan")
     arguments = (
-        _of_known_type(current, neurons),
+        _cast_current(current, neurons),
         state,
         neurons.beta,
         neurons.threshold,
@@ -146,11 +146,11 @@ def fire(
         form,
     )
     if torch_ops.is_plain(current) and not torch.is_grad_enabled():
-        return kernels(current).fire(*arguments)
+        return select_kernels(current).fire(*arguments)
     return torch_ops.lif_fire(*arguments)
 
 
-def _of_known_type(current: torch.Tensor, neurons: LIFNeurons) -> torch.Tensor:
+def _cast_current(current: torch.Tensor, neurons: LIFNeurons) -> torch.Tensor:
     """The current as its kernel takes it: of beta's type, on a GPU also in half precision."""
     if current.dtype == neurons.beta.dtype or (current.is_cuda and current.dtype in HALF):
         return current

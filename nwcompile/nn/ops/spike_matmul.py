@@ -3,7 +3,7 @@
 import torch
 
 from nwcompile.nn.ops import cpu, torch_ops
-from nwcompile.nn.ops.buffers import new
+from nwcompile.nn.ops.buffers import allocate_tensor
 from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES
 
 MAX_CACHED_WEIGHTS = 1 << 16  # So many weights a core's cache holds beside the spikes.
@@ -24,6 +24,6 @@ def spike_matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return x @ weight
     if x.device.type != "cpu" or x.dtype not in KERNEL_DTYPES:
         return x @ weight
-    out, _ = new((*x.shape[:-1], weight.shape[1]), str(x.dtype).removeprefix("torch."))
+    out, _ = allocate_tensor((*x.shape[:-1], weight.shape[1]), str(x.dtype).removeprefix("torch."))
     torch.mm(x.reshape(-1, len(weight)), weight, out=out.view(-1, weight.shape[1]))
     return out

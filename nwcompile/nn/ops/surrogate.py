@@ -77,7 +77,7 @@ NO_FUNCTION = (
 )
 
 
-def named(surrogate: str | Callable) -> Callable:
+def look_up_surrogate(surrogate: str | Callable) -> Callable:
     """The surrogate of that name, or the callable itself. Raises OptionError for an unknown name, and for eventprop."""
     if not isinstance(surrogate, str) and not callable(surrogate):
         raise OptionError(
@@ -92,13 +92,13 @@ def named(surrogate: str | Callable) -> Callable:
     return SURROGATES[surrogate]
 
 
-def of_layer(surrogate: str | Callable) -> Callable:
+def look_up_layer_surrogate(surrogate: str | Callable) -> Callable:
     """As `named`, for a LIF layer, which takes eventprop too."""
     if surrogate in ("eventprop", eventprop):
         return eventprop
     if not callable(surrogate) and surrogate not in SURROGATES:
         raise OptionError(unknown_choice("surrogate", surrogate, [*SURROGATES, "eventprop"]))
-    return named(surrogate)
+    return look_up_surrogate(surrogate)
 
 
 def kernel_form(surrogate: Callable) -> tuple[str, float] | None:

@@ -26,7 +26,7 @@ class Block(NamedTuple):
     last_neuron: int
 
 
-def ranges(n: int, size: int, unit: int = 1) -> list[tuple[int, int]]:
+def split_ranges(n: int, size: int, unit: int = 1) -> list[tuple[int, int]]:
     """(first, last) of ranges of `n` things that are `size` numbers, in multiples of `unit` things.
 
     A power of two of them where things allow it: seven ranges would keep one of two threads a third longer.
@@ -37,7 +37,7 @@ def ranges(n: int, size: int, unit: int = 1) -> list[tuple[int, int]]:
     return list(zip(bounds, bounds[1:], strict=False))
 
 
-def blocks(n_samples: int, n_steps: int, n_neurons: int, whole_rows: bool, lanes: int) -> list[Block]:
+def split_blocks(n_samples: int, n_steps: int, n_neurons: int, whole_rows: bool, lanes: int) -> list[Block]:
     """The blocks of `[B, T, N]`.
 
     Samples are shared out first; where they are too few, neurons as well, in multiples of `lanes`. With `whole_rows`
@@ -46,8 +46,8 @@ def blocks(n_samples: int, n_steps: int, n_neurons: int, whole_rows: bool, lanes
     size = n_samples * n_steps * n_neurons
     if size < 2 * MIN_BLOCK_NUMBERS:
         return [Block(0, n_samples, 0, n_neurons)]
-    rows = ranges(n_samples, size, 4 if whole_rows else 1)
-    columns = [(0, n_neurons)] if whole_rows else ranges(n_neurons, size // len(rows), lanes)
+    rows = split_ranges(n_samples, size, 4 if whole_rows else 1)
+    columns = [(0, n_neurons)] if whole_rows else split_ranges(n_neurons, size // len(rows), lanes)
     columns = columns if len(rows) < MAX_BLOCKS // 2 else [(0, n_neurons)]
     return [Block(*row, *column) for row in rows for column in columns]
 

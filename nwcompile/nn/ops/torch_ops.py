@@ -21,7 +21,7 @@ KERNEL_DTYPES = (torch.float32, torch.float64)
 FREED = "second time"  # These words stand in torch's error about a graph that a backward pass has gone through.
 
 
-def kernels(tensor: Tensor) -> ModuleType:
+def select_kernels(tensor: Tensor) -> ModuleType:
     """The kernels for where a tensor lies, `nn.ops.cpu` or `nn.ops.gpu`. Raises BackendError without triton."""
     if tensor.device.type == "cpu":
         return cpu
@@ -46,7 +46,7 @@ def lif_scan(
     slope: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`spikes`, `mem` and the last state of LIF neurons fed `current`, `[B, T, N]` or `[B, N]`; see `nn.ops.scan`."""
-    return kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
+    return select_kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
 
 
 @torch.library.custom_op("nwcompile::lif_scan_backward", mutates_args=(), device_types=DEVICES)
@@ -79,13 +79,13 @@ def lif_fire(
     current: Tensor, state: Tensor, beta: Tensor, threshold: Tensor, reset: str, floor: bool, form: str
 ) -> tuple[Tensor, Tensor]:
     """Spikes alone, as "float", "uint8" or "bits", and the last state; without a gradient."""
-    return kernels(current).fire(current, state, beta, threshold, reset, floor, form)
+    return select_kernels(current).fire(current, state, beta, threshold, reset, floor, form)
 
 
 @torch.library.custom_op("nwcompile::spike_matmul", mutates_args=(), device_types=DEVICES)
 def spike_matmul(x: Tensor, weight: Tensor) -> Tensor:
     """`x @ weight`, `[..., n_in]` and `[n_in, n_out]`, each row summed by itself; see `nn.ops.spike_matmul`."""
-    return kernels(x).spike_matmul(x, weight)
+    return select_kernels(x).spike_matmul(x, weight)
 
 
 @torch.library.custom_op("nwcompile::delayed_sums", mutates_args=(), device_types=DEVICES)
@@ -94,7 +94,7 @@ def delayed_sums(
 ) -> Tensor:
     """What synapses with delays add up, `[B, T, n_out]`; see `nn.ops.delays`."""
     order, row, source = by_target
-    return kernels(x).delayed_sums(x, taps[order], start[order], row, source, n_out, reach, False)
+    return select_kernels(x).delayed_sums(x, taps[order], start[order], row, source, n_out, reach, False)
 
 
 @torch.library.custom_op("nwcompile::delayed_sums_backward", mutates_args=(), device_types=DEVICES)
@@ -113,10 +113,10 @@ def delayed_sums_backward(
     grad_x, grad_taps = x.new_empty(0), taps.new_empty(0)
     if of_x:
         order, row, target = by_source
-        grad_x = kernels(x).delayed_sums(grad, taps[order], start[order], row, target, x.shape[2], reach, True)
+        grad_x = select_kernels(x).delayed_sums(grad, taps[order], start[order], row, target, x.shape[2], reach, True)
     if of_taps:
         order, row, source = by_target
-        listed = kernels(x).delayed_products(x, grad, start[order], row, source, taps.shape[1], reach)
+        listed = select_kernels(x).delayed_products(x, grad, start[order], row, source, taps.shape[1], reach)
         grad_taps = torch.empty_like(listed)
         grad_taps[order] = listed
     return grad_x, grad_taps
@@ -133,7 +133,7 @@ def straight_through(source: Tensor, value: Tensor, factor: Tensor, spent: bool)
 
 @lif_scan.register_fake
 def _(current, state, beta, threshold, w_rec, reset, floor, detach_reset, surrogate, slope):
-    return beta.new_empty(current.shape), beta.new_empty(current.shape), _dense(state)
+    return beta.new_empty(current.shape), beta.new_empty(current.shape), _empty_dense(state)
 
 
 @lif_scan_backward.register_fake
@@ -156,12 +156,12 @@ def _(
     learns,
 ):
     sums = beta.new_empty(beta.shape[0] if learns else 0), beta.new_empty(beta.shape[0] if learns else 0)
-    return _dense(current), _dense(state), *sums
+    return _empty_dense(current), _empty_dense(state), *sums
 
 
 @lif_fire.register_fake
 def _(current, state, beta, threshold, reset, floor, form):
-    return _fake_spikes(*current.shape[:2], beta, form), _dense(state)
+    return _fake_spikes(*current.shape[:2], beta, form), _empty_dense(state)
 
 
 def _fake_spikes(n_samples: int, n_steps: int, beta: Tensor, form: str) -> Tensor:
@@ -187,10 +187,10 @@ def _(grad, x, taps, start, by_target, by_source, reach, of_x, of_taps):
 
 @straight_through.register_fake
 def _(source, value, factor, spent):
-    return _dense(value)
+    return _empty_dense(value)
 
 
-def _dense(like: Tensor) -> Tensor:
+def _empty_dense(like: Tensor) -> Tensor:
     return torch.empty_like(like, memory_format=torch.contiguous_format)
 
 
@@ -204,7 +204,7 @@ def _keep_scan(ctx, inputs, output):
 
 def _scan_backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns):
     """The gradients of current, state, beta and threshold by a surrogate, or by EventProp."""
-    of = kernels(current)
+    of = select_kernels(current)
     reset, floor, detach_reset, surrogate, _ = rule
     if surrogate != "eventprop":
         return of.backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns)
@@ -218,12 +218,12 @@ def _spike_adjoint(grads, shape, dtype, kept, mem, state, beta, threshold, rule,
     if reset == "none" and grads[0] is not None and grads[0].any():  # compiled graphs give zeros for None
         raise ModelError(NO_RESET)
     given = shape, kept, mem, state, beta, threshold, reset, floor, detach_reset, learns
-    grad_current, *others = kernels(beta).spike_adjoint(grads, *given)
+    grad_current, *others = select_kernels(beta).spike_adjoint(grads, *given)
     return grad_current.to(dtype), *others
 
 
 def _scan_gradient(ctx, grad_spikes, grad_mem, grad_last):
-    current, state, beta, threshold, w_rec, spikes, mem = saved(ctx)
+    current, state, beta, threshold, w_rec, spikes, mem = load_saved(ctx)
     needs = ctx.needs_input_grad
     grads = (grad_spikes, grad_mem, grad_last)
     tensors = (current, spikes, mem, state)
@@ -249,7 +249,7 @@ def _keep_operands(ctx, inputs, output):
 
 
 def _spike_matmul_gradient(ctx, grad):
-    x, weight = saved(ctx)
+    x, weight = load_saved(ctx)
     of_x, of_weight = ctx.needs_input_grad
     with full_precision(grad):
         grad_x = grad @ weight.T if of_x else None
@@ -267,7 +267,7 @@ def _keep_delayed(ctx, inputs, output):
 def _delayed_gradient(ctx, grad):
     of_x, of_taps, *_ = ctx.needs_input_grad
     lists = ctx.by_target, ctx.by_source
-    grad_x, grad_taps = delayed_sums_backward(grad.contiguous(), *saved(ctx), *lists, ctx.reach, of_x, of_taps)
+    grad_x, grad_taps = delayed_sums_backward(grad.contiguous(), *load_saved(ctx), *lists, ctx.reach, of_x, of_taps)
     return grad_x if of_x else None, grad_taps if of_taps else None, None, [None] * 3, [None] * 3, None, None
 
 
@@ -277,7 +277,7 @@ def _keep_factor(ctx, inputs, output):
 
 
 def _straight_gradient(ctx, grad):
-    (factor,) = saved(ctx)
+    (factor,) = load_saved(ctx)
     if ctx.spent:
         raise ModelError(SPENT)
     return grad * factor, None, None, None
@@ -315,7 +315,7 @@ def is_in_backward() -> bool:
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
-def saved(ctx) -> tuple:
+def load_saved(ctx) -> tuple:
     """What was saved for the backward pass. Raises ModelError where a backward pass has freed it."""
     if is_freed(ctx):
         raise ModelError(SPENT)
@@ -328,7 +328,7 @@ class DirectScan(torch.autograd.Function):
     @staticmethod
     def forward(ctx, *inputs):
         current, state, beta, threshold, w_rec, reset, floor, *_ = inputs
-        output = kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
+        output = select_kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
         _keep_scan(ctx, inputs, output)
         return output
 
@@ -346,16 +346,16 @@ class SpikeScan(torch.autograd.Function):
         current, state, beta, threshold, w_rec, *ctx.rule = inputs
         reset, floor, *_ = ctx.rule
         ctx.set_materialize_grads(False)
-        spikes, mem, last = kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
+        spikes, mem, last = select_kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
         if any(ctx.needs_input_grad):
             ctx.shape, ctx.dtype = current.shape, current.dtype
-            kept = kernels(current).keep_spikes(current, spikes, mem, state, beta, threshold, reset, floor)
+            kept = select_kernels(current).keep_spikes(current, spikes, mem, state, beta, threshold, reset, floor)
             ctx.save_for_backward(*kept, mem if ctx.needs_input_grad[2] else None, state, beta, threshold)
         return spikes, mem, last
 
     @staticmethod
     def backward(ctx, *grads):
-        *kept, mem, state, beta, threshold = saved(ctx)
+        *kept, mem, state, beta, threshold = load_saved(ctx)
         needs = ctx.needs_input_grad
         if torch.is_grad_enabled():
             raise ModelError("surrogate 'eventprop' has no gradients of gradients; leave out create_graph=True")
@@ -371,7 +371,7 @@ class DirectSpikeMatmul(torch.autograd.Function):
     @staticmethod
     def forward(ctx, *inputs):
         _keep_operands(ctx, inputs, None)
-        return kernels(inputs[0]).spike_matmul(*inputs)
+        return select_kernels(inputs[0]).spike_matmul(*inputs)
 
     backward = staticmethod(_spike_matmul_gradient)
 

@@ -17,12 +17,12 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.options import Options
-from nwcompile.nn.ops.surrogate import named
-from nwcompile.nn.qat.connected import array
+from nwcompile.nn.ops.surrogate import look_up_surrogate
+from nwcompile.nn.qat.connected import copy_array
 from nwcompile.nn.qat.host import HostMaps
 from nwcompile.nn.qat.layer import Integers, Pin, QuantizedLayer
 from nwcompile.nn.qat.program import IntegerProgram, QuantizedProgram
-from nwcompile.nn.qat.sums import exact, sums
+from nwcompile.nn.qat.sums import exact_arithmetic, sum_synapses
 from nwcompile.passes.prepare.input_layer import behind_host
 from nwcompile.passes.quantize.approximate.approximate import approximate as approximated
 from nwcompile.passes.quantize.approximate.approximate import as_float
@@ -88,19 +88,19 @@ class QuantizedNetwork(torch.nn.Module):
         if network.is_fixed:
             raise ModelError("the network is in integers already; give the float network to train it")
         network.verify()
-        self.learned_parameters = _known(network, learn_parameters)
+        self.learned_parameters = _verify_names(network, learn_parameters)
         self.given = network
         draft = Draft(given=network, chip=self.chip, options=self.options, calibration=calibration, may_compare=False)
         draft = run(draft, until="estimate", refuse=refuse)
         given = draft.input
         self.host = None if given.host is None else HostMaps(given.host)
         self.legalization = draft.changes
-        self.float_network = self._nearest(draft)
-        self._lasting = [*draft.notes, *_pruned_whole(self.float_network)]
+        self.float_network = self._approximate_neurons(draft)
+        self._lasting = [*draft.notes, *_describe_pruned(self.float_network)]
         self.names = self.float_network.layers
         learned = ("threshold",) * learn_thresholds + ("alpha", "beta") * learn_taus
-        trained = _trained(given.network, self.float_network)
-        surrogate = named(surrogate)
+        trained = _find_trained(given.network, self.float_network)
+        surrogate = look_up_surrogate(surrogate)
         programs, of_programs = self.float_network.programs, self.learned_parameters
         layers = torch.nn.ModuleList(
             QuantizedProgram(self.float_network, name, self.chip, trained[name], of_programs, surrogate, detach_reset)
@@ -123,20 +123,20 @@ class QuantizedNetwork(torch.nn.Module):
         `calibration` is laid out as the network says. Raises ModelError if parameters are not finite.
         """
         for layer in self.layers:
-            layer.verify()
+            layer.verify_parameters()
         samples = None
         if calibration is not None and self.host is None:
             samples = prepare(self.given, calibration, None, self.chip, self.options.on_multi_spike)[0]
         elif calibration is not None and self.host is not None:
-            samples = behind_host(self.float_network, self.host.host(), prepare(self.given, calibration)[0])
-        chosen = choose_scales(self._as_float(), self.chip, samples, self.options, self.learned_parameters)
+            samples = behind_host(self.float_network, self.host.current_host(), prepare(self.given, calibration)[0])
+        chosen = choose_scales(self._to_float_network(), self.chip, samples, self.options, self.learned_parameters)
         quantized = described(chosen, self.chip)
         self.table, self.warnings = quantized.table, [*self._lasting, *quantized.warnings]
         for name, layer in zip(self.names, self.layers, strict=True):
             if isinstance(layer, QuantizedProgram):
-                layer.pin(chosen.programs[name].format)
+                layer.pin_choices(chosen.programs[name].format)
             else:
-                layer.pin(Pin.of(chosen.layers[name], chosen.scaled[name]))
+                layer.pin_choices(Pin.from_layer(chosen.layers[name], chosen.scaled[name]))
         for text in self.warnings:
             warn(text, NwWarning, stacklevel=4)  # who made the network
 
@@ -152,7 +152,7 @@ class QuantizedNetwork(torch.nn.Module):
 
     def spikes(self, x=None, steps: int | None = None) -> dict[str, torch.Tensor]:
         """What `forward` gives, of every layer, by name."""
-        return self._run(x, steps, None)
+        return self._run_groups(x, steps, None)
 
     @torch.no_grad()
     def record(self, x=None, steps: int | None = None) -> dict[str, dict[str, np.ndarray]]:
@@ -161,12 +161,12 @@ class QuantizedNetwork(torch.nn.Module):
         These are `u` and `v`, or those of a neuron program.
         """
         recorded: dict[str, dict] = {name: {} for name in self.names}
-        self._run(x, steps, recorded)
+        self._run_groups(x, steps, recorded)
         return recorded
 
     def network(self) -> Network:
         """The fixed-point network that is trained; `nw.compile` keeps its integers as they are."""
-        integers = {name: layer.integers() for name, layer in zip(self.names, self.layers, strict=True)}
+        integers = {name: layer.compute_integers() for name, layer in zip(self.names, self.layers, strict=True)}
         built_in = {name: now for name, now in integers.items() if isinstance(now, Integers)}
         layers = {name: now.layer for name, now in built_in.items()}
         scaled = {name: now.scaled for name, now in built_in.items()}
@@ -174,18 +174,18 @@ class QuantizedNetwork(torch.nn.Module):
         fixed = on_chip(assembled(self.float_network, layers, scaled, programs))
         host = None
         if self.host is not None:
-            host = self.host.host()
-            registers = self._registers().items()
-            written = {line: _built_in(self.layer(e.layer)).encoding(built_in[e.layer]) for line, e in registers}
+            host = self.host.current_host()
+            registers = self._register_encodings().items()
+            written = {line: _cast_layer(self.layer(e.layer)).make_encoding(built_in[e.layer]) for line, e in registers}
             host = replace(host, gives={**host.gives, **written})
         return replace(fixed, layout=self.given.layout, n_steps=self.given.n_steps, host=host)
 
-    def _registers(self) -> dict[str, Encoding]:
+    def _register_encodings(self) -> dict[str, Encoding]:
         """What the host writes into registers, by input."""
         gives = {} if self.host is None else self.host.given.gives
         return {line: encoding for line, encoding in gives.items() if encoding.register is not None}
 
-    def _nearest(self, draft: Draft) -> Network:
+    def _approximate_neurons(self, draft: Draft) -> Network:
         """The float network with the chip's nearest neurons, as `nw.compile` fits them to the samples."""
         network = draft.legal
         if not nearest_network(network, self.chip, self.options)[1] and not pooled_layers(network):
@@ -195,25 +195,25 @@ class QuantizedNetwork(torch.nn.Module):
         self.legalization = nearer.with_price(self.legalization)
         return as_float(network, draft.network, self.chip, self.options, nearer.factors)
 
-    def _as_float(self) -> Network:
+    def _to_float_network(self) -> Network:
         """The float network with the parameters as they are now."""
         nodes, connections = dict(self.float_network.nodes), {}
         for name, layer in zip(self.names, self.layers, strict=True):
             nodes[name] = replace(nodes[name], neuron=layer.float_neuron())
             for c, weight, bias in zip(layer.connections, layer.weights, layer.biases, strict=True):
-                float_bias = None if c.bias is None else array(bias).astype(np.float32)
-                connections[id(c)] = c.replace(weight=array(weight).astype(np.float32), bias=float_bias)
+                float_bias = None if c.bias is None else copy_array(bias).astype(np.float32)
+                connections[id(c)] = c.replace(weight=copy_array(weight).astype(np.float32), bias=float_bias)
         edges = tuple(connections.get(id(c), c) for c in self.float_network.connections)
         return Network(self.float_network.inputs, nodes, edges)
 
-    def _run(self, x, steps: int | None, recorded: dict | None) -> dict[str, torch.Tensor]:
-        given, n_samples, n_steps, currents = self._inputs(x, steps)
+    def _run_groups(self, x, steps: int | None, recorded: dict | None) -> dict[str, torch.Tensor]:
+        given, n_samples, n_steps, currents = self._prepare_inputs(x, steps)
         sent = {name: torch.from_numpy(np.require(array, requirements="W")).flatten(2) for name, array in given.items()}
         results = {}
-        with exact():
+        with exact_arithmetic():
             for names in self.groups:
                 run = _TrainedGroup(self, names, sent, currents, n_samples, n_steps)
-                for name, (spikes, membrane) in (run.looped if run.inner else run.whole)(recorded).items():
+                for name, (spikes, membrane) in (run.run_loop if run.inner else run.run_whole)(recorded).items():
                     sent[name] = spikes
                     shown = spikes if membrane is None else membrane
                     results[name] = shown.unflatten(2, self.float_network.node(name).shape)
@@ -222,18 +222,18 @@ class QuantizedNetwork(torch.nn.Module):
             verify_counts(self.float_network, self.chip, self.options.on_multi_spike, counts)
         return results
 
-    def _inputs(self, x, steps: int | None) -> tuple[dict[str, np.ndarray], int, int, dict[str, torch.Tensor]]:
+    def _prepare_inputs(self, x, steps: int | None) -> tuple[dict[str, np.ndarray], int, int, dict[str, torch.Tensor]]:
         """What the chip gets `[B, T, *shape]` by input, B, T, and by layer the float numbers for its registers."""
         if self.host is None:
             return *prepare(self.given, x, steps, self.chip, self.options.on_multi_spike), {}
         given, n_samples, n_steps = prepare(self.given, x, steps)
-        host = self.host.host()
+        host = self.host.current_host()
         of_host = {name: given[name] for name in host.network.inputs}
-        if self._registers():
-            made, currents = {}, self.host.currents(of_host, n_steps)
+        if self._register_encodings():
+            made, currents = {}, self.host.compute_currents(of_host, n_steps)
         else:
             made, currents = run_host(host, of_host, n_steps)[1], {}
-        lines = [name for name in self.float_network.inputs if name not in self._registers()]
+        lines = [name for name in self.float_network.inputs if name not in self._register_encodings()]
         left = {name: (made if name in made else given)[name].astype(np.float32) for name in lines}
         return left, n_samples, n_steps, currents
 
@@ -246,44 +246,44 @@ class _TrainedGroup:
     ):
         self.layers = {name: network.layer(name) for name in names}
         self.n_samples, self.n_steps, self.sent, self.currents = n_samples, n_steps, sent, currents
-        self.integers = {name: layer.integers() for name, layer in self.layers.items()}
+        self.integers = {name: layer.compute_integers() for name, layer in self.layers.items()}
         self.inner: list[tuple] = []
-        self.drive = {name: self._outer(layer, names) for name, layer in self.layers.items()}
+        self.drive = {name: self._sum_outer_drive(layer, names) for name, layer in self.layers.items()}
 
-    def _outer(self, layer: QuantizedLayer | QuantizedProgram, names: list[str]) -> torch.Tensor:
+    def _sum_outer_drive(self, layer: QuantizedLayer | QuantizedProgram, names: list[str]) -> torch.Tensor:
         """What the layers before a layer add in every step, `[B, T, N]`."""
         drives, now = [], self.integers[layer.name]
         for i, c in enumerate(layer.connections):
             node = layer.bare.node(c.source)
             if c.source in names:
-                largest = _most(self.integers[c.source].neuron)
-                self.inner.append((c, layer.weight(now.weights[i], i, largest), node.shape))
+                largest = _largest_output(self.integers[c.source].neuron)
+                self.inner.append((c, layer.effective_weight(now.weights[i], i, largest), node.shape))
                 continue
             x = self.sent[c.source]
-            weight = layer.weight(now.weights[i], i, _largest(x, node.neuron))
+            weight = layer.effective_weight(now.weights[i], i, _largest_message(x, node.neuron))
             n_late = max(self.n_steps - c.aligned_delay, 0)
             x = x[:, :n_late].reshape(self.n_samples * n_late, node.n_neurons).to(weight.dtype)
-            drive = sums(c, x, weight, node.shape, layer.node.n_neurons).unflatten(0, (self.n_samples, n_late))
+            drive = sum_synapses(c, x, weight, node.shape, layer.node.n_neurons).unflatten(0, (self.n_samples, n_late))
             drives.append(torch.nn.functional.pad(drive, (0, 0, self.n_steps - n_late, 0)))
         if layer.name in self.currents:
             assert isinstance(now, Integers), "programs have no registers"
-            written = _built_in(layer).registers(now, self.currents[layer.name])
+            written = _cast_layer(layer).write_registers(now, self.currents[layer.name])
             drives.append(written.expand(self.n_samples, self.n_steps, layer.node.n_neurons))
         if len(drives) == 1:
             return drives[0]
         none = torch.zeros(self.n_samples, self.n_steps, layer.node.n_neurons, dtype=torch.float64)
         return sum((drive.double() for drive in drives), none)
 
-    def whole(self, recorded: dict | None) -> dict:
+    def run_whole(self, recorded: dict | None) -> dict:
         """Spikes and membranes of the only layer, all steps at once."""
         ((name, drive),) = self.drive.items()
         states = None if recorded is None else recorded[name]
         now = self.integers[name]
         spikes, membrane, _ = now.run(drive, None, states)
-        _keep(states, spikes, now.neuron, self.layers[name].node.shape)
+        _record_spikes(states, spikes, now.neuron, self.layers[name].node.shape)
         return {name: (spikes, membrane)}
 
-    def looped(self, recorded: dict | None) -> dict:
+    def run_loop(self, recorded: dict | None) -> dict:
         """Spikes and membranes of layers that feed each other, step by step."""
         state: dict[str, torch.Tensor | None] = dict.fromkeys(self.layers)
         steps: dict[str, list] = {name: [] for name in self.layers}
@@ -294,7 +294,7 @@ class _TrainedGroup:
                 for c, weight, shape in self.inner:
                     if c.target == name and t >= c.aligned_delay:
                         x = steps[c.source][t - c.aligned_delay][0][:, 0].to(weight.dtype)
-                        drive = drive + sums(c, x, weight, shape, layer.node.n_neurons)
+                        drive = drive + sum_synapses(c, x, weight, shape, layer.node.n_neurons)
                 states: dict | None = None if recorded is None else {}
                 *fired, state[name] = self.integers[name].run(drive[:, None], state[name], states)
                 steps[name].append(fired)
@@ -306,11 +306,11 @@ class _TrainedGroup:
             if recorded is not None:
                 whole = {key: np.concatenate([states[key] for states in kept[name]], 1) for key in kept[name][0]}
                 recorded[name] |= whole
-                _keep(recorded[name], results[name][0], self.integers[name].neuron, layer.node.shape)
+                _record_spikes(recorded[name], results[name][0], self.integers[name].neuron, layer.node.shape)
         return results
 
 
-def _keep(recorded: dict | None, spikes: torch.Tensor, neuron: NeuronSpec | NeuronProgram, shape) -> None:
+def _record_spikes(recorded: dict | None, spikes: torch.Tensor, neuron: NeuronSpec | NeuronProgram, shape) -> None:
     """Add the spikes to what was recorded of a layer, all in its `shape`."""
     if recorded is None:
         return
@@ -319,13 +319,13 @@ def _keep(recorded: dict | None, spikes: torch.Tensor, neuron: NeuronSpec | Neur
         recorded[key] = value.reshape(*value.shape[:2], *shape)
 
 
-def _largest(x: torch.Tensor, neuron: NeuronSpec | NeuronProgram | None) -> float:
+def _largest_message(x: torch.Tensor, neuron: NeuronSpec | NeuronProgram | None) -> float:
     """The largest magnitude among what an input (no neuron) or a layer sent."""
     is_known = neuron is not None and neuron.message not in COUNTED
     return 1.0 if is_known else max(abs(float(end)) for end in x.detach().aminmax())
 
 
-def _most(neuron: NeuronSpec | NeuronProgram) -> float:
+def _largest_output(neuron: NeuronSpec | NeuronProgram) -> float:
     """The largest magnitude of what a neuron on the chip sends in a step."""
     if isinstance(neuron, NeuronProgram):
         return neuron.largest_output
@@ -333,7 +333,7 @@ def _most(neuron: NeuronSpec | NeuronProgram) -> float:
     return 1.0 if neuron.spikes != "multi" else float(limit // np.min(neuron.threshold))
 
 
-def _known(network: Network, names: Sequence[str]) -> tuple[str, ...]:
+def _verify_names(network: Network, names: Sequence[str]) -> tuple[str, ...]:
     """Names of parameters of programs. Raises ModelError for one that no program of the network has."""
     names = (names,) if isinstance(names, str) else tuple(names)
     programs = [network.node(layer).neuron for layer in network.programs]
@@ -345,13 +345,13 @@ def _known(network: Network, names: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _built_in(layer: QuantizedLayer | QuantizedProgram) -> QuantizedLayer:
+def _cast_layer(layer: QuantizedLayer | QuantizedProgram) -> QuantizedLayer:
     """A layer that has registers: of built-in neurons."""
     assert isinstance(layer, QuantizedLayer), "programs have no registers"
     return layer
 
 
-def _pruned_whole(network: Network) -> list[str]:
+def _describe_pruned(network: Network) -> list[str]:
     """Warnings of connections of which `prune_zeros` has left nothing to train."""
     return [
         f"all weights from {c.source!r} to {c.target!r} are 0 and stay 0, as pruned ones do; begin with other weights "
@@ -361,7 +361,7 @@ def _pruned_whole(network: Network) -> list[str]:
     ]
 
 
-def _trained(network: Network, normal: Network) -> dict[str, tuple[bool, ...]]:
+def _find_trained(network: Network, normal: Network) -> dict[str, tuple[bool, ...]]:
     """For each connection into each layer of the normalized network, whether weights of the network are in it.
 
     Pooling, batch norm alone, and connections that only move spikes (lists of synapses of weight 1, as front ends make
@@ -369,7 +369,7 @@ def _trained(network: Network, normal: Network) -> dict[str, tuple[bool, ...]]:
     """
     trained: dict[str, tuple[bool, ...]] = {}
     for name in normal.layers:
-        learned = _learned_from(network, name)
+        learned = _trace_learned(network, name)
         into = [c for c in normal.into(name) if not isinstance(c, Injected)]
         trained[name] = tuple(learned.get(c.source, _has_numbers(c)) for c in into)
     return trained
@@ -380,13 +380,13 @@ def _has_numbers(connection: Connection) -> bool:
     return not np.all(np.asarray(connection.weight) == 1)
 
 
-def _learned_from(network: Network, name: str) -> dict[str, bool]:
+def _trace_learned(network: Network, name: str) -> dict[str, bool]:
     """By input or layer that a place is fed by, whether weights lie on some path from there."""
     learned_from: dict[str, bool] = {}
     for c in network.into(name):
         is_trained = c.has_weight and not (isinstance(c, Sparse) and np.all(np.asarray(c.weight) == 1))
         is_junction = c.source in network.nodes and network.node(c.source).neuron is None
-        before = _learned_from(network, c.source) if is_junction else {c.source: False}
+        before = _trace_learned(network, c.source) if is_junction else {c.source: False}
         for source, learned in before.items():
             learned_from[source] = learned_from.get(source, False) or is_trained or learned
     return learned_from

@@ -18,7 +18,7 @@ from nwcompile.kernels.layers.integer_backward import (
     integer_backward,
     integer_forward,
 )
-from nwcompile.nn.ops.threads import ranges, run_on_threads
+from nwcompile.nn.ops.threads import run_on_threads, split_ranges
 from nwcompile.sim.sequence import tables
 
 NOTHING = np.zeros((0, 0, 0), np.float32)
@@ -44,21 +44,21 @@ class IntegerNeurons:
     shows_membrane: bool
 
     @classmethod
-    def of(cls, node: Node, unit: np.ndarray, surrogate: Callable, detach_reset: bool) -> "IntegerNeurons":
+    def from_node(cls, node: Node, unit: np.ndarray, surrogate: Callable, detach_reset: bool) -> "IntegerNeurons":
         """Those of a fixed-point layer whose state unit is `unit` (float64[neuron]) of the float network's."""
         spec, shape = node.neuron, node.shape
 
-        def number(name: str) -> np.ndarray:
+        def neuron_parameter(name: str) -> np.ndarray:
             return spec.array(name, shape).reshape(-1).astype(np.float64)
 
-        keep_u, keep_v = (1 - spec.fixed.lost(number(name)) for name in ("decay_u", "decay_v"))
+        keep_u, keep_v = (1 - spec.fixed.lost(neuron_parameter(name)) for name in ("decay_u", "decay_v"))
         drive = unit * (1 << spec.fixed.shift_bits) * (keep_u if spec.fixed.shifts else 1)  # added before the decay
-        v_min = np.full(node.n_neurons, -inf) if spec.v_min is None else number("v_min") * unit
-        reset_value = number("reset_value") * unit if spec.reset == "value" else np.zeros(node.n_neurons)
+        v_min = np.full(node.n_neurons, -inf) if spec.v_min is None else neuron_parameter("v_min") * unit
+        reset_value = neuron_parameter("reset_value") * unit if spec.reset == "value" else np.zeros(node.n_neurons)
         units = LayerUnits(
             unit=_as_float32(unit),
             drive=_as_float32(drive),
-            threshold=_as_float32(number("threshold") * unit),
+            threshold=_as_float32(neuron_parameter("threshold") * unit),
             keep_u=_as_float32(keep_u),
             keep_v=_as_float32(keep_v),
             reset_value=_as_float32(reset_value),
@@ -77,7 +77,7 @@ class IntegerNeurons:
             shows_membrane=not spec.fires,
         )
 
-    def distance(self, before: torch.Tensor) -> torch.Tensor:
+    def threshold_distance(self, before: torch.Tensor) -> torch.Tensor:
         """How far membranes `[B, T, N]` are above the nearest threshold that a spike hangs on."""
         threshold = torch.from_numpy(self.units.threshold)
         if self.spikes == "multi":
@@ -129,9 +129,9 @@ class _Scan(torch.autograd.Function):
         u, v = (np.empty(shape, np.int64) for _ in range(2)) if recorded is not None else (NO_STATES, NO_STATES)
         start = NOTHING if state is None else (integers[:2] * neurons.units.unit).astype(np.float32)
         given = np.ascontiguousarray(drive.detach().numpy())
-        rows = ranges(n_samples, prod(shape))
+        rows = split_ranges(n_samples, prod(shape))
 
-        def part(k: int) -> None:
+        def run_samples(k: int) -> None:
             samples = slice(*rows[k])
             integer_forward(
                 neurons.rules,
@@ -145,7 +145,7 @@ class _Scan(torch.autograd.Function):
                 tables.scratch(n),
             )
 
-        run_on_threads(part, len(rows))
+        run_on_threads(run_samples, len(rows))
         if recorded is not None:
             recorded |= {"u": u, "v": v}
         after = torch.from_numpy(trace.after) if neurons.shows_membrane else None
@@ -163,18 +163,18 @@ class _Scan(torch.autograd.Function):
         neurons = ctx.neurons
         n_samples, n_steps, n = spikes.shape
         before = torch.from_numpy(trace.before)
-        slope = np.ascontiguousarray(neurons.surrogate(neurons.distance(before)).numpy(), np.float32)
-        of_spikes = np.zeros(spikes.shape, np.float32) if of_spikes is None else numbers(of_spikes, neurons.name)
-        of_after = NOTHING if of_after is None else numbers(of_after, neurons.name)
+        slope = np.ascontiguousarray(neurons.surrogate(neurons.threshold_distance(before)).numpy(), np.float32)
+        of_spikes = np.zeros(spikes.shape, np.float32) if of_spikes is None else read_gradient(of_spikes, neurons.name)
+        of_after = NOTHING if of_after is None else read_gradient(of_after, neurons.name)
         of_state = np.zeros((2, n_samples, n), np.float32)
         if of_last is not None:
             of_state[:] = of_last[:2].numpy()
         of_drive = np.empty(spikes.shape, np.float32)
-        rows = ranges(n_samples, spikes.numel())
+        rows = split_ranges(n_samples, spikes.numel())
         sums = np.zeros((len(rows), N_SUMS, n))
         kind = SPIKES.index(neurons.spikes), RESETS.index(neurons.reset), RESET_TIMINGS.index(neurons.timing)
 
-        def part(k: int) -> None:
+        def run_samples(k: int) -> None:
             samples = slice(*rows[k])
             integer_backward(
                 neurons.units,
@@ -191,7 +191,7 @@ class _Scan(torch.autograd.Function):
                 sums[k],
             )
 
-        run_on_threads(part, len(rows))
+        run_on_threads(run_samples, len(rows))
         learned = [torch.from_numpy(total.astype(np.float32)) for total in sums.sum(0)]
         learned = [g if needs else None for g, needs in zip(learned, ctx.needs_input_grad[2:7], strict=True)]
         state = None
@@ -200,7 +200,7 @@ class _Scan(torch.autograd.Function):
         return torch.from_numpy(of_drive).to(ctx.dtype), state, *learned, None, None
 
 
-def numbers(grad: torch.Tensor, layer: str) -> np.ndarray:
+def read_gradient(grad: torch.Tensor, layer: str) -> np.ndarray:
     """A gradient of what a layer sends, as an array. Raises ModelError where the loss gave none that can be used."""
     if not torch.stack(grad.aminmax()).isfinite().all():
         raise ModelError(

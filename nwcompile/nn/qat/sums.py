@@ -27,7 +27,7 @@ class IntegerWeights:
     shared: int
 
     @classmethod
-    def of(cls, connection: Connection, effective: np.ndarray, n_target: int) -> "IntegerWeights":
+    def from_connection(cls, connection: Connection, effective: np.ndarray, n_target: int) -> "IntegerWeights":
         """Of float64 whole numbers, shaped as the connection's weights."""
         magnitude = np.abs(effective)
         if isinstance(connection, Sparse):
@@ -37,7 +37,7 @@ class IntegerWeights:
         bits = int(np.bitwise_or.reduce(magnitude.astype(np.int64), axis=None)) if effective.size else 0
         return cls(effective, int(largest), bits & -bits or 1)
 
-    def dtype(self, connection: Connection, largest: float) -> torch.dtype:
+    def choose_dtype(self, connection: Connection, largest: float) -> torch.dtype:
         """The narrowest float type that holds every partial sum for spikes of magnitude up to `largest`.
 
         All of them are multiples of `shared`. Raises ModelError where no type does.
@@ -66,7 +66,7 @@ class StraightThrough(torch.autograd.Function):
 
 
 @contextmanager
-def exact():
+def exact_arithmetic():
     """Plain sums of products: no autocast, no oneDNN (narrower floats), no NNPACK (Winograd), whatever is set."""
     was, (was_nnpack,) = torch.backends.mkldnn.enabled, torch.backends.nnpack.set_flags(False)
     torch.backends.mkldnn.enabled = False
@@ -78,7 +78,9 @@ def exact():
         torch.backends.nnpack.set_flags(was_nnpack)
 
 
-def sums(connection: Connection, x: torch.Tensor, weight: torch.Tensor, source_shape: tuple[int, ...], n_target: int):
+def sum_synapses(
+    connection: Connection, x: torch.Tensor, weight: torch.Tensor, source_shape: tuple[int, ...], n_target: int
+):
     """What the connection adds for spikes `x` [k, n_source]: [k, n_target], both of the weight's type."""
     if isinstance(connection, Dense):
         return x @ weight.T
@@ -112,7 +114,7 @@ class _Synapses(torch.autograd.Function):
         ctx.save_for_backward(x, weight, pre, post)
         out = x.new_zeros(n_target, len(x))
         columns = x.T.contiguous()
-        for part in _chunks(len(weight), len(x)):
+        for part in _split_synapses(len(weight), len(x)):
             out.index_add_(0, post[part], columns[pre[part]] * weight[part, None])
         return out.T
 
@@ -123,13 +125,13 @@ class _Synapses(torch.autograd.Function):
         columns = x.T.contiguous()
         of_x = torch.zeros_like(columns)
         of_weight = torch.empty_like(weight)
-        for part in _chunks(len(weight), len(x)):
+        for part in _split_synapses(len(weight), len(x)):
             back = rows[post[part]]
             of_weight[part] = (columns[pre[part]] * back).sum(1)
             of_x.index_add_(0, pre[part], back * weight[part, None])
         return of_x.T, of_weight, None, None, None
 
 
-def _chunks(n_synapses: int, n_rows: int) -> list[slice]:
+def _split_synapses(n_synapses: int, n_rows: int) -> list[slice]:
     size = max(1, CHUNK_NUMBERS // max(n_rows, 1))
     return [slice(first, first + size) for first in range(0, n_synapses, size)]

@@ -36,12 +36,12 @@ def busiest_core_loss(
         raise OptionError(f"order={shown(order)} must be 1 or more, up to infinity")
     if work == "cycles" and not program.chip.has_times:
         raise ModelError(f"the chip file of {program.chip.name} lacks the costs of events; use work='synops'")
-    counts = {name: _counts(program, name, spikes) for name in program.network.offsets}
+    counts = {name: _count_messages(program, name, spikes) for name in program.network.offsets}
     with torch.autocast(next(iter(counts.values())).device.type, enabled=False):  # cycles are beyond float16
-        parts = [_padded(program, name, count, work) for name, count in counts.items()]
+        parts = [_schedule_work(program, name, count, work) for name, count in counts.items()]
     total = sum(parts[1:], parts[0])
     if work == "cycles":
-        total = total + _idle(program).to(total)
+        total = total + _idle_work(program).to(total)
     largest = total.detach().amax(-1, keepdim=True).clamp(min=1)  # powers of cycles would overflow
     return (torch.linalg.vector_norm(total / largest, ord=order, dim=-1, keepdim=True) * largest).mean()
 
@@ -58,13 +58,13 @@ def spikes_of(net: torch.nn.Module, x: torch.Tensor, name: str = "input") -> tup
         raise ModelError(f"{type(net).__name__} has no layers of nwcompile.nn")
     spikes: dict[str, torch.Tensor] = {name: x}
 
-    def keeper(path: str):
-        def keep(module, inputs, output):
+    def make_hook(path: str):
+        def record_output(module, inputs, output):
             spikes[path] = output[0]
 
-        return keep
+        return record_output
 
-    hooks = [m.register_forward_hook(keeper(path)) for path, m in layers.items()]
+    hooks = [m.register_forward_hook(make_hook(path)) for path, m in layers.items()]
     try:
         result = net(x)
     finally:
@@ -73,7 +73,7 @@ def spikes_of(net: torch.nn.Module, x: torch.Tensor, name: str = "input") -> tup
     return result, spikes
 
 
-def _counts(program: Program, name: str, spikes: dict[str, torch.Tensor]) -> torch.Tensor:
+def _count_messages(program: Program, name: str, spikes: dict[str, torch.Tensor]) -> torch.Tensor:
     """Messages of each source to each destination, `[B, T, n]`."""
     node = program.network.node(name)
     if name not in spikes:
@@ -89,18 +89,18 @@ def _counts(program: Program, name: str, spikes: dict[str, torch.Tensor]) -> tor
     return flat.abs() if program.repeats else flat.abs().clamp(max=1)
 
 
-def _padded(program: Program, name: str, counts: torch.Tensor, work: str) -> torch.Tensor:
+def _schedule_work(program: Program, name: str, counts: torch.Tensor, work: str) -> torch.Tensor:
     """Work that a node's spikes cause, `[B, H, core]` or `[B, H, unit * core]`, at the hardware steps of its steps."""
     pipelined = program.schedule.period == 1
     late = program.schedule.offset[name] if pipelined else 0
     after = program.schedule.depth - late if pipelined else 0
-    return torch.nn.functional.pad(counts @ _each(program, name, work).to(counts), (0, 0, late, after))
+    return torch.nn.functional.pad(counts @ _work_per_spike(program, name, work).to(counts), (0, 0, late, after))
 
 
 _known: WeakKeyDictionary[Program, dict[tuple[str, ...], torch.Tensor]] = WeakKeyDictionary()  # programs do not change
 
 
-def _idle(program: Program) -> torch.Tensor:
+def _idle_work(program: Program) -> torch.Tensor:
     """int64`[unit * core]`: cycles of a step without spikes."""
     known = _known.setdefault(program, {})
     if () not in known:
@@ -110,7 +110,7 @@ def _idle(program: Program) -> torch.Tensor:
     return known[()]
 
 
-def _each(program: Program, name: str, work: str) -> torch.Tensor:
+def _work_per_spike(program: Program, name: str, work: str) -> torch.Tensor:
     """float32`[n, core]` or `[n, unit * core]`: work of one spike of each source."""
     known = _known.setdefault(program, {})
     if (name, work) not in known:

@@ -31,7 +31,7 @@ class DeviatingWeight(Prepared):
         self.mismatch.prepare(name, seed, mismatch_in_eval)
 
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
-        return self._deviating("weight", weight, self.mismatch)
+        return self._apply_mismatch("weight", weight, self.mismatch)
 
 
 @checked()
@@ -62,7 +62,7 @@ def inject_mismatch(
             layers = "Linear, Conv or LIFSynapse" if kind == "weight" else "LIFLayer"
             raise ModelError(f"{kind}={deviation:g}: the model has no {layers} whose {kind} could deviate")
     for kind, deviation in wanted.items():
-        _inject(model, kind, deviation)
+        _inject_kind(model, kind, deviation)
     return model
 
 
@@ -83,20 +83,20 @@ def _has_place(module: torch.nn.Module, kind: str) -> bool:
     return is_ours or (isinstance(module, WEIGHED) and kind == "weight")
 
 
-def _inject(model: torch.nn.Module, kind: str, deviation: float) -> None:
+def _inject_kind(model: torch.nn.Module, kind: str, deviation: float) -> None:
     """Inject one kind everywhere."""
     for name, module in list(model.named_modules()):
         where = f"{name or 'the model'} ({type(module).__name__})"
         if isinstance(module, LIFSynapse | LIFLayer) and kind in module.mismatches:
             module.mismatches[kind] = Mismatch(where, kind, deviation, waits=True)
-            module.forget()
+            module.forget_values()
         elif isinstance(module, WEIGHED) and kind == "weight":
-            _take_back(module)
+            _remove_injection(module)
             if deviation:
                 parametrize.register_parametrization(module, "weight", DeviatingWeight(where, deviation), unsafe=True)
 
 
-def _take_back(module: Any) -> None:
+def _remove_injection(module: Any) -> None:
     """Take an injection out of a Linear or Conv; what others have parametrized stays as it is."""
     if not parametrize.is_parametrized(module, "weight"):
         return

@@ -4,7 +4,7 @@ import torch
 
 from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError
-from nwcompile.nn.layers.h1 import BLOCK_NEURONS, H1v1Synapse, blocks_of
+from nwcompile.nn.layers.h1 import BLOCK_NEURONS, H1v1Synapse, divide_blocks
 from nwcompile.nn.layers.lif import LIFSynapse
 
 
@@ -15,7 +15,7 @@ def weight_magnitude_loss(model: torch.nn.Module | torch.Tensor, limit: float = 
     Weights of H1 synapses are taken over their `lif_threshold`, as the chip has them. Raises ModelError for a model
     without synapses.
     """
-    excess = [(w.abs() - float(limit)).clamp(min=0).square().flatten() for w in _weights(model)]
+    excess = [(w.abs() - float(limit)).clamp(min=0).square().flatten() for w in _find_weights(model)]
     return torch.cat(excess).mean()
 
 
@@ -29,10 +29,10 @@ def topology_loss(model: torch.nn.Module | torch.Tensor, block: int = BLOCK_NEUR
     if block < 1:
         raise OptionError(f"block is {block}, must be >= 1")
     mixed = []
-    for weight in _weights(model):
+    for weight in _find_weights(model):
         if weight.ndim != 2:
             raise ModelError(f"topology_loss: weights of shape {tuple(weight.shape)} must be [n_in, n_out]")
-        blocks = blocks_of(weight, min(block, max(weight.shape[1], 1)))
+        blocks = divide_blocks(weight, min(block, max(weight.shape[1], 1)))
         mixed.append((blocks.abs().sum(2) - blocks.sum(2).abs()).flatten())
     return torch.cat(mixed).mean()
 
@@ -85,7 +85,7 @@ class SignAnnealing:
             )
         self.n_steps, self.alpha_start, self.alpha_end, self.block = n_steps, alpha_start, alpha_end, block
         self.n_done = 0
-        self._set()
+        self._update_synapses()
 
     @property
     def alpha(self) -> float | None:
@@ -97,14 +97,14 @@ class SignAnnealing:
     def step(self) -> None:
         """Go on by one step, of an epoch, say."""
         self.n_done += 1
-        self._set()
+        self._update_synapses()
 
-    def _set(self) -> None:
+    def _update_synapses(self) -> None:
         for synapse in self.synapses:
             synapse.annealing = None if self.alpha is None else (self.alpha, self.block)
 
 
-def _weights(model: torch.nn.Module | torch.Tensor) -> list[torch.Tensor]:
+def _find_weights(model: torch.nn.Module | torch.Tensor) -> list[torch.Tensor]:
     if isinstance(model, torch.Tensor):
         return [model]
     synapses = [m for m in model.modules() if isinstance(m, LIFSynapse)]

@@ -33,7 +33,7 @@ def prune(model: torch.nn.Module, sparsity: float | dict[str, float], together: 
     it is (`compile` stores connections as lists of synapses where that is cheaper); `finish_pruning` leaves plain
     weights. Raises ModelError for unknown names, OptionError for parts out of range.
     """
-    places = weights_of(model)
+    places = find_weights(model)
     wanted = sparsity if isinstance(sparsity, dict) else dict.fromkeys(places, sparsity)
     for name, part in wanted.items():
         if name not in places:
@@ -53,7 +53,7 @@ def prune(model: torch.nn.Module, sparsity: float | dict[str, float], together: 
             kept = torch.ones_like(size, dtype=torch.bool)
             kept[size.argsort(stable=True)[: round(wanted[names[0]] * len(size))]] = False
             for name, mask in zip(names, kept.split([getattr(*places[name]).numel() for name in names]), strict=True):
-                _mask(*places[name], mask)
+                _apply_mask(*places[name], mask)
         weights = [getattr(*places[name]) for name in wanted]
         return sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
 
@@ -61,14 +61,14 @@ def prune(model: torch.nn.Module, sparsity: float | dict[str, float], together: 
 @checked()
 def finish_pruning(model: torch.nn.Module) -> None:
     """Take the masks away and leave their zeros in plain parameters; the optimizer of before knows others."""
-    for module, name in weights_of(model).values():
-        if _mask_of(module, name) is not None:
+    for module, name in find_weights(model).values():
+        if _find_mask(module, name) is not None:
             shared = type(module)  # with copies of the module, which keep their masks
             module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))
             parametrize.remove_parametrizations(module, name, leave_parametrized=True)
 
 
-def weights_of(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
+def find_weights(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
     """Module and attribute of every weight with two axes or more, by the name that it has without masks."""
     places: dict[str, tuple[torch.nn.Module, str]] = {}
     for path, module in model.named_modules():
@@ -81,17 +81,17 @@ def weights_of(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]
     return {path: place for path, place in places.items() if getattr(*place).ndim >= 2}
 
 
-def _mask(module: torch.nn.Module, name: str, kept: torch.Tensor) -> None:
+def _apply_mask(module: torch.nn.Module, name: str, kept: torch.Tensor) -> None:
     """Keep these weights, bool of any shape, and of them only those that were kept before."""
     kept = kept.reshape(getattr(module, name).shape)
-    mask = _mask_of(module, name)
+    mask = _find_mask(module, name)
     if mask is None:
         parametrize.register_parametrization(module, name, Mask(kept))
     else:
         mask.mask &= kept
 
 
-def _mask_of(module: Any, name: str) -> Mask | None:
+def _find_mask(module: Any, name: str) -> Mask | None:
     if not parametrize.is_parametrized(module, name):
         return None
     return next((m for m in module.parametrizations[name] if isinstance(m, Mask)), None)

@@ -18,7 +18,7 @@ from nwcompile.errors import ModelError, OptionError, shown, whole
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense
 from nwcompile.nn.layers.lif import LIFSynapse
-from nwcompile.nn.training.pruning import Mask, weights_of
+from nwcompile.nn.training.pruning import Mask, find_weights
 from nwcompile.passes.analyze.core_rules import has_rules
 from nwcompile.passes.prepare.prune_zeros import most_listed
 
@@ -37,10 +37,10 @@ class GrownMask(Mask):
         masked = weight * self.mask
         if self.is_watched and masked.requires_grad:
             self.is_used_anew = True
-            masked.register_hook(self._keep)
+            masked.register_hook(self._add_gradient)
         return masked
 
-    def _keep(self, gradient: torch.Tensor) -> None:
+    def _add_gradient(self, gradient: torch.Tensor) -> None:
         """Add up the gradients of all uses in a graph: a network that goes step by step has one for each step."""
         self.gradient = gradient if self.is_used_anew or self.gradient is None else self.gradient + gradient
         self.is_used_anew = False
@@ -63,19 +63,19 @@ class SparseWeight:
     def parameter(self) -> torch.nn.Parameter:
         """The one that an optimizer knows."""
         if parametrize.is_parametrized(self.module, self.attribute):
-            return self._list.original
+            return self._parametrization_list.original
         return getattr(self.module, self.attribute)
 
     @property
     def mask(self) -> GrownMask:
         """The one that decides which synapses there are."""
-        return next(m for m in self._list if isinstance(m, GrownMask))
+        return next(m for m in self._parametrization_list if isinstance(m, GrownMask))
 
     @property
-    def _list(self) -> Any:
+    def _parametrization_list(self) -> Any:
         return self.module.get_submodule(f"parametrizations.{self.attribute}")
 
-    def rows(self, values: torch.Tensor) -> torch.Tensor:
+    def by_neuron(self, values: torch.Tensor) -> torch.Tensor:
         """A tensor of the weight's shape as `[n_out, n_in]`, a view."""
         return values if self.by_output else values.T
 
@@ -121,14 +121,14 @@ class SparseTraining:
         self.method, self.n_rounds, self.round = method, whole("n_rounds", n_rounds, 1, 10**9), 0
         n_cores = whole("n_cores", n_cores, 1, chip.n_cores)
         self._random = torch.Generator().manual_seed(whole("seed", seed, 0, 2**31 - 1))
-        places = _places(model, weights)
-        budget = Budget.of(chip, n_cores, bits)
-        shapes = {name: _shape(*place) for name, place in places.items()}
+        places = _choose_weights(model, weights)
+        budget = Budget.from_chip(chip, n_cores, bits)
+        shapes = {name: _weight_shape(*place) for name, place in places.items()}
         n_reached, n_inputs = budget.n_reached(shapes), budget.n_inputs(shapes)
         self.weights: list[SparseWeight] = []
         for name, (module, attribute) in places.items():
             (n_in, n_out), by_output = shapes[name], isinstance(module, torch.nn.Linear)
-            heard = budget.heard(n_in, n_out, n_reached)
+            heard = budget.allowed_synapses(n_in, n_out, n_reached)
             weight = SparseWeight(
                 name=name,
                 module=module,
@@ -140,15 +140,15 @@ class SparseTraining:
                 heard=heard,
             )
             if weight.n_inputs < n_in:
-                self._begin(weight)
+                self._register_mask(weight)
         self.density = {name: n_inputs[name] / n_in for name, (n_in, _) in shapes.items()}
 
-    def _begin(self, weight: SparseWeight) -> None:
+    def _register_mask(self, weight: SparseWeight) -> None:
         """The largest weights of every neuron are those that it begins with."""
         with torch.no_grad():
-            size = weight.rows(getattr(weight.module, weight.attribute)).abs()
-            kept = _largest(size.masked_fill(~weight.heard, -1.0), weight.n_inputs)
-            mask = GrownMask(weight.rows(kept).contiguous())
+            size = weight.by_neuron(getattr(weight.module, weight.attribute)).abs()
+            kept = _select_largest(size.masked_fill(~weight.heard, -1.0), weight.n_inputs)
+            mask = GrownMask(weight.by_neuron(kept).contiguous())
             mask.is_watched = self.method == "rigl"
             parametrize.register_parametrization(weight.module, weight.attribute, mask)
         self.weights.append(weight)
@@ -160,25 +160,25 @@ class SparseTraining:
         """
         self.round += 1
         part = FIRST_PART / 2 * (1 + cos(pi * min(self.round / self.n_rounds, 1.0)))
-        return sum(self._move(weight, part, optimizer) for weight in self.weights)
+        return sum(self._move_synapses(weight, part, optimizer) for weight in self.weights)
 
     @torch.no_grad()
-    def _move(self, weight: SparseWeight, part: float, optimizer: torch.optim.Optimizer | None) -> int:
+    def _move_synapses(self, weight: SparseWeight, part: float, optimizer: torch.optim.Optimizer | None) -> int:
         mask = weight.mask
-        kept = weight.rows(mask.mask)
+        kept = weight.by_neuron(mask.mask)
         n_free = int((weight.heard & ~kept).sum(1).min())
         n_moved = min(int(part * weight.n_inputs), n_free)
         if not n_moved:
             return 0
-        size = weight.rows(weight.parameter).abs().masked_fill(~kept, -1.0)
-        left = _largest(size, weight.n_inputs - n_moved)
+        size = weight.by_neuron(weight.parameter).abs().masked_fill(~kept, -1.0)
+        left = _select_largest(size, weight.n_inputs - n_moved)
         worth = GROWN[self.method](weight, left, mask, self._random)
-        grown = _largest(worth.masked_fill(~weight.heard | kept, -torch.inf), n_moved)
-        weight.rows(weight.parameter.data)[grown] = 0
+        grown = _select_largest(worth.masked_fill(~weight.heard | kept, -torch.inf), n_moved)
+        weight.by_neuron(weight.parameter.data)[grown] = 0
         for state in optimizer.state.get(weight.parameter, {}).values() if optimizer is not None else ():
             if isinstance(state, torch.Tensor) and state.shape == weight.parameter.shape:
-                weight.rows(state)[grown] = 0
-        mask.mask.copy_(weight.rows(left | grown))
+                weight.by_neuron(state)[grown] = 0
+        mask.mask.copy_(weight.by_neuron(left | grown))
         return n_moved * weight.n_out
 
 
@@ -195,7 +195,7 @@ class Budget:
     neurons: int | None
 
     @classmethod
-    def of(cls, chip: Chip, n_cores: int, bits: int | None) -> "Budget":
+    def from_chip(cls, chip: Chip, n_cores: int, bits: int | None) -> "Budget":
         """The least of the `n_cores` cores that hold most."""
         if has_rules(chip) or chip.has_pool_times or chip.core.axon_merge is not None or chip.weights.axon_types:
             raise OptionError(f"SparseTraining: {chip.name} has rules of cores or axons that training does not keep")
@@ -210,29 +210,29 @@ class Budget:
         """By weight, how many inputs each of its neurons keeps; n_in where it stays dense."""
         neurons = sum(ceil(n_out / self.n_cores) for _, n_out in shapes.values())
         if self.neurons is not None and neurons > self.neurons:
-            raise self._refused(f"neurons {neurons} of {self.neurons} a core")
+            raise self._make_error(f"neurons {neurons} of {self.neurons} a core")
         low, high = 0.0, float(max(n_in * n_out for n_in, n_out in shapes.values()))
         if self._fits(shapes, high):
-            return self._at(shapes, high)
+            return self._inputs_at(shapes, high)
         if not self._fits(shapes, low):
-            used = self._memory(shapes, self._at(shapes, low))
-            raise self._refused(f"synapse memory {used} of {self.synapse_bits} bits a core with one input a neuron")
+            used = self._n_bits(shapes, self._inputs_at(shapes, low))
+            raise self._make_error(f"synapse memory {used} of {self.synapse_bits} bits a core with one input a neuron")
         for _ in range(HALVINGS):
             middle = (low + high) / 2
             low, high = (middle, high) if self._fits(shapes, middle) else (low, middle)
-        return self._at(shapes, low)
+        return self._inputs_at(shapes, low)
 
-    def heard(self, n_in: int, n_out: int, n_reached: int) -> torch.Tensor:
+    def allowed_synapses(self, n_in: int, n_out: int, n_reached: int) -> torch.Tensor:
         """bool[n_out, n_in]: from which sources a neuron may have synapses, if each reaches `n_reached` cores."""
-        return torch.from_numpy(self._hears(n_in, n_reached)[np.arange(n_out) % self.n_cores])
+        return torch.from_numpy(self._core_sources(n_in, n_reached)[np.arange(n_out) % self.n_cores])
 
-    def _hears(self, n_in: int, n_reached: int) -> np.ndarray:
+    def _core_sources(self, n_in: int, n_reached: int) -> np.ndarray:
         """bool[core, source]: one source after the other takes the next cores in turn."""
-        n_reached = self._reaches(n_in, n_reached)
+        n_reached = self._cores_per_source(n_in, n_reached)
         core, source = np.ogrid[: self.n_cores, :n_in]
         return (core - source * n_reached) % self.n_cores < n_reached
 
-    def _reaches(self, n_in: int, n_reached: int) -> int:
+    def _cores_per_source(self, n_in: int, n_reached: int) -> int:
         """`n_reached`, or more of a layer so small that some core would hear none of its neurons."""
         return max(n_reached, ceil(self.n_cores / n_in))
 
@@ -240,29 +240,29 @@ class Budget:
         """How many cores each source reaches at most, so that no core has more axons than it holds."""
         sources = [n_in for n_in, _ in shapes.values()]
         for n in range(self.n_cores, 0, -1):
-            received = sum(self._hears(n_in, n).sum(1) for n_in in sources).max()
-            sent = sum(ceil(n_in / self.n_cores) * self._reaches(n_in, n) for n_in in sources)
+            received = sum(self._core_sources(n_in, n).sum(1) for n_in in sources).max()
+            sent = sum(ceil(n_in / self.n_cores) * self._cores_per_source(n_in, n) for n_in in sources)
             if received <= (self.in_axons or received) and sent <= (self.out_axons or sent):
                 return n
         used = f"fan-in axons {received} of {self.in_axons}, fan-out axons {sent} of {self.out_axons} a core"
-        raise self._refused(f"{used} where each source reaches as few cores as it can")
+        raise self._make_error(f"{used} where each source reaches as few cores as it can")
 
-    def _at(self, shapes: dict[str, tuple[int, int]], density: float) -> dict[str, int]:
+    def _inputs_at(self, shapes: dict[str, tuple[int, int]], density: float) -> dict[str, int]:
         """The inputs of a neuron at densities `density` (n_in + n_out) / (n_in n_out)."""
         n_reached, kept = self.n_reached(shapes), {}
         for name, (n_in, n_out) in shapes.items():
             wanted = density * (n_in + n_out) / n_out
             edge = Dense("source", "target", np.zeros((1, 1), np.float32), weight_bits=self.bits)
             n_listed = most_listed(n_in * n_out, n_in, edge, self.chip) // n_out
-            largest = min(n_listed, self._hears(n_in, n_reached).sum(1).min())
-            is_heard = self._reaches(n_in, n_reached) == self.n_cores
+            largest = min(n_listed, self._core_sources(n_in, n_reached).sum(1).min())
+            is_heard = self._cores_per_source(n_in, n_reached) == self.n_cores
             kept[name] = n_in if wanted >= n_in and is_heard else max(int(min(wanted, largest)), 1)
         return kept
 
     def _fits(self, shapes: dict[str, tuple[int, int]], density: float) -> bool:
-        return self.synapse_bits is None or self._memory(shapes, self._at(shapes, density)) <= self.synapse_bits
+        return self.synapse_bits is None or self._n_bits(shapes, self._inputs_at(shapes, density)) <= self.synapse_bits
 
-    def _memory(self, shapes: dict[str, tuple[int, int]], kept: dict[str, int]) -> int:
+    def _n_bits(self, shapes: dict[str, tuple[int, int]], kept: dict[str, int]) -> int:
         """Bits that the fullest core needs at most, whichever synapses are kept.
 
         A row of n synapses takes at most n bits_each + ceil(n / block_synapses) (block_overhead_bits + word_bits - 1),
@@ -278,25 +278,25 @@ class Budget:
             used += min(scattered, n_in * int(row_bits(np.int64(n_neurons), bits_each, self.chip)))
         return used
 
-    def _refused(self, why: str) -> OptionError:
+    def _make_error(self, why: str) -> OptionError:
         return OptionError(
             f"SparseTraining: {self.n_cores} cores of {self.chip.name} cannot hold the network: {why}; "
             "take more cores, fewer bits or a smaller network"
         )
 
 
-def _anywhere(weight: SparseWeight, left: torch.Tensor, mask: GrownMask, random: torch.Generator) -> torch.Tensor:
+def _score_randomly(weight: SparseWeight, left: torch.Tensor, mask: GrownMask, random: torch.Generator) -> torch.Tensor:
     return torch.rand(left.shape, generator=random)
 
 
-def _gradient(weight: SparseWeight, left: torch.Tensor, mask: GrownMask, random: torch.Generator) -> torch.Tensor:
+def _score_gradient(weight: SparseWeight, left: torch.Tensor, mask: GrownMask, random: torch.Generator) -> torch.Tensor:
     if mask.gradient is None:
         raise ModelError(f"SparseTraining: {weight.name} has no gradient yet; call step() after backward()")
-    worth, mask.gradient = weight.rows(mask.gradient).abs(), None
+    worth, mask.gradient = weight.by_neuron(mask.gradient).abs(), None
     return worth
 
 
-def _paths(weight: SparseWeight, left: torch.Tensor, mask: GrownMask, random: torch.Generator) -> torch.Tensor:
+def _score_paths(weight: SparseWeight, left: torch.Tensor, mask: GrownMask, random: torch.Generator) -> torch.Tensor:
     """CH3-L3 of every missing synapse from source v to neuron u, float32[n_out, n_in].
 
     Paths go u, z1 (a source of u), z2 (a neuron that z1 and v feed), v. Of the links of z1 those to neurons that v
@@ -314,17 +314,17 @@ def _paths(weight: SparseWeight, left: torch.Tensor, mask: GrownMask, random: to
     return score
 
 
-GROWN = {"set": _anywhere, "rigl": _gradient, "cht": _paths}
+GROWN = {"set": _score_randomly, "rigl": _score_gradient, "cht": _score_paths}
 
 
-def _largest(values: torch.Tensor, n: int) -> torch.Tensor:
+def _select_largest(values: torch.Tensor, n: int) -> torch.Tensor:
     """bool: the `n` largest of every row."""
     chosen = torch.zeros(values.shape, dtype=torch.bool)
     return chosen.scatter_(1, values.topk(n, dim=1).indices, True)
 
 
-def _places(model: torch.nn.Module, names: list[str] | None) -> dict[str, tuple[torch.nn.Module, str]]:
-    places = weights_of(model)
+def _choose_weights(model: torch.nn.Module, names: list[str] | None) -> dict[str, tuple[torch.nn.Module, str]]:
+    places = find_weights(model)
     known = {name: place for name, place in places.items() if isinstance(place[0], torch.nn.Linear | LIFSynapse)}
     others = [name for name in (places if names is None else names) if name not in known]
     chosen = known if names is None else {name: known[name] for name in names if name in known}
@@ -353,7 +353,7 @@ def _verify_used_once(model: torch.nn.Module, chosen: dict[str, tuple[torch.nn.M
             )
 
 
-def _shape(module: torch.nn.Module, attribute: str) -> tuple[int, int]:
+def _weight_shape(module: torch.nn.Module, attribute: str) -> tuple[int, int]:
     """Inputs and outputs of a weight."""
     rows, columns = getattr(module, attribute).shape
     return (columns, rows) if isinstance(module, torch.nn.Linear) else (rows, columns)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.nn.data import Binning
-from nwcompile.nn.data.cache import settings
+from nwcompile.nn.data.cache import describe_settings
 
 TONIC = np.dtype([("x", "<i2"), ("y", "<i2"), ("t", "<i8"), ("p", "?")])
 
@@ -161,7 +161,7 @@ def test_binning_takes_frames_as_tensors():
 
 def test_binning_settings_of_numpy_and_lists_are_plain_ones():
     b = Binning([np.int64(4), 2, 1], bin_length=np.float32(2), crop=[0, 0, 2, 2])
-    assert b == Binning((4, 2, 1), bin_length=2.0, crop=(0, 0, 2, 2)) and hash(b) and settings(b)
+    assert b == Binning((4, 2, 1), bin_length=2.0, crop=(0, 0, 2, 2)) and hash(b) and describe_settings(b)
 
 
 def test_binning_of_a_recording_without_events_is_silence():

@@ -67,7 +67,7 @@ def test_bits_are_of_one_sample_of_uint8(spikes):
 def test_bits_are_laid_out_as_those_of_the_kernels():
     current = torch.rand(2, 45, 9, generator=torch.Generator().manual_seed(0))
     n = LIFNeurons(torch.full((9,), 0.9), torch.ones(9), "subtraction", atan)
-    spikes, words = (fire(current, n.cleared(current), n, form)[0] for form in ("uint8", "bits"))
+    spikes, words = (fire(current, n.initial_state(current), n, form)[0] for form in ("uint8", "bits"))
     assert 0 < spikes.float().mean() < 1
     assert np.array_equal(np.stack([data.pack_bits(s) for s in spikes.numpy()]), words.numpy())
 
@@ -250,7 +250,7 @@ def test_interrupted_cache_leaves_nothing_and_can_be_made_after(tmp_path, monkey
         data.cached(samples, BINNING, tmp_path)
     assert list(tmp_path.iterdir()) == []
     with monkeypatch.context() as m, pytest.raises(KeyboardInterrupt):
-        m.setattr(data.Binning, "_neurons", interrupt)
+        m.setattr(data.Binning, "_find_neurons", interrupt)
         data.cached(samples, BINNING, tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert same(data.cached(samples, BINNING, tmp_path), data.packed(samples, BINNING))

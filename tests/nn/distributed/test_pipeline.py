@@ -5,7 +5,7 @@ import torch
 
 from nwcompile import nn
 from nwcompile.errors import BackendError, ModelError, OptionError
-from nwcompile.nn.distributed.pipeline import TimePipeline, shares
+from nwcompile.nn.distributed.pipeline import TimePipeline, split_layers
 from tests.nn.distributed import ranks
 
 
@@ -84,17 +84,17 @@ def net_of(*sizes):
 
 def test_shares_make_the_largest_as_small_as_can_be():
     net = net_of(10, 10, 10, 10, 40, 1)  # 110, 110, 110, 440 and 41 parameters and neurons
-    assert shares(net, 1) == [(0, 10)]
-    assert shares(net, 2) == [(0, 6), (6, 10)]
-    assert shares(net, 3) == [(0, 6), (6, 8), (8, 10)]
-    assert shares(net, 5) == [(0, 2), (2, 4), (4, 6), (6, 8), (8, 10)]
+    assert split_layers(net, 1) == [(0, 10)]
+    assert split_layers(net, 2) == [(0, 6), (6, 10)]
+    assert split_layers(net, 3) == [(0, 6), (6, 8), (8, 10)]
+    assert split_layers(net, 5) == [(0, 2), (2, 4), (4, 6), (6, 8), (8, 10)]
     flat = nn.Sequential(torch.nn.Flatten(1), *net_of(3, 4, 5), nn.LIFSynapse(5, 2))
-    assert shares(flat, 2) == [(0, 3), (3, 6)]
+    assert split_layers(flat, 2) == [(0, 3), (3, 6)]
 
 
 def test_shares_refuse_more_processes_than_layers():
     with pytest.raises(OptionError) as e:
-        shares(net_of(3, 4, 5), 3)
+        split_layers(net_of(3, 4, 5), 3)
     assert str(e.value) == "3 processes for 2 spiking layers; a pipeline takes one of each at least"
 
 

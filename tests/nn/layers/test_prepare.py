@@ -121,7 +121,7 @@ def test_layers_follow_a_change_of_dtype():
     net.double()
     nn.prepare_net(net[1])
     double = net(x.double())[1]
-    assert double.dtype == net[1].neurons().beta.dtype == torch.float64
+    assert double.dtype == net[1].build_neurons().beta.dtype == torch.float64
     torch.testing.assert_close(double[:, 0], single[:, 0].double(), rtol=1e-6, atol=1e-6)
 
 
@@ -188,7 +188,7 @@ def test_mismatch_is_drawn_anew_for_every_batch_without_gradients():
     with torch.no_grad():
         for _ in range(3):
             nn.prepare_net(torch.nn.Sequential(synapse, layer), seed=1)
-            found.append((synapse.effective_weight(), layer.neurons().beta))
+            found.append((synapse.effective_weight(), layer.build_neurons().beta))
     assert all(not torch.equal(a, b) for k in range(2) for a, b in zip(found[k], found[k + 1], strict=True))
 
 
@@ -212,7 +212,7 @@ def test_a_layer_follows_a_change_of_its_time_step():
     for dt in (1e-3, 4e-3):
         layer.dt = dt
         nn.prepare_net(layer)
-        assert torch.equal(layer.neurons().beta, layer.beta)
+        assert torch.equal(layer.build_neurons().beta, layer.beta)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

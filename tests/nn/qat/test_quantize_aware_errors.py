@@ -136,8 +136,8 @@ def test_sums_beyond_what_floats_hold_are_refused():
     from nwcompile.nn.qat.sums import IntegerWeights
 
     c = nw.Dense("in", "out", weight)
-    whole = IntegerWeights.of(c, weight.astype(np.float64) + 1, 1)
-    text = refused(lambda: whole.dtype(c, 1 << 22))
+    whole = IntegerWeights.from_connection(c, weight.astype(np.float64) + 1, 1)
+    text = refused(lambda: whole.choose_dtype(c, 1 << 22))
     assert text.endswith("are beyond 2^53, which floats hold exactly; send smaller numbers")
 
 

@@ -38,7 +38,7 @@ def test_injected_mismatch_is_of_every_weight_threshold_and_leak():
     assert layer.effective_thresholds().std().item() == pytest.approx(0.1, rel=0.3)
     rate = -layer.beta.log() * 10
     assert rate.std().item() == pytest.approx(0.2, rel=0.3)
-    neurons = layer.neurons()
+    neurons = layer.build_neurons()
     assert torch.equal(neurons.threshold, layer.effective_thresholds()) and torch.equal(neurons.beta, layer.beta)
 
 
