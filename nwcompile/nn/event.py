@@ -1,7 +1,7 @@
-"""Event: layers in continuous time, whose inputs and outputs are spike times, with exact gradients of these times.
+"""Layers in continuous time, whose inputs and outputs are spike times with exact gradients.
 
-The gradient of a spike time is exact (EventProp, see `kernels/layers/spike_times.py`), without surrogates and steps.
-Times are tensors `[B, N, S]` in seconds, ordered, at most S a neuron, infinity where there is no spike.
+Gradients of spike times are exact (EventProp, see `kernels/layers/spike_times.py`), without surrogates and steps.
+Times are tensors `[B, N, S]` in seconds, ordered, with at most S spikes per neuron and infinity as padding.
 """
 
 from math import exp, inf, log, sqrt
@@ -22,19 +22,19 @@ DELAYS = ("axon", "synapse")
 class EventLIF(torch.nn.Module):
     """Leaky integrate-and-fire neurons with exponential synapses: spike times in, spike times out.
 
-    tau_mem v' = i - v and tau_syn i' = -i; a spike adds its weight to i; where v reaches the threshold, the neuron
-    spikes and v is 0, while i goes on. `weight` has the shape `[n_in, n_out]`. Times and time constants are in seconds;
-    input and output end at `t_end`. A neuron that spikes more than `max_spikes` times is a ModelError; with `once` it
-    is silent after its first spike.
+    The dynamics are tau_mem v' = i - v and tau_syn i' = -i. A spike adds its weight to i. When v reaches the threshold,
+    the neuron spikes and v is set to 0; i is not reset. `weight` has the shape `[n_in, n_out]`. Times and time
+    constants are in seconds; input and output end at `t_end`. More than `max_spikes` spikes of a neuron raise
+    ModelError. With `once` a neuron is silent after its first spike.
 
-    `delays`: None, "axon" (`[n_in]`) or "synapse" (`[n_in, n_out]`), trained between 0 and `max_delay` seconds; they
-    are 0 at first, and the tensor `delay` may be changed; what leaves the bounds is put back on them by the next call.
-    `init` is a tensor of weights or a function that fills one in
-    place; without it they are drawn so that a spike of every input brings v to the threshold, more or less.
+    `delays` is None, "axon" (`[n_in]`) or "synapse" (`[n_in, n_out]`). Delays are trained between 0 and `max_delay`
+    seconds and start at 0. The tensor `delay` may be changed; the next call clips it to the bounds. `init` is a tensor
+    of weights, or a function that fills one in place. Without it, weights are drawn such that one spike of every input
+    brings v roughly to the threshold.
 
-    Gradients are those of spike times only; a neuron that does not spike has none, and one whose membrane just touches
-    the threshold an unbounded one. They have no derivatives of their own. Computed in float64 on the CPU; memory grows
-    with spikes, not with time.
+    Only spike times have gradients: a neuron that does not spike has none, and a membrane that just touches the
+    threshold has an unbounded one. There are no second derivatives. Computed in float64 on the CPU; memory grows with
+    the number of spikes, not with time.
     """
 
     @checked()
@@ -89,7 +89,7 @@ class EventLIF(torch.nn.Module):
         return given
 
     def forward(self, times: torch.Tensor) -> torch.Tensor:
-        """Spike times `[B, n_in, S]` to spike times `[B, n_out, max_spikes]`, of the dtype of the weights."""
+        """Turn spike times `[B, n_in, S]` into spike times `[B, n_out, max_spikes]`, in the dtype of the weights."""
         if times.dim() != 3 or times.shape[1] != self.n_in:
             raise ModelError(f"{self.name}: input of shape {tuple(times.shape)} must be [B, {self.n_in}, spikes]")
         if times.device.type != "cpu" or self.weight.device.type != "cpu":
@@ -123,11 +123,11 @@ class EventLIF(torch.nn.Module):
 
 @checked()
 def first_spike_loss(times: torch.Tensor, labels: torch.Tensor, tau: float, t_end: float) -> torch.Tensor:
-    """Cross-entropy of `-t / tau` over the first spike times t of `[B, classes, S]`: the earliest one should be right.
+    """Return the cross-entropy of `-t / tau` over the first spike times t of `[B, classes, S]`; the earliest wins.
 
-    tau and t_end in seconds. A neuron that does not spike counts as one that does at `t_end`, and has no gradient.
-    `labels`: whole numbers `[B]`. Raises ModelError for times or labels of another shape, OptionError where tau
-    or t_end is no number > 0.
+    tau and t_end are in seconds. A neuron without a spike counts as spiking at `t_end`, and has no gradient. `labels`
+    are whole numbers `[B]`. Raises ModelError for times or labels of another shape, OptionError unless tau and t_end
+    are numbers > 0.
     """
     if times.dim() != 3 or times.shape[2] == 0:
         raise ModelError(
@@ -145,7 +145,7 @@ def first_spike_loss(times: torch.Tensor, labels: torch.Tensor, tau: float, t_en
 
 
 class _SpikeTimes(torch.autograd.Function):
-    """`spike_times` and its adjoint, over blocks of samples that do not depend on the number of threads."""
+    """Spike times and their adjoint, over blocks of samples that do not depend on the number of threads."""
 
     @staticmethod
     def forward(ctx, times, weight, delay, membrane, max_spikes):
@@ -163,7 +163,7 @@ class _SpikeTimes(torch.autograd.Function):
 
         run_on_threads(compute_block, len(blocks))
         ctx.kept = events, blocks, membrane, spikes, current
-        ctx.save_for_backward(times, weight, delay)  # torch refuses to go back once they have changed
+        ctx.save_for_backward(times, weight, delay)  # torch refuses a backward pass if they have changed
         return torch.from_numpy(spikes).to(weight.dtype, copy=True), max(n_spikes, default=0)
 
     @staticmethod
@@ -189,14 +189,14 @@ class _SpikeTimes(torch.autograd.Function):
 
 
 def _to_kernel_arrays(weight: torch.Tensor, delay: torch.Tensor | None) -> tuple[np.ndarray, np.ndarray]:
-    """Weights and delays as kernels read them, float64[n_out, n_in]; [0, 0] where there are no delays."""
+    """Return weights and delays as kernels read them, float64[n_out, n_in]; [0, 0] without delays."""
     given = (torch.zeros(0, 0) if delay is None else delay), weight
     delays, weights = (np.ascontiguousarray(tensor.detach().double().numpy().T) for tensor in given)
     return weights, delays
 
 
 class _Events:
-    """The spikes of `times` [B, N, S] before `t_end`, sample after sample, ordered by time: what kernels read."""
+    """The spikes of `times` [B, N, S] before `t_end`, by sample, then by time, as kernels read them."""
 
     def __init__(self, times: np.ndarray, t_end: float):
         self.shape = times.shape
@@ -205,28 +205,28 @@ class _Events:
         sorted_times = np.take_along_axis(flat, order, 1)
         is_before = sorted_times < t_end
         self.time = sorted_times[is_before]
-        self.place = (order + np.arange(len(flat))[:, None] * flat.shape[1])[is_before]  # in the tensor as one row
+        self.place = (order + np.arange(len(flat))[:, None] * flat.shape[1])[is_before]  # in the flat tensor
         self.first = np.concatenate([[0], np.cumsum(is_before.sum(1))])
 
     def event_span(self, samples: slice) -> slice:
-        """Where the events of consecutive samples are."""
+        """Return the slice of the events of consecutive samples."""
         return slice(self.first[samples.start], self.first[samples.stop])
 
     def select_samples(self, samples: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """time, source and first of consecutive samples."""
+        """Return time, source and first of consecutive samples."""
         span = self.event_span(samples)
         source = self.place[span] // max(self.shape[2], 1) % self.shape[1]
         return self.time[span], source, self.first[samples.start : samples.stop + 1] - span.start
 
     def scatter_gradients(self, of_time: np.ndarray) -> np.ndarray:
-        """A number of every event at its place in `[B, N, S]`, 0 where there is none."""
+        """Scatter one number per event to its place in `[B, N, S]`; other places are 0."""
         whole = np.zeros(self.shape)
         whole.reshape(-1)[self.place] = of_time
         return whole
 
 
 def _peak_membrane(membrane: Membrane) -> float:
-    """The largest v that one spike of weight 1 brings."""
+    """Return the largest v after one spike of weight 1."""
     mem, syn = membrane.tau_mem, membrane.tau_syn
     if abs(mem - syn) < 1e-6 * mem:
         return exp(-1.0)

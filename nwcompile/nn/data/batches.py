@@ -15,7 +15,7 @@ from nwcompile.nn.ops.scan import FORMS
 
 
 class Batch(NamedTuple):
-    """`spikes` `[B, T, N]`, T that of the longest sample (0 after a sample's own end); `lengths` int64[B]; `labels`."""
+    """One batch: `spikes` `[B, T, N]`, padded with 0 to the longest sample; `lengths` int64[B]; `labels`."""
 
     spikes: torch.Tensor
     lengths: torch.Tensor
@@ -24,7 +24,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Transformed(Dataset):
-    """`samples`, pairs (recording, label), transformed at each access: (uint8 `[T, N]`, label)."""
+    """A data set that transforms its `samples`, pairs (recording, label), at each access: (uint8 `[T, N]`, label)."""
 
     samples: object
     transform: Callable
@@ -37,11 +37,11 @@ class Transformed(Dataset):
 
 
 def batches(data: Packed | Transformed, form: str = "float", **options) -> DataLoader:
-    """A DataLoader of `Batch`es; `options` are its own (batch_size, shuffle, num_workers, ...).
+    """Return a DataLoader of `Batch`es; `options` are those of DataLoader (batch_size, shuffle, num_workers, ...).
 
-    form: "float" and "uint8" `[B, T, N]`, or "bits", int32 `[B, ceil(T/32), N]`. Batches of data on a GPU are made
-    there. No kernel of nwcompile runs in the workers, so they may be forked.
-    Raises OptionError for another form, and for workers where the data are on a GPU.
+    form: "float" and "uint8" `[B, T, N]`, or "bits", int32 `[B, ceil(T/32), N]`. Data on a GPU are batched there. No
+    kernel of nwcompile runs in the workers, so they may be forked.
+    Raises OptionError for another form, and for workers if the data are on a GPU.
     """
     if form not in FORMS:
         raise OptionError(unknown_choice("form", form, FORMS))
@@ -55,7 +55,7 @@ def batches(data: Packed | Transformed, form: str = "float", **options) -> DataL
 
 @dataclass(frozen=True)
 class Collate:
-    """Makes a Batch of what a data set gives."""
+    """Collates the samples of a data set into a Batch."""
 
     form: str
 

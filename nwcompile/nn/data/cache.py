@@ -1,8 +1,8 @@
-"""Packed spikes on disk, found again by what they were made from.
+"""Packed spikes on disk, named by a hash of their origin.
 
-A file is named by the SHA-256 of the recordings, their labels, the transform's settings and version and the format's;
-it ends with the SHA-256 of its own bytes. It is written beside its place and moved there in one step, so nothing half
-written is ever found, and processes that make the same file at once replace it with equal bytes.
+The name of a file is the SHA-256 of recordings, labels, settings and version of the transform, and the format's
+version. The file ends with the SHA-256 of its own bytes. It is written under another name and renamed, so no reader
+finds a half-written file, and processes that write the same file replace it with equal bytes.
 """
 
 import errno
@@ -30,12 +30,12 @@ DIGEST_BYTES = 32
 
 
 def cached(samples, transform, folder, name: str | None = None) -> Packed:
-    """What `packed` gives, from a file in `folder` that is made where it is not there yet, and then mapped into memory.
+    """Return the result of `packed` from a file in `folder`, mapped into memory; write the file if it is missing.
 
-    samples: pairs (recording, label). To find the file, every recording is read and hashed, but not transformed; with
-    a `name` that stands for recordings and labels they are not even read (other recordings then need another name).
-    transform: a frozen dataclass with `deterministic = True` and a `version`, as Binning is.
-    A damaged file is made anew, with a NwWarning. Raises OptionError for a transform whose result cannot be cached,
+    samples: pairs (recording, label). The file is found by reading and hashing every recording, without transforming
+    it. A `name` replaces this hash, and recordings are not read; other recordings then need another name.
+    transform: a frozen dataclass with `deterministic = True` and a `version`, such as Binning.
+    A damaged file is rewritten, with a NwWarning. Raises OptionError for a transform whose result cannot be cached,
     ArtifactError for a folder that cannot be used, and ModelError as `packed` does.
     """
     path = Path(folder) / f"{_hash_content(samples, describe_settings(transform), name)}.spikes"
@@ -52,7 +52,7 @@ def cached(samples, transform, folder, name: str | None = None) -> Packed:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make the folder. Raises ArtifactError, before any work is done, where files cannot be made in it."""
+    """Make the folder. Raises ArtifactError, before any work is done, if it is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         reason = "" if os.access(folder, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
@@ -63,7 +63,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def describe_settings(transform) -> str:
-    """A transform's name, version and settings as text. Raises OptionError if they do not decide its results."""
+    """Return a transform's name, version and settings as text. Raises OptionError if its results depend on more."""
     kind: Any = type(transform)
     if getattr(transform, "deterministic", None) is False:
         raise OptionError(
@@ -92,13 +92,13 @@ def _hash_content(samples, described: str, name: str | None) -> str:
 
 
 def _iterate_content(samples) -> Iterator[bytes]:
-    """What recordings and labels are, unambiguously."""
+    """Yield the recordings and labels as unambiguous bytes."""
     for i in range(count_samples(samples)):
         for part in read_pair(samples, i):
             array = as_array(part)
             if array.dtype.hasobject:
                 raise ModelError(f"sample {i} holds Python objects of type {type(part).__name__}, not an array")
-            for field in array.dtype.names or [...]:  # without what lies between fields, in whatever order they lie
+            for field in array.dtype.names or [...]:  # by name, so padding and memory layout do not matter
                 values = array[field]
                 yield f"{field!r} {values.dtype.str} {values.shape}\n".encode()
                 yield values.tobytes()
@@ -113,19 +113,19 @@ def _encode_file(of: Packed) -> bytes:
 
 
 def _read_file(path: Path) -> Packed:
-    """A file's spikes, mapped. Raises ArtifactError unless it is whole."""
+    """Map a file's spikes into memory. Raises ArtifactError for a damaged file."""
     with open(path, "rb") as stream:
         _verify_digest(stream, path)
         lengths, labels = (np.lib.format.read_array(stream, allow_pickle=False) for _ in range(2))
         np.lib.format.read_magic(stream)
         shape, _, _ = np.lib.format.read_array_header_1_0(stream)
-        # a private mapping: torch wants memory that may be written to, and the file stays as it is
+        # A private mapping: torch requires writable memory, and the file stays unchanged.
         words = np.memmap(stream, BITS, "c", stream.tell(), shape)
     return Packed(*map(torch.from_numpy, (words, lengths, labels)))
 
 
 def _verify_digest(stream, path: Path) -> None:
-    """Raises ArtifactError unless the file is as it was written; else the stream is behind the head."""
+    """Verify the digest and move the stream behind the head. Raises ArtifactError for a damaged file."""
     view: Any = np.memmap(stream, np.uint8, "r") if stream.seek(0, io.SEEK_END) > len(HEAD) + DIGEST_BYTES else b""
     whole = bytes(view[: len(HEAD)]) == HEAD
     if not whole or hashlib.sha256(view[:-DIGEST_BYTES]).digest() != bytes(view[-DIGEST_BYTES:]):

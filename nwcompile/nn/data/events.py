@@ -1,4 +1,4 @@
-"""What a recording must be: events with the fields x, y, t and p, or frames; everything else is refused here."""
+"""Recordings as events: structured arrays with the fields x, y, t and p, or frames. Anything else is refused here."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import numpy as np
 from nwcompile.errors import ModelError
 
 ERROR_CODE = "NW8101"
-LARGEST = 1 << 62  # Numbers from here on are refused, so that sums and differences of two fit an int64.
+LARGEST = 1 << 62  # Numbers from here on are refused, so sums and differences of two fit into int64.
 NONE = np.zeros(0, bool)
 
 
@@ -15,8 +15,8 @@ NONE = np.zeros(0, bool)
 class Events:
     """Events in any order: `x`, `y`, `p` int64[event], inside the sensor; `t` int64 or float64[event].
 
-    The recording covers the times from `first` up to `last`; times that are whole numbers are ticks, and the last
-    event's own tick is covered. An empty recording covers nothing.
+    The recording covers the times from `first` to `last`. Integer times are ticks, and the tick of the last event is
+    covered. An empty recording covers nothing.
     """
 
     x: np.ndarray
@@ -28,11 +28,11 @@ class Events:
 
 
 def convert_events(recording: np.ndarray, sensor: tuple[int, int, int]) -> Events:
-    """A structured array with the fields x, t and, where the sensor has them, y and p.
+    """Convert a structured array with the fields x and t, and y and p if the sensor has them.
 
-    sensor: (width, height, polarities). A sensor of height 1 needs no y; one of one polarity merges all p. Events may
-    be in any order. Raises ModelError for missing fields, numbers that are not finite or (t apart) not whole, and
-    events outside the sensor.
+    sensor: (width, height, polarities). A sensor of height 1 needs no y; one polarity merges all p. Events may be in
+    any order. Raises ModelError for missing fields, for numbers that are not finite, for x, y or p that are not whole
+    numbers, and for events outside the sensor.
     """
     fields = dict(zip("xyp", sensor, strict=True))
     given = recording.dtype.names or ()
@@ -55,9 +55,9 @@ def convert_events(recording: np.ndarray, sensor: tuple[int, int, int]) -> Event
 
 
 def convert_frames(recording: np.ndarray, sensor: tuple[int, int, int], threshold: float) -> Events:
-    """Frames `[T, polarities, height, width]` (or `[T, N]`, or without axes of length 1) as events, a tick a frame.
+    """Convert frames `[T, polarities, height, width]` (or `[T, N]`, or without axes of length 1); one tick per frame.
 
-    A pixel is an event where its number is at least `threshold`. Raises ModelError for another shape or NaN.
+    A pixel is an event if its number is at least `threshold`. Raises ModelError for another shape or NaN.
     """
     width, height, polarities = sensor
     n, shape = width * height * polarities, recording.shape
@@ -96,7 +96,7 @@ def _convert_pixels(values: np.ndarray, field: str, size: int, sensor: tuple[int
 
 
 def _convert_numbers(values: np.ndarray, field: str) -> np.ndarray:
-    """int64 or float64, finite and below 2^62 in magnitude."""
+    """Convert a field to int64 or float64. Raises ModelError unless all numbers are finite and below 2^62."""
     if values.ndim != 1:
         raise ModelError(f"the events' field {field} has shape {values.shape[1:]} in each event; it must be one number")
     if values.dtype.kind not in "biuf":

@@ -1,4 +1,4 @@
-"""One sample of a data set through a transform."""
+"""Access to the samples of a data set, and their transform."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from nwcompile.errors import ModelError
 
 
 def as_array(given) -> np.ndarray:
-    """An array, or tensor on any device, as NumPy's. Raises ModelError for what cannot be one."""
+    """Convert an array, or a tensor on any device, to a NumPy array. Raises ModelError for anything else."""
     try:
         if isinstance(given, torch.Tensor):
             given = given.detach().cpu()
@@ -20,7 +20,7 @@ def as_array(given) -> np.ndarray:
 
 
 def count_samples(samples) -> int:
-    """How many samples there are. Raises ModelError for what has no length, as a stream of samples."""
+    """Return the number of samples. Raises ModelError for samples without a length, such as a stream."""
     if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__"):
         kind = type(samples).__name__
         raise ModelError(f"samples of type {kind} must be a list, or a data set with a length and numbered access")
@@ -28,7 +28,7 @@ def count_samples(samples) -> int:
 
 
 def read_pair(samples, i: int) -> tuple:
-    """(recording, label) of sample i. Raises ModelError if it is no pair."""
+    """Return (recording, label) of sample i. Raises ModelError if it is not a pair."""
     sample = samples[i]
     if not isinstance(sample, tuple | list) or len(sample) != 2:
         raise ModelError(f"sample {i} is of type {type(sample).__name__}, must be a pair (recording, label)")
@@ -36,7 +36,7 @@ def read_pair(samples, i: int) -> tuple:
 
 
 def transform_sample(samples, i: int, transform: Callable) -> tuple[np.ndarray, object]:
-    """(spikes uint8 `[T, N]`, label) of sample i. Raises ModelError, naming the sample."""
+    """Return (spikes uint8 `[T, N]`, label) of sample i. Raises ModelError, naming the sample."""
     recording, label = read_pair(samples, i)
     try:
         spikes = transform(recording)

@@ -1,4 +1,4 @@
-"""Chunks of time as torch's pipeline engine takes them for microbatches: states and losses that cross their bounds."""
+"""Chunks of time as microbatches of torch's pipeline engine: states and losses that cross chunk boundaries."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from nwcompile.nn.layers.sequential import Sequential
 
 
 class Chunk(torch.nn.Module):
-    """A process' layers on one chunk of time, with a graph of its own that ends where the chunk before it did."""
+    """A process' layers on one chunk of time, with a graph of its own that begins where the previous chunk ended."""
 
     def __init__(self, layers: Sequential, is_last: bool):
         super().__init__()
@@ -31,7 +31,7 @@ class Chunk(torch.nn.Module):
 
 
 class _Tie(torch.autograd.Function):
-    """Passes results on; backward, the states' gradients are those that the next chunk has left in its leaves."""
+    """Pass results on; in the backward pass, take the states' gradients from the leaves of the next chunk."""
 
     @staticmethod
     def forward(ctx, leaves, n_results, *results_and_states):
@@ -44,10 +44,10 @@ class _Tie(torch.autograd.Function):
 
 
 class WholeLoss:
-    """A loss of the whole sequence, for an engine that wants one of each chunk.
+    """The loss of a whole sequence, for an engine that expects one loss per chunk.
 
-    When the last chunk has come, the loss of all of them is taken back to each one's result; a chunk's own "loss" is 0,
-    with that gradient.
+    After the last chunk, the loss of the whole sequence is computed and its gradient by each chunk's result is stored.
+    The loss that the engine sees for a chunk is 0, with that gradient.
     """
 
     def start_sequence(self, loss_fn: Callable, n_chunks: int, n_steps: int) -> None:
@@ -68,14 +68,14 @@ class WholeLoss:
                         f"loss_fn must return one number that depends on the result, not {_describe_loss(loss)}"
                     )
                 loss.backward()
-            except RuntimeError as e:  # told from the engine's own as it tells those of layers
+            except RuntimeError as e:  # wrapped, as the engine wraps errors of layers, to differ from its own errors
                 raise RuntimeError("the loss has failed") from e
             self.value = loss.detach()
         return _Seed.apply(leaves, *results)
 
 
 class _Seed(torch.autograd.Function):
-    """0, whose gradients are those of `leaves`."""
+    """Return 0 with the gradients of `leaves`."""
 
     @staticmethod
     def forward(ctx, leaves, *results):
@@ -98,5 +98,5 @@ def to_tuple(result) -> tuple[torch.Tensor, ...]:
 
 
 def join_chunks(result: torch.Tensor, n_chunks: int) -> torch.Tensor:
-    """`[B, T, *]` of chunks one below the other."""
+    """Join chunks that are stacked along the batch axis into `[B, T, *]`."""
     return result.unflatten(0, (n_chunks, -1)).transpose(0, 1).flatten(1, 2)

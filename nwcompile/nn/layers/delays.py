@@ -1,7 +1,7 @@
-"""Trainable delays: of axons (Delay), of synapses (DelayedLinear) and of a convolution's weights (DelayedConv2d).
+"""Trainable delays of axons (Delay), of synapses (DelayedLinear) and of a convolution's weights (DelayedConv2d).
 
-Delays are numbers of steps, trained as real numbers by a surrogate (`nwcompile.nn.ops.delays`) and whole numbers
-wherever they count: in eval mode, in an import and on a chip.
+Delays are in steps. Training treats them as real numbers, with a surrogate (`nwcompile.nn.ops.delays`). In eval mode,
+in an import and on a chip they are whole numbers.
 """
 
 import math
@@ -23,22 +23,22 @@ from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES, is_used_up
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """The last steps that a layer was given, `[B, max_delay, n_in]`, and what it gave then, which knows their graph."""
+    """The last input steps of a layer, `[B, max_delay, n_in]`, and its last result `given`, which knows their graph."""
 
     steps: torch.Tensor
     given: torch.Tensor
 
 
-LONGEST = 1 << 24  # steps; delays are trained as float32, which holds no larger whole number exactly
+LONGEST = 1 << 24  # steps; delays are trained as float32, which holds whole numbers exactly up to here
 
 
 class Delays(Prepared):
-    """The delays of a layer: `steps`, a parameter of any shape, from 0 to `max_delay` steps.
+    """The delays of a layer: the parameter `steps`, of any shape, from 0 to `max_delay` steps.
 
-    max_delay: a whole number of steps, or a Chip or the name of one, whose longest delay it then is. `init`: steps to
-    begin with, a number or a tensor of the shape; drawn evenly from 0 to max_delay without it. `surrogate`: "linear" or
-    "gaussian", of that `width` (`nwcompile.nn.ops.delays`), which is an attribute that `DelayAnnealing` changes; 0
-    rounds. `learn=False`: steps are a buffer. Steps that an optimizer has moved out of range are put back into it.
+    max_delay: a whole number of steps, or a Chip or its name, which stands for the chip's longest delay. init: the
+    first steps, a number or a tensor of the shape; by default uniform from 0 to max_delay. surrogate: "linear" or
+    "gaussian", with a `width` (`nwcompile.nn.ops.delays`); 0 rounds, and `DelayAnnealing` changes the attribute.
+    learn: False makes steps a buffer. Steps that an optimizer moves out of range are clipped.
     Raises ModelError for an init out of range, OptionError for other arguments.
     """
 
@@ -84,7 +84,7 @@ class Delays(Prepared):
 
     @property
     def rounded_steps(self) -> torch.Tensor:
-        """The delays that count, int32 of the shape of `steps`."""
+        """The delays in whole steps, int32 in the shape of `steps`."""
         self._verify_numbers()
         return compute_taps(self.steps, self.max_delay, 0.0, self.surrogate)[0]
 
@@ -93,7 +93,7 @@ class Delays(Prepared):
         self._history = None
         self._verify_numbers()
         with torch.no_grad():
-            if not ((self.steps >= 0) & (self.steps <= self.max_delay)).all():  # else graphs of before stay good
+            if not ((self.steps >= 0) & (self.steps <= self.max_delay)).all():  # else earlier graphs stay valid
                 self.steps.clamp_(0, self.max_delay)
 
     def _verify_numbers(self) -> None:
@@ -104,19 +104,20 @@ class Delays(Prepared):
             )
 
     def get_lists(self, make) -> SynapseLists:
-        """The layer's synapses, made by `make()` once."""
+        """Return the layer's synapse lists; call `make()` for them once."""
         if self._lists is None:
             self._lists = make().to(self.steps.device)
         return self._lists
 
     def forget_lists(self) -> None:
-        """Make the lists anew when they are used next."""
+        """Rebuild the lists at their next use."""
         self._lists = None
 
     def sum_taps(self, x: torch.Tensor, weight: torch.Tensor, lists: SynapseLists, place: torch.Tensor | None):
-        """`[B, T, n_out]` of `[B, T, n_in]`, or of one step `[B, n_in]`, after what was given before.
+        """Sum the delayed synapses for x `[B, T, n_in]`, or one step `[B, n_in]`, which continues the last call.
 
-        weight: of the shape of `steps`; place: int64[synapse], whose entry of it each synapse has, or None: its own.
+        weight: in the shape of `steps`. place: int64[synapse], the entry of `weight` of each synapse; None if each
+        synapse has its own. Returns `[B, T, n_out]` or `[B, n_out]`.
         """
         if weight.dtype not in KERNEL_DTYPES:
             raise ModelError(
@@ -177,10 +178,10 @@ class Delays(Prepared):
 
 
 class Delay(Prepared):
-    """Each of `n` axons passes on what it gets some steps later: out[t] = x[t - d], 0 before the first step.
+    """Delays of `n` axons: out[t] = x[t - d], and 0 before the first step.
 
-    The input is `[B, T, *shape]` or one step `[B, *shape]` of n numbers in all; T calls of one step equal one of T
-    (`prepare_net` clears what is kept). Arguments are those of `Delays`; `delays.steps` is `[n]`.
+    The input is `[B, T, *shape]` or one step `[B, *shape]`, where `shape` has n entries. T calls of one step equal one
+    call of T steps; `prepare_net` clears the stored steps. Arguments are those of `Delays`; `delays.steps` is `[n]`.
     """
 
     @checked("n", "width", "learn_delays", "surrogate", "device")
@@ -202,7 +203,7 @@ class Delay(Prepared):
         self.delays = Delays(where, (n,), max_delay, init_delay, surrogate, width, learn_delays, device)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Of the shape of `x`."""
+        """Return the delayed input, in the shape of `x`."""
         steps = self.delays.steps
         verify_device(x, steps, self.delays.where)
         n_leading = next((k for k in (2, 1) if x.ndim > k and math.prod(x.shape[k:]) == self.n), None)
@@ -221,11 +222,11 @@ class Delay(Prepared):
 
 
 class DelayedLinear(LIFSynapse):
-    """A LIFSynapse each of whose synapses has a delay: current[t, o] = sum over i of weight[i, o] * x[t - d[i, o], i].
+    """A LIFSynapse with a delay per synapse: current[t, o] = sum over i of weight[i, o] * x[t - d[i, o], i].
 
-    The input is `[B, T, n_in]` or one step `[B, n_in]`; T calls of one step equal one of T (`prepare_net` clears what
-    is kept). `weight` and `delays.steps` are `[n_in, n_out]`. `init` is that of LIFSynapse, the others are those of
-    `Delays`; without `init_delay` delays are drawn evenly from 0 to max_delay.
+    The input is `[B, T, n_in]` or one step `[B, n_in]`. T calls of one step equal one call of T steps; `prepare_net`
+    clears the stored steps. `weight` and `delays.steps` are `[n_in, n_out]`. `init` is that of LIFSynapse, the other
+    arguments are those of `Delays`. Without `init_delay` delays are uniform from 0 to max_delay.
     """
 
     @checked("n_in", "n_out", "width", "learn_delays", "surrogate", "device")
@@ -246,7 +247,7 @@ class DelayedLinear(LIFSynapse):
         self.delays = Delays(where, (n_in, n_out), max_delay, init_delay, surrogate, width, learn_delays, device)
 
     def forward(self, spikes: torch.Tensor) -> torch.Tensor:
-        """`[B, T, n_in]` or `[B, n_in]` spikes (any dtype) to `[B, T, n_out]` or `[B, n_out]` currents."""
+        """Turn spikes `[B, T, n_in]` or `[B, n_in]` of any dtype into currents `[B, T, n_out]` or `[B, n_out]`."""
         if spikes.ndim not in (2, 3) or spikes.shape[-1] != self.n_in:
             shape, n = tuple(spikes.shape), self.n_in
             raise ModelError(f"{self.delays.where}: input of shape {shape} is neither [B, {n}] nor [B, T, {n}]")
@@ -260,12 +261,13 @@ class DelayedLinear(LIFSynapse):
 
 
 class DelayedConv2d(Prepared):
-    """A convolution without bias each of whose weights has a delay, the same at all places of the map.
+    """A convolution without bias and with a delay per weight, the same at every position of the map.
 
-    The input is `[B, T, C, H, W]` or one step `[B, C, H, W]`; T calls of one step equal one of T (`prepare_net` clears
-    what is kept). `weight` and `delays.steps` are `[C_out, C_in / groups, rows, columns]`; without an `init` weights
-    are uniform in +-1/sqrt(inputs of an output). Sizes are those of torch.nn.Conv2d, the others those of `Delays`.
-    Its synapses are listed one by one, so it is for small maps: memory goes with outputs * kernel * channels.
+    The input is `[B, T, C, H, W]` or one step `[B, C, H, W]`. T calls of one step equal one call of T steps;
+    `prepare_net` clears the stored steps. `weight` and `delays.steps` are `[C_out, C_in / groups, rows, columns]`.
+    Without an `init` weights are uniform in +-1/sqrt(inputs of an output). Sizes are those of torch.nn.Conv2d, the
+    other arguments those of `Delays`. All synapses are listed, so it suits small maps: memory grows with
+    outputs * kernel * channels.
     """
 
     @checked("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "width",
@@ -307,7 +309,7 @@ class DelayedConv2d(Prepared):
         self._listed_for: tuple[int, ...] | None = None
 
     def connection(self, source: str, target: str, delay: int | None = None) -> Conv2d:
-        """The convolution with its weights now, as if no weight had a delay of its own."""
+        """Return the convolution with its current weights and one `delay` for all of them."""
         weight = self.weight.detach().float().cpu().numpy().copy()
         return Conv2d(
             source=source,
@@ -321,7 +323,7 @@ class DelayedConv2d(Prepared):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """`[B, T, C_out, H_out, W_out]`, or without T of one step."""
+        """Return the currents, `[B, T, C_out, H_out, W_out]`, or without T for one step."""
         if x.ndim not in (4, 5) or x.shape[-3] != self.in_channels:
             shape, n = tuple(x.shape), self.in_channels
             raise ModelError(
@@ -346,10 +348,11 @@ class DelayedConv2d(Prepared):
 
 
 class DelayAnnealing:
-    """The width of all delays of `model`, step by step (of an epoch, say) from what it is down to 0, where they round.
+    """Shrinks the width of all delays of `model` to 0 in `n_steps` steps, for example one per epoch.
 
-    The width is width * (1 - k / n_steps) after k steps; at 0 delays are whole numbers in training too, and get no
-    gradient any more, while weights go on. Raises ModelError for a model without delays, OptionError for n_steps < 1.
+    After k steps the width is width * (1 - k / n_steps). At 0 delays are whole numbers in training too: they get no
+    gradient any more, and only weights are trained. Raises ModelError for a model without delays, OptionError for
+    n_steps < 1.
     """
 
     @checked()
@@ -363,7 +366,7 @@ class DelayAnnealing:
         self.widths = [m.width for m in self.delays]
 
     def step(self) -> None:
-        """Go on by one step."""
+        """Shrink the widths by one step."""
         self.n_done = min(self.n_done + 1, self.n_steps)
         for delays, width in zip(self.delays, self.widths, strict=True):
             delays.width = width * (1 - self.n_done / self.n_steps)
@@ -371,7 +374,7 @@ class DelayAnnealing:
 
 @checked()
 def freeze_delays(model: torch.nn.Module) -> None:
-    """Round the delays of `model` to whole steps for good; they are not trained any more.
+    """Round the delays of `model` to whole steps permanently and stop training them.
 
     Raises ModelError for a model without delays.
     """
@@ -386,7 +389,7 @@ def freeze_delays(model: torch.nn.Module) -> None:
 
 
 def read_max_delay(where: str, max_delay: int | Chip | str) -> int:
-    """The longest delay in steps: a number, or what a chip's synapses hold."""
+    """Return the longest delay in steps, given as a number or as a chip."""
     if isinstance(max_delay, str):
         max_delay = Chip.load(max_delay)
     if isinstance(max_delay, Chip):

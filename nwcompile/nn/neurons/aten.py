@@ -1,7 +1,6 @@
-"""What torch's elementwise operations are in a neuron program: each as operations of its closed set, in torch's order.
+"""Rules that translate torch's elementwise operations into the closed set of a neuron program, in torch's order.
 
-A rule takes the tracer, and the operands and keyword arguments that torch got; it gives the operand that holds the
-result.
+A rule takes the tracer and the operands and keyword arguments of the torch call. It returns the operand of the result.
 """
 
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from nwcompile.ir.neuron_programs.program import Operand
 if TYPE_CHECKING:
     from nwcompile.nn.neurons.trace import Tracer
 
-MAKERS = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")  # of the same number everywhere
+MAKERS = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")  # Fill with a single number.
 MOVES = ("select", "slice", "view", "_unsafe_view", "unsqueeze", "squeeze", "stack", "cat", "expand", "unbind")
 
 
@@ -76,7 +75,7 @@ def _step_at_zero(do: "Tracer", a: Operand, at_zero: Operand) -> Operand:
 
 
 def _round_to_even(do: "Tracer", a: Operand) -> Operand:
-    """The nearest whole number, of two the even one."""
+    """Round to the nearest whole number, ties to even."""
     below = do.emit_number("floor", a)
     rest = do.emit_number("sub", a, below)
     half = do.emit_number("floor", do.emit_number("mul", below, 0.5))

@@ -1,4 +1,4 @@
-"""Following a step: what torch computes of a neuron's states and input, operation by operation, is its program."""
+"""Tracing of a step: torch's operations on a neuron's states and input become its program."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, 
 from nwcompile.ir.neuron_programs.ranges import TRUTHS, ranges
 from nwcompile.nn.neurons.aten import MAKERS, MOVES, RULES
 
-EXAMPLE = (1,)  # A function is followed with one neuron: operations on one are operations on any.
+EXAMPLE = (1,)  # The shape of the traced input: one neuron, as operations are the same for every neuron.
 TORCHS_OWN = ("aten", "prims")
 SURELY_WHOLE = ("number", "floor", "trunc", "sign", *TRUTHS)
 WHOLE_OF_WHOLE = ("add", "sub", "mul", "neg", "abs", "min", "max")
@@ -20,7 +20,7 @@ READS_VALUE = ("_local_scalar_dense", "is_nonzero", "equal", "item")
 
 
 class States:
-    """The states of a neuron while its step is followed: a name that is read for the first time becomes a state."""
+    """The states of a neuron while its step is traced; the first read of a name creates the state."""
 
     def __init__(self, made: Callable[[str], torch.Tensor]):
         vars(self).update(_read={}, _made=made)
@@ -36,11 +36,11 @@ class States:
 
 
 class Tracer(TorchDispatchMode):
-    """Writes down the operations on tensors that follow from the states and the input.
+    """Records the operations on tensors that depend on the states and the input.
 
-    What torch computes of other tensors alone (parameters, and what was written as a tensor) is a parameter of the
-    program; numbers stay numbers. What no program can compute is refused once a state or what leaves follows from it.
-    With `example`, an input `[1, *layer]` of a whole layer, axes of one entry may come and go.
+    A tensor that depends only on others (parameters, and tensors in the code) becomes a parameter of the program;
+    numbers stay numbers. An operation that no program has is refused once a state or the output depends on it.
+    With `example`, an input `[1, *layer]` of a whole layer, operations may add and remove axes of one entry.
     """
 
     def __init__(self, name: str, taken: set[str], is_fixed: bool, example: torch.Tensor | None = None):
@@ -49,34 +49,34 @@ class Tracer(TorchDispatchMode):
         self.shape = None if example is None else tuple(example.shape)
         plain = torch.int64 if is_fixed else torch.float32
         self.dtype = plain if example is None else example.dtype
-        self.refusals: dict[int, ModelError] = {}  # by id of a tensor that follows from what no program can compute
+        self.refusals: dict[int, ModelError] = {}  # by id of a tensor that depends on a refused operation
         self.operations: dict[tuple, Operation] = {}
         self.made_by: dict[Operand, Operation] = {}
-        self.operand_of: dict[int, Operand] = {}  # by id of a tensor that follows from states or input
-        self.parameter_of: dict[int, str] = {}  # by id of a tensor that does not
+        self.operand_of: dict[int, Operand] = {}  # by id of a tensor that depends on states or input
+        self.parameter_of: dict[int, str] = {}  # by id of any other tensor
         self.parameters: dict[str, torch.Tensor] = {}
         self.made: set[int] = set()  # ids of tensors that torch filled with one number
-        self.kept: list[torch.Tensor] = []  # no id is used twice while its tensor is kept
-        self.truths: set[Operand] = set()  # of the operands
+        self.kept: list[torch.Tensor] = []  # references, so that no id is used twice
+        self.truths: set[Operand] = set()  # operands that are truth values
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """False: torch would load its compiler, which takes seconds, to keep it from what is followed here."""
+        """Return False: otherwise torch loads its compiler, which takes seconds, to disable it in this mode."""
         return False
 
     def bind_tensor(self, tensor: torch.Tensor, operand: Operand) -> torch.Tensor:
-        """From now on `tensor` is known as `operand`."""
+        """Bind `tensor` to `operand` from now on."""
         self.operand_of[id(tensor)] = operand
         self.refusals.pop(id(tensor), None)
         self.kept.append(tensor)
         return tensor
 
     def make_example(self) -> torch.Tensor:
-        """A tensor of the shape of an input."""
+        """Return a tensor in the shape of an input."""
         return torch.ones(EXAMPLE if self.shape is None else self.shape, dtype=self.dtype)
 
     def make_refusal(self, what: str, instead: str) -> ModelError:
-        """The error for what no program can do."""
+        """Return the error for an operation that no program has."""
         return ModelError(f"neuron {self.name!r}: {what} is no operation of a neuron program; {instead}")
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -104,12 +104,12 @@ class Tracer(TorchDispatchMode):
         return result
 
     def _decompose_operation(self, func, args, kwargs):
-        """What an operation of somebody's own gives, followed through what it does on a CPU."""
+        """Run a custom operator's CPU implementation and trace the operations inside."""
         with self:
             return func._op_dk(torch._C.DispatchKey.CPU, *args, **kwargs)
 
     def _record_refusal(self, result, error: ModelError) -> None:
-        """Remember why no program can compute what is in `result`."""
+        """Remember why no program can compute the tensors in `result`."""
         results = _find_tensors((result,))
         if not results:
             raise error
@@ -119,7 +119,7 @@ class Tracer(TorchDispatchMode):
             self.kept.append(tensor)
 
     def _apply_rule(self, kind: str, args, kwargs, tensors: list[torch.Tensor], result) -> None:
-        plain = kind if kind in RULES else kind.removesuffix("_")  # in place it is the same operation
+        plain = kind if kind in RULES else kind.removesuffix("_")  # the in-place form is the same operation
         if error := next((self.refusals[id(t)] for t in tensors if id(t) in self.refusals), None):
             raise error
         if kind == "native_batch_norm" and not args[5]:
@@ -153,7 +153,7 @@ class Tracer(TorchDispatchMode):
         self.bind_tensor(result, operand)
 
     def _is_whole(self, value) -> bool:
-        """Whether a value is sure to be a whole number, which every float type holds."""
+        """Return whether a value is certainly a whole number, which every float type holds."""
         if isinstance(value, str) and value in self.parameters:
             return bool((self.parameters[value] == self.parameters[value].trunc()).all())
         if isinstance(value, str):
@@ -164,7 +164,7 @@ class Tracer(TorchDispatchMode):
         return not isinstance(value, float) or value == int(value)
 
     def _trace_batch_norm(self, args, result: torch.Tensor) -> None:
-        """Batch norm in eval mode: scale * x + shift of every channel."""
+        """Emit batch norm in eval mode: scale * x + shift per channel."""
         x, weight, bias, mean, variance, _, _, epsilon = args
         scale = 1 / torch.sqrt(variance + epsilon) * (1 if weight is None else weight)
         shift = (0 if bias is None else bias) - mean * scale
@@ -173,14 +173,14 @@ class Tracer(TorchDispatchMode):
         self.bind_tensor(result, self.emit_number("add", scaled, self.look_up_operand(shift.view(axes))))
 
     def _rebind_aliases(self, tensor: torch.Tensor, operand: Operand) -> None:
-        """`tensor` was changed in place, and whatever shares its memory with it."""
+        """Bind every tensor that shares memory with `tensor`, which was changed in place, to `operand`."""
         place = tensor.untyped_storage().data_ptr()
         for other in list(self.kept):
             if id(other) in self.operand_of and other.untyped_storage().data_ptr() == place:
                 self.operand_of[id(other)] = operand
 
     def look_up_operand(self, value) -> Any:
-        """A tensor as the name of its value, or as a number; anything else as it is."""
+        """Return the name or the number that stands for a tensor; return anything else unchanged."""
         if not isinstance(value, torch.Tensor):
             return value
         if id(value) in self.refusals:
@@ -197,12 +197,12 @@ class Tracer(TorchDispatchMode):
         return name
 
     def plain_number(self, value) -> Operand:
-        """What a step gives back as an operand; of a truth value 0 or 1."""
+        """Return a step's result as an operand; truth values become 0 or 1."""
         operand = self.look_up_operand(value)
         return self.emit_number("number", operand) if operand in self.truths else self._to_literal(operand)
 
     def emit_number(self, kind: str, *operands) -> Operand:
-        """An operation on numbers; truth values among them become 0 and 1."""
+        """Emit an operation on numbers; truth values among its operands become 0 and 1."""
         takes_truth = kind in ("select", "number")  # as its first operand
         numbers = [
             self.emit_number("number", operand) if operand in self.truths and (i or not takes_truth) else operand
@@ -211,13 +211,13 @@ class Tracer(TorchDispatchMode):
         return self._emit_operation(kind, numbers)
 
     def emit_comparison(self, kind: str, *operands) -> Operand:
-        """A comparison of numbers."""
+        """Emit a comparison of numbers."""
         result = self.emit_number(kind, *operands)
         self.truths.add(result)
         return result
 
     def emit_logical(self, kind: str, *operands) -> Operand:
-        """An operation on truth values; of numbers whether they are not 0."""
+        """Emit an operation on truth values; a number is true if it is not 0."""
         truths = [o if o in self.truths else self.emit_comparison("ne", o, 0) for o in operands]
         result = self._emit_operation(kind, truths)
         self.truths.add(result)
@@ -254,12 +254,12 @@ def trace(
     initial: dict[str, Any] | None = None,
     example: torch.Tensor | None = None,
 ) -> NeuronProgram:
-    """The program of `step(state, x, **parameters) -> (next states by name, what leaves)`.
+    """Trace `step(state, x, **parameters) -> (next states by name, output)` into a program.
 
-    With `bits` (of all states, or by name) it computes in whole numbers, else in float. `sends`: what messages must
-    tell, one of `neuron_program.SENDS`; not given, as little as the ranges of its operations allow. What leaves is None
-    for a readout: its first state is read. `example`: an input `[1, *layer]` of a whole layer, for steps that look at
-    its shape and type. Raises ModelError, naming what the step does that no program can.
+    With `bits` (of all states, or by name) it computes in whole numbers, else in float. `sends`: the kind of message,
+    one of `neuron_program.SENDS`; by default the smallest one that the ranges of the operations allow. The output is
+    None for a readout, of which the first state is read. `example`: an input `[1, *layer]` of a whole layer, for steps
+    that depend on its shape and type. Raises ModelError, naming the operation that no program has.
     """
     tracer = Tracer(name, {INPUT, *parameters}, bits is not None, example)
     tracer.parameter_of |= {id(value): key for key, value in parameters.items()}
@@ -298,25 +298,25 @@ def trace(
 
 
 def infer_message(program: NeuronProgram) -> str:
-    """The least of `neuron_program.SENDS` that the ranges of its operations allow."""
+    """Return the smallest kind of `neuron_program.SENDS` that the ranges of the operations allow."""
     if not isinstance(program.output, str):
         return program.sends
     return ranges(program, lambda text: ModelError(f"neuron {program.name!r}: {text}"))[program.output].message
 
 
 def _find_tensors(values: tuple) -> list[torch.Tensor]:
-    """The tensors among values, and in lists of them."""
+    """Return the tensors among values and in lists of values."""
     flat = [v for value in values for v in (value if isinstance(value, list | tuple) else (value,))]
     return [v for v in flat if isinstance(v, torch.Tensor)]
 
 
 def _drop_ones(tensor: torch.Tensor) -> list[int]:
-    """The shape without axes of one entry."""
+    """Return the shape without axes of one entry."""
     return [n for n in tensor.shape if n != 1]
 
 
 def _unpack_result(name: str, states: States, given) -> tuple[dict, Any]:
-    """The next states by name, and what leaves."""
+    """Verify a step's result; return the next states by name, and the output."""
     if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[0], dict):
         raise ModelError(
             f"neuron {name!r}: a step gives back its next states, in a dict by name, and what leaves (None for a "
@@ -331,7 +331,7 @@ def _unpack_result(name: str, states: States, given) -> tuple[dict, Any]:
 
 
 def _select_needed(operations, used: set) -> tuple[Operation, ...]:
-    """The operations that anything used follows from."""
+    """Return the operations on which the `used` values depend."""
     kept = []
     for operation in reversed(list(operations)):
         if operation.result in used:

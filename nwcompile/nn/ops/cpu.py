@@ -1,4 +1,4 @@
-"""The kernels of `nwcompile.kernels` on torch's tensors: whole `[B, T, N]` in, whole `[B, T, N]` out, on the CPU."""
+"""Launches of the Numba kernels of `nwcompile.kernels` on CPU tensors: `[B, T, N]` in, `[B, T, N]` out."""
 
 import math
 from collections.abc import Callable
@@ -26,12 +26,12 @@ from nwcompile.kernels.layers.surrogate import NAMES as SURROGATE_NAMES
 from nwcompile.nn.ops.buffers import allocate_tensor
 from nwcompile.nn.ops.threads import Block, run_on_threads, split_blocks, split_ranges
 
-MAX_COUNTED = 1 << 24  # Steps up to here are counted exactly in float32, which is faster than in a wider type.
+MAX_COUNTED = 1 << 24  # float32 counts exactly up to here, and is faster than a wider type.
 RESETS = {"subtraction": RESET_SUBTRACTION, "zero": RESET_ZERO, "none": RESET_NONE}
 
 
 def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
-    """`spikes` and `mem` of the current's shape, and the state `[1 or 2, B, N]` after the last step."""
+    """Return `spikes` and `mem` in the shape of `current`, and the state `[1 or 2, B, N]` after the last step."""
     n_samples, n_steps, n = shape = _split_shape(current)
     x, (x_sample, x_step, _) = _as_strided(current, (1,))
     strides = x_sample, x_step
@@ -56,7 +56,7 @@ def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
 
 
 def fire(current, state, beta, threshold, reset: str, floor: bool, form: str):
-    """Spikes alone, as "float", "uint8" or "bits" (int32 `[B, ceil(T/32), N]`), and the state after the last step."""
+    """Return spikes as "float", "uint8" or "bits" (int32 `[B, ceil(T/32), N]`), and the state after the last step."""
     n_samples, n_steps, n = shape = _split_shape(current)
     x, (x_sample, x_step, _) = _as_strided(current, (1,))
     strides = x_sample, x_step
@@ -70,9 +70,9 @@ def fire(current, state, beta, threshold, reset: str, floor: bool, form: str):
 
 
 def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns: bool):
-    """Gradients of current, state, beta and threshold, the last two empty unless `learns`.
+    """Return the gradients by current, state, beta and threshold; the last two are empty unless `learns`.
 
-    grads: of spikes, mem and last, any of them None. rule: (reset, floor, detach_reset, surrogate, slope).
+    grads: gradients by spikes, mem and last; each may be None. rule: (reset, floor, detach_reset, surrogate, slope).
     """
     n_samples, n_steps, n = shape = _split_shape(current)
     x, (x_sample, x_step, _) = _as_strided(current, (1,))
@@ -113,7 +113,7 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
 
 
 def keep_spikes(current, spikes, mem, state, beta, threshold, reset: str, floor: bool):
-    """What `spike_adjoint` needs of a forward pass, in the order of `kernels.layers.eventprop`."""
+    """Save what `spike_adjoint` needs from a forward pass, in the order of `kernels.layers.eventprop`."""
     n_samples, n_steps, n = shape = _split_shape(current)
     x, (x_sample, x_step, _) = _as_strided(current, (1,))
     first = torch.zeros(n_samples * n + 1, dtype=torch.int64)
@@ -135,9 +135,9 @@ def keep_spikes(current, spikes, mem, state, beta, threshold, reset: str, floor:
 
 
 def spike_adjoint(grads, shape, kept, mem, state, beta, threshold, reset: str, floor: bool, detach: bool, learns: bool):
-    """Gradients of current, state, beta and threshold by EventProp, as `backward`; that of beta is 0 without `mem`.
+    """Return the gradients of `backward`, computed with EventProp; the gradient by beta is 0 without `mem`.
 
-    shape: (B, T, N); kept: of `keep_spikes`; grads: of spikes, mem and last, any of them None.
+    shape: (B, T, N). kept: result of `keep_spikes`. grads: gradients by spikes, mem and last; each may be None.
     """
     dtype = _as_flat(beta).dtype
     n_samples, n_steps, n = shape
@@ -165,9 +165,10 @@ def spike_adjoint(grads, shape, kept, mem, state, beta, threshold, reset: str, f
 
 
 def run_program(structure: tuple, given: torch.Tensor, current: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-    """What leaves neurons of a float program (`NeuronProgram.structure`), float32[B, T, N] as `current`.
+    """Run a float neuron program (`NeuronProgram.structure`) over all steps and return its output, float32[B, T, N].
 
-    given: float32[parameter, N]; state: float32[state, B, N], overwritten by that of the last step.
+    given: float32[parameter, N]. current: float32[B, T, N]. state: float32[state, B, N], overwritten with the state
+    after the last step.
     """
     sent, out = allocate_tensor(current.shape, np.float32)
     numbers, drive, states = (t.numpy().reshape(-1) for t in (given, current, state))
@@ -181,7 +182,7 @@ def run_program(structure: tuple, given: torch.Tensor, current: torch.Tensor, st
 
 
 def spike_matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """`x @ weight`, `[..., n_in]` and `[n_in, n_out]`, for an x of many zeros and weights that the cache holds."""
+    """Return `x @ weight` of `[..., n_in]` and `[n_in, n_out]`, for a sparse x and weights that fit into the cache."""
     n_in, n_out = weight.shape
     n_rows = math.prod(x.shape[:-1])
     given = _as_flat(x)
@@ -194,7 +195,7 @@ def spike_matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def delayed_sums(x, taps, start, row, source, n_rows: int, reach: int, is_early: bool):
-    """`[B, T, n_rows]`: what every row of a list of synapses adds up; arguments are those of `nn.ops.delays`."""
+    """Return the sum of every row of a list of synapses, `[B, T, n_rows]`; for the arguments see `nn.ops.delays`."""
     n_samples, n_steps, n = x.shape
     given, kernel, samples = _plan_sums(x, delays.delayed_sums, start, reach)
     flat, starts, rows = _as_flat(taps), _as_flat(start), _as_flat(row)
@@ -206,7 +207,7 @@ def delayed_sums(x, taps, start, row, source, n_rows: int, reach: int, is_early:
 
 
 def delayed_products(x, grad, start, row, source, n_taps: int, reach: int):
-    """`[synapse, n_taps]`, the gradient of taps by that of the sums, `[B, T, n_rows]`."""
+    """Return the gradient by the taps, `[synapse, n_taps]`, from the gradient by the sums, `[B, T, n_rows]`."""
     _, n_steps, n = x.shape
     given, kernel, samples = _plan_sums(x, delays.delayed_products, start, reach)
     back, starts, rows = _as_flat(grad), _as_flat(start), _as_flat(row)
@@ -218,9 +219,9 @@ def delayed_products(x, grad, start, row, source, n_taps: int, reach: int):
 
 
 def _plan_sums(x: torch.Tensor, kernel: Callable, start: torch.Tensor, reach: int) -> tuple[np.ndarray, Callable, list]:
-    """The numbers of `[B, T, N]`, the kernel of as many samples side by side as there are, and samples for threads.
+    """Return x as a flat array, the kernel for its number of samples, and the range of samples of each thread.
 
-    Raises ModelError for delays that would lead out of memory, which those that are numbers never do.
+    Raises ModelError for delays out of range, which the kernel would read out of bounds. Only NaN delays are.
     """
     if start.numel() and not 0 <= int(start.min()) <= int(start.max()) <= reach:
         raise ModelError(
@@ -247,7 +248,7 @@ def _run_blocks(kernel: Callable, shape: tuple[int, int, int], whole_rows: bool,
 
 
 def _split_shape(current: torch.Tensor) -> tuple[int, int, int]:
-    """(B, T, N) of `[B, T, N]`, or of one step `[B, N]`."""
+    """Return (B, T, N) of `[B, T, N]`, or of one step `[B, N]`."""
     if current.ndim == 2:
         return current.shape[0], 1, current.shape[1]
     n_samples, n_steps, n = current.shape
@@ -259,9 +260,9 @@ def _as_flat(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _as_strided(tensor: torch.Tensor, apart: tuple[int, ...] = (0, 1)) -> tuple[np.ndarray, tuple[int, ...]]:
-    """A tensor's memory as a flat array, and how far apart its samples, steps and neurons are there.
+    """Return a tensor's memory as a flat array, and the strides of samples, steps and neurons.
 
-    It is copied if its neurons are not as far `apart`: 1, or 0 where one number is expanded to all.
+    The tensor is copied unless the stride of its neurons is in `apart`. A stride of 0 is an expanded number.
     """
     tensor = tensor.detach()
     if tensor.stride(-1) not in apart:

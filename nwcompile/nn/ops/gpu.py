@@ -1,7 +1,7 @@
-"""The Triton kernels of `nwcompile.kernels` on torch's tensors: whole `[B, T, N]` in, whole `[B, T, N]` out, on a GPU.
+"""Launches of the Triton kernels of `nwcompile.kernels` on GPU tensors: `[B, T, N]` in, `[B, T, N]` out.
 
-Functions, arguments and results are those of `nn.ops.cpu`; the bits too, with exceptions named where they are.
-In half precision `current` stays as it is in memory and is computed with as float32.
+Functions, arguments and results equal those of `nn.ops.cpu`, bit for bit unless a docstring says otherwise.
+A `current` in half precision stays so in memory and is computed in float32.
 """
 
 import math
@@ -19,12 +19,12 @@ from nwcompile.kernels.layers.simd import WORD_BITS
 from nwcompile.nn.ops.device import MAX_RECURRENT_NEURONS
 
 EXACT = {"enable_fp_fusion": False}
-UNIT_NUMBERS = 16  # Sizes and distances that are multiples of this are read and written in wide pieces.
+UNIT_NUMBERS = 16  # Sizes and strides that are multiples of this allow wide loads and stores.
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How a scan is launched: pairs of sample and neuron in a program, steps read ahead, warps of 32 lanes."""
+    """Launch settings of a scan: (sample, neuron) pairs per program, steps read ahead, warps of 32 lanes."""
 
     block: int
     ahead: int
@@ -37,7 +37,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Backward(Launch):
-    """As a launch; `recomputes`: membranes are computed again instead of read, to spare memory its bandwidth."""
+    """Launch settings of a backward scan. `recomputes`: recompute membranes instead of reading them from memory."""
 
     recomputes: bool
 
@@ -46,19 +46,19 @@ class Backward(Launch):
         return {"RECOMPUTES": self.recomputes, **super().options}
 
 
-# Up to so many pairs, those launches: few pairs wait for memory, so a lane each that reads far ahead; many keep each
-# other's lanes busy, so wide reads. Chosen from the processor's sizes (132 of 4 x 32 lanes), not measured.
+# Launch settings by the largest number of pairs. Few pairs wait for memory: one lane each, which reads far ahead. Many
+# pairs keep the lanes busy: wide reads. Derived from the processor (132 of 4 x 32 lanes), not measured.
 FORWARD = ((1 << 16, Launch(32, 16, 1)), (math.inf, Launch(256, 8, 2)))
 BACKWARD = ((1 << 16, Backward(32, 8, 1, False)), (math.inf, Backward(128, 4, 2, True)))
-# Samples and steps that a program of `kernels.gpu.delays` takes at once: four numbers a lane. Not measured.
+# Samples and steps per program of `kernels.gpu.delays`: four numbers per lane. Not measured.
 DELAYED = {"SAMPLES": 4, "STEPS": 128, "num_warps": 4}
-# Pairs that a program of `kernels.gpu.eventprop` takes, one a lane. Not measured.
+# Pairs per program of `kernels.gpu.eventprop`, one per lane. Not measured.
 AT_SPIKES = {"BLOCK": 64, "num_warps": 2}
-RECURRENT_AHEAD_STEPS = 4  # So many steps of current are read ahead; the weights leave registers for no more.
+RECURRENT_AHEAD_STEPS = 4  # Steps of current read ahead; the weights leave no registers for more.
 
 
 def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
-    """`spikes` and `mem` of the current's shape, and the state `[1 or 2, B, N]` after the last step."""
+    """Return `spikes` and `mem` in the shape of `current`, and the state `[1 or 2, B, N]` after the last step."""
     spikes = torch.empty(current.shape, dtype=beta.dtype, device=current.device)
     mem = torch.empty_like(spikes)
     last = torch.empty_like(state, memory_format=torch.contiguous_format)
@@ -92,7 +92,7 @@ def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
 
 
 def fire(current, state, beta, threshold, reset: str, floor: bool, form: str):
-    """Spikes alone, as "float", "uint8" or "bits" (int32 `[B, ceil(T/32), N]`), and the state after the last step."""
+    """Return spikes as "float", "uint8" or "bits" (int32 `[B, ceil(T/32), N]`), and the state after the last step."""
     n_samples, n_steps, _ = current.shape
     spikes = _empty_spikes(n_samples, n_steps, beta, form)
     last = torch.empty_like(state, memory_format=torch.contiguous_format)
@@ -131,12 +131,12 @@ def _launch_scan(current, state, beta, threshold, reset, floor, spikes, mem, las
 
 
 def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns: bool):
-    """Gradients of current, state, beta and threshold, the last two empty unless `learns`.
+    """Return the gradients by current, state, beta and threshold; the last two are empty unless `learns`.
 
-    grads: of spikes, mem and last, any of them None. rule: (reset, floor, detach_reset, surrogate, slope).
-    The gradients of beta and threshold are sums in float64, over each sample's steps from the last to the first, then
-    over the samples, rounded once: the same in every run, but not the order of the CPU. "sigmoid" uses the GPU's
-    exponential.
+    grads: gradients by spikes, mem and last; each may be None. rule: (reset, floor, detach_reset, surrogate, slope).
+    The gradients by beta and threshold are summed in float64, over each sample's steps from last to first, then over
+    the samples, and rounded once. Every run gives the same bits, but the CPU adds in another order. "sigmoid" uses the
+    exponential of the GPU.
     """
     reset, floor, detach, surrogate, slope = rule
     x = _ensure_row_layout(current)
@@ -197,7 +197,7 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
 
 
 def keep_spikes(current, spikes, mem, state, beta, threshold, reset: str, floor: bool):
-    """What `spike_adjoint` needs of a forward pass, in the order of `kernels.layers.eventprop`."""
+    """Save what `spike_adjoint` needs from a forward pass, in the order of `kernels.layers.eventprop`."""
     n_samples, n_steps, n = _split_shape(current)
     x = _ensure_row_layout(current)
     first = torch.nn.functional.pad(spikes.sum(1, dtype=torch.int64).flatten().cumsum(0), (1, 0))
@@ -232,10 +232,10 @@ def keep_spikes(current, spikes, mem, state, beta, threshold, reset: str, floor:
 
 
 def spike_adjoint(grads, shape, kept, mem, state, beta, threshold, reset: str, floor: bool, detach: bool, learns: bool):
-    """Gradients of current, state, beta and threshold by EventProp, as `backward`; that of beta is 0 without `mem`.
+    """Return the gradients of `backward`, computed with EventProp; the gradient by beta is 0 without `mem`.
 
-    shape: (B, T, N); kept: of `keep_spikes`; grads: of spikes, mem and last, any of them None. Sums are added up in
-    the order of `backward`.
+    shape: (B, T, N). kept: result of `keep_spikes`. grads: gradients by spikes, mem and last; each may be None. Sums
+    are added in the order of `backward`.
     """
     n_samples, n_steps, n = shape
     words, clipped, first, values = kept
@@ -283,9 +283,10 @@ def spike_adjoint(grads, shape, kept, mem, state, beta, threshold, reset: str, f
 
 
 def run_program(structure: tuple, given: torch.Tensor, current: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-    """What leaves neurons of a float program (`NeuronProgram.structure`), float32[B, T, N] as `current`.
+    """Run a float neuron program (`NeuronProgram.structure`) over all steps and return its output, float32[B, T, N].
 
-    given: float32[parameter, N]; state: float32[state, B, N], overwritten by that of the last step.
+    given: float32[parameter, N]. current: float32[B, T, N]. state: float32[state, B, N], overwritten with the state
+    after the last step.
     """
     n_samples, n_steps, n = current.shape
     x = _ensure_row_layout(current)
@@ -329,12 +330,12 @@ def run_program(structure: tuple, given: torch.Tensor, current: torch.Tensor, st
 
 
 def spike_matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """`x @ weight`, `[..., n_in]` and `[n_in, n_out]`: torch's matrix product."""
+    """Return torch's matrix product `x @ weight` of `[..., n_in]` and `[n_in, n_out]`."""
     return x @ weight
 
 
 def delayed_sums(x, taps, start, row, source, n_rows: int, reach: int, is_early: bool):
-    """`[B, T, n_rows]`: what every row of a list of synapses adds up; arguments are those of `nn.ops.delays`."""
+    """Return the sum of every row of a list of synapses, `[B, T, n_rows]`; for the arguments see `nn.ops.delays`."""
     n_samples, n_steps, n = x.shape
     out = taps.new_empty((n_samples, n_rows, n_steps))
     n_programs = n_rows * -(-n_samples // DELAYED["SAMPLES"]) * -(-n_steps // DELAYED["STEPS"])
@@ -363,7 +364,7 @@ def delayed_sums(x, taps, start, row, source, n_rows: int, reach: int, is_early:
 
 
 def delayed_products(x, grad, start, row, source, n_taps: int, reach: int):
-    """`[synapse, n_taps]`, the gradient of taps by that of the sums; the order of its additions is not the CPU's."""
+    """Return the gradient by the taps, `[synapse, n_taps]`; the CPU adds in another order."""
     n_samples, n_steps, n = x.shape
     n_rows = grad.shape[2]
     rows = torch.arange(len(row) - 1, device=row.device, dtype=torch.int32) % n_rows
@@ -392,14 +393,14 @@ def delayed_products(x, grad, start, row, source, n_taps: int, reach: int):
 
 
 def _choose_launch(table, current: torch.Tensor) -> tuple[dict, int]:
-    """The options for the pairs of `current`, and the number of programs."""
+    """Choose the launch options for the pairs of `current`; return them and the number of programs."""
     n_pairs = current.shape[0] * current.shape[-1]
     launch = next(launch for limit, launch in table if n_pairs <= limit)
     return launch.options, -(-n_pairs // launch.block)
 
 
 def _recurrent_options(n: int, n_of_warp: int) -> dict:
-    """The options for programs that hold N x N weights, `n_of_warp` to a warp. Raises BackendError for too many."""
+    """Return the options of programs with N x N weights, `n_of_warp` per warp. Raises BackendError for too many."""
     if n > MAX_RECURRENT_NEURONS:  # registers hold no more: 64 KiB of a processor's 256
         raise BackendError(
             f"recurrent weights of {n} neurons: the GPU kernel holds those of {MAX_RECURRENT_NEURONS} at most; "
@@ -417,7 +418,7 @@ def _start_kernel(kernel, current: torch.Tensor, n_programs: int, *arguments, **
 
 
 def _split_shape(current: torch.Tensor) -> tuple[int, int, int]:
-    """(B, T, N) of `[B, T, N]`, or of one step `[B, N]`."""
+    """Return (B, T, N) of `[B, T, N]`, or of one step `[B, N]`."""
     if current.ndim == 2:
         return current.shape[0], 1, current.shape[1]
     n_samples, n_steps, n = current.shape
@@ -425,7 +426,7 @@ def _split_shape(current: torch.Tensor) -> tuple[int, int, int]:
 
 
 def _convert_to_units(current: torch.Tensor, *arrays: torch.Tensor | None):
-    """The unit, the sizes (B, T, N in units) and the distances of samples and steps of each array, in units."""
+    """Return the unit, the sizes (B, T, N in units), and the strides of each array's samples and steps in units."""
     n_samples, n_steps, n = _split_shape(current)
     distances = [d for array in arrays for d in _read_strides(array)]
     unit = UNIT_NUMBERS if all(d % UNIT_NUMBERS == 0 for d in (n, *distances)) else 1
@@ -443,6 +444,6 @@ def _neuron_stride(array: torch.Tensor | None) -> int:
 
 
 def _ensure_row_layout(tensor: torch.Tensor, apart: tuple[int, ...] = (1,)) -> torch.Tensor:
-    """The tensor, copied if its neurons are not as far `apart`: 1, or 0 where one number is expanded to all."""
+    """Copy the tensor unless the stride of its neurons is in `apart`. A stride of 0 is an expanded number."""
     tensor = tensor.detach()
     return tensor if tensor.stride(-1) in apart else tensor.contiguous()

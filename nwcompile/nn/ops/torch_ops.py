@@ -1,8 +1,8 @@
-"""The operations of the layers, known to torch: they are compiled, exported and loaded again by name.
+"""Operators of the layers, registered with torch so that they can be compiled, exported and loaded by name.
 
-`import nwcompile.nn` registers them. Kernels are those of `nwcompile.nn.ops.cpu` and, for device "cuda", of
-`nwcompile.nn.ops.gpu`, which is loaded when it is first used. A state is `[1, B, N]`, the membranes, or with recurrent
-weights `[2, B, N]`, the membranes and the spikes of the step before.
+`import nwcompile.nn` registers them. The kernels are in `nwcompile.nn.ops.cpu` and, for device "cuda", in
+`nwcompile.nn.ops.gpu`, which is loaded on first use. A state holds the membranes, `[1, B, N]`; with recurrent weights
+also the spikes of the previous step, `[2, B, N]`.
 """
 
 from contextlib import nullcontext
@@ -15,14 +15,14 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from nwcompile.errors import BackendError, ModelError
 from nwcompile.nn.ops import cpu
 
-WORD_BITS = 32  # Packed spikes hold the steps of 32 bits in an int32.
+WORD_BITS = 32  # Packed spikes hold 32 steps in an int32.
 DEVICES = ("cpu", "cuda")
 KERNEL_DTYPES = (torch.float32, torch.float64)
-FREED = "second time"  # These words stand in torch's error about a graph that a backward pass has gone through.
+FREED = "second time"  # Part of torch's error about a graph that a backward pass has freed.
 
 
 def select_kernels(tensor: Tensor) -> ModuleType:
-    """The kernels for where a tensor lies, `nn.ops.cpu` or `nn.ops.gpu`. Raises BackendError without triton."""
+    """Return the kernels for a tensor's device, `nn.ops.cpu` or `nn.ops.gpu`. Raises BackendError without triton."""
     if tensor.device.type == "cpu":
         return cpu
     try:
@@ -45,7 +45,7 @@ def lif_scan(
     surrogate: str,
     slope: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`spikes`, `mem` and the last state of LIF neurons fed `current`, `[B, T, N]` or `[B, N]`; see `nn.ops.scan`."""
+    """Run LIF neurons on `current`, `[B, T, N]` or `[B, N]`: `spikes`, `mem` and the last state; see `nn.ops.scan`."""
     return select_kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
 
 
@@ -68,7 +68,7 @@ def lif_scan_backward(
     slope: float,
     learns: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of current, state, and (empty unless `learns`) of beta and threshold."""
+    """Return the gradients by current, state, beta and threshold; the last two are empty unless `learns`."""
     grads = (grad_spikes, grad_mem, grad_last)
     rule = (reset, floor, detach_reset, surrogate, slope)
     return _scan_backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns)
@@ -78,13 +78,13 @@ def lif_scan_backward(
 def lif_fire(
     current: Tensor, state: Tensor, beta: Tensor, threshold: Tensor, reset: str, floor: bool, form: str
 ) -> tuple[Tensor, Tensor]:
-    """Spikes alone, as "float", "uint8" or "bits", and the last state; without a gradient."""
+    """Return spikes as "float", "uint8" or "bits", and the last state; without a gradient."""
     return select_kernels(current).fire(current, state, beta, threshold, reset, floor, form)
 
 
 @torch.library.custom_op("nwcompile::spike_matmul", mutates_args=(), device_types=DEVICES)
 def spike_matmul(x: Tensor, weight: Tensor) -> Tensor:
-    """`x @ weight`, `[..., n_in]` and `[n_in, n_out]`, each row summed by itself; see `nn.ops.spike_matmul`."""
+    """Return `x @ weight` of `[..., n_in]` and `[n_in, n_out]`, each row summed alone; see `nn.ops.spike_matmul`."""
     return select_kernels(x).spike_matmul(x, weight)
 
 
@@ -92,7 +92,7 @@ def spike_matmul(x: Tensor, weight: Tensor) -> Tensor:
 def delayed_sums(
     x: Tensor, taps: Tensor, start: Tensor, by_target: list[Tensor], by_source: list[Tensor], n_out: int, reach: int
 ) -> Tensor:
-    """What synapses with delays add up, `[B, T, n_out]`; see `nn.ops.delays`."""
+    """Return the sums of delayed synapses, `[B, T, n_out]`; see `nn.ops.delays`."""
     order, row, source = by_target
     return select_kernels(x).delayed_sums(x, taps[order], start[order], row, source, n_out, reach, False)
 
@@ -109,7 +109,7 @@ def delayed_sums_backward(
     of_x: bool,
     of_taps: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of `x` and `taps`, those that are not wanted empty."""
+    """Return the gradients by `x` and `taps`; a gradient that is not wanted is empty."""
     grad_x, grad_taps = x.new_empty(0), taps.new_empty(0)
     if of_x:
         order, row, target = by_source
@@ -124,9 +124,9 @@ def delayed_sums_backward(
 
 @torch.library.custom_op("nwcompile::straight_through", mutates_args=())
 def straight_through(source: Tensor, value: Tensor, factor: Tensor, spent: bool) -> Tensor:
-    """`value`, made from `source`; its gradient goes to `source` times `factor`, whatever was done to make it.
+    """Return `value`, computed from `source`; its gradient reaches `source` times `factor`, whatever the computation.
 
-    A second backward pass through what a first one has used up, or any if it is `spent`, is a ModelError.
+    Raises ModelError in a second backward pass through a freed graph, or in any backward pass if `spent`.
     """
     return value.clone()
 
@@ -203,7 +203,7 @@ def _keep_scan(ctx, inputs, output):
 
 
 def _scan_backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns):
-    """The gradients of current, state, beta and threshold by a surrogate, or by EventProp."""
+    """Compute the gradients by current, state, beta and threshold with a surrogate or with EventProp."""
     of = select_kernels(current)
     reset, floor, detach_reset, surrogate, _ = rule
     if surrogate != "eventprop":
@@ -213,7 +213,7 @@ def _scan_backward(grads, current, spikes, mem, state, beta, threshold, w_rec, r
 
 
 def _spike_adjoint(grads, shape, dtype, kept, mem, state, beta, threshold, rule, learns):
-    """The gradients of current, in its dtype, state, beta and threshold by EventProp."""
+    """Compute the gradients by current (in its dtype), state, beta and threshold with EventProp."""
     reset, floor, detach_reset, *_ = rule
     if reset == "none" and grads[0] is not None and grads[0].any():  # compiled graphs give zeros for None
         raise ModelError(NO_RESET)
@@ -228,7 +228,7 @@ def _scan_gradient(ctx, grad_spikes, grad_mem, grad_last):
     grads = (grad_spikes, grad_mem, grad_last)
     tensors = (current, spikes, mem, state)
     learns = needs[2] or needs[3]
-    if is_plain(current) and not torch.is_grad_enabled():  # enabled: for gradients of gradients, which are refused
+    if is_plain(current) and not torch.is_grad_enabled():  # enabled for gradients of gradients, which are refused
         gradients = _scan_backward(grads, *tensors, beta, threshold, w_rec, ctx.rule, learns)
     else:
         gradients = lif_scan_backward(*grads, *tensors, beta, threshold, w_rec, *ctx.rule, learns)
@@ -294,14 +294,14 @@ SPENT = (
 
 
 def is_used_up(tensor: torch.Tensor) -> bool:
-    """Whether a backward pass has freed what an operation of `nn.ops` made `tensor` from."""
+    """Return whether a backward pass has freed the graph from which an operation of `nn.ops` made `tensor`."""
     return is_freed(tensor.grad_fn)
 
 
 def is_freed(node) -> bool:
-    """Whether a backward pass has freed what a node has saved; False for None and for nodes of torch's own.
+    """Return whether a backward pass has freed a node's saved tensors; False for None and for torch's own nodes.
 
-    Nothing is unpacked for it: what torch.utils.checkpoint has saved is computed again then, and only once.
+    No saved tensor is unpacked: unpacking makes torch.utils.checkpoint recompute it, which it does only once.
     """
     try:
         getattr(node, "_raw_saved_tensors", None)
@@ -311,19 +311,19 @@ def is_freed(node) -> bool:
 
 
 def is_in_backward() -> bool:
-    """Whether torch is going backward, where torch.utils.checkpoint computes layers again; no graph can ask it."""
+    """Return whether a backward pass runs, in which torch.utils.checkpoint recomputes layers; False while compiling."""
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 def load_saved(ctx) -> tuple:
-    """What was saved for the backward pass. Raises ModelError where a backward pass has freed it."""
+    """Return the tensors saved for the backward pass. Raises ModelError if a backward pass has freed them."""
     if is_freed(ctx):
         raise ModelError(SPENT)
     return ctx.saved_tensors
 
 
 class DirectScan(torch.autograd.Function):
-    """`lif_scan` without torch's dispatcher, which takes longer than a step of a small layer."""
+    """`lif_scan` without torch's dispatcher, whose overhead exceeds a step of a small layer."""
 
     @staticmethod
     def forward(ctx, *inputs):
@@ -336,9 +336,9 @@ class DirectScan(torch.autograd.Function):
 
 
 class SpikeScan(torch.autograd.Function):
-    """`lif_scan` with EventProp, without torch's dispatcher, which keeps what stands at spikes.
+    """`lif_scan` with EventProp and without torch's dispatcher; it saves only the values at spikes.
 
-    Membranes are kept too where beta is trained.
+    If beta is trained, it saves the membranes too.
     """
 
     @staticmethod
@@ -377,13 +377,13 @@ class DirectSpikeMatmul(torch.autograd.Function):
 
 
 def full_precision(tensor: Tensor):
-    """A context without autocast on the device of `tensor`."""
+    """Return a context that disables autocast on the device of `tensor`."""
     kind = tensor.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor holds numbers that nobody follows: no tracing, no fake, no dispatch mode."""
+    """Return whether a tensor holds plain numbers: no tracing, no fake tensor, no dispatch mode."""
     return (
         type(tensor) is Tensor
         and tensor.device.type in DEVICES

@@ -1,4 +1,4 @@
-"""The linear maps that a chip's host computes before the first layers, to be trained with the layers behind them."""
+"""Trainable linear maps that a chip's host computes before the first layers."""
 
 from dataclasses import replace
 
@@ -14,10 +14,10 @@ from nwcompile.sim.host import compute
 
 
 class HostMaps(torch.nn.Module):
-    """A host's float maps as parameters: `weights[i]` and `biases[i]` (empty without one) of connection i.
+    """A host's float maps as parameters: `weights[i]` and `biases[i]` (empty without a bias) of connection i.
 
-    They are what a host of way "bias" computes, normalized. A maximum among them, and the layers of way "host", stay as
-    they are: then there is nothing to train.
+    A host of way "bias" computes these normalized maps. If there is a maximum among them, or for way "host", the host
+    stays unchanged and there is nothing to train.
     """
 
     def __init__(self, host: Host):
@@ -34,7 +34,7 @@ class HostMaps(torch.nn.Module):
         )
 
     def current_host(self) -> Host:
-        """The host with the weights as they are now."""
+        """Return the host with the current weights."""
         if not self.trains:
             return self.given
         edges = tuple(
@@ -45,9 +45,9 @@ class HostMaps(torch.nn.Module):
         return replace(self.given, network=Network(network.inputs, network.nodes, edges))
 
     def compute_currents(self, inputs: dict[str, np.ndarray], n_steps: int) -> dict[str, torch.Tensor]:
-        """By layer with registers what `Encoding`s are made of, `[B, T, n]` (T may be 1), with the maps' gradients.
+        """Return the float input of the `Encoding` of each layer with registers, `[B, T, n]`, with the maps' gradients.
 
-        `inputs`: float32 `[B, T, *shape]`. The numbers are those of the float reference, to the bit.
+        `inputs`: float32 `[B, T, *shape]`. T of the result may be 1. The numbers equal the float reference bit for bit.
         """
         host = self.current_host()
         run, n_computed = compute(host, inputs, n_steps)
@@ -61,7 +61,7 @@ class HostMaps(torch.nn.Module):
         return by_layer
 
     def _sum_maps(self, layer: str, inputs: dict[str, np.ndarray], n_steps: int) -> torch.Tensor:
-        """The sum of the maps into a layer, `[B, T, n]`, in torch."""
+        """Return the sum of the maps into a layer, `[B, T, n]`, computed in torch."""
         node = self.float_network.node(layer)
         total = torch.zeros(())
         for c, weight, bias in zip(self.connections, self.weights, self.biases, strict=True):

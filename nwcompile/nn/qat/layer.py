@@ -1,4 +1,4 @@
-"""A layer whose float parameters are rounded to the chip's integers, as the compiler rounds them, in every pass."""
+"""A layer of built-in neurons whose float parameters are rounded in every pass as the compiler rounds them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -27,13 +27,14 @@ from nwcompile.passes.quantize.scaled_layer import (
 )
 from nwcompile.sim.host import encode
 
-LEARNABLE = ("threshold", "alpha", "beta")  # beside weights and biases
+LEARNABLE = ("threshold", "alpha", "beta")  # In addition to weights and biases.
 
 
 @dataclass(frozen=True, eq=False)
 class Pin:
-    """What the compiler has chosen for a layer and training keeps: see `Layer` and `Scaled`; of each connection its
-    exponent, sign mode and bits. `channel_scale` is None or broadcasts to the layer.
+    """The compiler's choices for a layer, which training keeps: see `Layer` and `Scaled`.
+
+    `exponents`, `sign_modes` and `bits` are per connection. `channel_scale` is None or broadcasts to the layer.
     """
 
     scale: float
@@ -52,7 +53,7 @@ class Pin:
 
 @dataclass(frozen=True, eq=False)
 class Integers:
-    """The integers of a layer at this moment."""
+    """The current integers of a layer."""
 
     layer: Layer
     scaled: Scaled
@@ -66,15 +67,15 @@ class Integers:
         return self.scaled.neuron
 
     def run(self, drive: torch.Tensor, state: torch.Tensor | None, recorded: dict | None) -> tuple:
-        """Spikes, membranes or None, and the last state, of a drive [B, T, N]; see `scan.run`."""
+        """Return spikes, membranes or None, and the last state for a drive [B, T, N]; see `scan.run`."""
         return scan.run(drive, state, self.learned, self.neurons, recorded)
 
 
 class QuantizedLayer(ConnectedLayer):
     """One layer of built-in neurons, at a scale that the compiler has chosen.
 
-    Parameters beside those of its connections, if they are learned: `threshold`, and `alpha` and `beta`, what current
-    and membrane keep in a step. What is pinned is a `Pin`.
+    In addition to its connections it may learn `threshold`, and the decay factors `alpha` (current) and `beta`
+    (membrane). `pinned` is a `Pin`.
     """
 
     threshold: torch.nn.Parameter | None
@@ -101,7 +102,7 @@ class QuantizedLayer(ConnectedLayer):
             self.register_parameter(key, make_parameter(first[key], True) if key in learned and has[key] else None)
 
     def pin_choices(self, pinned: Pin) -> None:
-        """Keep these choices from now on."""
+        """Use these choices from now on."""
         grids = tuple(WeightGrid.of_signs(*at, self.chip) for at in zip(pinned.sign_modes, pinned.bits, strict=True))
         first = replace(describe(self.bare, self.name, self.chip), grids=grids, connections=self.connections)
         if pinned.channel_scale is not None:
@@ -130,7 +131,7 @@ class QuantizedLayer(ConnectedLayer):
         return Pin(**state | {"channel_scale": None if scale is None else scale.numpy()})
 
     def compute_integers(self) -> Integers:
-        """What the parameters are on the chip now. Raises ModelError if they are not finite, BackendError on a GPU."""
+        """Round the current parameters. Raises ModelError if they are not finite, BackendError on a GPU."""
         self.verify_parameters()
         weights = tuple(copy_array(w) * factor for w, factor in zip(self.weights, self.factors, strict=True))
         first, shape, pinned = self.first, self.node.shape, self.pinned
@@ -160,7 +161,7 @@ class QuantizedLayer(ConnectedLayer):
         return Integers(layer, scaled, sums, neurons, self._expand_learned())
 
     def float_neuron(self) -> NeuronSpec:
-        """The float neurons as they have been trained (what a step keeps of an Euler membrane stays as it was)."""
+        """Return the trained float neurons; the decay of an Euler membrane stays unchanged."""
         spec, changed = self.node.neuron, {}
         if self.threshold is not None:
             changed["threshold"] = copy_array(self.threshold)
@@ -174,12 +175,12 @@ class QuantizedLayer(ConnectedLayer):
         return rounded_decay(kept, self.chip.fixed_point, lowest)
 
     def _scale_biases(self) -> torch.Tensor | None:
-        """What the connections' biases add to each neuron in a step, float64[N], in the float network's units."""
+        """Return the sum of the biases into each neuron, float64[N], in the float network's units; None without any."""
         total = self.sum_biases()
         return None if total is None else total * self.bias_factor
 
     def _expand_learned(self) -> tuple[torch.Tensor, ...]:
-        """float32[N] each: bias of u and v, threshold, what u and v keep; with gradients where they are parameters."""
+        """Expand bias of u and v, threshold, decay factors of u and v to float32[N] each; parameters keep gradients."""
         bias = self._scale_biases()
         none = torch.zeros(self.node.n_neurons)
         of_neurons = none if bias is None else bias.float()
@@ -188,7 +189,7 @@ class QuantizedLayer(ConnectedLayer):
         return (*biases, *(none if p is None else self.expand_parameter(p) for p in others))
 
     def write_registers(self, now: Integers, currents: torch.Tensor) -> torch.Tensor:
-        """What the host writes into the layer's registers `now`, float64 like `currents` [B, T, N], with gradients."""
+        """Return what the host writes into the registers, float64 like `currents` [B, T, N], with gradients."""
         encoding = self.make_encoding(now)
         shaped = currents.detach().numpy().reshape(*currents.shape[:2], *self.node.shape)
         numbers = torch.from_numpy(encode(encoding, shaped)[0]).flatten(2).double()
@@ -196,10 +197,10 @@ class QuantizedLayer(ConnectedLayer):
         return StraightThrough.apply(currents.double(), numbers, slope)
 
     def make_encoding(self, now: Integers) -> Encoding:
-        """How the host makes the numbers for the layer's registers `now`."""
+        """Return how the host encodes the numbers for the layer's registers."""
         return register_encoding(now.layer, self.chip, self.pinned.scale)
 
 
 def _simplify_factor(factor: np.ndarray):
-    """A number where one says it all."""
+    """Return a single number if all entries are equal."""
     return float(factor.flat[0]) if factor.size and (factor == factor.flat[0]).all() else factor

@@ -11,7 +11,7 @@ import torch
 from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, NwWarning
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Connection, Sparse
+from nwcompile.ir.connection import Sparse
 from nwcompile.ir.host import Encoding, Injected, on_chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
@@ -37,25 +37,23 @@ from nwcompile.sim.inputs import prepare
 from nwcompile.sim.sequence.run import groups
 from nwcompile.sim.values import verify_counts
 
-COUNTED = ("multi", "graded")  # messages of numbers beyond 1
+COUNTED = ("multi", "graded")  # Kinds of messages whose numbers may exceed 1.
 
 
 class QuantizedNetwork(torch.nn.Module):
-    """A float network on a chip's integers, to be trained: forward as the chip computes, backward by a surrogate.
+    """A float network that is trained on a chip's integers: forward as the chip computes, backward by a surrogate.
 
-    `network` is normalized as `nw.compile` does (batch norm and pooling are folded into weights, which then are what is
-    trained; a pruned Dense becomes a list of synapses, so its zeros stay), and the compiler's own pass chooses, on
-    `calibration` `[B, T, *shape]` or without, the scale of every layer, exponents, channel scales and thresholds. They
-    stay until `recalibrate`; weights and biases are rounded to that grid anew in every pass. `layers` are
-    `QuantizedLayer`s in the order of `names`.
+    `network` is normalized as in `nw.compile`: batch norm and pooling are folded into weights, and these are trained; a
+    pruned Dense becomes a list of synapses, so its zeros stay. The compiler's own pass chooses the scale of every
+    layer, exponents, channel scales and thresholds, from `calibration` `[B, T, *shape]` if given. They stay until
+    `recalibrate`; every pass rounds weights and biases to this grid. `layers` are in the order of `names`.
 
-    `bits`, `layer_bits`, `on_multi_spike`, `approximate`, `input_layer` are those of `nw.Options`. Samples are laid out
-    as `network.layout` says, as everywhere. `host`: the maps that the host computes before the first layers
-    (`HostMaps`, trained too), or None. `surrogate` is a name or function of `nwcompile.nn.surrogate`; `detach_reset`:
-    no gradient through resets. `learn_thresholds` and `learn_taus` train thresholds and what a step keeps of current
-    and membrane, of built-in neurons; `learn_parameters` names parameters of neuron programs that are trained. Computes
-    on the CPU. Warns (NwWarning) of what quantization warns of. Raises ModelError, OptionError
-    and FitError as `nw.compile` does.
+    `bits`, `layer_bits`, `on_multi_spike`, `approximate` and `input_layer` are those of `nw.Options`. The layout of
+    samples is `network.layout`. `host` is None or the maps that the host computes before the first layers (`HostMaps`,
+    trained too). `surrogate` is a name or function of `nwcompile.nn.surrogate`; `detach_reset` stops the gradient
+    through resets. `learn_thresholds` and `learn_taus` train thresholds and decay factors of built-in neurons;
+    `learn_parameters` names parameters of neuron programs to train. Computes on the CPU. Warns (NwWarning) as
+    quantization does. Raises ModelError, OptionError and FitError as `nw.compile` does.
     """
 
     @checked("network", "detach_reset", "learn_thresholds", "learn_taus", "learn_parameters")
@@ -114,13 +112,13 @@ class QuantizedNetwork(torch.nn.Module):
         self.recalibrate(calibration)
 
     def layer(self, name: str) -> QuantizedLayer | QuantizedProgram:
-        """The layer of that name. Raises KeyError."""
+        """Return the layer of that name. Raises KeyError."""
         return self.layers[self._index[name]]
 
     def recalibrate(self, calibration=None) -> None:
-        """Let the compiler choose scales, exponents and thresholds anew, for the parameters as they are now.
+        """Choose scales, exponents and thresholds again, with the compiler's pass, for the current parameters.
 
-        `calibration` is laid out as the network says. Raises ModelError if parameters are not finite.
+        `calibration` has the network's layout. Raises ModelError if parameters are not finite.
         """
         for layer in self.layers:
             layer.verify_parameters()
@@ -138,34 +136,34 @@ class QuantizedNetwork(torch.nn.Module):
             else:
                 layer.pin_choices(Pin.from_layer(chosen.layers[name], chosen.scaled[name]))
         for text in self.warnings:
-            warn(text, NwWarning, stacklevel=4)  # who made the network
+            warn(text, NwWarning, stacklevel=4)  # at the line that built the network
 
     def forward(self, x=None, steps: int | None = None):
-        """What the last layer sends, float32 `[B, T, *shape]`; of a readout its membrane in the float network's units.
+        """Return the last layer's spikes, float32 `[B, T, *shape]`; for a readout the membrane, in float units.
 
-        `x`: samples as the network's layout says, or a dict of such by input name, or None with `steps=N`. They begin
-        with cleared states. Networks with several outputs give a dict by layer.
+        `x`: samples in the network's layout, or a dict of samples by input name, or None with `steps=N`. States are
+        cleared first. A network with several outputs returns a dict by layer. Membranes have the float network's units.
         """
         results = self.spikes(x, steps)
         outputs = {name: results[name] for name in self.float_network.outputs}
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
     def spikes(self, x=None, steps: int | None = None) -> dict[str, torch.Tensor]:
-        """What `forward` gives, of every layer, by name."""
+        """Return the result of `forward` for every layer, by name."""
         return self._run_groups(x, steps, None)
 
     @torch.no_grad()
     def record(self, x=None, steps: int | None = None) -> dict[str, dict[str, np.ndarray]]:
-        """The integers of every layer, as `simulate(..., record="all")` gives them, by layer: `spikes` and its states.
+        """Return the integers of every layer, by layer, as `simulate(..., record="all")` does: `spikes` and the states.
 
-        These are `u` and `v`, or those of a neuron program.
+        The states are `u` and `v`, or those of a neuron program.
         """
         recorded: dict[str, dict] = {name: {} for name in self.names}
         self._run_groups(x, steps, recorded)
         return recorded
 
     def network(self) -> Network:
-        """The fixed-point network that is trained; `nw.compile` keeps its integers as they are."""
+        """Return the trained fixed-point network; `nw.compile` keeps its integers unchanged."""
         integers = {name: layer.compute_integers() for name, layer in zip(self.names, self.layers, strict=True)}
         built_in = {name: now for name, now in integers.items() if isinstance(now, Integers)}
         layers = {name: now.layer for name, now in built_in.items()}
@@ -181,12 +179,12 @@ class QuantizedNetwork(torch.nn.Module):
         return replace(fixed, layout=self.given.layout, n_steps=self.given.n_steps, host=host)
 
     def _register_encodings(self) -> dict[str, Encoding]:
-        """What the host writes into registers, by input."""
+        """Return the encodings that the host writes into registers, by input."""
         gives = {} if self.host is None else self.host.given.gives
         return {line: encoding for line, encoding in gives.items() if encoding.register is not None}
 
     def _approximate_neurons(self, draft: Draft) -> Network:
-        """The float network with the chip's nearest neurons, as `nw.compile` fits them to the samples."""
+        """Return the float network with the chip's nearest neurons, fitted to the samples as in `nw.compile`."""
         network = draft.legal
         if not nearest_network(network, self.chip, self.options)[1] and not pooled_layers(network):
             return network
@@ -196,7 +194,7 @@ class QuantizedNetwork(torch.nn.Module):
         return as_float(network, draft.network, self.chip, self.options, nearer.factors)
 
     def _to_float_network(self) -> Network:
-        """The float network with the parameters as they are now."""
+        """Return the float network with the current parameters."""
         nodes, connections = dict(self.float_network.nodes), {}
         for name, layer in zip(self.names, self.layers, strict=True):
             nodes[name] = replace(nodes[name], neuron=layer.float_neuron())
@@ -223,7 +221,7 @@ class QuantizedNetwork(torch.nn.Module):
         return results
 
     def _prepare_inputs(self, x, steps: int | None) -> tuple[dict[str, np.ndarray], int, int, dict[str, torch.Tensor]]:
-        """What the chip gets `[B, T, *shape]` by input, B, T, and by layer the float numbers for its registers."""
+        """Return the chip's input `[B, T, *shape]` by name, B, T, and the float numbers for registers by layer."""
         if self.host is None:
             return *prepare(self.given, x, steps, self.chip, self.options.on_multi_spike), {}
         given, n_samples, n_steps = prepare(self.given, x, steps)
@@ -239,7 +237,7 @@ class QuantizedNetwork(torch.nn.Module):
 
 
 class _TrainedGroup:
-    """One pass through a layer, or through layers that feed each other, fed by what others have `sent` `[B, T, n]`."""
+    """One pass through a layer, or through layers that feed each other; `sent` `[B, T, n]` comes from the others."""
 
     def __init__(
         self, network: QuantizedNetwork, names: list[str], sent: dict, currents: dict, n_samples: int, n_steps: int
@@ -251,7 +249,7 @@ class _TrainedGroup:
         self.drive = {name: self._sum_outer_drive(layer, names) for name, layer in self.layers.items()}
 
     def _sum_outer_drive(self, layer: QuantizedLayer | QuantizedProgram, names: list[str]) -> torch.Tensor:
-        """What the layers before a layer add in every step, `[B, T, N]`."""
+        """Sum the drive from outside the group, `[B, T, N]`; prepare the weights inside the group."""
         drives, now = [], self.integers[layer.name]
         for i, c in enumerate(layer.connections):
             node = layer.bare.node(c.source)
@@ -275,7 +273,7 @@ class _TrainedGroup:
         return sum((drive.double() for drive in drives), none)
 
     def run_whole(self, recorded: dict | None) -> dict:
-        """Spikes and membranes of the only layer, all steps at once."""
+        """Run the only layer on all steps; return its spikes and membranes."""
         ((name, drive),) = self.drive.items()
         states = None if recorded is None else recorded[name]
         now = self.integers[name]
@@ -284,7 +282,7 @@ class _TrainedGroup:
         return {name: (spikes, membrane)}
 
     def run_loop(self, recorded: dict | None) -> dict:
-        """Spikes and membranes of layers that feed each other, step by step."""
+        """Run layers that feed each other step by step; return their spikes and membranes."""
         state: dict[str, torch.Tensor | None] = dict.fromkeys(self.layers)
         steps: dict[str, list] = {name: [] for name in self.layers}
         kept: dict[str, list] = {name: [] for name in self.layers}
@@ -311,7 +309,7 @@ class _TrainedGroup:
 
 
 def _record_spikes(recorded: dict | None, spikes: torch.Tensor, neuron: NeuronSpec | NeuronProgram, shape) -> None:
-    """Add the spikes to what was recorded of a layer, all in its `shape`."""
+    """Add the spikes to a layer's record, and reshape everything to its `shape`."""
     if recorded is None:
         return
     recorded["spikes"] = spikes.detach().numpy().astype(neuron.spike_dtype)
@@ -320,13 +318,13 @@ def _record_spikes(recorded: dict | None, spikes: torch.Tensor, neuron: NeuronSp
 
 
 def _largest_message(x: torch.Tensor, neuron: NeuronSpec | NeuronProgram | None) -> float:
-    """The largest magnitude among what an input (no neuron) or a layer sent."""
+    """Return the largest magnitude that an input (no neuron) or a layer sent."""
     is_known = neuron is not None and neuron.message not in COUNTED
     return 1.0 if is_known else max(abs(float(end)) for end in x.detach().aminmax())
 
 
 def _largest_output(neuron: NeuronSpec | NeuronProgram) -> float:
-    """The largest magnitude of what a neuron on the chip sends in a step."""
+    """Return the largest magnitude that a neuron on the chip can send in a step."""
     if isinstance(neuron, NeuronProgram):
         return neuron.largest_output
     limit = (1 << (neuron.number_format.state_bits - 1)) - 1
@@ -334,7 +332,7 @@ def _largest_output(neuron: NeuronSpec | NeuronProgram) -> float:
 
 
 def _verify_names(network: Network, names: Sequence[str]) -> tuple[str, ...]:
-    """Names of parameters of programs. Raises ModelError for one that no program of the network has."""
+    """Verify names of program parameters. Raises ModelError for a name that no program of the network has."""
     names = (names,) if isinstance(names, str) else tuple(names)
     programs = [network.node(layer).neuron for layer in network.programs]
     known = {key for program in programs if isinstance(program, NeuronProgram) for key in program.parameters}
@@ -346,13 +344,13 @@ def _verify_names(network: Network, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _cast_layer(layer: QuantizedLayer | QuantizedProgram) -> QuantizedLayer:
-    """A layer that has registers: of built-in neurons."""
+    """Narrow the type of a layer with registers, which has built-in neurons."""
     assert isinstance(layer, QuantizedLayer), "programs have no registers"
     return layer
 
 
 def _describe_pruned(network: Network) -> list[str]:
-    """Warnings of connections of which `prune_zeros` has left nothing to train."""
+    """Return warnings for connections in which `prune_zeros` has left nothing to train."""
     return [
         f"all weights from {c.source!r} to {c.target!r} are 0 and stay 0, as pruned ones do; begin with other weights "
         "to train them"
@@ -362,26 +360,22 @@ def _describe_pruned(network: Network) -> list[str]:
 
 
 def _find_trained(network: Network, normal: Network) -> dict[str, tuple[bool, ...]]:
-    """For each connection into each layer of the normalized network, whether weights of the network are in it.
+    """Return whether each connection into each layer of the normalized network contains weights of the network.
 
-    Pooling, batch norm alone, and connections that only move spikes (lists of synapses of weight 1, as front ends make
-    them) hold nothing to train.
+    Pooling, batch norm alone, and connections that only move spikes have nothing to train. The latter are lists of
+    synapses of weight 1, as front ends make them.
     """
     trained: dict[str, tuple[bool, ...]] = {}
     for name in normal.layers:
         learned = _trace_learned(network, name)
         into = [c for c in normal.into(name) if not isinstance(c, Injected)]
-        trained[name] = tuple(learned.get(c.source, _has_numbers(c)) for c in into)
+        # A connection that legalize inserted is trained if it does more than pass spikes on.
+        trained[name] = tuple(learned.get(c.source, not np.all(np.asarray(c.weight) == 1)) for c in into)
     return trained
 
 
-def _has_numbers(connection: Connection) -> bool:
-    """Whether a connection that legalize put in does more than pass spikes on."""
-    return not np.all(np.asarray(connection.weight) == 1)
-
-
 def _trace_learned(network: Network, name: str) -> dict[str, bool]:
-    """By input or layer that a place is fed by, whether weights lie on some path from there."""
+    """Return, for each input or layer that feeds `name`, whether there are weights on a path from it."""
     learned_from: dict[str, bool] = {}
     for c in network.into(name):
         is_trained = c.has_weight and not (isinstance(c, Sparse) and np.all(np.asarray(c.weight) == 1))

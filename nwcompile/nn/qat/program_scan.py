@@ -1,4 +1,4 @@
-"""Neuron programs of whole numbers over time as a differentiable operation: forward as the simulators compute them."""
+"""Integer neuron programs over time as a differentiable operation; the forward pass equals the simulators."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ NO_DISTANCES = np.zeros((0, 0, 0, 0), np.float32)
 
 @dataclass(frozen=True, eq=False)
 class ProgramNeurons:
-    """The neurons of one layer of programs at this moment, as kernels take them.
+    """The current neurons of one layer of programs, as kernels take them.
 
-    `given` int64[parameter, N], of which `rows` are trained; `initial` int64[state, N]. `surrogate` and `detach_reset`
-    are as in `IntegerNeurons`; a readout gives its state `read`, divided by `scale`.
+    `given`: int64[parameter, N]; its `rows` are trained. `initial`: int64[state, N]. `surrogate` and `detach_reset` are
+    as in `IntegerNeurons`. A readout returns its state `read`, divided by `scale`.
     """
 
     name: str
@@ -42,7 +42,7 @@ class ProgramNeurons:
     def from_fixed_layer(
         cls, fixed: FixedLayer, rows: tuple[int, ...], surrogate: Callable, detach_reset: bool
     ) -> "ProgramNeurons":
-        """Those of a layer in whole numbers."""
+        """Build from a layer in whole numbers."""
         node, program = fixed.node, fixed.whole.program
         given, initial = (
             np.array([program.array(name, node.shape).reshape(-1) for name in names], np.int64)
@@ -63,12 +63,12 @@ class ProgramNeurons:
 
     @property
     def table_entries(self) -> np.ndarray:
-        """int64[entry]: those of the program's tables."""
+        """The entries of the program's tables, int64[entry]."""
         return self.program.entries
 
     @property
     def kernel_module(self):
-        """The module of the program with its gradient."""
+        """The compiled module of the program with its gradient."""
         return build_gradient_module(self.program.structure, self.units, self.read, self.detach_reset)
 
 
@@ -79,10 +79,11 @@ def run(
     neurons: ProgramNeurons,
     recorded: dict | None,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """What leaves float32[B, T, N], what is read likewise or None, and the last state float64[B, state, N] of a layer.
+    """Run a layer; return its output float32[B, T, N], the state read or None, and the last state.
 
-    `drive`: whole numbers [B, T, N], float32 or float64; `state`: that of the call before, None at first; `learned`:
-    float64[row, N], the trained parameters in units of the integers. `recorded`: gets every state, int64[B, T, N].
+    The state read is float32[B, T, N], the last state float64[B, state, N]. `drive`: whole numbers [B, T, N], float32
+    or float64. `state`: last state of the previous call, None at first. `learned`: float64[row, N], the trained
+    parameters in units of the integers. `recorded`: receives every state, int64[B, T, N].
     """
     return _Steps.apply(drive, state, learned, neurons, recorded)
 

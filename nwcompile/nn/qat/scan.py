@@ -1,4 +1,4 @@
-"""Integer neurons over time as a differentiable operation: forward as the simulators, backward by a surrogate."""
+"""Integer neurons over time as a differentiable operation: forward as in the simulators, backward by a surrogate."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,10 +27,10 @@ NO_STATES = np.zeros((0, 0, 0), np.int64)
 
 @dataclass(frozen=True, eq=False)
 class IntegerNeurons:
-    """The neurons of one layer at this moment, as kernels take them.
+    """The current neurons of one layer, as kernels take them.
 
-    `surrogate` gives the derivative of a spike from the membrane minus the threshold in the float network's units;
-    `detach_reset`: no gradient through a reset. `shows_membrane`: the membranes are wanted, and have a gradient.
+    `surrogate` returns the derivative of a spike from the membrane minus the threshold, in the float network's units.
+    `detach_reset`: no gradient through a reset. `shows_membrane`: return the membranes, with a gradient.
     """
 
     name: str
@@ -45,14 +45,14 @@ class IntegerNeurons:
 
     @classmethod
     def from_node(cls, node: Node, unit: np.ndarray, surrogate: Callable, detach_reset: bool) -> "IntegerNeurons":
-        """Those of a fixed-point layer whose state unit is `unit` (float64[neuron]) of the float network's."""
+        """Build from a fixed-point layer; one unit of its state is `unit` (float64[neuron]) in the float network."""
         spec, shape = node.neuron, node.shape
 
         def neuron_parameter(name: str) -> np.ndarray:
             return spec.array(name, shape).reshape(-1).astype(np.float64)
 
         keep_u, keep_v = (1 - spec.fixed.lost(neuron_parameter(name)) for name in ("decay_u", "decay_v"))
-        drive = unit * (1 << spec.fixed.shift_bits) * (keep_u if spec.fixed.shifts else 1)  # added before the decay
+        drive = unit * (1 << spec.fixed.shift_bits) * (keep_u if spec.fixed.shifts else 1)  # added before a shift decay
         v_min = np.full(node.n_neurons, -inf) if spec.v_min is None else neuron_parameter("v_min") * unit
         reset_value = neuron_parameter("reset_value") * unit if spec.reset == "value" else np.zeros(node.n_neurons)
         units = LayerUnits(
@@ -78,7 +78,7 @@ class IntegerNeurons:
         )
 
     def threshold_distance(self, before: torch.Tensor) -> torch.Tensor:
-        """How far membranes `[B, T, N]` are above the nearest threshold that a spike hangs on."""
+        """Return how far membranes `[B, T, N]` are above the nearest threshold that decides a spike."""
         threshold = torch.from_numpy(self.units.threshold)
         if self.spikes == "multi":
             return before - (before / threshold).round().clamp(min=1) * threshold
@@ -100,11 +100,11 @@ def run(
     neurons: IntegerNeurons,
     recorded: dict | None,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """Spikes float32[B, T, N], membranes likewise or None, and the last state float64[3, B, N] of a layer.
+    """Run a layer; return spikes and membranes (or None), float32[B, T, N], and the last state, float64[3, B, N].
 
-    `drive`: whole numbers [B, T, N], float32 or float64; `state`: that of the call before, None at first; `learned`:
-    what its numbers were made of, float32[N] each: bias of u and v, threshold, what u and v keep in a step, in the
-    float network's units. `recorded`: gets `u` and `v`, int64[B, T, N].
+    `drive`: whole numbers [B, T, N], float32 or float64. `state`: last state of the previous call, None at first.
+    `learned`: the parameters that the integers are rounded from, float32[N] each, in the float network's units: bias of
+    u and v, threshold, decay factors of u and v. `recorded`: receives `u` and `v`, int64[B, T, N].
     """
     return _Scan.apply(drive, state, *learned, neurons, recorded)
 
@@ -201,7 +201,7 @@ class _Scan(torch.autograd.Function):
 
 
 def read_gradient(grad: torch.Tensor, layer: str) -> np.ndarray:
-    """A gradient of what a layer sends, as an array. Raises ModelError where the loss gave none that can be used."""
+    """Return the gradient by a layer's output as an array. Raises ModelError for NaN and infinity."""
     if not torch.stack(grad.aminmax()).isfinite().all():
         raise ModelError(
             f"layer {layer!r} is given a gradient with NaN or infinite values: the loss is NaN or infinite; "

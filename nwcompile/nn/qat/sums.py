@@ -1,4 +1,4 @@
-"""Synaptic sums of whole numbers in floats that hold every partial sum exactly, and float weights rounded to them."""
+"""Synaptic sums of whole numbers in float types that hold every partial sum exactly, and rounded weights."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ import torch
 from nwcompile.errors import ModelError
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair
 
-EXACT = {torch.float32: 1 << 24, torch.float64: 1 << 53}  # whole numbers up to which are exact
-CHUNK_NUMBERS = 1 << 24  # A list of synapses is gone through in pieces of so many numbers, which bounds its memory.
-# Up to so many matrix entries for each synapse, the matrix product takes less time than the list.
+EXACT = {torch.float32: 1 << 24, torch.float64: 1 << 53}  # Each type holds whole numbers exactly up to here.
+CHUNK_NUMBERS = 1 << 24  # Numbers per chunk of a list of synapses; bounds the memory.
+# The most matrix entries per synapse for which the matrix product is faster than the list.
 MAX_ENTRIES_PER_SYNAPSE = 32
 
 
 @dataclass(frozen=True, eq=False)
 class IntegerWeights:
-    """Effective weights of one connection, whole numbers, and their largest sum of magnitudes into one neuron.
+    """Effective weights of one connection in whole numbers, and the largest sum of magnitudes into one neuron.
 
-    `shared`: the power of two that divides them all.
+    `shared`: the largest power of two that divides all weights.
     """
 
     value: np.ndarray
@@ -28,7 +28,7 @@ class IntegerWeights:
 
     @classmethod
     def from_connection(cls, connection: Connection, effective: np.ndarray, n_target: int) -> "IntegerWeights":
-        """Of float64 whole numbers, shaped as the connection's weights."""
+        """Build from whole numbers in float64, in the shape of the connection's weights."""
         magnitude = np.abs(effective)
         if isinstance(connection, Sparse):
             largest = np.bincount(connection.post, magnitude, n_target).max(initial=0)
@@ -38,9 +38,9 @@ class IntegerWeights:
         return cls(effective, int(largest), bits & -bits or 1)
 
     def choose_dtype(self, connection: Connection, largest: float) -> torch.dtype:
-        """The narrowest float type that holds every partial sum for spikes of magnitude up to `largest`.
+        """Choose the narrowest float type that holds every partial sum for spikes of magnitude up to `largest`.
 
-        All of them are multiples of `shared`. Raises ModelError where no type does.
+        All sums are multiples of `shared`. Raises ModelError if no type holds them.
         """
         units = self.row_sum // self.shared * int(largest)
         for dtype, limit in EXACT.items():
@@ -53,7 +53,7 @@ class IntegerWeights:
 
 
 class StraightThrough(torch.autograd.Function):
-    """`value`, whole numbers made from `source`; the gradient goes straight through, times `factor`."""
+    """Return `value`, rounded from `source`; the gradient passes straight through, times `factor`."""
 
     @staticmethod
     def forward(ctx, source, value, factor):
@@ -67,7 +67,7 @@ class StraightThrough(torch.autograd.Function):
 
 @contextmanager
 def exact_arithmetic():
-    """Plain sums of products: no autocast, no oneDNN (narrower floats), no NNPACK (Winograd), whatever is set."""
+    """Compute plain sums of products: disable autocast, oneDNN (narrower floats) and NNPACK (Winograd)."""
     was, (was_nnpack,) = torch.backends.mkldnn.enabled, torch.backends.nnpack.set_flags(False)
     torch.backends.mkldnn.enabled = False
     try:
@@ -81,7 +81,7 @@ def exact_arithmetic():
 def sum_synapses(
     connection: Connection, x: torch.Tensor, weight: torch.Tensor, source_shape: tuple[int, ...], n_target: int
 ):
-    """What the connection adds for spikes `x` [k, n_source]: [k, n_target], both of the weight's type."""
+    """Return the connection's synaptic sums [k, n_target] for spikes `x` [k, n_source], in the weight's dtype."""
     if isinstance(connection, Dense):
         return x @ weight.T
     if isinstance(connection, Conv2d):
@@ -107,7 +107,7 @@ def sum_synapses(
 
 
 class _Synapses(torch.autograd.Function):
-    """A list of synapses: `y[:, post[k]] += x[:, pre[k]] * weight[k]`."""
+    """Sums over a list of synapses: `y[:, post[k]] += x[:, pre[k]] * weight[k]`."""
 
     @staticmethod
     def forward(ctx, x, weight, pre, post, n_target):

@@ -1,4 +1,4 @@
-"""Magnitude pruning: the smallest weights become 0 and stay so, whatever an optimizer does."""
+"""Magnitude pruning: the smallest weights become 0 and stay 0 in training."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from nwcompile.errors import ModelError, OptionError, shown
 
 
 class Mask(torch.nn.Module):
-    """A weight of which only those where `mask` is True are kept; gradients reach no others."""
+    """A parametrization that sets weights to 0 where `mask` is False; gradients reach only the others."""
 
     mask: torch.Tensor
 
@@ -24,14 +24,14 @@ class Mask(torch.nn.Module):
 
 @checked()
 def prune(model: torch.nn.Module, sparsity: float | dict[str, float], together: bool = False) -> float:
-    """Set the smallest weights of `model` to 0 until so large a part of them is, and give the part that is, 0..1.
+    """Set the smallest weights of `model` to 0 up to a `sparsity`; return the share of weights that are 0.
 
-    `sparsity`, 0..1: of every parameter with two axes or more (weights, not biases), or of those named,
-    `{"fc1.weight": 0.9}`. With `together` a weight competes with those of all layers, else with those of its own.
-    Pruned weights stay 0 in training: a mask is put before the parameter (torch.nn.utils.parametrize), which stays the
-    one that an optimizer knows. Prune again for more; what is pruned does not come back. The model can be compiled as
-    it is (`compile` stores connections as lists of synapses where that is cheaper); `finish_pruning` leaves plain
-    weights. Raises ModelError for unknown names, OptionError for parts out of range.
+    `sparsity`, 0..1, applies to every parameter with two axes or more (weights, not biases), or to the named ones,
+    `{"fc1.weight": 0.9}`. With `together` weights compete across all layers, else within their layer.
+    Pruned weights stay 0 in training: a mask (torch.nn.utils.parametrize) hides them, and the optimizer keeps its
+    parameter. Prune again for more; pruned weights do not come back. The masked model can be compiled (`compile` stores
+    connections as lists of synapses if that is cheaper); `finish_pruning` leaves plain weights.
+    Raises ModelError for unknown names, OptionError for a sparsity out of range.
     """
     places = find_weights(model)
     wanted = sparsity if isinstance(sparsity, dict) else dict.fromkeys(places, sparsity)
@@ -60,7 +60,7 @@ def prune(model: torch.nn.Module, sparsity: float | dict[str, float], together: 
 
 @checked()
 def finish_pruning(model: torch.nn.Module) -> None:
-    """Take the masks away and leave their zeros in plain parameters; the optimizer of before knows others."""
+    """Remove the masks and leave their zeros in plain parameters; an optimizer must be made again."""
     for module, name in find_weights(model).values():
         if _find_mask(module, name) is not None:
             shared = type(module)  # with copies of the module, which keep their masks
@@ -69,7 +69,7 @@ def finish_pruning(model: torch.nn.Module) -> None:
 
 
 def find_weights(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
-    """Module and attribute of every weight with two axes or more, by the name that it has without masks."""
+    """Return the module and attribute of every weight with two axes or more, by its name without masks."""
     places: dict[str, tuple[torch.nn.Module, str]] = {}
     for path, module in model.named_modules():
         if isinstance(module, parametrize.ParametrizationList):
@@ -82,7 +82,7 @@ def find_weights(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str
 
 
 def _apply_mask(module: torch.nn.Module, name: str, kept: torch.Tensor) -> None:
-    """Keep these weights, bool of any shape, and of them only those that were kept before."""
+    """Keep the weights where `kept`, bool in any shape, is True and an earlier mask kept them too."""
     kept = kept.reshape(getattr(module, name).shape)
     mask = _find_mask(module, name)
     if mask is None:
