@@ -74,7 +74,7 @@ class Collate:
         n_neurons = {spikes.shape[1] for spikes, _ in samples}
         if len(n_neurons) > 1:
             raise ModelError(
-                f"samples of a batch have {min(n_neurons)} to {max(n_neurons)} neurons; all must have as many"
+                f"samples of a batch have {min(n_neurons)} to {max(n_neurons)} neurons; all must have the same number"
             )
         whole = np.zeros((len(samples), max(lengths), *n_neurons), np.uint8)
         for to, (spikes, _) in zip(whole, samples, strict=True):

@@ -44,7 +44,7 @@ def cached(samples, transform, folder, name: str | None = None) -> Packed:
     except FileNotFoundError:
         _make_folder(path.parent)
     except ArtifactError as e:
-        warnings.warn(NwWarning(f"{e}; it is made anew"), stacklevel=2)
+        warnings.warn(NwWarning(f"{e}; it is rewritten"), stacklevel=2)
     except OSError as e:
         raise ArtifactError(f"{path} cannot be read: {e.strerror}; choose another folder for the cache") from None
     write_bytes(path, _encode_file(packed(samples, transform)))
@@ -67,7 +67,7 @@ def describe_settings(transform) -> str:
     kind: Any = type(transform)
     if getattr(transform, "deterministic", None) is False:
         raise OptionError(
-            f"{transform} draws its spikes anew at every call, so they cannot be cached; use "
+            f"{transform} draws new spikes at every call, so they cannot be cached; use "
             "nwcompile.nn.data.Transformed, which transforms at each access, or a deterministic transform"
         )
     is_frozen = is_dataclass(kind) and kind.__dataclass_params__.frozen  # type: ignore[union-attr]

@@ -28,7 +28,7 @@ def read_events(path: str | Path) -> np.ndarray:
     """
     path = Path(path)
     if path.suffix not in FORMATS:
-        raise ModelError(f"{path}: is no event file by its suffix; known are {', '.join(FORMATS)}")
+        raise ModelError(f"{path}: does not have the suffix of an event file; known are {', '.join(FORMATS)}")
     _verify_version(path)
     kind = FORMATS[path.suffix]
     reader = import_reader("tonic" if kind is None else "faery")

@@ -101,7 +101,7 @@ def packed(samples, transform) -> Packed:
         spikes, label = transform_sample(samples, i, transform)
         if words and words[0].shape[1] != spikes.shape[1]:
             n = words[0].shape[1]
-            raise ModelError(f"sample {i}: {spikes.shape[1]} neurons, sample 0 has {n}; all must have as many")
+            raise ModelError(f"sample {i}: {spikes.shape[1]} neurons, sample 0 has {n}; all must have the same number")
         words.append(pack_bits(spikes))
         lengths.append(len(spikes))
         labels.append(label)
@@ -123,7 +123,7 @@ def stack_labels(labels: list) -> torch.Tensor:
         raise ModelError(f"labels such as {labels[0]!r} are not numbers of one shape; number the classes from 0")
     if array.dtype.kind in "iu":
         if array.size and array.max() > LARGEST_LABEL:
-            raise ModelError(f"label {array.max()} is beyond 64 bits with a sign; number the classes from 0")
+            raise ModelError(f"label {array.max()} exceeds a signed 64-bit integer; number the classes from 0")
         return torch.from_numpy(array.astype(np.int64))
     return torch.from_numpy(array.astype(np.float64 if array.itemsize > 8 else array.dtype.newbyteorder("=")))
 

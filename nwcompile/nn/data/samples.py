@@ -16,7 +16,7 @@ def as_array(given) -> np.ndarray:
             return given.float().numpy() if given.dtype == torch.bfloat16 else given.numpy()
         return np.asarray(given)
     except (TypeError, ValueError, RuntimeError):
-        raise ModelError(f"what is given, of type {type(given).__name__}, is no array of numbers") from None
+        raise ModelError(f"an object of type {type(given).__name__} is not an array of numbers") from None
 
 
 def count_samples(samples) -> int:

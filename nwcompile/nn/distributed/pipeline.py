@@ -136,7 +136,7 @@ class TimePipeline:
                     differ = f"{name} {other[name]}, process 0 with {value}"
                     if name == "layers":
                         differ = "other layers than process 0"
-                    raise OptionError(f"pipeline: process {rank} has come with {differ}; give all the same")
+                    raise OptionError(f"pipeline: process {rank} called with {differ}; give all the same")
 
     def _chunk_input(self, sequences: torch.Tensor, n_chunks: int, length: int) -> tuple[torch.Tensor, ...]:
         """Stack the chunks along the first axis, which the engine splits into microbatches."""

@@ -36,9 +36,9 @@ def verify_forward(where: str) -> None:
     """Raise ModelError in a backward pass: the layer no longer has the state that it started from."""
     if is_in_backward():
         raise ModelError(
-            f"{where}: computed again in a backward pass, as torch.utils.checkpoint does, but it would go on from the "
-            "state of its last step; call nwcompile.nn.prepare_net(model) first in the function that is checkpointed, "
-            "and give it all steps at once"
+            f"{where}: computed again in a backward pass, as torch.utils.checkpoint does, but it would continue from "
+            "the state of its last step; call nwcompile.nn.prepare_net(model) first in the function that is "
+            "checkpointed, and give it all steps at once"
         )
 
 

@@ -38,10 +38,10 @@ class QuantizedReLU(torch.nn.Module):
         """Set the step from values of any shape that the layer will see. Raises ModelError if none is above 0."""
         above = values[values > 0]
         if not values.isfinite().all():
-            raise ModelError("QuantizedReLU is given NaN or infinite values, so it can set no step; clean the data")
+            raise ModelError("QuantizedReLU is given NaN or infinite values, so it cannot set its step; clean the data")
         if not above.numel():
             raise ModelError(
-                "QuantizedReLU is given nothing above 0, so it can set no step; give it other data or step="
+                "QuantizedReLU is given nothing above 0, so it cannot set its step; give it other data or step="
             )
         rank = max(1, math.ceil(self.PERCENTILE * above.numel()))
         self.step.copy_(above.float().kthvalue(rank).values / self.levels)

@@ -404,7 +404,7 @@ def _recurrent_options(n: int, n_of_warp: int) -> dict:
     if n > MAX_RECURRENT_NEURONS:  # registers hold no more: 64 KiB of a processor's 256
         raise BackendError(
             f"recurrent weights of {n} neurons: the GPU kernel holds those of {MAX_RECURRENT_NEURONS} at most; "
-            "use nwcompile.nn.ops.scan.scan, which goes through the steps one by one then"
+            "use nwcompile.nn.ops.scan.scan, which then runs step by step"
         )
     size = max(16, 1 << (n - 1).bit_length())
     return {"SIZE": size, "num_warps": max(1, size * size // n_of_warp), **EXACT}

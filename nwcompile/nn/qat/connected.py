@@ -76,8 +76,8 @@ class ConnectedLayer(torch.nn.Module):
         """Load the choices. Raises ModelError for other synapses: a list of weights does not say where they are."""
         if any(not torch.equal(*pair) for pair in zip(self._synapse_ends(), state["ends"], strict=True)):
             raise ModelError(
-                f"layer {self.name!r}: the state_dict is of other synapses; make the module of a network in which the "
-                "same weights are pruned"
+                f"layer {self.name!r}: the state_dict has other synapses; build the module from a network in "
+                "which the same weights are pruned"
             )
         self.pin_choices(self.pin_from_state({key: value for key, value in state.items() if key != "ends"}))
 
@@ -96,8 +96,8 @@ class ConnectedLayer(torch.nn.Module):
                 )
             if not p.isfinite().all():
                 raise ModelError(
-                    f"layer {self.name!r}: {key} has NaN or infinite values; an optimizer step has spoiled it: lower "
-                    "the learning rate or clip the gradients, and go on from a state_dict of before"
+                    f"layer {self.name!r}: {key} has NaN or infinite values; an optimizer step damaged it: lower "
+                    "the learning rate or clip the gradients, and continue from an earlier state_dict"
                 )
 
     def sum_biases(self) -> torch.Tensor | None:

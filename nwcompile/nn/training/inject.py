@@ -73,8 +73,8 @@ def _refuse_quantized(model: torch.nn.Module) -> None:
     if quantized_path is not None:
         raise ModelError(
             f"{quantized_path or 'the model'} (QuantizedNetwork) computes the integers of the compiled program, which "
-            "cannot deviate; inject into the float model that nn.quantize_aware is given, train it so, and take that "
-            "back with weight=0 before nn.quantize_aware; nwcompile robustness tells what devices of the result lose"
+            "cannot deviate; inject into the float model that nn.quantize_aware is given, train it, and take the "
+            "mismatch back with weight=0 before nn.quantize_aware; nwcompile robustness measures the result on devices"
         )
 
 

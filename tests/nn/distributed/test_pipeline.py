@@ -69,10 +69,10 @@ def test_pipeline_refuses_what_it_cannot_cut(tmp_path):
 def test_pipeline_refuses_processes_that_come_with_something_else(tmp_path):
     for told, goes_on in ranks.start(2, ranks.disagreed, tmp_path):
         assert told == [
-            "pipeline: process 1 has come with n_chunks 5, process 0 with 4; give all the same",
-            "pipeline: process 1 has come with other layers than process 0; give all the same",
-            "pipeline: process 1 has come with shape of x (3, 22, 12), process 0 with (3, 23, 12); give all the same",
-            "pipeline: process 1 has come with method step, process 0 with forward; give all the same",
+            "pipeline: process 1 called with n_chunks 5, process 0 with 4; give all the same",
+            "pipeline: process 1 called with other layers than process 0; give all the same",
+            "pipeline: process 1 called with shape of x (3, 22, 12), process 0 with (3, 23, 12); give all the same",
+            "pipeline: process 1 called with method step, process 0 with forward; give all the same",
         ]
         assert goes_on == "no error"
 

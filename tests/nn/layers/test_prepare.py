@@ -150,8 +150,8 @@ def test_training_may_go_on_from_inference_mode(family):
 
 def made_counted(synapse):
     """A list that has an entry for every time that the synapse makes its weights."""
-    calls, make = [], synapse._made_from_weight
-    synapse._made_from_weight = lambda spent: calls.append(spent) or make(spent)
+    calls, make = [], synapse._make_weight
+    synapse._make_weight = lambda spent: calls.append(spent) or make(spent)
     return calls
 
 
@@ -249,9 +249,9 @@ def test_layers_that_kept_their_state_are_not_computed_again(reentrant):
         with pytest.raises(ModelError) as error:
             (out[1] if isinstance(out, tuple) else out).sum().backward()
         assert str(error.value) == (
-            f"{name}: computed again in a backward pass, as torch.utils.checkpoint does, but it would go on from the "
-            "state of its last step; call nwcompile.nn.prepare_net(model) first in the function that is checkpointed, "
-            "and give it all steps at once"
+            f"{name}: computed again in a backward pass, as torch.utils.checkpoint does, but it would continue from "
+            "the state of its last step; call nwcompile.nn.prepare_net(model) first in the function that is "
+            "checkpointed, and give it all steps at once"
         )
 
 

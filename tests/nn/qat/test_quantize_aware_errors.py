@@ -114,8 +114,8 @@ def test_weights_that_are_no_numbers_are_refused(module):
     with torch.no_grad():
         module.layers[0].weights[0][0, 0] = np.nan
     assert refused(lambda: module(X)) == (
-        "layer '1': weights.0 has NaN or infinite values; an optimizer step has spoiled it: lower the learning rate or "
-        "clip the gradients, and go on from a state_dict of before"
+        "layer '1': weights.0 has NaN or infinite values; an optimizer step damaged it: lower the learning rate or "
+        "clip the gradients, and continue from an earlier state_dict"
     )
 
 
