@@ -97,7 +97,7 @@ def _schedule_work(program: Program, name: str, counts: torch.Tensor, work: str)
     return torch.nn.functional.pad(counts @ _work_per_spike(program, name, work).to(counts), (0, 0, late, after))
 
 
-_known: WeakKeyDictionary[Program, dict[tuple[str, ...], torch.Tensor]] = WeakKeyDictionary()  # programs do not change
+_known: WeakKeyDictionary[Program, dict[tuple[str, ...], torch.Tensor]] = WeakKeyDictionary()  # programs are immutable
 
 
 def _idle_work(program: Program) -> torch.Tensor:

@@ -63,7 +63,7 @@ def finish_pruning(model: torch.nn.Module) -> None:
     """Remove the masks and leave their zeros in plain parameters; an optimizer must be made again."""
     for module, name in find_weights(model).values():
         if _find_mask(module, name) is not None:
-            shared = type(module)  # with copies of the module, which keep their masks
+            shared = type(module)  # copies of the module share the class and keep their masks
             module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))
             parametrize.remove_parametrizations(module, name, leave_parametrized=True)
 
