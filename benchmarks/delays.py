@@ -15,14 +15,14 @@ import torch
 
 from benchmarks.record import save
 from nwcompile import nn
-from nwcompile.nn.ops.delays import taps_of
+from nwcompile.nn.ops.delays import compute_taps
 
 RATE = 0.1  # of the steps in which an input spikes
 
 
 def by_convolution(x: torch.Tensor, weight: torch.Tensor, delay: torch.Tensor, max_delay: int) -> torch.Tensor:
     """What a DelayedLinear of these numbers gives."""
-    start, shares = taps_of(delay, max_delay, 1.0, "linear")
+    start, shares = compute_taps(delay, max_delay, 1.0, "linear")
     n_in, n_out = weight.shape
     places = max_delay - start.long()[..., None] - torch.arange(2)
     kernel = torch.zeros(n_in, n_out, max_delay + 1).scatter_add(2, places, weight[..., None] * shares)

@@ -18,7 +18,7 @@ import torch
 from benchmarks.record import save
 from nwcompile import nn
 from nwcompile.nn.ops.scan import LIFNeurons, scan
-from nwcompile.nn.ops.surrogate import of_layer
+from nwcompile.nn.ops.surrogate import look_up_layer_surrogate
 
 ACTIVITIES = (0.01, 0.05, 0.2)
 SHAPE = 32, 100, 512
@@ -45,9 +45,9 @@ def of_a_layer(surrogate: str, reset: str, activity: float, shape: tuple[int, in
     """Bytes that a layer keeps, and its spikes."""
     drawn = torch.rand(shape, generator=torch.Generator().manual_seed(0))
     current = drawn.lt(activity).float().requires_grad_()  # of the threshold, or 0
-    neurons = LIFNeurons(torch.full(shape[2:], 0.5), torch.ones(shape[2]), reset, of_layer(surrogate))
+    neurons = LIFNeurons(torch.full(shape[2:], 0.5), torch.ones(shape[2]), reset, look_up_layer_surrogate(surrogate))
     results = []
-    n_bytes = kept_bytes(lambda: results.extend(scan(current, neurons.cleared(current), neurons)))
+    n_bytes = kept_bytes(lambda: results.extend(scan(current, neurons.initial_state(current), neurons)))
     return n_bytes, int(results[0].sum())
 
 

@@ -149,7 +149,7 @@ def by_loop(net: nn.Sequential, spikes: torch.Tensor) -> torch.Tensor:
     """The same network, every step in torch operations."""
     for synapse, layer in zip(net[::2], net[1::2], strict=True):
         current = spikes @ synapse.weight
-        spikes, mem, _ = scan_loop(current, layer.neurons().cleared(current), layer.neurons())
+        spikes, mem, _ = scan_loop(current, layer.build_neurons().initial_state(current), layer.build_neurons())
     return mem
 
 

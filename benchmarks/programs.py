@@ -109,8 +109,8 @@ def beside_built_in(clock: Clock) -> Iterator[Row]:
     program, lif, current = leaky.program(), neurons(shape[2]), currents(shape)
     given = torch.tensor(list(program.parameters.values()))[:, None].expand(-1, shape[2]).contiguous()
     calls = {
-        "built-in": lambda: fire(current, lif.cleared(current), lif, "float")[0],
-        "program": lambda: cpu.program(program.structure, given, current, torch.zeros(1, shape[0], shape[2])),
+        "built-in": lambda: fire(current, lif.initial_state(current), lif, "float")[0],
+        "program": lambda: cpu.run_program(program.structure, given, current, torch.zeros(1, shape[0], shape[2])),
     }
     yield from _of_built_in(f"scan in float32 {shape}", clock, calls)
     assert torch.equal(calls["built-in"](), calls["program"]())

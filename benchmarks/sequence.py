@@ -121,8 +121,8 @@ def scan_forward(clock: Clock, shape: tuple[int, ...]) -> Iterator[Row]:
     """The scan alone, forward, in every form of its spikes."""
     x, n = currents(shape), neurons(shape[2])
     source, target = x.numpy(), np.empty_like(x.numpy())  # NumPy's copy is the faster one: it writes past the caches
-    ours = {form: lambda form=form: fire(x, n.cleared(x), n, form)[0] for form in FORMS}
-    ours["float and mem"] = lambda: scan(x, n.cleared(x), n)[:2]
+    ours = {form: lambda form=form: fire(x, n.initial_state(x), n, form)[0] for form in FORMS}
+    ours["float and mem"] = lambda: scan(x, n.initial_state(x), n)[:2]
     theirs = peers([], x)
     times = clock.medians({"copy": lambda: np.copyto(target, source), **ours, **theirs})
     spikes = ours["float"]().numpy()
@@ -143,7 +143,7 @@ def scan_backward(clock: Clock, shape: tuple[int, ...]) -> Iterator[Row]:
     """The scan alone, forward and backward from the sum of the spikes."""
     x, n = currents(shape).requires_grad_(), neurons(shape[2])
     theirs = {name: trained(run) for name, run in peers([], x.detach(), True).items()}
-    ours = {"": trained(lambda: (scan(x, n.cleared(x), n)[0], x))}
+    ours = {"": trained(lambda: (scan(x, n.initial_state(x), n)[0], x))}
     times = clock.medians(ours | theirs)
     own = ours[""]().flatten().double()
     more = {}

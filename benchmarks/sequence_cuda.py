@@ -137,8 +137,8 @@ def scans(gpu: Gpu) -> Iterator[Row]:
         for dtype in DTYPES:
             shape = (N_SAMPLES, N_STEPS, n_neurons)
             x, n = given(gpu, shape, dtype)
-            ours = {form: lambda form=form, x=x, n=n: fire(x, n.cleared(x), n, form)[0] for form in FORMS}
-            ours["float and mem"] = lambda x=x, n=n: scan(x, n.cleared(x), n)[:2]
+            ours = {form: lambda form=form, x=x, n=n: fire(x, n.initial_state(x), n, form)[0] for form in FORMS}
+            ours["float and mem"] = lambda x=x, n=n: scan(x, n.initial_state(x), n)[:2]
             with torch.no_grad():
                 theirs = peers([], x, only=PEERS)
                 spikes = ours["float"]()
@@ -159,7 +159,7 @@ def gradients(gpu: Gpu) -> Iterator[Row]:
             shape = (N_SAMPLES, N_STEPS, n_neurons)
             x, n = given(gpu, shape, dtype)
             x.requires_grad_()
-            ours = {"": sequence_work.trained(lambda x=x, n=n: (scan(x, n.cleared(x), n)[0], x))}
+            ours = {"": sequence_work.trained(lambda x=x, n=n: (scan(x, n.initial_state(x), n)[0], x))}
             theirs = trained(peers([], x.detach(), True, PEERS))
             own, more = ours[""]().flatten().double(), {}
             for name, run in theirs.items():
@@ -182,12 +182,12 @@ def layers(gpu: Gpu) -> Iterator[Row]:
         weight = weight.to(gpu.device, dtype)
         with torch.no_grad():
             theirs = peers([weight], x, only=PEERS)
-            ours = {"": lambda x=x, n=n, w=weight: scan(x @ w, n.cleared(x), n)[0],
-                    "bits": lambda x=x, n=n, w=weight: fire(x @ w, n.cleared(x), n, "bits")[0]}  # fmt: skip
+            ours = {"": lambda x=x, n=n, w=weight: scan(x @ w, n.initial_state(x), n)[0],
+                    "bits": lambda x=x, n=n, w=weight: fire(x @ w, n.initial_state(x), n, "bits")[0]}  # fmt: skip
             yield from measured(gpu, f"layer {shape} {dtype} forward", ours, theirs)
         x, weight = x.clone().requires_grad_(), weight.clone().requires_grad_()
         theirs = trained(peers([weight.detach()], x.detach(), True, PEERS))
-        ours = {"": sequence_work.trained(lambda x=x, n=n, w=weight: (scan(x @ w, n.cleared(x), n)[0], x))}
+        ours = {"": sequence_work.trained(lambda x=x, n=n, w=weight: (scan(x @ w, n.initial_state(x), n)[0], x))}
         yield from measured(gpu, f"layer {shape} {dtype} forward + backward", ours, theirs)
 
 
@@ -230,10 +230,10 @@ def compiled(gpu: Gpu) -> Iterator[Row]:
     shape = (N_SAMPLES, N_STEPS, WIDTHS[1])
     x, n = given(gpu, shape, torch.float32)
     with torch.no_grad():
-        ours, theirs = {"": lambda: scan(x, n.cleared(x), n)[0]}, peers([], x, only=("spikingjelly",))
+        ours, theirs = {"": lambda: scan(x, n.initial_state(x), n)[0]}, peers([], x, only=("spikingjelly",))
         yield from changed(gpu, f"scan {shape} forward compiled", torch.compile, ours, theirs)
     y = x.clone().requires_grad_()
-    ours, theirs = {"": lambda: (scan(y, n.cleared(y), n)[0], y)}, peers([], x, True, ("spikingjelly",))
+    ours, theirs = {"": lambda: (scan(y, n.initial_state(y), n)[0], y)}, peers([], x, True, ("spikingjelly",))
     yield from changed(
         gpu,
         f"scan {shape} forward + backward compiled",
@@ -248,10 +248,11 @@ def memory(gpu: Gpu) -> Iterator[Row]:
     x, n = given(gpu, LONG, torch.float32)
     y = x.clone().requires_grad_()
     with torch.no_grad():
-        calls = {"nwcompile": lambda: scan(x, n.cleared(x), n)[0],
-                 "nwcompile bits": lambda: fire(x, n.cleared(x), n, "bits")[0], **peers([], x, only=PEERS)}  # fmt: skip
+        calls = {"nwcompile": lambda: scan(x, n.initial_state(x), n)[0],
+                 "nwcompile bits": lambda: fire(x, n.initial_state(x), n, "bits")[0],
+                 **peers([], x, only=PEERS)}  # fmt: skip
         found = [("forward", name, gpu.peak_bytes(call)) for name, call in calls.items()]
-    calls = {"nwcompile": lambda: (scan(y, n.cleared(y), n)[0], y), **peers([], x, True, PEERS)}
+    calls = {"nwcompile": lambda: (scan(y, n.initial_state(y), n)[0], y), **peers([], x, True, PEERS)}
     found += [("forward + backward", name, gpu.peak_bytes(call)) for name, call in trained(calls).items()]
     for work, name, n_bytes in found:
         yield {"work": f"memory {LONG} {work}", "contender": name, "peak MB": n_bytes / 1e6}

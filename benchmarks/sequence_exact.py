@@ -101,8 +101,8 @@ def contenders(shape: tuple[int, int, int], is_loop: bool, device: torch.device)
     def in_floats() -> torch.Tensor:
         current = in_float @ to
         if is_loop:
-            return scan(current, neurons.cleared(current), neurons)[0]
-        return fire(current, neurons.cleared(current), neurons, "uint8")[0]
+            return scan(current, neurons.initial_state(current), neurons)[0]
+        return fire(current, neurons.initial_state(current), neurons, "uint8")[0]
 
     rows, table = x.reshape(-1, n), torch.from_numpy(weight).to(device)
     return {

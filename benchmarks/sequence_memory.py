@@ -152,8 +152,8 @@ def call(shape: tuple[int, int, int], work: str, name: str, wrap: Callable = lam
 def ours(x: torch.Tensor, name: str) -> Callable:
     n = LIFNeurons(*(torch.full((x.shape[2],), value) for value in (BETA, THRESHOLD)), "subtraction", atan)
     if name == BITS:
-        return lambda: fire(x, n.cleared(x), n, "bits")[0]
-    return lambda: scan(x, n.cleared(x), n)[0]
+        return lambda: fire(x, n.initial_state(x), n, "bits")[0]
+    return lambda: scan(x, n.initial_state(x), n)[0]
 
 
 def resident(key: str) -> int:

@@ -1,19 +1,19 @@
-"""Trainable PyTorch layers whose dynamics are those that nwcompile compiles.
+"""Trainable PyTorch layers with the dynamics that nwcompile compiles.
 
 purpose                                              function                        file or folder
-neurons and synapses to build networks of            LIFLayer, H1v2Layer, ...        layers/
-delays that are trained                              Delay, DelayedLinear, ...       layers/delays.py
-neurons of one's own, as functions                   ProgramLayer, spike             layers/program.py, neurons/
-clear states, make effective weights anew            prepare_net                     layers/prepare.py
+neurons and synapses                                 LIFLayer, H1v2Layer, ...        layers/
+trainable delays                                     Delay, DelayedLinear, ...       layers/delays.py
+custom neurons, written as functions                 ProgramLayer, spike             layers/program.py, neurons/
+clear states, recompute effective weights            prepare_net                     layers/prepare.py
 train on a chip's integers                           quantize_aware                  qat/
 train for short steps and little traffic             busiest_core_loss, prune        training/
-train so that it fits a chip                         SparseTraining                  training/sparse_training.py
-train for devices that deviate                       inject_mismatch                 training/inject.py
+train within a chip's memory                         SparseTraining                  training/sparse_training.py
+train for device mismatch                            inject_mismatch                 training/inject.py
 surrogate gradients, losses, metrics                 surrogate, losses, metrics      ops/surrogate.py, training/
 recordings of events as spike tensors                data.cached, data.batches       data/
 long sequences over several processes                distributed.pipeline            distributed/
 spike times in continuous time, exact gradients      event.EventLIF                  event.py
-the dynamics as operations known to torch            scan, fire, spike_matmul        ops/
+the dynamics as torch operators                      scan, fire, spike_matmul        ops/
 """
 
 from nwcompile.lazy_names import look_up

@@ -1,7 +1,7 @@
-"""Event: layers in continuous time, whose inputs and outputs are spike times, with exact gradients of these times.
+"""Layers in continuous time, whose inputs and outputs are spike times with exact gradients.
 
-The gradient of a spike time is exact (EventProp, see `kernels/layers/spike_times.py`), without surrogates and steps.
-Times are tensors `[B, N, S]` in seconds, ordered, at most S a neuron, infinity where there is no spike.
+Gradients of spike times are exact (EventProp, see `kernels/layers/spike_times.py`), without surrogates and steps.
+Times are tensors `[B, N, S]` in seconds, ordered, with at most S spikes per neuron and infinity as padding.
 """
 
 from math import exp, inf, log, sqrt
@@ -12,8 +12,8 @@ import torch
 from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.kernels.layers.spike_times import MOST_COUNTED, Membrane, spike_time_adjoint, spike_times
-from nwcompile.nn.layers.lif import fill
-from nwcompile.nn.ops.threads import ranges, run_on_threads
+from nwcompile.nn.layers.lif import fill_weights
+from nwcompile.nn.ops.threads import run_on_threads, split_ranges
 
 ERROR_CODE = "NW8001"
 DELAYS = ("axon", "synapse")
@@ -22,19 +22,19 @@ DELAYS = ("axon", "synapse")
 class EventLIF(torch.nn.Module):
     """Leaky integrate-and-fire neurons with exponential synapses: spike times in, spike times out.
 
-    tau_mem v' = i - v and tau_syn i' = -i; a spike adds its weight to i; where v reaches the threshold, the neuron
-    spikes and v is 0, while i goes on. `weight` has the shape `[n_in, n_out]`. Times and time constants are in seconds;
-    input and output end at `t_end`. A neuron that spikes more than `max_spikes` times is a ModelError; with `once` it
-    is silent after its first spike.
+    The dynamics are tau_mem v' = i - v and tau_syn i' = -i. A spike adds its weight to i. When v reaches the threshold,
+    the neuron spikes and v is set to 0; i is not reset. `weight` has the shape `[n_in, n_out]`. Times and time
+    constants are in seconds; input and output end at `t_end`. More than `max_spikes` spikes of a neuron raise
+    ModelError. With `once` a neuron is silent after its first spike.
 
-    `delays`: None, "axon" (`[n_in]`) or "synapse" (`[n_in, n_out]`), trained between 0 and `max_delay` seconds; they
-    are 0 at first, and the tensor `delay` may be changed; what leaves the bounds is put back on them by the next call.
-    `init` is a tensor of weights or a function that fills one in
-    place; without it they are drawn so that a spike of every input brings v to the threshold, more or less.
+    `delays` is None, "axon" (`[n_in]`) or "synapse" (`[n_in, n_out]`). Delays are trained between 0 and `max_delay`
+    seconds and start at 0. The tensor `delay` may be changed; the next call clips it to the bounds. `init` is a tensor
+    of weights, or a function that fills one in place. Without it, weights are drawn such that one spike of every input
+    brings v roughly to the threshold.
 
-    Gradients are those of spike times only; a neuron that does not spike has none, and one whose membrane just touches
-    the threshold an unbounded one. They have no derivatives of their own. Computed in float64 on the CPU; memory grows
-    with spikes, not with time.
+    Only spike times have gradients: a neuron that does not spike has none, and a membrane that just touches the
+    threshold has an unbounded one. There are no second derivatives. Computed in float64 on the CPU; memory grows with
+    the number of spikes, not with time.
     """
 
     @checked()
@@ -68,17 +68,17 @@ class EventLIF(torch.nn.Module):
         self.n_in, self.n_out, self.max_delay = n_in, n_out, max_delay or 0.0
         self.max_spikes = 1 if once else max_spikes
         self.membrane = Membrane(float(tau_mem), float(tau_syn), float(threshold), float(t_end), once)
-        self.weight = torch.nn.Parameter(self._weights(init))
+        self.weight = torch.nn.Parameter(self._init_weights(init))
         shape = {None: None, "axon": (n_in,), "synapse": (n_in, n_out)}[delays]
         self.delay = None if shape is None else torch.nn.Parameter(torch.zeros(shape))
 
-    def _weights(self, init) -> torch.Tensor:
+    def _init_weights(self, init) -> torch.Tensor:
         weight = torch.empty(self.n_in, self.n_out)
         if init is None:
-            unit = self.membrane.threshold / _peak(self.membrane)
+            unit = self.membrane.threshold / _peak_membrane(self.membrane)
             return weight.normal_(unit / self.n_in, unit / sqrt(self.n_in))
         if callable(init):
-            fill(self.name, init, weight)
+            fill_weights(self.name, init, weight)
             return weight
         try:
             given = torch.as_tensor(init).detach().clone()
@@ -89,7 +89,7 @@ class EventLIF(torch.nn.Module):
         return given
 
     def forward(self, times: torch.Tensor) -> torch.Tensor:
-        """Spike times `[B, n_in, S]` to spike times `[B, n_out, max_spikes]`, of the dtype of the weights."""
+        """Turn spike times `[B, n_in, S]` into spike times `[B, n_out, max_spikes]`, in the dtype of the weights."""
         if times.dim() != 3 or times.shape[1] != self.n_in:
             raise ModelError(f"{self.name}: input of shape {tuple(times.shape)} must be [B, {self.n_in}, spikes]")
         if times.device.type != "cpu" or self.weight.device.type != "cpu":
@@ -123,11 +123,11 @@ class EventLIF(torch.nn.Module):
 
 @checked()
 def first_spike_loss(times: torch.Tensor, labels: torch.Tensor, tau: float, t_end: float) -> torch.Tensor:
-    """Cross-entropy of `-t / tau` over the first spike times t of `[B, classes, S]`: the earliest one should be right.
+    """Return the cross-entropy of `-t / tau` over the first spike times t of `[B, classes, S]`; the earliest wins.
 
-    tau and t_end in seconds. A neuron that does not spike counts as one that does at `t_end`, and has no gradient.
-    `labels`: whole numbers `[B]`. Raises ModelError for times or labels of another shape, OptionError where tau
-    or t_end is no number > 0.
+    tau and t_end are in seconds. A neuron without a spike counts as spiking at `t_end`, and has no gradient. `labels`
+    are whole numbers `[B]`. Raises ModelError for times or labels of another shape, OptionError unless tau and t_end
+    are numbers > 0.
     """
     if times.dim() != 3 or times.shape[2] == 0:
         raise ModelError(
@@ -145,25 +145,25 @@ def first_spike_loss(times: torch.Tensor, labels: torch.Tensor, tau: float, t_en
 
 
 class _SpikeTimes(torch.autograd.Function):
-    """`spike_times` and its adjoint, over blocks of samples that do not depend on the number of threads."""
+    """Spike times and their adjoint, over blocks of samples that do not depend on the number of threads."""
 
     @staticmethod
     def forward(ctx, times, weight, delay, membrane, max_spikes):
         events = _Events(times.detach().double().numpy(), membrane.t_end)
-        weights, delays = _numbers(weight, delay)
+        weights, delays = _to_kernel_arrays(weight, delay)
         shape = (len(times), weight.shape[1], max_spikes)
         spikes, current = np.full(shape, inf), np.zeros(shape)
-        blocks = ranges(len(times), len(events.time) * weight.shape[1])
+        blocks = split_ranges(len(times), len(events.time) * weight.shape[1])
         n_spikes = [0] * len(blocks)
 
-        def compute(k: int) -> None:
+        def compute_block(k: int) -> None:
             part = slice(*blocks[k])
-            given = (*events.of(part), weights, delays, membrane)
+            given = (*events.select_samples(part), weights, delays, membrane)
             n_spikes[k] = spike_times(*given, spikes[part], current[part])
 
-        run_on_threads(compute, len(blocks))
+        run_on_threads(compute_block, len(blocks))
         ctx.kept = events, blocks, membrane, spikes, current
-        ctx.save_for_backward(times, weight, delay)  # torch refuses to go back once they have changed
+        ctx.save_for_backward(times, weight, delay)  # torch refuses a backward pass if they have changed
         return torch.from_numpy(spikes).to(weight.dtype, copy=True), max(n_spikes, default=0)
 
     @staticmethod
@@ -172,31 +172,31 @@ class _SpikeTimes(torch.autograd.Function):
             raise ModelError("EventLIF has no second derivatives; go back without create_graph")
         events, blocks, membrane, spikes, current = ctx.kept
         times, weight, delay = ctx.saved_tensors
-        weights, delays = _numbers(weight, delay)
+        weights, delays = _to_kernel_arrays(weight, delay)
         asked = np.ascontiguousarray(grad_spikes.double().numpy())
         of_weight, of_delay = (np.zeros((len(blocks), *array.shape)) for array in (weights, delays))
         of_time = np.zeros(len(events.time))
 
-        def compute(k: int) -> None:
+        def compute_block(k: int) -> None:
             part = slice(*blocks[k])
-            given = (*events.of(part), weights, delays, membrane, spikes[part], current[part], asked[part])
-            spike_time_adjoint(*given, of_weight[k], of_delay[k], of_time[events.span(part)])
+            given = (*events.select_samples(part), weights, delays, membrane, spikes[part], current[part], asked[part])
+            spike_time_adjoint(*given, of_weight[k], of_delay[k], of_time[events.event_span(part)])
 
-        run_on_threads(compute, len(blocks))
-        of_times = torch.from_numpy(events.scattered(of_time)).to(times.dtype)
+        run_on_threads(compute_block, len(blocks))
+        of_times = torch.from_numpy(events.scatter_gradients(of_time)).to(times.dtype)
         given_delay = None if delay is None else torch.from_numpy(of_delay.sum(0).T).to(delay.dtype)
         return of_times, torch.from_numpy(of_weight.sum(0).T).to(weight.dtype), given_delay, None, None
 
 
-def _numbers(weight: torch.Tensor, delay: torch.Tensor | None) -> tuple[np.ndarray, np.ndarray]:
-    """Weights and delays as kernels read them, float64[n_out, n_in]; [0, 0] where there are no delays."""
+def _to_kernel_arrays(weight: torch.Tensor, delay: torch.Tensor | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights and delays as kernels read them, float64[n_out, n_in]; [0, 0] without delays."""
     given = (torch.zeros(0, 0) if delay is None else delay), weight
     delays, weights = (np.ascontiguousarray(tensor.detach().double().numpy().T) for tensor in given)
     return weights, delays
 
 
 class _Events:
-    """The spikes of `times` [B, N, S] before `t_end`, sample after sample, ordered by time: what kernels read."""
+    """The spikes of `times` [B, N, S] before `t_end`, by sample, then by time, as kernels read them."""
 
     def __init__(self, times: np.ndarray, t_end: float):
         self.shape = times.shape
@@ -205,28 +205,28 @@ class _Events:
         sorted_times = np.take_along_axis(flat, order, 1)
         is_before = sorted_times < t_end
         self.time = sorted_times[is_before]
-        self.place = (order + np.arange(len(flat))[:, None] * flat.shape[1])[is_before]  # in the tensor as one row
+        self.place = (order + np.arange(len(flat))[:, None] * flat.shape[1])[is_before]  # in the flat tensor
         self.first = np.concatenate([[0], np.cumsum(is_before.sum(1))])
 
-    def span(self, samples: slice) -> slice:
-        """Where the events of consecutive samples are."""
+    def event_span(self, samples: slice) -> slice:
+        """Return the slice of the events of consecutive samples."""
         return slice(self.first[samples.start], self.first[samples.stop])
 
-    def of(self, samples: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """time, source and first of consecutive samples."""
-        span = self.span(samples)
+    def select_samples(self, samples: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return time, source and first of consecutive samples."""
+        span = self.event_span(samples)
         source = self.place[span] // max(self.shape[2], 1) % self.shape[1]
         return self.time[span], source, self.first[samples.start : samples.stop + 1] - span.start
 
-    def scattered(self, of_time: np.ndarray) -> np.ndarray:
-        """A number of every event at its place in `[B, N, S]`, 0 where there is none."""
+    def scatter_gradients(self, of_time: np.ndarray) -> np.ndarray:
+        """Scatter one number per event to its place in `[B, N, S]`; other places are 0."""
         whole = np.zeros(self.shape)
         whole.reshape(-1)[self.place] = of_time
         return whole
 
 
-def _peak(membrane: Membrane) -> float:
-    """The largest v that one spike of weight 1 brings."""
+def _peak_membrane(membrane: Membrane) -> float:
+    """Return the largest v after one spike of weight 1."""
     mem, syn = membrane.tau_mem, membrane.tau_syn
     if abs(mem - syn) < 1e-6 * mem:
         return exp(-1.0)

@@ -73,7 +73,7 @@ def test_the_network_has_the_module_s_spikes(net_and_x):
     net, x = net_and_x
     network, expected = nw.from_torch(net, x), recorded(net, x)
     assert np.array_equal(nw.simulate(network, x.numpy()).output, expected) and expected.any()
-    occurring = {int(d) for m in net.modules() if hasattr(m, "rounded") for d in m.rounded.unique()}
+    occurring = {int(d) for m in net.modules() if hasattr(m, "rounded_steps") for d in m.rounded_steps.unique()}
     assert {c.aligned_delay for c in network.connections} == occurring | {0}
 
 
@@ -172,7 +172,7 @@ def test_quantization_aware_training_keeps_delays_and_its_spikes_are_the_chip_s(
     network = aware.network()
     program = nw.compile(network, "loihi2", x.numpy())
     assert np.array_equal(nw.simulate(program, x.numpy()).output, expected) and expected.any()
-    assert {c.aligned_delay for c in network.connections} >= {int(d) for d in net[0].delays.rounded.unique()}
+    assert {c.aligned_delay for c in network.connections} >= {int(d) for d in net[0].delays.rounded_steps.unique()}
 
 
 def test_a_delay_in_a_layout_with_steps_first_is_refused():
@@ -227,7 +227,7 @@ def test_delays_of_layers_go_through_a_nir_file(name, tmp_path):
     graph = nir.read(tmp_path / "net.nir")
     graph.metadata = {}
     written = {step for n in graph.nodes.values() if isinstance(n, nir.Delay) for step in np.unique(n.delay / 1e-3)}
-    occurring = {int(d) for m in net.modules() if hasattr(m, "rounded") for d in m.rounded.unique()} - {0}
+    occurring = {int(d) for m in net.modules() if hasattr(m, "rounded_steps") for d in m.rounded_steps.unique()} - {0}
     assert {round(step) for step in written} - {0} == occurring
     read = nw.from_nir(graph, dt=1e-3, dialect="nir", neuron={"strict": False})
     assert np.array_equal(nw.simulate(read, x.numpy()).output, expected) and expected.any()

@@ -85,7 +85,7 @@ def test_kernels_have_the_numbers_of_the_loop_in_torch(recurrent, surrogate):
         torch.manual_seed(1)
         current = torch.randn(7, 130, 100, device="cuda", requires_grad=True)
         assert has_kernel(current, n)
-        out = way(current, n.cleared(current), n)
+        out = way(current, n.initial_state(current), n)
         (out[0].sum() + out[1].square().sum()).backward()
         results.append((*out, current.grad))
     for one, other in zip(results[0][:3], results[1][:3], strict=True):
@@ -100,8 +100,8 @@ def test_large_scans_are_bit_for_bit_those_of_the_cpu(shape, dtype):
     current, n = torch.randn(shape).to(dtype), neurons(shape[2])
     on_cpu = LIFNeurons(n.beta.cpu(), n.threshold.cpu(), n.reset, atan)
     for form in FORMS:
-        found, last = fire(current.cuda(), n.cleared(current.cuda()), n, form)
-        expected = fire(current.float(), on_cpu.cleared(current), on_cpu, form)
+        found, last = fire(current.cuda(), n.initial_state(current.cuda()), n, form)
+        expected = fire(current.float(), on_cpu.initial_state(current), on_cpu, form)
         assert torch.equal(found.cpu(), expected[0]) and torch.equal(last.cpu(), expected[1])
 
 
@@ -109,8 +109,8 @@ def test_no_length_compiles_anew():
     n = neurons(48)
     for n_steps in (64, 33, 100, 1, 1000, 777):
         current = torch.randn(3, n_steps, 48, device="cuda", requires_grad=True)
-        scan(current, n.cleared(current), n)[0].sum().backward()
-        fire(current.detach(), n.cleared(current), n, "bits")
+        scan(current, n.initial_state(current), n)[0].sum().backward()
+        fire(current.detach(), n.initial_state(current), n, "bits")
         built = [sum(len(c[0]) for c in k.device_caches.values()) for k in (lif.lif_forward, lif.lif_backward)]
         if n_steps == 64:
             before = built
@@ -123,7 +123,7 @@ def test_results_are_the_same_in_every_run():
         torch.manual_seed(3)
         beta, current = n.beta.clone().requires_grad_(), torch.randn(8, 100, 300, device="cuda", requires_grad=True)
         own = LIFNeurons(beta, n.threshold, "zero", atan)
-        scan(current, own.cleared(current), own)[1].sum().backward()
+        scan(current, own.initial_state(current), own)[1].sum().backward()
         found.append((beta.grad, current.grad))
     for other in found[1:]:
         assert torch.equal(other[0], found[0][0]) and torch.equal(other[1], found[0][1])
@@ -132,7 +132,7 @@ def test_results_are_the_same_in_every_run():
 @pytest.mark.parametrize("recurrent", [False, True])
 def test_operations_pass_torchs_own_check(recurrent):
     n, current = neurons(7, recurrent), torch.randn(3, 10, 7, device="cuda", requires_grad=True)
-    state, rule = n.cleared(current), ("zero", True, False, "triangular", 1.0)
+    state, rule = n.initial_state(current), ("zero", True, False, "triangular", 1.0)
     given = current, state, n.beta, n.threshold, n.w_rec
     torch.library.opcheck(torch_ops.lif_scan, (*given, *rule))
     current = current.detach()

@@ -61,7 +61,7 @@ def filtered(given, slow):
 
 def by_kernel(current, beta, threshold, reset, floor, detach):
     neurons = LIFNeurons(beta, threshold, reset, eventprop, detach, floor)
-    return scan(current, neurons.cleared(current), neurons)[:2]
+    return scan(current, neurons.initial_state(current), neurons)[:2]
 
 
 def by_definition(current, beta, threshold, reset, floor, detach):

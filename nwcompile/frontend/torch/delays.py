@@ -12,7 +12,7 @@ DELAYING = (Delay, DelayedLinear, DelayedConv2d)
 
 def delayed(module, source: str, target: str, late: int, shape: tuple[int, ...]) -> tuple[Connection, ...]:
     """The connections that do what `module` does to a source of `shape`, all `late` steps more."""
-    steps = module.delays.rounded.cpu().numpy()
+    steps = module.delays.rounded_steps.cpu().numpy()
     if isinstance(module, Delay):
         whole: Connection = Scale(source, target, delay=late)
         axons = np.arange(prod(shape))

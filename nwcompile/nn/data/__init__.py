@@ -1,4 +1,4 @@
-"""Recordings of events, or frames, to spike tensors: made once, cached as bits on disk or on a device, fed in batches.
+"""Spike tensors from recordings of events or frames: binned once, cached as bits on disk or on a device, then batched.
 
     binning = data.Binning(sensor=(700, 1, 1), bin_length=4000, spatial_factor=1 / 7, include_incomplete=True)
     train = data.cached(samples, binning, "cache")          # or data.packed(samples, binning): in memory
@@ -6,10 +6,10 @@
         ...                                                 # spikes [B, T, N]
 
 binning.py (recording to spikes), packed.py (as bits), cache.py (on disk), batches.py (for training), coding.py (random
-coding of numbers), events.py and event_files.py (what a recording is, and its files), samples.py (one sample).
+coding of numbers), events.py (format of a recording), event_files.py (files of event cameras), samples.py (one sample).
 
-`data.read_events("recording.aedat4")` gives the events of a file of an event camera.
-`samples` is any map-style data set of pairs (recording, label), as Tonic's are. Datasets and loaders are PyTorch's own.
+`data.read_events("recording.aedat4")` reads the events of an event camera's file.
+`samples` is any map-style data set of pairs (recording, label), such as Tonic's. Datasets and loaders are PyTorch's.
 """
 
 from nwcompile.nn.data.batches import Batch, Transformed, batches

@@ -9,13 +9,13 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from nwcompile.errors import ModelError, OptionError, unknown_choice
-from nwcompile.nn.data.packed import Packed, Words, numbered, pack_bits, unpack_bits
-from nwcompile.nn.data.samples import count, transformed
+from nwcompile.nn.data.packed import Packed, Words, pack_bits, stack_labels, unpack_bits
+from nwcompile.nn.data.samples import count_samples, transform_sample
 from nwcompile.nn.ops.scan import FORMS
 
 
 class Batch(NamedTuple):
-    """`spikes` `[B, T, N]`, T that of the longest sample (0 after a sample's own end); `lengths` int64[B]; `labels`."""
+    """One batch: `spikes` `[B, T, N]`, padded with 0 to the longest sample; `lengths` int64[B]; `labels`."""
 
     spikes: torch.Tensor
     lengths: torch.Tensor
@@ -24,24 +24,24 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Transformed(Dataset):
-    """`samples`, pairs (recording, label), transformed at each access: (uint8 `[T, N]`, label)."""
+    """A data set that transforms its `samples`, pairs (recording, label), at each access: (uint8 `[T, N]`, label)."""
 
     samples: object
     transform: Callable
 
     def __len__(self) -> int:
-        return count(self.samples)
+        return count_samples(self.samples)
 
     def __getitem__(self, i: int) -> tuple[np.ndarray, object]:
-        return transformed(self.samples, i, self.transform)
+        return transform_sample(self.samples, i, self.transform)
 
 
 def batches(data: Packed | Transformed, form: str = "float", **options) -> DataLoader:
-    """A DataLoader of `Batch`es; `options` are its own (batch_size, shuffle, num_workers, ...).
+    """Return a DataLoader of `Batch`es; `options` are those of DataLoader (batch_size, shuffle, num_workers, ...).
 
-    form: "float" and "uint8" `[B, T, N]`, or "bits", int32 `[B, ceil(T/32), N]`. Batches of data on a GPU are made
-    there. No kernel of nwcompile runs in the workers, so they may be forked.
-    Raises OptionError for another form, and for workers where the data are on a GPU.
+    form: "float" and "uint8" `[B, T, N]`, or "bits", int32 `[B, ceil(T/32), N]`. Data on a GPU are batched there. No
+    kernel of nwcompile runs in the workers, so they may be forked.
+    Raises OptionError for another form, and for workers if the data are on a GPU.
     """
     if form not in FORMS:
         raise OptionError(unknown_choice("form", form, FORMS))
@@ -55,7 +55,7 @@ def batches(data: Packed | Transformed, form: str = "float", **options) -> DataL
 
 @dataclass(frozen=True)
 class Collate:
-    """Makes a Batch of what a data set gives."""
+    """Collates the samples of a data set into a Batch."""
 
     form: str
 
@@ -74,7 +74,7 @@ class Collate:
         n_neurons = {spikes.shape[1] for spikes, _ in samples}
         if len(n_neurons) > 1:
             raise ModelError(
-                f"samples of a batch have {min(n_neurons)} to {max(n_neurons)} neurons; all must have as many"
+                f"samples of a batch have {min(n_neurons)} to {max(n_neurons)} neurons; all must have the same number"
             )
         whole = np.zeros((len(samples), max(lengths), *n_neurons), np.uint8)
         for to, (spikes, _) in zip(whole, samples, strict=True):
@@ -83,4 +83,4 @@ class Collate:
             spikes = torch.from_numpy(np.stack([pack_bits(sample) for sample in whole]))
         else:
             spikes = torch.from_numpy(whole).to(dtype)
-        return Batch(spikes, torch.tensor(lengths), numbered([label for _, label in samples]))
+        return Batch(spikes, torch.tensor(lengths), stack_labels([label for _, label in samples]))

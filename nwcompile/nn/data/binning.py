@@ -1,4 +1,4 @@
-"""The deterministic way from a recording to spikes: crop, fewer pixels, bins of time."""
+"""Deterministic binning of a recording into spikes: crop, downsample, bins of time."""
 
 import math
 from dataclasses import dataclass, fields
@@ -7,29 +7,28 @@ from typing import ClassVar
 import numpy as np
 
 from nwcompile.errors import ModelError, OptionError, shown
-from nwcompile.nn.data.events import LARGEST, Events, events, frames
+from nwcompile.nn.data.events import LARGEST, Events, convert_events, convert_frames
 from nwcompile.nn.data.samples import as_array
 
 ERROR_CODE = "NW8101"
-MAX_CELLS = 1 << 32  # A sample of more cells would take over 4 GiB before it is packed.
+MAX_CELLS = 1 << 32  # A sample with more cells takes over 4 GiB before it is packed.
 
 
 @dataclass(frozen=True)
 class Binning:
-    """Spikes of a recording: 1 in step k and neuron n where any event falls into bin k and pixel n, else 0.
+    """Transform from a recording to spikes: 1 in step k of neuron n if an event falls into bin k and pixel n, else 0.
 
     sensor: (width, height, polarities), as Tonic's `sensor_size`.
-    Time, in units of `t` (microseconds with Tonic; frames for frames), from `start` on (None: each recording's first
-    event), in bins of `bin_length`, or in `n_bins` equal ones up to its end; exactly one of the two is given. The last
-    bin, where the recording ends before it does, is left out unless `include_incomplete`; bins after `max_bins` always
-    are. With both, every recording has `max_bins` bins: those after its end are empty. Whole times are ticks: a
-    recording lasts until the end of its last event's tick.
-    Place: `crop` (left, top, width, height), in pixels of the sensor, then `spatial_factor` (1/2: half as many pixels
-    along each axis): of w pixels max(1, round(w * factor)) are left, w' of them, and pixel x becomes x * w' // w.
-    Neurons are numbered as a flattened `[polarities, height, width]`; `n_neurons` says how many there are.
-    A pixel of a frame is an event where it is at least `frame_threshold`.
+    Time is in units of `t` (microseconds with Tonic, frames for frames). It begins at `start` (None: the recording's
+    first event). Give either `bin_length`, or `n_bins` for equal bins up to the end. An incomplete last bin is dropped
+    unless `include_incomplete`; bins after `max_bins` are always dropped. With both, every recording has `max_bins`
+    bins, empty after its end. Times in whole numbers are ticks: a recording ends with the tick of its last event.
+    Place: `crop` (left, top, width, height) is in pixels of the sensor. Then `spatial_factor` downsamples (1/2: half as
+    many pixels along each axis): w pixels become w' = max(1, round(w * factor)), and pixel x becomes x * w' // w.
+    Neurons are numbered as a flattened `[polarities, height, width]`; `n_neurons` is their number.
+    A pixel of a frame is an event if it is at least `frame_threshold`.
 
-    Several events in a cell are one spike, so their order does not matter, and they need not be sorted by time.
+    Several events in a cell are one spike, so events may be in any order.
     Raises OptionError for settings out of range.
     """
 
@@ -44,11 +43,11 @@ class Binning:
     frame_threshold: float = 0.5
 
     deterministic: ClassVar[bool] = True
-    version: ClassVar[int] = 2  # counts changes of what the same settings give
+    version: ClassVar[int] = 2  # Incremented when the same settings give other spikes.
 
     def __post_init__(self):
         for field in fields(self):
-            value = _plain(getattr(self, field.name))
+            value = _to_plain_value(getattr(self, field.name))
             if type(value) is int and not shown(value).lstrip("-").isdigit():
                 raise OptionError(f"Binning: {field.name} is {shown(value)}, too large a number")
             object.__setattr__(self, field.name, value)
@@ -91,7 +90,7 @@ class Binning:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(polarities, height, width) of what is left."""
+        """The shape after crop and downsampling: (polarities, height, width)."""
         width, height = self.sensor[:2] if self.crop is None else self.crop[2:]
         rows = max(1, round(height * self.spatial_factor))
         columns = max(1, round(width * self.spatial_factor))
@@ -102,39 +101,39 @@ class Binning:
         return math.prod(self.shape)
 
     def __call__(self, recording) -> np.ndarray:
-        """uint8 `[T, N]` of a structured array of events, or of frames (an array or tensor `[T, ...]`).
+        """Return uint8 `[T, N]` of a structured array of events, or of frames (an array or tensor `[T, ...]`).
 
-        Raises ModelError for a recording that is neither, or lies outside the sensor, or has no bin.
+        Raises ModelError for any other recording, for one outside the sensor, and for one without a bin.
         """
         recording = as_array(recording)
         if recording.dtype.names:
-            of = events(recording, self.sensor)
+            of = convert_events(recording, self.sensor)
         else:
-            of = frames(recording, self.sensor, self.frame_threshold)
+            of = convert_frames(recording, self.sensor, self.frame_threshold)
         start = of.first if self.start is None else self.start
         span, n_neurons = of.last - start, self.n_neurons
-        n_steps = self.n_bins or self._n_steps(of, start, span)
+        n_steps = self.n_bins or self._count_bins(of, start, span)
         if n_steps * n_neurons > MAX_CELLS:
             raise ModelError(
                 f"the recording has {n_steps} bins of {n_neurons} neurons, more than {MAX_CELLS} cells; choose a "
                 "longer bin_length, max_bins, a crop or a smaller spatial_factor"
             )
-        step = self._step(of.t - start, span, n_steps)
-        inside, neuron = self._neurons(of)
+        step = self._find_bins(of.t - start, span, n_steps)
+        inside, neuron = self._find_neurons(of)
         inside &= (step >= 0) & (step < n_steps)
         spikes = np.zeros((n_steps, n_neurons), np.uint8)
         spikes[step[inside], neuron[inside]] = 1
         return spikes
 
-    def _n_steps(self, of: Events, start, span) -> int:
-        """How many bins of `bin_length` there are."""
+    def _count_bins(self, of: Events, start, span) -> int:
+        """Count the bins of `bin_length`."""
         assert self.bin_length is not None, "asked without n_bins only"
         if self.include_incomplete and self.max_bins is not None:
             return self.max_bins
         if span / self.bin_length >= LARGEST:
             raise ModelError(f"the recording lasts {span:g}, 2^62 times bin_length = {self.bin_length:g} or more")
         n_steps = n_whole = max(0, int(span // self.bin_length))
-        ends_with_event = isinstance(of.last, float) and span >= 0  # a tick has a length, such an event has none
+        ends_with_event = isinstance(of.last, float) and span >= 0  # a tick has a length, an event at a float time none
         if self.include_incomplete and (ends_with_event or span > n_whole * self.bin_length):
             n_steps += 1
         if n_steps == 0:
@@ -147,8 +146,8 @@ class Binning:
             )
         return n_steps if self.max_bins is None else min(n_steps, self.max_bins)
 
-    def _step(self, t: np.ndarray, span, n_steps: int) -> np.ndarray:
-        """The bin of each event that is `t` after the start; those before it are negative."""
+    def _find_bins(self, t: np.ndarray, span, n_steps: int) -> np.ndarray:
+        """Return the bin of each event at `t` after the start; earlier events get a negative bin."""
         if self.n_bins is None:
             return np.clip(t // self.bin_length, -1, n_steps).astype(np.int64)
         if span <= 0:
@@ -157,8 +156,8 @@ class Binning:
             return np.where(t < 0, -1, t * n_steps // span)
         return np.where(t < 0, -1, np.minimum(t / span * n_steps, n_steps - 1)).astype(np.int64)
 
-    def _neurons(self, of: Events) -> tuple[np.ndarray, np.ndarray]:
-        """Which events are inside the crop, and each one's neuron."""
+    def _find_neurons(self, of: Events) -> tuple[np.ndarray, np.ndarray]:
+        """Return whether each event is inside the crop, and its neuron."""
         left, top, width, height = self.crop or (0, 0, *self.sensor[:2])
         x = of.x - left
         y = of.y - top
@@ -167,10 +166,10 @@ class Binning:
         return inside, (of.p * rows + y * rows // height) * columns + x * columns // width
 
 
-def _plain(value):
-    """A setting without NumPy's types, a list as a tuple."""
+def _to_plain_value(value):
+    """Convert a setting from NumPy's types, and a list to a tuple."""
     if isinstance(value, list | tuple):
-        return tuple(map(_plain, value))
+        return tuple(map(_to_plain_value, value))
     return value.item() if isinstance(value, np.generic) else value
 
 

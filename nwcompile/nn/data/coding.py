@@ -1,4 +1,4 @@
-"""Random coding of numbers as spikes."""
+"""Random rate coding of numbers as spikes."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,9 +14,9 @@ ERROR_CODE = "NW8101"
 
 @dataclass(frozen=True)
 class RandomRate:
-    """Spikes whose probability in each of `n_steps` steps is the number itself, 0 to 1, drawn by torch's generator.
+    """Random rate coding: in each of `n_steps` steps a spike has the number itself, 0 to 1, as its probability.
 
-    Drawn anew at every call, so its results are not cached. Raises OptionError for `n_steps` < 1.
+    Every call draws from torch's generator, so results are not cached. Raises OptionError for `n_steps` < 1.
     """
 
     n_steps: int
@@ -28,7 +28,7 @@ class RandomRate:
             raise OptionError(f"RandomRate: n_steps is {self.n_steps}, must be a whole number >= 1")
 
     def __call__(self, numbers) -> np.ndarray:
-        """uint8 `[T, N]` of an array of N numbers of any shape. Raises ModelError for numbers outside 0 to 1."""
+        """Return uint8 `[T, N]` for N numbers in any shape. Raises ModelError for numbers outside 0 to 1."""
         array = as_array(numbers)
         if array.dtype.kind not in "biuf":
             raise ModelError(f"numbers of type {array.dtype} cannot be the probability of a spike; give 0 to 1")

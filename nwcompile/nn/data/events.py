@@ -1,4 +1,4 @@
-"""What a recording must be: events with the fields x, y, t and p, or frames; everything else is refused here."""
+"""Recordings as events: structured arrays with the fields x, y, t and p, or frames. Anything else is refused here."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import numpy as np
 from nwcompile.errors import ModelError
 
 ERROR_CODE = "NW8101"
-LARGEST = 1 << 62  # Numbers from here on are refused, so that sums and differences of two fit an int64.
+LARGEST = 1 << 62  # Numbers from here on are refused, so sums and differences of two fit into int64.
 NONE = np.zeros(0, bool)
 
 
@@ -15,8 +15,8 @@ NONE = np.zeros(0, bool)
 class Events:
     """Events in any order: `x`, `y`, `p` int64[event], inside the sensor; `t` int64 or float64[event].
 
-    The recording covers the times from `first` up to `last`; times that are whole numbers are ticks, and the last
-    event's own tick is covered. An empty recording covers nothing.
+    The recording covers the times from `first` to `last`. Integer times are ticks, and the tick of the last event is
+    covered. An empty recording covers nothing.
     """
 
     x: np.ndarray
@@ -27,12 +27,12 @@ class Events:
     last: int | float
 
 
-def events(recording: np.ndarray, sensor: tuple[int, int, int]) -> Events:
-    """A structured array with the fields x, t and, where the sensor has them, y and p.
+def convert_events(recording: np.ndarray, sensor: tuple[int, int, int]) -> Events:
+    """Convert a structured array with the fields x and t, and y and p if the sensor has them.
 
-    sensor: (width, height, polarities). A sensor of height 1 needs no y; one of one polarity merges all p. Events may
-    be in any order. Raises ModelError for missing fields, numbers that are not finite or (t apart) not whole, and
-    events outside the sensor.
+    sensor: (width, height, polarities). A sensor of height 1 needs no y; one polarity merges all p. Events may be in
+    any order. Raises ModelError for missing fields, for numbers that are not finite, for x, y or p that are not whole
+    numbers, and for events outside the sensor.
     """
     fields = dict(zip("xyp", sensor, strict=True))
     given = recording.dtype.names or ()
@@ -41,32 +41,33 @@ def events(recording: np.ndarray, sensor: tuple[int, int, int]) -> Events:
     if missing:
         raise ModelError(
             f"the events lack the field{'s' if len(missing) > 1 else ''} {', '.join(missing)} (they have "
-            f"{', '.join(given)}); a sensor of {_size(sensor)} needs {', '.join(needed)}"
+            f"{', '.join(given)}); a sensor of {_describe_sensor(sensor)} needs {', '.join(needed)}"
         )
     if recording.ndim != 1:
         raise ModelError(f"the events have shape {recording.shape}; they must be one array of events, [n]")
     at = {f: np.zeros(len(recording), np.int64) for f in "yp"}
-    at |= {f: _whole(recording[f], f, fields[f], sensor) for f in needed if f != "t"}
-    t = _numbers(recording["t"], "t")
+    at |= {f: _convert_pixels(recording[f], f, fields[f], sensor) for f in needed if f != "t"}
+    t = _convert_numbers(recording["t"], "t")
     if not len(t):
         return Events(**at, t=t, first=0, last=0)
     last = t.max().item()
     return Events(**at, t=t, first=t.min().item(), last=last + 1 if t.dtype.kind == "i" else last)
 
 
-def frames(recording: np.ndarray, sensor: tuple[int, int, int], threshold: float) -> Events:
-    """Frames `[T, polarities, height, width]` (or `[T, N]`, or without axes of length 1) as events, a tick a frame.
+def convert_frames(recording: np.ndarray, sensor: tuple[int, int, int], threshold: float) -> Events:
+    """Convert frames `[T, polarities, height, width]` (or `[T, N]`, or without axes of length 1); one tick per frame.
 
-    A pixel is an event where its number is at least `threshold`. Raises ModelError for another shape or NaN.
+    A pixel is an event if its number is at least `threshold`. Raises ModelError for another shape or NaN.
     """
     width, height, polarities = sensor
     n, shape = width * height * polarities, recording.shape
     if recording.ndim < 2 or recording.dtype.kind not in "biuf":
-        raise ModelError(f"a recording of {_described(recording)} is neither events with fields nor frames [T, ...]")
+        kind = f"shape {shape} and type {recording.dtype}"
+        raise ModelError(f"a recording of {kind} is neither events with fields nor frames [T, ...]")
     axes = (polarities, height, width)
     if not shape[0] or (shape[1:] != (n,) and _longer_than_one(shape[1:]) != _longer_than_one(axes)):
         raise ModelError(
-            f"frames of shape {shape} do not fit a sensor of {_size(sensor)}; they must be "
+            f"frames of shape {shape} do not fit a sensor of {_describe_sensor(sensor)}; they must be "
             f"[T, {', '.join(map(str, axes))}] or [T, {n}]"
         )
     if recording.dtype.kind == "f" and np.isnan(recording).any():
@@ -75,8 +76,8 @@ def frames(recording: np.ndarray, sensor: tuple[int, int, int], threshold: float
     return Events(x=x, y=y, p=p, t=t, first=0, last=shape[0])
 
 
-def _whole(values: np.ndarray, field: str, size: int, sensor: tuple[int, int, int]) -> np.ndarray:
-    values = _numbers(values, field)
+def _convert_pixels(values: np.ndarray, field: str, size: int, sensor: tuple[int, int, int]) -> np.ndarray:
+    values = _convert_numbers(values, field)
     if values.dtype.kind == "f":
         broken = values != np.floor(values)
         if broken.any():
@@ -88,14 +89,14 @@ def _whole(values: np.ndarray, field: str, size: int, sensor: tuple[int, int, in
         i = int(outside.argmax())
         hint = "number polarities from 0" if field == "p" else "give the sensor that recorded it, and crop the rest"
         raise ModelError(
-            f"event {i} has {field} = {values[i]}, outside a sensor of {_size(sensor)} ({field} from 0 to {size - 1}); "
-            f"{hint}"
+            f"event {i} has {field} = {values[i]}, outside a sensor of {_describe_sensor(sensor)} "
+            f"({field} from 0 to {size - 1}); {hint}"
         )
     return values
 
 
-def _numbers(values: np.ndarray, field: str) -> np.ndarray:
-    """int64 or float64, finite and below 2^62 in magnitude."""
+def _convert_numbers(values: np.ndarray, field: str) -> np.ndarray:
+    """Convert a field to int64 or float64. Raises ModelError unless all numbers are finite and below 2^62."""
     if values.ndim != 1:
         raise ModelError(f"the events' field {field} has shape {values.shape[1:]} in each event; it must be one number")
     if values.dtype.kind not in "biuf":
@@ -117,9 +118,5 @@ def _longer_than_one(axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(n for n in axes if n > 1)
 
 
-def _size(sensor: tuple[int, int, int]) -> str:
+def _describe_sensor(sensor: tuple[int, int, int]) -> str:
     return "x".join(map(str, sensor)) + " (width, height, polarities)"
-
-
-def _described(recording: np.ndarray) -> str:
-    return f"shape {recording.shape} and type {recording.dtype}"

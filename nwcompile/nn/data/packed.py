@@ -1,4 +1,4 @@
-"""Spikes of many recordings as bits: what caches hold and batches are made of."""
+"""Spikes of many recordings as bits, the format of caches and the source of batches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError
-from nwcompile.nn.data.samples import as_array, count, transformed
+from nwcompile.nn.data.samples import as_array, count_samples, transform_sample
 from nwcompile.nn.ops.device import torch_device
 
 WORD_BITS = 32
@@ -20,9 +20,9 @@ LARGEST_LABEL = (1 << 63) - 1
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """Samples as they come out of a store: `words` int32 `[B, ceil(T/32), N]`, `lengths` int64[B], `labels` `[B, ...]`.
+    """Packed samples of a batch: `words` int32 `[B, ceil(T/32), N]`, `lengths` int64[B], `labels` `[B, ...]`.
 
-    Step t of a neuron is bit t % 32 of its word t // 32; bits from a sample's length on are 0.
+    Step t of a neuron is bit t % 32 of its word t // 32. Bits after the end of a sample are 0.
     """
 
     words: torch.Tensor
@@ -32,10 +32,10 @@ class Words:
 
 @dataclass(frozen=True, eq=False)
 class Packed(Dataset):
-    """Recordings of N neurons as bits, each with rows of its own: none is as long as the longest.
+    """Recordings of N neurons as bits, without padding to the longest recording.
 
     words: int32 `[rows, N]`; a recording of T steps has ceil(T/32) rows, in the order of the recordings.
-    lengths: int64 `[n]`, steps; labels: `[n, ...]`. All on one device.
+    lengths: int64 `[n]`, in steps. labels: `[n, ...]`. All are on one device.
     """
 
     words: torch.Tensor
@@ -43,24 +43,24 @@ class Packed(Dataset):
     labels: torch.Tensor
 
     @cached_property
-    def _rows(self) -> torch.Tensor:
-        """How many rows each recording has."""
+    def _n_rows(self) -> torch.Tensor:
+        """The number of rows of each recording."""
         return (self.lengths + WORD_BITS - 1) // WORD_BITS
 
     @cached_property
-    def _first(self) -> torch.Tensor:
+    def _first_row(self) -> torch.Tensor:
         """The first row of each recording."""
-        return self._rows.cumsum(0) - self._rows
+        return self._n_rows.cumsum(0) - self._n_rows
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the spikes."""
+        """The size of the spikes in bytes."""
         return self.words.nbytes
 
     def to(self, device: str) -> "Packed":
-        """The same on a device: "cpu", or "gpu" = "cuda". What lies on disk is read into memory.
+        """Copy the recordings to a device, "cpu" or "gpu" = "cuda". Data on disk are read into memory.
 
-        Raises BackendError for a GPU where there is none.
+        Raises BackendError without a GPU.
         """
         target = torch_device(device)
         return replace(
@@ -71,66 +71,66 @@ class Packed(Dataset):
         return len(self.lengths)
 
     def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Spikes uint8 `[T, N]` and label of one recording."""
+        """Return the spikes uint8 `[T, N]` and the label of one recording."""
         if not -len(self) <= i < len(self):
             raise IndexError(i)
         of = self.__getitems__([i % len(self)])
         return unpack_bits(of.words, int(of.lengths), torch.uint8)[0], of.labels[0]
 
     def __getitems__(self, indices: Sequence[int]) -> Words:
-        """Several recordings, as a DataLoader asks for them."""
+        """Return several recordings at once, for a DataLoader."""
         at = torch.as_tensor(indices, device=self.lengths.device)
         lengths = self.lengths[at]
-        n_rows = self._rows[at]
+        n_rows = self._n_rows[at]
         row = torch.arange(int(n_rows.max()), device=at.device)
-        rows = self._first[at, None] + row
+        rows = self._first_row[at, None] + row
         beyond = row >= n_rows[:, None]
         words = self.words[rows.masked_fill_(beyond, 0)]
         return Words(words.masked_fill_(beyond[..., None], 0), lengths, self.labels[at])
 
 
 def packed(samples, transform) -> Packed:
-    """Every recording of `samples`, pairs (recording, label), as `transform` makes it, in memory.
+    """Transform and pack every recording of `samples`, pairs (recording, label), in memory.
 
-    Raises ModelError, naming the sample, for a recording that the transform refuses, for labels that are no numbers of
-    one shape, and where recordings differ in neurons.
+    Raises ModelError, naming the sample, for a recording that the transform refuses, for labels that are not numbers of
+    one shape, and for recordings with different numbers of neurons.
     """
     words: list[np.ndarray] = []
     lengths, labels = [], []
-    for i in range(count(samples)):
-        spikes, label = transformed(samples, i, transform)
+    for i in range(count_samples(samples)):
+        spikes, label = transform_sample(samples, i, transform)
         if words and words[0].shape[1] != spikes.shape[1]:
             n = words[0].shape[1]
-            raise ModelError(f"sample {i}: {spikes.shape[1]} neurons, sample 0 has {n}; all must have as many")
+            raise ModelError(f"sample {i}: {spikes.shape[1]} neurons, sample 0 has {n}; all must have the same number")
         words.append(pack_bits(spikes))
         lengths.append(len(spikes))
         labels.append(label)
     if not words:
         raise ModelError("the data set has no samples; give one at least")
-    return Packed(torch.from_numpy(np.concatenate(words)), torch.tensor(lengths), numbered(labels))
+    return Packed(torch.from_numpy(np.concatenate(words)), torch.tensor(lengths), stack_labels(labels))
 
 
-def numbered(labels: list) -> torch.Tensor:
-    """Labels as one tensor, whole numbers as int64.
+def stack_labels(labels: list) -> torch.Tensor:
+    """Stack labels into one tensor; whole numbers become int64.
 
     Raises ModelError unless they are numbers, or arrays of numbers of one shape.
     """
     try:
         array = np.array([as_array(label) for label in labels])
-    except ValueError:  # of several shapes; a ModelError is one, too
+    except ValueError:  # different shapes, or a ModelError, which is a ValueError
         array = np.empty(0, object)
     if array.dtype.kind not in "biuf":
         raise ModelError(f"labels such as {labels[0]!r} are not numbers of one shape; number the classes from 0")
     if array.dtype.kind in "iu":
         if array.size and array.max() > LARGEST_LABEL:
-            raise ModelError(f"label {array.max()} is beyond 64 bits with a sign; number the classes from 0")
+            raise ModelError(f"label {array.max()} exceeds a signed 64-bit integer; number the classes from 0")
         return torch.from_numpy(array.astype(np.int64))
     return torch.from_numpy(array.astype(np.float64 if array.itemsize > 8 else array.dtype.newbyteorder("=")))
 
 
 @checked()
 def pack_bits(spikes: np.ndarray) -> np.ndarray:
-    """int32 `[ceil(T/32), N]` of spikes uint8 `[T, N]` of 0 and 1: step t is bit t % 32 of word t // 32."""
+    """Pack spikes uint8 `[T, N]` of 0 and 1 into int32 `[ceil(T/32), N]`: step t is bit t % 32 of word t // 32."""
     if spikes.ndim != 2 or spikes.dtype != np.uint8:
         raise ModelError(f"pack_bits takes spikes uint8 [T, N], not {spikes.dtype} {list(spikes.shape)}")
     n_steps, n = spikes.shape
@@ -141,9 +141,9 @@ def pack_bits(spikes: np.ndarray) -> np.ndarray:
 
 
 def unpack_bits(words: torch.Tensor, n_steps: int, dtype: torch.dtype) -> torch.Tensor:
-    """`[B, T, N]` of 0 and 1, of `words` int32 `[B, ceil(T/32), N]`, on their device."""
+    """Unpack `words` int32 `[B, ceil(T/32), N]` into 0 and 1, `[B, T, N]`, on their device."""
     n_samples, n_rows, n = words.shape
-    if words.device.type == "cpu":  # NumPy's way is several times as fast there
+    if words.device.type == "cpu":  # NumPy is several times faster there
         in_words = np.ascontiguousarray(words.contiguous().numpy()).view(np.uint8).reshape(n_samples, n_rows, n, 4)
         in_bytes = np.ascontiguousarray(in_words.swapaxes(2, 3)).reshape(n_samples, 4 * n_rows, n)
         return torch.from_numpy(np.unpackbits(in_bytes, axis=1, count=n_steps, bitorder="little")).to(dtype)

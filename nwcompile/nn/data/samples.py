@@ -1,4 +1,4 @@
-"""One sample of a data set through a transform."""
+"""Access to the samples of a data set, and their transform."""
 
 from collections.abc import Callable
 
@@ -9,35 +9,35 @@ from nwcompile.errors import ModelError
 
 
 def as_array(given) -> np.ndarray:
-    """An array, or tensor on any device, as NumPy's. Raises ModelError for what cannot be one."""
+    """Convert an array, or a tensor on any device, to a NumPy array. Raises ModelError for anything else."""
     try:
         if isinstance(given, torch.Tensor):
             given = given.detach().cpu()
             return given.float().numpy() if given.dtype == torch.bfloat16 else given.numpy()
         return np.asarray(given)
     except (TypeError, ValueError, RuntimeError):
-        raise ModelError(f"what is given, of type {type(given).__name__}, is no array of numbers") from None
+        raise ModelError(f"an object of type {type(given).__name__} is not an array of numbers") from None
 
 
-def count(samples) -> int:
-    """How many samples there are. Raises ModelError for what has no length, as a stream of samples."""
+def count_samples(samples) -> int:
+    """Return the number of samples. Raises ModelError for samples without a length, such as a stream."""
     if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__"):
         kind = type(samples).__name__
         raise ModelError(f"samples of type {kind} must be a list, or a data set with a length and numbered access")
     return len(samples)
 
 
-def pair(samples, i: int) -> tuple:
-    """(recording, label) of sample i. Raises ModelError if it is no pair."""
+def read_pair(samples, i: int) -> tuple:
+    """Return (recording, label) of sample i. Raises ModelError if it is not a pair."""
     sample = samples[i]
     if not isinstance(sample, tuple | list) or len(sample) != 2:
         raise ModelError(f"sample {i} is of type {type(sample).__name__}, must be a pair (recording, label)")
     return tuple(sample)
 
 
-def transformed(samples, i: int, transform: Callable) -> tuple[np.ndarray, object]:
-    """(spikes uint8 `[T, N]`, label) of sample i. Raises ModelError, naming the sample."""
-    recording, label = pair(samples, i)
+def transform_sample(samples, i: int, transform: Callable) -> tuple[np.ndarray, object]:
+    """Return (spikes uint8 `[T, N]`, label) of sample i. Raises ModelError, naming the sample."""
+    recording, label = read_pair(samples, i)
     try:
         spikes = transform(recording)
     except ModelError as e:

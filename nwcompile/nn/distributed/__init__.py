@@ -1,9 +1,9 @@
-"""Networks over several processes, each with some of the layers: sequences are passed on in chunks of time.
+"""Networks over several processes, each with some of the layers; sequences pass through them in chunks of time.
 
 purpose                                              class or function        file
 training and inference over the processes            TimePipeline             pipeline.py
-a process's layers, given a chunk of time at a call  Chunk                    chunks.py
-a loss of whole sequences, over chunks               WholeLoss                chunks.py
+a process's layers on one chunk of time              Chunk                    chunks.py
+the loss of a whole sequence, over chunks            WholeLoss                chunks.py
 """
 
 ERROR_CODE = "NW8201"

@@ -1,12 +1,12 @@
 """One network over several processes: each owns consecutive layers, and time passes through them in chunks.
 
-The engine is torch's own, `torch.distributed.pipelining`: what it calls a microbatch is a chunk of time here. Chunks
-are not independent, as microbatches are: a layer's state goes from one to the next, and the state's gradient comes back
-the other way. So chunks must go backward last to first, which of torch's schedules `ScheduleLoopedBFS` does (breadth
-first, arXiv 2211.05953; GPipe and 1F1B go first to last). Inside a stage the state is cut between chunks: a chunk goes
-on from a leaf, and the chunk before it takes that leaf's gradient for its last state's when its turn comes.
+The engine is `torch.distributed.pipelining`; its microbatches are chunks of time here. Unlike microbatches, chunks are
+not independent: a layer's state passes from one chunk to the next, and the gradient of the state passes back. So the
+backward pass must take chunks from last to first. Among torch's schedules `ScheduleLoopedBFS` does this (breadth first,
+arXiv 2211.05953); GPipe and 1F1B go from first to last. Inside a stage the graph is cut between chunks: a chunk starts
+from a leaf, and the previous chunk later takes the leaf's gradient as the gradient of its last state.
 
-How the number of chunks is chosen: docs/pipeline.md, benchmarks/pipeline.py.
+docs/pipeline.md and benchmarks/pipeline.py show how to choose the number of chunks.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, ScheduleLoopedBFS
 
 from nwcompile.errors import BackendError, ModelError, OptionError
-from nwcompile.nn.distributed.chunks import Chunk, WholeLoss, as_tuple, in_order
+from nwcompile.nn.distributed.chunks import Chunk, WholeLoss, join_chunks, to_tuple
 from nwcompile.nn.layers.lif import LIFLayer
 from nwcompile.nn.layers.prepare import prepare_net
 from nwcompile.nn.layers.sequential import Sequential
@@ -28,18 +28,18 @@ from nwcompile.nn.ops.surrogate import eventprop
 
 
 class TimePipeline:
-    """A network whose layers are shared out over the processes of a group; every process makes one, of the same net.
+    """A network whose layers are split over the processes of a group; every process makes one from the same net.
 
-    Process r owns layers r of `shares(net, n_processes)`. A sequence of T steps goes through in `n_chunks` chunks of
-    ceil(T / n_chunks) steps, the last one filled up with zeros (fewer, if all steps are in by then). Spikes equal those
-    of the net in one process, bit for bit where its sums do not depend on the order of adding, as with weights on a
-    grid of 2^-8; gradients differ by the order of adding only. Every call begins with `prepare_net(net)`.
+    Process r owns layers r of `split_layers(net, n_processes)`. A sequence of T steps passes in `n_chunks` chunks of
+    ceil(T / n_chunks) steps, the last one padded with zeros; there are fewer chunks if these hold all steps. Spikes
+    equal those of the net in one process, bit for bit if sums do not depend on their order, as with weights on a grid
+    of 2^-8. Gradients differ only by the order of sums. Every call begins with `prepare_net(net)`.
 
-    group: of `torch.distributed`, its processes in the order of the layers; None for all. Collective: all its processes
-    must come here. timeout_s: how long a process waits for another, then it raises BackendError; after that this object
-    is of no use, and processes that are still there may make another.
-    Raises BackendError without a process group, ModelError for a net that is no `nwcompile.nn.Sequential`, OptionError
-    for more processes than layers, and in all processes where they come with different layers or `n_chunks`.
+    group: a group of `torch.distributed`, its processes in the order of the layers; None for all. The call is
+    collective: all processes of the group must make it. timeout_s: the time that a process waits for another before it
+    raises BackendError. After that this object is unusable; the remaining processes may make a new one.
+    Raises BackendError without a process group, ModelError for a net that is not a `nwcompile.nn.Sequential`,
+    OptionError for more processes than layers, and in all processes if their layers or `n_chunks` differ.
     """
 
     def __init__(self, net: Sequential, n_chunks: int, group=None, timeout_s: float = 60.0):
@@ -54,56 +54,56 @@ class TimePipeline:
         self.net, self.n_chunks, self.timeout_s = net, n_chunks, timeout_s
         self.rank = dist.get_rank(group)
         self.n_ranks = dist.get_world_size(group)
-        first, last = shares(net, self.n_ranks)[self.rank]
+        first, last = split_layers(net, self.n_ranks)[self.rank]
         self.is_first = self.rank == 0
         self.is_last = self.rank == self.n_ranks - 1
         self.layers = net[first:last]
         self._first = first
-        with self._bounded():
+        with self._translate_errors():
             self._group = dist.new_group(
                 dist.get_process_group_ranks(group), timedelta(seconds=timeout_s), use_local_synchronization=True
             )
-        self._agree({"n_chunks": n_chunks, "layers": str(net)})
+        self._verify_agreement({"n_chunks": n_chunks, "layers": str(net)})
         self._loss = WholeLoss()
         self._schedules: dict[tuple, ScheduleLoopedBFS] = {}
 
     def forward(self, x: torch.Tensor):
-        """The net's result for `x` `[B, T, *shape]` in the last process, None in the others; without gradients.
+        """Return the net's result for `x` `[B, T, *shape]` in the last process, None in the others; no gradients.
 
-        The numbers of x count in the first process only; in the others anything of its shape will do, on any device.
-        Raises ModelError as the net does, and for BatchNorm that takes statistics of what it sees (they would be those
-        of chunks), BackendError where another process has stopped, and OptionError in all of them where they come with
-        other shapes, or not all to `forward`.
+        Only the first process uses the numbers of x; in the others a tensor of the same shape suffices, on any device.
+        Raises ModelError as the net does, and for BatchNorm that computes statistics of its input, which would be those
+        of chunks. Raises BackendError if another process has stopped, and OptionError in all processes if their shapes
+        differ or if not all call `forward`.
         """
         with torch.no_grad():
-            n_chunks, length = self._start(x, "forward")
-            schedule = self._schedule(x, n_chunks, length, trains=False)
-            with self._bounded():
-                result = schedule.eval(*self._given(x, n_chunks, length))
+            n_chunks, length = self._begin_sequence(x, "forward")
+            schedule = self._build_schedule(x, n_chunks, length, trains=False)
+            with self._translate_errors():
+                result = schedule.eval(*self._chunk_input(x, n_chunks, length))
         if not self.is_last:
             return None
-        whole = [in_order(r, n_chunks)[:, : x.shape[1]] for r in as_tuple(result)]
+        whole = [join_chunks(r, n_chunks)[:, : x.shape[1]] for r in to_tuple(result)]
         return tuple(whole) if isinstance(result, tuple) else whole[0]
 
     def step(self, x: torch.Tensor, loss_fn: Callable) -> torch.Tensor | None:
-        """Forward and backward: adds gradients to the parameters of `layers`, this process' own.
+        """Run forward and backward; add gradients to the parameters of `layers`, which this process owns.
 
-        loss_fn: of the net's whole result, called in the last process, where the loss, detached, is returned; None in
-        the others. x and errors as in `forward`; OptionError in torch.inference_mode, ModelError for a loss that is no
-        number with a gradient, and for layers with EventProp in several chunks.
+        loss_fn: a function of the net's whole result, called in the last process. That process returns the detached
+        loss, the others None. x and errors are as in `forward`. Also raises OptionError in torch.inference_mode, and
+        ModelError for a loss that is not a number with a gradient and for layers with EventProp in several chunks.
         """
         if torch.is_inference_mode_enabled():
             raise OptionError("step computes gradients, but torch.inference_mode is on; call it outside, or forward")
-        n_chunks, length = self._start(x, "step")
-        schedule = self._schedule(x, n_chunks, length, trains=True)
-        self._loss.start(loss_fn, n_chunks, x.shape[1])
-        with self._bounded(), torch.enable_grad():
+        n_chunks, length = self._begin_sequence(x, "step")
+        schedule = self._build_schedule(x, n_chunks, length, trains=True)
+        self._loss.start_sequence(loss_fn, n_chunks, x.shape[1])
+        with self._translate_errors(), torch.enable_grad():
             target = torch.zeros(n_chunks) if self.is_last else None
-            schedule.step(*self._given(x, n_chunks, length), target=target, return_outputs=False)
+            schedule.step(*self._chunk_input(x, n_chunks, length), target=target, return_outputs=False)
         return self._loss.value if self.is_last else None
 
-    def _start(self, x: torch.Tensor, call: str) -> tuple[int, int]:
-        """Begin a sequence; number and length of its chunks."""
+    def _begin_sequence(self, x: torch.Tensor, call: str) -> tuple[int, int]:
+        """Begin a sequence; return the number and length of its chunks."""
         if not isinstance(x, torch.Tensor) or x.ndim < 3 or 0 in x.shape:
             given = f"shape {tuple(x.shape)}" if isinstance(x, torch.Tensor) else f"a {type(x).__name__}"
             raise ModelError(f"a pipeline takes whole sequences [B, T, *shape], got {given}")
@@ -113,7 +113,7 @@ class TimePipeline:
                     f"{name}: {type(module).__name__} would take its statistics from chunks; give it running "
                     "statistics and call eval() on it, or remove it"
                 )
-        self._agree({"method": call, "shape of x": tuple(x.shape)})
+        self._verify_agreement({"method": call, "shape of x": tuple(x.shape)})
         length = -(-x.shape[1] // self.n_chunks)
         n_chunks = -(-x.shape[1] // length)
         for name, module in self.net.named_modules():
@@ -125,10 +125,10 @@ class TimePipeline:
         prepare_net(self.net)
         return n_chunks, length
 
-    def _agree(self, settings: dict) -> None:
-        """Raises OptionError unless all processes have come with the same; the engine would mix up what they send."""
+    def _verify_agreement(self, settings: dict) -> None:
+        """Raise OptionError unless all processes have equal settings; the engine would mix up their messages."""
         of_rank = [settings] * self.n_ranks
-        with self._bounded():
+        with self._translate_errors():
             dist.all_gather_object(of_rank, settings, self._group)
         for rank, other in enumerate(of_rank):
             for name, value in of_rank[0].items():
@@ -136,10 +136,10 @@ class TimePipeline:
                     differ = f"{name} {other[name]}, process 0 with {value}"
                     if name == "layers":
                         differ = "other layers than process 0"
-                    raise OptionError(f"pipeline: process {rank} has come with {differ}; give all the same")
+                    raise OptionError(f"pipeline: process {rank} called with {differ}; give all the same")
 
-    def _given(self, sequences: torch.Tensor, n_chunks: int, length: int) -> tuple[torch.Tensor, ...]:
-        """What the engine is given: it cuts the first axis into chunks, so they go one below the other there."""
+    def _chunk_input(self, sequences: torch.Tensor, n_chunks: int, length: int) -> tuple[torch.Tensor, ...]:
+        """Stack the chunks along the first axis, which the engine splits into microbatches."""
         if not self.is_first:
             return ()
         rest = n_chunks * length - sequences.shape[1]
@@ -147,15 +147,15 @@ class TimePipeline:
             sequences = torch.cat([sequences, sequences.new_zeros(len(sequences), rest, *sequences.shape[2:])], 1)
         return (sequences.unflatten(1, (n_chunks, length)).transpose(0, 1).flatten(0, 1),)
 
-    def _schedule(self, x: torch.Tensor, n_chunks: int, length: int, trains: bool) -> ScheduleLoopedBFS:
-        """The engine for sequences of such a shape; what passes between processes then is known to all."""
+    def _build_schedule(self, x: torch.Tensor, n_chunks: int, length: int, trains: bool) -> ScheduleLoopedBFS:
+        """Build or reuse the engine for sequences of this shape, with the shapes that pass between processes."""
         key = (tuple(x.shape), x.dtype, n_chunks, trains)
         if key not in self._schedules:
-            self._schedules = {k: s for k, s in self._schedules.items() if k[3] != trains}  # one of each kind is kept
+            self._schedules = {k: s for k, s in self._schedules.items() if k[3] != trains}  # keep one of each kind
             device = next((p.device for p in self.net.parameters()), torch.device("cpu"))
-            passed = self._passed(x, device)
+            passed = self._probe_shapes(x, device)
 
-            def chunk(of: torch.Tensor, needs_grad: bool) -> torch.Tensor:
+            def empty_chunk(of: torch.Tensor, needs_grad: bool) -> torch.Tensor:
                 size = (len(x), length, *of.shape[2:])
                 return torch.empty(size, dtype=of.dtype, device="meta", requires_grad=needs_grad)
 
@@ -164,8 +164,8 @@ class TimePipeline:
                 self.rank,
                 self.n_ranks,
                 device,
-                input_args=tuple(chunk(t, trains and not self.is_first) for t in passed[0]),
-                output_args=tuple(chunk(t, trains) for t in passed[1]),
+                input_args=tuple(empty_chunk(t, trains and not self.is_first) for t in passed[0]),
+                output_args=tuple(empty_chunk(t, trains) for t in passed[1]),
                 group=self._group,
             )
             self._schedules[key] = ScheduleLoopedBFS(
@@ -173,22 +173,24 @@ class TimePipeline:
             )
         return self._schedules[key]
 
-    def _passed(self, x: torch.Tensor, device: torch.device) -> tuple[tuple, tuple]:
-        """What one step of one sample is before and after this process' layers; it leaves no state behind."""
+    def _probe_shapes(self, x: torch.Tensor, device: torch.device) -> tuple[tuple, tuple]:
+        """Run one step of one sample; return tensors as before and after this process' layers. Leaves no state."""
         with torch.no_grad():
             given = torch.zeros(1, 1, *x.shape[2:], dtype=x.dtype, device=device)
-            before = as_tuple(self.net[: self._first](given))[0]
-            after = as_tuple(self.layers(before))
-        _forget_state(self.net)
+            before = to_tuple(self.net[: self._first](given))[0]
+            after = to_tuple(self.layers(before))
+        for module in self.net.modules():
+            if isinstance(module, LIFLayer):
+                module.reset_state()
         return (before,), after if self.is_last else after[:1]
 
     @contextmanager
-    def _bounded(self):
-        """Turns a failure of the engine into an error of ours: the layers' own, or that another process is gone."""
+    def _translate_errors(self):
+        """Turn a failure of the engine into the error of the layer, or into BackendError if a process is gone."""
         try:
             yield
         except RuntimeError as e:
-            if e.__cause__ is not None:  # the engine wraps what a layer or the loss has raised
+            if e.__cause__ is not None:  # the engine wraps errors of layers and of the loss
                 raise e.__cause__ from None
             raise BackendError(
                 f"pipeline, process {self.rank} of {self.n_ranks}: another process has stopped or did not answer in "
@@ -196,45 +198,40 @@ class TimePipeline:
             ) from e
 
 
-def shares(net: Sequential, n_ranks: int) -> list[tuple[int, int]]:
-    """(first, last) module of every process: cut after spiking layers, the largest share as small as can be.
+def split_layers(net: Sequential, n_ranks: int) -> list[tuple[int, int]]:
+    """Split the modules after spiking layers, one range (first, last) per process, with the smallest largest share.
 
-    A module counts its parameters and neurons. Raises OptionError for more processes than spiking layers.
+    The size of a module is its number of parameters and neurons. Raises OptionError for more processes than spiking
+    layers.
     """
     ends = [i + 1 for i, module in enumerate(net) if any(isinstance(m, LIFLayer) for m in module.modules())]
     if len(ends) < n_ranks:
         raise OptionError(f"{n_ranks} processes for {len(ends)} spiking layers; a pipeline takes one of each at least")
     ends[-1] = len(net)
-    size = [sum(map(_size, list(net)[first:last])) for first, last in zip([0, *ends], ends, strict=False)]
+    size = [sum(map(_count_numbers, list(net)[first:last])) for first, last in zip([0, *ends], ends, strict=False)]
 
     @cache
-    def least(i: int, n: int) -> tuple[int, tuple[int, ...]]:
-        """The largest of the best n shares of the groups from i on, and where each ends."""
+    def split_groups(i: int, n: int) -> tuple[int, tuple[int, ...]]:
+        """Split the groups from i on into n shares; return the size of the largest share, and the ends of all."""
         if n == 1:
             return sum(size[i:]), (len(size),)
-        tails = ((j, least(j, n - 1)) for j in range(i + 1, len(size) - n + 2))
+        tails = ((j, split_groups(j, n - 1)) for j in range(i + 1, len(size) - n + 2))
         return min((max(sum(size[i:j]), largest), (j, *cuts)) for j, (largest, cuts) in tails)
 
-    cuts = [ends[j - 1] for j in least(0, n_ranks)[1]]
+    cuts = [ends[j - 1] for j in split_groups(0, n_ranks)[1]]
     return list(zip([0, *cuts], cuts, strict=False))
 
 
-def _size(module: torch.nn.Module) -> int:
+def _count_numbers(module: torch.nn.Module) -> int:
     neurons = sum(m.n_neurons for m in module.modules() if isinstance(m, LIFLayer))
     return neurons + sum(p.numel() for p in module.parameters())
 
 
 def _takes_statistics(module: torch.nn.Module) -> bool:
-    """Whether a layer computes with statistics over time, or counts how often it was called."""
+    """Return whether a layer computes statistics over time, or counts its calls."""
     if not isinstance(module, torch.nn.modules.batchnorm._NormBase):
         return False
     is_over_time = isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
     return (
         is_over_time and module.running_mean is None or module.training and (is_over_time or module.track_running_stats)
     )
-
-
-def _forget_state(net: Sequential) -> None:
-    for module in net.modules():
-        if isinstance(module, LIFLayer):
-            module.reset_state()

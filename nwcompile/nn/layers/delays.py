@@ -1,7 +1,7 @@
-"""Trainable delays: of axons (Delay), of synapses (DelayedLinear) and of a convolution's weights (DelayedConv2d).
+"""Trainable delays of axons (Delay), of synapses (DelayedLinear) and of a convolution's weights (DelayedConv2d).
 
-Delays are numbers of steps, trained as real numbers by a surrogate (`nwcompile.nn.ops.delays`) and whole numbers
-wherever they count: in eval mode, in an import and on a chip.
+Delays are in steps. Training treats them as real numbers, with a surrogate (`nwcompile.nn.ops.delays`). In eval mode,
+in an import and on a chip they are whole numbers.
 """
 
 import math
@@ -16,29 +16,29 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, pair, synapse_list
 from nwcompile.nn.layers.lif import LIFSynapse, as_floats, verify_device
 from nwcompile.nn.layers.prepare import Prepared, verify_forward
-from nwcompile.nn.ops.delays import SURROGATES, SynapseLists, delayed_sums, lists_of, taps_of
+from nwcompile.nn.ops.delays import SURROGATES, SynapseLists, build_synapse_lists, compute_taps, delayed_sums
 from nwcompile.nn.ops.device import torch_device
 from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES, is_used_up
 
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """The last steps that a layer was given, `[B, max_delay, n_in]`, and what it gave then, which knows their graph."""
+    """The last input steps of a layer, `[B, max_delay, n_in]`, and its last result `given`, which knows their graph."""
 
     steps: torch.Tensor
     given: torch.Tensor
 
 
-LONGEST = 1 << 24  # steps; delays are trained as float32, which holds no larger whole number exactly
+LONGEST = 1 << 24  # steps; delays are trained as float32, which holds whole numbers exactly up to here
 
 
 class Delays(Prepared):
-    """The delays of a layer: `steps`, a parameter of any shape, from 0 to `max_delay` steps.
+    """The delays of a layer: the parameter `steps`, of any shape, from 0 to `max_delay` steps.
 
-    max_delay: a whole number of steps, or a Chip or the name of one, whose longest delay it then is. `init`: steps to
-    begin with, a number or a tensor of the shape; drawn evenly from 0 to max_delay without it. `surrogate`: "linear" or
-    "gaussian", of that `width` (`nwcompile.nn.ops.delays`), which is an attribute that `DelayAnnealing` changes; 0
-    rounds. `learn=False`: steps are a buffer. Steps that an optimizer has moved out of range are put back into it.
+    max_delay: a whole number of steps, or a Chip or its name, which stands for the chip's longest delay. init: the
+    first steps, a number or a tensor of the shape; by default uniform from 0 to max_delay. surrogate: "linear" or
+    "gaussian", with a `width` (`nwcompile.nn.ops.delays`); 0 rounds, and `DelayAnnealing` changes the attribute.
+    learn: False makes steps a buffer. Steps that an optimizer moves out of range are clipped.
     Raises ModelError for an init out of range, OptionError for other arguments.
     """
 
@@ -56,7 +56,7 @@ class Delays(Prepared):
         device: str = "cpu",
     ):
         super().__init__()
-        self.where, self.max_delay = where, longest(where, max_delay)
+        self.where, self.max_delay = where, read_max_delay(where, max_delay)
         if surrogate not in SURROGATES:
             raise OptionError(unknown_choice("surrogate", surrogate, SURROGATES))
         widest = 1.0 if surrogate == "linear" else float(max(1, self.max_delay))
@@ -83,17 +83,17 @@ class Delays(Prepared):
         self._lists: SynapseLists | None = None
 
     @property
-    def rounded(self) -> torch.Tensor:
-        """The delays that count, int32 of the shape of `steps`."""
+    def rounded_steps(self) -> torch.Tensor:
+        """The delays in whole steps, int32 in the shape of `steps`."""
         self._verify_numbers()
-        return taps_of(self.steps, self.max_delay, 0.0, self.surrogate)[0]
+        return compute_taps(self.steps, self.max_delay, 0.0, self.surrogate)[0]
 
     def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
         super().prepare(name, seed, mismatch_in_eval)
         self._history = None
         self._verify_numbers()
         with torch.no_grad():
-            if not ((self.steps >= 0) & (self.steps <= self.max_delay)).all():  # else graphs of before stay good
+            if not ((self.steps >= 0) & (self.steps <= self.max_delay)).all():  # else earlier graphs stay valid
                 self.steps.clamp_(0, self.max_delay)
 
     def _verify_numbers(self) -> None:
@@ -103,20 +103,21 @@ class Delays(Prepared):
                 "network, and train with a lower learning rate"
             )
 
-    def lists(self, make) -> SynapseLists:
-        """The layer's synapses, made by `make()` once."""
+    def get_lists(self, make) -> SynapseLists:
+        """Return the layer's synapse lists; call `make()` for them once."""
         if self._lists is None:
             self._lists = make().to(self.steps.device)
         return self._lists
 
     def forget_lists(self) -> None:
-        """Make the lists anew when they are used next."""
+        """Rebuild the lists at their next use."""
         self._lists = None
 
-    def sums(self, x: torch.Tensor, weight: torch.Tensor, lists: SynapseLists, place: torch.Tensor | None):
-        """`[B, T, n_out]` of `[B, T, n_in]`, or of one step `[B, n_in]`, after what was given before.
+    def sum_taps(self, x: torch.Tensor, weight: torch.Tensor, lists: SynapseLists, place: torch.Tensor | None):
+        """Sum the delayed synapses for x `[B, T, n_in]`, or one step `[B, n_in]`, which continues the last call.
 
-        weight: of the shape of `steps`; place: int64[synapse], whose entry of it each synapse has, or None: its own.
+        weight: in the shape of `steps`. place: int64[synapse], the entry of `weight` of each synapse; None if each
+        synapse has its own. Returns `[B, T, n_out]` or `[B, n_out]`.
         """
         if weight.dtype not in KERNEL_DTYPES:
             raise ModelError(
@@ -125,21 +126,21 @@ class Delays(Prepared):
             )
         steps = self.steps if self.steps.dtype == weight.dtype else self.steps.to(weight.dtype)
         width = self.width if self.training else 0.0
-        start, shares = taps_of(steps.clamp(0, self.max_delay), self.max_delay, width, self.surrogate)
+        start, shares = compute_taps(steps.clamp(0, self.max_delay), self.max_delay, width, self.surrogate)
         taps = (weight[..., None] * shares).flatten(0, -2)
         start = start.reshape(-1)
         if place is not None:
             taps, start = taps[place], start[place]
         given = x[:, None] if x.ndim == 2 else x
-        before = self._before(given)
+        before = self._recall_history(given)
         whole = given if before is None else torch.cat([before, given], 1)
         out = delayed_sums(whole.contiguous(), taps, start, lists, self.max_delay)
         if before is not None:
             out = out[:, before.shape[1] :]
-        self._keep(whole, out)
+        self._save_history(whole, out)
         return out[:, 0] if x.ndim == 2 else out
 
-    def _before(self, x: torch.Tensor) -> torch.Tensor | None:
+    def _recall_history(self, x: torch.Tensor) -> torch.Tensor | None:
         history = self._history
         if history is None:
             return None
@@ -156,7 +157,7 @@ class Delays(Prepared):
         verify_forward(self.where)
         return history.steps.detach() if is_used_up(history.given) else history.steps
 
-    def _keep(self, x: torch.Tensor, out: torch.Tensor) -> None:
+    def _save_history(self, x: torch.Tensor, out: torch.Tensor) -> None:
         if torch.compiler.is_compiling() or self.max_delay == 0:
             return
         n_missing = self.max_delay - x.shape[1]
@@ -177,10 +178,10 @@ class Delays(Prepared):
 
 
 class Delay(Prepared):
-    """Each of `n` axons passes on what it gets some steps later: out[t] = x[t - d], 0 before the first step.
+    """Delays of `n` axons: out[t] = x[t - d], and 0 before the first step.
 
-    The input is `[B, T, *shape]` or one step `[B, *shape]` of n numbers in all; T calls of one step equal one of T
-    (`prepare_net` clears what is kept). Arguments are those of `Delays`; `delays.steps` is `[n]`.
+    The input is `[B, T, *shape]` or one step `[B, *shape]`, where `shape` has n entries. T calls of one step equal one
+    call of T steps; `prepare_net` clears the stored steps. Arguments are those of `Delays`; `delays.steps` is `[n]`.
     """
 
     @checked("n", "width", "learn_delays", "surrogate", "device")
@@ -202,7 +203,7 @@ class Delay(Prepared):
         self.delays = Delays(where, (n,), max_delay, init_delay, surrogate, width, learn_delays, device)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Of the shape of `x`."""
+        """Return the delayed input, in the shape of `x`."""
         steps = self.delays.steps
         verify_device(x, steps, self.delays.where)
         n_leading = next((k for k in (2, 1) if x.ndim > k and math.prod(x.shape[k:]) == self.n), None)
@@ -212,20 +213,20 @@ class Delay(Prepared):
                 f"{self.delays.where}: input of shape {shape} is neither [B, {self.n}] nor [B, T, {self.n}]"
             )
         axons = torch.arange(self.n)
-        lists = self.delays.lists(lambda: lists_of(axons, axons, self.n, self.n))
+        lists = self.delays.get_lists(lambda: build_synapse_lists(axons, axons, self.n, self.n))
         flat = x.flatten(n_leading).to(steps.dtype)
-        return self.delays.sums(flat, torch.ones_like(steps), lists, None).reshape(x.shape)
+        return self.delays.sum_taps(flat, torch.ones_like(steps), lists, None).reshape(x.shape)
 
     def extra_repr(self) -> str:
         return f"{self.n}"
 
 
 class DelayedLinear(LIFSynapse):
-    """A LIFSynapse each of whose synapses has a delay: current[t, o] = sum over i of weight[i, o] * x[t - d[i, o], i].
+    """A LIFSynapse with a delay per synapse: current[t, o] = sum over i of weight[i, o] * x[t - d[i, o], i].
 
-    The input is `[B, T, n_in]` or one step `[B, n_in]`; T calls of one step equal one of T (`prepare_net` clears what
-    is kept). `weight` and `delays.steps` are `[n_in, n_out]`. `init` is that of LIFSynapse, the others are those of
-    `Delays`; without `init_delay` delays are drawn evenly from 0 to max_delay.
+    The input is `[B, T, n_in]` or one step `[B, n_in]`. T calls of one step equal one call of T steps; `prepare_net`
+    clears the stored steps. `weight` and `delays.steps` are `[n_in, n_out]`. `init` is that of LIFSynapse, the other
+    arguments are those of `Delays`. Without `init_delay` delays are uniform from 0 to max_delay.
     """
 
     @checked("n_in", "n_out", "width", "learn_delays", "surrogate", "device")
@@ -246,26 +247,27 @@ class DelayedLinear(LIFSynapse):
         self.delays = Delays(where, (n_in, n_out), max_delay, init_delay, surrogate, width, learn_delays, device)
 
     def forward(self, spikes: torch.Tensor) -> torch.Tensor:
-        """`[B, T, n_in]` or `[B, n_in]` spikes (any dtype) to `[B, T, n_out]` or `[B, n_out]` currents."""
+        """Turn spikes `[B, T, n_in]` or `[B, n_in]` of any dtype into currents `[B, T, n_out]` or `[B, n_out]`."""
         if spikes.ndim not in (2, 3) or spikes.shape[-1] != self.n_in:
             shape, n = tuple(spikes.shape), self.n_in
             raise ModelError(f"{self.delays.where}: input of shape {shape} is neither [B, {n}] nor [B, T, {n}]")
         verify_device(spikes, self.weight, self.delays.where)
         weight = self.effective_weight()
-        return self.delays.sums(spikes.to(weight.dtype), weight, self.delays.lists(self._every), None)
+        return self.delays.sum_taps(spikes.to(weight.dtype), weight, self.delays.get_lists(self._list_synapses), None)
 
-    def _every(self) -> SynapseLists:
+    def _list_synapses(self) -> SynapseLists:
         source, target = torch.cartesian_prod(torch.arange(self.n_in), torch.arange(self.n_out)).T
-        return lists_of(source, target, self.n_in, self.n_out)
+        return build_synapse_lists(source, target, self.n_in, self.n_out)
 
 
 class DelayedConv2d(Prepared):
-    """A convolution without bias each of whose weights has a delay, the same at all places of the map.
+    """A convolution without bias and with a delay per weight, the same at every position of the map.
 
-    The input is `[B, T, C, H, W]` or one step `[B, C, H, W]`; T calls of one step equal one of T (`prepare_net` clears
-    what is kept). `weight` and `delays.steps` are `[C_out, C_in / groups, rows, columns]`; without an `init` weights
-    are uniform in +-1/sqrt(inputs of an output). Sizes are those of torch.nn.Conv2d, the others those of `Delays`.
-    Its synapses are listed one by one, so it is for small maps: memory goes with outputs * kernel * channels.
+    The input is `[B, T, C, H, W]` or one step `[B, C, H, W]`. T calls of one step equal one call of T steps;
+    `prepare_net` clears the stored steps. `weight` and `delays.steps` are `[C_out, C_in / groups, rows, columns]`.
+    Without an `init` weights are uniform in +-1/sqrt(inputs of an output). Sizes are those of torch.nn.Conv2d, the
+    other arguments those of `Delays`. All synapses are listed, so it suits small maps: memory grows with
+    outputs * kernel * channels.
     """
 
     @checked("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "width",
@@ -307,7 +309,7 @@ class DelayedConv2d(Prepared):
         self._listed_for: tuple[int, ...] | None = None
 
     def connection(self, source: str, target: str, delay: int | None = None) -> Conv2d:
-        """The convolution with its weights now, as if no weight had a delay of its own."""
+        """Return the convolution with its current weights and one `delay` for all of them."""
         weight = self.weight.detach().float().cpu().numpy().copy()
         return Conv2d(
             source=source,
@@ -321,7 +323,7 @@ class DelayedConv2d(Prepared):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """`[B, T, C_out, H_out, W_out]`, or without T of one step."""
+        """Return the currents, `[B, T, C_out, H_out, W_out]`, or without T for one step."""
         if x.ndim not in (4, 5) or x.shape[-3] != self.in_channels:
             shape, n = tuple(x.shape), self.in_channels
             raise ModelError(
@@ -337,19 +339,20 @@ class DelayedConv2d(Prepared):
             self._synapses = tuple(torch.from_numpy(ends).long() for ends in synapse_list(connection, shape))
         source, target, place = self._synapses
         n_in, n_out = math.prod(shape), math.prod(self._output_shape)
-        lists = self.delays.lists(lambda: lists_of(source, target, n_in, n_out))
+        lists = self.delays.get_lists(lambda: build_synapse_lists(source, target, n_in, n_out))
         flat = x.flatten(-3).to(self.weight.dtype)
-        return self.delays.sums(flat, self.weight, lists, place.to(x.device)).unflatten(-1, self._output_shape)
+        return self.delays.sum_taps(flat, self.weight, lists, place.to(x.device)).unflatten(-1, self._output_shape)
 
     def extra_repr(self) -> str:
         return f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
 
 
 class DelayAnnealing:
-    """The width of all delays of `model`, step by step (of an epoch, say) from what it is down to 0, where they round.
+    """Shrinks the width of all delays of `model` to 0 in `n_steps` steps, for example one per epoch.
 
-    The width is width * (1 - k / n_steps) after k steps; at 0 delays are whole numbers in training too, and get no
-    gradient any more, while weights go on. Raises ModelError for a model without delays, OptionError for n_steps < 1.
+    After k steps the width is width * (1 - k / n_steps). At 0 delays are whole numbers in training too: they get no
+    gradient any more, and only weights are trained. Raises ModelError for a model without delays, OptionError for
+    n_steps < 1.
     """
 
     @checked()
@@ -363,7 +366,7 @@ class DelayAnnealing:
         self.widths = [m.width for m in self.delays]
 
     def step(self) -> None:
-        """Go on by one step."""
+        """Shrink the widths by one step."""
         self.n_done = min(self.n_done + 1, self.n_steps)
         for delays, width in zip(self.delays, self.widths, strict=True):
             delays.width = width * (1 - self.n_done / self.n_steps)
@@ -371,7 +374,7 @@ class DelayAnnealing:
 
 @checked()
 def freeze_delays(model: torch.nn.Module) -> None:
-    """Round the delays of `model` to whole steps for good; they are not trained any more.
+    """Round the delays of `model` to whole steps permanently and stop training them.
 
     Raises ModelError for a model without delays.
     """
@@ -380,13 +383,13 @@ def freeze_delays(model: torch.nn.Module) -> None:
         raise ModelError(f"freeze_delays: {type(model).__name__} has no Delay, DelayedLinear or DelayedConv2d")
     for delays in layers:
         with torch.no_grad():
-            delays.steps.copy_(delays.rounded)
+            delays.steps.copy_(delays.rounded_steps)
         delays.steps.requires_grad_(False)
         delays.width = 0.0
 
 
-def longest(where: str, max_delay: int | Chip | str) -> int:
-    """The longest delay in steps: a number, or what a chip's synapses hold."""
+def read_max_delay(where: str, max_delay: int | Chip | str) -> int:
+    """Return the longest delay in steps, given as a number or as a chip."""
     if isinstance(max_delay, str):
         max_delay = Chip.load(max_delay)
     if isinstance(max_delay, Chip):

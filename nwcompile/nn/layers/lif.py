@@ -1,7 +1,6 @@
-"""Trainable leaky integrate-and-fire layers in the NWAVE style: a synapse turns spikes into current, a layer current
-into spikes.
+"""Trainable leaky integrate-and-fire neurons and synapses, in the style of NWAVE.
 
-Data are `[B, N]` for one step or `[B, T, N]` for T steps at once; both give the same numbers.
+Data are `[B, N]` for one step or `[B, T, N]` for T steps in one call; both give the same numbers.
 """
 
 import math
@@ -17,31 +16,31 @@ from nwcompile.nn.layers.prepare import Prepared, verify_forward
 from nwcompile.nn.ops.device import torch_device
 from nwcompile.nn.ops.scan import RESETS, LIFNeurons, scan
 from nwcompile.nn.ops.spike_matmul import spike_matmul
-from nwcompile.nn.ops.surrogate import of_layer
+from nwcompile.nn.ops.surrogate import look_up_layer_surrogate
 from nwcompile.nn.ops.torch_ops import is_used_up
 
 TOPOLOGIES = ("FF", "RC")
-DEVIATES = {"threshold": "thresholds", "leak": "taus", "weight": "w_rec"}  # what each mismatch of a layer is of
+DEVIATES = {"threshold": "thresholds", "leak": "taus", "weight": "w_rec"}  # The tensor of each kind of mismatch.
 
 
 @dataclass(frozen=True, eq=False)
 class KeptState:
-    """The state after the last step, with its graph; `exported`: made for torch.export, of no use to other calls."""
+    """The state after the last step, with its graph; `exported`: made in torch.export and useless to other calls."""
 
     state: torch.Tensor
     exported: bool
 
 
 def as_floats(where: str, value) -> torch.Tensor:
-    """A float32 copy of numbers that a person gave. Raises ModelError, beginning with `where`, for anything else."""
+    """Copy a user's numbers as float32. Raises ModelError, with `where` in front, for anything else."""
     try:
         return torch.as_tensor(value, dtype=torch.float32).detach().clone()
     except (TypeError, ValueError, RuntimeError, OverflowError):
         raise ModelError(f"{where} must be numbers, not {type(value).__name__}") from None
 
 
-def fill(where: str, init: Callable, weight: torch.Tensor) -> None:
-    """Let a person's function fill a tensor in place. Raises ModelError, beginning with `where`, where it cannot."""
+def fill_weights(where: str, init: Callable, weight: torch.Tensor) -> None:
+    """Fill a tensor in place with a user's function. Raises ModelError, with `where` in front, if it fails."""
     with torch.no_grad():
         try:
             init(weight)
@@ -50,7 +49,7 @@ def fill(where: str, init: Callable, weight: torch.Tensor) -> None:
 
 
 def verify_device(given: torch.Tensor, parameter: torch.Tensor, name: str) -> None:
-    """Raise ModelError, naming the layer, unless its input lies on the device of its parameters."""
+    """Raise ModelError, naming the layer, unless its input is on the device of its parameters."""
     if given.device != parameter.device:
         raise ModelError(
             f"{name}: the input is on {given.device}, the layer on {parameter.device}; move the input with "
@@ -59,10 +58,10 @@ def verify_device(given: torch.Tensor, parameter: torch.Tensor, name: str) -> No
 
 
 class LIFSynapse(Prepared):
-    """current = spikes @ weight, with `weight` of shape `[n_in, n_out]` (transposed against torch.nn.Linear), no bias.
+    """Synapses without bias: current = spikes @ weight, with `weight` `[n_in, n_out]` (torch.nn.Linear's transposed).
 
-    `init` is a tensor or array of that shape, or a function that fills one in place (as those of torch.nn.init);
-    without it weights are uniform in +-1/sqrt(n_in). Raises ModelError for sizes below 1 or an `init` of another shape.
+    `init` is a tensor or array of that shape, or a function that fills one in place, as in torch.nn.init. Without it
+    weights are uniform in +-1/sqrt(n_in). Raises ModelError for sizes below 1 or an `init` of another shape.
     """
 
     @checked()
@@ -72,9 +71,9 @@ class LIFSynapse(Prepared):
         if min(n_in, n_out) < 1:
             raise ModelError(f"{name}({n_in}, {n_out}): sizes must be >= 1")
         self.n_in, self.n_out = n_in, n_out
-        weight = self._drawn()
+        weight = self._draw_weights()
         if callable(init):
-            fill(f"{name}({n_in}, {n_out})", init, weight)
+            fill_weights(f"{name}({n_in}, {n_out})", init, weight)
         elif init is not None:
             weight = as_floats(f"{name}({n_in}, {n_out}): init", init)
             if weight.shape != (n_in, n_out):
@@ -83,7 +82,7 @@ class LIFSynapse(Prepared):
         self.weight = torch.nn.Parameter(weight.to(torch_device(device)))
         self.mismatches = {"weight": Mismatch(f"{name}({n_in}, {n_out})", "weight")}
 
-    def _drawn(self) -> torch.Tensor:
+    def _draw_weights(self) -> torch.Tensor:
         bound = 1 / math.sqrt(self.n_in)
         return torch.empty(self.n_in, self.n_out).uniform_(-bound, bound)
 
@@ -92,11 +91,11 @@ class LIFSynapse(Prepared):
         self.mismatches["weight"].prepare(f"{name}.weight", seed, mismatch_in_eval)
 
     def effective_weight(self) -> torch.Tensor:
-        """The weights that spikes are multiplied with, `[n_in, n_out]`: with mismatch where it was injected."""
-        return self._deviating("weight", self.weight, self.mismatches["weight"])
+        """Return the weights that spikes are multiplied with, `[n_in, n_out]`, with injected mismatch."""
+        return self._apply_mismatch("weight", self.weight, self.mismatches["weight"])
 
     def forward(self, spikes: torch.Tensor) -> torch.Tensor:
-        """`[..., n_in]` spikes (any dtype) to `[..., n_out]` currents."""
+        """Turn spikes `[..., n_in]` of any dtype into currents `[..., n_out]`."""
         if spikes.shape[-1] != self.n_in:
             where = f"{type(self).__name__}({self.n_in}, {self.n_out})"
             shape = tuple(spikes.shape)
@@ -115,25 +114,25 @@ class LIFLayer(Prepared):
     In every step, with beta = exp(-dt/tau) rounded to float32:
       v = beta*v + i;  s = 1 if v >= threshold else 0;
       reset: "subtraction" v = v - s*threshold, "zero" v = 0 where s = 1, "none" v stays; `mem` is v after it.
-    With `layer_topology="RC"` the current has spikes(t-1) @ w_rec added to it, `w_rec` of shape `[N, N]`.
+    `layer_topology="RC"` adds spikes(t-1) @ w_rec to the current, with `w_rec` of shape `[N, N]`.
 
-    The input is `[B, N]` or `[B, T, N]`; neurons may also have a shape of N entries in all, as in `[B, C, H, W]` or
-    `[B, T, C, H, W]`. The membrane (and with "RC" the spikes) of the last step are kept, and the next call goes on from
-    there: T calls of `[B, N]` equal one of `[B, T, N]`. `prepare_net` clears them; without it a changed batch size is a
-    ModelError. What is kept is no part of the state_dict. Gradients flow back through it into earlier calls until a
-    backward pass has used them up (or the layer was copied or moved); from then on it counts as a constant. Half
-    precision (bfloat16, float16) is computed in float32; the results have the layer's dtype.
+    The input is `[B, N]` or `[B, T, N]`. Neurons may have a shape with N entries, as in `[B, C, H, W]` or
+    `[B, T, C, H, W]`. The layer keeps the membrane of the last step (with "RC" also the spikes), and the next call
+    continues from it: T calls of `[B, N]` equal one of `[B, T, N]`. `prepare_net` clears this state; without it a
+    changed batch size raises ModelError. The state is not in the state_dict. Gradients flow through it into earlier
+    calls until a backward pass has used them up, or the layer is copied or moved; then the state is a constant. Half
+    precision (bfloat16, float16) is computed in float32, and results have the layer's dtype.
 
-    taus in seconds (infinity for no leak) and thresholds are numbers or one per neuron; `learn_taus` and
-    `learn_thresholds` make them parameters. `surrogate`: a name or a function of `nwcompile.nn.surrogate`, or
-    "eventprop", the gradient of spike times: of all steps in one call and without `w_rec`. `detach_reset` keeps the
-    gradient of a spike out of the reset. `device`: "cpu", or "gpu" = "cuda".
+    `taus` in seconds (infinity for no leak) and `thresholds` are one number, or one per neuron. `learn_taus` and
+    `learn_thresholds` make them parameters. `surrogate` is a name or a function of `nwcompile.nn.surrogate`, or
+    "eventprop", the gradient of spike times, which needs all steps in one call and no `w_rec`. `detach_reset` keeps the
+    gradient of a spike out of the reset. `device` is "cpu", or "gpu" = "cuda".
     """
 
     taus: torch.Tensor
     thresholds: torch.Tensor
     w_rec: torch.Tensor
-    floor = False  # whether the membrane is clipped at 0
+    floor = False  # Whether the membrane is clipped at 0.
 
     @checked()
     def __init__(
@@ -161,7 +160,8 @@ class LIFLayer(Prepared):
         if not 0 < dt < math.inf:
             raise ModelError(f"{name}({n_neurons}): dt is {dt}, must be a number of seconds > 0")
         self.n_neurons, self.dt, self.layer_topology = n_neurons, dt, layer_topology
-        self.reset_mechanism, self.surrogate, self.detach_reset = reset_mechanism, of_layer(surrogate), detach_reset
+        self.reset_mechanism, self.detach_reset = reset_mechanism, detach_reset
+        self.surrogate = look_up_layer_surrogate(surrogate)
         target = torch_device(device)
         taus = self._per_neuron("taus", taus)
         thresholds = self._per_neuron("thresholds", thresholds)
@@ -175,7 +175,7 @@ class LIFLayer(Prepared):
             else:
                 self.register_buffer(key, value.to(target))
         if layer_topology == "RC":
-            self.w_rec = torch.nn.Parameter(self._drawn().to(target))
+            self.w_rec = torch.nn.Parameter(self._draw_weights().to(target))
         self._kept: KeptState | None = None
         where = f"{name}({n_neurons})"
         self.mismatches = {kind: Mismatch(where, kind) for kind in ("threshold", "leak")}
@@ -191,48 +191,48 @@ class LIFLayer(Prepared):
             raise ModelError(f"{name}({n}): {key} of shape {shape} must be a number or of shape [{n}]")
         return value.reshape(-1).expand(self.n_neurons).clone()
 
-    def _drawn(self) -> torch.Tensor:
+    def _draw_weights(self) -> torch.Tensor:
         bound = 1 / math.sqrt(self.n_neurons)
         return torch.empty(self.n_neurons, self.n_neurons).uniform_(-bound, bound)
 
     @property
     def beta(self) -> torch.Tensor:
-        """Decay in a step, `[N]`: exp(-dt/tau), computed in float64, then rounded to the layer's dtype.
+        """The decay factor of a step, `[N]`: exp(-dt/tau), computed in float64 and rounded to the layer's dtype.
 
-        With mismatch of the leak, exp(-dt/tau * max(1 + leak * e, 0)): leak currents differ.
+        With leak mismatch it is exp(-dt/tau * max(1 + leak * e, 0)).
         """
         rate = self.dt / self.effective_taus().double()
-        return torch.exp(-rate * self.mismatches["leak"].factor(rate, self.training).clamp(min=0)).to(self._dtype)
+        return torch.exp(-rate * self.mismatches["leak"].draw(rate, self.training).clamp(min=0)).to(self._compute_dtype)
 
     def effective_taus(self) -> torch.Tensor:
-        """The time constants before mismatch, in seconds, `[N]`."""
+        """Return the time constants before mismatch, in seconds, `[N]`."""
         return self.taus
 
     def effective_w_rec(self) -> torch.Tensor | None:
-        """The recurrent weights that spikes are multiplied with, `[N, N]`; None in a layer without."""
+        """Return the recurrent weights that spikes are multiplied with, `[N, N]`; None without recurrence."""
         if self.layer_topology != "RC":
             return None
-        return self._deviating("w_rec", self.w_rec, self.mismatches["weight"])
+        return self._apply_mismatch("w_rec", self.w_rec, self.mismatches["weight"])
 
     def effective_thresholds(self) -> torch.Tensor:
-        """The thresholds `[N]`; with mismatch times max(1 + threshold * e, 0)."""
+        """Return the thresholds `[N]`, with mismatch times max(1 + threshold * e, 0)."""
         mismatch = self.mismatches["threshold"]
-        if not mismatch.acts(self.training):
+        if not mismatch.is_active(self.training):
             return self.thresholds
-        return self.thresholds * self._once(
-            "thresholds", self.thresholds, lambda spent: mismatch.factor(self.thresholds.detach(), True).clamp(min=0)
+        return self.thresholds * self._make_once(
+            "thresholds", self.thresholds, lambda spent: mismatch.draw(self.thresholds.detach(), True).clamp(min=0)
         )
 
     @property
-    def _dtype(self) -> torch.dtype:
+    def _compute_dtype(self) -> torch.dtype:
         return torch.promote_types(self.thresholds.dtype, torch.float32)
 
     def reset_state(self) -> None:
-        """Forget the kept membrane and spikes."""
+        """Clear the stored membrane and spikes."""
         self._kept = None
 
-    def cut(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Go on from the kept state as a leaf of a new graph: the state with its graph, and the leaf."""
+    def cut_graph(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Make the stored state a leaf of a new graph; return the state with its old graph, and the leaf."""
         assert self._kept is not None, "call the layer first"
         state = self._kept.state
         leaf = state.detach().requires_grad_(state.requires_grad)
@@ -246,7 +246,7 @@ class LIFLayer(Prepared):
             mismatch.prepare(f"{name}.{DEVIATES[kind]}", seed, mismatch_in_eval)
 
     def neuron_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The part of an input's shape that is neurons. Raises ModelError if it is neither `[B, *]` nor `[B, T, *]`."""
+        """Return the neuron axes of an input's shape. Raises ModelError if it is neither `[B, *]` nor `[B, T, *]`."""
         for n_leading in (2, 1):
             if len(shape) > n_leading and math.prod(shape[n_leading:]) == self.n_neurons:
                 return tuple(shape[n_leading:])
@@ -254,25 +254,25 @@ class LIFLayer(Prepared):
         raise ModelError(f"{name}({n}): input of shape {tuple(shape)} is neither [B, {n}] nor [B, T, {n}]")
 
     def forward(self, current: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """`(spikes, mem)`, both of the input's shape and of the layer's dtype."""
+        """Return `(spikes, mem)`, both in the input's shape and the layer's dtype."""
         shape, dtype = current.shape, self.thresholds.dtype
         n_leading = len(shape) - len(self.neuron_shape(shape))
         verify_device(current, self.thresholds, f"{type(self).__name__}({self.n_neurons})")
-        neurons = self.neurons()
+        neurons = self.build_neurons()
         if len(shape) > n_leading + 1:
             current = current.flatten(n_leading)
-        state = self._state_for(shape[0])
-        spikes, mem, last = scan(current, neurons.cleared(current) if state is None else state, neurons)
+        state = self._recall_state(shape[0])
+        spikes, mem, last = scan(current, neurons.initial_state(current) if state is None else state, neurons)
         self._kept = KeptState(last, torch.compiler.is_exporting())
         if spikes.dtype != dtype:
             spikes = spikes.to(dtype)
             mem = mem.to(dtype)
         return (spikes, mem) if spikes.shape == shape else (spikes.reshape(shape), mem.reshape(shape))
 
-    def neurons(self) -> LIFNeurons:
-        """What the layer computes with, as `nwcompile.nn.ops.scan` takes it."""
+    def build_neurons(self) -> LIFNeurons:
+        """Return the layer's neurons as `nwcompile.nn.ops.scan` takes them."""
         learns = self.taus.requires_grad and torch.is_grad_enabled()
-        beta = self.beta if learns else self._once("beta", self.taus, lambda spent: self.beta, self._numbers)
+        beta = self.beta if learns else self._make_once("beta", self.taus, lambda spent: self.beta, self._beta_settings)
         w_rec = self.effective_w_rec()
         dtype = beta.dtype
         thresholds = self.effective_thresholds().to(dtype)
@@ -286,12 +286,12 @@ class LIFLayer(Prepared):
             w_rec=None if w_rec is None else w_rec.to(dtype),
         )
 
-    def _numbers(self) -> tuple | None:
-        """What `beta` is made of beside `taus`; None where it is another in every batch."""
-        return None if self.mismatches["leak"].acts(self.training) else (self.dt, self._dtype)
+    def _beta_settings(self) -> tuple | None:
+        """Return what `beta` depends on besides `taus`; None if it changes with every batch."""
+        return None if self.mismatches["leak"].is_active(self.training) else (self.dt, self._compute_dtype)
 
-    def _state_for(self, n_samples: int) -> torch.Tensor | None:
-        """The state that the call before has left, None at the beginning of a sequence."""
+    def _recall_state(self, n_samples: int) -> torch.Tensor | None:
+        """Return the state that the last call left; None at the beginning of a sequence."""
         kept = self._kept
         if kept is None or kept.exported != torch.compiler.is_exporting():
             return None

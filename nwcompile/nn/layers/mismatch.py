@@ -1,7 +1,7 @@
-"""Mismatch: how devices that were drawn alike differ.
+"""Mismatch between devices of the same design.
 
-Factors are drawn on the CPU from (seed, name, number of the call), so that they are the same on every device and in
-every process, by an operation that torch can compile: what is drawn is decided when it runs.
+Factors are drawn on the CPU from (seed, name, number of the call), so every device and process draws the same ones.
+The draw is an operator that torch can compile; its result is decided at run time.
 """
 
 import hashlib
@@ -18,7 +18,10 @@ ERROR_CODE = "NW8002"
 
 @torch.library.custom_op("nwcompile::standard_normal", mutates_args=())
 def standard_normal(call: torch.Tensor, seed: int | None, name: str, n_rows: int, n_columns: int) -> torch.Tensor:
-    """float32 `[n_rows, n_columns]` on the CPU, of (seed, name, call): int64 of one entry; no seed: torch's own."""
+    """Draw float32 `[n_rows, n_columns]` on the CPU from (seed, name, call).
+
+    call: int64 of one entry. seed: None for torch's own.
+    """
     key = f"{torch.initial_seed() if seed is None else seed}/{name}/{int(call)}"
     generator = np.random.default_rng(np.frombuffer(hashlib.sha256(key.encode()).digest(), np.uint32))
     return torch.from_numpy(generator.standard_normal((n_rows, n_columns), np.float32))
@@ -30,10 +33,11 @@ def _(call, seed, name, n_rows, n_columns):
 
 
 class Mismatch:
-    """1 + deviation * e for every number of a tensor; 1 where `deviation` is None or 0, and in eval mode if not asked.
+    """Factors 1 + deviation * e for the numbers of a tensor, with e drawn from a normal distribution.
 
-    It is drawn by `prepare`; what `waits` for that is a ModelError before it. Raises ModelError, with the argument's
-    name, for a deviation that is negative or no number.
+    They are 1 if `deviation` is None or 0, and in eval mode unless `prepare` asks for mismatch. `prepare` draws them.
+    If `waits`, a use before that raises ModelError. Raises ModelError, with the argument's name, for a deviation that
+    is negative or not a number.
     """
 
     def __init__(self, where: str, argument: str, deviation: float | None = None, waits: bool = False):
@@ -46,7 +50,7 @@ class Mismatch:
         self.call, self.waits = torch.zeros((), dtype=torch.int64), waits
 
     def prepare(self, name: str, seed: int | None, in_eval: bool) -> None:
-        """Draw anew from now on, for the tensor of that name. Raises ModelError in a backward pass."""
+        """Draw new factors from now on, for the tensor of that name. Raises ModelError in a backward pass."""
         if self.deviation and is_in_backward():
             raise ModelError(
                 f"{self.where}: computed again in a backward pass, as torch.utils.checkpoint does, its mismatch would "
@@ -56,8 +60,8 @@ class Mismatch:
         if self.deviation and not torch.compiler.is_exporting():
             self.call = self.call + 1
 
-    def acts(self, training: bool) -> bool:
-        """Whether factors differ from 1. Raises ModelError if they do and have yet to be drawn."""
+    def is_active(self, training: bool) -> bool:
+        """Return whether factors differ from 1. Raises ModelError if they do and are not drawn yet."""
         if not self.deviation or not (training or self.in_eval):
             return False
         if self.waits:
@@ -67,9 +71,9 @@ class Mismatch:
             )
         return True
 
-    def factor(self, like: torch.Tensor, training: bool) -> torch.Tensor:
-        """The factors of a tensor of any shape."""
-        if not self.acts(training):
+    def draw(self, like: torch.Tensor, training: bool) -> torch.Tensor:
+        """Draw the factors for a tensor of any shape."""
+        if not self.is_active(training):
             return torch.ones_like(like)
         rows, columns = (1, *like.shape) if like.ndim == 1 else (len(like), math.prod(like.shape[1:]))
         drawn = standard_normal(self.call, self.seed, self.name, rows, columns)

@@ -1,4 +1,4 @@
-"""What layers compute with instead of their parameters, and `prepare_net`, which makes it anew."""
+"""Effective values that layers compute with instead of their parameters, and `prepare_net`, which renews them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from nwcompile.nn.layers.mismatch import Mismatch
 from nwcompile.nn.ops.device import Movable
 from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES, is_in_backward, is_plain, is_used_up, straight_through
 
-MAX_COMPARED_NUMBERS = 1 << 16  # Larger parameters are made anew: comparing them with the batch before costs as much.
+MAX_COMPARED_NUMBERS = 1 << 16  # Larger parameters are recomputed: a comparison with the last batch costs as much.
 
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """`value`, made from `source` of that version in that `mode`; `spent`: a backward pass through it is an error."""
+    """A `value` computed from a version of `source` in a `mode`; `spent`: a backward pass through it is an error."""
 
     value: torch.Tensor
     source: torch.Tensor
@@ -26,26 +26,26 @@ class Made:
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """`value`, without a graph, is what `source` gives: a parameter's dtype, shape and bytes, and numbers beside it."""
+    """A `value` without a graph and its `source`: dtype, shape and bytes of a parameter, and further numbers."""
 
     source: tuple
     value: torch.Tensor
 
 
 def verify_forward(where: str) -> None:
-    """Raise ModelError in a backward pass, where the state that a layer has kept is not the one it began with."""
+    """Raise ModelError in a backward pass: the layer no longer has the state that it started from."""
     if is_in_backward():
         raise ModelError(
-            f"{where}: computed again in a backward pass, as torch.utils.checkpoint does, but it would go on from the "
-            "state of its last step; call nwcompile.nn.prepare_net(model) first in the function that is checkpointed, "
-            "and give it all steps at once"
+            f"{where}: computed again in a backward pass, as torch.utils.checkpoint does, but it would continue from "
+            "the state of its last step; call nwcompile.nn.prepare_net(model) first in the function that is "
+            "checkpointed, and give it all steps at once"
         )
 
 
 class Prepared(Movable):
-    """A layer that may compute with other numbers than its parameters; they are made once for all steps of a batch.
+    """A layer that computes with effective values of its parameters, computed once for all steps of a batch.
 
-    Where no gradient is wanted and a parameter is, bit for bit, what it was, nothing is computed again.
+    Without a gradient, a value is reused as long as its parameter is bit for bit unchanged.
     """
 
     def __init__(self):
@@ -54,24 +54,24 @@ class Prepared(Movable):
         self._known: dict[str, Known] = {}
 
     def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
-        """Forget what was made, for a new batch. `name`: of this layer in its model; see `prepare_net`."""
-        self.forget()
+        """Forget effective values for a new batch. `name`: the layer's name in its model. See `prepare_net`."""
+        self.forget_values()
 
-    def forget(self) -> None:
-        """Make the same again at the next step, for a graph of its own."""
+    def forget_values(self) -> None:
+        """Recompute the same values at the next step, in a graph of its own."""
         self._made = {}
 
-    def _once(
+    def _make_once(
         self,
         key: str,
         source: torch.Tensor,
         make: Callable[[bool], torch.Tensor],
         numbers: Callable[[], tuple | None] = lambda: None,
     ) -> torch.Tensor:
-        """What `make(spent)` gave last, unless `source`, the mode or the batch has changed since.
+        """Return the last result of `make(spent)`; call it again if `source`, the mode or the batch has changed.
 
-        `spent`: a backward pass has gone through what was made before, and `prepare` was not called since. `numbers()`:
-        all that it is made of beside `source`; None where it is drawn for a batch.
+        `spent`: a backward pass has used up the last value, and `prepare` was not called since. `numbers()`: everything
+        that the value depends on besides `source`; None if it is drawn for each batch.
         """
         if torch.compiler.is_compiling():
             return make(False)
@@ -82,12 +82,12 @@ class Prepared(Movable):
             return made.value
         spent = made is not None and (made.spent or is_used_up(made.value))
         of = None if has_graph else numbers()
-        value = make(spent) if of is None else self._unless_known(key, source, make, of)
+        value = make(spent) if of is None else self._reuse_known(key, source, make, of)
         self._made[key] = Made(value, source, source._version, mode, spent)
         return value
 
-    def _unless_known(self, key: str, source: torch.Tensor, make: Callable, numbers: tuple) -> torch.Tensor:
-        """A copy of what `make` gave for equal numbers; what it gives now, if there is none."""
+    def _reuse_known(self, key: str, source: torch.Tensor, make: Callable, numbers: tuple) -> torch.Tensor:
+        """Return a copy of the value that `make` returned for equal numbers; call `make` if there is none."""
         given = source.detach()
         is_small = given.numel() <= MAX_COMPARED_NUMBERS and given.dtype in KERNEL_DTYPES
         if not (is_small and is_plain(given) and given.device.type == "cpu"):
@@ -98,17 +98,17 @@ class Prepared(Movable):
             known = self._known[key] = Known(content, make(False))
         return known.value.clone()
 
-    def _deviating(self, key: str, parameter: torch.Tensor, mismatch: Mismatch) -> torch.Tensor:
-        """A parameter times the factors of its mismatch, made once for a batch; without mismatch the parameter."""
-        if not mismatch.acts(self.training):
+    def _apply_mismatch(self, key: str, parameter: torch.Tensor, mismatch: Mismatch) -> torch.Tensor:
+        """Return a parameter times its mismatch factors, computed once per batch; the parameter without mismatch."""
+        if not mismatch.is_active(self.training):
             return parameter
 
-        def made(spent: bool) -> torch.Tensor:
+        def make_value(spent: bool) -> torch.Tensor:
             value = parameter.detach()
-            factor = mismatch.factor(value, self.training)
+            factor = mismatch.draw(value, self.training)
             return straight_through(parameter, value * factor, factor, spent)
 
-        return self._once(key, parameter, made)
+        return self._make_once(key, parameter, make_value)
 
     def _apply(self, fn, recurse=True):
         self._made, self._known = {}, {}
@@ -119,13 +119,12 @@ class Prepared(Movable):
 
 
 def prepare_net(model: torch.nn.Module, seed: int | None = None, mismatch_in_eval: bool = False) -> None:
-    """Make `model` ready for a new batch: call it before each forward pass that does not go on from the last one.
+    """Prepare `model` for a new batch: call it before each forward pass that does not continue the last one.
 
-    Every layer forgets its state; effective weights are made anew from the parameters, with gradients; mismatch, where
-    a layer has it, is drawn anew, from `seed` (torch's own, as `torch.manual_seed` set it, if None), the layer's name
-    in `model` and the number of calls, so that it does not depend on the device. There is none in eval mode unless
-    `mismatch_in_eval`. A second backward pass without this call in between is a ModelError where it would go through
-    weights that the first one has used up.
+    Every layer forgets its state, and effective weights are recomputed from the parameters, with gradients. Mismatch
+    is drawn again from `seed` (None: torch's own, set by `torch.manual_seed`), the layer's name in `model` and the
+    number of calls, so it does not depend on the device. There is no mismatch in eval mode unless `mismatch_in_eval`.
+    Without this call, a second backward pass through weights that the first one has used up raises ModelError.
     """
     if not isinstance(model, torch.nn.Module):
         raise ModelError(f"prepare_net takes a torch.nn.Module, not {type(model).__name__}")

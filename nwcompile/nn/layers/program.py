@@ -1,10 +1,9 @@
-"""A trainable layer of a user's own neurons (`nw.neuron`)."""
+"""A trainable layer of custom neurons (`nw.neuron`)."""
 
 import math
 from dataclasses import dataclass
 from operator import index
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,12 +15,12 @@ from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.kernels.cores.programs.source import WITHOUT_KERNEL
 from nwcompile.nn.layers.prepare import Prepared, verify_forward
 from nwcompile.nn.neurons.neuron import Neuron
-from nwcompile.nn.ops.torch_ops import is_used_up, kernels
+from nwcompile.nn.ops.torch_ops import is_used_up, select_kernels
 
 
 @dataclass(frozen=True, eq=False)
 class _Compiled:
-    """A layer's program for its kernel: `given` are its parameters, float32[parameter, N]; `key` says what it is of."""
+    """A layer's program for its kernel. given: float32[parameter, N]. key: device and versions of the parameters."""
 
     key: tuple
     structure: tuple
@@ -30,13 +29,13 @@ class _Compiled:
 
 
 class ProgramLayer(Prepared):
-    """Neurons of a step of one's own: currents in, what leaves out (of a readout the state that is read).
+    """Neurons with a custom step: currents in, the step's output out (for a readout the state that it reads).
 
-    `shape`: how many neurons, or the shape of a map of them. The input is `[B, *shape]` or `[B, T, *shape]`; the states
-    of the last step are kept, and the next call goes on from there, as with LIFLayer; `prepare_net` clears them.
-    `parameters` of the neuron are numbers, or arrays that broadcast to `shape`; those that `learn` names are trained.
-    Gradients go through the step's own operations: make spikes with `nn.spike`, which has a surrogate. Where none are
-    asked for (`torch.no_grad()`), all steps of float32 input are one generated kernel, with the same numbers.
+    `shape` is the number of neurons, or the shape of a map of them. The input is `[B, *shape]` or `[B, T, *shape]`. The
+    layer keeps the states of the last step and the next call continues from them, as in LIFLayer; `prepare_net` clears
+    them. `parameters` of the neuron are numbers, or arrays that broadcast to `shape`; those named in `learn` are
+    trained. Gradients go through the operations of the step: make spikes with `nn.spike`, which has a surrogate.
+    Without gradients (`torch.no_grad()`) one generated kernel runs all steps of float32 input, with the same numbers.
     """
 
     @checked("shape", "learn")
@@ -48,7 +47,7 @@ class ProgramLayer(Prepared):
             raise ModelError(f"neuron {neuron.name!r} computes in whole numbers, which are not trained; leave bits out")
         self.neuron = neuron
         self.shape = tuple(shape) if isinstance(shape, list | tuple) else (index(shape),)
-        tensors = neuron.tensors(parameters)
+        tensors = neuron.parameter_tensors(parameters)
         for name in learn:
             if name not in tensors:
                 raise ModelError(f"neuron {neuron.name!r} has no parameter {name!r} to learn; it has {list(tensors)}")
@@ -66,14 +65,11 @@ class ProgramLayer(Prepared):
         self._compiled: _Compiled | None = None
 
     def program(self) -> NeuronProgram:
-        """What the layer computes now, as a program."""
-        return self.neuron.program(**self._parameters_now())
-
-    def _parameters_now(self) -> dict[str, Any]:
-        return {name: getattr(self, name).detach() for name in self.names}
+        """Return the neuron program with the current parameters."""
+        return self.neuron.program(**{name: getattr(self, name).detach() for name in self.names})
 
     def reset_state(self) -> None:
-        """Forget the kept states."""
+        """Clear the stored states."""
         self._kept = None
 
     def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
@@ -81,7 +77,7 @@ class ProgramLayer(Prepared):
         self.reset_state()
 
     def forward(self, current: torch.Tensor) -> torch.Tensor:
-        """What leaves in every step, of the input's shape."""
+        """Return the output of every step, in the input's shape."""
         has_steps = tuple(current.shape[2:]) == self.shape
         if not has_steps and tuple(current.shape[1:]) != self.shape:
             shape = ", ".join(map(str, self.shape))
@@ -89,27 +85,27 @@ class ProgramLayer(Prepared):
                 f"ProgramLayer({self.neuron.name}): input of shape {list(current.shape)} is neither [B, {shape}] nor "
                 f"[B, T, {shape}]"
             )
-        states = self._states_for(current)
-        if has_steps and self._is_plain(current, states) and (compiled := self._compiled_now(current)).has_kernel:
-            return self._at_once(compiled, current, states)
+        states = self._recall_states(current)
+        if has_steps and self._is_plain(current, states) and (compiled := self._compile_program(current)).has_kernel:
+            return self._run_kernel(compiled, current, states)
         parameters = {name: getattr(self, name) for name in self.names}
         sent = []
         for x_t in current.unbind(1) if has_steps else (current,):
             states, output = self.neuron(SimpleNamespace(**states), x_t, **parameters)
-            states = {name: _as_number(value, current.dtype) for name, value in states.items()}
-            sent.append(_as_number(output, current.dtype) if self.read is None else states[self.read])
+            states = {name: _to_number(value, current.dtype) for name, value in states.items()}
+            sent.append(_to_number(output, current.dtype) if self.read is None else states[self.read])
         self._kept = states
         return torch.stack(sent, 1) if has_steps else sent[0]
 
     def _is_plain(self, current: torch.Tensor, states: dict[str, torch.Tensor]) -> bool:
-        """Whether numbers are all that is asked for: no gradients, and nobody follows the operations."""
+        """Return whether only numbers are needed: no gradients, no tracing, no dispatch mode."""
         tensors = [current, *states.values(), *(getattr(self, name) for name in self.names)]
         follows = torch.compiler.is_compiling() or is_in_torch_dispatch_mode() or type(current) is not torch.Tensor
         needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
         return not follows and not needs_grad and all(t.dtype == torch.float32 for t in tensors) and current.numel() > 0
 
-    def _compiled_now(self, current: torch.Tensor) -> "_Compiled":
-        """The program of the parameters as they are now, on the device of `current`."""
+    def _compile_program(self, current: torch.Tensor) -> "_Compiled":
+        """Return the program with the current parameters, on the device of `current`."""
         tensors = [getattr(self, name) for name in self.names]
         key = (current.device, *((t.data_ptr(), t._version) for t in tensors))
         if self._compiled is None or self._compiled.key != key:
@@ -127,20 +123,20 @@ class ProgramLayer(Prepared):
             )
         return self._compiled
 
-    def _at_once(self, compiled: "_Compiled", current: torch.Tensor, states: dict) -> torch.Tensor:
-        """`forward` of all steps in one kernel."""
+    def _run_kernel(self, compiled: "_Compiled", current: torch.Tensor, states: dict) -> torch.Tensor:
+        """Run all steps of `forward` in one kernel."""
         n_samples = len(current)
         state = torch.empty((len(states), n_samples, math.prod(self.shape)), device=current.device)
         for row, value in zip(state, (states[name] for name in self.initial), strict=True):
             row.copy_(value.reshape(row.shape))
-        sent = kernels(current).program(
+        sent = select_kernels(current).run_program(
             compiled.structure, compiled.given, current.detach().flatten(2).contiguous(), state
         )
         self._kept = {name: row.view(n_samples, *self.shape) for name, row in zip(self.initial, state, strict=True)}
         return sent.view(current.shape)
 
-    def _states_for(self, current: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The states that the call before has left, or those that a sample begins with."""
+    def _recall_states(self, current: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the states that the last call left, or the initial states of a sample."""
         if self._kept is None:
             shape = (len(current), *self.shape)
             full = {
@@ -161,6 +157,6 @@ class ProgramLayer(Prepared):
         return f"{self.neuron.name}, {list(self.shape)}"
 
 
-def _as_number(value, dtype: torch.dtype):
-    """What a comparison gives as 0 and 1, of the input's type; anything else unchanged."""
+def _to_number(value, dtype: torch.dtype):
+    """Turn a truth value into 0 or 1 of the input's dtype; return anything else unchanged."""
     return value.to(dtype) if isinstance(value, torch.Tensor) and value.dtype == torch.bool else value

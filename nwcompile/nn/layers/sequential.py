@@ -1,4 +1,4 @@
-"""A Sequential for spiking layers."""
+"""Sequential for spiking layers."""
 
 import torch
 
@@ -12,14 +12,14 @@ from nwcompile.nn.ops.device import Movable
 class Sequential(torch.nn.Sequential, Movable):
     """torch.nn.Sequential for whole sequences `[B, T, *shape]`.
 
-    Between modules the pair `(spikes, mem)` of a LIFLayer is passed on as its spikes. Modules without time (Conv, pool,
-    BatchNorm, Flatten, Linear, ...) see the steps as one batch, `[B*T, *shape]`, so that their channels stay theirs.
-    The result is that of the last module: `(spikes, mem)` of a LIFLayer, or one tensor, `[B, T, *]`.
+    A LIFLayer returns `(spikes, mem)`; only the spikes reach the next module. Modules without time (Conv, pool,
+    BatchNorm, Flatten, Linear, ...) see all steps as one batch, `[B*T, *shape]`, so their channel axis stays in place.
+    Returns the result of the last module: `(spikes, mem)` of a LIFLayer, or one tensor, `[B, T, *]`.
     Raises ModelError for an input with fewer than 3 axes.
     """
 
     def forward(self, x: torch.Tensor):
-        """`x`: `[B, T, *shape]`."""
+        """Run all modules on `x` `[B, T, *shape]`."""
         if x.ndim < 3:
             shape = tuple(x.shape)
             raise ModelError(f"nwcompile.nn.Sequential takes whole sequences [B, T, *shape], got shape {shape}")

@@ -1,10 +1,10 @@
-"""Neurons of a user's own: a step written as a torch function becomes a NeuronProgram.
+"""Custom neurons: a step that is written as a torch function becomes a NeuronProgram.
 
 purpose                                              function                 file
-the decorator `nw.neuron`, and what it makes         neuron, Neuron           neuron.py
+the decorator `nw.neuron` and its result             neuron, Neuron           neuron.py
 spikes with a surrogate gradient                     spike                    neuron.py
-the operations of a step, by following it            trace                    trace.py
-torch's operations as those of a program             RULES                    aten.py
+tracing of a step's operations                       trace                    trace.py
+torch's operations as program operations             RULES                    aten.py
 """
 
 from nwcompile.nn.neurons.neuron import Neuron as Neuron

@@ -1,7 +1,6 @@
-"""What torch's elementwise operations are in a neuron program: each as operations of its closed set, in torch's order.
+"""Rules that translate torch's elementwise operations into the closed set of a neuron program, in torch's order.
 
-A rule takes the tracer, and the operands and keyword arguments that torch got; it gives the operand that holds the
-result.
+A rule takes the tracer and the operands and keyword arguments of the torch call. It returns the operand of the result.
 """
 
 from collections.abc import Callable
@@ -12,162 +11,150 @@ from nwcompile.ir.neuron_programs.program import Operand
 if TYPE_CHECKING:
     from nwcompile.nn.neurons.trace import Tracer
 
-MAKERS = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")  # of the same number everywhere
+MAKERS = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")  # Fill with a single number.
 MOVES = ("select", "slice", "view", "_unsafe_view", "unsqueeze", "squeeze", "stack", "cat", "expand", "unbind")
 
 
-def _binary(kind: str) -> Callable:
-    return lambda do, a, b: do.number(kind, a, b)
+def _binary_rule(kind: str) -> Callable:
+    return lambda do, a, b: do.emit_number(kind, a, b)
 
 
-def _sum(kind: str) -> Callable:
+def _sum_rule(kind: str) -> Callable:
     def rule(do: "Tracer", a: Operand, b: Operand, alpha: float = 1) -> Operand:
         if alpha != 1:
-            raise do.refused(f"alpha={alpha}", "multiply by it before")
-        return do.number(kind, a, b)
+            raise do.make_refusal(f"alpha={alpha}", "multiply by it before")
+        return do.emit_number(kind, a, b)
 
     return rule
 
 
-def _unary(kind: str) -> Callable:
-    return lambda do, a: do.number(kind, a)
+def _unary_rule(kind: str) -> Callable:
+    return lambda do, a: do.emit_number(kind, a)
 
 
-def _compared(kind: str, swapped: bool = False) -> Callable:
-    return lambda do, a, b: do.truth(kind, b, a) if swapped else do.truth(kind, a, b)
+def _comparison_rule(kind: str, swapped: bool = False) -> Callable:
+    return lambda do, a, b: do.emit_comparison(kind, b, a) if swapped else do.emit_comparison(kind, a, b)
 
 
-def _quotient(do: "Tracer", a: Operand, divisor: Operand, rounding_mode: str | None = None) -> Operand:
+def _divide_numbers(do: "Tracer", a: Operand, divisor: Operand, rounding_mode: str | None = None) -> Operand:
     if not do.is_fixed:
         if rounding_mode == "floor":
-            raise do.refused("rounding_mode='floor' of float numbers", "divide, then torch.floor")
-        quotient = do.number("div", a, divisor)
-        return quotient if rounding_mode is None else do.number("trunc", quotient)
+            raise do.make_refusal("rounding_mode='floor' of float numbers", "divide, then torch.floor")
+        quotient = do.emit_number("div", a, divisor)
+        return quotient if rounding_mode is None else do.emit_number("trunc", quotient)
     if rounding_mode is None:
-        raise do.refused("a quotient of whole numbers", "divide with rounding_mode='trunc' or 'floor'")
+        raise do.make_refusal("a quotient of whole numbers", "divide with rounding_mode='trunc' or 'floor'")
     if not isinstance(divisor, int) or divisor < 1 or divisor & (divisor - 1):
-        raise do.refused(f"a division of whole numbers by {divisor}", "divide by a power of two, 2**k")
-    return do.number("shr0" if rounding_mode == "trunc" else "shr", a, divisor.bit_length() - 1)
-
-
-def _floor_quotient(do: "Tracer", a: Operand, b: Operand) -> Operand:
-    return _quotient(do, a, b, "floor")
+        raise do.make_refusal(f"a division of whole numbers by {divisor}", "divide by a power of two, 2**k")
+    return do.emit_number("shr0" if rounding_mode == "trunc" else "shr", a, divisor.bit_length() - 1)
 
 
 def _clamp(do: "Tracer", a: Operand, low: Operand | None = None, high: Operand | None = None, **ends) -> Operand:
     low, high = ends.get("min", low), ends.get("max", high)
-    a = a if low is None else do.number("max", a, low)
-    return a if high is None else do.number("min", a, high)
+    a = a if low is None else do.emit_number("max", a, low)
+    return a if high is None else do.emit_number("min", a, high)
 
 
-def _power(do: "Tracer", a: Operand, exponent: Operand) -> Operand:
+def _raise_to_power(do: "Tracer", a: Operand, exponent: Operand) -> Operand:
     if exponent == 2:
-        return do.number("mul", a, a)
+        return do.emit_number("mul", a, a)
     if exponent == 0.5 and not do.is_fixed:
-        return do.number("sqrt", a)
-    raise do.refused(f"a power of {exponent}", "write it as products")
+        return do.emit_number("sqrt", a)
+    raise do.make_refusal(f"a power of {exponent}", "write it as products")
 
 
 def _sigmoid(do: "Tracer", a: Operand) -> Operand:
-    return do.number("div", 1.0, do.number("add", 1.0, do.number("exp", do.number("neg", a))))
+    return do.emit_number("div", 1.0, do.emit_number("add", 1.0, do.emit_number("exp", do.emit_number("neg", a))))
 
 
 def _step_at_zero(do: "Tracer", a: Operand, at_zero: Operand) -> Operand:
     if at_zero in (0, 1):
-        return do.number("number", do.truth("le" if at_zero else "lt", 0, a))
-    is_above = do.number("number", do.truth("lt", 0, a))
-    return do.number("select", do.truth("eq", a, 0), at_zero, is_above)
+        return do.emit_number("number", do.emit_comparison("le" if at_zero else "lt", 0, a))
+    is_above = do.emit_number("number", do.emit_comparison("lt", 0, a))
+    return do.emit_number("select", do.emit_comparison("eq", a, 0), at_zero, is_above)
 
 
-def _rounded(do: "Tracer", a: Operand) -> Operand:
-    """The nearest whole number, of two the even one."""
-    below = do.number("floor", a)
-    rest = do.number("sub", a, below)
-    half = do.number("floor", do.number("mul", below, 0.5))
-    is_odd = do.truth("ne", below, do.number("mul", half, 2.0))
-    is_tie = do.logical("and", do.truth("eq", rest, 0.5), is_odd)
-    return do.number("add", below, do.logical("or", do.truth("lt", 0.5, rest), is_tie))
+def _round_to_even(do: "Tracer", a: Operand) -> Operand:
+    """Round to the nearest whole number, ties to even."""
+    below = do.emit_number("floor", a)
+    rest = do.emit_number("sub", a, below)
+    half = do.emit_number("floor", do.emit_number("mul", below, 0.5))
+    is_odd = do.emit_comparison("ne", below, do.emit_number("mul", half, 2.0))
+    is_tie = do.emit_logical("and", do.emit_comparison("eq", rest, 0.5), is_odd)
+    return do.emit_number("add", below, do.emit_logical("or", do.emit_comparison("lt", 0.5, rest), is_tie))
 
 
-def _chosen(do: "Tracer", is_yes: Operand, yes: Operand, no: Operand) -> Operand:
-    return do.number("select", is_yes, yes, no)
+def _logical_rule(kind: str) -> Callable:
+    return lambda do, *given: do.emit_logical(kind, *given)
 
 
-def _masked(do: "Tracer", a: Operand, is_masked: Operand, value: Operand) -> Operand:
-    return do.number("select", is_masked, value, a)
-
-
-def _logical(kind: str) -> Callable:
-    return lambda do, *given: do.logical(kind, *given)
-
-
-def _bitwise(kind: str) -> Callable:
+def _bitwise_rule(kind: str) -> Callable:
     def rule(do: "Tracer", *given: Operand) -> Operand:
         if any(isinstance(operand, str) and operand not in do.truths for operand in given):
-            raise do.refused("a bitwise operation on numbers", "compare, and join truth values")
-        return do.logical(kind, *given)
+            raise do.make_refusal("a bitwise operation on numbers", "compare, and join truth values")
+        return do.emit_logical(kind, *given)
 
     return rule
 
 
-def _same(do: "Tracer", a: Operand, *_, **__) -> Operand:
+def _pass_through(do: "Tracer", a: Operand, *_, **__) -> Operand:
     return a
 
 
 RULES: dict[str, Callable[..., Operand]] = {
-    "add": _sum("add"),
-    "sub": _sum("sub"),
-    "rsub": lambda do, a, b, alpha=1: _sum("sub")(do, b, a, alpha),
-    "mul": _binary("mul"),
-    "div": _quotient,
-    "floor_divide": _floor_quotient,
-    "reciprocal": lambda do, a: _quotient(do, 1.0, a),
-    "square": lambda do, a: do.number("mul", a, a),
-    "pow": _power,
-    "neg": _unary("neg"),
-    "abs": _unary("abs"),
-    "sign": _unary("sign"),
-    "sgn": _unary("sign"),
-    "floor": _unary("floor"),
-    "trunc": _unary("trunc"),
-    "round": _rounded,
-    "exp": _unary("exp"),
-    "tanh": _unary("tanh"),
-    "sqrt": _unary("sqrt"),
+    "add": _sum_rule("add"),
+    "sub": _sum_rule("sub"),
+    "rsub": lambda do, a, b, alpha=1: _sum_rule("sub")(do, b, a, alpha),
+    "mul": _binary_rule("mul"),
+    "div": _divide_numbers,
+    "floor_divide": lambda do, a, b: _divide_numbers(do, a, b, "floor"),
+    "reciprocal": lambda do, a: _divide_numbers(do, 1.0, a),
+    "square": lambda do, a: do.emit_number("mul", a, a),
+    "pow": _raise_to_power,
+    "neg": _unary_rule("neg"),
+    "abs": _unary_rule("abs"),
+    "sign": _unary_rule("sign"),
+    "sgn": _unary_rule("sign"),
+    "floor": _unary_rule("floor"),
+    "trunc": _unary_rule("trunc"),
+    "round": _round_to_even,
+    "exp": _unary_rule("exp"),
+    "tanh": _unary_rule("tanh"),
+    "sqrt": _unary_rule("sqrt"),
     "sigmoid": _sigmoid,
-    "minimum": _binary("min"),
-    "maximum": _binary("max"),
+    "minimum": _binary_rule("min"),
+    "maximum": _binary_rule("max"),
     "clamp": _clamp,
-    "clamp_min": lambda do, a, low: do.number("max", a, low),
-    "clamp_max": lambda do, a, high: do.number("min", a, high),
+    "clamp_min": lambda do, a, low: do.emit_number("max", a, low),
+    "clamp_max": lambda do, a, high: do.emit_number("min", a, high),
     "hardtanh": _clamp,
-    "relu": lambda do, a: do.number("max", a, 0),
+    "relu": lambda do, a: do.emit_number("max", a, 0),
     "heaviside": _step_at_zero,
-    "__lshift__": _binary("shl"),
-    "__rshift__": _binary("shr"),
-    "bitwise_left_shift": _binary("shl"),
-    "bitwise_right_shift": _binary("shr"),
-    "lt": _compared("lt"),
-    "le": _compared("le"),
-    "gt": _compared("lt", swapped=True),
-    "ge": _compared("le", swapped=True),
-    "eq": _compared("eq"),
-    "ne": _compared("ne"),
-    "where": _chosen,
-    "masked_fill": _masked,
-    "logical_and": _logical("and"),
-    "logical_or": _logical("or"),
-    "logical_not": _logical("not"),
-    "bitwise_and": _bitwise("and"),
-    "bitwise_or": _bitwise("or"),
-    "bitwise_not": _bitwise("not"),
-    "__and__": _bitwise("and"),
-    "__or__": _bitwise("or"),
-    "clone": _same,
-    "detach": _same,
-    "alias": _same,
-    "positive": _same,
-    "lift_fresh": _same,
-    "_to_copy": _same,
-    "to": _same,
+    "__lshift__": _binary_rule("shl"),
+    "__rshift__": _binary_rule("shr"),
+    "bitwise_left_shift": _binary_rule("shl"),
+    "bitwise_right_shift": _binary_rule("shr"),
+    "lt": _comparison_rule("lt"),
+    "le": _comparison_rule("le"),
+    "gt": _comparison_rule("lt", swapped=True),
+    "ge": _comparison_rule("le", swapped=True),
+    "eq": _comparison_rule("eq"),
+    "ne": _comparison_rule("ne"),
+    "where": lambda do, condition, yes, no: do.emit_number("select", condition, yes, no),
+    "masked_fill": lambda do, a, mask, value: do.emit_number("select", mask, value, a),
+    "logical_and": _logical_rule("and"),
+    "logical_or": _logical_rule("or"),
+    "logical_not": _logical_rule("not"),
+    "bitwise_and": _bitwise_rule("and"),
+    "bitwise_or": _bitwise_rule("or"),
+    "bitwise_not": _bitwise_rule("not"),
+    "__and__": _bitwise_rule("and"),
+    "__or__": _bitwise_rule("or"),
+    "clone": _pass_through,
+    "detach": _pass_through,
+    "alias": _pass_through,
+    "positive": _pass_through,
+    "lift_fresh": _pass_through,
+    "_to_copy": _pass_through,
+    "to": _pass_through,
 }

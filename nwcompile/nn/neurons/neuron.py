@@ -1,4 +1,4 @@
-"""`nw.neuron`: a torch function of a few lines as a neuron, for training and for programmable chips."""
+"""The decorator `nw.neuron`: a short torch function as a neuron, for training and for programmable chips."""
 
 import inspect
 from collections.abc import Callable
@@ -12,14 +12,14 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.nn.neurons.trace import trace
 from nwcompile.nn.ops.scan import Spike
-from nwcompile.nn.ops.surrogate import named
+from nwcompile.nn.ops.surrogate import look_up_surrogate
 
 
 @dataclass(frozen=True, eq=False)
 class Neuron:
-    """A neuron whose step is the torch function `step(state, x, **parameters)`; called, it is that function.
+    """A neuron with the torch function `step(state, x, **parameters)` as its step; calling it calls the function.
 
-    `defaults`: the parameters with their values. The rest is as in `nn.neurons.trace.trace`.
+    The other fields are the arguments of `nn.neurons.trace.trace`.
     """
 
     step: Callable
@@ -37,28 +37,27 @@ class Neuron:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """The parameters of the step, with the values that it gives them."""
+        """The parameters of the step with their default values."""
         given = list(inspect.signature(self.step).parameters.values())[2:]
         return {p.name: None if p.default is inspect.Parameter.empty else p.default for p in given}
 
     def program(self, **parameters) -> NeuronProgram:
-        """What the step computes, as a program: `parameters` are numbers, or arrays for the shape of a layer.
+        """Trace the step into a program; `parameters` are numbers, or arrays for the shape of a layer.
 
-        Raises ModelError for a parameter that is missing or that the step does not have, and for what no program can
-        compute.
+        Raises ModelError for a missing or unknown parameter, and for operations that no program has.
         """
         return trace(
             self.step,
             self.name,
-            self.tensors(parameters),
+            self.parameter_tensors(parameters),
             bits=self.bits,
             overflow=self.overflow,
             sends=self.sends,
             initial=self.initial,
         )
 
-    def tensors(self, parameters: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """All parameters of the step as tensors, those that are not given as it has them."""
+    def parameter_tensors(self, parameters: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """Return all parameters of the step as tensors, with its defaults for those not given."""
         defaults = self.defaults
         for name in parameters:
             if name not in defaults:
@@ -73,7 +72,7 @@ class Neuron:
 
 
 def spike(v: torch.Tensor, threshold=1.0, surrogate: str | Callable = "fast_sigmoid") -> torch.Tensor:
-    """1 where v >= threshold, else 0; its gradient is that of `surrogate` (of `nn.surrogate`) at v - threshold."""
+    """Return 1 where v >= threshold, else 0; the gradient is `surrogate` (of `nn.surrogate`) at v - threshold."""
     if not isinstance(v, torch.Tensor):
         raise ModelError(f"spike takes a tensor of membranes, not {type(v).__name__}")
     try:
@@ -83,7 +82,7 @@ def spike(v: torch.Tensor, threshold=1.0, surrogate: str | Callable = "fast_sigm
         raise ModelError(
             f"spike: threshold={type(threshold).__name__} must be a number, or a tensor of them that broadcasts"
         ) from None
-    return Spike.apply(v, threshold, named(surrogate))
+    return Spike.apply(v, threshold, look_up_surrogate(surrogate))
 
 
 @overload
@@ -109,16 +108,16 @@ def neuron(
     sends: str | None = None,
     initial: dict[str, Any] | None = None,
 ):
-    """Decorate `step(state, x, **parameters) -> (next states, what leaves)` as a neuron of a user's own.
+    """Decorate `step(state, x, **parameters) -> (next states, output)` as a custom neuron.
 
-    `state.v` is what the step before left of state `v`, `x` the synaptic input; further arguments are parameters.
-    The step gives back the next states, a dict by name, and what leaves: spikes, numbers, or None for a readout. It is
-    made of torch's elementwise operations. With `bits`, the width of all states or of each by name, it computes in
-    whole numbers, and at the end of a step states saturate, or with overflow="modulo" go round. `initial`: states as a
-    sample begins, 0 where not given.
+    `state.v` is the value of state `v` after the previous step, `x` the synaptic input; further arguments are
+    parameters. The step returns the next states, a dict by name, and the output: spikes, numbers, or None for a
+    readout. It consists of torch's elementwise operations. With `bits`, the width of all states or of each by name, it
+    computes in whole numbers; at the end of a step states saturate, or wrap with overflow="modulo". `initial`: the
+    states at the beginning of a sample, 0 by default.
     """
 
-    def made(step: Callable) -> Neuron:
+    def decorate_step(step: Callable) -> Neuron:
         return Neuron(step, bits, overflow, sends, dict(initial or {}))
 
-    return made if step is None else made(step)
+    return decorate_step if step is None else decorate_step(step)

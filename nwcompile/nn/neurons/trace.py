@@ -1,4 +1,4 @@
-"""Following a step: what torch computes of a neuron's states and input, operation by operation, is its program."""
+"""Tracing of a step: torch's operations on a neuron's states and input become its program."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, 
 from nwcompile.ir.neuron_programs.ranges import TRUTHS, ranges
 from nwcompile.nn.neurons.aten import MAKERS, MOVES, RULES
 
-EXAMPLE = (1,)  # A function is followed with one neuron: operations on one are operations on any.
+EXAMPLE = (1,)  # The shape of the traced input: one neuron, as operations are the same for every neuron.
 TORCHS_OWN = ("aten", "prims")
 SURELY_WHOLE = ("number", "floor", "trunc", "sign", *TRUTHS)
 WHOLE_OF_WHOLE = ("add", "sub", "mul", "neg", "abs", "min", "max")
@@ -20,7 +20,7 @@ READS_VALUE = ("_local_scalar_dense", "is_nonzero", "equal", "item")
 
 
 class States:
-    """The states of a neuron while its step is followed: a name that is read for the first time becomes a state."""
+    """The states of a neuron while its step is traced; the first read of a name creates the state."""
 
     def __init__(self, made: Callable[[str], torch.Tensor]):
         vars(self).update(_read={}, _made=made)
@@ -36,11 +36,11 @@ class States:
 
 
 class Tracer(TorchDispatchMode):
-    """Writes down the operations on tensors that follow from the states and the input.
+    """Records the operations on tensors that depend on the states and the input.
 
-    What torch computes of other tensors alone (parameters, and what was written as a tensor) is a parameter of the
-    program; numbers stay numbers. What no program can compute is refused once a state or what leaves follows from it.
-    With `example`, an input `[1, *layer]` of a whole layer, axes of one entry may come and go.
+    A tensor that depends only on others (parameters, and tensors in the code) becomes a parameter of the program;
+    numbers stay numbers. An operation that no program has is refused once a state or the output depends on it.
+    With `example`, an input `[1, *layer]` of a whole layer, operations may add and remove axes of one entry.
     """
 
     def __init__(self, name: str, taken: set[str], is_fixed: bool, example: torch.Tensor | None = None):
@@ -49,53 +49,53 @@ class Tracer(TorchDispatchMode):
         self.shape = None if example is None else tuple(example.shape)
         plain = torch.int64 if is_fixed else torch.float32
         self.dtype = plain if example is None else example.dtype
-        self.refusals: dict[int, ModelError] = {}  # by id of a tensor that follows from what no program can compute
+        self.refusals: dict[int, ModelError] = {}  # by id of a tensor that depends on a refused operation
         self.operations: dict[tuple, Operation] = {}
         self.made_by: dict[Operand, Operation] = {}
-        self.operand_of: dict[int, Operand] = {}  # by id of a tensor that follows from states or input
-        self.parameter_of: dict[int, str] = {}  # by id of a tensor that does not
+        self.operand_of: dict[int, Operand] = {}  # by id of a tensor that depends on states or input
+        self.parameter_of: dict[int, str] = {}  # by id of any other tensor
         self.parameters: dict[str, torch.Tensor] = {}
         self.made: set[int] = set()  # ids of tensors that torch filled with one number
-        self.kept: list[torch.Tensor] = []  # no id is used twice while its tensor is kept
-        self.truths: set[Operand] = set()  # of the operands
+        self.kept: list[torch.Tensor] = []  # references, so that no id is used twice
+        self.truths: set[Operand] = set()  # operands that are truth values
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """False: torch would load its compiler, which takes seconds, to keep it from what is followed here."""
+        """Return False: otherwise torch loads its compiler, which takes seconds, to disable it in this mode."""
         return False
 
-    def follow(self, tensor: torch.Tensor, operand: Operand) -> torch.Tensor:
-        """From now on `tensor` is known as `operand`."""
+    def bind_tensor(self, tensor: torch.Tensor, operand: Operand) -> torch.Tensor:
+        """Bind `tensor` to `operand` from now on."""
         self.operand_of[id(tensor)] = operand
         self.refusals.pop(id(tensor), None)
         self.kept.append(tensor)
         return tensor
 
-    def example(self) -> torch.Tensor:
-        """A tensor of the shape of an input."""
+    def make_example(self) -> torch.Tensor:
+        """Return a tensor in the shape of an input."""
         return torch.ones(EXAMPLE if self.shape is None else self.shape, dtype=self.dtype)
 
-    def refused(self, what: str, instead: str) -> ModelError:
-        """The error for what no program can do."""
+    def make_refusal(self, what: str, instead: str) -> ModelError:
+        """Return the error for an operation that no program has."""
         return ModelError(f"neuron {self.name!r}: {what} is no operation of a neuron program; {instead}")
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         kind = func.overloadpacket.__name__
-        tensors = _tensors((*args, *kwargs.values()))
+        tensors = _find_tensors((*args, *kwargs.values()))
         follows = any(id(t) in self.operand_of or id(t) in self.refusals for t in tensors)
         if follows and kind in READS_VALUE:
-            raise self.refused("control flow on a value (if, while, .item())", "choose with torch.where")
+            raise self.make_refusal("control flow on a value (if, while, .item())", "choose with torch.where")
         if torch.Tag.nondeterministic_seeded in func.tags:
-            raise self.refused(f"a random number (torch's {kind})", "draw none: backends must agree")
+            raise self.make_refusal(f"a random number (torch's {kind})", "draw none: backends must agree")
         if follows and func.namespace not in TORCHS_OWN:
-            return self._taken_apart(func, args, kwargs)
+            return self._decompose_operation(func, args, kwargs)
         result = func(*args, **kwargs)
         if follows and kind.removesuffix("_") not in MAKERS:
             try:
-                self._apply(kind, args, kwargs, tensors, result)
+                self._apply_rule(kind, args, kwargs, tensors, result)
             except ModelError as e:
-                self._refuse(result, e)
+                self._record_refusal(result, e)
         elif isinstance(result, torch.Tensor) and (
             kind.removesuffix("_") in (*MAKERS, "lift_fresh") or all(id(t) in self.made for t in tensors)
         ):  # torch.tensor(0.5) is lift_fresh
@@ -103,14 +103,14 @@ class Tracer(TorchDispatchMode):
             self.kept.append(result)
         return result
 
-    def _taken_apart(self, func, args, kwargs):
-        """What an operation of somebody's own gives, followed through what it does on a CPU."""
+    def _decompose_operation(self, func, args, kwargs):
+        """Run a custom operator's CPU implementation and trace the operations inside."""
         with self:
             return func._op_dk(torch._C.DispatchKey.CPU, *args, **kwargs)
 
-    def _refuse(self, result, error: ModelError) -> None:
-        """Remember why no program can compute what is in `result`."""
-        results = _tensors((result,))
+    def _record_refusal(self, result, error: ModelError) -> None:
+        """Remember why no program can compute the tensors in `result`."""
+        results = _find_tensors((result,))
         if not results:
             raise error
         for tensor in results:
@@ -118,42 +118,42 @@ class Tracer(TorchDispatchMode):
             self.refusals[id(tensor)] = error
             self.kept.append(tensor)
 
-    def _apply(self, kind: str, args, kwargs, tensors: list[torch.Tensor], result) -> None:
-        plain = kind if kind in RULES else kind.removesuffix("_")  # in place it is the same operation
+    def _apply_rule(self, kind: str, args, kwargs, tensors: list[torch.Tensor], result) -> None:
+        plain = kind if kind in RULES else kind.removesuffix("_")  # the in-place form is the same operation
         if error := next((self.refusals[id(t)] for t in tensors if id(t) in self.refusals), None):
             raise error
         if kind == "native_batch_norm" and not args[5]:
-            self._normalized(args, result[0])
+            self._trace_batch_norm(args, result[0])
             return
         if kind == "unbind" and len(result) == 1:
             result = result[0]
         if not isinstance(result, torch.Tensor):
-            raise self.refused(f"torch's {kind}", "use elementwise operations")
-        if self.shape is not None and _filled(result) != _filled(torch.empty(self.shape, device="meta")):
+            raise self.make_refusal(f"torch's {kind}", "use elementwise operations")
+        if self.shape is not None and _drop_ones(result) != _drop_ones(torch.empty(self.shape, device="meta")):
             made, given = list(result.shape), list(self.shape)
-            raise self.refused(f"torch's {kind}, which makes {made} of {given}", "compute every neuron alone")
+            raise self.make_refusal(f"torch's {kind}, which makes {made} of {given}", "compute every neuron alone")
         if self.shape is not None and kind in MOVES and len(tensors) == 1:
-            self.follow(result, self.operand(tensors[0]))
+            self.bind_tensor(result, self.look_up_operand(tensors[0]))
             return
         if plain not in RULES:
-            raise self.refused(f"torch's {kind}", f"the elementwise ones are {', '.join(sorted(RULES))}")
-        given = [self.operand(a) for a in args]
-        named = {k: self.operand(v) for k, v in kwargs.items() if plain not in CASTS}
+            raise self.make_refusal(f"torch's {kind}", f"the elementwise ones are {', '.join(sorted(RULES))}")
+        given = [self.look_up_operand(a) for a in args]
+        named = {k: self.look_up_operand(v) for k, v in kwargs.items() if plain not in CASTS}
         is_exact = result.dtype.is_floating_point and all(map(self._is_whole, [*given, *named.values()]))
         if result.dtype not in (self.dtype, torch.bool) and not is_exact:
             numbers = "whole numbers" if self.is_fixed else f"{str(self.dtype).removeprefix('torch.')} numbers"
-            raise self.refused(f"torch's {kind}, which makes {result.dtype} of {numbers}", "keep to one type")
+            raise self.make_refusal(f"torch's {kind}, which makes {result.dtype} of {numbers}", "keep to one type")
         operand = RULES[plain](self, *given, **named)
         if plain in CASTS and operand in self.truths and result.dtype != torch.bool:
-            operand = self.number("number", operand)
+            operand = self.emit_number("number", operand)
         elif result.dtype == torch.bool and operand not in self.truths:
-            operand = self.truth("ne", operand, 0)
+            operand = self.emit_comparison("ne", operand, 0)
         if any(result is a for a in args):
-            self._changed(result, operand)
-        self.follow(result, operand)
+            self._rebind_aliases(result, operand)
+        self.bind_tensor(result, operand)
 
     def _is_whole(self, value) -> bool:
-        """Whether a value is sure to be a whole number, which every float type holds."""
+        """Return whether a value is certainly a whole number, which every float type holds."""
         if isinstance(value, str) and value in self.parameters:
             return bool((self.parameters[value] == self.parameters[value].trunc()).all())
         if isinstance(value, str):
@@ -163,24 +163,24 @@ class Tracer(TorchDispatchMode):
             return operation.kind in SURELY_WHOLE or all(map(self._is_whole, operation.operands))
         return not isinstance(value, float) or value == int(value)
 
-    def _normalized(self, args, result: torch.Tensor) -> None:
-        """Batch norm in eval mode: scale * x + shift of every channel."""
+    def _trace_batch_norm(self, args, result: torch.Tensor) -> None:
+        """Emit batch norm in eval mode: scale * x + shift per channel."""
         x, weight, bias, mean, variance, _, _, epsilon = args
         scale = 1 / torch.sqrt(variance + epsilon) * (1 if weight is None else weight)
         shift = (0 if bias is None else bias) - mean * scale
         axes = (1, -1, *(1 for _ in x.shape[2:]))
-        scaled = self.number("mul", self.operand(x), self.operand(scale.view(axes)))
-        self.follow(result, self.number("add", scaled, self.operand(shift.view(axes))))
+        scaled = self.emit_number("mul", self.look_up_operand(x), self.look_up_operand(scale.view(axes)))
+        self.bind_tensor(result, self.emit_number("add", scaled, self.look_up_operand(shift.view(axes))))
 
-    def _changed(self, tensor: torch.Tensor, operand: Operand) -> None:
-        """`tensor` was changed in place, and whatever shares its memory with it."""
+    def _rebind_aliases(self, tensor: torch.Tensor, operand: Operand) -> None:
+        """Bind every tensor that shares memory with `tensor`, which was changed in place, to `operand`."""
         place = tensor.untyped_storage().data_ptr()
         for other in list(self.kept):
             if id(other) in self.operand_of and other.untyped_storage().data_ptr() == place:
                 self.operand_of[id(other)] = operand
 
-    def operand(self, value) -> Any:
-        """A tensor as the name of its value, or as a number; anything else as it is."""
+    def look_up_operand(self, value) -> Any:
+        """Return the name or the number that stands for a tensor; return anything else unchanged."""
         if not isinstance(value, torch.Tensor):
             return value
         if id(value) in self.refusals:
@@ -190,53 +190,53 @@ class Tracer(TorchDispatchMode):
         if id(value) in self.made and bool((value == value.reshape(-1)[0]).all()):
             return value.reshape(-1)[0].item()
         if id(value) not in self.parameter_of:
-            self.parameter_of[id(value)] = self._free("c")
+            self.parameter_of[id(value)] = self._take_name("c")
             self.kept.append(value)
         name = self.parameter_of[id(value)]
         self.parameters.setdefault(name, value)
         return name
 
     def plain_number(self, value) -> Operand:
-        """What a step gives back as an operand; of a truth value 0 or 1."""
-        operand = self.operand(value)
-        return self.number("number", operand) if operand in self.truths else self._literal(operand)
+        """Return a step's result as an operand; truth values become 0 or 1."""
+        operand = self.look_up_operand(value)
+        return self.emit_number("number", operand) if operand in self.truths else self._to_literal(operand)
 
-    def number(self, kind: str, *operands) -> Operand:
-        """An operation on numbers; truth values among them become 0 and 1."""
+    def emit_number(self, kind: str, *operands) -> Operand:
+        """Emit an operation on numbers; truth values among its operands become 0 and 1."""
         takes_truth = kind in ("select", "number")  # as its first operand
         numbers = [
-            self.number("number", operand) if operand in self.truths and (i or not takes_truth) else operand
+            self.emit_number("number", operand) if operand in self.truths and (i or not takes_truth) else operand
             for i, operand in enumerate(operands)
         ]
-        return self._done(kind, numbers)
+        return self._emit_operation(kind, numbers)
 
-    def truth(self, kind: str, *operands) -> Operand:
-        """A comparison of numbers."""
-        result = self.number(kind, *operands)
+    def emit_comparison(self, kind: str, *operands) -> Operand:
+        """Emit a comparison of numbers."""
+        result = self.emit_number(kind, *operands)
         self.truths.add(result)
         return result
 
-    def logical(self, kind: str, *operands) -> Operand:
-        """An operation on truth values; of numbers whether they are not 0."""
-        truths = [o if o in self.truths else self.truth("ne", o, 0) for o in operands]
-        result = self._done(kind, truths)
+    def emit_logical(self, kind: str, *operands) -> Operand:
+        """Emit an operation on truth values; a number is true if it is not 0."""
+        truths = [o if o in self.truths else self.emit_comparison("ne", o, 0) for o in operands]
+        result = self._emit_operation(kind, truths)
         self.truths.add(result)
         return result
 
-    def _done(self, kind: str, given: list) -> str:
-        operands = tuple(self._literal(o) for o in given)
+    def _emit_operation(self, kind: str, given: list) -> str:
+        operands = tuple(self._to_literal(o) for o in given)
         key = (kind, *((type(o), o) for o in operands))
         if key not in self.operations:
-            self.operations[key] = Operation(self._free("t"), kind, operands)
+            self.operations[key] = Operation(self._take_name("t"), kind, operands)
             self.made_by[self.operations[key].result] = self.operations[key]
         return self.operations[key].result
 
-    def _literal(self, operand: Operand) -> Operand:
+    def _to_literal(self, operand: Operand) -> Operand:
         if isinstance(operand, str):
             return operand
         return int(operand) if self.is_fixed and operand == int(operand) else operand
 
-    def _free(self, letter: str) -> str:
+    def _take_name(self, letter: str) -> str:
         n = 1
         while f"{letter}{n}" in self.taken:
             n += 1
@@ -254,26 +254,26 @@ def trace(
     initial: dict[str, Any] | None = None,
     example: torch.Tensor | None = None,
 ) -> NeuronProgram:
-    """The program of `step(state, x, **parameters) -> (next states by name, what leaves)`.
+    """Trace `step(state, x, **parameters) -> (next states by name, output)` into a program.
 
-    With `bits` (of all states, or by name) it computes in whole numbers, else in float. `sends`: what messages must
-    tell, one of `neuron_program.SENDS`; not given, as little as the ranges of its operations allow. What leaves is None
-    for a readout: its first state is read. `example`: an input `[1, *layer]` of a whole layer, for steps that look at
-    its shape and type. Raises ModelError, naming what the step does that no program can.
+    With `bits` (of all states, or by name) it computes in whole numbers, else in float. `sends`: the kind of message,
+    one of `neuron_program.SENDS`; by default the smallest one that the ranges of the operations allow. The output is
+    None for a readout, of which the first state is read. `example`: an input `[1, *layer]` of a whole layer, for steps
+    that depend on its shape and type. Raises ModelError, naming the operation that no program has.
     """
     tracer = Tracer(name, {INPUT, *parameters}, bits is not None, example)
     tracer.parameter_of |= {id(value): key for key, value in parameters.items()}
 
-    def made(state: str) -> torch.Tensor:
+    def make_state(state: str) -> torch.Tensor:
         if state in tracer.taken:
             raise ModelError(f"neuron {name!r}: {state!r} is the name of a state and of another value")
         tracer.taken.add(state)
-        return tracer.follow(torch.zeros_like(tracer.example()), state)
+        return tracer.bind_tensor(torch.zeros_like(tracer.make_example()), state)
 
-    states = States(made)
+    states = States(make_state)
     with torch.no_grad(), tracer:
-        given = step(states, tracer.follow(tracer.example(), INPUT), **parameters)
-        becomes, output = _given_back(name, states, given)
+        given = step(states, tracer.bind_tensor(tracer.make_example(), INPUT), **parameters)
+        becomes, output = _unpack_result(name, states, given)
         operands = {key: tracer.plain_number(value) for key, value in becomes.items()}
         sent = next(iter(operands)) if output is None else tracer.plain_number(output)
     program = NeuronProgram(
@@ -288,35 +288,35 @@ def trace(
             )
             for key, operand in operands.items()
         ),
-        operations=_needed(tracer.operations.values(), {sent, *operands.values()}),
+        operations=_select_needed(tracer.operations.values(), {sent, *operands.values()}),
         output=sent,
         sends="none" if output is None else sends or "graded",
         is_fixed=tracer.is_fixed,
         parameters={key: value.detach().cpu().numpy() for key, value in tracer.parameters.items()},
     )
-    return program.replace(sends=least_message(program)) if sends is None and program.fires else program
+    return program.replace(sends=infer_message(program)) if sends is None and program.fires else program
 
 
-def least_message(program: NeuronProgram) -> str:
-    """The least of `neuron_program.SENDS` that the ranges of its operations allow."""
+def infer_message(program: NeuronProgram) -> str:
+    """Return the smallest kind of `neuron_program.SENDS` that the ranges of the operations allow."""
     if not isinstance(program.output, str):
         return program.sends
     return ranges(program, lambda text: ModelError(f"neuron {program.name!r}: {text}"))[program.output].message
 
 
-def _tensors(values: tuple) -> list[torch.Tensor]:
-    """The tensors among values, and in lists of them."""
+def _find_tensors(values: tuple) -> list[torch.Tensor]:
+    """Return the tensors among values and in lists of values."""
     flat = [v for value in values for v in (value if isinstance(value, list | tuple) else (value,))]
     return [v for v in flat if isinstance(v, torch.Tensor)]
 
 
-def _filled(tensor: torch.Tensor) -> list[int]:
-    """The shape without axes of one entry."""
+def _drop_ones(tensor: torch.Tensor) -> list[int]:
+    """Return the shape without axes of one entry."""
     return [n for n in tensor.shape if n != 1]
 
 
-def _given_back(name: str, states: States, given) -> tuple[dict, Any]:
-    """The next states by name, and what leaves."""
+def _unpack_result(name: str, states: States, given) -> tuple[dict, Any]:
+    """Verify a step's result; return the next states by name, and the output."""
     if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[0], dict):
         raise ModelError(
             f"neuron {name!r}: a step gives back its next states, in a dict by name, and what leaves (None for a "
@@ -330,8 +330,8 @@ def _given_back(name: str, states: States, given) -> tuple[dict, Any]:
     return becomes, output
 
 
-def _needed(operations, used: set) -> tuple[Operation, ...]:
-    """The operations that anything used follows from."""
+def _select_needed(operations, used: set) -> tuple[Operation, ...]:
+    """Return the operations on which the `used` values depend."""
     kept = []
     for operation in reversed(list(operations)):
         if operation.result in used:

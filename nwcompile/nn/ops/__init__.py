@@ -1,16 +1,16 @@
-"""The operations that layers are made of, on whole `[B, T, N]` tensors, each with kernels for the CPU and for a GPU.
+"""Operations of the trainable layers on whole `[B, T, N]` tensors, each with a CPU kernel and a GPU kernel.
 
 purpose                                              function                 file
 LIF neurons over time, with gradients                scan, fire               scan.py
 spikes times weights                                 spike_matmul             spike_matmul.py
-sums over synapses with delays; a delay's surrogate  delayed_sums, taps_of    delays.py
+sums over delayed synapses; the surrogate of a delay delayed_sums, ...        delays.py
 surrogate gradients of a spike                       atan, fast_sigmoid, ...  surrogate.py
-operations known to torch by name; kernels by device lif_scan, kernels        torch_ops.py
-launching the Numba kernels on torch's tensors       forward, program, ...    cpu.py
-launching the Triton kernels on torch's tensors      forward, program, ...    gpu.py
-device names and what a GPU's kernels can hold       torch_device             device.py
-blocks of tensors over threads                       run_on_threads           threads.py
-memory of large results, used again                  new                      buffers.py
+operators registered with torch; kernels by device   lif_scan, ...            torch_ops.py
+launching Numba kernels on torch tensors             forward, fire, ...       cpu.py
+launching Triton kernels on torch tensors            forward, fire, ...       gpu.py
+device names and the limits of the GPU kernels       torch_device             device.py
+blocks of a tensor over threads                      run_on_threads           threads.py
+reuse of the memory of large results                 allocate_tensor          buffers.py
 """
 
 ERROR_CODE = "NW6103"

@@ -1,8 +1,8 @@
-"""Memory for large results on the CPU, used again.
+"""Reuse of the memory of large results on the CPU.
 
-A fresh block of memory costs a page fault for every page of it, which for a large tensor takes longer than the scan
-that fills it. So the memory of large results comes from NumPy (in huge pages, where the system has them), and goes back
-to a store when the last tensor on it is gone. The store holds `STORE_BYTES` at most; what would be more empties it.
+A fresh block of memory costs one page fault per page. For a large tensor that takes longer than the scan that fills it.
+Large results therefore get their memory from NumPy, in huge pages if the system has them. When the last tensor on a
+block is gone, the block returns to a store. The store is emptied when it would exceed `STORE_BYTES`.
 """
 
 import math
@@ -13,20 +13,20 @@ import torch
 
 from nwcompile.kernels.layers.simd_code import LINE_BYTES
 
-LARGE_BYTES = 1 << 18  # Below this a fresh block costs less than looking for an old one.
-PAGED_BYTES = 1 << 20  # From here on a block is worth huge pages.
-HUGE_BYTES = 1 << 22  # From here on NumPy asks for huge pages; what a block has too much of them stays untouched.
-STORE_BYTES = 1 << 28  # The store keeps at most so much memory from other programs.
+LARGE_BYTES = 1 << 18  # Below this size a fresh block costs less than a search of the store.
+PAGED_BYTES = 1 << 20  # Huge pages pay off from this size on.
+HUGE_BYTES = 1 << 22  # NumPy requests huge pages from this size on; the unused rest of a block is never touched.
+STORE_BYTES = 1 << 28  # The most memory that the store keeps from other programs.
 _store: dict[int, list[np.ndarray]] = {}
 
 
-def new(shape, dtype) -> tuple[torch.Tensor, np.ndarray]:
-    """An uninitialized tensor on the CPU of a NumPy dtype, and the same numbers as a flat array."""
+def allocate_tensor(shape, dtype) -> tuple[torch.Tensor, np.ndarray]:
+    """Allocate an uninitialized CPU tensor of a NumPy dtype; return it and a flat array on the same memory."""
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     if n_bytes < LARGE_BYTES:
         array = np.empty(shape, dtype)
         return torch.from_numpy(array), array.reshape(-1)
-    step = 1 << max(0, n_bytes.bit_length() - 4)  # so that sizes that differ by less than an eighth share blocks
+    step = 1 << max(0, n_bytes.bit_length() - 4)  # sizes that differ by less than an eighth share blocks
     size = -(-n_bytes // step) * step
     try:
         block = _store.get(size, []).pop()

@@ -1,4 +1,4 @@
-"""The kernels of `nwcompile.kernels` on torch's tensors: whole `[B, T, N]` in, whole `[B, T, N]` out, on the CPU."""
+"""Launches of the Numba kernels of `nwcompile.kernels` on CPU tensors: `[B, T, N]` in, `[B, T, N]` out."""
 
 import math
 from collections.abc import Callable
@@ -23,89 +23,89 @@ from nwcompile.kernels.layers.simd import LANES, WORD_BITS, width_of
 from nwcompile.kernels.layers.spike_matmul import GROUP_INPUTS, MAX_LOOKED_UP_INPUTS, spike_matmul_narrow
 from nwcompile.kernels.layers.spike_matmul import spike_matmul as spike_matmul_wide
 from nwcompile.kernels.layers.surrogate import NAMES as SURROGATE_NAMES
-from nwcompile.nn.ops.buffers import new
-from nwcompile.nn.ops.threads import Block, blocks, ranges, run_on_threads
+from nwcompile.nn.ops.buffers import allocate_tensor
+from nwcompile.nn.ops.threads import Block, run_on_threads, split_blocks, split_ranges
 
-MAX_COUNTED = 1 << 24  # Steps up to here are counted exactly in float32, which is faster than in a wider type.
+MAX_COUNTED = 1 << 24  # float32 counts exactly up to here, and is faster than a wider type.
 RESETS = {"subtraction": RESET_SUBTRACTION, "zero": RESET_ZERO, "none": RESET_NONE}
 
 
 def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
-    """`spikes` and `mem` of the current's shape, and the state `[1 or 2, B, N]` after the last step."""
-    n_samples, n_steps, n = shape = _steps(current)
-    x, (x_sample, x_step, _) = _laid_out(current, (1,))
+    """Return `spikes` and `mem` in the shape of `current`, and the state `[1 or 2, B, N]` after the last step."""
+    n_samples, n_steps, n = shape = _split_shape(current)
+    x, (x_sample, x_step, _) = _as_strided(current, (1,))
     strides = x_sample, x_step
-    spikes, spikes_out = new(current.shape, x.dtype)
-    mem, mem_out = new(current.shape, x.dtype)
-    last, last_out = new(state.shape, x.dtype)
-    neurons = _flat(beta), _flat(threshold), RESETS[reset], floor
+    spikes, spikes_out = allocate_tensor(current.shape, x.dtype)
+    mem, mem_out = allocate_tensor(current.shape, x.dtype)
+    last, last_out = allocate_tensor(state.shape, x.dtype)
+    neurons = _as_flat(beta), _as_flat(threshold), RESETS[reset], floor
     out = spikes_out, mem_out, last_out
     if w_rec is None:
-        first = _flat(state)
-        kernel = _kernel_for(n)
-        _run(kernel, shape, False, lambda block, k: (x, (*block, n_steps, n), strides, first, *neurons, 1, *out))
+        first = _as_flat(state)
+        kernel = _select_lif_kernel(n)
+        _run_blocks(kernel, shape, False, lambda block, k: (x, (*block, n_steps, n), strides, first, *neurons, 1, *out))
     else:
         last.copy_(state)
-        weights = _flat(w_rec)
+        weights = _as_flat(w_rec)
 
-        def arguments(block: Block, k: int) -> tuple:
+        def block_arguments(block: Block, k: int) -> tuple:
             return x, (block.first_sample, block.last_sample, *shape), strides, weights, *neurons, *out
 
-        _run(recurrent_forward, shape, True, arguments)
+        _run_blocks(recurrent_forward, shape, True, block_arguments)
     return spikes, mem, last
 
 
 def fire(current, state, beta, threshold, reset: str, floor: bool, form: str):
-    """Spikes alone, as "float", "uint8" or "bits" (int32 `[B, ceil(T/32), N]`), and the state after the last step."""
-    n_samples, n_steps, n = shape = _steps(current)
-    x, (x_sample, x_step, _) = _laid_out(current, (1,))
+    """Return spikes as "float", "uint8" or "bits" (int32 `[B, ceil(T/32), N]`), and the state after the last step."""
+    n_samples, n_steps, n = shape = _split_shape(current)
+    x, (x_sample, x_step, _) = _as_strided(current, (1,))
     strides = x_sample, x_step
     per_word = WORD_BITS if form == "bits" else 1
     dtype = {"float": x.dtype, "uint8": np.uint8, "bits": np.int32}[form]
-    spikes, out = new((n_samples, -(-n_steps // per_word), n), dtype)
-    last, last_out = new(state.shape, x.dtype)
-    given = _flat(state), _flat(beta), _flat(threshold), RESETS[reset], floor, per_word, out, x[:0], last_out
-    _run(_kernel_for(n), shape, False, lambda block, k: (x, (*block, n_steps, n), strides, *given))
+    spikes, out = allocate_tensor((n_samples, -(-n_steps // per_word), n), dtype)
+    last, last_out = allocate_tensor(state.shape, x.dtype)
+    given = _as_flat(state), _as_flat(beta), _as_flat(threshold), RESETS[reset], floor, per_word, out, x[:0], last_out
+    _run_blocks(_select_lif_kernel(n), shape, False, lambda block, k: (x, (*block, n_steps, n), strides, *given))
     return spikes, last
 
 
 def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns: bool):
-    """Gradients of current, state, beta and threshold, the last two empty unless `learns`.
+    """Return the gradients by current, state, beta and threshold; the last two are empty unless `learns`.
 
-    grads: of spikes, mem and last, any of them None. rule: (reset, floor, detach_reset, surrogate, slope).
+    grads: gradients by spikes, mem and last; each may be None. rule: (reset, floor, detach_reset, surrogate, slope).
     """
-    n_samples, n_steps, n = shape = _steps(current)
-    x, (x_sample, x_step, _) = _laid_out(current, (1,))
+    n_samples, n_steps, n = shape = _split_shape(current)
+    x, (x_sample, x_step, _) = _as_strided(current, (1,))
     nothing = np.zeros(1, x.dtype), (0, 0, 0)
-    (h, h_at), (g, g_at) = (nothing if t is None else _laid_out(t) for t in grads[:2])
-    grad_current, grad_out = new(current.shape, x.dtype)
-    carried, carried_out = new(state.shape, x.dtype)
-    carried_out[:] = 0 if grads[2] is None else _flat(grads[2])
+    (h, h_at), (g, g_at) = (nothing if t is None else _as_strided(t) for t in grads[:2])
+    grad_current, grad_out = allocate_tensor(current.shape, x.dtype)
+    carried, carried_out = allocate_tensor(state.shape, x.dtype)
+    carried_out[:] = 0 if grads[2] is None else _as_flat(grads[2])
     reset, floor, detach, surrogate, slope = rule
     form = RESETS[reset], int(floor), int(detach), SURROGATE_NAMES.index(surrogate)
     strides = x_sample, x_step, *h_at, *g_at
-    neurons = _flat(beta), _flat(threshold)
+    neurons = _as_flat(beta), _as_flat(threshold)
     rounded_slope = x.dtype.type(slope)
-    before = _flat(mem), _flat(state), (h, g)
-    n_blocks = len(blocks(*shape, w_rec is not None, LANES))
+    before = _as_flat(mem), _as_flat(state), (h, g)
+    n_blocks = len(split_blocks(*shape, w_rec is not None, LANES))
     sums = np.zeros((n_blocks, 2 * n if learns else 0))
     if w_rec is None:
 
-        def arguments(block: Block, k: int) -> tuple:
+        def block_arguments(block: Block, k: int) -> tuple:
             outputs = grad_out, carried_out, sums[k]
             return x, *before, (*block, n_steps, n), strides, neurons, form, rounded_slope, outputs
 
-        _run(lif_backward, shape, False, arguments)
+        _run_blocks(lif_backward, shape, False, block_arguments)
     else:
-        fired = _flat(spikes)
-        weights = _flat(w_rec), _flat(w_rec.T)
+        fired = _as_flat(spikes)
+        weights = _as_flat(w_rec), _as_flat(w_rec.T)
 
-        def arguments(block: Block, k: int) -> tuple:
+        def block_arguments(block: Block, k: int) -> tuple:
             size = block.first_sample, block.last_sample, *shape
             outputs = grad_out, carried_out, sums[k]
             return x, fired, *before, size, strides, weights, neurons, form, rounded_slope, outputs
 
-        _run(recurrent_backward, shape, True, arguments)
+        _run_blocks(recurrent_backward, shape, True, block_arguments)
     if not learns:
         return grad_current, carried, beta.new_empty(0), beta.new_empty(0)
     of_beta, of_threshold = sums.sum(0).astype(x.dtype).reshape(2, n)
@@ -113,155 +113,156 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
 
 
 def keep_spikes(current, spikes, mem, state, beta, threshold, reset: str, floor: bool):
-    """What `spike_adjoint` needs of a forward pass, in the order of `kernels.layers.eventprop`."""
-    n_samples, n_steps, n = shape = _steps(current)
-    x, (x_sample, x_step, _) = _laid_out(current, (1,))
+    """Save what `spike_adjoint` needs from a forward pass, in the order of `kernels.layers.eventprop`."""
+    n_samples, n_steps, n = shape = _split_shape(current)
+    x, (x_sample, x_step, _) = _as_strided(current, (1,))
     first = torch.zeros(n_samples * n + 1, dtype=torch.int64)
     wide = torch.float64 if n_steps > MAX_COUNTED else spikes.dtype
     torch.cumsum(spikes.sum(1, dtype=wide).long().flatten(), 0, out=first[1:])
     words = torch.zeros((n_samples, -(-n_steps // WORD_BITS), n), dtype=torch.int32)
     clipped = torch.zeros(words.shape if floor else 0, dtype=torch.int32)
     values = torch.zeros((3 if reset == "zero" else 2, int(first[-1])), dtype=beta.dtype)
-    before = _flat(spikes), _flat(mem), _flat(state)
-    neurons = _flat(beta), _flat(threshold)
-    start, form = _flat(first), (RESETS[reset], floor)
-    out = _flat(words).view(np.uint32), _flat(clipped).view(np.uint32), _flat(values)
+    before = _as_flat(spikes), _as_flat(mem), _as_flat(state)
+    neurons = _as_flat(beta), _as_flat(threshold)
+    start, form = _as_flat(first), (RESETS[reset], floor)
+    out = _as_flat(words).view(np.uint32), _as_flat(clipped).view(np.uint32), _as_flat(values)
 
-    def arguments(block: Block, k: int) -> tuple:
+    def block_arguments(block: Block, k: int) -> tuple:
         return x, *before, (*block, n_steps, n), (x_sample, x_step), neurons, form, start, out
 
-    _run(eventprop.keep_spikes, shape, False, arguments)
+    _run_blocks(eventprop.keep_spikes, shape, False, block_arguments)
     return words, clipped, first, values
 
 
 def spike_adjoint(grads, shape, kept, mem, state, beta, threshold, reset: str, floor: bool, detach: bool, learns: bool):
-    """Gradients of current, state, beta and threshold by EventProp, as `backward`; that of beta is 0 without `mem`.
+    """Return the gradients of `backward`, computed with EventProp; the gradient by beta is 0 without `mem`.
 
-    shape: (B, T, N); kept: of `keep_spikes`; grads: of spikes, mem and last, any of them None.
+    shape: (B, T, N). kept: result of `keep_spikes`. grads: gradients by spikes, mem and last; each may be None.
     """
-    dtype = _flat(beta).dtype
+    dtype = _as_flat(beta).dtype
     n_samples, n_steps, n = shape
     nothing = np.zeros(1, dtype), (0, 0, 0)
-    (h, h_at), (g, g_at) = (nothing if t is None else _laid_out(t) for t in grads[:2])
-    grad_current, grad_out = new(shape, dtype)
-    carried, carried_out = new(state.shape, dtype)
-    carried_out[:] = 0 if grads[2] is None else _flat(grads[2])
-    words, clipped, first, values = (_flat(tensor) for tensor in kept)
+    (h, h_at), (g, g_at) = (nothing if t is None else _as_strided(t) for t in grads[:2])
+    grad_current, grad_out = allocate_tensor(shape, dtype)
+    carried, carried_out = allocate_tensor(state.shape, dtype)
+    carried_out[:] = 0 if grads[2] is None else _as_flat(grads[2])
+    words, clipped, first, values = (_as_flat(tensor) for tensor in kept)
     at_spikes = words.view(np.uint32), clipped.view(np.uint32), first, values
-    sums = np.zeros((len(blocks(n_samples, n_steps, n, False, LANES)), 2 * n if learns else 0))
-    before = np.zeros(0, dtype) if mem is None or not learns else _flat(mem), _flat(state)
-    neurons = _flat(beta), _flat(threshold)
+    sums = np.zeros((len(split_blocks(n_samples, n_steps, n, False, LANES)), 2 * n if learns else 0))
+    before = np.zeros(0, dtype) if mem is None or not learns else _as_flat(mem), _as_flat(state)
+    neurons = _as_flat(beta), _as_flat(threshold)
     form = RESETS[reset], floor, detach
 
-    def arguments(block: Block, k: int) -> tuple:
+    def block_arguments(block: Block, k: int) -> tuple:
         outputs = grad_out, carried_out, sums[k]
         return at_spikes, *before, (h, g), (*block, n_steps, n), (*h_at, *g_at), neurons, form, outputs
 
-    _run(eventprop.spike_adjoint, shape, False, arguments)
+    _run_blocks(eventprop.spike_adjoint, shape, False, block_arguments)
     if not learns:
         return grad_current, carried, beta.new_empty(0), beta.new_empty(0)
     of_beta, of_threshold = sums.sum(0).astype(dtype).reshape(2, n)
     return grad_current, carried, torch.from_numpy(of_beta.copy()), torch.from_numpy(of_threshold.copy())
 
 
-def program(structure: tuple, given: torch.Tensor, current: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-    """What leaves neurons of a float program (`NeuronProgram.structure`), float32[B, T, N] as `current`.
+def run_program(structure: tuple, given: torch.Tensor, current: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+    """Run a float neuron program (`NeuronProgram.structure`) over all steps and return its output, float32[B, T, N].
 
-    given: float32[parameter, N]; state: float32[state, B, N], overwritten by that of the last step.
+    given: float32[parameter, N]. current: float32[B, T, N]. state: float32[state, B, N], overwritten with the state
+    after the last step.
     """
-    sent, out = new(current.shape, np.float32)
+    sent, out = allocate_tensor(current.shape, np.float32)
     numbers, drive, states = (t.numpy().reshape(-1) for t in (given, current, state))
-    scan, samples = build_module(structure).scan, ranges(len(current), current.numel())
+    scan, samples = build_module(structure).scan, split_ranges(len(current), current.numel())
 
-    def work(k: int) -> None:
+    def run_range(k: int) -> None:
         scan(numbers, drive, out, states, (*samples[k], *current.shape))
 
-    run_on_threads(work, len(samples))
+    run_on_threads(run_range, len(samples))
     return sent
 
 
 def spike_matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """`x @ weight`, `[..., n_in]` and `[n_in, n_out]`, for an x of many zeros and weights that the cache holds."""
+    """Return `x @ weight` of `[..., n_in]` and `[n_in, n_out]`, for a sparse x and weights that fit into the cache."""
     n_in, n_out = weight.shape
     n_rows = math.prod(x.shape[:-1])
-    given = _flat(x)
-    weights = _flat(weight)
-    result, out = new((*x.shape[:-1], n_out), weights.dtype)
-    kernel = _spike_matmul_for(n_in, n_out)
-    rows = ranges(n_rows, n_rows * max(n_in, n_out))
+    given = _as_flat(x)
+    weights = _as_flat(weight)
+    result, out = allocate_tensor((*x.shape[:-1], n_out), weights.dtype)
+    kernel = _select_matmul_kernel(n_in, n_out)
+    rows = split_ranges(n_rows, n_rows * max(n_in, n_out))
     run_on_threads(lambda k: kernel(given, (*rows[k], n_in, n_out), weights, out), len(rows))
     return result
 
 
 def delayed_sums(x, taps, start, row, source, n_rows: int, reach: int, is_early: bool):
-    """`[B, T, n_rows]`: what every row of a list of synapses adds up; arguments are those of `nn.ops.delays`."""
+    """Return the sum of every row of a list of synapses, `[B, T, n_rows]`; for the arguments see `nn.ops.delays`."""
     n_samples, n_steps, n = x.shape
-    given, kernel, samples = _delayed(x, delays.delayed_sums, start, reach)
-    flat, starts, rows = _flat(taps), _flat(start), _flat(row)
-    sources = _flat(source)
-    result, out = new((n_samples, n_steps, n_rows), given.dtype)
+    given, kernel, samples = _plan_sums(x, delays.delayed_sums, start, reach)
+    flat, starts, rows = _as_flat(taps), _as_flat(start), _as_flat(row)
+    sources = _as_flat(source)
+    result, out = allocate_tensor((n_samples, n_steps, n_rows), given.dtype)
     size = n_steps, n, n_rows, taps.shape[1], reach, is_early
     run_on_threads(lambda k: kernel(given, (*samples[k], *size), rows, sources, starts, flat, out), len(samples))
     return result
 
 
 def delayed_products(x, grad, start, row, source, n_taps: int, reach: int):
-    """`[synapse, n_taps]`, the gradient of taps by that of the sums, `[B, T, n_rows]`."""
+    """Return the gradient by the taps, `[synapse, n_taps]`, from the gradient by the sums, `[B, T, n_rows]`."""
     _, n_steps, n = x.shape
-    given, kernel, samples = _delayed(x, delays.delayed_products, start, reach)
-    back, starts, rows = _flat(grad), _flat(start), _flat(row)
-    sources = _flat(source)
+    given, kernel, samples = _plan_sums(x, delays.delayed_products, start, reach)
+    back, starts, rows = _as_flat(grad), _as_flat(start), _as_flat(row)
+    sources = _as_flat(source)
     sums = np.zeros((len(samples), len(start) * n_taps))
     size = n_steps, n, grad.shape[2], n_taps, reach, False
     run_on_threads(lambda k: kernel(given, back, (*samples[k], *size), rows, sources, starts, sums[k]), len(samples))
     return torch.from_numpy(sums.sum(0).astype(given.dtype)).view(-1, n_taps)
 
 
-def _delayed(x: torch.Tensor, kernel: Callable, start: torch.Tensor, reach: int) -> tuple[np.ndarray, Callable, list]:
-    """The numbers of `[B, T, N]`, the kernel of as many samples side by side as there are, and samples for threads.
+def _plan_sums(x: torch.Tensor, kernel: Callable, start: torch.Tensor, reach: int) -> tuple[np.ndarray, Callable, list]:
+    """Return x as a flat array, the kernel for its number of samples, and the range of samples of each thread.
 
-    Raises ModelError for delays that would lead out of memory, which those that are numbers never do.
+    Raises ModelError for delays out of range, which the kernel would read out of bounds. Only NaN delays are.
     """
     if start.numel() and not 0 <= int(start.min()) <= int(start.max()) <= reach:
         raise ModelError(
             f"delays are {int(start.min())} to {int(start.max())} steps, must be numbers within 0..{reach}"
         )
     lanes = width_of(min(max(len(x), 1), delays.WIDEST))
-    return _flat(x), kernel(lanes), ranges(len(x), len(x) * x.shape[1] * max(len(start), x.shape[2]), lanes)
+    return _as_flat(x), kernel(lanes), split_ranges(len(x), len(x) * x.shape[1] * max(len(start), x.shape[2]), lanes)
 
 
 @cache
-def _spike_matmul_for(n_in: int, n_out: int) -> Callable:
+def _select_matmul_kernel(n_in: int, n_out: int) -> Callable:
     few = n_out <= LANES and n_in <= MAX_LOOKED_UP_INPUTS
     return spike_matmul_narrow(max(1, -(-n_in // (2 * GROUP_INPUTS))), width_of(n_out)) if few else spike_matmul_wide
 
 
 @cache
-def _kernel_for(n_neurons: int) -> Callable:
+def _select_lif_kernel(n_neurons: int) -> Callable:
     return lif_forward_narrow(width_of(n_neurons)) if n_neurons <= LANES else lif_forward
 
 
-def _run(kernel: Callable, shape: tuple[int, int, int], whole_rows: bool, arguments: Callable) -> None:
-    cut = blocks(*shape, whole_rows, LANES)
+def _run_blocks(kernel: Callable, shape: tuple[int, int, int], whole_rows: bool, arguments: Callable) -> None:
+    cut = split_blocks(*shape, whole_rows, LANES)
     run_on_threads(lambda k: kernel(*arguments(cut[k], k)), len(cut))
 
 
-def _steps(current: torch.Tensor) -> tuple[int, int, int]:
-    """(B, T, N) of `[B, T, N]`, or of one step `[B, N]`."""
+def _split_shape(current: torch.Tensor) -> tuple[int, int, int]:
+    """Return (B, T, N) of `[B, T, N]`, or of one step `[B, N]`."""
     if current.ndim == 2:
         return current.shape[0], 1, current.shape[1]
     n_samples, n_steps, n = current.shape
     return n_samples, n_steps, n
 
 
-def _flat(tensor: torch.Tensor) -> np.ndarray:
+def _as_flat(tensor: torch.Tensor) -> np.ndarray:
     return tensor.detach().contiguous().numpy().reshape(-1)
 
 
-def _laid_out(tensor: torch.Tensor, apart: tuple[int, ...] = (0, 1)) -> tuple[np.ndarray, tuple[int, ...]]:
-    """A tensor's memory as a flat array, and how far apart its samples, steps and neurons are there.
+def _as_strided(tensor: torch.Tensor, apart: tuple[int, ...] = (0, 1)) -> tuple[np.ndarray, tuple[int, ...]]:
+    """Return a tensor's memory as a flat array, and the strides of samples, steps and neurons.
 
-    It is copied if its neurons are not as far `apart`: 1, or 0 where one number is expanded to all.
+    The tensor is copied unless the stride of its neurons is in `apart`. A stride of 0 is an expanded number.
     """
     tensor = tensor.detach()
     if tensor.stride(-1) not in apart:

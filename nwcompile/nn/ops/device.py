@@ -1,4 +1,4 @@
-"""Device names of the layers: "cpu", and "gpu" or "cuda", which are one thing; and what a GPU's kernels can hold."""
+"""Device names of the layers ("cpu", and "gpu" = "cuda"), and the limits of the GPU kernels."""
 
 import torch
 
@@ -6,12 +6,12 @@ from nwcompile.errors import BackendError, OptionError, unknown_choice
 
 ERROR_CODE = "NW6102"
 DEVICES = ("cpu", "gpu", "cuda")
-# The registers of one program on a GPU hold the weights of so many neurons onto themselves.
+# The largest recurrent layer whose weights fit into the registers of one GPU program.
 MAX_RECURRENT_NEURONS = 128
 
 
 def torch_device(name: str) -> torch.device:
-    """The torch device of that name. Raises BackendError for a GPU where torch finds none, OptionError otherwise."""
+    """Return the torch device. Raises OptionError for an unknown name, BackendError if torch finds no GPU."""
     if name not in DEVICES:
         raise OptionError(unknown_choice("device", name, DEVICES))
     if name == "cpu":
@@ -29,5 +29,5 @@ class Movable(torch.nn.Module):
     """A module with `to_gpu()`."""
 
     def to_gpu(self):
-        """Move to the GPU in place and return self. Raises BackendError where there is none."""
+        """Move to the GPU in place and return self. Raises BackendError without a GPU."""
         return self.to(torch_device("gpu"))

@@ -1,7 +1,7 @@
-"""The Triton kernels of `nwcompile.kernels` on torch's tensors: whole `[B, T, N]` in, whole `[B, T, N]` out, on a GPU.
+"""Launches of the Triton kernels of `nwcompile.kernels` on GPU tensors: `[B, T, N]` in, `[B, T, N]` out.
 
-Functions, arguments and results are those of `nn.ops.cpu`; the bits too, with exceptions named where they are.
-In half precision `current` stays as it is in memory and is computed with as float32.
+Functions, arguments and results equal those of `nn.ops.cpu`, bit for bit unless a docstring says otherwise.
+A `current` in half precision stays so in memory and is computed in float32.
 """
 
 import math
@@ -19,12 +19,12 @@ from nwcompile.kernels.layers.simd import WORD_BITS
 from nwcompile.nn.ops.device import MAX_RECURRENT_NEURONS
 
 EXACT = {"enable_fp_fusion": False}
-UNIT_NUMBERS = 16  # Sizes and distances that are multiples of this are read and written in wide pieces.
+UNIT_NUMBERS = 16  # Sizes and strides that are multiples of this allow wide loads and stores.
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How a scan is launched: pairs of sample and neuron in a program, steps read ahead, warps of 32 lanes."""
+    """Launch settings of a scan: (sample, neuron) pairs per program, steps read ahead, warps of 32 lanes."""
 
     block: int
     ahead: int
@@ -37,7 +37,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Backward(Launch):
-    """As a launch; `recomputes`: membranes are computed again instead of read, to spare memory its bandwidth."""
+    """Launch settings of a backward scan. `recomputes`: recompute membranes instead of reading them from memory."""
 
     recomputes: bool
 
@@ -46,28 +46,28 @@ class Backward(Launch):
         return {"RECOMPUTES": self.recomputes, **super().options}
 
 
-# Up to so many pairs, those launches: few pairs wait for memory, so a lane each that reads far ahead; many keep each
-# other's lanes busy, so wide reads. Chosen from the processor's sizes (132 of 4 x 32 lanes), not measured.
+# Launch settings by the largest number of pairs. Few pairs wait for memory: one lane each, which reads far ahead. Many
+# pairs keep the lanes busy: wide reads. Derived from the processor (132 of 4 x 32 lanes), not measured.
 FORWARD = ((1 << 16, Launch(32, 16, 1)), (math.inf, Launch(256, 8, 2)))
 BACKWARD = ((1 << 16, Backward(32, 8, 1, False)), (math.inf, Backward(128, 4, 2, True)))
-# Samples and steps that a program of `kernels.gpu.delays` takes at once: four numbers a lane. Not measured.
+# Samples and steps per program of `kernels.gpu.delays`: four numbers per lane. Not measured.
 DELAYED = {"SAMPLES": 4, "STEPS": 128, "num_warps": 4}
-# Pairs that a program of `kernels.gpu.eventprop` takes, one a lane. Not measured.
+# Pairs per program of `kernels.gpu.eventprop`, one per lane. Not measured.
 AT_SPIKES = {"BLOCK": 64, "num_warps": 2}
-RECURRENT_AHEAD_STEPS = 4  # So many steps of current are read ahead; the weights leave registers for no more.
+RECURRENT_AHEAD_STEPS = 4  # Steps of current read ahead; the weights leave no registers for more.
 
 
 def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
-    """`spikes` and `mem` of the current's shape, and the state `[1 or 2, B, N]` after the last step."""
+    """Return `spikes` and `mem` in the shape of `current`, and the state `[1 or 2, B, N]` after the last step."""
     spikes = torch.empty(current.shape, dtype=beta.dtype, device=current.device)
     mem = torch.empty_like(spikes)
     last = torch.empty_like(state, memory_format=torch.contiguous_format)
     if w_rec is None:
-        _scan(current, state, beta, threshold, reset, floor, spikes, mem, last)
+        _launch_scan(current, state, beta, threshold, reset, floor, spikes, mem, last)
         return spikes, mem, last
-    x = _row_by_row(current)
-    (n_samples, n_steps, n) = _steps(current)
-    _start(
+    x = _ensure_row_layout(current)
+    (n_samples, n_steps, n) = _split_shape(current)
+    _start_kernel(
         recurrent.recurrent_forward,
         current,
         n_samples,
@@ -82,21 +82,21 @@ def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
         n_samples,
         n_steps,
         n,
-        *_distances(x),
+        *_read_strides(x),
         RESET=reset,
         FLOOR=floor,
         AHEAD=RECURRENT_AHEAD_STEPS,
-        **_whole_layer(n, 2048),
+        **_recurrent_options(n, 2048),
     )
     return spikes, mem, last
 
 
 def fire(current, state, beta, threshold, reset: str, floor: bool, form: str):
-    """Spikes alone, as "float", "uint8" or "bits" (int32 `[B, ceil(T/32), N]`), and the state after the last step."""
+    """Return spikes as "float", "uint8" or "bits" (int32 `[B, ceil(T/32), N]`), and the state after the last step."""
     n_samples, n_steps, _ = current.shape
     spikes = _empty_spikes(n_samples, n_steps, beta, form)
     last = torch.empty_like(state, memory_format=torch.contiguous_format)
-    _scan(current, state, beta, threshold, reset, floor, spikes, None, last)
+    _launch_scan(current, state, beta, threshold, reset, floor, spikes, None, last)
     return spikes, last
 
 
@@ -106,11 +106,11 @@ def _empty_spikes(n_samples: int, n_steps: int, beta: torch.Tensor, form: str) -
     return torch.empty((n_samples, n_rows, len(beta)), dtype=dtype, device=beta.device)
 
 
-def _scan(current, state, beta, threshold, reset, floor, spikes, mem, last) -> None:
-    x = _row_by_row(current)
-    unit, sizes, distances = _in_units(current, x)
-    launch, n_programs = _launch(FORWARD, current)
-    _start(
+def _launch_scan(current, state, beta, threshold, reset, floor, spikes, mem, last) -> None:
+    x = _ensure_row_layout(current)
+    unit, sizes, distances = _convert_to_units(current, x)
+    launch, n_programs = _choose_launch(FORWARD, current)
+    _start_kernel(
         lif.lif_forward,
         current,
         n_programs,
@@ -131,16 +131,16 @@ def _scan(current, state, beta, threshold, reset, floor, spikes, mem, last) -> N
 
 
 def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns: bool):
-    """Gradients of current, state, beta and threshold, the last two empty unless `learns`.
+    """Return the gradients by current, state, beta and threshold; the last two are empty unless `learns`.
 
-    grads: of spikes, mem and last, any of them None. rule: (reset, floor, detach_reset, surrogate, slope).
-    The gradients of beta and threshold are sums in float64, over each sample's steps from the last to the first, then
-    over the samples, rounded once: the same in every run, but not the order of the CPU. "sigmoid" uses the GPU's
-    exponential.
+    grads: gradients by spikes, mem and last; each may be None. rule: (reset, floor, detach_reset, surrogate, slope).
+    The gradients by beta and threshold are summed in float64, over each sample's steps from last to first, then over
+    the samples, and rounded once. Every run gives the same bits, but the CPU adds in another order. "sigmoid" uses the
+    exponential of the GPU.
     """
     reset, floor, detach, surrogate, slope = rule
-    x = _row_by_row(current)
-    (h, g) = (None if t is None else _row_by_row(t, (0, 1)) for t in grads[:2])
+    x = _ensure_row_layout(current)
+    (h, g) = (None if t is None else _ensure_row_layout(t, (0, 1)) for t in grads[:2])
     grad_current = torch.empty_like(current, memory_format=torch.contiguous_format)
     carried = torch.zeros_like(state, memory_format=torch.contiguous_format)
     if grads[2] is not None:
@@ -149,15 +149,15 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
     number = np.dtype(str(beta.dtype).removeprefix("torch.")).type
     form = {
         "RESET": reset, "FLOOR": floor, "DETACH": detach, "SURROGATE": surrogate, "SLOPE": float(number(slope)),
-        "SCALED": float(number(math.pi / 2) * number(slope)), "H_EACH": _each(h), "G_EACH": _each(g),
+        "SCALED": float(number(math.pi / 2) * number(slope)), "H_EACH": _neuron_stride(h), "G_EACH": _neuron_stride(g),
     }  # fmt: skip
     before = (mem.contiguous(), state.contiguous(), h, g)
     neurons = (beta.contiguous(), threshold.contiguous())
     out = grad_current, carried, sums
     if w_rec is None:
-        unit, sizes, distances = _in_units(current, x, h, g)
-        launch, n_programs = _launch(BACKWARD, current)
-        _start(
+        unit, sizes, distances = _convert_to_units(current, x, h, g)
+        launch, n_programs = _choose_launch(BACKWARD, current)
+        _start_kernel(
             lif.lif_backward,
             current,
             n_programs,
@@ -172,10 +172,10 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
             **launch,
         )
     else:
-        sizes = _steps(current)
-        distances = [d for array in (x, h, g) for d in _distances(array)]
+        sizes = _split_shape(current)
+        distances = [d for array in (x, h, g) for d in _read_strides(array)]
         weights = w_rec.contiguous(), w_rec.T.contiguous()
-        _start(
+        _start_kernel(
             recurrent.recurrent_backward,
             current,
             sizes[0],
@@ -188,7 +188,7 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
             *sizes,
             *distances,
             **form,
-            **_whole_layer(sizes[2], 1024),
+            **_recurrent_options(sizes[2], 1024),
         )
     if sums is None:
         return grad_current, carried, beta.new_empty(0), beta.new_empty(0)
@@ -197,14 +197,14 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
 
 
 def keep_spikes(current, spikes, mem, state, beta, threshold, reset: str, floor: bool):
-    """What `spike_adjoint` needs of a forward pass, in the order of `kernels.layers.eventprop`."""
-    n_samples, n_steps, n = _steps(current)
-    x = _row_by_row(current)
+    """Save what `spike_adjoint` needs from a forward pass, in the order of `kernels.layers.eventprop`."""
+    n_samples, n_steps, n = _split_shape(current)
+    x = _ensure_row_layout(current)
     first = torch.nn.functional.pad(spikes.sum(1, dtype=torch.int64).flatten().cumsum(0), (1, 0))
     words = _empty_spikes(n_samples, n_steps, beta, "bits")
     clipped = torch.empty(words.shape if floor else 0, dtype=torch.int32, device=words.device)
     values = torch.zeros((3 if reset == "zero" else 2, int(first[-1])), dtype=beta.dtype, device=words.device)
-    _start(
+    _start_kernel(
         eventprop.keep_spikes,
         current,
         -(-n_samples * n // AT_SPIKES["BLOCK"]),
@@ -222,7 +222,7 @@ def keep_spikes(current, spikes, mem, state, beta, threshold, reset: str, floor:
         n_steps,
         n,
         values.shape[1],
-        *_distances(x),
+        *_read_strides(x),
         RESET=reset,
         FLOOR=floor,
         **AT_SPIKES,
@@ -232,20 +232,20 @@ def keep_spikes(current, spikes, mem, state, beta, threshold, reset: str, floor:
 
 
 def spike_adjoint(grads, shape, kept, mem, state, beta, threshold, reset: str, floor: bool, detach: bool, learns: bool):
-    """Gradients of current, state, beta and threshold by EventProp, as `backward`; that of beta is 0 without `mem`.
+    """Return the gradients of `backward`, computed with EventProp; the gradient by beta is 0 without `mem`.
 
-    shape: (B, T, N); kept: of `keep_spikes`; grads: of spikes, mem and last, any of them None. Sums are added up in
-    the order of `backward`.
+    shape: (B, T, N). kept: result of `keep_spikes`. grads: gradients by spikes, mem and last; each may be None. Sums
+    are added in the order of `backward`.
     """
     n_samples, n_steps, n = shape
     words, clipped, first, values = kept
-    (h, g) = (None if t is None else _row_by_row(t, (0, 1)) for t in grads[:2])
+    (h, g) = (None if t is None else _ensure_row_layout(t, (0, 1)) for t in grads[:2])
     grad_current = torch.empty(shape, dtype=beta.dtype, device=beta.device)
     carried = torch.zeros_like(state, memory_format=torch.contiguous_format)
     if grads[2] is not None:
         carried.copy_(grads[2])
     sums = torch.empty((2, n_samples, n), dtype=torch.float64, device=beta.device) if learns else None
-    _start(
+    _start_kernel(
         eventprop.spike_adjoint,
         beta,
         -(-n_samples * n // AT_SPIKES["BLOCK"]),
@@ -266,13 +266,13 @@ def spike_adjoint(grads, shape, kept, mem, state, beta, threshold, reset: str, f
         n_steps,
         n,
         values.shape[1],
-        *_distances(h),
-        *_distances(g),
+        *_read_strides(h),
+        *_read_strides(g),
         RESET=reset,
         FLOOR=floor,
         DETACH=detach,
-        H_EACH=_each(h),
-        G_EACH=_each(g),
+        H_EACH=_neuron_stride(h),
+        G_EACH=_neuron_stride(g),
         **AT_SPIKES,
         **EXACT,
     )
@@ -282,17 +282,18 @@ def spike_adjoint(grads, shape, kept, mem, state, beta, threshold, reset: str, f
     return grad_current, carried, of_beta, of_threshold.clone()
 
 
-def program(structure: tuple, given: torch.Tensor, current: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-    """What leaves neurons of a float program (`NeuronProgram.structure`), float32[B, T, N] as `current`.
+def run_program(structure: tuple, given: torch.Tensor, current: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+    """Run a float neuron program (`NeuronProgram.structure`) over all steps and return its output, float32[B, T, N].
 
-    given: float32[parameter, N]; state: float32[state, B, N], overwritten by that of the last step.
+    given: float32[parameter, N]. current: float32[B, T, N]. state: float32[state, B, N], overwritten with the state
+    after the last step.
     """
     n_samples, n_steps, n = current.shape
-    x = _row_by_row(current)
+    x = _ensure_row_layout(current)
     sent = torch.empty(current.shape, dtype=torch.float32, device=current.device)
     nothing = sent[:0]
     launch = next(launch for limit, launch in FORWARD if n_samples * n <= limit)
-    _start(
+    _start_kernel(
         program_kernel.scan,
         current,
         -(-n_samples * n // launch.block),
@@ -310,7 +311,7 @@ def program(structure: tuple, given: torch.Tensor, current: torch.Tensor, state:
         n,
         n_steps,
         0,
-        *_distances(x),
+        *_read_strides(x),
         0,
         0,
         0,
@@ -329,17 +330,17 @@ def program(structure: tuple, given: torch.Tensor, current: torch.Tensor, state:
 
 
 def spike_matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """`x @ weight`, `[..., n_in]` and `[n_in, n_out]`: torch's matrix product."""
+    """Return torch's matrix product `x @ weight` of `[..., n_in]` and `[n_in, n_out]`."""
     return x @ weight
 
 
 def delayed_sums(x, taps, start, row, source, n_rows: int, reach: int, is_early: bool):
-    """`[B, T, n_rows]`: what every row of a list of synapses adds up; arguments are those of `nn.ops.delays`."""
+    """Return the sum of every row of a list of synapses, `[B, T, n_rows]`; for the arguments see `nn.ops.delays`."""
     n_samples, n_steps, n = x.shape
     out = taps.new_empty((n_samples, n_rows, n_steps))
     n_programs = n_rows * -(-n_samples // DELAYED["SAMPLES"]) * -(-n_steps // DELAYED["STEPS"])
     if out.numel() > 0:
-        _start(
+        _start_kernel(
             delays.delayed_sums,
             x,
             n_programs,
@@ -363,14 +364,14 @@ def delayed_sums(x, taps, start, row, source, n_rows: int, reach: int, is_early:
 
 
 def delayed_products(x, grad, start, row, source, n_taps: int, reach: int):
-    """`[synapse, n_taps]`, the gradient of taps by that of the sums; the order of its additions is not the CPU's."""
+    """Return the gradient by the taps, `[synapse, n_taps]`; the CPU adds in another order."""
     n_samples, n_steps, n = x.shape
     n_rows = grad.shape[2]
     rows = torch.arange(len(row) - 1, device=row.device, dtype=torch.int32) % n_rows
     target = rows.repeat_interleave(row.diff(), output_size=len(start))
     out = x.new_empty((len(start), n_taps))
     if out.numel() > 0:
-        _start(
+        _start_kernel(
             delays.delayed_products,
             x,
             len(start),
@@ -391,58 +392,58 @@ def delayed_products(x, grad, start, row, source, n_taps: int, reach: int):
     return out
 
 
-def _launch(table, current: torch.Tensor) -> tuple[dict, int]:
-    """The options for the pairs of `current`, and the number of programs."""
+def _choose_launch(table, current: torch.Tensor) -> tuple[dict, int]:
+    """Choose the launch options for the pairs of `current`; return them and the number of programs."""
     n_pairs = current.shape[0] * current.shape[-1]
     launch = next(launch for limit, launch in table if n_pairs <= limit)
     return launch.options, -(-n_pairs // launch.block)
 
 
-def _whole_layer(n: int, n_of_warp: int) -> dict:
-    """The options for programs that hold N x N weights, `n_of_warp` to a warp. Raises BackendError for too many."""
+def _recurrent_options(n: int, n_of_warp: int) -> dict:
+    """Return the options of programs with N x N weights, `n_of_warp` per warp. Raises BackendError for too many."""
     if n > MAX_RECURRENT_NEURONS:  # registers hold no more: 64 KiB of a processor's 256
         raise BackendError(
             f"recurrent weights of {n} neurons: the GPU kernel holds those of {MAX_RECURRENT_NEURONS} at most; "
-            "use nwcompile.nn.ops.scan.scan, which goes through the steps one by one then"
+            "use nwcompile.nn.ops.scan.scan, which then runs step by step"
         )
     size = max(16, 1 << (n - 1).bit_length())
     return {"SIZE": size, "num_warps": max(1, size * size // n_of_warp), **EXACT}
 
 
-def _start(kernel, current: torch.Tensor, n_programs: int, *arguments, **constants) -> None:
+def _start_kernel(kernel, current: torch.Tensor, n_programs: int, *arguments, **constants) -> None:
     """Start a kernel on the device of `current`."""
     if n_programs:
         with torch.cuda.device(current.device) if current.is_cuda else nullcontext():
             kernel[(n_programs,)](*arguments, **constants)
 
 
-def _steps(current: torch.Tensor) -> tuple[int, int, int]:
-    """(B, T, N) of `[B, T, N]`, or of one step `[B, N]`."""
+def _split_shape(current: torch.Tensor) -> tuple[int, int, int]:
+    """Return (B, T, N) of `[B, T, N]`, or of one step `[B, N]`."""
     if current.ndim == 2:
         return current.shape[0], 1, current.shape[1]
     n_samples, n_steps, n = current.shape
     return n_samples, n_steps, n
 
 
-def _in_units(current: torch.Tensor, *arrays: torch.Tensor | None):
-    """The unit, the sizes (B, T, N in units) and the distances of samples and steps of each array, in units."""
-    n_samples, n_steps, n = _steps(current)
-    distances = [d for array in arrays for d in _distances(array)]
+def _convert_to_units(current: torch.Tensor, *arrays: torch.Tensor | None):
+    """Return the unit, the sizes (B, T, N in units), and the strides of each array's samples and steps in units."""
+    n_samples, n_steps, n = _split_shape(current)
+    distances = [d for array in arrays for d in _read_strides(array)]
     unit = UNIT_NUMBERS if all(d % UNIT_NUMBERS == 0 for d in (n, *distances)) else 1
     return unit, (n_samples, n_steps, n // unit), [d // unit for d in distances]
 
 
-def _distances(array: torch.Tensor | None) -> tuple[int, int]:
+def _read_strides(array: torch.Tensor | None) -> tuple[int, int]:
     if array is None:
         return 0, 0
     return array.stride(0), array.stride(1) if array.ndim == 3 else 0
 
 
-def _each(array: torch.Tensor | None) -> int:
+def _neuron_stride(array: torch.Tensor | None) -> int:
     return 1 if array is None else array.stride(-1)
 
 
-def _row_by_row(tensor: torch.Tensor, apart: tuple[int, ...] = (1,)) -> torch.Tensor:
-    """The tensor, copied if its neurons are not as far `apart`: 1, or 0 where one number is expanded to all."""
+def _ensure_row_layout(tensor: torch.Tensor, apart: tuple[int, ...] = (1,)) -> torch.Tensor:
+    """Copy the tensor unless the stride of its neurons is in `apart`. A stride of 0 is an expanded number."""
     tensor = tensor.detach()
     return tensor if tensor.stride(-1) in apart else tensor.contiguous()

@@ -1,4 +1,4 @@
-"""The LIF dynamics over time, differentiable, on whole `[B, T, N]` tensors."""
+"""Differentiable LIF dynamics over time, on whole `[B, T, N]` tensors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from nwcompile.errors import BackendError, ModelError, OptionError, unknown_choi
 from nwcompile.nn.ops import cpu, torch_ops
 from nwcompile.nn.ops.device import MAX_RECURRENT_NEURONS
 from nwcompile.nn.ops.surrogate import eventprop, kernel_form
-from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES, kernels
+from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES, select_kernels
 
 RESETS = tuple(cpu.RESETS)
 HALF = (torch.float16, torch.bfloat16)
@@ -18,9 +18,9 @@ FORMS = ("float", "uint8", "bits")
 
 @dataclass(frozen=True)
 class LIFNeurons:
-    """What the scan needs of N neurons: `beta` and `threshold` `[N]`, the reset's name, the surrogate gradient.
+    """N neurons as the scan takes them: `beta` and `threshold` `[N]`, name of the reset, surrogate gradient.
 
-    `floor`: the membrane is not below 0 after the reset. `w_rec` `[N, N]`: spikes(t-1) @ w_rec is added to the current.
+    `floor`: clip the membrane at 0 after the reset. `w_rec` `[N, N]`: add spikes(t-1) @ w_rec to the current.
     """
 
     beta: torch.Tensor
@@ -31,26 +31,25 @@ class LIFNeurons:
     floor: bool = False
     w_rec: torch.Tensor | None = None
 
-    def cleared(self, current: torch.Tensor) -> torch.Tensor:
-        """The state before the first step of `current` `[B, T, N]` or `[B, N]`."""
+    def initial_state(self, current: torch.Tensor) -> torch.Tensor:
+        """Return the zero state before the first step of `current`, `[B, T, N]` or `[B, N]`."""
         return self.beta.new_zeros(1 if self.w_rec is None else 2, current.shape[0], current.shape[-1])
 
 
 def scan(
     current: torch.Tensor, state: torch.Tensor, neurons: LIFNeurons
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """`spikes` and `mem`, and the last state, of LIF neurons fed `current` from `state`.
+    """Run LIF neurons over `current`, starting from `state`; return `spikes`, `mem` and the last state.
 
     `current`, `spikes` and `mem` are `[B, T, N]`, or `[B, N]` for one step.
 
-    In each step v = beta*v + i, with i = current(t) + spikes(t-1) @ w_rec, s = v >= threshold, then the reset and the
-    floor; `mem` is v after them. `state`: `[1, B, N]`, the membranes, or with `w_rec` `[2, B, N]`, with the spikes.
-    Differentiable in current, state, beta, threshold and w_rec; the gradient of a spike by v is the surrogate's at
-    v - threshold. What has a kernel (see `has_kernel`) takes one for all steps, the rest `scan_loop`; the numbers are
-    bit for bit the same, where sums of weights are exact. `current` of another dtype than beta is computed with as
-    one of beta's.
+    Each step computes i = current(t) + spikes(t-1) @ w_rec, v = beta*v + i and s = v >= threshold, then applies the
+    reset and the floor. `mem` is v after them. `state` holds the membranes, `[1, B, N]`; with `w_rec` also the spikes,
+    `[2, B, N]`. Differentiable by current, state, beta, threshold and w_rec. The gradient of a spike by v is the
+    surrogate at v - threshold. All steps run in one kernel if there is one (see `has_kernel`), else in `scan_loop`.
+    Both give the same bits if sums of weights are exact. `current` is cast to the dtype of beta.
     """
-    current = _of_known_type(current, neurons)
+    current = _cast_current(current, neurons)
     form = kernel_form(neurons.surrogate)
     if form is None or not has_kernel(current, neurons):
         return scan_loop(current, state, neurons)
@@ -60,16 +59,16 @@ def scan(
     if not torch_ops.is_plain(current):
         return torch_ops.lif_scan(*arguments, neurons.detach_reset, *form)
     if not torch.is_grad_enabled():
-        return kernels(current).forward(*arguments)
+        return select_kernels(current).forward(*arguments)
     direct = torch_ops.SpikeScan if neurons.surrogate is eventprop else torch_ops.DirectScan
     return direct.apply(*arguments, neurons.detach_reset, *form)
 
 
 def has_kernel(current: torch.Tensor, neurons: LIFNeurons) -> bool:
-    """Whether all steps of `current` take one kernel, forward and backward.
+    """Return whether one kernel runs all steps of `current`, forward and backward.
 
-    They do in float32 and float64 with a surrogate of `nn.surrogate`, on the CPU and on a GPU; with `w_rec` on a GPU
-    up to `device.MAX_RECURRENT_NEURONS` neurons.
+    There is one for float32 and float64 with a surrogate of `nn.surrogate`, on the CPU and on a GPU. With `w_rec` a GPU
+    takes up to `device.MAX_RECURRENT_NEURONS` neurons.
     """
     known = kernel_form(neurons.surrogate) is not None and neurons.beta.dtype in KERNEL_DTYPES
     if current.device.type == "cuda":
@@ -78,7 +77,7 @@ def has_kernel(current: torch.Tensor, neurons: LIFNeurons) -> bool:
 
 
 def _verify_spike_times(current: torch.Tensor, state: torch.Tensor, neurons: LIFNeurons) -> None:
-    """Raise ModelError for what EventProp has no gradient of."""
+    """Raise ModelError if a gradient is needed that EventProp does not define."""
     of = (current, state, neurons.beta, neurons.threshold, neurons.w_rec)
     if not torch.is_grad_enabled() or not any(t is not None and t.requires_grad for t in of):
         return
@@ -94,7 +93,7 @@ def _verify_spike_times(current: torch.Tensor, state: torch.Tensor, neurons: LIF
 
 
 def scan_loop(current: torch.Tensor, state: torch.Tensor, neurons: LIFNeurons):
-    """The same as `scan`, step by step in torch operations; for whatever has no kernel."""
+    """Compute `scan` step by step in torch operations, for layers without a kernel."""
     if current.ndim == 2:
         spikes, mem, last = scan_loop(current[:, None], state, neurons)
         return spikes[:, 0], mem[:, 0], last
@@ -120,10 +119,10 @@ def scan_loop(current: torch.Tensor, state: torch.Tensor, neurons: LIFNeurons):
 def fire(
     current: torch.Tensor, state: torch.Tensor, neurons: LIFNeurons, form: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The spikes of `scan` in fewer bytes, and the last state, without a gradient or `w_rec`; on the CPU or a GPU.
+    """Return the spikes of `scan` in compact form and the last state; no gradient, no `w_rec`, CPU or GPU.
 
     form: "float" `[B, T, N]` of the current's dtype; "uint8" `[B, T, N]`; "bits" int32 `[B, ceil(T/32), N]`, step t in
-    bit t % 32 of word t // 32, unused bits 0. Raises OptionError for another form, BackendError for another device and
+    bit t % 32 of word t // 32, unused bits 0. Raises OptionError for another form, BackendError for another device or
     for neurons with `w_rec`.
     """
     if form not in FORMS:
@@ -137,7 +136,7 @@ def fire(
     if what is not None:
         raise BackendError(f"spikes without membranes have no kernel for {what}; use nwcompile.nn.ops.scan.scan")
     arguments = (
-        _of_known_type(current, neurons),
+        _cast_current(current, neurons),
         state,
         neurons.beta,
         neurons.threshold,
@@ -146,19 +145,19 @@ def fire(
         form,
     )
     if torch_ops.is_plain(current) and not torch.is_grad_enabled():
-        return kernels(current).fire(*arguments)
+        return select_kernels(current).fire(*arguments)
     return torch_ops.lif_fire(*arguments)
 
 
-def _of_known_type(current: torch.Tensor, neurons: LIFNeurons) -> torch.Tensor:
-    """The current as its kernel takes it: of beta's type, on a GPU also in half precision."""
+def _cast_current(current: torch.Tensor, neurons: LIFNeurons) -> torch.Tensor:
+    """Cast the current to the dtype of beta; a GPU kernel also takes half precision."""
     if current.dtype == neurons.beta.dtype or (current.is_cuda and current.dtype in HALF):
         return current
     return current.to(neurons.beta.dtype)
 
 
 class Spike(torch.autograd.Function):
-    """v >= threshold as a number, with a surrogate derivative."""
+    """The spike `v >= threshold` as a number, with a surrogate derivative."""
 
     @staticmethod
     def forward(ctx, v, threshold, surrogate):

@@ -1,10 +1,10 @@
-"""Surrogate gradients: what backpropagation uses in place of the derivative of a spike by the membrane.
+"""Surrogate gradients, which replace the derivative of a spike by the membrane in backpropagation.
 
-`eventprop` is none of these functions but the gradient of spike times; layers with it go by its name.
+Each function takes `x`, the membrane minus the threshold in any shape, and returns the derivative in the shape and
+dtype of x. A larger `slope` makes it narrower. Change a slope with `functools.partial(atan, slope=4.0)`. A layer takes
+any callable of this form, but runs unknown ones step by step in torch operations.
 
-Each function takes `x`, the membrane minus the threshold (any shape), and gives the derivative there, of x's shape
-and dtype. A larger `slope` makes it narrower. To change a slope use `functools.partial(atan, slope=4.0)`; any callable
-of the same form can be given to a layer, which then goes through the steps one by one in torch operations.
+`eventprop` is not such a function: it names the gradient of spike times.
 """
 
 import math
@@ -18,52 +18,52 @@ from nwcompile.errors import OptionError, unknown_choice
 
 
 def atan(x: torch.Tensor, slope: float = 2.0) -> torch.Tensor:
-    """slope/2 / (1 + (pi/2 * slope * x)^2), the derivative of an arctangent (Fang et al., ICCV 2021, PLIF)."""
+    """Return slope/2 / (1 + (pi/2 * slope * x)^2), the derivative of an arctangent (Fang et al., ICCV 2021, PLIF)."""
     return slope / 2 / (1 + (math.pi / 2 * slope * x).square())
 
 
 def fast_sigmoid(x: torch.Tensor, slope: float = 25.0) -> torch.Tensor:
-    """1 / (1 + slope*|x|)^2 (Zenke and Ganguli, Neural Computation 2018, SuperSpike)."""
+    """Return 1 / (1 + slope*|x|)^2 (Zenke and Ganguli, Neural Computation 2018, SuperSpike)."""
     return (1 + slope * x.abs()).square().reciprocal()
 
 
 def sigmoid(x: torch.Tensor, slope: float = 4.0) -> torch.Tensor:
-    """slope * y * (1 - y) with y = 1 / (1 + exp(-slope*x)), the derivative of a logistic function."""
+    """Return slope * y * (1 - y) with y = 1 / (1 + exp(-slope*x)), the derivative of a logistic function."""
     y = torch.sigmoid(slope * x)
     return slope * y * (1 - y)
 
 
 def piecewise_linear(x: torch.Tensor, slope: float = 1.0) -> torch.Tensor:
-    """slope/2 where |x| < 1/slope, else 0: the derivative of a line clipped to 0..1."""
+    """Return slope/2 where |x| < 1/slope, else 0: the derivative of a line clipped to 0..1."""
     return (slope * x.abs() < 1).to(x.dtype) * (slope / 2)
 
 
 def triangular(x: torch.Tensor, slope: float = 1.0) -> torch.Tensor:
-    """slope * max(0, 1 - slope*|x|) (Bellec et al., NeurIPS 2018, with dampening 1)."""
+    """Return slope * max(0, 1 - slope*|x|) (Bellec et al., NeurIPS 2018, with dampening 1)."""
     return slope * (1 - slope * x.abs()).clamp(min=0)
 
 
 def eventprop(x: torch.Tensor) -> torch.Tensor:
-    """No function of the membrane: a LIF layer with `surrogate="eventprop"` has the gradients of its spike times.
+    """Name the gradients of spike times: `surrogate="eventprop"` of a LIF layer. Calling it raises OptionError.
 
-    That is EventProp (Wunderlich and Pehle, Scientific Reports 11, 12829, 2021) in steps, as in mlGeNN (Nowotny, Turner
-    and Knight, arXiv:2212.01232). Forward, a layer is what it is with any surrogate.
+    This is EventProp (Wunderlich and Pehle, Scientific Reports 11, 12829, 2021) in steps, as in mlGeNN (Nowotny, Turner
+    and Knight, arXiv:2212.01232). The forward pass is the same as with any surrogate.
 
-    Backward, a spike has a time: where its membrane rose in step t from before(t) < threshold, that after step t-1, to
-    v(t) >= threshold, it crossed at the fraction x = (threshold - before(t)) / (v(t) - before(t)) of the step. Let y be
-    x minus x as it is, which is 0 but has a derivative. By so much the spike comes later: y of what it does goes from
-    step t to step t+1. With i the current, fired 0 or 1, and after(t) = before(t+1) the v(t) after reset and floor,
+    In the backward pass a spike has a time. Its membrane rises in step t from before(t) < threshold, the value after
+    step t-1, to v(t) >= threshold. It crosses the threshold at the fraction x = (threshold - before(t)) /
+    (v(t) - before(t)) of the step. Let y be x minus its own value: y is 0 but has a derivative. A spike that comes y
+    later moves the share y of its effect from step t to step t+1. With the current i, fired 0 or 1, and after(t) =
+    before(t+1), the v(t) after reset and floor, the gradients are those of
       v(t) = beta*before(t) + i(t) - y(t-1)*late(t)
       spikes(t) = fired(t) - y(t) + y(t-1)
       mem(t) = after(t) + y(t)*more(t)
-    and what is derived is this. With "subtraction" more = threshold and late = (1 - beta)*threshold: what is taken off
-    stays for longer, and decays for less time. With "zero" more(t) = v(t), and late(t) is v(t) for y(t-1) = 0, which
-    rises from 0 in less time. `detach_reset` takes y out of v and mem. So the adjoint of v decays, and jumps only at
-    spikes, by (g(t+1) - g(t) + ...) / (v(t) - before(t)), g(t) being the gradient that is asked of a spike in step t.
+    With "subtraction" more = threshold and late = (1 - beta)*threshold: the subtracted part stays longer and decays for
+    a shorter time. With "zero" more(t) = v(t), and late(t) is v(t) for y(t-1) = 0, which rises from 0 in less time.
+    `detach_reset` takes y out of v and mem. So the adjoint of v decays, and jumps only at spikes, by
+    (g(t+1) - g(t) + ...) / (v(t) - before(t)), with g(t) the incoming gradient of a spike in step t.
 
-    y is 0 in the last step of a call, and where the membrane was at the threshold before its step already (after more
-    current than a reset takes away), so that the rise is always above 0. Without a reset spikes have no gradient, only
-    membranes have. Raises OptionError where it is called.
+    y is 0 in the last step of a call. It is also 0 if the membrane was at the threshold before the step, after more
+    current than a reset removes; so the rise is always above 0. Without a reset only membranes have a gradient.
     """
     raise OptionError(NO_FUNCTION)
 
@@ -77,8 +77,8 @@ NO_FUNCTION = (
 )
 
 
-def named(surrogate: str | Callable) -> Callable:
-    """The surrogate of that name, or the callable itself. Raises OptionError for an unknown name, and for eventprop."""
+def look_up_surrogate(surrogate: str | Callable) -> Callable:
+    """Return the surrogate of that name, or the callable itself. Raises OptionError for other names and eventprop."""
     if not isinstance(surrogate, str) and not callable(surrogate):
         raise OptionError(
             f"surrogate={type(surrogate).__name__} must be a name, or a function of nwcompile.nn.surrogate"
@@ -92,17 +92,17 @@ def named(surrogate: str | Callable) -> Callable:
     return SURROGATES[surrogate]
 
 
-def of_layer(surrogate: str | Callable) -> Callable:
-    """As `named`, for a LIF layer, which takes eventprop too."""
+def look_up_layer_surrogate(surrogate: str | Callable) -> Callable:
+    """Look up a surrogate as `look_up_surrogate` does; a LIF layer also takes eventprop."""
     if surrogate in ("eventprop", eventprop):
         return eventprop
     if not callable(surrogate) and surrogate not in SURROGATES:
         raise OptionError(unknown_choice("surrogate", surrogate, [*SURROGATES, "eventprop"]))
-    return named(surrogate)
+    return look_up_surrogate(surrogate)
 
 
 def kernel_form(surrogate: Callable) -> tuple[str, float] | None:
-    """(name, slope) of one of the functions above, or of a `functools.partial` of one; None for any other callable."""
+    """Return (name, slope) of a function above or of a `functools.partial` of one; None for any other callable."""
     if surrogate is eventprop:
         return "eventprop", 0.0
     slope = None

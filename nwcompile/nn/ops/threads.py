@@ -1,7 +1,7 @@
-"""Large tensors in blocks, over as many threads as torch uses.
+"""Blocks of large tensors, computed on as many threads as torch uses.
 
-Blocks depend on the shape alone, so no result depends on how many threads there are. The kernels release the GIL, so
-plain threads do. They are made anew after a fork: the workers of a DataLoader inherit none.
+Blocks depend only on the shape, so no result depends on the number of threads. The kernels release the GIL, so plain
+threads suffice. A forked process, such as a DataLoader worker, starts its own threads.
 """
 
 import os
@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import torch
 
-MAX_BLOCKS = 8  # More blocks than this would leave each too little work on machines with a few cores.
-MIN_BLOCK_NUMBERS = 1 << 19  # This is some 0.3 ms of work, and a second thread takes 0.1 ms to begin.
+MAX_BLOCKS = 8  # With more blocks each would have too little work on machines with a few cores.
+MIN_BLOCK_NUMBERS = 1 << 19  # About 0.3 ms of work; a second thread takes 0.1 ms to start.
 _pools: dict[int, ThreadPoolExecutor] = {}
 os.register_at_fork(after_in_child=_pools.clear)
 
 
 class Block(NamedTuple):
-    """The samples and neurons of `[B, T, N]` that one thread computes at a time, with all their steps."""
+    """A block of `[B, T, N]` for one thread: a range of samples and of neurons, with all their steps."""
 
     first_sample: int
     last_sample: int
@@ -26,10 +26,10 @@ class Block(NamedTuple):
     last_neuron: int
 
 
-def ranges(n: int, size: int, unit: int = 1) -> list[tuple[int, int]]:
-    """(first, last) of ranges of `n` things that are `size` numbers, in multiples of `unit` things.
+def split_ranges(n: int, size: int, unit: int = 1) -> list[tuple[int, int]]:
+    """Split `n` items of `size` numbers in all into ranges (first, last), in multiples of `unit` items.
 
-    A power of two of them where things allow it: seven ranges would keep one of two threads a third longer.
+    The number of ranges is a power of two if possible: with seven, one of two threads would take a third longer.
     """
     wanted = 1 << max(0, (size // MIN_BLOCK_NUMBERS).bit_length() - 1)
     n_ranges = max(1, min(MAX_BLOCKS, wanted, -(-n // unit)))
@@ -37,25 +37,25 @@ def ranges(n: int, size: int, unit: int = 1) -> list[tuple[int, int]]:
     return list(zip(bounds, bounds[1:], strict=False))
 
 
-def blocks(n_samples: int, n_steps: int, n_neurons: int, whole_rows: bool, lanes: int) -> list[Block]:
-    """The blocks of `[B, T, N]`.
+def split_blocks(n_samples: int, n_steps: int, n_neurons: int, whole_rows: bool, lanes: int) -> list[Block]:
+    """Split `[B, T, N]` into blocks.
 
-    Samples are shared out first; where they are too few, neurons as well, in multiples of `lanes`. With `whole_rows`
-    (recurrent layers) it is samples only, by fours, which their kernels take together.
+    Samples are split first; if they are too few, neurons too, in multiples of `lanes`. With `whole_rows` (recurrent
+    layers) only samples are split, in groups of four, which the recurrent kernels process together.
     """
     size = n_samples * n_steps * n_neurons
     if size < 2 * MIN_BLOCK_NUMBERS:
         return [Block(0, n_samples, 0, n_neurons)]
-    rows = ranges(n_samples, size, 4 if whole_rows else 1)
-    columns = [(0, n_neurons)] if whole_rows else ranges(n_neurons, size // len(rows), lanes)
+    rows = split_ranges(n_samples, size, 4 if whole_rows else 1)
+    columns = [(0, n_neurons)] if whole_rows else split_ranges(n_neurons, size // len(rows), lanes)
     columns = columns if len(rows) < MAX_BLOCKS // 2 else [(0, n_neurons)]
     return [Block(*row, *column) for row in rows for column in columns]
 
 
 def run_on_threads(work: Callable[[int], object], n_blocks: int) -> None:
-    """Call `work(k)` for every block k, on torch's number of threads. An exception in one is raised here.
+    """Call `work(k)` for every block k on torch's number of threads; re-raise an exception of any of them.
 
-    The calling thread takes blocks as the others do, so that it waits for none that is late to begin.
+    The calling thread takes blocks too, so it never waits for a thread that is slow to start.
     """
     n_threads = 1 if n_blocks == 1 else min(torch.get_num_threads(), n_blocks)
     left = iter(range(n_blocks))

@@ -1,8 +1,8 @@
-"""The operations of the layers, known to torch: they are compiled, exported and loaded again by name.
+"""Operators of the layers, registered with torch so that they can be compiled, exported and loaded by name.
 
-`import nwcompile.nn` registers them. Kernels are those of `nwcompile.nn.ops.cpu` and, for device "cuda", of
-`nwcompile.nn.ops.gpu`, which is loaded when it is first used. A state is `[1, B, N]`, the membranes, or with recurrent
-weights `[2, B, N]`, the membranes and the spikes of the step before.
+`import nwcompile.nn` registers them. The kernels are in `nwcompile.nn.ops.cpu` and, for device "cuda", in
+`nwcompile.nn.ops.gpu`, which is loaded on first use. A state holds the membranes, `[1, B, N]`; with recurrent weights
+also the spikes of the previous step, `[2, B, N]`.
 """
 
 from contextlib import nullcontext
@@ -15,14 +15,14 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from nwcompile.errors import BackendError, ModelError
 from nwcompile.nn.ops import cpu
 
-WORD_BITS = 32  # Packed spikes hold the steps of 32 bits in an int32.
+WORD_BITS = 32  # Packed spikes hold 32 steps in an int32.
 DEVICES = ("cpu", "cuda")
 KERNEL_DTYPES = (torch.float32, torch.float64)
-FREED = "second time"  # These words stand in torch's error about a graph that a backward pass has gone through.
+FREED = "second time"  # Part of torch's error about a graph that a backward pass has freed.
 
 
-def kernels(tensor: Tensor) -> ModuleType:
-    """The kernels for where a tensor lies, `nn.ops.cpu` or `nn.ops.gpu`. Raises BackendError without triton."""
+def select_kernels(tensor: Tensor) -> ModuleType:
+    """Return the kernels for a tensor's device, `nn.ops.cpu` or `nn.ops.gpu`. Raises BackendError without triton."""
     if tensor.device.type == "cpu":
         return cpu
     try:
@@ -45,8 +45,8 @@ def lif_scan(
     surrogate: str,
     slope: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`spikes`, `mem` and the last state of LIF neurons fed `current`, `[B, T, N]` or `[B, N]`; see `nn.ops.scan`."""
-    return kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
+    """Run LIF neurons on `current`, `[B, T, N]` or `[B, N]`: `spikes`, `mem` and the last state; see `nn.ops.scan`."""
+    return select_kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
 
 
 @torch.library.custom_op("nwcompile::lif_scan_backward", mutates_args=(), device_types=DEVICES)
@@ -68,7 +68,7 @@ def lif_scan_backward(
     slope: float,
     learns: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of current, state, and (empty unless `learns`) of beta and threshold."""
+    """Return the gradients by current, state, beta and threshold; the last two are empty unless `learns`."""
     grads = (grad_spikes, grad_mem, grad_last)
     rule = (reset, floor, detach_reset, surrogate, slope)
     return _scan_backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns)
@@ -78,23 +78,23 @@ def lif_scan_backward(
 def lif_fire(
     current: Tensor, state: Tensor, beta: Tensor, threshold: Tensor, reset: str, floor: bool, form: str
 ) -> tuple[Tensor, Tensor]:
-    """Spikes alone, as "float", "uint8" or "bits", and the last state; without a gradient."""
-    return kernels(current).fire(current, state, beta, threshold, reset, floor, form)
+    """Return spikes as "float", "uint8" or "bits", and the last state; without a gradient."""
+    return select_kernels(current).fire(current, state, beta, threshold, reset, floor, form)
 
 
 @torch.library.custom_op("nwcompile::spike_matmul", mutates_args=(), device_types=DEVICES)
 def spike_matmul(x: Tensor, weight: Tensor) -> Tensor:
-    """`x @ weight`, `[..., n_in]` and `[n_in, n_out]`, each row summed by itself; see `nn.ops.spike_matmul`."""
-    return kernels(x).spike_matmul(x, weight)
+    """Return `x @ weight` of `[..., n_in]` and `[n_in, n_out]`, each row summed alone; see `nn.ops.spike_matmul`."""
+    return select_kernels(x).spike_matmul(x, weight)
 
 
 @torch.library.custom_op("nwcompile::delayed_sums", mutates_args=(), device_types=DEVICES)
 def delayed_sums(
     x: Tensor, taps: Tensor, start: Tensor, by_target: list[Tensor], by_source: list[Tensor], n_out: int, reach: int
 ) -> Tensor:
-    """What synapses with delays add up, `[B, T, n_out]`; see `nn.ops.delays`."""
+    """Return the sums of delayed synapses, `[B, T, n_out]`; see `nn.ops.delays`."""
     order, row, source = by_target
-    return kernels(x).delayed_sums(x, taps[order], start[order], row, source, n_out, reach, False)
+    return select_kernels(x).delayed_sums(x, taps[order], start[order], row, source, n_out, reach, False)
 
 
 @torch.library.custom_op("nwcompile::delayed_sums_backward", mutates_args=(), device_types=DEVICES)
@@ -109,14 +109,14 @@ def delayed_sums_backward(
     of_x: bool,
     of_taps: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of `x` and `taps`, those that are not wanted empty."""
+    """Return the gradients by `x` and `taps`; a gradient that is not wanted is empty."""
     grad_x, grad_taps = x.new_empty(0), taps.new_empty(0)
     if of_x:
         order, row, target = by_source
-        grad_x = kernels(x).delayed_sums(grad, taps[order], start[order], row, target, x.shape[2], reach, True)
+        grad_x = select_kernels(x).delayed_sums(grad, taps[order], start[order], row, target, x.shape[2], reach, True)
     if of_taps:
         order, row, source = by_target
-        listed = kernels(x).delayed_products(x, grad, start[order], row, source, taps.shape[1], reach)
+        listed = select_kernels(x).delayed_products(x, grad, start[order], row, source, taps.shape[1], reach)
         grad_taps = torch.empty_like(listed)
         grad_taps[order] = listed
     return grad_x, grad_taps
@@ -124,16 +124,16 @@ def delayed_sums_backward(
 
 @torch.library.custom_op("nwcompile::straight_through", mutates_args=())
 def straight_through(source: Tensor, value: Tensor, factor: Tensor, spent: bool) -> Tensor:
-    """`value`, made from `source`; its gradient goes to `source` times `factor`, whatever was done to make it.
+    """Return `value`, computed from `source`; its gradient reaches `source` times `factor`, whatever the computation.
 
-    A second backward pass through what a first one has used up, or any if it is `spent`, is a ModelError.
+    Raises ModelError in a second backward pass through a freed graph, or in any backward pass if `spent`.
     """
     return value.clone()
 
 
 @lif_scan.register_fake
 def _(current, state, beta, threshold, w_rec, reset, floor, detach_reset, surrogate, slope):
-    return beta.new_empty(current.shape), beta.new_empty(current.shape), _dense(state)
+    return beta.new_empty(current.shape), beta.new_empty(current.shape), _empty_dense(state)
 
 
 @lif_scan_backward.register_fake
@@ -156,12 +156,12 @@ def _(
     learns,
 ):
     sums = beta.new_empty(beta.shape[0] if learns else 0), beta.new_empty(beta.shape[0] if learns else 0)
-    return _dense(current), _dense(state), *sums
+    return _empty_dense(current), _empty_dense(state), *sums
 
 
 @lif_fire.register_fake
 def _(current, state, beta, threshold, reset, floor, form):
-    return _fake_spikes(*current.shape[:2], beta, form), _dense(state)
+    return _fake_spikes(*current.shape[:2], beta, form), _empty_dense(state)
 
 
 def _fake_spikes(n_samples: int, n_steps: int, beta: Tensor, form: str) -> Tensor:
@@ -187,10 +187,10 @@ def _(grad, x, taps, start, by_target, by_source, reach, of_x, of_taps):
 
 @straight_through.register_fake
 def _(source, value, factor, spent):
-    return _dense(value)
+    return _empty_dense(value)
 
 
-def _dense(like: Tensor) -> Tensor:
+def _empty_dense(like: Tensor) -> Tensor:
     return torch.empty_like(like, memory_format=torch.contiguous_format)
 
 
@@ -203,8 +203,8 @@ def _keep_scan(ctx, inputs, output):
 
 
 def _scan_backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns):
-    """The gradients of current, state, beta and threshold by a surrogate, or by EventProp."""
-    of = kernels(current)
+    """Compute the gradients by current, state, beta and threshold with a surrogate or with EventProp."""
+    of = select_kernels(current)
     reset, floor, detach_reset, surrogate, _ = rule
     if surrogate != "eventprop":
         return of.backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns)
@@ -213,22 +213,22 @@ def _scan_backward(grads, current, spikes, mem, state, beta, threshold, w_rec, r
 
 
 def _spike_adjoint(grads, shape, dtype, kept, mem, state, beta, threshold, rule, learns):
-    """The gradients of current, in its dtype, state, beta and threshold by EventProp."""
+    """Compute the gradients by current (in its dtype), state, beta and threshold with EventProp."""
     reset, floor, detach_reset, *_ = rule
     if reset == "none" and grads[0] is not None and grads[0].any():  # compiled graphs give zeros for None
         raise ModelError(NO_RESET)
     given = shape, kept, mem, state, beta, threshold, reset, floor, detach_reset, learns
-    grad_current, *others = kernels(beta).spike_adjoint(grads, *given)
+    grad_current, *others = select_kernels(beta).spike_adjoint(grads, *given)
     return grad_current.to(dtype), *others
 
 
 def _scan_gradient(ctx, grad_spikes, grad_mem, grad_last):
-    current, state, beta, threshold, w_rec, spikes, mem = saved(ctx)
+    current, state, beta, threshold, w_rec, spikes, mem = load_saved(ctx)
     needs = ctx.needs_input_grad
     grads = (grad_spikes, grad_mem, grad_last)
     tensors = (current, spikes, mem, state)
     learns = needs[2] or needs[3]
-    if is_plain(current) and not torch.is_grad_enabled():  # enabled: for gradients of gradients, which are refused
+    if is_plain(current) and not torch.is_grad_enabled():  # enabled for gradients of gradients, which are refused
         gradients = _scan_backward(grads, *tensors, beta, threshold, w_rec, ctx.rule, learns)
     else:
         gradients = lif_scan_backward(*grads, *tensors, beta, threshold, w_rec, *ctx.rule, learns)
@@ -249,7 +249,7 @@ def _keep_operands(ctx, inputs, output):
 
 
 def _spike_matmul_gradient(ctx, grad):
-    x, weight = saved(ctx)
+    x, weight = load_saved(ctx)
     of_x, of_weight = ctx.needs_input_grad
     with full_precision(grad):
         grad_x = grad @ weight.T if of_x else None
@@ -267,7 +267,7 @@ def _keep_delayed(ctx, inputs, output):
 def _delayed_gradient(ctx, grad):
     of_x, of_taps, *_ = ctx.needs_input_grad
     lists = ctx.by_target, ctx.by_source
-    grad_x, grad_taps = delayed_sums_backward(grad.contiguous(), *saved(ctx), *lists, ctx.reach, of_x, of_taps)
+    grad_x, grad_taps = delayed_sums_backward(grad.contiguous(), *load_saved(ctx), *lists, ctx.reach, of_x, of_taps)
     return grad_x if of_x else None, grad_taps if of_taps else None, None, [None] * 3, [None] * 3, None, None
 
 
@@ -277,7 +277,7 @@ def _keep_factor(ctx, inputs, output):
 
 
 def _straight_gradient(ctx, grad):
-    (factor,) = saved(ctx)
+    (factor,) = load_saved(ctx)
     if ctx.spent:
         raise ModelError(SPENT)
     return grad * factor, None, None, None
@@ -294,14 +294,14 @@ SPENT = (
 
 
 def is_used_up(tensor: torch.Tensor) -> bool:
-    """Whether a backward pass has freed what an operation of `nn.ops` made `tensor` from."""
+    """Return whether a backward pass has freed the graph from which an operation of `nn.ops` made `tensor`."""
     return is_freed(tensor.grad_fn)
 
 
 def is_freed(node) -> bool:
-    """Whether a backward pass has freed what a node has saved; False for None and for nodes of torch's own.
+    """Return whether a backward pass has freed a node's saved tensors; False for None and for torch's own nodes.
 
-    Nothing is unpacked for it: what torch.utils.checkpoint has saved is computed again then, and only once.
+    No saved tensor is unpacked: unpacking makes torch.utils.checkpoint recompute it, which it does only once.
     """
     try:
         getattr(node, "_raw_saved_tensors", None)
@@ -311,24 +311,24 @@ def is_freed(node) -> bool:
 
 
 def is_in_backward() -> bool:
-    """Whether torch is going backward, where torch.utils.checkpoint computes layers again; no graph can ask it."""
+    """Return whether a backward pass runs, in which torch.utils.checkpoint recomputes layers; False while compiling."""
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
-def saved(ctx) -> tuple:
-    """What was saved for the backward pass. Raises ModelError where a backward pass has freed it."""
+def load_saved(ctx) -> tuple:
+    """Return the tensors saved for the backward pass. Raises ModelError if a backward pass has freed them."""
     if is_freed(ctx):
         raise ModelError(SPENT)
     return ctx.saved_tensors
 
 
 class DirectScan(torch.autograd.Function):
-    """`lif_scan` without torch's dispatcher, which takes longer than a step of a small layer."""
+    """`lif_scan` without torch's dispatcher, whose overhead exceeds a step of a small layer."""
 
     @staticmethod
     def forward(ctx, *inputs):
         current, state, beta, threshold, w_rec, reset, floor, *_ = inputs
-        output = kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
+        output = select_kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
         _keep_scan(ctx, inputs, output)
         return output
 
@@ -336,9 +336,9 @@ class DirectScan(torch.autograd.Function):
 
 
 class SpikeScan(torch.autograd.Function):
-    """`lif_scan` with EventProp, without torch's dispatcher, which keeps what stands at spikes.
+    """`lif_scan` with EventProp and without torch's dispatcher; it saves only the values at spikes.
 
-    Membranes are kept too where beta is trained.
+    If beta is trained, it saves the membranes too.
     """
 
     @staticmethod
@@ -346,16 +346,16 @@ class SpikeScan(torch.autograd.Function):
         current, state, beta, threshold, w_rec, *ctx.rule = inputs
         reset, floor, *_ = ctx.rule
         ctx.set_materialize_grads(False)
-        spikes, mem, last = kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
+        spikes, mem, last = select_kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
         if any(ctx.needs_input_grad):
             ctx.shape, ctx.dtype = current.shape, current.dtype
-            kept = kernels(current).keep_spikes(current, spikes, mem, state, beta, threshold, reset, floor)
+            kept = select_kernels(current).keep_spikes(current, spikes, mem, state, beta, threshold, reset, floor)
             ctx.save_for_backward(*kept, mem if ctx.needs_input_grad[2] else None, state, beta, threshold)
         return spikes, mem, last
 
     @staticmethod
     def backward(ctx, *grads):
-        *kept, mem, state, beta, threshold = saved(ctx)
+        *kept, mem, state, beta, threshold = load_saved(ctx)
         needs = ctx.needs_input_grad
         if torch.is_grad_enabled():
             raise ModelError("surrogate 'eventprop' has no gradients of gradients; leave out create_graph=True")
@@ -371,19 +371,19 @@ class DirectSpikeMatmul(torch.autograd.Function):
     @staticmethod
     def forward(ctx, *inputs):
         _keep_operands(ctx, inputs, None)
-        return kernels(inputs[0]).spike_matmul(*inputs)
+        return select_kernels(inputs[0]).spike_matmul(*inputs)
 
     backward = staticmethod(_spike_matmul_gradient)
 
 
 def full_precision(tensor: Tensor):
-    """A context without autocast on the device of `tensor`."""
+    """Return a context that disables autocast on the device of `tensor`."""
     kind = tensor.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor holds numbers that nobody follows: no tracing, no fake, no dispatch mode."""
+    """Return whether a tensor holds plain numbers: no tracing, no fake tensor, no dispatch mode."""
     return (
         type(tensor) is Tensor
         and tensor.device.type in DEVICES

@@ -1,4 +1,4 @@
-"""A layer of a float network whose connections are trained and rounded to the chip's integers in every pass."""
+"""A layer of a float network whose connections are trained, and rounded to the chip's integers in every pass."""
 
 from abc import abstractmethod
 from typing import Any, cast
@@ -16,15 +16,15 @@ from nwcompile.nn.qat.sums import IntegerWeights, StraightThrough
 
 
 class ConnectedLayer(torch.nn.Module):
-    """One layer of a normalized float network, at what the compiler has chosen for it (`pinned`).
+    """One layer of a normalized float network, with the compiler's choices for it (`pinned`).
 
-    Parameters, in the float network's units: `weights[i]` and `biases[i]` of connection i (an empty one where it has no
-    bias). `connections[i]` say where they lie. A state_dict holds what is pinned, and the ends of synapses too.
-    `QuantizedLayer`s are those of built-in neurons, `QuantizedProgram`s those of neuron programs.
+    Parameters, in the float network's units: `weights[i]` and `biases[i]` of `connections[i]`; a bias is empty if the
+    connection has none. A state_dict also holds the choices and the ends of synapses.
+    Subclasses are `QuantizedLayer` for built-in neurons and `QuantizedProgram` for neuron programs.
     """
 
     connections: tuple[Direct, ...]
-    slopes: tuple[torch.Tensor, ...]  # of the integer weights of each connection, by its float ones
+    slopes: tuple[torch.Tensor, ...]  # Derivative of each connection's integer weights by its float weights.
 
     def __init__(self, network: Network, name: str, chip: Chip, trains: tuple[bool, ...]):
         super().__init__()
@@ -34,12 +34,12 @@ class ConnectedLayer(torch.nn.Module):
         without = tuple(c.replace(bias=None) for c in self.connections)
         self.bare = Network(network.inputs, network.nodes, (*without, *(c for c in into if isinstance(c, Injected))))
         biases = [np.zeros(0) if c.bias is None else np.asarray(c.bias) for c in self.connections]
-        self.weights = torch.nn.ParameterList(parameter(c.weight, t) for c, t in zip(without, trains, strict=True))
+        self.weights = torch.nn.ParameterList(make_parameter(c.weight, t) for c, t in zip(without, trains, strict=True))
         self.biases = torch.nn.ParameterList(
-            parameter(bias, t and bias.size > 0) for bias, t in zip(biases, trains, strict=True)
+            make_parameter(bias, t and bias.size > 0) for bias, t in zip(biases, trains, strict=True)
         )
         self.bias_places = [
-            None if c.bias is None else _places(c, bias, self.node.shape)
+            None if c.bias is None else _locate_biases(c, bias, self.node.shape)
             for c, bias in zip(self.connections, biases, strict=True)
         ]
         self.pinned: Any = None
@@ -50,43 +50,43 @@ class ConnectedLayer(torch.nn.Module):
         return self.bare.node(self.name)
 
     @abstractmethod
-    def pin(self, pinned) -> None:
-        """Keep these choices from now on."""
+    def pin_choices(self, pinned) -> None:
+        """Use these choices from now on."""
 
     @abstractmethod
     def pin_state(self) -> dict:
-        """What is pinned, as plain values and tensors."""
+        """Return the choices as plain values and tensors."""
 
     @abstractmethod
-    def pin_of_state(self, state: dict):
-        """What is pinned, of such values."""
+    def pin_from_state(self, state: dict):
+        """Rebuild the choices from the result of `pin_state`."""
 
     @abstractmethod
-    def integers(self):
-        """What the parameters are on the chip now. Raises ModelError if they are not finite, BackendError on a GPU."""
+    def compute_integers(self):
+        """Round the current parameters. Raises ModelError if they are not finite, BackendError on a GPU."""
 
     @abstractmethod
     def float_neuron(self):
-        """The float neurons as they have been trained."""
+        """Return the trained float neurons."""
 
     def get_extra_state(self) -> dict:
-        return self.pin_state() | {"ends": self._ends()}
+        return self.pin_state() | {"ends": self._synapse_ends()}
 
     def set_extra_state(self, state: dict) -> None:
-        """Take the pin. Raises ModelError where the synapses are others: weights of a list say not where they are."""
-        if any(not torch.equal(*pair) for pair in zip(self._ends(), state["ends"], strict=True)):
+        """Load the choices. Raises ModelError for other synapses: a list of weights does not say where they are."""
+        if any(not torch.equal(*pair) for pair in zip(self._synapse_ends(), state["ends"], strict=True)):
             raise ModelError(
-                f"layer {self.name!r}: the state_dict is of other synapses; make the module of a network in which the "
-                "same weights are pruned"
+                f"layer {self.name!r}: the state_dict has other synapses; build the module from a network in "
+                "which the same weights are pruned"
             )
-        self.pin(self.pin_of_state({key: value for key, value in state.items() if key != "ends"}))
+        self.pin_choices(self.pin_from_state({key: value for key, value in state.items() if key != "ends"}))
 
-    def _ends(self) -> list[torch.Tensor]:
-        """int64[2, k] for each list of synapses: their sources and targets; of other connections nothing."""
+    def _synapse_ends(self) -> list[torch.Tensor]:
+        """Return sources and targets, int64[2, k], of each list of synapses; empty for other connections."""
         lists = [(c.pre, c.post) if isinstance(c, Sparse) else ((), ()) for c in self.connections]
         return [torch.from_numpy(np.array(ends, np.int64)) for ends in lists]
 
-    def verify(self) -> None:
+    def verify_parameters(self) -> None:
         """Raise ModelError if the parameters are not finite, BackendError if they are on a GPU."""
         for key, p in self.named_parameters():
             if p.device.type != "cpu":
@@ -96,12 +96,12 @@ class ConnectedLayer(torch.nn.Module):
                 )
             if not p.isfinite().all():
                 raise ModelError(
-                    f"layer {self.name!r}: {key} has NaN or infinite values; an optimizer step has spoiled it: lower "
-                    "the learning rate or clip the gradients, and go on from a state_dict of before"
+                    f"layer {self.name!r}: {key} has NaN or infinite values; an optimizer step damaged it: lower "
+                    "the learning rate or clip the gradients, and continue from an earlier state_dict"
                 )
 
-    def bias(self) -> torch.Tensor | None:
-        """What the connections' biases add to each neuron in a step, float64[N]; None without any."""
+    def sum_biases(self) -> torch.Tensor | None:
+        """Return the sum of the connections' biases into each neuron, float64[N]; None without any."""
         total = None
         for bias, places in zip(self.biases, self.bias_places, strict=True):
             if places is not None:
@@ -109,30 +109,30 @@ class ConnectedLayer(torch.nn.Module):
                 total = of_connection if total is None else total + of_connection
         return total
 
-    def spread(self, parameter: torch.Tensor) -> torch.Tensor:
-        """A number of the layer's neurons, `[C]` or as `NeuronSpec` takes it, for each of them."""
+    def expand_parameter(self, parameter: torch.Tensor) -> torch.Tensor:
+        """Expand a parameter of the neurons, `[C]` or as `NeuronSpec` takes it, to one number per neuron."""
         shape = self.node.shape
         places = np.arange(parameter.numel()).reshape(parameter.shape)
         index = np.array(np.broadcast_to(aligned(places, shape), shape)).reshape(-1)
         return parameter.float().reshape(-1)[torch.from_numpy(index)]
 
-    def weight(self, whole: IntegerWeights, i: int, largest: float) -> torch.Tensor:
-        """The effective weights of connection i, in the float type that sums of spikes up to `largest` need."""
-        dtype = whole.dtype(self.connections[i], largest)
+    def effective_weight(self, whole: IntegerWeights, i: int, largest: float) -> torch.Tensor:
+        """Return the effective weights of connection i, in the float type that sums of spikes up to `largest` need."""
+        dtype = whole.choose_dtype(self.connections[i], largest)
         return StraightThrough.apply(self.weights[i], torch.from_numpy(whole.value).to(dtype), self.slopes[i].to(dtype))
 
 
-def array(parameter: torch.Tensor) -> np.ndarray:
-    """Its numbers in float64, of their own."""
+def copy_array(parameter: torch.Tensor) -> np.ndarray:
+    """Copy a parameter's numbers as float64."""
     return np.array(parameter.detach().double().numpy())
 
 
-def parameter(value, trains: bool) -> torch.nn.Parameter:
-    """Such numbers, to be trained or not."""
+def make_parameter(value, trains: bool) -> torch.nn.Parameter:
+    """Make a float32 parameter, trained or not."""
     return torch.nn.Parameter(torch.tensor(np.array(value, np.float32)), requires_grad=trains)
 
 
-def _places(connection, bias: np.ndarray, shape: tuple[int, ...]) -> torch.Tensor:
-    """int64[N]: which entry of a connection's bias each neuron has."""
+def _locate_biases(connection, bias: np.ndarray, shape: tuple[int, ...]) -> torch.Tensor:
+    """Return the entry of a connection's bias that each neuron has, int64[N]."""
     places = connection.replace(bias=np.arange(bias.size).reshape(bias.shape)).bias_per_neuron(shape)
     return torch.from_numpy(places.reshape(-1).astype(np.int64))

@@ -1,4 +1,4 @@
-"""A layer of neuron programs whose weights and parameters are rounded to the chip's integers in every pass."""
+"""A layer of neuron programs whose weights and parameters are rounded in every pass as the compiler rounds them."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -9,7 +9,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.nn.qat import program_scan
-from nwcompile.nn.qat.connected import ConnectedLayer, array, parameter
+from nwcompile.nn.qat.connected import ConnectedLayer, copy_array, make_parameter
 from nwcompile.nn.qat.program_scan import ProgramNeurons
 from nwcompile.nn.qat.sums import IntegerWeights
 from nwcompile.passes.quantize.program_curves import use_inverses
@@ -18,7 +18,7 @@ from nwcompile.passes.quantize.program_scale import FixedLayer, Format, quantize
 
 @dataclass(frozen=True, eq=False)
 class IntegerProgram:
-    """The integers of a layer of programs at this moment."""
+    """The current integers of a layer of programs."""
 
     fixed: FixedLayer
     weights: tuple[IntegerWeights, ...]
@@ -31,15 +31,14 @@ class IntegerProgram:
         return self.fixed.whole.program
 
     def run(self, drive: torch.Tensor, state: torch.Tensor | None, recorded: dict | None) -> tuple:
-        """What leaves, what is read or None, and the last state, of a drive [B, T, N]; see `program_scan.run`."""
+        """Return output, state read or None, and last state for a drive [B, T, N]; see `program_scan.run`."""
         return program_scan.run(drive, state, self.learned, self.neurons, recorded)
 
 
 class QuantizedProgram(ConnectedLayer):
-    """One layer of neuron programs, with as many bits after the point as the compiler has chosen.
+    """One layer of neuron programs, with the fraction bits that the compiler has chosen.
 
-    `learned`: parameters of the program that are trained, in the float program's units, by name. What is pinned is a
-    `Format`.
+    `learned`: the trained parameters of the program by name, in the float program's units. `pinned` is a `Format`.
     """
 
     def __init__(
@@ -58,48 +57,48 @@ class QuantizedProgram(ConnectedLayer):
         assert isinstance(program, NeuronProgram)
         self.program = program
         self.learned = torch.nn.ParameterDict(
-            {key: parameter(program.parameters[key], True) for key in learned if key in program.parameters}
+            {key: make_parameter(program.parameters[key], True) for key in learned if key in program.parameters}
         )
 
-    def pin(self, pinned: Format) -> None:
-        """Keep these choices from now on."""
+    def pin_choices(self, pinned: Format) -> None:
+        """Use these choices from now on."""
         self.pinned = pinned
         self.slopes = tuple(torch.as_tensor(pinned.unit, dtype=torch.float64) for _ in self.connections)
 
     def pin_state(self) -> dict:
         return asdict(self.pinned)
 
-    def pin_of_state(self, state: dict) -> Format:
+    def pin_from_state(self, state: dict) -> Format:
         return Format(**state)
 
     def float_neuron(self) -> NeuronProgram:
-        """The program with the parameters as they have been trained."""
-        trained = {key: array(value) for key, value in self.learned.items()}
+        """Return the program with the trained parameters."""
+        trained = {key: copy_array(value) for key, value in self.learned.items()}
         return self.program.replace(parameters={**self.program.parameters, **trained})
 
-    def integers(self) -> IntegerProgram:
-        """What the parameters are on the chip now. Raises ModelError if they are not finite, BackendError on a GPU."""
-        self.verify()
-        program, bias, name = self.float_neuron(), self.bias(), None
+    def compute_integers(self) -> IntegerProgram:
+        """Round the current parameters. Raises ModelError if they are not finite, BackendError on a GPU."""
+        self.verify_parameters()
+        program, bias, name = self.float_neuron(), self.sum_biases(), None
         if bias is not None:
-            program = use_inverses(program, tuple(self.learned))  # named as where the tables were chosen
+            program = use_inverses(program, tuple(self.learned))  # the same names as when the tables were chosen
             program = program.with_input_bias(bias.detach().numpy().reshape(self.node.shape))
             (name,) = program.parameters.keys() - self.program.parameters.keys()
-        edges = [c.replace(weight=array(w)) for c, w in zip(self.connections, self.weights, strict=True)]
+        edges = [c.replace(weight=copy_array(w)) for c, w in zip(self.connections, self.weights, strict=True)]
         node = replace(self.node, neuron=program)
         fixed = quantize_at_format(node, edges, self.chip, self.pinned, tuple(self.learned))
         pairs = zip(self.connections, fixed.effective, strict=True)
-        weights = tuple(IntegerWeights.of(c, effective, self.node.n_neurons) for c, effective in pairs)
-        rows, learned = self._rows(fixed, name, bias)
-        neurons = ProgramNeurons.of(fixed, rows, self.surrogate, self.detach_reset)
+        weights = tuple(IntegerWeights.from_connection(c, effective, self.node.n_neurons) for c, effective in pairs)
+        rows, learned = self._select_learned(fixed, name, bias)
+        neurons = ProgramNeurons.from_fixed_layer(fixed, rows, self.surrogate, self.detach_reset)
         return IntegerProgram(fixed, weights, neurons, learned)
 
-    def _rows(
+    def _select_learned(
         self, fixed: FixedLayer, bias_name: str | None, bias: torch.Tensor | None
     ) -> tuple[tuple[int, ...], torch.Tensor]:
-        """Which parameters of the program in whole numbers are trained, and what they were rounded from, [row, N]."""
+        """Return the trained parameters of the integer program, and the numbers they are rounded from, [row, N]."""
         values = {} if bias is None or bias_name is None else {bias_name: bias}
-        values |= {key: self.spread(value).double() for key, value in self.learned.items()}
+        values |= {key: self.expand_parameter(value).double() for key, value in self.learned.items()}
         values = {key: value * fixed.measured.per_unit(key) for key, value in values.items()}
         values |= {fixed.whole.inverses[key]: 1 / values[key] for key in self.learned if key in fixed.whole.inverses}
         names = list(fixed.whole.program.parameters)

@@ -1,4 +1,4 @@
-"""Neuron programs of whole numbers over time as a differentiable operation: forward as the simulators compute them."""
+"""Integer neuron programs over time as a differentiable operation; the forward pass equals the simulators."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ import torch
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.kernels.cores.programs.build import build_gradient_module
 from nwcompile.kernels.cores.programs.gradient import n_comparisons
-from nwcompile.nn.ops.threads import ranges, run_on_threads
-from nwcompile.nn.qat.scan import numbers
+from nwcompile.nn.ops.threads import run_on_threads, split_ranges
+from nwcompile.nn.qat.scan import read_gradient
 from nwcompile.passes.quantize.program_scale import FixedLayer
 
 NOTHING = np.zeros((0, 0, 0), np.float32)
@@ -21,10 +21,10 @@ NO_DISTANCES = np.zeros((0, 0, 0, 0), np.float32)
 
 @dataclass(frozen=True, eq=False)
 class ProgramNeurons:
-    """The neurons of one layer of programs at this moment, as kernels take them.
+    """The current neurons of one layer of programs, as kernels take them.
 
-    `given` int64[parameter, N], of which `rows` are trained; `initial` int64[state, N]. `surrogate` and `detach_reset`
-    are as in `IntegerNeurons`; a readout gives its state `read`, divided by `scale`.
+    `given`: int64[parameter, N]; its `rows` are trained. `initial`: int64[state, N]. `surrogate` and `detach_reset` are
+    as in `IntegerNeurons`. A readout returns its state `read`, divided by `scale`.
     """
 
     name: str
@@ -39,8 +39,10 @@ class ProgramNeurons:
     scale: float
 
     @classmethod
-    def of(cls, fixed: FixedLayer, rows: tuple[int, ...], surrogate: Callable, detach_reset: bool) -> "ProgramNeurons":
-        """Those of a layer in whole numbers."""
+    def from_fixed_layer(
+        cls, fixed: FixedLayer, rows: tuple[int, ...], surrogate: Callable, detach_reset: bool
+    ) -> "ProgramNeurons":
+        """Build from a layer in whole numbers."""
         node, program = fixed.node, fixed.whole.program
         given, initial = (
             np.array([program.array(name, node.shape).reshape(-1) for name in names], np.int64)
@@ -60,13 +62,13 @@ class ProgramNeurons:
         )
 
     @property
-    def entries(self) -> np.ndarray:
-        """int64[entry]: those of the program's tables."""
+    def table_entries(self) -> np.ndarray:
+        """The entries of the program's tables, int64[entry]."""
         return self.program.entries
 
     @property
-    def kernels(self):
-        """The module of the program with its gradient."""
+    def kernel_module(self):
+        """The compiled module of the program with its gradient."""
         return build_gradient_module(self.program.structure, self.units, self.read, self.detach_reset)
 
 
@@ -77,10 +79,11 @@ def run(
     neurons: ProgramNeurons,
     recorded: dict | None,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """What leaves float32[B, T, N], what is read likewise or None, and the last state float64[B, state, N] of a layer.
+    """Run a layer; return its output float32[B, T, N], the state read or None, and the last state.
 
-    `drive`: whole numbers [B, T, N], float32 or float64; `state`: that of the call before, None at first; `learned`:
-    float64[row, N], the trained parameters in units of the integers. `recorded`: gets every state, int64[B, T, N].
+    The state read is float32[B, T, N], the last state float64[B, state, N]. `drive`: whole numbers [B, T, N], float32
+    or float64. `state`: last state of the previous call, None at first. `learned`: float64[row, N], the trained
+    parameters in units of the integers. `recorded`: receives every state, int64[B, T, N].
     """
     return _Steps.apply(drive, state, learned, neurons, recorded)
 
@@ -98,13 +101,13 @@ class _Steps(torch.autograd.Function):
         kept = np.empty((n_samples, n_steps, n_states, n), np.int64) if keeps else NO_STATES
         n_compared = n_comparisons(neurons.program.structure) if needs_grad else 0
         distance = np.empty((n_samples, n_compared, n_steps, n), np.float32) if n_compared else NO_DISTANCES
-        kernels, rows = neurons.kernels, ranges(n_samples, prod(shape))
+        kernels, rows = neurons.kernel_module, split_ranges(n_samples, prod(shape))
 
-        def part(k: int) -> None:
+        def run_samples(k: int) -> None:
             samples = slice(*rows[k])
             kernels.forward(
                 neurons.given,
-                neurons.entries,
+                neurons.table_entries,
                 states[samples],
                 given[samples],
                 sent[samples],
@@ -112,7 +115,7 @@ class _Steps(torch.autograd.Function):
                 distance[samples],
             )
 
-        run_on_threads(part, len(rows))
+        run_on_threads(run_samples, len(rows))
         if recorded is not None:
             recorded |= {name: kept[:, :, i] for i, name in enumerate(neurons.program.state_names)}
         shown = None
@@ -129,23 +132,23 @@ class _Steps(torch.autograd.Function):
         start, drive, kept, distance = ctx.trace
         shape = drive.shape
         slope = np.ascontiguousarray(neurons.surrogate(torch.from_numpy(distance)).numpy(), np.float32)
-        of_sent = np.zeros(shape, np.float32) if of_sent is None else numbers(of_sent, neurons.name)
+        of_sent = np.zeros(shape, np.float32) if of_sent is None else read_gradient(of_sent, neurons.name)
         if neurons.read is None:
             of_read = NOTHING
         else:
-            of_read = np.zeros(shape, np.float32) if of_shown is None else numbers(of_shown, neurons.name)
+            of_read = np.zeros(shape, np.float32) if of_shown is None else read_gradient(of_shown, neurons.name)
             of_read = of_read / np.float32(neurons.scale)
         of_state = np.zeros(start.shape) if of_last is None else np.array(of_last.numpy(), np.float64)
         of_drive = np.empty(shape, np.float32)
-        rows = ranges(shape[0], prod(shape))
+        rows = split_ranges(shape[0], prod(shape))
         of_given = np.zeros((len(rows), *neurons.given.shape))
-        kernels = neurons.kernels
+        kernels = neurons.kernel_module
 
-        def part(k: int) -> None:
+        def run_samples(k: int) -> None:
             samples = slice(*rows[k])
             kernels.backward(
                 neurons.given,
-                neurons.entries,
+                neurons.table_entries,
                 start[samples],
                 drive[samples],
                 kept[samples],
@@ -157,7 +160,7 @@ class _Steps(torch.autograd.Function):
                 of_given[k],
             )
 
-        run_on_threads(part, len(rows))
+        run_on_threads(run_samples, len(rows))
         learned = torch.from_numpy(of_given.sum(0)[list(neurons.rows)]) if ctx.needs_input_grad[2] else None
         state = torch.from_numpy(of_state) if ctx.needs_input_grad[1] else None
         return torch.from_numpy(of_drive).to(ctx.dtype), state, learned, None, None

@@ -1,4 +1,4 @@
-"""Integer neurons over time as a differentiable operation: forward as the simulators, backward by a surrogate."""
+"""Integer neurons over time as a differentiable operation: forward as in the simulators, backward by a surrogate."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from nwcompile.kernels.layers.integer_backward import (
     integer_backward,
     integer_forward,
 )
-from nwcompile.nn.ops.threads import ranges, run_on_threads
+from nwcompile.nn.ops.threads import run_on_threads, split_ranges
 from nwcompile.sim.sequence import tables
 
 NOTHING = np.zeros((0, 0, 0), np.float32)
@@ -27,10 +27,10 @@ NO_STATES = np.zeros((0, 0, 0), np.int64)
 
 @dataclass(frozen=True, eq=False)
 class IntegerNeurons:
-    """The neurons of one layer at this moment, as kernels take them.
+    """The current neurons of one layer, as kernels take them.
 
-    `surrogate` gives the derivative of a spike from the membrane minus the threshold in the float network's units;
-    `detach_reset`: no gradient through a reset. `shows_membrane`: the membranes are wanted, and have a gradient.
+    `surrogate` returns the derivative of a spike from the membrane minus the threshold, in the float network's units.
+    `detach_reset`: no gradient through a reset. `shows_membrane`: return the membranes, with a gradient.
     """
 
     name: str
@@ -44,21 +44,21 @@ class IntegerNeurons:
     shows_membrane: bool
 
     @classmethod
-    def of(cls, node: Node, unit: np.ndarray, surrogate: Callable, detach_reset: bool) -> "IntegerNeurons":
-        """Those of a fixed-point layer whose state unit is `unit` (float64[neuron]) of the float network's."""
+    def from_node(cls, node: Node, unit: np.ndarray, surrogate: Callable, detach_reset: bool) -> "IntegerNeurons":
+        """Build from a fixed-point layer; one unit of its state is `unit` (float64[neuron]) in the float network."""
         spec, shape = node.neuron, node.shape
 
-        def number(name: str) -> np.ndarray:
+        def neuron_parameter(name: str) -> np.ndarray:
             return spec.array(name, shape).reshape(-1).astype(np.float64)
 
-        keep_u, keep_v = (1 - spec.fixed.lost(number(name)) for name in ("decay_u", "decay_v"))
-        drive = unit * (1 << spec.fixed.shift_bits) * (keep_u if spec.fixed.shifts else 1)  # added before the decay
-        v_min = np.full(node.n_neurons, -inf) if spec.v_min is None else number("v_min") * unit
-        reset_value = number("reset_value") * unit if spec.reset == "value" else np.zeros(node.n_neurons)
+        keep_u, keep_v = (1 - spec.fixed.lost(neuron_parameter(name)) for name in ("decay_u", "decay_v"))
+        drive = unit * (1 << spec.fixed.shift_bits) * (keep_u if spec.fixed.shifts else 1)  # added before a shift decay
+        v_min = np.full(node.n_neurons, -inf) if spec.v_min is None else neuron_parameter("v_min") * unit
+        reset_value = neuron_parameter("reset_value") * unit if spec.reset == "value" else np.zeros(node.n_neurons)
         units = LayerUnits(
             unit=_as_float32(unit),
             drive=_as_float32(drive),
-            threshold=_as_float32(number("threshold") * unit),
+            threshold=_as_float32(neuron_parameter("threshold") * unit),
             keep_u=_as_float32(keep_u),
             keep_v=_as_float32(keep_v),
             reset_value=_as_float32(reset_value),
@@ -77,8 +77,8 @@ class IntegerNeurons:
             shows_membrane=not spec.fires,
         )
 
-    def distance(self, before: torch.Tensor) -> torch.Tensor:
-        """How far membranes `[B, T, N]` are above the nearest threshold that a spike hangs on."""
+    def threshold_distance(self, before: torch.Tensor) -> torch.Tensor:
+        """Return how far membranes `[B, T, N]` are above the nearest threshold that decides a spike."""
         threshold = torch.from_numpy(self.units.threshold)
         if self.spikes == "multi":
             return before - (before / threshold).round().clamp(min=1) * threshold
@@ -100,11 +100,11 @@ def run(
     neurons: IntegerNeurons,
     recorded: dict | None,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """Spikes float32[B, T, N], membranes likewise or None, and the last state float64[3, B, N] of a layer.
+    """Run a layer; return spikes and membranes (or None), float32[B, T, N], and the last state, float64[3, B, N].
 
-    `drive`: whole numbers [B, T, N], float32 or float64; `state`: that of the call before, None at first; `learned`:
-    what its numbers were made of, float32[N] each: bias of u and v, threshold, what u and v keep in a step, in the
-    float network's units. `recorded`: gets `u` and `v`, int64[B, T, N].
+    `drive`: whole numbers [B, T, N], float32 or float64. `state`: last state of the previous call, None at first.
+    `learned`: the parameters that the integers are rounded from, float32[N] each, in the float network's units: bias of
+    u and v, threshold, decay factors of u and v. `recorded`: receives `u` and `v`, int64[B, T, N].
     """
     return _Scan.apply(drive, state, *learned, neurons, recorded)
 
@@ -129,9 +129,9 @@ class _Scan(torch.autograd.Function):
         u, v = (np.empty(shape, np.int64) for _ in range(2)) if recorded is not None else (NO_STATES, NO_STATES)
         start = NOTHING if state is None else (integers[:2] * neurons.units.unit).astype(np.float32)
         given = np.ascontiguousarray(drive.detach().numpy())
-        rows = ranges(n_samples, prod(shape))
+        rows = split_ranges(n_samples, prod(shape))
 
-        def part(k: int) -> None:
+        def run_samples(k: int) -> None:
             samples = slice(*rows[k])
             integer_forward(
                 neurons.rules,
@@ -145,7 +145,7 @@ class _Scan(torch.autograd.Function):
                 tables.scratch(n),
             )
 
-        run_on_threads(part, len(rows))
+        run_on_threads(run_samples, len(rows))
         if recorded is not None:
             recorded |= {"u": u, "v": v}
         after = torch.from_numpy(trace.after) if neurons.shows_membrane else None
@@ -163,18 +163,18 @@ class _Scan(torch.autograd.Function):
         neurons = ctx.neurons
         n_samples, n_steps, n = spikes.shape
         before = torch.from_numpy(trace.before)
-        slope = np.ascontiguousarray(neurons.surrogate(neurons.distance(before)).numpy(), np.float32)
-        of_spikes = np.zeros(spikes.shape, np.float32) if of_spikes is None else numbers(of_spikes, neurons.name)
-        of_after = NOTHING if of_after is None else numbers(of_after, neurons.name)
+        slope = np.ascontiguousarray(neurons.surrogate(neurons.threshold_distance(before)).numpy(), np.float32)
+        of_spikes = np.zeros(spikes.shape, np.float32) if of_spikes is None else read_gradient(of_spikes, neurons.name)
+        of_after = NOTHING if of_after is None else read_gradient(of_after, neurons.name)
         of_state = np.zeros((2, n_samples, n), np.float32)
         if of_last is not None:
             of_state[:] = of_last[:2].numpy()
         of_drive = np.empty(spikes.shape, np.float32)
-        rows = ranges(n_samples, spikes.numel())
+        rows = split_ranges(n_samples, spikes.numel())
         sums = np.zeros((len(rows), N_SUMS, n))
         kind = SPIKES.index(neurons.spikes), RESETS.index(neurons.reset), RESET_TIMINGS.index(neurons.timing)
 
-        def part(k: int) -> None:
+        def run_samples(k: int) -> None:
             samples = slice(*rows[k])
             integer_backward(
                 neurons.units,
@@ -191,7 +191,7 @@ class _Scan(torch.autograd.Function):
                 sums[k],
             )
 
-        run_on_threads(part, len(rows))
+        run_on_threads(run_samples, len(rows))
         learned = [torch.from_numpy(total.astype(np.float32)) for total in sums.sum(0)]
         learned = [g if needs else None for g, needs in zip(learned, ctx.needs_input_grad[2:7], strict=True)]
         state = None
@@ -200,8 +200,8 @@ class _Scan(torch.autograd.Function):
         return torch.from_numpy(of_drive).to(ctx.dtype), state, *learned, None, None
 
 
-def numbers(grad: torch.Tensor, layer: str) -> np.ndarray:
-    """A gradient of what a layer sends, as an array. Raises ModelError where the loss gave none that can be used."""
+def read_gradient(grad: torch.Tensor, layer: str) -> np.ndarray:
+    """Return the gradient by a layer's output as an array. Raises ModelError for NaN and infinity."""
     if not torch.stack(grad.aminmax()).isfinite().all():
         raise ModelError(
             f"layer {layer!r} is given a gradient with NaN or infinite values: the loss is NaN or infinite; "

@@ -1,4 +1,4 @@
-"""Synaptic sums of whole numbers in floats that hold every partial sum exactly, and float weights rounded to them."""
+"""Synaptic sums of whole numbers in float types that hold every partial sum exactly, and rounded weights."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ import torch
 from nwcompile.errors import ModelError
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair
 
-EXACT = {torch.float32: 1 << 24, torch.float64: 1 << 53}  # whole numbers up to which are exact
-CHUNK_NUMBERS = 1 << 24  # A list of synapses is gone through in pieces of so many numbers, which bounds its memory.
-# Up to so many matrix entries for each synapse, the matrix product takes less time than the list.
+EXACT = {torch.float32: 1 << 24, torch.float64: 1 << 53}  # Each type holds whole numbers exactly up to here.
+CHUNK_NUMBERS = 1 << 24  # Numbers per chunk of a list of synapses; bounds the memory.
+# The most matrix entries per synapse for which the matrix product is faster than the list.
 MAX_ENTRIES_PER_SYNAPSE = 32
 
 
 @dataclass(frozen=True, eq=False)
 class IntegerWeights:
-    """Effective weights of one connection, whole numbers, and their largest sum of magnitudes into one neuron.
+    """Effective weights of one connection in whole numbers, and the largest sum of magnitudes into one neuron.
 
-    `shared`: the power of two that divides them all.
+    `shared`: the largest power of two that divides all weights.
     """
 
     value: np.ndarray
@@ -27,8 +27,8 @@ class IntegerWeights:
     shared: int
 
     @classmethod
-    def of(cls, connection: Connection, effective: np.ndarray, n_target: int) -> "IntegerWeights":
-        """Of float64 whole numbers, shaped as the connection's weights."""
+    def from_connection(cls, connection: Connection, effective: np.ndarray, n_target: int) -> "IntegerWeights":
+        """Build from whole numbers in float64, in the shape of the connection's weights."""
         magnitude = np.abs(effective)
         if isinstance(connection, Sparse):
             largest = np.bincount(connection.post, magnitude, n_target).max(initial=0)
@@ -37,10 +37,10 @@ class IntegerWeights:
         bits = int(np.bitwise_or.reduce(magnitude.astype(np.int64), axis=None)) if effective.size else 0
         return cls(effective, int(largest), bits & -bits or 1)
 
-    def dtype(self, connection: Connection, largest: float) -> torch.dtype:
-        """The narrowest float type that holds every partial sum for spikes of magnitude up to `largest`.
+    def choose_dtype(self, connection: Connection, largest: float) -> torch.dtype:
+        """Choose the narrowest float type that holds every partial sum for spikes of magnitude up to `largest`.
 
-        All of them are multiples of `shared`. Raises ModelError where no type does.
+        All sums are multiples of `shared`. Raises ModelError if no type holds them.
         """
         units = self.row_sum // self.shared * int(largest)
         for dtype, limit in EXACT.items():
@@ -53,7 +53,7 @@ class IntegerWeights:
 
 
 class StraightThrough(torch.autograd.Function):
-    """`value`, whole numbers made from `source`; the gradient goes straight through, times `factor`."""
+    """Return `value`, rounded from `source`; the gradient passes straight through, times `factor`."""
 
     @staticmethod
     def forward(ctx, source, value, factor):
@@ -66,8 +66,8 @@ class StraightThrough(torch.autograd.Function):
 
 
 @contextmanager
-def exact():
-    """Plain sums of products: no autocast, no oneDNN (narrower floats), no NNPACK (Winograd), whatever is set."""
+def exact_arithmetic():
+    """Compute plain sums of products: disable autocast, oneDNN (narrower floats) and NNPACK (Winograd)."""
     was, (was_nnpack,) = torch.backends.mkldnn.enabled, torch.backends.nnpack.set_flags(False)
     torch.backends.mkldnn.enabled = False
     try:
@@ -78,8 +78,10 @@ def exact():
         torch.backends.nnpack.set_flags(was_nnpack)
 
 
-def sums(connection: Connection, x: torch.Tensor, weight: torch.Tensor, source_shape: tuple[int, ...], n_target: int):
-    """What the connection adds for spikes `x` [k, n_source]: [k, n_target], both of the weight's type."""
+def sum_synapses(
+    connection: Connection, x: torch.Tensor, weight: torch.Tensor, source_shape: tuple[int, ...], n_target: int
+):
+    """Return the connection's synaptic sums [k, n_target] for spikes `x` [k, n_source], in the weight's dtype."""
     if isinstance(connection, Dense):
         return x @ weight.T
     if isinstance(connection, Conv2d):
@@ -105,14 +107,14 @@ def sums(connection: Connection, x: torch.Tensor, weight: torch.Tensor, source_s
 
 
 class _Synapses(torch.autograd.Function):
-    """A list of synapses: `y[:, post[k]] += x[:, pre[k]] * weight[k]`."""
+    """Sums over a list of synapses: `y[:, post[k]] += x[:, pre[k]] * weight[k]`."""
 
     @staticmethod
     def forward(ctx, x, weight, pre, post, n_target):
         ctx.save_for_backward(x, weight, pre, post)
         out = x.new_zeros(n_target, len(x))
         columns = x.T.contiguous()
-        for part in _chunks(len(weight), len(x)):
+        for part in _split_synapses(len(weight), len(x)):
             out.index_add_(0, post[part], columns[pre[part]] * weight[part, None])
         return out.T
 
@@ -123,13 +125,13 @@ class _Synapses(torch.autograd.Function):
         columns = x.T.contiguous()
         of_x = torch.zeros_like(columns)
         of_weight = torch.empty_like(weight)
-        for part in _chunks(len(weight), len(x)):
+        for part in _split_synapses(len(weight), len(x)):
             back = rows[post[part]]
             of_weight[part] = (columns[pre[part]] * back).sum(1)
             of_x.index_add_(0, pre[part], back * weight[part, None])
         return of_x.T, of_weight, None, None, None
 
 
-def _chunks(n_synapses: int, n_rows: int) -> list[slice]:
+def _split_synapses(n_synapses: int, n_rows: int) -> list[slice]:
     size = max(1, CHUNK_NUMBERS // max(n_rows, 1))
     return [slice(first, first + size) for first in range(0, n_synapses, size)]

@@ -1,12 +1,12 @@
-"""What is added to a training loop: losses, metrics, pruning, deviations of devices.
+"""Additions to a training loop: losses, metrics, pruning, device mismatch.
 
 purpose                                              function                          file
-weights within limits, one sign a block, rates       topology_loss, SignAnnealing, ... losses.py
-right answers; what a chip would consume             accuracy, chip_consumption        metrics.py
+weight limits, one sign per block, firing rates      topology_loss, SignAnnealing, ... losses.py
+accuracy; consumption of a chip                      accuracy, chip_consumption        metrics.py
 the synaptic work of the busiest core, as a loss     busiest_core_loss                 busiest_core.py
 weights that stay 0                                  prune, finish_pruning             pruning.py
-synapses that move, within a chip's memory           SparseTraining                    sparse_training.py
-the mismatch of devices, drawn for every batch       inject_mismatch                   inject.py
+dynamic sparse training within a chip's memory       SparseTraining                    sparse_training.py
+device mismatch, drawn for every batch               inject_mismatch                   inject.py
 """
 
 ERROR_CODE = "NW8003"

@@ -1,4 +1,4 @@
-"""Injecting mismatch: training a network on devices that differ, another one in every batch."""
+"""Mismatch injection: training a network on another device in every batch."""
 
 from dataclasses import asdict
 from typing import Any
@@ -20,7 +20,7 @@ WEIGHED = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 
 
 class DeviatingWeight(Prepared):
-    """A parametrization of torch: the weight of a layer times the factors of its mismatch, drawn by `prepare_net`."""
+    """A torch parametrization: the weight of a layer times its mismatch factors, drawn by `prepare_net`."""
 
     def __init__(self, where: str, deviation: float):
         super().__init__()
@@ -31,26 +31,26 @@ class DeviatingWeight(Prepared):
         self.mismatch.prepare(name, seed, mismatch_in_eval)
 
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
-        return self._deviating("weight", weight, self.mismatch)
+        return self._apply_mismatch("weight", weight, self.mismatch)
 
 
 @checked()
 def inject_mismatch(
     model: torch.nn.Module, weight: float | None = None, threshold: float | None = None, leak: float | None = None
 ) -> torch.nn.Module:
-    """Train `model`, which is changed and given back, with the mismatch of a device that is another one in each batch.
+    """Inject device mismatch into `model`, so that every batch trains on another device; return the changed model.
 
-    Standard deviations as parts of the value, as `nw.robustness` takes them: `weight` of every weight in Linear, Conv*
-    and LIFSynapse, and of recurrent ones in a LIFLayer; `threshold` and `leak` of every neuron in a LIFLayer (leak
-    rates 1/tau). 0 takes an injection back, None leaves what is there; an H1 layer's own `stddev` or `ileak_mismatch`
-    is replaced. Biases do not deviate. Gradients pass as through constant factors.
+    Standard deviations are relative, as in `nw.robustness`. `weight` is for every weight in Linear, Conv* and
+    LIFSynapse, and for recurrent weights in a LIFLayer. `threshold` and `leak` are for every neuron in a LIFLayer (leak
+    rates 1/tau). 0 removes an injection, None leaves it unchanged; an H1 layer's own `stddev` or `ileak_mismatch` is
+    replaced. Biases do not deviate. For gradients the factors are constants.
 
-    `prepare_net(model, seed)`, called before the forward pass of each batch, draws the devices; in training a forward
-    pass before the first call is a ModelError. In eval mode there is no mismatch, unless `prepare_net` is asked for it.
+    `prepare_net(model, seed)`, called before the forward pass of each batch, draws the devices. In training, a forward
+    pass before the first call raises ModelError. In eval mode there is no mismatch unless `prepare_net` requests it.
     The weight of a Linear or Conv becomes a parametrization (torch.nn.utils.parametrize): optimizers keep their
-    parameter, but in a state_dict it has another name, so save the model after `inject_mismatch(model, weight=0)`.
-    Raises OptionError for numbers out of range, ModelError where nothing in the model has what is to deviate, and for a
-    QuantizedNetwork, whose integers are the program's.
+    parameter, but its name in a state_dict changes, so save the model after `inject_mismatch(model, weight=0)`.
+    Raises OptionError for numbers out of range. Raises ModelError if nothing in the model can deviate as requested, and
+    for a QuantizedNetwork, whose integers are the program's.
     """
     given = Variation(weight, threshold, leak)
     verify_variation(given)
@@ -62,7 +62,7 @@ def inject_mismatch(
             layers = "Linear, Conv or LIFSynapse" if kind == "weight" else "LIFLayer"
             raise ModelError(f"{kind}={deviation:g}: the model has no {layers} whose {kind} could deviate")
     for kind, deviation in wanted.items():
-        _inject(model, kind, deviation)
+        _inject_kind(model, kind, deviation)
     return model
 
 
@@ -73,8 +73,8 @@ def _refuse_quantized(model: torch.nn.Module) -> None:
     if quantized_path is not None:
         raise ModelError(
             f"{quantized_path or 'the model'} (QuantizedNetwork) computes the integers of the compiled program, which "
-            "cannot deviate; inject into the float model that nn.quantize_aware is given, train it so, and take that "
-            "back with weight=0 before nn.quantize_aware; nwcompile robustness tells what devices of the result lose"
+            "cannot deviate; inject into the float model that nn.quantize_aware is given, train it, and take the "
+            "mismatch back with weight=0 before nn.quantize_aware; nwcompile robustness measures the result on devices"
         )
 
 
@@ -83,21 +83,21 @@ def _has_place(module: torch.nn.Module, kind: str) -> bool:
     return is_ours or (isinstance(module, WEIGHED) and kind == "weight")
 
 
-def _inject(model: torch.nn.Module, kind: str, deviation: float) -> None:
-    """Inject one kind everywhere."""
+def _inject_kind(model: torch.nn.Module, kind: str, deviation: float) -> None:
+    """Inject one kind of mismatch into all modules."""
     for name, module in list(model.named_modules()):
         where = f"{name or 'the model'} ({type(module).__name__})"
         if isinstance(module, LIFSynapse | LIFLayer) and kind in module.mismatches:
             module.mismatches[kind] = Mismatch(where, kind, deviation, waits=True)
-            module.forget()
+            module.forget_values()
         elif isinstance(module, WEIGHED) and kind == "weight":
-            _take_back(module)
+            _remove_injection(module)
             if deviation:
                 parametrize.register_parametrization(module, "weight", DeviatingWeight(where, deviation), unsafe=True)
 
 
-def _take_back(module: Any) -> None:
-    """Take an injection out of a Linear or Conv; what others have parametrized stays as it is."""
+def _remove_injection(module: Any) -> None:
+    """Remove an injection from a Linear or Conv; keep other parametrizations."""
     if not parametrize.is_parametrized(module, "weight"):
         return
     kept = [p for p in module.parametrizations.weight if not isinstance(p, DeviatingWeight)]

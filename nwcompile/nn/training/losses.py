@@ -1,47 +1,47 @@
-"""Loss terms that lead weights and rates to where chips want them, and the annealing of signs."""
+"""Loss terms that move weights and firing rates into the limits of chips, and the annealing of signs."""
 
 import torch
 
 from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError
-from nwcompile.nn.layers.h1 import BLOCK_NEURONS, H1v1Synapse, blocks_of
+from nwcompile.nn.layers.h1 import BLOCK_NEURONS, H1v1Synapse, divide_blocks
 from nwcompile.nn.layers.lif import LIFSynapse
 
 
 @checked()
 def weight_magnitude_loss(model: torch.nn.Module | torch.Tensor, limit: float = 0.9) -> torch.Tensor:
-    """The mean of max(|w| - limit, 0)^2 over the weights of all synapses in `model`, or over a tensor of weights.
+    """Return the mean of max(|w| - limit, 0)^2 over the weights of all synapses in `model`, or of a weight tensor.
 
-    Weights of H1 synapses are taken over their `lif_threshold`, as the chip has them. Raises ModelError for a model
-    without synapses.
+    Weights of H1 synapses are divided by their `lif_threshold`, as on the chip. Raises ModelError for a model without
+    synapses.
     """
-    excess = [(w.abs() - float(limit)).clamp(min=0).square().flatten() for w in _weights(model)]
+    excess = [(w.abs() - float(limit)).clamp(min=0).square().flatten() for w in _find_weights(model)]
     return torch.cat(excess).mean()
 
 
 @checked()
 def topology_loss(model: torch.nn.Module | torch.Tensor, block: int = BLOCK_NEURONS) -> torch.Tensor:
-    """How far weights are from one sign for each input and block of consecutive neurons; 0 where they have it.
+    """Measure how far weights are from one sign per input and block of consecutive neurons; 0 if they have it.
 
-    The mean, over inputs and blocks of all synapses in `model` (or of weights `[n_in, n_out]`), of sum|w| - |sum w|:
-    twice the smaller of the sums of its positive and its negative magnitudes. Raises ModelError for a model without.
+    Returns the mean of sum|w| - |sum w| over inputs and blocks of all synapses in `model` (or of a tensor of weights):
+    twice the smaller one of the sums of positive and of negative magnitudes. Raises ModelError without synapses.
     """
     if block < 1:
         raise OptionError(f"block is {block}, must be >= 1")
     mixed = []
-    for weight in _weights(model):
+    for weight in _find_weights(model):
         if weight.ndim != 2:
             raise ModelError(f"topology_loss: weights of shape {tuple(weight.shape)} must be [n_in, n_out]")
-        blocks = blocks_of(weight, min(block, max(weight.shape[1], 1)))
+        blocks = divide_blocks(weight, min(block, max(weight.shape[1], 1)))
         mixed.append((blocks.abs().sum(2) - blocks.sum(2).abs()).flatten())
     return torch.cat(mixed).mean()
 
 
 @checked()
 def firing_rate_target_mse_loss(spikes: torch.Tensor, target: float | torch.Tensor) -> torch.Tensor:
-    """The mean of (rate - target)^2 over samples and neurons; rate: the mean of `spikes` `[B, T, *]` over the steps.
+    """Return the mean of (rate - target)^2 over samples and neurons.
 
-    `target`: spikes a step, a number or one for each neuron.
+    The rate is the mean of `spikes` `[B, T, *]` over the steps. `target`: spikes per step, one number or one a neuron.
     """
     if spikes.ndim < 2:
         raise ModelError(f"firing_rate_target_mse_loss: spikes of shape {tuple(spikes.shape)} must be [B, T, ...]")
@@ -56,13 +56,13 @@ def firing_rate_target_mse_loss(spikes: torch.Tensor, target: float | torch.Tens
 
 
 class SignAnnealing:
-    """Leads the weights of every H1 synapse in `model` to one sign for each input and block of neurons.
+    """Anneals the weights of every H1 synapse in `model` to one sign per input and block of neurons.
 
-    As long as it is under way, training computes with |w| * tanh(alpha * m) (see `H1v1Synapse`), where alpha grows from
-    `alpha_start` to `alpha_end` by the same factor in each of `n_steps` calls of `step()`: at first all weights of a
-    block move together, in the end its sign is all or nothing. The last step ends it: then, and in eval mode, signs are
-    those of the chip. It adds no parameters, so that it may be made before or after the optimizer. A step counts from
-    the next `prepare_net` on.
+    While it is active, training computes with |w| * tanh(alpha * m) (see `H1v1Synapse`). Each of the `n_steps` calls of
+    `step()` multiplies alpha by the same factor, from `alpha_start` to `alpha_end`. At first all weights of a block
+    move together; at the end its sign is all or nothing. After the last step, and in eval mode, signs are those of the
+    chip. It adds no parameters, so it may be made before or after the optimizer. A step takes effect at the next
+    `prepare_net`.
     Raises ModelError for a model without H1 synapses, OptionError for numbers out of range.
     """
 
@@ -85,26 +85,26 @@ class SignAnnealing:
             )
         self.n_steps, self.alpha_start, self.alpha_end, self.block = n_steps, alpha_start, alpha_end, block
         self.n_done = 0
-        self._set()
+        self._update_synapses()
 
     @property
     def alpha(self) -> float | None:
-        """The steepness now; None when it is over."""
+        """The current steepness; None after the last step."""
         if self.n_done >= self.n_steps:
             return None
         return self.alpha_start * (self.alpha_end / self.alpha_start) ** (self.n_done / max(1, self.n_steps - 1))
 
     def step(self) -> None:
-        """Go on by one step, of an epoch, say."""
+        """Advance by one step, for example once per epoch."""
         self.n_done += 1
-        self._set()
+        self._update_synapses()
 
-    def _set(self) -> None:
+    def _update_synapses(self) -> None:
         for synapse in self.synapses:
             synapse.annealing = None if self.alpha is None else (self.alpha, self.block)
 
 
-def _weights(model: torch.nn.Module | torch.Tensor) -> list[torch.Tensor]:
+def _find_weights(model: torch.nn.Module | torch.Tensor) -> list[torch.Tensor]:
     if isinstance(model, torch.Tensor):
         return [model]
     synapses = [m for m in model.modules() if isinstance(m, LIFSynapse)]

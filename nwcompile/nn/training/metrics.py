@@ -1,4 +1,4 @@
-"""What a network's results are worth: accuracy, and what a chip spends on them."""
+"""Metrics of a network's results: accuracy, and the consumption of a chip."""
 
 import torch
 
@@ -10,10 +10,10 @@ from nwcompile.sim import simulate
 
 @checked()
 def accuracy(output: torch.Tensor, labels: torch.Tensor) -> float:
-    """The share of samples whose largest output is that of their label, 0..1.
+    """Return the share of samples, 0..1, whose largest output is at their label.
 
-    `output`: `[B, n_classes]`, or `[B, T, n_classes]` spikes or membranes, which are summed over the steps; of equal
-    ones the first counts. `labels`: `[B]`. Raises ModelError for other shapes.
+    `output`: `[B, n_classes]`, or `[B, T, n_classes]` spikes or membranes, which are summed over the steps. Of equal
+    outputs the first counts. `labels`: `[B]`. Raises ModelError for other shapes.
     """
     if output.ndim not in (2, 3) or labels.shape != output.shape[:1]:
         shapes = f"output {tuple(output.shape)} and labels {tuple(labels.shape)}"
@@ -24,10 +24,10 @@ def accuracy(output: torch.Tensor, labels: torch.Tensor) -> float:
 
 @checked("program")
 def chip_consumption(program: Program, x) -> dict[str, float | None]:
-    """What the chip of `program` spends on a sample of `x` `[B, T, *shape]`, on average.
+    """Return the average consumption of the chip of `program` per sample of `x` `[B, T, *shape]`.
 
-    `neuron_updates`, `synops`, `spikes` and `messages` are counts; `energy_pj` is the sum of the chip file's energies
-    over them, None for a chip without cited energies.
+    `neuron_updates`, `synops`, `spikes` and `messages` are counts. `energy_pj` is their energy with the chip file's
+    energies per event, None for a chip without cited energies.
     """
     run = simulate(program, x, backend="sequence")
     names = {"neuron_updates": "neuron_updates", "synops": "synops", "spikes": "spikes_out", "messages": "messages_out"}

@@ -1,4 +1,4 @@
-"""Magnitude pruning: the smallest weights become 0 and stay so, whatever an optimizer does."""
+"""Magnitude pruning: the smallest weights become 0 and stay 0 in training."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from nwcompile.errors import ModelError, OptionError, shown
 
 
 class Mask(torch.nn.Module):
-    """A weight of which only those where `mask` is True are kept; gradients reach no others."""
+    """A parametrization that sets weights to 0 where `mask` is False; gradients reach only the others."""
 
     mask: torch.Tensor
 
@@ -24,16 +24,16 @@ class Mask(torch.nn.Module):
 
 @checked()
 def prune(model: torch.nn.Module, sparsity: float | dict[str, float], together: bool = False) -> float:
-    """Set the smallest weights of `model` to 0 until so large a part of them is, and give the part that is, 0..1.
+    """Set the smallest weights of `model` to 0 up to a `sparsity`; return the share of weights that are 0.
 
-    `sparsity`, 0..1: of every parameter with two axes or more (weights, not biases), or of those named,
-    `{"fc1.weight": 0.9}`. With `together` a weight competes with those of all layers, else with those of its own.
-    Pruned weights stay 0 in training: a mask is put before the parameter (torch.nn.utils.parametrize), which stays the
-    one that an optimizer knows. Prune again for more; what is pruned does not come back. The model can be compiled as
-    it is (`compile` stores connections as lists of synapses where that is cheaper); `finish_pruning` leaves plain
-    weights. Raises ModelError for unknown names, OptionError for parts out of range.
+    `sparsity`, 0..1, applies to every parameter with two axes or more (weights, not biases), or to the named ones,
+    `{"fc1.weight": 0.9}`. With `together` weights compete across all layers, else within their layer.
+    Pruned weights stay 0 in training: a mask (torch.nn.utils.parametrize) hides them, and the optimizer keeps its
+    parameter. Prune again for more; pruned weights do not come back. The masked model can be compiled (`compile` stores
+    connections as lists of synapses if that is cheaper); `finish_pruning` leaves plain weights.
+    Raises ModelError for unknown names, OptionError for a sparsity out of range.
     """
-    places = weights_of(model)
+    places = find_weights(model)
     wanted = sparsity if isinstance(sparsity, dict) else dict.fromkeys(places, sparsity)
     for name, part in wanted.items():
         if name not in places:
@@ -53,23 +53,23 @@ def prune(model: torch.nn.Module, sparsity: float | dict[str, float], together: 
             kept = torch.ones_like(size, dtype=torch.bool)
             kept[size.argsort(stable=True)[: round(wanted[names[0]] * len(size))]] = False
             for name, mask in zip(names, kept.split([getattr(*places[name]).numel() for name in names]), strict=True):
-                _mask(*places[name], mask)
+                _apply_mask(*places[name], mask)
         weights = [getattr(*places[name]) for name in wanted]
         return sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
 
 
 @checked()
 def finish_pruning(model: torch.nn.Module) -> None:
-    """Take the masks away and leave their zeros in plain parameters; the optimizer of before knows others."""
-    for module, name in weights_of(model).values():
-        if _mask_of(module, name) is not None:
-            shared = type(module)  # with copies of the module, which keep their masks
+    """Remove the masks and leave their zeros in plain parameters; an optimizer must be made again."""
+    for module, name in find_weights(model).values():
+        if _find_mask(module, name) is not None:
+            shared = type(module)  # copies of the module share the class and keep their masks
             module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))
             parametrize.remove_parametrizations(module, name, leave_parametrized=True)
 
 
-def weights_of(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
-    """Module and attribute of every weight with two axes or more, by the name that it has without masks."""
+def find_weights(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
+    """Return the module and attribute of every weight with two axes or more, by its name without masks."""
     places: dict[str, tuple[torch.nn.Module, str]] = {}
     for path, module in model.named_modules():
         if isinstance(module, parametrize.ParametrizationList):
@@ -81,17 +81,17 @@ def weights_of(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]
     return {path: place for path, place in places.items() if getattr(*place).ndim >= 2}
 
 
-def _mask(module: torch.nn.Module, name: str, kept: torch.Tensor) -> None:
-    """Keep these weights, bool of any shape, and of them only those that were kept before."""
+def _apply_mask(module: torch.nn.Module, name: str, kept: torch.Tensor) -> None:
+    """Keep the weights where `kept`, bool in any shape, is True and an earlier mask kept them too."""
     kept = kept.reshape(getattr(module, name).shape)
-    mask = _mask_of(module, name)
+    mask = _find_mask(module, name)
     if mask is None:
         parametrize.register_parametrization(module, name, Mask(kept))
     else:
         mask.mask &= kept
 
 
-def _mask_of(module: Any, name: str) -> Mask | None:
+def _find_mask(module: Any, name: str) -> Mask | None:
     if not parametrize.is_parametrized(module, name):
         return None
     return next((m for m in module.parametrizations[name] if isinstance(m, Mask)), None)

@@ -9,7 +9,7 @@ import torch
 from nwcompile import nn
 from nwcompile.nn.ops import cpu, torch_ops
 from nwcompile.nn.ops import gpu as launches
-from nwcompile.nn.ops.delays import lists_of
+from nwcompile.nn.ops.delays import build_synapse_lists
 from tests.kernels.gpu.harness import OnGpu
 
 gpu = OnGpu(launches)
@@ -29,7 +29,7 @@ def given(n_samples, n_steps, n_in, n_out, n_taps, dtype=torch.float32):
     start = torch.randint(0, REACH + 2 - n_taps, (len(source),), generator=generator, dtype=torch.int32)
     taps = torch.randn(len(source), n_taps, generator=generator, dtype=dtype)
     x = torch.randn(n_samples, n_steps, n_in, generator=generator, dtype=dtype)
-    return x, taps, start, lists_of(source, target, n_in, n_out)
+    return x, taps, start, build_synapse_lists(source, target, n_in, n_out)
 
 
 @pytest.mark.parametrize("shape", [(3, 11, 3, 2, 2), (1, 1, 1, 1, 1), (2, 9, 18, 1, 3), (0, 3, 2, 2, 1)])

@@ -98,5 +98,5 @@ def test_more_neurons_than_fit_are_refused_by_the_kernel():
         gpu.forward(*given((1, 1, 129)), "zero", False)
     assert str(error.value) == (
         "recurrent weights of 129 neurons: the GPU kernel holds those of 128 at most; use nwcompile.nn.ops.scan.scan, "
-        "which goes through the steps one by one then"
+        "which then runs step by step"
     )

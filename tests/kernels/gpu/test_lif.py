@@ -53,7 +53,7 @@ def test_backward_compiles_without_fused_operations(processor, row, current, lea
 @pytest.mark.parametrize("n", [48, 13])
 def test_no_length_compiles_anew(n, recurrent, monkeypatch):
     keys = set()
-    monkeypatch.setattr(gpu, "_start", lambda kernel, x, n_programs, *arguments, **constants: keys.add(
+    monkeypatch.setattr(gpu, "_start_kernel", lambda kernel, x, n_programs, *arguments, **constants: keys.add(
         key(kernel, *arguments, **constants)))  # fmt: skip
     rule = "zero", True, False, "atan", 2.0
     w_rec, state, neuron = torch.zeros(n, n) if recurrent else None, torch.zeros(1 + recurrent, 3, n), torch.zeros(n)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.nn.data import Binning
-from nwcompile.nn.data.cache import settings
+from nwcompile.nn.data.cache import describe_settings
 
 TONIC = np.dtype([("x", "<i2"), ("y", "<i2"), ("t", "<i8"), ("p", "?")])
 
@@ -161,7 +161,7 @@ def test_binning_takes_frames_as_tensors():
 
 def test_binning_settings_of_numpy_and_lists_are_plain_ones():
     b = Binning([np.int64(4), 2, 1], bin_length=np.float32(2), crop=[0, 0, 2, 2])
-    assert b == Binning((4, 2, 1), bin_length=2.0, crop=(0, 0, 2, 2)) and hash(b) and settings(b)
+    assert b == Binning((4, 2, 1), bin_length=2.0, crop=(0, 0, 2, 2)) and hash(b) and describe_settings(b)
 
 
 def test_binning_of_a_recording_without_events_is_silence():
@@ -198,7 +198,7 @@ WRONG = [
      "the events' field x is of type <U1; it must hold numbers"),
     (np.zeros(1, [("x", "2i4"), ("y", "i2"), ("t", "f8"), ("p", "i2")]),
      "the events' field x has shape (2,) in each event; it must be one number"),
-    ([[1, 2], [3]], "what is given, of type list, is no array of numbers"),
+    ([[1, 2], [3]], "an object of type list is not an array of numbers"),
     (events([(0, 0, 0, 0)])[None], "the events have shape (1, 1); they must be one array of events, [n]"),
     (events([]),
      "the recording has no events, so no bins of a length; leave it out, or choose n_bins"),
@@ -212,7 +212,7 @@ WRONG = [
      "[T, 2, 2, 3] or [T, 12]"),
     (np.ones((5, 2, 3, 2)), "frames of shape (5, 2, 3, 2) do not fit a sensor of 3x2x2 (width, height, polarities); "
      "they must be [T, 2, 2, 3] or [T, 12]"),
-    (torch.ones(3, 12, device="meta"), "what is given, of type Tensor, is no array of numbers"),
+    (torch.ones(3, 12, device="meta"), "an object of type Tensor is not an array of numbers"),
     (events([(0, 0, 0, -1)], [("x", "i2"), ("y", "i2"), ("t", "i8"), ("p", "i1")]),
      "event 0 has p = -1, outside a sensor of 3x2x2 (width, height, polarities) (p from 0 to 1); number polarities "
      "from 0"),

@@ -67,7 +67,7 @@ def test_bits_are_of_one_sample_of_uint8(spikes):
 def test_bits_are_laid_out_as_those_of_the_kernels():
     current = torch.rand(2, 45, 9, generator=torch.Generator().manual_seed(0))
     n = LIFNeurons(torch.full((9,), 0.9), torch.ones(9), "subtraction", atan)
-    spikes, words = (fire(current, n.cleared(current), n, form)[0] for form in ("uint8", "bits"))
+    spikes, words = (fire(current, n.initial_state(current), n, form)[0] for form in ("uint8", "bits"))
     assert 0 < spikes.float().mean() < 1
     assert np.array_equal(np.stack([data.pack_bits(s) for s in spikes.numpy()]), words.numpy())
 
@@ -158,7 +158,7 @@ def test_batches_refuse_samples_of_several_widths():
     samples = [(np.ones((3, n), np.uint8), 0) for n in (4, 5)]
     with pytest.raises(ModelError) as e:
         next(iter(data.batches(data.Transformed(samples, lambda spikes: spikes), batch_size=2)))
-    assert str(e.value) == "samples of a batch have 4 to 5 neurons; all must have as many"
+    assert str(e.value) == "samples of a batch have 4 to 5 neurons; all must have the same number"
 
 
 @pytest.mark.parametrize("of, text", [
@@ -234,7 +234,7 @@ def test_cache_makes_a_damaged_file_anew(damage, tmp_path):
     path.write_bytes({"cut": whole[:-1], "empty": b"", "flipped": flipped, "longer": whole + b"x"}[damage])
     with pytest.warns(NwWarning) as caught:
         found = data.cached(samples, BINNING, tmp_path)
-    text = f"{path} is damaged or cut short (its SHA-256 does not match); it is made anew"
+    text = f"{path} is damaged or cut short (its SHA-256 does not match); it is rewritten"
     assert [str(w.message) for w in caught] == [text]
     assert same(found, kept) and path.read_bytes() == whole
 
@@ -250,7 +250,7 @@ def test_interrupted_cache_leaves_nothing_and_can_be_made_after(tmp_path, monkey
         data.cached(samples, BINNING, tmp_path)
     assert list(tmp_path.iterdir()) == []
     with monkeypatch.context() as m, pytest.raises(KeyboardInterrupt):
-        m.setattr(data.Binning, "_neurons", interrupt)
+        m.setattr(data.Binning, "_find_neurons", interrupt)
         data.cached(samples, BINNING, tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert same(data.cached(samples, BINNING, tmp_path), data.packed(samples, BINNING))
@@ -293,7 +293,7 @@ def test_random_coding_is_not_cached(tmp_path):
     with pytest.raises(OptionError) as e:
         data.cached([(np.ones(4) / 2, 0)], data.RandomRate(20), tmp_path)
     assert str(e.value) == (
-        "RandomRate(n_steps=20) draws its spikes anew at every call, so they cannot be cached; use "
+        "RandomRate(n_steps=20) draws new spikes at every call, so they cannot be cached; use "
         "nwcompile.nn.data.Transformed, which transforms at each access, or a deterministic transform"
     )
     assert list(tmp_path.iterdir()) == []
@@ -340,7 +340,7 @@ WRONG = [
     ([], "the data set has no samples; give one at least"),
     ([EVENTS], "sample 0 is of type ndarray, must be a pair (recording, label)"),
     ([(EVENTS, "cat")], "labels such as 'cat' are not numbers of one shape; number the classes from 0"),
-    ([(EVENTS, np.uint64(1 << 63))], f"label {1 << 63} is beyond 64 bits with a sign; number the classes from 0"),
+    ([(EVENTS, np.uint64(1 << 63))], f"label {1 << 63} exceeds a signed 64-bit integer; number the classes from 0"),
     (iter([(EVENTS, 0)]),
      "samples of type list_iterator must be a list, or a data set with a length and numbered access"),
     ([(EVENTS, [1]), (EVENTS, [1, 2])], "labels such as [1] are not numbers of one shape; number the classes from 0"),
@@ -365,7 +365,7 @@ def test_packing_refuses_what_a_transform_may_not_give():
     shapes = iter([(3, 4), (3, 5)])
     with pytest.raises(ModelError) as e:
         data.packed([(EVENTS, 0)] * 2, lambda events: np.zeros(next(shapes), np.uint8))
-    assert str(e.value) == "sample 1: 5 neurons, sample 0 has 4; all must have as many"
+    assert str(e.value) == "sample 1: 5 neurons, sample 0 has 4; all must have the same number"
 
 
 def test_cache_refuses_recordings_that_are_no_arrays(tmp_path):

@@ -73,7 +73,7 @@ def test_recorded_digit_in_bins_is_the_frames_of_its_file(reference):
 
 def test_event_file_that_cannot_be_read_is_named(tmp_path):
     for name, data, said in (
-        ("a.txt", b"", "is no event file by its suffix; known are .bin, .aedat4, .aedat, .raw, .dat, .es"),
+        ("a.txt", b"", "does not have the suffix of an event file; known are .bin, .aedat4, .aedat, .raw, .dat, .es"),
         ("a.aedat4", b"#!AER-DAT4.0\r\n", "faery cannot read it: failed to fill whole buffer"),
         ("a.raw", evt2(ROWS)[34:], "faery cannot read it: the header has no version"),
         ("a.bin", nmnist(ROWS)[:-2], "tonic cannot read it: "),

@@ -5,7 +5,7 @@ import torch
 
 from nwcompile import nn
 from nwcompile.errors import BackendError, ModelError, OptionError
-from nwcompile.nn.distributed.pipeline import TimePipeline, shares
+from nwcompile.nn.distributed.pipeline import TimePipeline, split_layers
 from tests.nn.distributed import ranks
 
 
@@ -69,10 +69,10 @@ def test_pipeline_refuses_what_it_cannot_cut(tmp_path):
 def test_pipeline_refuses_processes_that_come_with_something_else(tmp_path):
     for told, goes_on in ranks.start(2, ranks.disagreed, tmp_path):
         assert told == [
-            "pipeline: process 1 has come with n_chunks 5, process 0 with 4; give all the same",
-            "pipeline: process 1 has come with other layers than process 0; give all the same",
-            "pipeline: process 1 has come with shape of x (3, 22, 12), process 0 with (3, 23, 12); give all the same",
-            "pipeline: process 1 has come with method step, process 0 with forward; give all the same",
+            "pipeline: process 1 called with n_chunks 5, process 0 with 4; give all the same",
+            "pipeline: process 1 called with other layers than process 0; give all the same",
+            "pipeline: process 1 called with shape of x (3, 22, 12), process 0 with (3, 23, 12); give all the same",
+            "pipeline: process 1 called with method step, process 0 with forward; give all the same",
         ]
         assert goes_on == "no error"
 
@@ -84,17 +84,17 @@ def net_of(*sizes):
 
 def test_shares_make_the_largest_as_small_as_can_be():
     net = net_of(10, 10, 10, 10, 40, 1)  # 110, 110, 110, 440 and 41 parameters and neurons
-    assert shares(net, 1) == [(0, 10)]
-    assert shares(net, 2) == [(0, 6), (6, 10)]
-    assert shares(net, 3) == [(0, 6), (6, 8), (8, 10)]
-    assert shares(net, 5) == [(0, 2), (2, 4), (4, 6), (6, 8), (8, 10)]
+    assert split_layers(net, 1) == [(0, 10)]
+    assert split_layers(net, 2) == [(0, 6), (6, 10)]
+    assert split_layers(net, 3) == [(0, 6), (6, 8), (8, 10)]
+    assert split_layers(net, 5) == [(0, 2), (2, 4), (4, 6), (6, 8), (8, 10)]
     flat = nn.Sequential(torch.nn.Flatten(1), *net_of(3, 4, 5), nn.LIFSynapse(5, 2))
-    assert shares(flat, 2) == [(0, 3), (3, 6)]
+    assert split_layers(flat, 2) == [(0, 3), (3, 6)]
 
 
 def test_shares_refuse_more_processes_than_layers():
     with pytest.raises(OptionError) as e:
-        shares(net_of(3, 4, 5), 3)
+        split_layers(net_of(3, 4, 5), 3)
     assert str(e.value) == "3 processes for 2 spiking layers; a pipeline takes one of each at least"
 
 

@@ -43,7 +43,7 @@ def test_rounded_delays_are_whole_steps():
     synapses.eval()
     of_output = [sum(late(x[:, :, i], int(d)) for i, d in enumerate(column)) for column in synapses.delays.steps.T]
     assert torch.equal(synapses(x), torch.stack(of_output, 2))
-    assert synapses.delays.rounded.tolist() == [[0, 4], [1, 0], [2, 2]]
+    assert synapses.delays.rounded_steps.tolist() == [[0, 4], [1, 0], [2, 2]]
 
 
 def test_a_convolution_is_the_sum_of_those_of_every_delay():
@@ -52,7 +52,7 @@ def test_a_convolution_is_the_sum_of_those_of_every_delay():
     layer.eval()
     x, expected = spike_tensor(2, 7, 4, 6, 5, seed=1, rate=0.3), 0
     for d in range(4):
-        weight = layer.weight * (layer.delays.rounded == d)
+        weight = layer.weight * (layer.delays.rounded_steps == d)
         sent = torch.nn.functional.pad(x, (0, 0, 0, 0, 0, 0, d, 0))[:, :7].flatten(0, 1)
         given = torch.nn.functional.conv2d(sent, weight, None, (2, 1), 1, (1, 2), 2)
         expected = expected + given.unflatten(0, (2, 7))
@@ -106,7 +106,7 @@ def test_training_finds_the_delay():
         optimizer.step()
         annealing.step()
     nn.prepare_net(layer)
-    assert torch.equal(layer(x), expected) and layer.delays.rounded.tolist() == wanted.tolist()
+    assert torch.equal(layer(x), expected) and layer.delays.rounded_steps.tolist() == wanted.tolist()
 
 
 def test_annealing_ends_in_whole_steps_that_are_not_trained(made):
@@ -122,7 +122,7 @@ def test_annealing_ends_in_whole_steps_that_are_not_trained(made):
     nn.prepare_net(layer)
     assert torch.equal(trained, layer.eval()(made[1]))
     nn.freeze_delays(layer)
-    assert torch.equal(layer.delays.steps, layer.delays.rounded.float()) and not layer.delays.steps.requires_grad
+    assert torch.equal(layer.delays.steps, layer.delays.rounded_steps.float()) and not layer.delays.steps.requires_grad
 
 
 def test_delays_stay_within_the_chip_while_they_are_trained():

@@ -121,7 +121,7 @@ def test_layers_follow_a_change_of_dtype():
     net.double()
     nn.prepare_net(net[1])
     double = net(x.double())[1]
-    assert double.dtype == net[1].neurons().beta.dtype == torch.float64
+    assert double.dtype == net[1].build_neurons().beta.dtype == torch.float64
     torch.testing.assert_close(double[:, 0], single[:, 0].double(), rtol=1e-6, atol=1e-6)
 
 
@@ -150,8 +150,8 @@ def test_training_may_go_on_from_inference_mode(family):
 
 def made_counted(synapse):
     """A list that has an entry for every time that the synapse makes its weights."""
-    calls, make = [], synapse._made_from_weight
-    synapse._made_from_weight = lambda spent: calls.append(spent) or make(spent)
+    calls, make = [], synapse._make_weight
+    synapse._make_weight = lambda spent: calls.append(spent) or make(spent)
     return calls
 
 
@@ -188,7 +188,7 @@ def test_mismatch_is_drawn_anew_for_every_batch_without_gradients():
     with torch.no_grad():
         for _ in range(3):
             nn.prepare_net(torch.nn.Sequential(synapse, layer), seed=1)
-            found.append((synapse.effective_weight(), layer.neurons().beta))
+            found.append((synapse.effective_weight(), layer.build_neurons().beta))
     assert all(not torch.equal(a, b) for k in range(2) for a, b in zip(found[k], found[k + 1], strict=True))
 
 
@@ -212,7 +212,7 @@ def test_a_layer_follows_a_change_of_its_time_step():
     for dt in (1e-3, 4e-3):
         layer.dt = dt
         nn.prepare_net(layer)
-        assert torch.equal(layer.neurons().beta, layer.beta)
+        assert torch.equal(layer.build_neurons().beta, layer.beta)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -249,9 +249,9 @@ def test_layers_that_kept_their_state_are_not_computed_again(reentrant):
         with pytest.raises(ModelError) as error:
             (out[1] if isinstance(out, tuple) else out).sum().backward()
         assert str(error.value) == (
-            f"{name}: computed again in a backward pass, as torch.utils.checkpoint does, but it would go on from the "
-            "state of its last step; call nwcompile.nn.prepare_net(model) first in the function that is checkpointed, "
-            "and give it all steps at once"
+            f"{name}: computed again in a backward pass, as torch.utils.checkpoint does, but it would continue from "
+            "the state of its last step; call nwcompile.nn.prepare_net(model) first in the function that is "
+            "checkpointed, and give it all steps at once"
         )
 
 

@@ -56,7 +56,7 @@ def test_a_program_gives_torchs_numbers_bit_for_bit(name, dtype):
     x = scale * torch.randn(40, 7, 50, dtype=dtype, generator=torch.Generator().manual_seed(0))
     kind = {torch.float32: np.float32, torch.float64: np.float64}[dtype]
     ours = ProgramState.cleared(program, (7, 50), kind)
-    parameters = {key: value.to(dtype) for key, value in neuron.tensors({}).items()}
+    parameters = {key: value.to(dtype) for key, value in neuron.parameter_tensors({}).items()}
     full = {state.name: torch.full((7, 50), state.initial, dtype=dtype) for state in program.states}
     if dtype == torch.float64:  # the parameters of the program are float32 numbers
         parameters = {key: value.float().to(dtype) for key, value in parameters.items()}
@@ -109,7 +109,7 @@ def test_whole_numbers_are_followed_as_torch_computes_them():
     state = {"v": torch.zeros(3, 20, dtype=torch.int64), "a": torch.zeros(3, 20, dtype=torch.int64)}
     n_sent = 0
     for x_t in x:
-        state, sent = adaptive(SimpleNamespace(**state), x_t, **adaptive.tensors({}))
+        state, sent = adaptive(SimpleNamespace(**state), x_t, **adaptive.parameter_tensors({}))
         assert np.array_equal(ours.step(x_t.numpy()), sent.long().numpy())
         n_sent += int(sent.sum())
         assert all(np.array_equal(ours.named[key], value.numpy()) for key, value in state.items())

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from nwcompile.nn.ops import torch_ops
-from nwcompile.nn.ops.delays import delayed_sums, lists_of, taps_of
+from nwcompile.nn.ops.delays import build_synapse_lists, compute_taps, delayed_sums
 from tests.nn.naive import delayed
 
 
@@ -28,7 +28,7 @@ def test_sums_and_gradients_are_those_of_the_plain_formula(seed):
     for function in ("kernel", "plain"):
         x, taps = x.detach().requires_grad_(), taps.detach().requires_grad_()
         if function == "kernel":
-            out = delayed_sums(x, taps, start, lists_of(source, target, n_in, n_out), reach)
+            out = delayed_sums(x, taps, start, build_synapse_lists(source, target, n_in, n_out), reach)
         else:
             out = delayed(x, taps, start, source, target, n_out)
         out.square().sum().backward()
@@ -39,16 +39,16 @@ def test_sums_and_gradients_are_those_of_the_plain_formula(seed):
 
 def test_gradients_are_finite_differences():
     x, taps, start, source, target, n_in, n_out, reach = drawn(3)
-    x, taps, lists = x[:2, :7, :5], taps, lists_of(source, target, n_in, n_out)
+    x, taps, lists = x[:2, :7, :5], taps, build_synapse_lists(source, target, n_in, n_out)
     kept = source < 5
-    lists = lists_of(source[kept], target[kept], 5, n_out)
+    lists = build_synapse_lists(source[kept], target[kept], 5, n_out)
     inputs = x.requires_grad_(), taps[kept].requires_grad_()
     assert torch.autograd.gradcheck(lambda x, taps: delayed_sums(x, taps, start[kept], lists, reach), inputs)
 
 
 def test_a_sum_depends_on_no_other_sample_and_on_no_thread():
     x, taps, start, source, target, n_in, n_out, reach = drawn(4, torch.float32)
-    lists = lists_of(source, target, n_in, n_out)
+    lists = build_synapse_lists(source, target, n_in, n_out)
     x = x.repeat(5, 1, 1)
     whole = delayed_sums(x, taps, start, lists, reach)
     assert torch.equal(delayed_sums(x[3:4].contiguous(), taps, start, lists, reach), whole[3:4])
@@ -57,7 +57,7 @@ def test_a_sum_depends_on_no_other_sample_and_on_no_thread():
 
 def test_operations_are_known_to_torch():
     x, taps, start, source, target, n_in, n_out, reach = drawn(5)
-    lists = lists_of(source, target, n_in, n_out)
+    lists = build_synapse_lists(source, target, n_in, n_out)
     by_target = [lists.order_by_target, lists.row_by_target, lists.source]
     by_source = [lists.order_by_source, lists.row_by_source, lists.target]
     arguments = x.requires_grad_(), taps.requires_grad_(), start, by_target, by_source, n_out, reach
@@ -68,7 +68,7 @@ def test_operations_are_known_to_torch():
 @pytest.mark.parametrize(("form", "width"), [("linear", 1.0), ("linear", 0.4), ("gaussian", 0.3), ("gaussian", 2.5)])
 def test_shares_sum_to_one_lie_in_range_and_their_mean_is_the_delay(form, width):
     delay = torch.linspace(0, 9, 181, dtype=torch.float64)
-    start, shares = taps_of(delay, 9, width, form)
+    start, shares = compute_taps(delay, 9, width, form)
     assert start.min() >= 0 and start.max() + shares.shape[1] - 1 <= 9
     torch.testing.assert_close(shares.sum(1), torch.ones_like(delay))
     mean = (shares * (start[:, None] + torch.arange(shares.shape[1]))).sum(1)
@@ -81,9 +81,9 @@ def test_shares_sum_to_one_lie_in_range_and_their_mean_is_the_delay(form, width)
 @pytest.mark.parametrize("form", ["linear", "gaussian"])
 def test_a_narrow_surrogate_rounds(form):
     delay = torch.tensor([0.0, 0.4, 0.6, 3.51, 8.9, 9.0], dtype=torch.float64)
-    whole, one = taps_of(delay, 9, 0.0, form)
+    whole, one = compute_taps(delay, 9, 0.0, form)
     assert whole.tolist() == [0, 0, 1, 4, 9, 9] and (one == 1).all()
-    start, shares = taps_of(delay, 9, 0.02, form)
+    start, shares = compute_taps(delay, 9, 0.02, form)
     torch.testing.assert_close((start + shares.argmax(1)).int(), whole)
     assert shares.amax(1).min() > 0.99
 
@@ -91,5 +91,5 @@ def test_a_narrow_surrogate_rounds(form):
 @pytest.mark.parametrize(("form", "width"), [("linear", 1.0), ("linear", 0.6), ("gaussian", 0.7), ("gaussian", 3.0)])
 def test_the_gradient_of_a_delay_is_a_finite_difference(form, width):
     delay = torch.tensor([0.3, 2.45, 5.55, 8.6], dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda d: taps_of(d, 9, width, form)[1], (delay,))
-    assert torch.autograd.grad(taps_of(delay, 9, width, form)[1][:, 0].sum(), delay)[0].abs().min() > 0
+    assert torch.autograd.gradcheck(lambda d: compute_taps(d, 9, width, form)[1], (delay,))
+    assert torch.autograd.grad(compute_taps(delay, 9, width, form)[1][:, 0].sum(), delay)[0].abs().min() > 0

@@ -10,11 +10,11 @@ from nwcompile.errors import BackendError, OptionError
 from nwcompile.nn.ops import cpu, torch_ops
 from nwcompile.nn.ops.device import torch_device
 from nwcompile.nn.ops.scan import FORMS
-from nwcompile.nn.ops.torch_ops import kernels
+from nwcompile.nn.ops.torch_ops import select_kernels
 
 
 def test_kernels_of_a_device_name_triton_where_it_is_missing(monkeypatch):
-    assert kernels(torch.zeros(1)) is cpu
+    assert select_kernels(torch.zeros(1)) is cpu
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delattr(nwcompile.nn.ops, "gpu", raising=False)
     for name in [
@@ -23,7 +23,7 @@ def test_kernels_of_a_device_name_triton_where_it_is_missing(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
         monkeypatch.delattr(nwcompile.kernels.gpu, name.rpartition(".")[2], raising=False)
     with pytest.raises(BackendError) as error:
-        kernels(SimpleNamespace(device=torch.device("cuda")))
+        select_kernels(SimpleNamespace(device=torch.device("cuda")))
     assert str(error.value) == (
         "the GPU kernels need triton (import of triton halted; None in sys.modules); pip install 'nwcompile[cuda]'"
     )

@@ -51,7 +51,7 @@ def test_scan_with_recurrent_weights_is_bit_for_bit_the_plain_loop(reset, n_neur
     current = random(3, 20, n_neurons)
     expected = lif(current, torch.zeros(3, n_neurons), n.beta, n.threshold, reset, atan, w_rec=n.w_rec)
     for run in (scan, scan_loop):
-        spikes, mem, last = run(current, n.cleared(current), n)
+        spikes, mem, last = run(current, n.initial_state(current), n)
         assert torch.equal(spikes, expected[0])
         assert torch.equal(mem, expected[1])
         assert torch.equal(last, torch.stack([mem[:, -1], spikes[:, -1]]))
@@ -68,8 +68,8 @@ def test_scan_fires_at_the_threshold_itself():
 def test_scan_goes_on_from_its_last_state(recurrent):
     n = neurons_of(40, "subtraction", w_rec=random(40, 40, seed=3) / 4 if recurrent else None)
     current = random(3, 30, 40)
-    whole = scan(current, n.cleared(current), n)
-    state, parts = n.cleared(current), []
+    whole = scan(current, n.initial_state(current), n)
+    state, parts = n.initial_state(current), []
     for piece in current.split([1, 12, 17], 1):
         *out, state = scan(piece, state, n)
         parts.append(out)
@@ -114,7 +114,7 @@ def test_scan_uses_the_surrogate_it_is_given(surrogate, dtype):
     grads = []
     for run in (scan, scan_loop):
         current = (0.5 * random(2, 8, 6, dtype=dtype)).requires_grad_()
-        run(current, n.cleared(current), n)[0].sum().backward()
+        run(current, n.initial_state(current), n)[0].sum().backward()
         grads.append(current.grad)
     assert grads[0].abs().max() > 0
     torch.testing.assert_close(*grads, rtol=1e-9 if dtype == torch.float64 else 1e-4, atol=1e-6)
@@ -125,7 +125,7 @@ def test_scan_takes_any_surrogate_that_is_a_function():
     for surrogate in (sigmoid, lambda x: sigmoid(x)):
         n = neurons_of(6, "subtraction", torch.float64, surrogate)
         current = random(2, 8, 6, dtype=torch.float64).requires_grad_()
-        scan(current, n.cleared(current), n)[0].sum().backward()
+        scan(current, n.initial_state(current), n)[0].sum().backward()
         grads.append(current.grad)
     torch.testing.assert_close(*grads)
 
@@ -142,13 +142,13 @@ def test_scan_accepts_currents_that_are_not_contiguous(lay):
     results = []
     for x in (current, current.contiguous()):
         x = x.detach().requires_grad_()
-        spikes, mem, _ = scan(x, n.cleared(x), n)
+        spikes, mem, _ = scan(x, n.initial_state(x), n)
         mem.square().sum().backward()
         results.append((spikes, mem, x.grad))
     for got, expected in zip(*results, strict=True):
         assert torch.equal(got, expected)
     assert results[0][0].any()
-    assert torch.equal(fire(current, n.cleared(current), n, "float")[0], results[0][0].detach())
+    assert torch.equal(fire(current, n.initial_state(current), n, "float")[0], results[0][0].detach())
 
 
 def test_scan_accepts_gradients_expanded_from_one_number():
@@ -156,7 +156,7 @@ def test_scan_accepts_gradients_expanded_from_one_number():
     grads = []
     for loss in (lambda s, m: s.sum() + 2 * m.sum(), lambda s, m: (s * 1.0).add(m * 2.0).mul(torch.ones(37)).sum()):
         current = random(3, 20, 37, dtype=torch.float64).requires_grad_()
-        loss(*scan(current, n.cleared(current), n)[:2]).backward()
+        loss(*scan(current, n.initial_state(current), n)[:2]).backward()
         grads.append(current.grad)
     assert torch.equal(*grads)
 
@@ -175,7 +175,7 @@ def test_scan_of_a_large_tensor_is_the_same_on_every_number_of_threads(shape):
             if n_threads is None:
                 out = lif(current, torch.zeros_like(current[:, 0]), beta, n.threshold, "subtraction", atan)
             else:
-                out = scan(current, neurons.cleared(current), neurons)[:2]
+                out = scan(current, neurons.initial_state(current), neurons)[:2]
             sum((x * w).sum() for x, w in zip(out, weight, strict=True)).backward()
         finally:
             torch.set_num_threads(before)
@@ -203,7 +203,7 @@ def test_backward_takes_time_in_proportion_to_the_steps():
     for n_steps in (50, 100):
         n = neurons_of(8, "subtraction")
         current = random(2, n_steps, 8).requires_grad_()
-        spikes, mem, _ = scan(current, n.cleared(current), n)
+        spikes, mem, _ = scan(current, n.initial_state(current), n)
         loss = (spikes.mean(1) + mem[:, 3]).sum()
         with Bytes() as counted:
             loss.backward()
@@ -217,8 +217,8 @@ def test_backward_takes_time_in_proportion_to_the_steps():
 def test_spikes_may_be_bytes_or_bits(n_steps, n_neurons):
     n = neurons_of(n_neurons, "zero", floor=True)
     current = random(3, n_steps, n_neurons)
-    spikes, _, last = scan(current, n.cleared(current), n)
-    as_float, as_bytes, bits = (fire(current, n.cleared(current), n, form) for form in ("float", "uint8", "bits"))
+    spikes, _, last = scan(current, n.initial_state(current), n)
+    as_float, as_bytes, bits = (fire(current, n.initial_state(current), n, form) for form in ("float", "uint8", "bits"))
     assert torch.equal(as_float[0], spikes)
     assert as_bytes[0].dtype == torch.uint8
     assert torch.equal(as_bytes[0].float(), spikes)
@@ -251,17 +251,17 @@ def test_membranes_that_are_written_past_the_caches_are_those_of_fewer_samples(n
     n_samples = LARGE_MEM_NUMBERS // (1000 * n) + 2
     current, neurons = random(n_samples, 1000, n).to(dtype), neurons_of(n, "subtraction")
     neurons = replace(neurons, beta=neurons.beta.to(dtype), threshold=neurons.threshold.to(dtype), floor=True)
-    whole = scan(current, neurons.cleared(current), neurons)
+    whole = scan(current, neurons.initial_state(current), neurons)
     assert whole[1].numel() >= LARGE_MEM_NUMBERS
     for some in (slice(0, 1), slice(n_samples - 2, n_samples)):
-        part = scan(current[some], neurons.cleared(current[some]), neurons)
+        part = scan(current[some], neurons.initial_state(current[some]), neurons)
         assert torch.equal(part[0], whole[0][some]) and torch.equal(part[1], whole[1][some])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64])
 def test_currents_of_another_type_are_computed_with_as_one_of_betas(dtype):
     n, current = neurons_of(5, "zero"), (3 * random(2, 6, 5)).to(dtype)
-    state = n.cleared(current)
+    state = n.initial_state(current)
     for run in (scan, lambda *given: fire(*given, "float")):
         for found, expected in zip(run(current, state, n), run(current.float(), state, n), strict=True):
             assert found.dtype == torch.float32 and torch.equal(found, expected)
@@ -271,7 +271,7 @@ def test_currents_of_another_type_are_computed_with_as_one_of_betas(dtype):
 def test_gradients_of_gradients_are_refused(plain):
     n = neurons_of(5, "subtraction", torch.float64)
     current = random(2, 6, 5, dtype=torch.float64).requires_grad_()
-    given = current, n.cleared(current), n.beta, n.threshold, None, "subtraction", False, False, "atan", 2.0
+    given = current, n.initial_state(current), n.beta, n.threshold, None, "subtraction", False, False, "atan", 2.0
     mem = (torch_ops.DirectScan.apply if plain else torch_ops.lif_scan)(*given)[1]
     (grad,) = torch.autograd.grad(mem.square().sum(), current, create_graph=True)
     with pytest.raises(RuntimeError, match="lif_scan_backward"):
@@ -281,16 +281,16 @@ def test_gradients_of_gradients_are_refused(plain):
 def test_spikes_alone_name_what_they_have_no_kernel_for():
     n, current = neurons_of(3, "zero"), random(2, 4, 3)
     with pytest.raises(OptionError) as error:
-        fire(current, n.cleared(current), n, "bit")
+        fire(current, n.initial_state(current), n, "bit")
     assert str(error.value) == "unknown form 'bit'; choose one of: bits, float, uint8"
     recurrent = neurons_of(3, "zero", w_rec=torch.zeros(3, 3))
     with pytest.raises(BackendError) as error:
-        fire(current, recurrent.cleared(current), recurrent, "bits")
+        fire(current, recurrent.initial_state(current), recurrent, "bits")
     assert str(error.value) == (
         "spikes without membranes have no kernel for neurons with recurrent weights; use nwcompile.nn.ops.scan.scan"
     )
     half = neurons_of(3, "zero", torch.bfloat16)
     with pytest.raises(BackendError, match="no kernel for beta of torch.bfloat16"):
-        fire(current, half.cleared(current), half, "bits")
+        fire(current, half.initial_state(current), half, "bits")
     with pytest.raises(BackendError, match="no kernel for device 'meta'"):
-        fire(current.to("meta"), n.cleared(current), n, "bits")
+        fire(current.to("meta"), n.initial_state(current), n, "bits")

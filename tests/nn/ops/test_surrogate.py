@@ -30,7 +30,7 @@ def test_triangular_falls_from_its_slope_to_zero():
 
 def test_surrogate_of_an_unknown_name_lists_the_names():
     with pytest.raises(OptionError) as error:
-        surrogate.named("atann")
+        surrogate.look_up_surrogate("atann")
     assert str(error.value) == (
         "unknown surrogate 'atann'; choose one of: atan, fast_sigmoid, piecewise_linear, sigmoid, triangular"
     )

@@ -66,5 +66,5 @@ def test_parts_give_the_bits_of_one_piece(two_threads, monkeypatch, topology):
     whole = results()
     monkeypatch.setattr(threads, "MIN_BLOCK_NUMBERS", 100)
     cut = results()
-    assert len(threads.blocks(6, 20, 40, topology == "RC", 16)) > 1
+    assert len(threads.split_blocks(6, 20, 40, topology == "RC", 16)) > 1
     assert whole[0].sum() > 0 and all(torch.equal(a, b) for a, b in zip(whole, cut, strict=True))

@@ -114,8 +114,8 @@ def test_weights_that_are_no_numbers_are_refused(module):
     with torch.no_grad():
         module.layers[0].weights[0][0, 0] = np.nan
     assert refused(lambda: module(X)) == (
-        "layer '1': weights.0 has NaN or infinite values; an optimizer step has spoiled it: lower the learning rate or "
-        "clip the gradients, and go on from a state_dict of before"
+        "layer '1': weights.0 has NaN or infinite values; an optimizer step damaged it: lower the learning rate or "
+        "clip the gradients, and continue from an earlier state_dict"
     )
 
 
@@ -136,8 +136,8 @@ def test_sums_beyond_what_floats_hold_are_refused():
     from nwcompile.nn.qat.sums import IntegerWeights
 
     c = nw.Dense("in", "out", weight)
-    whole = IntegerWeights.of(c, weight.astype(np.float64) + 1, 1)
-    text = refused(lambda: whole.dtype(c, 1 << 22))
+    whole = IntegerWeights.from_connection(c, weight.astype(np.float64) + 1, 1)
+    text = refused(lambda: whole.choose_dtype(c, 1 << 22))
     assert text.endswith("are beyond 2^53, which floats hold exactly; send smaller numbers")
 
 

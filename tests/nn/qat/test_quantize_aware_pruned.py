@@ -86,6 +86,6 @@ def test_a_state_dict_of_other_synapses_is_refused():
     with pytest.raises(nw.ModelError) as e:
         other.load_state_dict(module.state_dict())
     assert str(e.value) == (
-        "layer '1': the state_dict is of other synapses; make the module of a network in which the same weights are "
+        "layer '1': the state_dict has other synapses; build the module from a network in which the same weights are "
         "pruned"
     )

@@ -6,7 +6,7 @@ import torch
 
 import nwcompile as nw
 from nwcompile.nn.qat import sums as integer_sums
-from nwcompile.nn.qat.sums import IntegerWeights, sums
+from nwcompile.nn.qat.sums import IntegerWeights, sum_synapses
 
 
 @pytest.mark.parametrize(
@@ -23,14 +23,14 @@ from nwcompile.nn.qat.sums import IntegerWeights, sums
 def test_sums_take_the_narrowest_float_that_is_proved(row, largest, wanted):
     weight = np.array([row, [0] * len(row)], np.float64)
     c = nw.Dense("a", "b", weight.astype(np.float32))
-    assert IntegerWeights.of(c, weight, 2).dtype(c, largest) == wanted
+    assert IntegerWeights.from_connection(c, weight, 2).choose_dtype(c, largest) == wanted
 
 
 def test_sums_of_synapses_count_each_of_a_neuron():
     weight = np.array([1 << 23, 1 << 23, 1 << 23, 1], np.float64)
     c = nw.Sparse("a", "b", [0, 1, 0, 1], [0, 0, 1, 0], weight.astype(np.float32))
-    assert IntegerWeights.of(c, weight, 2).dtype(c, 1) == torch.float64
-    assert IntegerWeights.of(c, weight, 2).row_sum == (1 << 24) + 1
+    assert IntegerWeights.from_connection(c, weight, 2).choose_dtype(c, 1) == torch.float64
+    assert IntegerWeights.from_connection(c, weight, 2).row_sum == (1 << 24) + 1
 
 
 @pytest.mark.parametrize("filled", [0, 32])
@@ -42,7 +42,7 @@ def test_sums_and_gradients_of_synapses_are_those_of_the_matrix(filled, monkeypa
     x = torch.tensor(rng.integers(0, 3, (6, 5)), dtype=torch.float64, requires_grad=True)
     matrix = torch.zeros(4, 5, dtype=torch.float64).index_put((torch.tensor(post), torch.tensor(pre)), weight, True)
     of = torch.tensor(rng.normal(size=(6, 4)))
-    found = sums(nw.Sparse("a", "b", pre, post, np.zeros(12)), x, weight, (5,), 4)
+    found = sum_synapses(nw.Sparse("a", "b", pre, post, np.zeros(12)), x, weight, (5,), 4)
     assert torch.equal(found, x @ matrix.T)
     wanted = torch.autograd.grad(((x @ matrix.T) * of).sum(), (x, weight), retain_graph=True)
     for one, other in zip(wanted, torch.autograd.grad((found * of).sum(), (x, weight)), strict=True):

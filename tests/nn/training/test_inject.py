@@ -38,7 +38,7 @@ def test_injected_mismatch_is_of_every_weight_threshold_and_leak():
     assert layer.effective_thresholds().std().item() == pytest.approx(0.1, rel=0.3)
     rate = -layer.beta.log() * 10
     assert rate.std().item() == pytest.approx(0.2, rel=0.3)
-    neurons = layer.neurons()
+    neurons = layer.build_neurons()
     assert torch.equal(neurons.threshold, layer.effective_thresholds()) and torch.equal(neurons.beta, layer.beta)
 
 
@@ -174,8 +174,8 @@ def test_injected_mismatch_is_refused_where_integers_are_trained(is_part):
         nn.inject_mismatch(torch.nn.Sequential(torch.nn.Linear(3, 3), module) if is_part else module, weight=0.1)
     assert str(error.value) == (
         f"{'1' if is_part else 'the model'} (QuantizedNetwork) computes the integers of the compiled program, which "
-        "cannot deviate; inject into the float model that nn.quantize_aware is given, train it so, and take that back "
-        "with weight=0 before nn.quantize_aware; nwcompile robustness tells what devices of the result lose"
+        "cannot deviate; inject into the float model that nn.quantize_aware is given, train it, and take the mismatch "
+        "back with weight=0 before nn.quantize_aware; nwcompile robustness measures the result on devices"
     )
 
 

@@ -289,7 +289,7 @@ def test_cuda_float_programs_give_the_references_numbers(program):
     state = torch.from_numpy(initial).to(device.gpu())
     with np.errstate(all="ignore"):  # the interpreter computes in NumPy
         parts = [
-            gpu.program(program.structure, given, torch.from_numpy(part).to(device.gpu()), state)
+            gpu.run_program(program.structure, given, torch.from_numpy(part).to(device.gpu()), state)
             for part in (x[:, :18], x[:, 18:])
         ]
     assert np.array_equal(torch.cat(parts, 1).cpu().numpy(), wanted, equal_nan=True), program

@@ -12,7 +12,7 @@ import torch
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.kind import numbers, refused
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operand
-from nwcompile.nn.neurons.trace import least_message, trace
+from nwcompile.nn.neurons.trace import infer_message, trace
 
 States = dict[str, torch.Tensor]
 Step = Callable[[States, torch.Tensor], tuple[States, torch.Tensor | None]]
@@ -45,7 +45,7 @@ def traced(module: torch.nn.Module, layer: str, shape: tuple[int, ...], step: St
         for key, value in program.parameters.items()
     }
     program = _read_states(_without_neutral(program.replace(parameters=constants)))
-    return program.replace(sends=least_message(program)) if program.fires else program
+    return program.replace(sends=infer_message(program)) if program.fires else program
 
 
 def _numbers(module, layer, name, value, shape, dtype):
