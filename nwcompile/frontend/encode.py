@@ -28,7 +28,7 @@ def encode(x, steps: int | None, kind: str = "current", unit: float = 1.0, seed:
     seed = whole("seed", seed, 0)
     if not isinstance(unit, int | float | np.number) or not 0 < unit < float("inf"):
         raise OptionError(f"unit={shown(unit)} must be a number above 0: what a 1 of the input is worth")
-    samples = _samples(x) / unit
+    samples = _read_samples(x) / unit
     if is_sequence and samples.ndim < 3:
         raise ModelError(f"sequences must be [B, T, *shape], got shape {list(samples.shape)}; give steps for samples")
     if kind == "delta":
@@ -68,7 +68,7 @@ def encode(x, steps: int | None, kind: str = "current", unit: float = 1.0, seed:
     return numbers
 
 
-def _samples(x) -> np.ndarray:
+def _read_samples(x) -> np.ndarray:
     """The samples as float64 `[B, *shape]`."""
     try:
         array = np.asarray(x.detach().cpu().numpy() if hasattr(x, "detach") else x)

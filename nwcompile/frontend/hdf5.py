@@ -59,12 +59,12 @@ def read_hdf5(path: Path, kind: str, seconds: float = SECONDS) -> dict:
             raise ModelError(f"{where}: damaged or truncated ({answer['damaged']}); copy or write it again")
         if "refused" in answer:
             raise ModelError(f"{where}: {answer['refused']}")
-        return _filled(answer["tree"], file)
+        return _insert_arrays(answer["tree"], file)
 
 
-def _filled(tree: dict, file) -> dict:
+def _insert_arrays(tree: dict, file) -> dict:
     """The tree with the arrays of the file at their names; single texts as `str`."""
-    filled = {name: _filled(item, file) if isinstance(item, dict) else file[item] for name, item in tree.items()}
+    filled = {name: _insert_arrays(item, file) if isinstance(item, dict) else file[item] for name, item in tree.items()}
     return {
         name: item.item() if isinstance(item, np.ndarray) and item.dtype.kind == "U" and item.ndim == 0 else item
         for name, item in filled.items()

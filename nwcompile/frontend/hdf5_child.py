@@ -24,16 +24,16 @@ class _RefusedError(Exception):
     """A file that is whole but holds what is not read."""
 
 
-def _answer(path: str, seconds: int) -> None:
+def _write_answer(path: str, seconds: int) -> None:
     """Read `path` and write its tree and arrays, or why not."""
     n_bytes = os.stat(path).st_size
-    _limit(seconds, CHILD_BYTES + 4 * MAX_COMPRESSION * n_bytes)
+    _limit_resources(seconds, CHILD_BYTES + 4 * MAX_COMPRESSION * n_bytes)
     budget = {"bytes": max(SMALL_BYTES, MAX_COMPRESSION * n_bytes), "items": MAX_ITEMS, "file": n_bytes}
     arrays: list[np.ndarray] = []
     answer: dict[str, object]
     try:
         with h5py.File(path, "r", locking=False) as file:
-            answer = {"tree": _group(file, budget, 0, arrays)}
+            answer = {"tree": _read_group(file, budget, 0, arrays)}
     except _RefusedError as refusal:
         answer, arrays = {"refused": str(refusal)}, []
     except Exception as error:  # h5py raises a dozen types for damaged files
@@ -42,13 +42,13 @@ def _answer(path: str, seconds: int) -> None:
     np.savez(stream, *arrays, answer=np.array(json.dumps(answer)))
 
 
-def _limit(seconds: int, n_bytes: int) -> None:
+def _limit_resources(seconds: int, n_bytes: int) -> None:
     for kind, limit in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, n_bytes)):
         with contextlib.suppress(ValueError, OSError):  # a lower limit stands already
             resource.setrlimit(kind, (limit, limit))
 
 
-def _group(group, budget: dict, depth: int, arrays: list[np.ndarray]) -> dict:
+def _read_group(group, budget: dict, depth: int, arrays: list[np.ndarray]) -> dict:
     """A group as a dict; each dataset is put into `arrays` and stands as its name."""
     tree: dict[str, dict | str] = {}
     for name in group:
@@ -59,7 +59,7 @@ def _group(group, budget: dict, depth: int, arrays: list[np.ndarray]) -> dict:
             raise _RefusedError(f"{group.name.rstrip('/')}/{name} is a link to elsewhere; such links are not read")
         item = group[name]
         if isinstance(item, h5py.Group):
-            tree[name] = _group(item, budget, depth + 1, arrays)
+            tree[name] = _read_group(item, budget, depth + 1, arrays)
             continue
         if item.external or item.is_virtual:
             raise _RefusedError(f"{item.name} keeps its data in another file; such data are not read")
@@ -70,11 +70,11 @@ def _group(group, budget: dict, depth: int, arrays: list[np.ndarray]) -> dict:
                 "write it again"
             )
         tree[name] = f"arr_{len(arrays)}"
-        arrays.append(_array(item.name, item[()]))
+        arrays.append(_read_array(item.name, item[()]))
     return tree
 
 
-def _array(name: str, value) -> np.ndarray:
+def _read_array(name: str, value) -> np.ndarray:
     """A dataset's value as an array of numbers or text."""
     array = np.asarray(value)
     if array.dtype.kind == "S":
@@ -88,4 +88,4 @@ def _array(name: str, value) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    _answer(sys.argv[1], int(sys.argv[2]))
+    _write_answer(sys.argv[1], int(sys.argv[2]))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nwcompile.frontend.torch.kinds import kind_of
+from nwcompile.frontend.torch.kinds import find_kind
 from tests.zoo.cell import NETWORKS, imported
 from tests.zoo.net import Net
 
@@ -18,7 +18,7 @@ def spike_rates(net: Net) -> dict[str, float]:
     counts: dict[str, list[float]] = {}
     hooks = []
     for path, part in net.module.named_modules():
-        if kind_of(part) is not None:
+        if find_kind(part) is not None:
             counts[path] = []
 
             def count(_module, _given, result, counted=counts[path]):

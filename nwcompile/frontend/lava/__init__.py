@@ -18,13 +18,13 @@ from math import prod
 from os import PathLike
 
 from nwcompile.errors import ModelError, shown, unknown_choice
-from nwcompile.frontend.lava.complex_weights import Parts, parts_of
-from nwcompile.frontend.lava.delay import NONE, delayed, delays
+from nwcompile.frontend.lava.complex_weights import Parts, split_complex_weights
+from nwcompile.frontend.lava.delay import NONE, add_delays, read_delays
 from nwcompile.frontend.lava.entry import DENSE, Entry, read_entries
 from nwcompile.frontend.lava.neuron import RESONATORS, average_spec, has_bias, neuron_spec, neuron_type
 from nwcompile.frontend.lava.programs import SIGMA_DELTA, sigma_delta_program
 from nwcompile.frontend.lava.slayer import Arriving, is_program, slayer_program
-from nwcompile.frontend.lava.wires import Shape, connection, recurrent
+from nwcompile.frontend.lava.wires import Shape, build_connection, build_recurrence
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
@@ -82,7 +82,7 @@ def from_lava(path, neuron: Mapping | None = None, input_shape=None) -> Network:
     for entry in acting:
         if "neuron" in entry.values:
             neuron_type(entry)
-    given = _overrides(neuron or {}, acting)
+    given = _overrides_per_layer(neuron or {}, acting)
     first = _input_shape(entries, input_shape)
     layers: dict[str, tuple[NeuronSpec | NeuronProgram, Shape]] = {}
     wires: list[tuple[Entry, Connection, tuple, Shape]] = []
@@ -91,9 +91,9 @@ def from_lava(path, neuron: Mapping | None = None, input_shape=None) -> Network:
     for entry in acting:
         _check_place(entry, entries, entry is acting[-1])
         before = layers.get(source, (None, shape))[0]
-        many, after, arriving = _arriving(entry, source, shape, before)
-        spec = _neuron(entry, after, arriving, given[entry.name])
-        incoming, leaving = delays(entry, after, prod(shape))
+        many, after, arriving = _connect_source(entry, source, shape, before)
+        spec = _read_neurons(entry, after, arriving, given[entry.name])
+        incoming, leaving = read_delays(entry, after, prod(shape))
         if entry is acting[-1] and leaving.any():
             _check_last(entry, spec)
             incoming, leaving = incoming + leaving.T, NONE
@@ -102,15 +102,15 @@ def from_lava(path, neuron: Mapping | None = None, input_shape=None) -> Network:
         joining += many.joining
         source, shape, late = entry.name, after, leaving
     connections = []
-    steps = _steps(acting, layers)
+    steps = _connection_steps(acting, layers)
     for entry, c, more, shape in wires:
-        connections += delayed(entry, c.replace(delay=steps[entry.name]), more, shape)
+        connections += add_delays(entry, c.replace(delay=steps[entry.name]), more, shape)
         if entry.kind == "dense_rec":
-            connections.append(recurrent(entry, prod(layers[entry.name][1])))
+            connections.append(build_recurrence(entry, prod(layers[entry.name][1])))
     return Network.from_arrays(layers, [*connections, *joining], {"input": first})
 
 
-def _arriving(entry: Entry, source: str, shape: Shape, before) -> tuple[Parts, Shape, Arriving]:
+def _connect_source(entry: Entry, source: str, shape: Shape, before) -> tuple[Parts, Shape, Arriving]:
     """What connects `source`, which has the neurons `before`, to an entry, the entry's shape, and what it receives."""
     kind = "" if entry.kind == "average" else neuron_type(entry)
     is_graded = isinstance(before, NeuronProgram) and before.sends == "graded" and before.name not in SIGMA_DELTA
@@ -120,16 +120,16 @@ def _arriving(entry: Entry, source: str, shape: Shape, before) -> tuple[Parts, S
     if kind in RESONATORS and not is_complex and entry.kind != "input":
         raise entry.fail("resonators need complex weights, weight/real and weight/imag, of a dense or conv layer")
     if not is_complex or kind not in RESONATORS:
-        c, after = connection(entry, source, shape)
+        c, after = build_connection(entry, source, shape)
         return Parts({}, [c], []), after, Arriving(is_graded=is_graded)
     if is_graded:
         raise entry.fail("complex weights of graded spikes are not supported; train the layer before with binary ones")
     sends_spikes = before is not None and before.message == "binary"
-    many = parts_of(entry, source, shape, sends_spikes)
-    return many, connection(entry, source, shape, "real")[1], Arriving(is_packed=True)
+    many = split_complex_weights(entry, source, shape, sends_spikes)
+    return many, build_connection(entry, source, shape, "real")[1], Arriving(is_packed=True)
 
 
-def _neuron(entry: Entry, shape: Shape, arriving: Arriving, override: dict) -> NeuronSpec | NeuronProgram:
+def _read_neurons(entry: Entry, shape: Shape, arriving: Arriving, override: dict) -> NeuronSpec | NeuronProgram:
     if entry.kind == "average":
         return average_spec()
     kind = neuron_type(entry)
@@ -140,7 +140,7 @@ def _neuron(entry: Entry, shape: Shape, arriving: Arriving, override: dict) -> N
     return neuron_spec(entry, shape, override)
 
 
-def _steps(acting: list[Entry], layers: dict[str, tuple]) -> dict[str, int]:
+def _connection_steps(acting: list[Entry], layers: dict[str, tuple]) -> dict[str, int]:
     """Steps that the connection into each layer takes, as lava's processes do (see `from_lava`)."""
     types = {entry.name: "" if entry.kind == "average" else neuron_type(entry) for entry in acting}
     of_slayer = 0 if any(has_bias(layers[name][0]) for name, kind in types.items() if kind in OF_SLAYER) else 1
@@ -157,9 +157,9 @@ def _check_fields(neuron) -> None:
                 raise ModelError(unknown_choice("neuron field", name, NEURON_FIELDS))
 
 
-def _overrides(neuron: Mapping, acting: list[Entry]) -> dict[str, dict]:
+def _overrides_per_layer(neuron: Mapping, acting: list[Entry]) -> dict[str, dict]:
     """What `neuron=` gives for every layer: fields for all whose neurons are in the file, then those by its name."""
-    names = [e.name for e in acting if e.has_neurons and e.text("type", "neuron") in BUILT_IN]
+    names = [e.name for e in acting if e.has_neurons and e.read_text("type", "neuron") in BUILT_IN]
     common = {key: value for key, value in neuron.items() if not isinstance(value, Mapping)}
     for name in neuron:
         if name not in common and name not in names:
@@ -195,26 +195,26 @@ def _input_shape(entries: list[Entry], given) -> tuple[int, ...]:
         given = tuple(sizes)
     head = entries[0]
     if head.kind == "input" and ("shape" in head.values or head.has_neurons):
-        if given not in (None, head.shape()):
-            raise head.fail(f"it has shape {head.shape()}, but input_shape={given}; leave input_shape out")
-        return head.shape()
+        if given not in (None, head.read_shape()):
+            raise head.fail(f"it has shape {head.read_shape()}, but input_shape={given}; leave input_shape out")
+        return head.read_shape()
     first = next((entry for entry in entries if entry.kind not in ("input", "flatten")), head)
     if given is not None:
         return given
     if first.kind in DENSE:
-        return (max(1, first.weight().size // max(1, prod(first.shape()))),)
-    if first.kind == "conv" and first.pair("stride", 1) == (1, 1):
+        return (max(1, first.read_weight().size // max(1, prod(first.read_shape()))),)
+    if first.kind == "conv" and first.read_pair("stride", 1) == (1, 1):
         return _unstrided_source(first)
     raise first.fail("the file does not tell the input's shape; give input_shape=(channels, rows, columns)")
 
 
 def _unstrided_source(first: Entry) -> tuple[int, ...]:
     """Shape of the source of a convolution with stride 1."""
-    weight = first.weight()
-    out = first.shape()
+    weight = first.read_weight()
+    out = first.read_shape()
     if weight.ndim < 4 or len(out) != 3:
         raise first.fail(f"weight {weight.shape} and shape {out} must be [C_out, C_in, rows, columns] and [C, H, W]")
-    padding = first.pair("padding", 0)
-    dilation = first.pair("dilation", 1)
+    padding = first.read_pair("padding", 0)
+    dilation = first.read_pair("dilation", 1)
     size = (out[1 + a] - 1 + dilation[a] * (weight.shape[2 + a] - 1) + 1 - 2 * padding[a] for a in (0, 1))
-    return (weight.shape[1] * first.single("groups", 1), *size)
+    return (weight.shape[1] * first.read_integer("groups", 1), *size)

@@ -13,7 +13,7 @@ import numpy as np
 
 from nwcompile.frontend.lava.entry import Entry
 from nwcompile.frontend.lava.slayer import LARGEST_PART, PART_BITS, complex_input
-from nwcompile.frontend.lava.wires import Shape, connection
+from nwcompile.frontend.lava.wires import Shape, build_connection
 from nwcompile.ir.connection import Connection, Conv2d
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 
@@ -31,13 +31,13 @@ class Parts:
     joining: list[Connection]  # from these into the layer, without delay
 
 
-def parts_of(entry: Entry, source: str, shape: Shape, sends_spikes: bool) -> Parts:
+def split_complex_weights(entry: Entry, source: str, shape: Shape, sends_spikes: bool) -> Parts:
     """The complex weights of an entry, fed by `source`, which has `shape` and `sends_spikes` of 1 and nothing else."""
     layers: dict[str, tuple[NeuronProgram, Shape]] = {}
     from_source: list[Connection] = []
     joining: list[Connection] = []
     for part, bits in (("imag", SENT_BITS), ("real", 0)):
-        edge, after = connection(entry, source, shape, part)
+        edge, after = build_connection(entry, source, shape, part)
         if part == "real" and sends_spikes and largest_sum(edge) <= LARGEST_PART:
             from_source.append(edge)
             continue

@@ -5,20 +5,20 @@ from math import prod
 import numpy as np
 
 from nwcompile.frontend.lava.entry import DENSE, Entry
-from nwcompile.frontend.lava.wires import MAX_LISTED_SYNAPSES, Shape, listed
+from nwcompile.frontend.lava.wires import MAX_LISTED_SYNAPSES, Shape, list_synapses
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
 
 ERROR_CODE = "NW2203"
 NONE = np.zeros((1, 1), np.int64)
 
 
-def delays(entry: Entry, shape: Shape, n_source: int) -> tuple[np.ndarray, np.ndarray]:
+def read_delays(entry: Entry, shape: Shape, n_source: int) -> tuple[np.ndarray, np.ndarray]:
     """Steps that `delay` adds to what comes in, int64[n_target or 1, n_source or 1], and leaves, int64[1, n or 1].
 
     One number, one per channel or one per neuron delay the layer's spikes (SLAYER exports these). In dense layers,
     netx reads one per input, and a matrix as one per synapse [n_target, n_source].
     """
-    steps = entry.whole("delay", 0)
+    steps = entry.read_integers("delay", 0)
     n = prod(shape)
     if steps.min() < 0:
         raise entry.fail(f"delay {steps.min()} must be 0 or more steps")
@@ -35,7 +35,7 @@ def delays(entry: Entry, shape: Shape, n_source: int) -> tuple[np.ndarray, np.nd
     raise entry.fail(f"delay has shape {steps.shape}; this layer takes {sizes} values (its neurons){inputs}")
 
 
-def delayed(entry: Entry, connection: Connection, more: tuple[np.ndarray, ...], source: Shape) -> list[Connection]:
+def add_delays(entry: Entry, connection: Connection, more: tuple[np.ndarray, ...], source: Shape) -> list[Connection]:
     """The connection with the steps of `more` added, each int64[n_target or 1, n_source or 1]: one for each delay.
 
     Where delays differ the synapses are listed one by one.
@@ -46,7 +46,7 @@ def delayed(entry: Entry, connection: Connection, more: tuple[np.ndarray, ...], 
         many = connection
     else:
         assert isinstance(connection, Dense | Conv2d)
-        many = listed(entry, connection, source, connection.output_shape(source))
+        many = list_synapses(entry, connection, source, connection.output_shape(source))
     late = np.zeros(len(many.pre), np.int64)
     for steps in more:
         late += steps[many.post if steps.shape[0] > 1 else 0, many.pre if steps.shape[1] > 1 else 0]

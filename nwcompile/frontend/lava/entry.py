@@ -44,13 +44,13 @@ class Entry:
         """An error that names this layer and its type."""
         return ModelError(f"lava-dl layer {self.index} ({self.kind}): {text}")
 
-    def text(self, key: str, group: str) -> str | None:
+    def read_text(self, key: str, group: str) -> str | None:
         """The text under `group/key`, or None."""
         value = self.values.get(group, {}).get(key)
         value = value.flat[0] if isinstance(value, np.ndarray) and value.size else value
         return str(value) if isinstance(value, str) else None
 
-    def whole(self, key: str, default=None, group: str | None = None) -> np.ndarray:
+    def read_integers(self, key: str, default=None, group: str | None = None) -> np.ndarray:
         """The whole numbers of `key`, int64, or `default`; of the group `neuron` where `group` says so."""
         where = f"{group}/{key}" if group else key
         value = (self.values.get(group, {}) if group else self.values).get(key, default)
@@ -77,20 +77,20 @@ class Entry:
         weight = self.values.get("weight")
         return isinstance(weight, dict) and {"real", "imag"} <= set(weight)
 
-    def weight(self, part: str = "real") -> np.ndarray:
+    def read_weight(self, part: str = "real") -> np.ndarray:
         """The weights, or this part of complex ones."""
-        return self.whole(part, group="weight") if self.has_complex_weight else self.whole("weight")
+        return self.read_integers(part, group="weight") if self.has_complex_weight else self.read_integers("weight")
 
-    def single(self, key: str, default=None, group: str | None = None) -> int:
+    def read_integer(self, key: str, default=None, group: str | None = None) -> int:
         """The one whole number of `key`."""
-        array = self.whole(key, default, group)
+        array = self.read_integers(key, default, group)
         if (array != array.flat[0]).any():
             raise self.fail(f"{f'{group}/' if group else ''}{key} differs within the layer; one value is supported")
         return int(array.flat[0])
 
-    def spread(self, key: str, shape: tuple[int, ...], default=None, group: str | None = None) -> np.ndarray:
+    def read_per_neuron(self, key: str, shape: tuple[int, ...], default=None, group: str | None = None) -> np.ndarray:
         """The whole numbers of `key` as they broadcast to `shape`: one, one per channel (first axis), or all."""
-        array = self.whole(key, default, group)
+        array = self.read_integers(key, default, group)
         if array.size == 1 or (array == array.flat[0]).all() and array.size in (shape[0], prod(shape)):
             return array.reshape(-1)[0]
         if array.size == prod(shape):
@@ -101,16 +101,16 @@ class Entry:
         where = f"{group}/{key}" if group else key
         raise self.fail(f"{where} has {array.size} values; a layer of shape {shape} takes {sizes}")
 
-    def shape(self) -> tuple[int, ...]:
+    def read_shape(self) -> tuple[int, ...]:
         """The declared shape, [C, H, W] or [n]."""
-        shape = tuple(int(n) for n in self.whole("shape").reshape(-1))
+        shape = tuple(int(n) for n in self.read_integers("shape").reshape(-1))
         if min(shape) < 1 or prod(shape) > LARGEST:
             raise self.fail(f"shape {shape} must be whole numbers >= 1 of at most {LARGEST} neurons together")
         return shape
 
-    def pair(self, name: str, default: int) -> tuple[int, int]:
+    def read_pair(self, name: str, default: int) -> tuple[int, int]:
         """One number for rows and columns, or one for each."""
-        values = self.whole(name, default).reshape(-1)
+        values = self.read_integers(name, default).reshape(-1)
         if values.size > 2:
             raise self.fail(f"{name} has {values.size} values; it must have one, or two (rows, columns)")
         return int(values[0]), int(values[-1])

@@ -28,7 +28,7 @@ def neuron_type(entry: Entry) -> str:
         if entry.kind in DENSE:
             return DEFAULT_TYPE
         raise entry.fail("it has no neuron; export the model with a CUBA or LOIHI neuron in every layer")
-    kind = entry.text("type", "neuron")
+    kind = entry.read_text("type", "neuron")
     if kind not in TYPES:
         raise entry.fail(f"neuron type {kind!r} is not supported; supported: {', '.join(TYPES)}")
     return kind
@@ -46,20 +46,20 @@ def neuron_spec(entry: Entry, shape: tuple[int, ...], override: Mapping) -> Neur
     """
     default = {} if "neuron" in entry.values else DEFAULT
 
-    def number(key: str, missing=None):
-        return entry.spread(key, shape, default.get(key, missing), "neuron")
+    def read_field(key: str, missing=None):
+        return entry.read_per_neuron(key, shape, default.get(key, missing), "neuron")
 
-    if entry.single("gradedSpike", False, "neuron") and "spikes" not in override:
+    if entry.read_integer("gradedSpike", False, "neuron") and "spikes" not in override:
         raise entry.fail(
             "gradedSpike is supported of CUBA neurons, not of these; train and export it with "
             f"binary spikes, or give neuron={{{entry.name!r}: {{'spikes': 'binary'}}}} for what lava's netx runs"
         )
-    if entry.single("weight_exp", 0, "neuron"):
+    if entry.read_integer("weight_exp", 0, "neuron"):
         raise entry.fail("neuron/weight_exp is not 0: a batch norm that scales; train it with a norm of the mean only")
-    threshold = THRESHOLD_UNIT * number("vThMant")
-    refractory = number("refDelay", 1)
-    decay_u = number("iDecay")
-    bias = entry.spread("bias", shape, 0)
+    threshold = THRESHOLD_UNIT * read_field("vThMant")
+    refractory = read_field("refDelay", 1)
+    decay_u = read_field("iDecay")
+    bias = entry.read_per_neuron("bias", shape, 0)
     into_u = entry.kind == "input" and bool(np.any(decay_u != FULL_DECAY))
     spec = NeuronSpec(
         threshold=threshold,
@@ -67,7 +67,7 @@ def neuron_spec(entry: Entry, shape: tuple[int, ...], override: Mapping) -> Neur
         fires=bool(np.any(threshold < UNREACHED_THRESHOLD)),
         fixed=FixedPoint(),
         decay_u=decay_u,
-        decay_v=number("vDecay"),
+        decay_v=read_field("vDecay"),
         refractory=np.where(refractory == 1, 0, refractory),  # 1 freezes no step
         bias=0 if into_u else BIAS_UNIT * bias,
         bias_u=bias if into_u else 0,

@@ -26,56 +26,56 @@ DELTA = [
 DELTA_STATES = {"last_act": "act", "residue": "residue_next"}
 
 
-def saturated(result: str, value: str) -> list[tuple]:
+def saturate_ops(result: str, value: str) -> list[tuple]:
     """Steps that keep a value within what a state holds."""
     return [(f"{result}_low", "min", value, LARGEST_STATE), (result, "max", f"{result}_low", -LARGEST_STATE)]
 
 
-def delta(threshold: int, bias=0) -> NeuronProgram:
+def delta_encoder(threshold: int, bias=0) -> NeuronProgram:
     """The neurons of an input: they send how much their input changes, where that is `threshold` or more."""
     steps = [
         ("biased", "add", "x", "bias"),
         ("scaled", "shl", "biased", UNIT_BITS),
-        *saturated("act", "scaled"),
+        *saturate_ops("act", "scaled"),
         *DELTA,
     ]
-    return _program("delta", DELTA_STATES, steps, threshold=threshold << UNIT_BITS, bias=bias)
+    return _build_program("delta", DELTA_STATES, steps, threshold=threshold << UNIT_BITS, bias=bias)
 
 
 def sigma_delta(threshold: int, bias=0) -> NeuronProgram:
     """Neurons with a ReLU: `sigma` adds up the changes they hear; they send the changes of max(sigma + bias, 0)."""
     steps = [
         ("total", "add", "sigma", "x"),
-        *saturated("sigma_next", "total"),
+        *saturate_ops("sigma_next", "total"),
         ("biased", "add", "sigma_next", "bias"),
         ("act", "max", "biased", 0),
         *DELTA,
     ]
     bias = np.asarray(bias, np.int64) << UNIT_BITS
     states = {"sigma": "sigma_next", **DELTA_STATES}
-    return _program("sigma_delta", states, steps, threshold=threshold << UNIT_BITS, bias=bias)
+    return _build_program("sigma_delta", states, steps, threshold=threshold << UNIT_BITS, bias=bias)
 
 
-def sigma() -> NeuronProgram:
+def sigma_readout() -> NeuronProgram:
     """A readout: the sum of the changes that it hears."""
-    return _program("sigma", {"sigma": "total"}, [("total", "add", "sigma", "x")], output="sigma", sends="none")
+    return _build_program("sigma", {"sigma": "total"}, [("total", "add", "sigma", "x")], output="sigma", sends="none")
 
 
 def sigma_delta_program(entry: Entry, shape: tuple[int, ...]) -> NeuronProgram:
     """The neurons of an SDNN layer: `input` entries compute differences, and those with `sigma_output` only sums."""
     if entry.values["neuron"].get("sigma_output", False):
-        return sigma()
-    activation = entry.text("activation", "neuron")
+        return sigma_readout()
+    activation = entry.read_text("activation", "neuron")
     if activation not in (None, "relu"):
         raise entry.fail(f"activation {activation!r} is not supported: lava's sigma-delta neurons have a relu")
-    threshold = entry.single("vThMant", group="neuron")
+    threshold = entry.read_integer("vThMant", group="neuron")
     if threshold < 0:
         raise entry.fail(f"neuron/vThMant {threshold} is negative; export the model again")
-    kind = delta if entry.kind == "input" else sigma_delta
-    return kind(threshold, entry.spread("bias", shape, 0))
+    kind = delta_encoder if entry.kind == "input" else sigma_delta
+    return kind(threshold, entry.read_per_neuron("bias", shape, 0))
 
 
-def _program(
+def _build_program(
     name: str, states: dict[str, str], steps: list[tuple], output="message", sends="graded", **parameters
 ) -> NeuronProgram:
     return NeuronProgram(

@@ -27,7 +27,7 @@ def nearest_node(spec: NeuronSpec, shape: tuple[int, ...], dt: float) -> dict[st
 
 
 def _nearest_node(spec: NeuronSpec, shape: tuple[int, ...], dt: float) -> dict[str, object]:
-    numbers = {name: _wide(getattr(spec, name), shape) for name in NeuronSpec.NUMBERS[:11]}
+    numbers = {name: _as_float64(getattr(spec, name), shape) for name in NeuronSpec.NUMBERS[:11]}
     plain = {"fires": True, "membrane": "linear", "beta": 0, "gain": 1, "leak": 0, "bias": 0, "reset": "none"}
     if spec.alpha is None and all(np.all(getattr(spec, name) == value) for name, value in plain.items()):
         return {"type": "Threshold", "threshold": numbers["threshold"]}
@@ -41,9 +41,9 @@ def _nearest_node(spec: NeuronSpec, shape: tuple[int, ...], dt: float) -> dict[s
     rate = np.clip(1 - keep, SLOWEST, 1.0)
     values: dict[str, object] = {}
     if spec.alpha is not None:
-        alpha = _wide(spec.alpha, shape)
+        alpha = _as_float64(spec.alpha, shape)
         rate_syn = np.clip(1 - alpha, SLOWEST, 1.0)
-        w_in = _wide(spec.w_in, shape) * (alpha if spec.current_order == "add_then_decay" else 1)
+        w_in = _as_float64(spec.w_in, shape) * (alpha if spec.current_order == "add_then_decay" else 1)
         values = {"tau_syn": dt / rate_syn, "tau_mem": dt / rate, "w_in": w_in / rate_syn}
     elif (keep != 1).any() or drive.any():
         values = {"tau": dt / rate}
@@ -83,7 +83,7 @@ def _drive(spec: NeuronSpec) -> np.ndarray:
     return np.asarray(spec.leak, np.float64) + np.asarray(spec.bias, np.float64)
 
 
-def _wide(value, shape: tuple[int, ...]) -> np.ndarray:
+def _as_float64(value, shape: tuple[int, ...]) -> np.ndarray:
     return np.array(np.broadcast_to(np.asarray(0.0 if value is None else value, np.float64), shape))
 
 
@@ -92,4 +92,4 @@ def _equal(a, b, shape: tuple[int, ...]) -> bool:
     if a is None or b is None or isinstance(a, str | bool):
         return a is b if a is None or b is None else a == b
     with np.errstate(over="ignore"):
-        return np.array_equal(_wide(a, shape).astype(np.float32), _wide(b, shape).astype(np.float32))
+        return np.array_equal(_as_float64(a, shape).astype(np.float32), _as_float64(b, shape).astype(np.float32))

@@ -44,18 +44,18 @@ def nearest_operation(
         what = "maximum of currents" if isinstance(connection, MaxPool2d) else "product of spikes"
         raise connection.fail(f"NIR has no {what}; keep the module, or save the program that nw.compile makes of it")
     if isinstance(connection, Scale):
-        return _scale(connection, shape, source_shape)
+        return _scale_node(connection, shape, source_shape)
     if isinstance(connection, Pool2d) and keeps_shape(connection, shape):
         stride = connection.kernel if connection.stride is None else connection.stride
         sizes = {"kernel_size": connection.kernel, "stride": stride, "padding": connection.padding}
         kind = "SumPool2d" if connection.kind == "sum" else "AvgPool2d"
         return {"type": kind, **{key: np.array(pair(value)) for key, value in sizes.items()}}, []
     if isinstance(connection, Conv1d | Conv2d) and keeps_shape(connection, shape):
-        return _convolution(connection, shape, target_shape)
+        return _convolution_node(connection, shape, target_shape)
     weight = (
         np.asarray(connection.weight)
         if isinstance(connection, Dense)
-        else _matrix(connection, source_shape, target_shape)
+        else _as_matrix(connection, source_shape, target_shape)
     )
     bias = connection.bias_per_neuron(target_shape)
     if bias is None:
@@ -63,14 +63,14 @@ def nearest_operation(
     return {"type": "Affine", "weight": weight, "bias": np.ascontiguousarray(bias).reshape(-1)}, []
 
 
-def _scale(connection: Scale, shape, source_shape) -> tuple[dict | None, list[str]]:
+def _scale_node(connection: Scale, shape, source_shape) -> tuple[dict | None, list[str]]:
     lost = ["shift"] if np.any(connection.shift) else []
     if np.ndim(connection.scale) == 0 and np.ndim(connection.shift) == 0 and connection.scale == 1 and not lost:
         return None, []
     return {"type": "Scale", "scale": np.array(connection.per_neuron("scale", source_shape)).reshape(shape)}, lost
 
 
-def _convolution(connection: Conv1d | Conv2d, shape, target_shape) -> tuple[dict, list[str]]:
+def _convolution_node(connection: Conv1d | Conv2d, shape, target_shape) -> tuple[dict, list[str]]:
     output = connection.output_shape(shape)
     lost = []
     sizes: dict[str, Any]
@@ -85,7 +85,7 @@ def _convolution(connection: Conv1d | Conv2d, shape, target_shape) -> tuple[dict
     if isinstance(connection, Conv1d):
         sizes = {key: np.int64(pair(getattr(connection, key))[0]) for key in ("stride", "padding", "dilation")}
         groups = 1
-        weight = _ungrouped(np.asarray(connection.weight), connection.groups)
+        weight = _expand_groups(np.asarray(connection.weight), connection.groups)
         input_shape = np.int64(shape[1])
     else:
         square, groups = _square(connection), 1
@@ -101,7 +101,7 @@ def _convolution(connection: Conv1d | Conv2d, shape, target_shape) -> tuple[dict
     return {"type": type(connection).__name__, **parameters}, lost
 
 
-def _ungrouped(weight: np.ndarray, groups: int) -> np.ndarray:
+def _expand_groups(weight: np.ndarray, groups: int) -> np.ndarray:
     """The kernel over all channels, zero for those of other groups."""
     if groups == 1:
         return weight
@@ -118,7 +118,7 @@ def _square(connection: Conv2d) -> tuple[np.ndarray, tuple[int, int]] | None:
 
     Zeros are added on both sides alike, so that the padding can undo them; an odd number of them has no middle.
     """
-    weight = _ungrouped(np.asarray(connection.weight), int(connection.groups))
+    weight = _expand_groups(np.asarray(connection.weight), int(connection.groups))
     size = max(weight.shape[2:])
     missing = [size - n for n in weight.shape[2:]]
     if any(n % 2 for n in missing):
@@ -132,7 +132,7 @@ def _square(connection: Conv2d) -> tuple[np.ndarray, tuple[int, int]] | None:
     return weight, padding
 
 
-def _matrix(connection: Connection, source_shape, target_shape) -> np.ndarray:
+def _as_matrix(connection: Connection, source_shape, target_shape) -> np.ndarray:
     """float32[n_target, n_source] that does what `connection` does without its bias."""
     from nwcompile.passes.prepare.fold import linear_map, matrix
 

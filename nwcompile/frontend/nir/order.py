@@ -7,7 +7,7 @@ ERROR_CODE = "NW2101"
 ROOT = ""
 
 
-def late_edges(graph: NirGraph, delays: frozenset[str]) -> frozenset[tuple[str, str]]:
+def find_late_edges(graph: NirGraph, delays: frozenset[str]) -> frozenset[tuple[str, str]]:
     """Edges that lead back to where their cycle is entered: frameworks feed them the values of the step before.
 
     `delays` names the Delay nodes of a step or more; a cycle through one has its delay already. Raises ModelError for
@@ -19,7 +19,7 @@ def late_edges(graph: NirGraph, delays: frozenset[str]) -> frozenset[tuple[str, 
     flow = networkx.DiGraph([(a, b) for a, b in graph.edges if b not in delays])
     flow.add_nodes_from(graph.nodes)
     for node in graph.nodes.values():
-        starts = node.kind in NEURONS and not graph.before[node.name]
+        starts = node.kind in NEURONS and not graph.sources[node.name]
         if node.kind == "Input" or node.name in delays or starts:
             flow.add_edge(ROOT, node.name)
     flow.add_node(ROOT)

@@ -23,7 +23,7 @@ CHOICES = {
 SPIKING = ("IF", "LIF", "CubaLIF")
 
 
-def overrides(neuron: Mapping, kinds: Mapping[str, str], dialect: str | None) -> dict[str, dict]:
+def resolve_overrides(neuron: Mapping, kinds: Mapping[str, str], dialect: str | None) -> dict[str, dict]:
     """What `neuron=` gives for every neuron node: fields for all spiking nodes, then those of the node by name.
 
     `kinds`: the NIR type of every neuron node by name. Raises ModelError for nodes and fields that there are not, and

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.nir.file import NEURONS, NirGraph, NirNode
-from nwcompile.frontend.nir.stateless import operation
+from nwcompile.frontend.nir.stateless import wire_node
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.neuron import NeuronSpec
 
@@ -21,8 +21,8 @@ def check_ends(graph: NirGraph) -> None:
     if len(outputs) > 1:
         raise ModelError(f"NIR graph: it has {len(outputs)} Output nodes, {', '.join(outputs)}; keep one of them")
     for node in graph.nodes.values():
-        before = graph.before[node.name]
-        after = graph.after[node.name]
+        before = graph.sources[node.name]
+        after = graph.targets[node.name]
         if node.kind == "Input" and before:
             raise node.fail(f"an edge leads from {before[0]!r} into this Input; remove it")
         if node.kind == "Output" and after:
@@ -42,9 +42,9 @@ def _silent_output(graph: NirGraph) -> str | None:
     """Name of the Output if nothing has to be computed for it: one layer leads to it, at most through a Flatten."""
     for node in graph.nodes.values():
         if node.kind == "Output":
-            before = graph.before[node.name]
+            before = graph.sources[node.name]
             while len(before) == 1 and graph.nodes[before[0]].kind == "Flatten":
-                before = graph.before[before[0]]
+                before = graph.sources[before[0]]
             return node.name if len(before) == 1 and graph.nodes[before[0]].kind in NEURONS else None
     return None
 
@@ -54,13 +54,13 @@ def shown_layer(graph: NirGraph) -> str | None:
     output = next((node.name for node in graph.nodes.values() if node.kind == "Output"), None)
     if output is None or _silent_output(graph) is None:
         return output
-    (shown,) = graph.before[output]
+    (shown,) = graph.sources[output]
     while graph.nodes[shown].kind == "Flatten":
-        (shown,) = graph.before[shown]
+        (shown,) = graph.sources[shown]
     return shown
 
 
-def wire(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset, dt: float | None):
+def wire_nodes(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset, dt: float | None):
     """`(layers, connections)` for Network.from_arrays; `shapes` by node in the order of computation.
 
     A stateless node is the connection itself where it leads to one place that adds up its inputs (a layer, or a node
@@ -68,44 +68,43 @@ def wire(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset, dt: 
     a junction `name.sum`. Weights before the Output, or several layers there, make a readout layer of its name.
     """
     silent = _silent_output(graph)
-    unused = {silent} if silent else set()
-    if silent:
-        unused |= {n for n in graph.before[silent] if graph.nodes[n].kind == "Flatten" and graph.after[n] == [silent]}
+    ends = [silent, *graph.sources[silent]] if silent else []
+    unused = {n for n in ends if n == silent or graph.nodes[n].kind == "Flatten" and graph.targets[n] == [silent]}
     kept = {name: graph.nodes[name] for name in shapes if name not in unused}
-    sums = {n: _free_name(graph, n) for n, node in kept.items() if _is_operation(node) and len(graph.before[n]) > 1}
+    sums = {n: _free_name(graph, n) for n, node in kept.items() if _is_operation(node) and len(graph.sources[n]) > 1}
     meets = {n for n, node in kept.items() if node.kind in (*NEURONS, "Output")} | sums.keys()
-    after = {n: [b for b in graph.after[n] if b not in unused] for n in kept}
+    after = {n: [b for b in graph.targets[n] if b not in unused] for n in kept}
     takes_any_shape = meets | {n for n, node in kept.items() if node.kind in ("Linear", "Affine")}
     views = {n for n, node in kept.items() if node.kind == "Flatten" and takes_any_shape.issuperset(after[n])}
     inline = {n for n, node in kept.items() if _is_operation(node) and len(after[n]) == 1 and after[n][0] in meets}
     inline -= views
 
-    def holder(name: str) -> str:
+    def output_node(name: str) -> str:
         """The node of the network that holds what NIR node `name` gives."""
-        return entry(name) if name in views else name
+        return input_node(name) if name in views else name
 
-    def entry(name: str) -> str:
+    def input_node(name: str) -> str:
         """The node of the network that holds what enters NIR node `name`."""
-        return sums[name] if name in sums else holder(graph.before[name][0])
+        return sums[name] if name in sums else output_node(graph.sources[name][0])
 
     layers: dict[str, object] = {}
     connections: list[Connection] = []
     for name, node in kept.items():
-        before = graph.before[name]
+        before = graph.sources[name]
         if name in meets:
             target = sums.get(name, name)
             shape = shapes[before[0]] if name in sums else shapes[name]
             layers[target] = (specs.get(name, READOUT) if name not in sums else None, shape)
             for source in sorted(before, key=lambda n: (n, name) in late):
                 if source in inline:
-                    given = operation(kept[source], entry(source), target, shapes[graph.before[source][0]], dt)
+                    given = wire_node(kept[source], input_node(source), target, shapes[graph.sources[source][0]], dt)
                 else:
-                    given = [Scale(holder(source), target, delay=0)]
+                    given = [Scale(output_node(source), target, delay=0)]
                 step_late = int((source, name) in late)
                 connections += [c.replace(delay=c.aligned_delay + step_late) for c in given]
         if _is_operation(node) and name not in inline | views:
             layers[name] = (None, shapes[name])
-            connections += operation(node, entry(name), name, shapes[before[0]], dt)
+            connections += wire_node(node, input_node(name), name, shapes[before[0]], dt)
     return layers, connections
 
 

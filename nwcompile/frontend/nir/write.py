@@ -11,7 +11,7 @@ from os import PathLike, fspath
 import numpy as np
 
 from nwcompile.errors import ModelError, NwWarning, shown
-from nwcompile.frontend.nir.tree import nir_tree
+from nwcompile.frontend.nir.tree import build_nir_tree
 from nwcompile.ir.artifact import write_bytes
 from nwcompile.ir.network import Network
 
@@ -41,7 +41,7 @@ def to_nir(network: Network, path, dt: float = 1e-4) -> None:
     network.verify()
     import nir
 
-    tree = nir_tree(network, float(dt))
+    tree = build_nir_tree(network, float(dt))
     graph = {"nodes": tree.nodes, "edges": tree.edges, "metadata": tree.metadata, "type_check": tree.is_typed}
     stream = io.BytesIO()
     nir.write(stream, nir.dict2NIRNode({"type": "NIRGraph", **graph}), compression_opts=1)

@@ -15,7 +15,7 @@ MATRIX_PRODUCTS = ("matmul", "__matmul__", "bmm")
 Move = Callable[..., Tracked | None]  # what a function that only moves entries makes of tensors
 
 
-def reduced(name: str, args, kwargs, given: Tracked, extent: Extent, move: Move, path: str) -> Tracked | None:
+def follow_sum(name: str, args, kwargs, given: Tracked, extent: Extent, move: Move, path: str) -> Tracked | None:
     """What a sum or mean over axes stands for; None where it adds up samples, or sums up steps.
 
     A mean over the steps is `Averaged`, which is known only after the last of them.
@@ -42,25 +42,25 @@ def reduced(name: str, args, kwargs, given: Tracked, extent: Extent, move: Move,
             return None
         sizes = [1 if axis in inside else tensor.shape[axis] for axis in range(len(lead), tensor.ndim)]
         shape = tuple(sizes) if options.get("keepdim") else tuple(tensor.shape[axis] for axis in kept) or (1,)
-        pooled = Applied(_pool(path, name, n_added), windows.symbol, (n_kept, 1, 1))
+        pooled = Applied(_pool_operation(path, name, n_added), windows.symbol, (n_kept, 1, 1))
         symbol = Picked((pooled,), np.zeros(n_kept, np.int64), np.arange(n_kept), shape)
     if not outside:
         return Tracked(symbol, given.lead)
     return Tracked(Averaged(symbol, symbol.shape), "1B" if options.get("keepdim") else "B")
 
 
-def multiplied(a: torch.Tensor, b: torch.Tensor, lead: str, extent: Extent, move: Move, path: str) -> Tracked | None:
+def follow_matmul(a: torch.Tensor, b: torch.Tensor, lead: str, extent: Extent, move: Move, path: str) -> Tracked | None:
     """What the matrix product of two tensors that are followed stands for; None where steps or samples are added up."""
     n_lead = len(extent.axes[lead])
     if a.ndim != b.ndim or a.ndim < n_lead + 2:
         return None
     heads = torch.broadcast_shapes(a.shape[n_lead:-2], b.shape[n_lead:-2])
 
-    def one_after_the_other(*factors: torch.Tensor) -> torch.Tensor:
+    def join_factors(*factors: torch.Tensor) -> torch.Tensor:
         wide = (x.expand(*x.shape[:n_lead], *heads, *x.shape[-2:]) for x in factors)
         return torch.cat([x.flatten(n_lead) for x in wide], -1)
 
-    both = move(one_after_the_other, a, b)
+    both = move(join_factors, a, b)
     if both is None:
         return None
     left, right = ((prod(heads), *x.shape[-2:]) for x in (a, b))
@@ -72,7 +72,7 @@ def multiplied(a: torch.Tensor, b: torch.Tensor, lead: str, extent: Extent, move
     return Tracked(Applied(done, both.symbol, (*heads, a.shape[-2], b.shape[-1])), both.lead)
 
 
-def _pool(path: str, name: str, n_added: int) -> Operation:
+def _pool_operation(path: str, name: str, n_added: int) -> Operation:
     """The sum, or mean, over the last axis of `[C, 1, n_added]`."""
 
     def connect(source, target, delay, _shape):

@@ -7,11 +7,11 @@ import torch
 
 from nwcompile.errors import ModelError, OptionError, shown, unknown_choice, whole
 from nwcompile.frontend.torch import from_torch
-from nwcompile.frontend.torch.activations import Traced, activations, add_answer, traced, verify_same
+from nwcompile.frontend.torch.activations import Traced, add_answer, record_activations, trace_relus, verify_same
 from nwcompile.frontend.torch.build import READOUT
-from nwcompile.frontend.torch.inputs import unwrapped, verify_modules
+from nwcompile.frontend.torch.inputs import unwrap_module, verify_modules
 from nwcompile.frontend.torch.operations import verify_finite
-from nwcompile.frontend.torch.sigma_delta import with_sigma_delta
+from nwcompile.frontend.torch.sigma_delta import convert_to_sigma_delta
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
@@ -86,13 +86,13 @@ def convert(
         raise OptionError(unknown_choice("neuron", neuron, NEURONS))
     is_delta = neuron == "sigma-delta"
     n_levels = whole("levels", levels, 1, MAX_LEVELS)
-    n_steps = _verified(1 if is_delta else steps, percentile, unit)
+    n_steps = _check_options(1 if is_delta else steps, percentile, unit)
     verify_modules(ann)
-    verify_finite(unwrapped(ann))
-    net = traced(ann)
+    verify_finite(unwrap_module(ann))
+    net = trace_relus(ann)
     _verify_relus(net, method)
-    samples = _samples(calibration, net)
-    above = activations(net, samples)
+    samples = _read_samples(calibration, net)
+    above = record_activations(net, samples)
     verify_same(net, samples[:EXAMPLE_SAMPLES])
     _verify_active(above, len(samples))
     relus = {path: net.module.get_submodule(path) for path in above}
@@ -104,14 +104,14 @@ def convert(
     fires = NeuronSpec(strict=False, reset=reset, spikes=spikes)
     answer = add_answer(net)
     network = from_torch(net.module, samples[:EXAMPLE_SAMPLES], layout="B", relu=fires)
-    network = network if answer is None else _answering(network, *answer)
+    network = network if answer is None else _make_readout(network, *answer)
     if is_delta:
         level = {path: worth[path] / own_levels[path] for path in worth}
-        return with_sigma_delta(network, level, own_levels, _thresholds(threshold, list(worth)), unit)
-    return _balanced(network, worth, n_steps, unit)
+        return convert_to_sigma_delta(network, level, own_levels, _thresholds_per_layer(threshold, list(worth)), unit)
+    return _balance_thresholds(network, worth, n_steps, unit)
 
 
-def _thresholds(given, layers: list[str]) -> dict[str, int]:
+def _thresholds_per_layer(given, layers: list[str]) -> dict[str, int]:
     """The threshold of every layer, from one number or those by name."""
     if not isinstance(given, Mapping):
         return dict.fromkeys(layers, whole("threshold", given, 0, MAX_LEVELS))
@@ -121,7 +121,7 @@ def _thresholds(given, layers: list[str]) -> dict[str, int]:
     return {name: whole(f"threshold of {name!r}", given.get(name, 0), 0, MAX_LEVELS) for name in layers}
 
 
-def _answering(network: Network, layer: str, name: str) -> Network:
+def _make_readout(network: Network, layer: str, name: str) -> Network:
     """The network with its answer, so far neurons of that layer, as a readout, of that name if it is free."""
     name = layer if name in network.nodes else name
     nodes = {
@@ -147,22 +147,22 @@ def _verify_active(above: dict[str, np.ndarray], n_samples: int) -> None:
             )
 
 
-def _largest(_relu, above: np.ndarray, _percentile: float, _steps: int) -> float:
+def _largest_value(_relu, above: np.ndarray, _percentile: float, _steps: int) -> float:
     return float(above.max())
 
 
-def _percentile(_relu, above: np.ndarray, percentile: float, _steps: int) -> float:
+def _percentile_value(_relu, above: np.ndarray, percentile: float, _steps: int) -> float:
     return float(np.percentile(above, percentile))
 
 
-def _trained(relu: QuantizedReLU, _above: np.ndarray, _percentile: float, steps: int) -> float:
+def _trained_value(relu: QuantizedReLU, _above: np.ndarray, _percentile: float, steps: int) -> float:
     return max(steps, relu.levels) * float(relu.step.detach())
 
 
-METHODS: dict[str, Callable] = {"max": _largest, "percentile": _percentile, "quantized": _trained}
+METHODS: dict[str, Callable] = {"max": _largest_value, "percentile": _percentile_value, "quantized": _trained_value}
 
 
-def _balanced(network: Network, worth: dict[str, float], steps: int, unit: float) -> Network:
+def _balance_thresholds(network: Network, worth: dict[str, float], steps: int, unit: float) -> Network:
     """Thresholds of what a spike is `worth`, which is also what the layers behind it receive for one."""
     scales = dict(worth) if unit == 1 else {**dict.fromkeys(network.inputs, unit), **worth}
     nodes: dict[str, Node] = {}
@@ -185,7 +185,7 @@ def _balanced(network: Network, worth: dict[str, float], steps: int, unit: float
     return balanced
 
 
-def _verified(steps, percentile, unit) -> int:
+def _check_options(steps, percentile, unit) -> int:
     n_steps = whole("steps", steps, 1, MAX_STEPS)
     if not isinstance(percentile, int | float | np.number) or not 0 < percentile <= 100:
         raise OptionError(f"percentile={shown(percentile)} must be a number above 0, at most 100")
@@ -212,7 +212,7 @@ def _verify_relus(net: Traced, method: str) -> None:
         )
 
 
-def _samples(calibration, net: Traced) -> torch.Tensor:
+def _read_samples(calibration, net: Traced) -> torch.Tensor:
     """The calibration samples `[B, *shape]` on the network's device and in its number type."""
     if calibration is None:
         raise ModelError("convert needs calibration samples [B, *shape]; a hundred of the training data will do")

@@ -10,7 +10,7 @@ from nwcompile.nn import Delay, DelayedConv2d, DelayedLinear
 DELAYING = (Delay, DelayedLinear, DelayedConv2d)
 
 
-def delayed(module, source: str, target: str, late: int, shape: tuple[int, ...]) -> tuple[Connection, ...]:
+def delay_connections(module, source: str, target: str, late: int, shape: tuple[int, ...]) -> tuple[Connection, ...]:
     """The connections that do what `module` does to a source of `shape`, all `late` steps more."""
     steps = module.delays.rounded.cpu().numpy()
     if isinstance(module, Delay):

@@ -18,7 +18,7 @@ def is_wrapper(module) -> bool:
     return isinstance(module, kinds) or "_orig_mod" in getattr(module, "_modules", ())
 
 
-def unwrapped(module):
+def unwrap_module(module):
     """The module that wrappers run."""
     while is_wrapper(module):
         module = next(module.children())
@@ -26,7 +26,7 @@ def unwrapped(module):
 
 
 @contextmanager
-def uncompiled():
+def disable_compile():
     """What torch.compile compiled runs as it was written inside, so that its functions can be followed."""
     if "torch._dynamo" not in sys.modules:
         yield
@@ -35,7 +35,7 @@ def uncompiled():
         yield
 
 
-def layout_of(text) -> str:
+def parse_layout(text) -> str:
     """ "BT", "TB" or "B" of a layout such as "BT", "[B, T]", "[T, B]" or "[B]". Raises ModelError."""
     letters = "".join(c for c in text.upper() if c.isalpha()) if isinstance(text, str) else ""
     if letters not in LAYOUTS:
@@ -59,7 +59,7 @@ def verify_modules(module: torch.nn.Module) -> None:
             )
 
 
-def example_of(module: torch.nn.Module, example_input, layout: str) -> torch.Tensor:
+def prepare_example(module: torch.nn.Module, example_input, layout: str) -> torch.Tensor:
     """The example `[B, T, *shape]`, float32, on the module's device, of 2 samples and 2 steps at least.
 
     In layout "B" of one step.
@@ -100,7 +100,7 @@ class Stepwise:
         self.places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         self.missing = (None,) * sum(p.default is p.empty for p in self.places)
 
-    def call(self, x: torch.Tensor):
+    def run_step(self, x: torch.Tensor):
         """Run one step `[B, *shape]`; gives what the module gives."""
         result = self.module(x, *(self.states or self.missing))
         if self.places and isinstance(result, tuple | list) and 1 < len(result) <= len(self.places) + 1:

@@ -47,12 +47,12 @@ class Kind:
     decided_by: tuple[str, ...] = ("forward",)
 
 
-def refused(module: torch.nn.Module, layer: str, text: str) -> ModelError:
+def layer_error(module: torch.nn.Module, layer: str, text: str) -> ModelError:
     """An error about the neurons of `layer` that names the module's class."""
     return ModelError(f"layer {layer!r} ({type(module).__module__.partition('.')[0]} {type(module).__name__}): {text}")
 
 
-def numbers(
+def read_numbers(
     module: torch.nn.Module, layer: str, name: str, value, shape: tuple[int, ...], dtype=torch.float32
 ) -> float | np.ndarray:
     """`value` (a number, or a tensor that broadcasts to `[B, *shape]`) as one float where all are equal, else `shape`.
@@ -68,7 +68,7 @@ def numbers(
     try:
         return np.ascontiguousarray(np.broadcast_to(value, shape))
     except ValueError:
-        raise refused(
+        raise layer_error(
             module, layer, f"{name} of shape {tuple(value.shape)} does not fit the layer's shape {shape}"
         ) from None
 
@@ -84,7 +84,7 @@ def is_strict(module: torch.nn.Module, layer: str, name: str, fire: Callable[[to
         fired = [float(v) for v in fire(x)]
     if fired not in ([0.0] * 4 + [1.0] * 3, [0.0] * 3 + [1.0] * 4):
         stated = ", ".join(f"{v:g}" for v in fired)
-        raise refused(
+        raise layer_error(
             module, layer, f"{name} gives {stated} for inputs from -2 to 2; it must step from 0 to 1 at 0, in eval mode"
         )
     return fired[3] == 0.0

@@ -99,7 +99,7 @@ def samples_first(tensor: torch.Tensor, lead: str, extent: Extent) -> torch.Tens
     return tensor.reshape(n_samples, n_steps, *shape).clone()
 
 
-def follow(
+def follow_moves(
     func, args, kwargs, operand: Callable[[torch.Tensor], Tracked | None], extent: Extent
 ) -> list[Tracked | None]:
     """What each tensor of the function's result stands for (None: not a move).
@@ -109,9 +109,9 @@ def follow(
     operands: list[Tracked] = []
     starts = [0]
 
-    def numbered(value):
+    def number_entries(value):
         if isinstance(value, list | tuple):
-            return type(value)(map(numbered, value))
+            return type(value)(map(number_entries, value))
         known = operand(value) if isinstance(value, torch.Tensor) else None
         if known is None:
             return value
@@ -119,10 +119,10 @@ def follow(
         starts.append(starts[-1] + value.numel())
         return torch.arange(starts[-2], starts[-1], device=value.device).reshape(value.shape)
 
-    result = func(*numbered(tuple(args)), **{name: numbered(value) for name, value in kwargs.items()})
+    result = func(*number_entries(tuple(args)), **{name: number_entries(value) for name, value in kwargs.items()})
     outputs = result if isinstance(result, list | tuple) else [result]
     origins = _Origins(operands, np.array(starts[:-1]), extent)
-    return [origins.read(ids.cpu().numpy()) if isinstance(ids, torch.Tensor) else None for ids in outputs]
+    return [origins.find_origin(ids.cpu().numpy()) if isinstance(ids, torch.Tensor) else None for ids in outputs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,22 +133,22 @@ class _Origins:
     starts: np.ndarray
     extent: Extent
 
-    def read(self, ids: np.ndarray) -> Tracked | None:
+    def find_origin(self, ids: np.ndarray) -> Tracked | None:
         """What a result with these entry numbers stands for, or None if its entries mix samples or steps."""
         for lead, axes in self.extent.axes.items():
             if not self.extent.has_steps and lead not in ONE_STEP:
                 continue
             if ids.shape[: len(axes)] == axes and 0 not in ids.shape:
-                symbol = self._symbol(ids, lead, ids.shape[len(axes) :])
+                symbol = self._origin_symbol(ids, lead, ids.shape[len(axes) :])
                 if symbol is not None:
                     return Tracked(symbol, lead)
         return None
 
-    def _symbol(self, ids: np.ndarray, lead: str, shape: tuple[int, ...]) -> Symbol | None:
+    def _origin_symbol(self, ids: np.ndarray, lead: str, shape: tuple[int, ...]) -> Symbol | None:
         last = self.extent.n_steps - 1
         steps = [NO_STEP] if lead in ONE_STEP else range(last + 1)
-        first = [self._block(ids, lead, 0, t) for t in steps]
-        samples = {0: first, self.extent.n_samples - 1: [self._block(ids, lead, -1, t) for t in steps]}
+        first = [self._locate_entries(ids, lead, 0, t) for t in steps]
+        samples = {0: first, self.extent.n_samples - 1: [self._locate_entries(ids, lead, -1, t) for t in steps]}
         which, _, _, index = first[-1]
         for b, blocks in samples.items():
             for block, reference in zip(blocks, first, strict=True):
@@ -159,14 +159,14 @@ class _Origins:
             return None
         if lead in ONE_STEP:
             shift = 0 if times[0, 0] == NO_STEP else int(times[0, 0]) - last
-            return self._picked(which, index, shape, shift)
+            return self._pick_entries(which, index, shape, shift)
         if (times[:, 0] == np.arange(last + 1)).all():
-            return self._picked(which, index, shape, 0) if all((b[0] == which).all() for b in first) else None
+            return self._pick_entries(which, index, shape, 0) if all((b[0] == which).all() for b in first) else None
         if (times == NO_STEP).all():
-            return Stacked(tuple(self._picked(block[0], index, shape, 0) for block in first), shape)
+            return Stacked(tuple(self._pick_entries(block[0], index, shape, 0) for block in first), shape)
         return None
 
-    def _block(self, ids: np.ndarray, lead: str, b: int, t: int):
+    def _locate_entries(self, ids: np.ndarray, lead: str, b: int, t: int):
         """(operand, sample, step, position) of every entry of sample b (0 or -1) in step t, flat."""
         n_samples, n_steps = self.extent.n_samples, self.extent.n_steps
         b %= n_samples
@@ -187,7 +187,7 @@ class _Origins:
                 sample[here], step[here] = np.divmod(rest, n_steps)
         return which, sample, step, position
 
-    def _picked(self, which: np.ndarray, index: np.ndarray, shape: tuple[int, ...], shift: int) -> Symbol:
+    def _pick_entries(self, which: np.ndarray, index: np.ndarray, shape: tuple[int, ...], shift: int) -> Symbol:
         sources: dict[Symbol, int] = {}  # in order of first use
         picks = np.empty((2, index.size), np.int64)
         for k in np.unique(which):

@@ -5,8 +5,8 @@ import torch
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch import from_torch
-from nwcompile.frontend.torch.inputs import layout_of, unwrapped, verify_modules
-from nwcompile.frontend.torch.kinds import is_foreign_neuron, is_relu, kind_of
+from nwcompile.frontend.torch.inputs import parse_layout, unwrap_module, verify_modules
+from nwcompile.frontend.torch.kinds import find_kind, is_foreign_neuron, is_relu
 from nwcompile.frontend.torch.operations import MAKERS, SUPPORTED
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import LAYOUTS, Network
@@ -36,34 +36,34 @@ def quantize_aware(
         raise ModelError(f"quantize_aware takes a torch.nn.Module or an nw.Network, not {type(model).__name__}")
     verify_modules(model)
     try:
-        network = from_torch(model, _example(model, calibration, layout_of(layout)), layout)
+        network = from_torch(model, _choose_example(model, calibration, parse_layout(layout)), layout)
     except ModelError as e:
-        refused = unsupported(model)
+        refused = find_unsupported(model)
         if len(refused) < 2 or not any(repr(path) in str(e) for path in refused):
             raise
         names = (f"{path!r} ({kind})" for path, kind in refused.items())
         raise ModelError(f"unsupported modules: {', '.join(names)}; {SUPPORTED}") from None
-    return QuantizedNetwork(network, chip, calibration, **_gradient(model) | choices)
+    return QuantizedNetwork(network, chip, calibration, **_gradient_choices(model) | choices)
 
 
-def _gradient(model: torch.nn.Module) -> dict:
+def _gradient_choices(model: torch.nn.Module) -> dict:
     """The surrogate and detach_reset that all its layers of nwcompile.nn have."""
     surrogates = {(m.surrogate, m.detach_reset) for m in model.modules() if isinstance(m, LIFLayer)}
     return dict(zip(("surrogate", "detach_reset"), surrogates.pop(), strict=True)) if len(surrogates) == 1 else {}
 
 
-def unsupported(module: torch.nn.Module) -> dict[str, str]:
+def find_unsupported(module: torch.nn.Module) -> dict[str, str]:
     """Path and class of every part that no network can hold between its layers."""
     refused = {}
-    for path, part in unwrapped(module).named_modules():
-        is_known = kind_of(part) is not None or is_relu(part) or isinstance(part, tuple(MAKERS))
+    for path, part in unwrap_module(module).named_modules():
+        is_known = find_kind(part) is not None or is_relu(part) or isinstance(part, tuple(MAKERS))
         is_leaf = type(part).__module__.startswith("torch.nn.modules.") and not list(part.children())
         if not is_known and (is_leaf or is_foreign_neuron(part)):
             refused[path] = type(part).__name__
     return refused
 
 
-def _example(model: torch.nn.Module, calibration, layout: str):
+def _choose_example(model: torch.nn.Module, calibration, layout: str):
     """What `from_torch` runs the module on."""
     if calibration is None:
         first = next((m for m in model.modules() if next(m.parameters(False), None) is not None), None)

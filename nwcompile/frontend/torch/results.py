@@ -55,12 +55,12 @@ class Results:
     values: dict[tuple[str, int], list[tuple[torch.Tensor, str]]]
     extent: Extent
 
-    def left_out(self, network: Network, readouts: set[str]) -> str:
+    def describe_left_out(self, network: Network, readouts: set[str]) -> str:
         """Return a sentence that names what the network does not give of the result; "" if nothing is missing.
 
         `readouts`: paths of linear maps that are layers.
         """
-        things = [text for r in self.returned if (text := self._missing(r, network, readouts))]
+        things = [text for r in self.returned if (text := self._describe_missing(r, network, readouts))]
         if not self.returned and self.kind is not type(None):
             things = [f"a result of type {self.kind.__name__}, which holds no tensor"]
         whole = [_layer_of(r.known.symbol) for r in self.returned]
@@ -75,7 +75,7 @@ class Results:
             f"module's: the module returns {shapes}; the network gives {outputs} in each step"
         )
 
-    def _missing(self, returned: Returned, network: Network, readouts: set[str]) -> str | None:
+    def _describe_missing(self, returned: Returned, network: Network, readouts: set[str]) -> str | None:
         symbol, layer = returned.known.symbol, getattr(returned.known.symbol, "layer", "")
         fires = bool(layer) and network.node(layer).neuron.fires
         is_last = len(returned.calls) == 1 and self._is_one_step(returned)
@@ -83,15 +83,15 @@ class Results:
             return None  # the state that a next call goes on from
         if fires:
             return f"the membrane of layer {layer!r} (simulate(..., record='all') gives it in Run.states)"
-        text = None if isinstance(symbol, NeuronState) else self._beyond(symbol, readouts)
+        text = None if isinstance(symbol, NeuronState) else self._later_operations(symbol, readouts)
         if text is None and not is_last:
             return None
         is_choice = text is None and returned.known.lead in ONE_STEP  # followed, so that numbers tell no more
-        if not is_choice and any(self._is_record(returned.calls, record) for record in self._records(network)):
+        if not is_choice and any(self._is_record(returned.calls, record) for record in self._iterate_records(network)):
             return None
         return text or "the choice of one step"
 
-    def _records(self, network: Network) -> Iterator[torch.Tensor]:
+    def _iterate_records(self, network: Network) -> Iterator[torch.Tensor]:
         """Yield the spikes of every layer and the values of every readout, `[B, T, *]`."""
         yield from self.spikes.values()
         for (name, _), calls in self.values.items():
@@ -114,12 +114,12 @@ class Results:
             isinstance(symbol, Summed) and is_sum_of_steps(symbol, self.extent.n_steps)
         )
 
-    def _beyond(self, symbol: Symbol, readouts: set[str]) -> str | None:
+    def _later_operations(self, symbol: Symbol, readouts: set[str]) -> str | None:
         """Name the operations after the spikes of layers, or after readouts, that make this; None for none."""
         if isinstance(symbol, Source):
             return None
         if isinstance(symbol, Averaged | Stacked):
-            return self._beyond(symbol.last, readouts)
+            return self._later_operations(symbol.last, readouts)
         if isinstance(symbol, Unsupported):
             return " and ".join(symbol.by) or f"a choice or another order of the entries of {symbol.layer!r}"
         if isinstance(symbol, Constant):
@@ -131,9 +131,10 @@ class Results:
             return f"torch function {path!r}" if kind.islower() else f"{path!r} ({kind})"  # modules are CamelCase
         parts = symbol.terms if isinstance(symbol, Summed) else symbol.sources
         if (isinstance(symbol, Picked) and symbol.is_view) or self._is_of_all_steps(symbol):
-            return self._beyond(parts[-1], readouts)
+            return self._later_operations(parts[-1], readouts)
         done = "a sum" if isinstance(symbol, Summed) else "a choice or another order of the entries"
-        return next((text for part in parts if (text := self._beyond(part, readouts))), f"{done} of {_names(symbol)}")
+        texts = (self._later_operations(part, readouts) for part in parts)
+        return next(filter(None, texts), f"{done} of {_source_names(symbol)}")
 
     def _is_record(self, calls: tuple[torch.Tensor, ...], record: torch.Tensor) -> bool:
         """Whether the calls gave this record `[B, T, *]`, or its sum over the steps, times a positive number."""
@@ -167,13 +168,13 @@ def _layer_of(symbol: Symbol) -> str | None:
     return symbol.name if isinstance(symbol, Source) else None
 
 
-def _names(symbol: Symbol) -> str:
+def _source_names(symbol: Symbol) -> str:
     """The layers, linear maps and inputs that a sum or choice is made of."""
     if isinstance(symbol, Summed | Picked):
         parts = symbol.terms if isinstance(symbol, Summed) else symbol.sources
-        return ", ".join(dict.fromkeys(", ".join(map(_names, parts)).split(", ")))
+        return ", ".join(dict.fromkeys(", ".join(map(_source_names, parts)).split(", ")))
     if isinstance(symbol, Averaged | Stacked):
-        return _names(symbol.last)
+        return _source_names(symbol.last)
     if isinstance(symbol, Source):
         return repr(symbol.name)
     return repr(symbol.operation.path) if isinstance(symbol, Applied | Pooled) else symbol.reason

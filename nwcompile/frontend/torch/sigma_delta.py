@@ -30,25 +30,25 @@ def sigma_delta(levels: int, threshold: int, bias) -> NeuronProgram:
     return NeuronProgram(
         name="sigma_delta_relu",
         states=(StateVariable("sigma", "total", bias), StateVariable("told", "told_next")),
-        operations=_operations(steps),
+        operations=_build_operations(steps),
         output="message",
         sends="graded",
         parameters={"levels": levels, "threshold": threshold},
     )
 
 
-def sigma(bias) -> NeuronProgram:
+def sigma_readout(bias) -> NeuronProgram:
     """A readout: a bias, and the sum of the changes that it hears."""
     return NeuronProgram(
         name="sigma_readout",
         states=(StateVariable("sigma", "total", bias),),
-        operations=_operations([("total", "add", "sigma", "x")]),
+        operations=_build_operations([("total", "add", "sigma", "x")]),
         output="sigma",
         sends="none",
     )
 
 
-def with_sigma_delta(
+def convert_to_sigma_delta(
     network: Network, worth: dict[str, float], levels: dict[str, int], threshold: dict[str, int], unit: float
 ) -> Network:
     """A network of neurons, those of the layers `worth` in place of ReLUs, as one of sigma-delta neurons.
@@ -65,7 +65,7 @@ def with_sigma_delta(
         bias = sum((b.astype(np.float64) for b in biases if b is not None), 0.0)
         level = worth.get(name, 1.0)
         start = np.asarray(bias / level, np.float32)
-        program = sigma_delta(levels[name], threshold[name], start) if name in worth else sigma(start)
+        program = sigma_delta(levels[name], threshold[name], start) if name in worth else sigma_readout(start)
         nodes[name] = Node(name, node.shape, program)
         for c in edges:
             weight = np.asarray(c.weight, np.float64) * (value[c.source] / level)
@@ -75,5 +75,5 @@ def with_sigma_delta(
     return made
 
 
-def _operations(steps: list[tuple]) -> tuple[Operation, ...]:
+def _build_operations(steps: list[tuple]) -> tuple[Operation, ...]:
     return tuple(Operation(result, kind, tuple(given)) for result, kind, *given in steps)

@@ -26,7 +26,7 @@ class Source:
     time: int
     is_given_once: bool = False
 
-    def delay(self, now: int) -> int:
+    def steps_before(self, now: int) -> int:
         """How many steps before step `now` that was."""
         return 0 if self.is_given_once else now - self.time
 
@@ -51,14 +51,14 @@ class Operation:
     first: "Callable[[Symbol], Symbol] | None" = None
     then: "Callable[[Symbol, tuple[int, ...]], Symbol] | None" = None
 
-    def connections(self, source: str, target: str, delay: int, shape: tuple[int, ...]) -> tuple[Connection, ...]:
+    def build_connections(self, source: str, target: str, delay: int, shape: tuple[int, ...]) -> tuple[Connection, ...]:
         """What `connect` makes."""
         made = self.connect(source, target, delay, shape)
         return made if isinstance(made, tuple) else (made,)
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape that its connection gives for a source of `shape`."""
-        given = self.connections("source", "target", 0, shape)[0].output_shape(shape)
+        given = self.build_connections("source", "target", 0, shape)[0].output_shape(shape)
         assert given is not None, "only a list of synapses takes any shape"
         return tuple(given)
 

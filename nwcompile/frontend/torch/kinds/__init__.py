@@ -41,7 +41,7 @@ NEURON_MODULES = (
 )
 
 
-def kind_of(module: torch.nn.Module) -> Kind | None:
+def find_kind(module: torch.nn.Module) -> Kind | None:
     """How the calls of `module` are read; None for what is no neuron module that is known."""
     if _is_old(module):
         return None
@@ -56,7 +56,7 @@ def kind_of(module: torch.nn.Module) -> Kind | None:
 
 def clear(module: torch.nn.Module) -> None:
     """Make a module of a framework forget, if it has a state."""
-    kind = kind_of(module)
+    kind = find_kind(module)
     if kind is not None:
         kind.clear(module)
         return
@@ -69,9 +69,9 @@ def _is_old(module: torch.nn.Module) -> bool:
     return any(cls.__module__.startswith(OLD) for cls in type(module).__mro__)
 
 
-def fit(module: torch.nn.Module, n_samples: int) -> None:
+def fit_batch(module: torch.nn.Module, n_samples: int) -> None:
     """Tell a module that was made for one number of samples or steps that there are so many samples."""
-    sinabs.fit(module, n_samples)
+    sinabs.fit_batch(module, n_samples)
 
 
 def is_relu(module: torch.nn.Module) -> bool:
@@ -84,7 +84,7 @@ def is_foreign_neuron(module: torch.nn.Module) -> bool:
     return any(cls.__module__.startswith(NEURON_MODULES) for cls in type(module).__mro__)
 
 
-def stated(module: torch.nn.Module) -> str:
+def explain_unsupported(module: torch.nn.Module) -> str:
     """What to do about an encoder; or a foreign neuron's class, and those of its framework that are supported."""
     if any(cls.__module__.startswith(ENCODERS) for cls in type(module).__mro__):
         return (

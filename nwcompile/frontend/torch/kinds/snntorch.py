@@ -21,9 +21,9 @@ from typing import Any
 
 import torch
 
-from nwcompile.frontend.torch.kind import Kind, ReadNeurons, is_strict, numbers, refused
-from nwcompile.frontend.torch.kinds.traced import traced
-from nwcompile.frontend.torch.operations import operation
+from nwcompile.frontend.torch.kind import Kind, ReadNeurons, is_strict, layer_error, read_numbers
+from nwcompile.frontend.torch.kinds.traced import trace_step
+from nwcompile.frontend.torch.operations import operation_from_module
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.neuron import NeuronSpec
 
@@ -46,18 +46,18 @@ REFUSED = {
 }
 
 
-def _read(module, layer, shape) -> ReadNeurons:
+def _read_spec(module, layer, shape) -> ReadNeurons:
     _verify_alone(module, layer)
     if module.state_quant:
         return _read_step(module, layer, shape)
     fields: dict[str, Any] = {
-        "beta": numbers(module, layer, "beta", module.beta.clamp(0, 1), shape),
-        "threshold": numbers(module, layer, "threshold", module.threshold, shape),
+        "beta": read_numbers(module, layer, "beta", module.beta.clamp(0, 1), shape),
+        "threshold": read_numbers(module, layer, "threshold", module.threshold, shape),
         "strict": is_strict(module, layer, "spike_grad", module.spike_grad),
     }
     if hasattr(module, "alpha"):
-        fields["alpha"] = numbers(module, layer, "alpha", module.alpha.clamp(0, 1), shape)
-    return ReadNeurons(NeuronSpec(**fields, **_reset(module, layer)), _recurrent(module, layer, shape))
+        fields["alpha"] = read_numbers(module, layer, "alpha", module.alpha.clamp(0, 1), shape)
+    return ReadNeurons(NeuronSpec(**fields, **_reset_fields(module, layer)), _build_recurrence(module, layer, shape))
 
 
 def _read_lapicque(module, layer, shape) -> ReadNeurons:
@@ -66,9 +66,9 @@ def _read_lapicque(module, layer, shape) -> ReadNeurons:
     if module.state_quant or (module.R != 1).any() or (module.time_step != 1).any():
         return _read_step(module, layer, shape)
     fields: dict[str, Any] = {
-        "beta": numbers(module, layer, "C", 1 - module.time_step / (module.R * module.C), shape),
-        "gain": numbers(module, layer, "C", 1 / (module.R * module.C), shape),
-        "threshold": numbers(module, layer, "threshold", module.threshold, shape),
+        "beta": read_numbers(module, layer, "C", 1 - module.time_step / (module.R * module.C), shape),
+        "gain": read_numbers(module, layer, "C", 1 / (module.R * module.C), shape),
+        "threshold": read_numbers(module, layer, "threshold", module.threshold, shape),
         "strict": is_strict(module, layer, "spike_grad", module.spike_grad),
     }
     reset = RESETS[module.state_function.__name__][0]
@@ -79,7 +79,7 @@ def _read_lapicque(module, layer, shape) -> ReadNeurons:
 def _verify_alone(module, layer) -> None:
     if module.inhibition:
         text = "inhibition lets only the largest of its neurons fire, and a neuron fires alone; use inhibition=False"
-        raise refused(module, layer, text)
+        raise layer_error(module, layer, text)
 
 
 class _Nothing(torch.nn.Module):
@@ -92,7 +92,7 @@ class _Nothing(torch.nn.Module):
 def _read_step(module, layer, shape) -> ReadNeurons:
     """A neuron whose step is followed."""
     _verify_alone(module, layer)
-    recurrent = _recurrent(module, layer, shape)
+    recurrent = _build_recurrence(module, layer, shape)
     if recurrent:
         module.recurrent = _Nothing()
     module.init_hidden, module.output = True, False
@@ -105,11 +105,11 @@ def _read_step(module, layer, shape) -> ReadNeurons:
         spikes = spikes[0] if isinstance(spikes, tuple) else spikes
         return {name: module._buffers[name] for name in states}, spikes
 
-    program = traced(module, layer, shape, step, dict.fromkeys(TRACED[_name(module)], 0))
+    program = trace_step(module, layer, shape, step, dict.fromkeys(TRACED[_traced_class(module)], 0))
     return ReadNeurons(program, recurrent)
 
 
-def _name(module) -> str:
+def _traced_class(module) -> str:
     """The class of TRACED that a module is of."""
     return next(cls.__name__ for cls in type(module).__mro__ if cls.__name__ in TRACED)
 
@@ -118,7 +118,7 @@ def _read_parallel(module, layer, shape) -> ReadNeurons:
     rnn = module.rnn
     kept = rnn.weight_hh_l0.detach()
     if torch.count_nonzero(kept - torch.diag(kept.diagonal())):
-        raise refused(
+        raise layer_error(
             module,
             layer,
             "its membranes feed each other (weight_hh_enable=True), and neurons send spikes only; use "
@@ -131,30 +131,30 @@ def _read_parallel(module, layer, shape) -> ReadNeurons:
         v = torch.relu((x + input_bias) + (kept.diagonal() * states["v"] + state_bias))
         return {"v": v}, module.spike_grad(v - module.threshold)
 
-    return ReadNeurons(traced(module, layer, shape, step, {"v": 0}))
+    return ReadNeurons(trace_step(module, layer, shape, step, {"v": 0}))
 
 
 def _read_convolution(module, layer, shape) -> ReadNeurons:
     if module.state_quant:
-        raise refused(module, layer, "state_quant is not supported; train and import it without")
+        raise layer_error(module, layer, "state_quant is not supported; train and import it without")
     if module.kernel_truncation_steps is not None:
         text = "kernel_truncation_steps forgets what is older at once, and a membrane only leaks; use None"
-        raise refused(module, layer, text)
+        raise layer_error(module, layer, text)
     beta = torch.exp(-1 / torch.as_tensor(module.tau, dtype=torch.float64))
-    fields: dict[str, Any] = {"beta": numbers(module, layer, "tau", beta, shape), "reset": "none"}
+    fields: dict[str, Any] = {"beta": read_numbers(module, layer, "tau", beta, shape), "reset": "none"}
     if getattr(getattr(module, "linear", None), "bias", None) is not None:
-        fields["bias"] = numbers(module, layer, "linear.bias", module.linear.bias, shape)
+        fields["bias"] = read_numbers(module, layer, "linear.bias", module.linear.bias, shape)
     if not module.output:
         return ReadNeurons(NeuronSpec(fires=False, **fields))
-    fields["threshold"] = numbers(module, layer, "threshold", module.threshold, shape)
+    fields["threshold"] = read_numbers(module, layer, "threshold", module.threshold, shape)
     return ReadNeurons(NeuronSpec(strict=is_strict(module, layer, "spike_grad", module.spike_grad), **fields))
 
 
-def _reset(module, layer) -> dict:
+def _reset_fields(module, layer) -> dict:
     reset, value = RESETS[module.state_function.__name__]
     is_late = module.reset_delay or type(module).__name__ == "RSynaptic"
     if not is_late and int(module.reset_mechanism_val) != value:
-        raise refused(
+        raise layer_error(
             module,
             layer,
             f"it was made with another reset_mechanism than {module.reset_mechanism!r}, which it has now; make it with "
@@ -167,13 +167,13 @@ def _reset(module, layer) -> dict:
     return {"reset": reset, "refractory": 2 if loses_a_step else 0}
 
 
-def _recurrent(module, layer, shape) -> tuple[Connection, ...]:
+def _build_recurrence(module, layer, shape) -> tuple[Connection, ...]:
     if not hasattr(module, "recurrent"):
         return ()
     inner = module.recurrent
     if isinstance(inner, torch.nn.Linear | torch.nn.Conv2d):
-        return operation(inner, f"{layer}.recurrent", shape, True).connections(layer, layer, 1, shape)
-    return (Scale(layer, layer, numbers(module, layer, "V", inner.V, shape), delay=1),)
+        return operation_from_module(inner, f"{layer}.recurrent", shape, True).build_connections(layer, layer, 1, shape)
+    return (Scale(layer, layer, read_numbers(module, layer, "V", inner.V, shape), delay=1),)
 
 
 def _clear(module) -> None:
@@ -182,7 +182,7 @@ def _clear(module) -> None:
             module._buffers[name] = torch.zeros(0)
 
 
-def _spike(module) -> float:
+def _spike_value(module) -> float:
     return float(module.graded_spikes_factor)
 
 
@@ -198,9 +198,9 @@ def _all_steps(_module) -> tuple[str, ...]:
     return ("TB",)
 
 
-def _twice(module) -> float:
+def _squared_spike_value(module) -> float:
     """What a spike is where the factor is applied to spikes that have it already."""
-    return _spike(module) ** 2
+    return _spike_value(module) ** 2
 
 
 def _input_weight(module) -> torch.Tensor:
@@ -208,17 +208,17 @@ def _input_weight(module) -> torch.Tensor:
     return module.rnn.weight_ih_l0 if hasattr(module, "rnn") else module.linear.weight
 
 
-def _convolution_gives(module) -> str:
+def _convolution_output_kind(module) -> str:
     return "spikes" if module.output else "membrane"
 
 
 KINDS = (
     *(
-        Kind("snntorch", name, _read, _one_step, clear=_clear, spike=_spike)
+        Kind("snntorch", name, _read_spec, _one_step, clear=_clear, spike=_spike_value)
         for name in ("Leaky", "Synaptic", "RLeaky", "RSynaptic")
     ),
-    Kind("snntorch", "Alpha", _read_step, _one_step, clear=_clear, spike=_spike),
-    Kind("snntorch", "Lapicque", _read_lapicque, _one_step, clear=_clear, spike=_spike),
+    Kind("snntorch", "Alpha", _read_step, _one_step, clear=_clear, spike=_spike_value),
+    Kind("snntorch", "Lapicque", _read_lapicque, _one_step, clear=_clear, spike=_spike_value),
     Kind("snntorch", "DeltaLeaky", _read_step, _one_step, clear=_clear_delta),
     Kind(
         "snntorch",
@@ -226,15 +226,15 @@ KINDS = (
         _read_parallel,
         _all_steps,
         keeps_state=False,
-        spike=_spike,
+        spike=_spike_value,
         weight=_input_weight,
     ),
     Kind(
-        "snntorch", "StateLeaky", _read_convolution, _all_steps, keeps_state=False, spike=_twice,
-        gives=_convolution_gives,
+        "snntorch", "StateLeaky", _read_convolution, _all_steps, keeps_state=False, spike=_squared_spike_value,
+        gives=_convolution_output_kind,
     ),
     Kind(
-        "snntorch", "LinearLeaky", _read_convolution, _all_steps, keeps_state=False, spike=_twice,
-        gives=_convolution_gives, weight=_input_weight,
+        "snntorch", "LinearLeaky", _read_convolution, _all_steps, keeps_state=False, spike=_squared_spike_value,
+        gives=_convolution_output_kind, weight=_input_weight,
     ),
 )  # fmt: skip
