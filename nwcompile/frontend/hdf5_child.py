@@ -1,7 +1,7 @@
-"""Script `hdf5_child.py PATH SECONDS`, started by `hdf5`: reads an HDF5 file under limits of time and memory.
+"""Run as `hdf5_child.py PATH SECONDS` by `hdf5`: read an HDF5 file under limits of time and memory.
 
-It imports nothing of nwcompile. Stdout is an npz file: `answer` is JSON, either the tree of groups with the name of
-each dataset's array, `arr_0`, or why there is none.
+The script imports nothing of nwcompile. It writes an npz file to stdout. `answer` is JSON: the tree of groups, with the
+name of an array (`arr_0`) for each dataset, or the reason why there is none.
 """
 
 import contextlib
@@ -16,16 +16,16 @@ import numpy as np
 MAX_COMPRESSION = 1100  # gzip packs 1032 to 1 at best, so a file that declares more is damaged.
 SMALL_BYTES = 1 << 28
 CHILD_BYTES = 1 << 33
-MAX_DEPTH = 16  # No framework nests groups deeper than this; a damaged file may, without end.
+MAX_DEPTH = 16  # No framework nests groups deeper; a damaged file may nest them endlessly.
 MAX_ITEMS = 1_000_000  # No framework writes more items than this; a damaged file may.
 
 
 class _RefusedError(Exception):
-    """A file that is whole but holds what is not read."""
+    """An intact file holds something that is not supported."""
 
 
 def _write_answer(path: str, seconds: int) -> None:
-    """Read `path` and write its tree and arrays, or why not."""
+    """Read `path` and write its tree and arrays, or the reason for the refusal, to stdout."""
     n_bytes = os.stat(path).st_size
     _limit_resources(seconds, CHILD_BYTES + 4 * MAX_COMPRESSION * n_bytes)
     budget = {"bytes": max(SMALL_BYTES, MAX_COMPRESSION * n_bytes), "items": MAX_ITEMS, "file": n_bytes}
@@ -44,12 +44,12 @@ def _write_answer(path: str, seconds: int) -> None:
 
 def _limit_resources(seconds: int, n_bytes: int) -> None:
     for kind, limit in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, n_bytes)):
-        with contextlib.suppress(ValueError, OSError):  # a lower limit stands already
+        with contextlib.suppress(ValueError, OSError):  # a lower limit is already set
             resource.setrlimit(kind, (limit, limit))
 
 
 def _read_group(group, budget: dict, depth: int, arrays: list[np.ndarray]) -> dict:
-    """A group as a dict; each dataset is put into `arrays` and stands as its name."""
+    """Return a group as a dict; append each dataset to `arrays` and put its array name into the dict."""
     tree: dict[str, dict | str] = {}
     for name in group:
         budget["items"] -= 1
@@ -75,7 +75,7 @@ def _read_group(group, budget: dict, depth: int, arrays: list[np.ndarray]) -> di
 
 
 def _read_array(name: str, value) -> np.ndarray:
-    """A dataset's value as an array of numbers or text."""
+    """Return a dataset's value as an array of numbers or text."""
     array = np.asarray(value)
     if array.dtype.kind == "S":
         return np.char.decode(array, "utf8", "replace")

@@ -1,4 +1,4 @@
-"""Delays of lava-dl `.net` layers: on the spikes that leave (SLAYER's axons), on inputs, or on single synapses."""
+"""Read delays of lava-dl `.net` layers: on outgoing spikes (SLAYER's axons), on inputs, or on single synapses."""
 
 from math import prod
 
@@ -13,10 +13,10 @@ NONE = np.zeros((1, 1), np.int64)
 
 
 def read_delays(entry: Entry, shape: Shape, n_source: int) -> tuple[np.ndarray, np.ndarray]:
-    """Steps that `delay` adds to what comes in, int64[n_target or 1, n_source or 1], and leaves, int64[1, n or 1].
+    """Return `delay` steps of the inputs, int64[n_target or 1, n_source or 1], and of the spikes, int64[1, n or 1].
 
-    One number, one per channel or one per neuron delay the layer's spikes (SLAYER exports these). In dense layers,
-    netx reads one per input, and a matrix as one per synapse [n_target, n_source].
+    One number, one per channel or one per neuron delays the layer's spikes (SLAYER exports these). In dense layers,
+    netx reads one per input, or a matrix [n_target, n_source] with one per synapse.
     """
     steps = entry.read_integers("delay", 0)
     n = prod(shape)
@@ -36,9 +36,9 @@ def read_delays(entry: Entry, shape: Shape, n_source: int) -> tuple[np.ndarray, 
 
 
 def add_delays(entry: Entry, connection: Connection, more: tuple[np.ndarray, ...], source: Shape) -> list[Connection]:
-    """The connection with the steps of `more` added, each int64[n_target or 1, n_source or 1]: one for each delay.
+    """Add the steps of `more`, each int64[n_target or 1, n_source or 1], and return one connection per delay.
 
-    Where delays differ the synapses are listed one by one.
+    If delays differ, the synapses are listed one by one.
     """
     if all((steps == steps.flat[0]).all() for steps in more):
         return [connection.replace(delay=connection.aligned_delay + sum(int(steps.flat[0]) for steps in more))]

@@ -1,4 +1,4 @@
-"""Neurons of a lava-dl `.net` layer: CUBA and LOIHI compartments, netx's default one, and readouts."""
+"""Read the neurons of a lava-dl `.net` layer: CUBA and LOIHI compartments, the default of netx, and readouts."""
 
 from collections.abc import Mapping
 
@@ -23,7 +23,7 @@ DEFAULT = {
 
 
 def neuron_type(entry: Entry) -> str:
-    """One of TYPES; dense layers without a neuron have a CUBA one. Raises ModelError for others."""
+    """Return one of TYPES; dense layers without neurons have CUBA ones. Raise ModelError for other types."""
     if "neuron" not in entry.values:
         if entry.kind in DENSE:
             return DEFAULT_TYPE
@@ -35,14 +35,15 @@ def neuron_type(entry: Entry) -> str:
 
 
 def neuron_spec(entry: Entry, shape: tuple[int, ...], override: Mapping) -> NeuronSpec:
-    """How the layer's neurons update, with its bias per neuron or per channel; decays and thresholds may be too.
+    """Return the layer's NeuronSpec; bias, decays and thresholds are one number, one per channel or one per neuron.
 
-    Both types fire at v > threshold: a LOIHI neuron in SLAYER as on the chip, and a CUBA one since lava-dl v0.3
-    (301ac5d, #78, July 2022: SLAYER adds an epsilon to its threshold, `threshold_eps` in `slayer/neuron/cuba.py`,
-    because the chip fires at v > threshold). A file of an older CUBA network wants `strict=False`; nothing in it tells.
+    Both types fire at v > threshold: LOIHI neurons in SLAYER as on the chip, and CUBA neurons since lava-dl v0.3
+    (301ac5d, #78, July 2022: SLAYER adds an epsilon to the threshold, `threshold_eps` in `slayer/neuron/cuba.py`,
+    because the chip fires at v > threshold). The file of an older CUBA network needs `strict=False`, which it does not
+    record.
 
-    A threshold that a 24-bit v cannot reach makes the layer a readout. The bias adds to v, except that of an `input`
-    entry whose current does not decay at once: SLAYER gives weight*x + bias to u.
+    A threshold that a 24-bit v cannot reach makes the layer a readout. The bias adds to v, except in an `input` entry
+    whose current does not decay at once: SLAYER adds weight*x + bias to u.
     """
     default = {} if "neuron" in entry.values else DEFAULT
 
@@ -76,12 +77,12 @@ def neuron_spec(entry: Entry, shape: tuple[int, ...], override: Mapping) -> Neur
 
 
 def average_spec() -> NeuronSpec:
-    """A readout whose v is 64 times the spikes it receives in the step."""
+    """Return a readout whose v is 64 times the number of spikes it receives in the step."""
     return NeuronSpec(fixed=FixedPoint(), threshold=UNREACHED_THRESHOLD, fires=False, reset="none", decay_v=FULL_DECAY)
 
 
 def has_bias(spec: NeuronSpec | NeuronProgram) -> bool:
-    """Whether the neurons move without input."""
+    """Return whether the neurons change without input."""
     if isinstance(spec, NeuronProgram):
         return bool(np.any(spec.parameters.get("bias", 0)))
     return bool(np.any(spec.bias) or np.any(spec.bias_u))

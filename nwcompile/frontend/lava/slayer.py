@@ -1,9 +1,9 @@
-"""SLAYER's other neurons as neuron programs: those that send graded spikes, adapt their threshold, or resonate.
+"""Build SLAYER's other neurons as neuron programs: graded spikes, adaptive thresholds, and resonators.
 
-The rules are those of lava-dl d825ac5, `slayer/neuron/`, in the whole numbers that `slayer/neuron/dynamics/` computes
-with: cuba.py and alif.py (leaky_integrator.py, adaptive_threshold.py), rf.py and rf_iz.py (resonator.py), adrf.py
-(adaptive_phase_th.py), adrf_iz.py (adaptive_resonator.py); when a resonator fires is in `slayer/spike/complex.py`.
-States saturate at 24 bits, as in lava's processes of resonators (lava.proc.rf, lava.proc.rf_iz); SLAYER's never do.
+The rules are those of lava-dl d825ac5, `slayer/neuron/`, in the integers of `slayer/neuron/dynamics/`: cuba.py and
+alif.py (leaky_integrator.py, adaptive_threshold.py), rf.py and rf_iz.py (resonator.py), adrf.py (adaptive_phase_th.py),
+adrf_iz.py (adaptive_resonator.py); `slayer/spike/complex.py` decides when a resonator fires. States saturate at 24 bits
+as in lava's resonator processes (lava.proc.rf, lava.proc.rf_iz); SLAYER's states never saturate.
 """
 
 from collections.abc import Mapping
@@ -25,22 +25,22 @@ from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation, State
 
 ERROR_CODE = "NW2202"
 DECAY_BITS = 12
-INPUT_BITS = 6  # A sum of weights counts in units of 2**6 of a state (SLAYER: s_scale / w_scale).
-GRADED_BITS = 12  # What a graded spike says is a state, which is 2**12 times what SLAYER sends (s_scale).
-PART_BITS = 20  # Of the two sums that come packed in one; a larger one fills a state of 24 bits, whatever was in it.
+INPUT_BITS = 6  # The unit of a sum of weights is 2**6 units of a state (SLAYER: s_scale / w_scale).
+GRADED_BITS = 12  # A graded spike is a state, 2**12 times SLAYER's value (s_scale).
+PART_BITS = 20  # Width of each of two packed sums; a larger sum saturates a 24-bit state in any case.
 LARGEST_PART = (1 << (PART_BITS - 1)) - 1
 
 
 @dataclass(frozen=True)
 class Arriving:
-    """What the synaptic input of a layer says."""
+    """The format of a layer's synaptic input."""
 
-    is_graded: bool = False  # of graded spikes, so that it is in units of 2**-12 of a spike's
-    is_packed: bool = False  # a real part, and an imaginary one in units of 2**PART_BITS
+    is_graded: bool = False  # from graded spikes, in units of 2**-12 of a spike
+    is_packed: bool = False  # a real part plus 2**PART_BITS times an imaginary part
 
 
 def is_program(entry: Entry, kind: str, arriving: Arriving, override: Mapping) -> bool:
-    """Whether the neurons of an entry, of type `kind`, are one of these programs; else they are a NeuronSpec."""
+    """Return whether an entry's neurons, of type `kind`, are one of these programs and not a NeuronSpec."""
     is_graded = bool(entry.read_integer("gradedSpike", False, "neuron")) and "spikes" not in override
     return kind == "ALIF" or kind in RESONATORS or arriving.is_graded or is_graded and kind == "CUBA"
 
@@ -48,9 +48,9 @@ def is_program(entry: Entry, kind: str, arriving: Arriving, override: Mapping) -
 def slayer_program(
     entry: Entry, shape: tuple[int, ...], kind: str, arriving: Arriving, override: Mapping
 ) -> NeuronProgram:
-    """The neurons of a layer of type `kind`; a threshold that a state of 24 bits cannot reach makes them a readout.
+    """Return the neurons of a layer of type `kind`; a threshold beyond 24 bits makes them a readout.
 
-    `override` may hold `strict`, of CUBA neurons. Raises ModelError for other fields and for LOIHI neurons.
+    `override` may hold `strict` for CUBA neurons. Raises ModelError for other fields and for LOIHI neurons.
     """
     if kind not in ("CUBA", "ALIF", *RESONATORS):
         raise entry.fail(f"{kind} neurons do not take graded spikes; train and export them as CUBA neurons")
@@ -66,7 +66,7 @@ def slayer_program(
 
 
 def complex_input(bits: int) -> NeuronProgram:
-    """Neurons that keep nothing: they send the sum of one part of complex weights, of PART_BITS bits, times 2**bits."""
+    """Return stateless neurons that send one part of a complex sum, PART_BITS bits wide, times 2**bits."""
     steps = [
         ("low", "min", "x", LARGEST_PART),
         ("part", "max", "low", -LARGEST_PART),
@@ -76,7 +76,7 @@ def complex_input(bits: int) -> NeuronProgram:
 
 
 def _leaky_program(entry: Entry, shape, kind: str, arriving: Arriving, strict: bool) -> NeuronProgram:
-    """CUBA: u and v leak, and v is reset to 0. ALIF: v is not; threshold and refractoriness rise with a spike."""
+    """Return CUBA neurons (v is reset to 0) or ALIF neurons (no reset; spikes raise threshold and refractoriness)."""
     default = {} if "neuron" in entry.values else DEFAULT
     decay_u, decay_v = (entry.read_per_neuron(key, shape, default.get(key), "neuron") for key in ("iDecay", "vDecay"))
     base = _read_threshold(entry, shape, default.get("vThMant"))
@@ -117,9 +117,10 @@ def _leaky_program(entry: Entry, shape, kind: str, arriving: Arriving, strict: b
 
 
 def _resonator_program(entry: Entry, shape, kind: str, arriving: Arriving) -> NeuronProgram:
-    """A complex state turns and shrinks. PHASE: fires as it crosses the real axis upwards, far enough to the right.
+    """Return neurons with a rotating, decaying complex state.
 
-    IZHIKEVICH: fires where its imaginary part reaches the threshold; one that does not adapt is then reset to below it.
+    PHASE: fires when it crosses the real axis upwards at or above the threshold. IZHIKEVICH: fires when its imaginary
+    part reaches the threshold; if it does not adapt, it is reset to just below it.
     """
     base = _read_threshold(entry, shape)
     parameters = {"sin": entry.read_per_neuron("sinDecay", shape, group="neuron")}
@@ -190,12 +191,12 @@ def _is_readout(threshold) -> bool:
 
 
 def _decay_ops(result: str, state: str, factor: str) -> list[tuple]:
-    """What a state keeps: `factor` of 2**12, rounded toward 0."""
+    """Return operations that multiply a state by `factor` / 2**12, rounded toward 0."""
     return [(f"{result}_wide", "mul", state, factor), (result, "shr0", f"{result}_wide", DECAY_BITS)]
 
 
 def _drive_ops(result: str, x: str, arriving: Arriving, bias, parameters: dict) -> list[tuple]:
-    """The synaptic input and a bias in units of a state; of graded spikes rounded toward 0."""
+    """Return operations that scale input plus bias to units of a state; graded spikes are rounded toward 0."""
     steps: list[tuple] = []
     if np.any(bias):
         parameters["bias"] = np.asarray(bias) << (GRADED_BITS if arriving.is_graded else 0)
@@ -205,7 +206,7 @@ def _drive_ops(result: str, x: str, arriving: Arriving, bias, parameters: dict) 
 
 
 def _adapt_ops(entry: Entry, shape, base, parameters: dict) -> list[tuple]:
-    """Threshold and refractoriness before the neuron fires, and `limit`, their sum."""
+    """Return operations for threshold and refractoriness before a spike, and `limit`, their sum."""
     for name, key in (("keep_threshold", "thDecay"), ("keep_refractory", "refDecay")):
         parameters[name] = FULL_DECAY - entry.read_per_neuron(key, shape, group="neuron")
     parameters["jump"] = THRESHOLD_UNIT * entry.read_per_neuron("vThStep", shape, group="neuron")
@@ -219,7 +220,7 @@ def _adapt_ops(entry: Entry, shape, base, parameters: dict) -> list[tuple]:
 
 
 def _jump_ops(kind: str) -> list[tuple]:
-    """What a spike adds to threshold and refractoriness."""
+    """Return operations that add a spike's effect to threshold and refractoriness."""
     if kind not in ("ALIF", "ADRF_PHASE", "ADRF_IZHIKEVICH"):
         return []
     return [
@@ -232,14 +233,14 @@ def _jump_ops(kind: str) -> list[tuple]:
 
 
 def _message_ops(entry: Entry, value: str) -> tuple[list[tuple], str, str]:
-    """Steps that make a message of `fired`, its name and kind: a spike, or with `gradedSpike` the state `value`."""
+    """Return operations that form the message, its name and kind: a spike, or with `gradedSpike` the state `value`."""
     if entry.read_integer("gradedSpike", False, "neuron"):
         return [("message", "select", "fired", value, 0)], "message", "graded"
     return [("spike", "number", "fired")], "spike", "binary"
 
 
 def _build_program(name: str, states: dict, steps: list, parameters: dict, *, output: str, sends: str) -> NeuronProgram:
-    """A program whose threshold, where it moves, begins at `threshold`."""
+    """Return a program; a variable threshold starts at `threshold`."""
     initial = {"threshold_now": parameters.get("threshold", 0)}
     return NeuronProgram(
         name=name,

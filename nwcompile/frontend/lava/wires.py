@@ -1,4 +1,4 @@
-"""Synapses of a lava-dl `.net` layer as connections: dense, convolution, pooling, groups, and lists of synapses."""
+"""Build the connections of a lava-dl `.net` layer: dense, convolution, pooling, groups, and lists of synapses."""
 
 from math import prod
 from typing import Any
@@ -9,15 +9,15 @@ from nwcompile.frontend.lava.entry import DENSE, Entry
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair, window_count
 
 ERROR_CODE = "NW2203"
-INPUT_WEIGHT = 64  # This is the weight of an input entry that gives none (netx, create_input).
+INPUT_WEIGHT = 64  # Default weight of an input entry (netx, create_input).
 MAX_LISTED_SYNAPSES = 50_000_000  # Listing more synapses one by one would take gigabytes.
 Shape = tuple[int, ...]
 
 
 def build_connection(entry: Entry, source: str, shape: Shape, part: str | None = None) -> tuple[Connection, Shape]:
-    """The connection into a layer from `source` of `shape`, without delay, and the layer's own shape.
+    """Return the connection into a layer from `source` of `shape`, without delay, and the layer's shape.
 
-    Of complex weights (dense and conv) it has `part`, "real" or "imag".
+    `part` selects "real" or "imag" of complex weights (dense and conv).
     """
     declared = entry.read_shape()
     told: dict[str, Any] = {"exponent": _weight_exponent(entry), "delay": 0}
@@ -44,14 +44,14 @@ def build_connection(entry: Entry, source: str, shape: Shape, part: str | None =
 
 
 def build_recurrence(entry: Entry, n: int) -> Dense:
-    """The connection of a `dense_rec` layer of `n` neurons onto itself: SLAYER feeds back the spikes of t-1."""
+    """Return the connection of a `dense_rec` layer of `n` neurons to itself: SLAYER feeds back the spikes of t-1."""
     weight = entry.read_integers("weight_rec")
     told: dict[str, Any] = {"exponent": _weight_exponent(entry), "delay": 1, "sign_mode": sign_mode(weight)}
     return Dense(entry.name, entry.name, _weight_matrix(entry, weight, n, n, "weight_rec"), **told)
 
 
 def sign_mode(weight: np.ndarray) -> str:
-    """As netx chooses it: a layer of one sign keeps odd weights on a Loihi synapse, a mixed one only even ones."""
+    """Return the sign mode that netx chooses: one sign allows odd weights on a Loihi synapse, mixed only even ones."""
     return "exc" if weight.min() >= 0 else "inh" if weight.max() <= 0 else "mixed"
 
 
@@ -62,12 +62,12 @@ def _weight_matrix(entry: Entry, weight: np.ndarray, n_target: int, n_source: in
 
 
 def _weight_exponent(entry: Entry) -> int:
-    """`wgtExp`, of the layer or of its neuron: weights count 2**wgtExp times."""
+    """Return `wgtExp` of the layer or its neurons: the weights are multiplied by 2**wgtExp."""
     return entry.read_integer("wgtExp") if "wgtExp" in entry.values else entry.read_integer("wgtExp", 0, "neuron")
 
 
 def _average_connection(entry: Entry, source: str, shape: Shape, declared: Shape) -> tuple[Connection, Shape]:
-    """Each of shape[0] outputs receives its share of the source, a run of neurons in C order (SLAYER's Average)."""
+    """Connect an equal run of source neurons, in C order, to each of declared[0] outputs (SLAYER's Average)."""
     n = prod(shape)
     groups = declared[0]
     if n % groups or n > MAX_LISTED_SYNAPSES:
@@ -80,9 +80,10 @@ def _average_connection(entry: Entry, source: str, shape: Shape, declared: Shape
 
 
 def _pool_connection(entry: Entry, source: str, shape: Shape, weight: np.ndarray, told: dict) -> Connection:
-    """A weighted sum over windows of each channel; a map that its kernel does not divide is extended by zeros.
+    """Return a weighted sum over windows of each channel; a map that the kernel does not divide is extended by zeros.
 
-    SLAYER runs one kernel down all channels as one tall image, so a window that does not tile the rows would mix two.
+    SLAYER slides one kernel over all channels as one tall image, so a window that does not tile the rows mixes
+    channels.
     """
     kernel = entry.read_pair("kernelSize", 0) if weight.ndim < 4 else weight.shape[2:4]
     if min(kernel) < 1 or weight.size != prod(kernel) or len(shape) != 3:
@@ -113,7 +114,7 @@ def _pool_connection(entry: Entry, source: str, shape: Shape, weight: np.ndarray
 
 
 def list_synapses(entry: Entry, connection: Dense | Conv2d, source: Shape, target: Shape) -> Sparse:
-    """A dense connection or convolution as a list of its synapses; taps beyond the source's map are left out."""
+    """Return a dense connection or convolution as a list of synapses, without taps outside the source's map."""
     told: dict[str, Any] = {name: getattr(connection, name) for name in ("delay", "exponent", "sign_mode")}
     n = connection.weight.size * (1 if isinstance(connection, Dense) else prod(target) // len(connection.weight))
     if n > MAX_LISTED_SYNAPSES:
@@ -143,7 +144,7 @@ def list_synapses(entry: Entry, connection: Dense | Conv2d, source: Shape, targe
 
 
 def _tap_pairs(connection: Conv2d, axis: int, tap: int, source: Shape, target: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """Along one axis: the outputs that read kernel position `tap` inside the map, and what they read."""
+    """Return, along one axis, the outputs whose kernel position `tap` is inside the map, and the inputs they read."""
     out = np.arange(target[1 + axis])
     at = out * pair(connection.stride)[axis] - pair(connection.padding)[axis] + tap * pair(connection.dilation)[axis]
     inside = (at >= 0) & (at < source[1 + axis])

@@ -1,10 +1,10 @@
-"""from_nir: a NIR file, read with a time step and a dialect, as a Network that computes what the framework did.
+"""Read a NIR file, with a time step and a dialect, as a Network that computes what the framework did.
 
 Reading: file.py reads the tree, order.py finds the recurrent edges, stateless.py turns weights, pooling and delays into
-connections, dialects.py turns neuron nodes into NeuronSpecs, overrides.py checks what is stated about them, wiring.py
-decides what is a junction. Files that `to_nir` wrote are read by noted.py.
-Writing: write.py (`to_nir`), tree.py (the nodes), nearest_neuron.py and nearest_operation.py (what other readers take),
-notes.py (what only `from_nir` reads).
+connections, dialects.py turns neuron nodes into NeuronSpecs, overrides.py checks the user's neuron fields, wiring.py
+places the junctions. noted.py reads files that `to_nir` wrote. Writing: write.py (`to_nir`), tree.py (the nodes),
+nearest_neuron.py and nearest_operation.py (nodes that other readers understand), notes.py (exact values for
+`from_nir`).
 """
 
 import warnings
@@ -31,20 +31,20 @@ LATE_BIAS = "the bias of a recurrence acts in every step; norse leaves it out in
 
 
 def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: Mapping | None = None) -> Network:
-    """The float Network of a NIR file: layers are named as its neuron nodes, shapes are computed from the weights.
+    """Return the float Network of a NIR file; layers have the names of its neuron nodes.
 
-    `path`: a file of nir 0.1 to 1.0.8, nested graphs included, or a `nir.NIRGraph`. `dialect`: who wrote the file or
-    whose reading of it is wanted: lava, nir, norse, rockpool, sinabs, snntorch or spikingjelly. `dt`: the time step in
-    the unit of the file's time constants (needed wherever there is one; sinabs counts steps: 1.0). `neuron` states
-    what NIR files lose: `{field: value}` of NeuronSpec for every IF, LIF and CubaLIF node, `{node: {field: value}}`
-    for one node; and sinabs' `norm_input`. With `reset="subtract"`, snntorch resets one step late unless
-    `reset_timing` says otherwise; its reset to zero acts at once, or with `reset_timing="next"` as its
-    reset_delay=True does.
+    `path`: a file of nir 0.1 to 1.0.8, nested graphs included, or a `nir.NIRGraph`. Shapes are computed from the
+    weights. `dialect`: the framework that wrote the file, or whose semantics apply: lava, nir, norse, rockpool, sinabs,
+    snntorch or spikingjelly. `dt`: the time step in the unit of the file's time constants, required if the file has any
+    (sinabs counts steps: 1.0). `neuron` supplies values that NIR files do not store: `{field: value}` of NeuronSpec for
+    every IF, LIF and CubaLIF node, `{node: {field: value}}` for one node, and `norm_input` of sinabs. With
+    `reset="subtract"`, snntorch resets one step late unless `reset_timing` says otherwise. Its reset to zero is
+    immediate; `reset_timing="next"` selects the behavior of reset_delay=True.
 
-    A file that `to_nir` wrote needs neither `dt` nor `dialect` and gives the very network back; where somebody changed
-    its nodes since, a dialect is needed to read them alone. An edge that closes a recurrence has delay 1. Raises
-    ModelError for files, nodes and numbers that cannot be used, naming the node; warns with NwWarning what is assumed,
-    what contradicts the dialect, and where the network has other outputs than the graph's Output shows.
+    A file that `to_nir` wrote needs neither `dt` nor `dialect` and returns an equal network. If its nodes were changed
+    since, a dialect is required and only the nodes are read. An edge that closes a recurrence has delay 1. Raises
+    ModelError for files, nodes and numbers that cannot be used and names the node. Warns with NwWarning about
+    assumptions, contradictions to the dialect, and outputs that differ from the graph's Output.
     """
     dt = plain(dt)
     dialect = dialect.strip().lower() if isinstance(dialect, str) else dialect
@@ -75,7 +75,7 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
     given = resolve_overrides(neuron, {node.name: node.kind for node in neurons}, dialect)
     specs: dict[str, NeuronSpec] = {}
     said: dict[str, list[str]] = {}
-    with np.errstate(all="ignore"):  # what comes out infinite is refused by Network.verify, which names it
+    with np.errstate(all="ignore"):  # Network.verify refuses infinite results and names them
         for node in neurons:
             specs[node.name], remarks = neuron_spec(
                 node, shapes[node.name], spoken, dt, given[node.name], any(b == node.name for _, b in late)
@@ -119,9 +119,9 @@ def _check_choices(dt, dialect, neuron) -> None:
 
 
 def _read_noted(tree: Mapping, where: str, dt, dialect, neuron: Mapping) -> Network | None:
-    """The network of a file that to_nir wrote, as it noted it; None, with a warning, where only a dialect can read it.
+    """Return the network that to_nir noted in the file; warn and return None if only a dialect can read it.
 
-    Parameters that somebody changed count: the notes are used as long as they agree with them.
+    Changed parameters count: notes are used only if they agree with the parameters of the nodes.
     """
     try:
         network, kinds, noted_dt = read_noted_network(tree)
@@ -147,7 +147,7 @@ def _read_noted(tree: Mapping, where: str, dt, dialect, neuron: Mapping) -> Netw
 
 
 def _infer_shapes(graph: NirGraph) -> dict[str, tuple[int, ...]]:
-    """Shape that every node gives, in the order in which the inputs reach the nodes."""
+    """Return the output shape of every node, in the order in which inputs reach the nodes."""
     shapes: dict[str, tuple[int, ...]] = {}
     ready: deque[NirNode] = deque()
     for node in graph.nodes.values():
@@ -171,7 +171,7 @@ def _infer_shapes(graph: NirGraph) -> dict[str, tuple[int, ...]]:
 
 
 def _input_shape(graph: NirGraph, node: NirNode) -> tuple[int, ...]:
-    """Shape of an input; a batch dimension in front, which norse and rockpool leave, is dropped with a warning."""
+    """Return the shape of an input; drop a leading batch dimension, which norse and rockpool write, with a warning."""
     sizes = node.get_numbers("shape").reshape(-1)
     if not sizes.size or (sizes < 1).any() or (sizes != np.trunc(sizes)).any():
         raise node.fail(f"shape {sizes.tolist()} must be whole numbers >= 1")

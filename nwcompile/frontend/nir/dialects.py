@@ -1,4 +1,4 @@
-"""What each framework means by a NIR neuron node: the discretization, firing and reset that files leave unsaid.
+"""The meaning of NIR neuron nodes in each framework: discretization, firing and reset, which files do not state.
 
 Sources: snnTorch 1.0.0, norse 1.1.0, SpikingJelly 2.0.0, sinabs 3.1.3 and rockpool 3.1.0 (their neuron modules and NIR
 exporters), lava-nc (LIF process), and the NIR paper (doi 10.1038/s41467-024-52259-9) for `nir`.
@@ -16,23 +16,23 @@ from nwcompile.frontend.nir.file import NirNode
 from nwcompile.ir.neuron import NeuronSpec
 
 ERROR_CODE = "NW2103"
-GAIN_TOLERANCE = 1e-5  # Exporters compute in float32, so a gain this near to 1 is 1.
-DT_TOLERANCE = 1e-3  # An r that was written for another dt is further off than this.
+GAIN_TOLERANCE = 1e-5  # Exporters compute in float32, so a gain this close to 1 is 1.
+DT_TOLERANCE = 1e-3  # An r written for another dt differs by more than this.
 
 
 @dataclass(frozen=True)
 class Dialect:
     """How one framework updates its neurons, and what its files mean and lack.
 
-    `decay`: a step keeps 1 - dt/tau (`euler`) or exp(-dt/tau) (`exp`) of a state. `membrane`, `current_order`,
-    `strict`, `spikes`, `reset`, `reset_timing` as in NeuronSpec; `reset="file"` is to the node's v_reset.
-    `unit_r`: the r of a leaky node that the framework writes: `tau/dt` and `exp` (tau*exp(-dt/tau)/dt) mean a gain of
-    1; `1` means that the input leaks in, `either` that both occur; `any`: r is what NIR says. `zero_leak`: its v_leak
-    is always 0. `starts_at`: the node's parameter at which v starts (else 0). `lost`: fields that its files lack, so
-    that the framework's default is taken, with a warning. `dt`: the time step where it is fixed. `tau_times_dt`: its
-    files hold tau*dt where tau is meant. `late_zero_loses_a_step`: where neurons have a current or recurrence, a reset
-    to zero in the next step clears what arrives in that step too. `late_bias`: it runs a file without the bias of a
-    recurrence in step 0.
+    `decay`: a state is multiplied by 1 - dt/tau (`euler`) or exp(-dt/tau) (`exp`) in a step. `membrane`,
+    `current_order`, `strict`, `spikes`, `reset`, `reset_timing` are as in NeuronSpec; `reset="file"` resets to the
+    node's v_reset. `unit_r`: the r that the framework writes for a leaky node. `tau/dt` and `exp` (tau*exp(-dt/tau)/dt)
+    mean a gain of 1; `1` means that the input is multiplied by the leak rate; `either` means that both occur; `any`: r
+    is as NIR defines it. `zero_leak`: v_leak is always 0. `starts_at`: the parameter at which v starts, else 0. `lost`:
+    fields that the files lack; the framework's default is used with a warning. `dt`: the time step if it is fixed.
+    `tau_times_dt`: the files hold tau*dt in place of tau. `late_zero_loses_a_step`: in neurons with a current or
+    recurrence, a reset to zero in the next step also clears the input of that step. `late_bias`: the framework omits
+    the bias of a recurrence in step 0.
     """
 
     decay: str = "euler"
@@ -74,10 +74,10 @@ DIALECTS = {
 
 
 def select_dialect(name: str, nodes: Iterable[NirNode], dt: float | None) -> Dialect:
-    """The dialect of that name for a file with these neuron nodes.
+    """Return the dialect of this name for a file with these neuron nodes.
 
-    norse's exporter (1.1.0, `export_nir.py`) writes dt / tau_inv where it means 1 / tau_inv, so its time constants
-    come out below dt. Such a file is read with that undone and its two-state neuron as norse runs it, with a warning.
+    The exporter of norse 1.1.0 (`export_nir.py`) writes dt / tau_inv in place of 1 / tau_inv, so its time constants are
+    below dt. Such a file is corrected, its two-state neuron is read as norse runs it, and a warning is issued.
     """
     dialect = DIALECTS[name]
     if name != "norse" or dt is None:
@@ -97,11 +97,10 @@ def select_dialect(name: str, nodes: Iterable[NirNode], dt: float | None) -> Dia
 def neuron_spec(
     node: NirNode, shape: tuple[int, ...], dialect: Dialect, dt: float | None, given: Mapping, recurrent: bool = False
 ) -> tuple[NeuronSpec, list[str]]:
-    """The NeuronSpec of a neuron node whose layer has `shape`, and remarks: what is assumed or contradicts the dialect.
+    """Return the NeuronSpec of a neuron node whose layer has `shape`, and remarks on assumptions and contradictions.
 
-    `given` overrides fields; `recurrent`: what the node sends comes back to it. Numbers are scalars where all neurons
-    have the same. Raises ModelError, naming the node, for numbers that cannot be used and where `dt` is needed and
-    missing.
+    `given` overrides fields. `recurrent`: the node's spikes are fed back to it. Numbers that are equal for all neurons
+    are scalars. Raises ModelError, naming the node, for unusable numbers and for a missing `dt`.
     """
     remarks: list[str] = []
     sizes = {key: np.shape(value) for key, value in node.values.items()}
@@ -141,7 +140,7 @@ def neuron_spec(
 
 
 def _check_finite(node: NirNode) -> None:
-    """Raise ModelError for infinite numbers, but for a time constant and the r and w_in that snnTorch makes of it."""
+    """Raise ModelError for infinite numbers, except time constants and snnTorch's r and w_in for them."""
     for key in node.values:
         with_tau = {"r": ("tau", "tau_mem"), "w_in": ("tau_syn",)}.get(key, ())
         endless = [np.isinf(node.get_numbers(tau)) for tau in with_tau if tau in node.values]
@@ -151,7 +150,7 @@ def _check_finite(node: NirNode) -> None:
 
 
 def _broadcast_parameters(node: NirNode, made_for: tuple[int, ...], shape: tuple[int, ...]) -> NirNode:
-    """The node with parameters that broadcast to the layer's shape: as torch does it, or `[C]` for channels."""
+    """Return the node with parameters that broadcast to the layer's shape: by torch's rules, or `[C]` per channel."""
     try:
         by_torch = np.broadcast_shapes(made_for, shape) == shape
     except ValueError:
@@ -171,7 +170,7 @@ def _broadcast_parameters(node: NirNode, made_for: tuple[int, ...], shape: tuple
 
 
 def _shift_to_start(node: NirNode, dialect: Dialect, given: Mapping, remarks: list[str]) -> tuple[NirNode, Mapping]:
-    """Node and overrides with voltages relative to where v starts, since a layer's v starts at 0."""
+    """Return node and overrides with voltages relative to the start of v, since a layer's v starts at 0."""
     start = node.get_numbers(dialect.starts_at, 0.0) if dialect.starts_at else np.zeros(())
     if not start.any() or "v_threshold" not in node.values:
         return node, given
@@ -190,7 +189,7 @@ def _shift_to_start(node: NirNode, dialect: Dialect, given: Mapping, remarks: li
 
 
 def _is_relevant(node: NirNode, key: str, fields: Mapping, late_zero: bool) -> bool:
-    """Whether a field that the dialect's files lack matters for this node; `late_zero`: the timing of a zero does."""
+    """Return whether a field that the files lack affects this node; `late_zero`: a zero reset's timing does."""
     if key == "norm_input":
         return "tau" in node.values or "tau_mem" in node.values
     if key == "reset_timing":
@@ -204,7 +203,7 @@ def _short_text(value) -> str:
 
 
 def _membrane_fields(node: NirNode, dialect: Dialect, dt: float | None, given: Mapping, remarks: list[str]) -> dict:
-    """Fields of the membrane: what a step keeps of it and how its input adds to it."""
+    """Return the membrane fields: the decay and the weight of the input."""
     r = node.get_numbers("r")
     if node.kind in ("I", "IF"):
         return {"beta": 1.0, "gain": _gain_per_step(node, r, dialect, dt, remarks)}
@@ -239,7 +238,7 @@ def _membrane_fields(node: NirNode, dialect: Dialect, dt: float | None, given: M
 
 
 def _gain_per_step(node: NirNode, r: np.ndarray, dialect: Dialect, dt: float | None, remarks: list[str]) -> np.ndarray:
-    """Gain of an integrator without leak: r*dt by NIR's text; r = 1 is a gain of 1, as every exporter means it."""
+    """Return the gain of a leakless integrator: r*dt by NIR's text, but 1 for r = 1, as every exporter means it."""
     if (r == 1).all():
         if dialect.unit_r == "any" and dt not in (None, 1.0):
             remarks.append(f"r is 1: taken as a gain of 1 a step, as exporters mean it, not as r*dt = {dt:g}")
@@ -251,7 +250,7 @@ def _gain_per_step(node: NirNode, r: np.ndarray, dialect: Dialect, dt: float | N
 
 
 def _current_fields(node: NirNode, dialect: Dialect, dt: float | None, remarks: list[str]) -> dict:
-    """Fields of the synaptic current of a node with two states."""
+    """Return the synaptic current fields of a node with two states."""
     rate, keep = _decay_factors(node, "tau_syn", dialect, dt)
     w_in = node.get_numbers("w_in", 1.0)
     if dialect.unit_r in ("tau/dt", "either") and (np.abs(w_in * rate - 1) > DT_TOLERANCE).any():
@@ -264,7 +263,7 @@ def _current_fields(node: NirNode, dialect: Dialect, dt: float | None, remarks: 
 
 
 def _firing_fields(node: NirNode, dialect: Dialect, given: Mapping, remarks: list[str]) -> dict:
-    """Fields of threshold and reset."""
+    """Return the fields of threshold and reset."""
     threshold = node.get_numbers("v_threshold")
     v_reset = node.get_numbers("v_reset", 0.0)
     written = "value" if v_reset.any() else "zero"
@@ -300,7 +299,7 @@ def _time_step(node: NirNode, dialect: Dialect, dt: float | None) -> float:
 
 
 def _decay_factors(node: NirNode, key: str, dialect: Dialect, dt: float | None) -> tuple[np.ndarray, np.ndarray]:
-    """dt/tau, and what a step keeps of the state."""
+    """Return dt/tau, and the factor by which the state decays in a step."""
     dt = _time_step(node, dialect, dt)
     tau = node.get_numbers(key)
     if (tau <= 0).any():
@@ -317,19 +316,19 @@ def _decay_factors(node: NirNode, key: str, dialect: Dialect, dt: float | None) 
 
 
 def _exp_as_torch(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """exp(x) as torch computes it: its float32 exp is not always the nearest number, and differs from NumPy's."""
+    """Return exp(x) as torch computes it: its float32 exp is not always correctly rounded, and differs from NumPy's."""
     if dtype != np.float32:
         return np.exp(x)
-    import torch  # only here: it takes a second to load, and most files need none
+    import torch  # imported here because it takes a second and most files do not need it
 
     return torch.exp(torch.from_numpy(np.asarray(x, np.float32))).numpy().astype(np.float64)
 
 
 def _decay_rate(tau: np.ndarray, dialect: Dialect, dt: float) -> np.ndarray:
-    """dt/tau in float64. Where tau is float32, dt is rounded to float32 as it was where the framework divided.
+    """Return dt/tau in float64; if tau is float32, dt is rounded to float32 as in the framework's division.
 
-    The numbers come out as the framework has them: snnTorch divides in NumPy; torch divides a number by a tensor as
-    the tensor's reciprocal times the number (`Tensor.__rdiv__`), in norse's dt / tau_inv too.
+    The numbers equal the framework's: snnTorch divides in NumPy; torch divides a number by a tensor as the tensor's
+    reciprocal times the number (`Tensor.__rdiv__`), also in norse's dt / tau_inv.
     """
     if tau.dtype != np.float32:
         tau = tau.astype(np.float64)
@@ -354,7 +353,7 @@ def _as_text(values: np.ndarray) -> str:
 
 
 def _compact_values(node: NirNode, key: str, value, shape: tuple[int, ...]):
-    """A field's numbers as one float where they are equal, else as float32 that broadcasts to the layer's shape."""
+    """Return equal numbers as one float, others as float32 that broadcasts to the layer's shape."""
     if not isinstance(value, np.ndarray | np.generic):
         return value
     value = np.asarray(value)

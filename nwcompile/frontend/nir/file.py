@@ -1,7 +1,7 @@
-"""Reads a NIR file into named nodes and edges: any version, nested graphs flattened, nothing trusted.
+"""Read a NIR file of any version into named nodes and edges, flatten nested graphs, and check every value.
 
-The `nir` package refuses files that people have (nested graphs of version 0.2.0, scalar parameters, its own wrong
-convolution types), so the HDF5 tree is read directly; the format is in the nir 1.0.8 sources, `nir/serialization.py`.
+The `nir` package refuses existing files (nested graphs of version 0.2.0, scalar parameters, its own wrong convolution
+types), so the HDF5 tree is read directly. The format is in the nir 1.0.8 sources, `nir/serialization.py`.
 """
 
 import warnings
@@ -49,18 +49,18 @@ OPTIONAL = ("bias", "v_reset", "w_in", "input_type", "input_shape")
 
 @dataclass(frozen=True, eq=False)
 class NirNode:
-    """One node: its NIR type and its parameters as arrays (or text, for a padding of 'same' or 'valid')."""
+    """One node: its NIR type, and its parameters as arrays or text (a padding of 'same' or 'valid')."""
 
     name: str
     kind: str
     values: dict[str, Any]
 
     def fail(self, text: str) -> ModelError:
-        """An error that names this node and its type."""
+        """Return an error that names this node and its type."""
         return ModelError(f"NIR node {self.name!r} ({self.kind}): {text}")
 
     def get_numbers(self, key: str, default=None) -> np.ndarray:
-        """Parameter `key` as float64, or `default` where the file has none."""
+        """Return parameter `key` as float64, or `default` if the file lacks it."""
         return np.asarray(self.values.get(key, default), np.float64)
 
 
@@ -78,7 +78,7 @@ class NirGraph:
 
     @cached_property
     def targets(self) -> dict[str, list[str]]:
-        """Names of the nodes to which each node has an edge."""
+        """Names of the nodes that each node has an edge to."""
         return _group_pairs(self.nodes, self.edges)
 
 
@@ -90,9 +90,9 @@ def _group_pairs(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> dict
 
 
 def read_tree(source) -> dict:
-    """The nodes, as they are stored, of the NIR file at the path `source`, or of a `nir.NIRGraph`.
+    """Return the stored nodes of the NIR file at path `source`, or of a `nir.NIRGraph`.
 
-    Raises ModelError for a file that is missing, not HDF5, damaged or larger than it can be.
+    Raises ModelError for a file that is missing, not HDF5, damaged, or declares more data than its size can hold.
     """
     if hasattr(source, "to_dict"):
         return source.to_dict()
@@ -105,12 +105,12 @@ def read_tree(source) -> dict:
 
 
 def flat_graph(tree: Mapping) -> NirGraph:
-    """The graph of a tree; raises ModelError for node types, parameters and edges that cannot be used."""
+    """Return the graph of a tree; raise ModelError for node types, parameters and edges that cannot be used."""
     return _flatten_graph(tree, "")
 
 
 def _flatten_graph(tree: Mapping, prefix: str) -> NirGraph:
-    """The graph with nested graphs spliced in: their nodes are named `outer.inner`, their Input and Output go."""
+    """Splice nested graphs into their parent: inner nodes become `outer.inner`, inner Inputs and Outputs disappear."""
     where = f"NIR graph {prefix[:-1]!r}" if prefix else "NIR graph"
     if _node_type(tree) != "NIRGraph" or not isinstance(tree.get("nodes"), Mapping):
         raise ModelError(f"{where}: expected a NIRGraph with nodes, found type {_node_type(tree)!r}")
@@ -142,7 +142,7 @@ def _flatten_graph(tree: Mapping, prefix: str) -> NirGraph:
 
 
 def _match_names(where: str, edges: list, items: Mapping) -> list:
-    """The edges, where the only unknown name stands for the only node without edges (paper files of nir 0.2.0)."""
+    """Replace the only unknown name by the name of the only node without edges (paper files of nir 0.2.0)."""
     ends = {end for edge in edges for end in edge}
     owners = {end: next((n for n in _enclosing_names(end) if n in items), None) for end in ends}
     unknown = sorted(end for end, owner in owners.items() if owner is None)
@@ -158,7 +158,7 @@ def _match_names(where: str, edges: list, items: Mapping) -> list:
 
 
 def _enclosing_names(name: str) -> Iterable[str]:
-    """The name, then the names of the graphs that may hold it: a.b.c, a.b, a."""
+    """Yield the name, then the names of the graphs that may contain it: a.b.c, a.b, a."""
     while name:
         yield name
         name = name.rpartition(".")[0]
@@ -169,7 +169,7 @@ def _inner_nodes(graph: NirGraph) -> list[NirNode]:
 
 
 def _splice_edges(name: str, edges: list, inner: NirGraph) -> list:
-    """Edges to and from the nested graph `name` joined to what its Input feeds and what feeds its Output."""
+    """Join the edges of the nested graph `name` to the targets of its Input and the sources of its Output."""
     ports = {}
     for kind, count in (("Input", sum(b == name for _, b in edges)), ("Output", sum(a == name for a, _ in edges))):
         inner_ports = [node.name for node in inner.nodes.values() if node.kind == kind]
@@ -241,7 +241,7 @@ def _decode_text(value):
 
 
 def _node_type(item: Mapping) -> str:
-    """The type of a node as text, whatever stands there."""
+    """Return the type of a node as text, even if it is not stored as text."""
     kind = _decode_text(item.get("type"))
     return kind if isinstance(kind, str) else type(kind).__name__
 

@@ -1,8 +1,7 @@
-"""A connection as the NIR node that computes the same, in the shapes that nir 1.0.8 takes it for.
+"""Convert a connection to an equivalent NIR node, in shapes that nir 1.0.8 computes correctly.
 
-nir takes the wrong sizes for grouped convolutions and for kernels that are not square, and has no list of synapses and
-no node that gives N values the shape [C, H, W]. What is so is written as an equal node: whole groups, zeros around
-the kernel, a matrix.
+nir computes wrong sizes for grouped convolutions and non-square kernels, and has no list of synapses and no node that
+reshapes N values to [C, H, W]. Such connections become ungrouped kernels, zero-padded kernels, or matrices.
 """
 
 from math import prod
@@ -13,11 +12,11 @@ import numpy as np
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, MaxPool2d, Pool2d, Scale, pair
 
 ERROR_CODE = "NW2105"
-MAX_MATRIX_ENTRIES = 1 << 26  # Larger matrices, of over 256 MiB, are not written for want of a node.
+MAX_MATRIX_ENTRIES = 1 << 26  # Matrices for connections without a node have at most 256 MiB.
 
 
 def keeps_shape(connection: Connection, shape: tuple[int, ...]) -> bool:
-    """Whether a node gives the connection's own shape for a source that is `shape` in the file; else flat."""
+    """Return whether the connection's node keeps its own output shape for a source of `shape` in the file."""
     if isinstance(connection, Conv2d):
         if len(shape) != 3 or tuple(connection.source_shape or shape) != shape:
             return False
@@ -28,17 +27,17 @@ def keeps_shape(connection: Connection, shape: tuple[int, ...]) -> bool:
 
 
 def is_typed(c: Connection) -> bool:
-    """Whether nir 1.0.8 takes the right shapes for a connection that keeps its shape."""
+    """Return whether nir 1.0.8 computes the right shapes for a connection that keeps its shape."""
     return not isinstance(c, Conv2d) or _square(c) is not None
 
 
 def nearest_operation(
     connection: Connection, shape: tuple[int, ...], source_shape: tuple[int, ...], target_shape: tuple[int, ...]
 ) -> tuple[dict | None, list[str]]:
-    """Type and parameters of a connection's node, None where an edge is enough, and the fields that it cannot hold.
+    """Return a connection's node, None if an edge suffices, and the names of fields that the node cannot hold.
 
-    The source is `shape` in the file and `source_shape` in the network; the latter is flattened before a matrix.
-    Raises ModelError where only a matrix would do that is too large, and for what is no linear map, which NIR lacks.
+    A node is its type and parameters. The source has `shape` in the file and `source_shape` in the network; the latter
+    is flattened before a matrix. Raises ModelError if the matrix would be too large, and for nonlinear connections.
     """
     if not connection.is_linear:
         what = "maximum of currents" if isinstance(connection, MaxPool2d) else "product of spikes"
@@ -102,7 +101,7 @@ def _convolution_node(connection: Conv1d | Conv2d, shape, target_shape) -> tuple
 
 
 def _expand_groups(weight: np.ndarray, groups: int) -> np.ndarray:
-    """The kernel over all channels, zero for those of other groups."""
+    """Return the kernel over all channels, with zeros for channels of other groups."""
     if groups == 1:
         return weight
     n_out = weight.shape[0] // groups
@@ -114,9 +113,9 @@ def _expand_groups(weight: np.ndarray, groups: int) -> np.ndarray:
 
 
 def _square(connection: Conv2d) -> tuple[np.ndarray, tuple[int, int]] | None:
-    """Weight and padding of an equal convolution without groups whose kernel is square, if there is one.
+    """Return weight and padding of an equal ungrouped convolution with a square kernel, or None.
 
-    Zeros are added on both sides alike, so that the padding can undo them; an odd number of them has no middle.
+    Zeros are added equally on both sides so that the padding can undo them; an odd number of zeros has no center.
     """
     weight = _expand_groups(np.asarray(connection.weight), int(connection.groups))
     size = max(weight.shape[2:])
@@ -133,7 +132,7 @@ def _square(connection: Conv2d) -> tuple[np.ndarray, tuple[int, int]] | None:
 
 
 def _as_matrix(connection: Connection, source_shape, target_shape) -> np.ndarray:
-    """float32[n_target, n_source] that does what `connection` does without its bias."""
+    """Return float32[n_target, n_source], the linear map of `connection` without its bias."""
     from nwcompile.passes.prepare.fold import linear_map, matrix
 
     n_source = prod(source_shape)

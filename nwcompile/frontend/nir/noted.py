@@ -1,4 +1,4 @@
-"""Reads a NIR file that to_nir wrote back to the network it was made from, if its parameters still are those."""
+"""Restore the network from a NIR file that to_nir wrote, provided that its parameters are unchanged."""
 
 import json
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ KINDS = {kind.__name__: kind for kind in connection.Connection.__subclasses__()}
 
 
 def has_notes(tree: Mapping) -> bool:
-    """Whether to_nir wrote the graph of that HDF5 tree."""
+    """Return whether to_nir wrote the graph of this HDF5 tree."""
     return isinstance(tree.get("metadata"), Mapping) and KEY in tree["metadata"]
 
 
 def read_noted_network(tree: Mapping) -> tuple[Network, dict[str, str], float]:
-    """The network of a tree with notes, the type of NIR node that each of its layers is, and dt.
+    """Return the network of a tree with notes, the NIR node type of each layer, and dt.
 
-    Raises ModelError where the notes cannot be read or do not agree with the types, parameters and edges beside them.
+    Raises ModelError if the notes cannot be read or contradict the types, parameters or edges of the graph.
     """
     try:
         head = json.loads(str(tree["metadata"][KEY]))
@@ -71,7 +71,7 @@ def _read_network(nodes: Mapping, head: Mapping) -> Network:
 
 
 def _describe_changes(tree: Mapping, network: Network, dt: float) -> str:
-    """What of the tree is not as to_nir writes the network: names of nodes, or the edges."""
+    """Name what differs from the graph that to_nir writes for the network: nodes, or the edges; "" for nothing."""
     fresh = build_nir_tree(network, dt)
     names = [n for n in {**fresh.nodes, **tree["nodes"]} if not _is_same(fresh.nodes.get(n), tree["nodes"].get(n))]
     if names:

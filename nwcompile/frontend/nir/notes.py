@@ -1,7 +1,7 @@
-"""Notes in the metadata of NIR nodes: a node's fields, so exactly that reading them gives the same bits and types.
+"""Notes in the metadata of NIR nodes: store a node's fields so that reading returns the same bits and types.
 
-A note is a JSON text under the key `nwcompile`. Arrays stand beside it under `nwcompile_<field>`; an array that is also
-a parameter of the node is not written twice, the note then names the parameter.
+A note is a JSON text under the key `nwcompile`. Its arrays are under `nwcompile_<field>`. An array that equals a
+parameter of the node is not written twice; the note names the parameter instead.
 """
 
 import json
@@ -13,11 +13,11 @@ import numpy as np
 
 ERROR_CODE = "NW2106"
 KEY = "nwcompile"
-DTYPE = re.compile("[<>|][biuf][0-9]{1,2}")  # NumPy evaluates other texts in ways of its own
+DTYPE = re.compile("[<>|][biuf][0-9]{1,2}")  # NumPy gives other texts further meanings
 
 
 def write_note(fields: Iterable[tuple[str, object]], parameters: Mapping[str, object]) -> dict[str, object]:
-    """The metadata that hold `fields` of a node with these `parameters`; `noted` gives the fields back."""
+    """Return metadata with `fields` of a node that has these `parameters`; `read_note` is the inverse."""
     text: dict[str, object] = {}
     arrays: dict[str, np.ndarray] = {}
     for name, value in fields:
@@ -32,7 +32,7 @@ def write_note(fields: Iterable[tuple[str, object]], parameters: Mapping[str, ob
 
 
 def read_note(metadata: Mapping, parameters: Mapping[str, object]) -> dict[str, Any]:
-    """The fields in the metadata of a node with these `parameters`. Raises ValueError, KeyError, TypeError."""
+    """Return the fields in a node's metadata; raise ValueError, KeyError or TypeError for unreadable ones."""
     fields: dict[str, Any] = {}
     for name, value in json.loads(str(metadata[KEY])).items():
         if isinstance(value, dict) and "array" in value:
@@ -51,7 +51,7 @@ def _is_same(array: np.ndarray, other) -> bool:
 
 
 def encode_value(value):
-    """A scalar, a tuple or an array without dimensions or values as JSON that says its type."""
+    """Encode a scalar, tuple, or array without dimensions or values as JSON that includes its type."""
     if isinstance(value, tuple):
         return {"tuple": [encode_value(v) for v in value]}
     if isinstance(value, np.ndarray | np.generic):

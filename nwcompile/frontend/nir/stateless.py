@@ -1,4 +1,4 @@
-"""NIR's stateless nodes (weights, pooling, reshaping, delay) as connections of a Network."""
+"""Convert NIR's stateless nodes (weights, pooling, reshaping, delay) to connections of a Network."""
 
 from math import prod
 from typing import Any
@@ -10,15 +10,15 @@ from nwcompile.frontend.nir.file import NirNode
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse
 
 ERROR_CODE = "NW2104"
-DELAY_TOLERANCE_STEPS = 1e-3  # A delay this near to a whole number of steps is one.
-MAX_DELAY_STEPS = 2**31 - 1  # Delays are kept as int32.
-MAX_WINDOW = 65535  # A stride, padding or kernel beyond this is no network's but a damaged file's.
+DELAY_TOLERANCE_STEPS = 1e-3  # A delay this close to a whole number of steps counts as one.
+MAX_DELAY_STEPS = 2**31 - 1  # Delays are stored as int32.
+MAX_WINDOW = 65535  # A larger stride, padding or kernel means a damaged file.
 
 
 def output_shape(node: NirNode, source: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Shape that a stateless node gives for a source named `source` of `shape`. Raises ModelError where it takes none.
+    """Return a stateless node's output shape for a source of `shape`; raise ModelError if it does not fit.
 
-    Computed from the weights: the shapes that the nir package writes are wrong for non-square kernels and groups.
+    The shape is computed from the weights: the nir package writes wrong shapes for non-square kernels and groups.
     """
     if node.kind == "Flatten":
         first, last = (_read_ints(node, key, -len(shape))[0] for key in ("start_dim", "end_dim"))
@@ -33,7 +33,7 @@ def output_shape(node: NirNode, source: str, shape: tuple[int, ...]) -> tuple[in
 
 
 def wire_node(node: NirNode, source: str, target: str, shape: tuple[int, ...], dt: float | None) -> list[Connection]:
-    """The connections that do what a stateless node does to a source of `shape`; delays in steps, 0 unless a Delay."""
+    """Return the connections of a stateless node for a source of `shape`; only a Delay has delays, in steps."""
     weight = np.asarray(node.values.get("weight", 0), np.float32)
     offsets = node.get_numbers("bias", 0.0).astype(np.float32)
     bias = offsets if offsets.any() else None
@@ -70,7 +70,7 @@ def wire_node(node: NirNode, source: str, target: str, shape: tuple[int, ...], d
 
 
 def delay_steps(node: NirNode, dt: float | None) -> np.ndarray:
-    """Steps of a Delay node, one or per neuron."""
+    """Return the delay of a Delay node in steps, one number or one per neuron."""
     delay = node.get_numbers("delay")
     if dt is None:
         raise node.fail("needs the time step; give dt= in the unit of its delay")
@@ -105,7 +105,7 @@ def _fit_shape(node: NirNode, key: str, values: np.ndarray, shape: tuple[int, ..
 
 
 def _read_ints(node: NirNode, key: str, least: int) -> list[int]:
-    """Parameter `key` as a list of whole numbers."""
+    """Return parameter `key` as a list of integers."""
     value = node.values[key]
     if isinstance(value, str) or (value != np.trunc(value)).any() or value.min() < least or value.max() > MAX_WINDOW:
         stated = repr(value) if isinstance(value, str) else value.tolist()
@@ -125,10 +125,10 @@ def _groups(node: NirNode) -> int:
 
 
 def _add_padding(node: NirNode, weight: np.ndarray, stride, dilation) -> tuple[np.ndarray, tuple, tuple]:
-    """Weight, zeros on each side and dilation per axis; 'same' keeps the size, as torch defines it.
+    """Return weight, zeros on each side, and dilation per axis; 'same' preserves the size as torch defines it.
 
-    Where torch pads one zero more behind than in front (an even kernel of odd dilation), a kernel without dilation
-    and with a zero weight in front does the same with equal sides.
+    If torch pads one more zero at the end than at the start (an even kernel with odd dilation), an undilated kernel
+    with a zero weight in front computes the same with equal padding.
     """
     text = node.values["padding"]
     if not isinstance(text, str):
@@ -151,7 +151,7 @@ def _add_padding(node: NirNode, weight: np.ndarray, stride, dilation) -> tuple[n
 
 
 def takes_shape(node: NirNode, shape: tuple[int, ...]) -> bool:
-    """Whether `shape` is just what the node's parameters were made for; True where they do not tell."""
+    """Return whether the node's parameters were made for `shape`; True if they do not tell."""
     if node.kind in ("Linear", "Affine"):
         return shape == (node.values["weight"].shape[1],)
     if node.kind == "Flatten":

@@ -1,4 +1,4 @@
-"""A float Network as a tree of NIR nodes: for every reader the nearest standard ones, and exact notes beside them."""
+"""Build the tree of NIR nodes of a float Network: the nearest standard nodes for every reader, and exact notes."""
 
 import json
 from collections.abc import Mapping
@@ -21,10 +21,10 @@ FORMAT = 1
 
 @dataclass(frozen=True, eq=False)
 class NirTree:
-    """NIR nodes by name (dicts of type, parameters and metadata), edges, and the notes of the graph itself.
+    """NIR nodes by name (dicts of type, parameters and metadata), edges, and the notes of the graph.
 
-    `lost`: what standard nodes cannot say, with the layers and connections it is about. `is_typed`: whether nir 1.0.8
-    takes the right shape for every node.
+    `lost`: fields that standard nodes cannot express, with their layers and connections. `is_typed`: whether nir 1.0.8
+    computes the right shape for every node.
     """
 
     nodes: dict[str, dict]
@@ -35,7 +35,7 @@ class NirTree:
 
 
 def build_nir_tree(network: Network, dt: float) -> NirTree:
-    """The tree of a float network for a time step of `dt`. Raises ModelError for what would be too large."""
+    """Return the tree of a float network for a time step of `dt`; raise ModelError if it would be too large."""
     tree = _Builder(network, dt)
     for name, node in network.inputs.items():
         tree.add_place(name, {"type": "Input", "shape": np.array(node.shape)})
@@ -50,7 +50,7 @@ def build_nir_tree(network: Network, dt: float) -> NirTree:
 
 
 def file_shapes(network: Network) -> dict[str, tuple[int, ...]]:
-    """Shape that each input, layer and junction has in the file: its own, or (n,) where its sources give that."""
+    """Return each node's shape in the file: its own, or (n,) if its sources produce a flat shape."""
     shapes = {node.name: node.shape for node in (*network.inputs.values(), *network.nodes.values())}
     changed = True
     while changed:
@@ -63,7 +63,7 @@ def file_shapes(network: Network) -> dict[str, tuple[int, ...]]:
 
 
 def _written_shape(connection: Connection, network: Network, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """Shape that the node for `connection` gives in the file."""
+    """Return the output shape of the node for `connection` in the file."""
     shape = shapes[connection.source]
     if not keeps_shape(connection, shape):
         return (network.node(connection.target).n_neurons,)
@@ -77,7 +77,7 @@ class _Builder:
     dt: float
     nodes: dict[str, dict] = field(default_factory=dict)
     edges: list[tuple[str, str]] = field(default_factory=list)
-    names: dict[str, str] = field(default_factory=dict)  # of places of the network -> of their NIR nodes
+    names: dict[str, str] = field(default_factory=dict)  # network node -> its NIR node
     lost: dict[str, list[str]] = field(default_factory=dict)
     is_typed: bool = True
 
@@ -87,7 +87,7 @@ class _Builder:
 
     @cached_property
     def descendants(self) -> dict[str, set[str]]:
-        """What each place reaches within a step."""
+        """The nodes that each node reaches within a step."""
         import networkx
 
         graph = networkx.DiGraph([(c.source, c.target) for c in self.network.connections if not c.aligned_delay])
@@ -95,7 +95,7 @@ class _Builder:
         return {name: networkx.descendants(graph, name) for name in self.network.nodes}
 
     def add_node(self, name: str, node: dict) -> str:
-        """Add a node under `name`, or under a free name like it that HDF5 takes."""
+        """Add a node under `name`, or under a similar free name that HDF5 allows."""
         name = name.replace("/", "_")
         name = name if name.strip(".") else name.replace(".", "_")
         free, n = name, 1
@@ -109,7 +109,7 @@ class _Builder:
         self.names[name] = self.add_node(name, node)
 
     def layer_node(self, name: str) -> dict:
-        """The node of a layer, or of a junction: a Scale by 1, at which edges add up."""
+        """Return the node of a layer; a junction is a Scale by 1, which adds up its edges."""
         node = self.network.node(name)
         shape = self.shapes[name]
         if node.neuron is None:
@@ -127,7 +127,7 @@ class _Builder:
             self.lost.setdefault(", ".join(what), []).append(where)
 
     def add_connection(self, connection: Connection) -> str | dict:
-        """Add the nodes and edges of a connection; returns the name of the node with its note, or the note itself."""
+        """Add the nodes and edges of a connection; return the name of the node with its note, or the note."""
         network = self.network
         shape = self.shapes[connection.source]
         target_shape = self.shapes[connection.target]
@@ -161,14 +161,14 @@ class _Builder:
         return next(place for place, node in added.items() if "metadata" in node)
 
     def is_implied(self, connection: Connection) -> bool:
-        """Whether a delay of one step goes without saying, because the connection closes a recurrence."""
+        """Return whether a delay of one step is implied because the connection closes a recurrence."""
         return connection.source == connection.target or connection.source in self.descendants[connection.target]
 
     def has_edge(self, connection: Connection) -> bool:
         return (self.names[connection.source], self.names[connection.target]) in self.edges
 
     def add_ends(self) -> None:
-        """An Output after each last layer and each node that leads nowhere, an Input before what none reaches."""
+        """Add an Output after each output layer and each dead end, and an Input before each node without a source."""
         leading = {a for a, _ in self.edges}
         ends = [self.names[name] for name in self.network.outputs]
         ends += [name for name in self.nodes if name not in leading and name not in ends]

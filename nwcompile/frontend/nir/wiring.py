@@ -1,4 +1,4 @@
-"""Joins the nodes of a NIR graph: what is a layer, what a junction, and which connection lies between them."""
+"""Join the nodes of a NIR graph: decide which are layers and junctions, and build the connections between them."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ READOUT = NeuronSpec(fires=False, beta=0.0, reset="none")
 
 
 def check_ends(graph: NirGraph) -> None:
-    """Raise ModelError unless every node leads from an input to somewhere and the graph has one Output at most."""
+    """Raise ModelError unless every node lies on a path from an input and the graph has at most one Output."""
     kinds = [node.kind for node in graph.nodes.values()]
     if "Input" not in kinds:
         raise ModelError("NIR graph: it has no Input node; add one before the first weights")
@@ -39,7 +39,7 @@ def check_ends(graph: NirGraph) -> None:
 
 
 def _silent_output(graph: NirGraph) -> str | None:
-    """Name of the Output if nothing has to be computed for it: one layer leads to it, at most through a Flatten."""
+    """Return the Output's name if it needs no computation: one layer leads to it, through a Flatten at most."""
     for node in graph.nodes.values():
         if node.kind == "Output":
             before = graph.sources[node.name]
@@ -50,7 +50,7 @@ def _silent_output(graph: NirGraph) -> str | None:
 
 
 def shown_layer(graph: NirGraph) -> str | None:
-    """Name of the layer that the Output shows: the one that leads to it, or its own; None in a graph without one."""
+    """Return the layer that the Output shows: its source, or the layer of its own name; None without an Output."""
     output = next((node.name for node in graph.nodes.values() if node.kind == "Output"), None)
     if output is None or _silent_output(graph) is None:
         return output
@@ -61,11 +61,11 @@ def shown_layer(graph: NirGraph) -> str | None:
 
 
 def wire_nodes(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset, dt: float | None):
-    """`(layers, connections)` for Network.from_arrays; `shapes` by node in the order of computation.
+    """Return `(layers, connections)` for Network.from_arrays; `shapes` by node are in order of computation.
 
-    A stateless node is the connection itself where it leads to one place that adds up its inputs (a layer, or a node
-    that several edges enter); else it gets a junction of its name. What several edges enter and is no layer adds up in
-    a junction `name.sum`. Weights before the Output, or several layers there, make a readout layer of its name.
+    A stateless node is a connection if its only target adds up inputs (a layer, or a node with several incoming edges).
+    Otherwise it gets a junction of its name. If several edges enter a node that is no layer, the junction `name.sum`
+    adds them up. Weights before the Output, or several layers there, become a readout layer of the Output's name.
     """
     silent = _silent_output(graph)
     ends = [silent, *graph.sources[silent]] if silent else []
@@ -80,11 +80,11 @@ def wire_nodes(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset
     inline -= views
 
     def output_node(name: str) -> str:
-        """The node of the network that holds what NIR node `name` gives."""
+        """Return the network node that holds the output of NIR node `name`."""
         return input_node(name) if name in views else name
 
     def input_node(name: str) -> str:
-        """The node of the network that holds what enters NIR node `name`."""
+        """Return the network node that holds the input of NIR node `name`."""
         return sums[name] if name in sums else output_node(graph.sources[name][0])
 
     layers: dict[str, object] = {}
@@ -113,7 +113,7 @@ def _is_operation(node: NirNode) -> bool:
 
 
 def _free_name(graph: NirGraph, name: str) -> str:
-    """A name for the junction before a node."""
+    """Return an unused name for the junction before a node."""
     free = f"{name}.sum"
     while free in graph.nodes:
         free += "_"
