@@ -1,19 +1,20 @@
-"""Trained torch modules of every framework -> Network.
+"""Import trained torch modules of every supported framework as a Network.
+
 
 stage                                                function                 file
-the example input, and how the module takes it       example_of, Stepwise     inputs.py
-run the module and write down what it does           ModuleRecorder           record.py
-follow tensors through torch's functions             Tracker                  track.py, moves.py, linear.py,
+the example input, and how the module receives it    prepare_example, Stepwise  inputs.py
+run the module and record what it does               ModuleRecorder           record.py
+follow tensors through torch functions               Tracker                  track.py, moves.py, linear.py,
                                                                               contract.py, functional.py
-what a tensor stands for                             Source, Applied, ...     symbols.py
-linear maps of modules as connections                operation                operations.py
-delays as connections                                delayed                  delays.py
-neuron modules of the frameworks                     kind_of, traced          kind.py, kinds/
-what cannot be compiled, said so                     verify                   check.py
-results that the network does not give               Results                  results.py
-connections and layers of what was recorded          Builder                  build.py
-the network's spikes against the module's            compare_spikes           compare.py
-networks with ReLUs -> spiking networks              convert                  convert.py, activations.py,
+symbolic values of tensors                           Source, Applied, ...     symbols.py
+linear maps of modules as connections                operation_from_module    operations.py
+delays as connections                                delay_connections        delays.py
+neuron modules of the frameworks                     find_kind, trace_step    kind.py, kinds/
+refuse what cannot be compiled                       verify_recording         check.py
+results that the network does not return             Results                  results.py
+connections and layers of a recording                Builder                  build.py
+compare the network's spikes with the module's       compare_spikes           compare.py
+ReLU networks -> spiking networks                    convert                  convert.py, activations.py,
                                                                               sigma_delta.py
 quantization-aware training of a module              quantize_aware           quantize_aware.py
 """
@@ -47,34 +48,35 @@ INPUT_NAMES = ("input", "x", "network_input")
 
 
 def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu: NeuronSpec | None = None) -> Network:
-    """The float network that a spiking torch module computes.
+    """Return the float network that a spiking torch module computes.
 
-    Neuron layers may be those of nwcompile.nn, and those of snnTorch, SpikingJelly, sinabs and norse whose step is
-    elementwise, some as a NeuronSpec, the others as a NeuronProgram (docs/framework-neurons.md has them all). Reset,
-    strictness, and multiple spikes are read from the module, and its spikes on the example are compared with the
-    network's: a difference is an NwWarning that names it. `relu`: neurons that stand for every torch.nn.ReLU.
+    Neuron layers are those of nwcompile.nn, and those of snnTorch, SpikingJelly, sinabs and norse whose step is
+    elementwise. Some become a NeuronSpec, the others a NeuronProgram (docs/framework-neurons.md lists them). Reset,
+    strictness and multiple spikes are read from the module. Its spikes on the example are compared with the network's;
+    an NwWarning names the first difference. `relu`: neurons that replace every torch.nn.ReLU.
 
-    `example_input` is a tensor or array `[B, T, *shape]` (`layout="BT"`) or `[T, B, *shape]` (`layout="TB"`), as the
-    module takes it, as long as a few steps; or `[B, *shape]` (`layout="B"`) for a module that loops over time with the
-    same input in every step. The network carries the layout, and every function takes samples that way; in "B" each is
-    repeated for as many steps as the module looped, or comes as `[B, T, *shape]`. The module is run on the example, in
-    eval mode, and may take all steps at once (a Sequential of layers that do, or a forward that loops over time) or one
-    step `[B, *shape]` at a time, with or without a state that it gives back. Between the layers it may use
-    Linear, Delay, DelayedLinear and DelayedConv2d of nwcompile.nn, Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d,
-    AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d, nearest Upsample, BatchNorm, Flatten, Dropout, Identity, their
-    functional forms, sums and differences of tensors, products
-    with numbers or constants, products of spikes, matrix products, sums and means over axes, and whatever only moves
-    entries (indexing, views, cat, stack). A mean over the steps may end the module: its linear maps become readouts,
-    whose mean over the steps is the module's result. What a layer receives from an earlier step becomes a connection
-    with that delay. What comes after the last layer is left out, but for linear maps with weights: they become
-    readouts, layers that never fire and whose membrane is the map's result. An NwWarning names whatever of the module's
-    result the network does not give, membranes of layers that fire included; `Network.left_out` keeps the sentence.
-    What torch.compile, DataParallel or DistributedDataParallel wraps is imported as the module that it was.
+    `example_input`: a tensor or array `[B, T, *shape]` (`layout="BT"`) or `[T, B, *shape]` (`layout="TB"`), as the
+    module takes it; a few steps suffice. A module that loops over time with the same input in every step takes `[B,
+    *shape]` (`layout="B"`). The network stores the layout, and every function takes samples in it; in "B", a sample is
+    repeated for the module's number of steps, or is `[B, T, *shape]`. The module is run on the example in eval mode. It
+    may take all steps at once (a Sequential of layers that do, or a forward that loops over time) or one step `[B,
+    *shape]` at a time, with or without a state that it returns.
 
-    Layers are named by their module path, junctions by that of the linear map whose result they hold. In a plain
-    torch.nn.Sequential the `(spikes, mem)` of a layer goes on as its spikes. The module is left as it was; nwcompile.nn
-    layers have their kept state cleared. Raises ModelError for what cannot be followed, weights that are not finite, or
-    an unusable example.
+    Supported between the layers: Linear, Delay, DelayedLinear and DelayedConv2d of nwcompile.nn, Conv1d, Conv2d,
+    ConvTranspose1d, ConvTranspose2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d, nearest Upsample, BatchNorm, Flatten,
+    Dropout, Identity, their functional forms, sums and differences of tensors, products with numbers or constants,
+    products of spikes, matrix products, sums and means over axes, and functions that only move entries (indexing,
+    views, cat, stack). A mean over the steps may end the module: its linear maps become readouts, whose mean over the
+    steps is the result. Input from an earlier step becomes a connection with that delay. Operations after the last
+    layer are left out, except linear maps with weights: they become readouts, layers that never fire and whose membrane
+    is the map's result. An NwWarning names each part of the result that the network does not return, including
+    membranes of layers that fire; `Network.left_out` keeps the sentence. torch.compile, DataParallel and
+    DistributedDataParallel are unwrapped.
+
+    Layers have the names of their module paths, junctions that of the linear map whose result they hold. In a plain
+    torch.nn.Sequential, the `(spikes, mem)` of a layer passes on as its spikes. The module is left unchanged, except
+    that the stored state of nwcompile.nn layers is cleared. Raises ModelError for operations that cannot be followed,
+    weights that are not finite, or an unusable example.
     """
     layout = parse_layout(layout)
     module = unwrap_module(module)
@@ -114,7 +116,7 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
 
 
 def _try_imports(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: NeuronSpec | None):
-    """What each way of giving the module its example came to: networks, refusals, and failures of the module."""
+    """Import the module with each possible axis order; return networks, refusals, and failures of the module."""
     imports: list[tuple[Network, Recording]] = []
     refused: list[ModelError] = []
     failed: list[RunError] = []
@@ -129,7 +131,7 @@ def _try_imports(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: Ne
 
 
 def _hint_layout(module: torch.nn.Module, example_input, layout: str, relu: NeuronSpec | None) -> str:
-    """The end of a refusal: the layout in which the same example can be imported, "" where there is none."""
+    """Return the end of a refusal: a layout in which the same example can be imported, or ""."""
     for other in (name for name in LAYOUTS if name != layout):
         try:
             imports, _, _ = _try_imports(module, prepare_example(module, example_input, other), other, relu)
@@ -172,12 +174,12 @@ def _run_recorder(recorder: ModuleRecorder) -> Recording:
 
 
 def _repeat_steps(x: torch.Tensor, n_steps: int) -> torch.Tensor:
-    """One step `[B, 1, *shape]` as `n_steps` equal ones."""
+    """Repeat one step `[B, 1, *shape]` for `n_steps` steps."""
     return x.expand(x.shape[0], n_steps, *x.shape[2:])
 
 
 class RunError(Exception):
-    """The module raised an exception on the example: `text`; `refused`: what could not be followed before that."""
+    """The module raised an exception on the example: `text`; `refused`: operations that could not be followed."""
 
     def __init__(self, text: str, refused: list[str]):
         super().__init__(text, refused)
@@ -202,7 +204,7 @@ def _build_network(recording: Recording, modules: dict[str, torch.nn.Module]) ->
 
 
 def _as_integrator(neurons: ReadNeurons) -> NeuronSpec | NeuronProgram:
-    """Neurons of which only the membrane is read: without a reset they integrate, and their threshold says nothing."""
+    """Return neurons of which only the membrane is read: without a reset they integrate and need no threshold."""
     if isinstance(neurons.spec, NeuronProgram):
         return neurons.spec
     if neurons.spec.reset != "none" or neurons.recurrent or not neurons.spec.fires:
@@ -211,7 +213,7 @@ def _as_integrator(neurons: ReadNeurons) -> NeuronSpec | NeuronProgram:
 
 
 def _possible_leads(module: torch.nn.Module, layout: str) -> tuple[str, ...]:
-    """How the module may be given the example: all steps, step by step, or all steps merged with the samples."""
+    """Return the possible axis orders of the example: all steps, step by step, or steps merged with samples."""
     if layout == "B":
         return ("once",)
     merged = "*".join(layout)
@@ -222,7 +224,7 @@ def _possible_leads(module: torch.nn.Module, layout: str) -> tuple[str, ...]:
 
 @contextmanager
 def _preserve_state(module: torch.nn.Module):
-    """Eval mode and cleared state inside; modes and attributes as they were, and cleared state, afterwards."""
+    """Set eval mode and clear state inside; restore modes and attributes, and clear state again, afterwards."""
     of_every_module = vars(torch.nn.Module()).keys() - {"training", "_buffers"}
     before = [(m, _snapshot_attributes(m, of_every_module)) for m in module.modules()]
     module.eval()
@@ -246,13 +248,13 @@ def _preserve_state(module: torch.nn.Module):
 
 
 def _snapshot_attributes(module: torch.nn.Module, without: set[str]) -> dict[str, tuple]:
-    """The attributes of a module but those of these names, with copies of what lists and dicts hold."""
+    """Return the attributes of a module except these names, with copies of the contents of lists and dicts."""
     kept = {name: value for name, value in vars(module).items() if name not in without}
     return {name: (value, copy(value) if isinstance(value, list | dict) else value) for name, value in kept.items()}
 
 
 def _clear_state(module: torch.nn.Module) -> None:
-    """Make all its neuron layers forget."""
+    """Clear the state of all neuron layers."""
     prepare_net(module)
     for part in module.modules():
         clear(part)

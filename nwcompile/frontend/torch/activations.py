@@ -1,4 +1,4 @@
-"""The ReLUs of an artificial network, each a module of its own, and how far they go on samples."""
+"""Make every ReLU of an artificial network a separate module, and measure its activations on samples."""
 
 from copy import deepcopy
 from dataclasses import dataclass
@@ -20,18 +20,18 @@ ERROR_CODE = "NW2305"
 RELU = (torch.nn.ReLU, QuantizedReLU)
 UNSPIKING = (LIFSynapse, torch.nn.MaxPool1d, torch.nn.MaxPool2d, torch.nn.LPPool2d)
 MODULES = tuple(kind for kind in (*MAKERS, *IDENTITIES, *SHAPERS, *RELU) if kind not in UNSPIKING)
-MAXIMA = ("max_pool1d", "max_pool2d")  # which say nothing of how often a neuron fires
-PLAIN = ("getattr", "getitem", "size", "dim", "floordiv", "neg")  # of shapes, or followed by from_torch
+MAXIMA = ("max_pool1d", "max_pool2d")  # A maximum does not tell how often a neuron fires.
+PLAIN = ("getattr", "getitem", "size", "dim", "floordiv", "neg")  # on shapes, or followed by from_torch
 CONVERTS = (
     "convert takes Linear, Conv1d, Conv2d, BatchNorm1d, BatchNorm2d, AvgPool1d, AvgPool2d, AdaptiveAvgPool2d, Flatten, "
     "Unflatten, Dropout, Identity, ReLU, QuantizedReLU, sums of tensors, and views"
 )
-BATCH_SAMPLES = 256  # So many samples go through the network at once, which bounds the memory of its layers.
-MAX_ENTRIES = 1 << 24  # Percentiles are taken over at most so many entries of a layer, which bounds their memory.
+BATCH_SAMPLES = 256  # Samples per batch, which bounds the memory of the layers.
+MAX_ENTRIES = 1 << 24  # Most entries of a layer in a percentile, which bounds its memory.
 
 
 class _Tracer(torch.fx.Tracer):
-    """Goes into modules of the user's own, not into neurons or what `convert` takes."""
+    """Traces into user modules, but not into neurons or modules that `convert` supports."""
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
         is_neuron = find_kind(m) is not None or is_foreign_neuron(m)
@@ -40,9 +40,9 @@ class _Tracer(torch.fx.Tracer):
 
 @dataclass(frozen=True, eq=False)
 class Traced:
-    """A copy of the network in eval mode, and `module`, which does the same with every ReLU a module called once.
+    """A copy of the network in eval mode, and an equal `module` in which every ReLU is a module that is called once.
 
-    `relus`: the paths of these, in order.
+    `relus`: the paths of these ReLUs, in order.
     """
 
     copy: torch.nn.Module
@@ -51,7 +51,7 @@ class Traced:
 
 
 def trace_relus(ann: torch.nn.Module) -> Traced:
-    """The network with its ReLUs apart. ModelError names all modules and functions that no spikes can stand for."""
+    """Return the network with separate ReLUs; ModelError names all modules and functions that spikes cannot replace."""
     kind = type(unwrap_module(ann)).__name__
     try:
         ann = deepcopy(unwrap_module(ann)).eval()
@@ -73,7 +73,7 @@ def trace_relus(ann: torch.nn.Module) -> Traced:
 
 
 def _separate_relus(module: torch.fx.GraphModule) -> tuple[str, ...]:
-    """Make every ReLU of the graph a module of its own that changes no other tensor; their paths."""
+    """Make every ReLU of the graph a separate module that changes no tensor in place; return their paths."""
     relus: list[str] = []
     order = {node: i for i, node in enumerate(module.graph.nodes)}
     for node in module.graph.nodes:
@@ -95,9 +95,9 @@ def _separate_relus(module: torch.fx.GraphModule) -> tuple[str, ...]:
 
 
 def add_answer(net: Traced) -> tuple[str, str] | None:
-    """Put a ReLU behind what the network gives, that it be a layer: its path, and the name of what it holds.
+    """Add a ReLU after the output, so that it becomes a layer; return its path and the name of its input.
 
-    None where the network ends in a ReLU, which is that layer.
+    Returns None if the network ends in a ReLU, which is that layer.
     """
     module = net.module
     (output,) = (node for node in module.graph.nodes if node.op == "output")
@@ -116,7 +116,7 @@ def add_answer(net: Traced) -> tuple[str, str] | None:
 
 
 def _verify_supported(module: torch.fx.GraphModule, kind: str) -> None:
-    """Raise ModelError with all that cannot be converted."""
+    """Raise ModelError with everything that cannot be converted."""
     wrong = []
     for node in module.graph.nodes:
         if node.op == "call_module":
@@ -135,7 +135,7 @@ def _verify_supported(module: torch.fx.GraphModule, kind: str) -> None:
 
 
 def _is_instance(module: torch.nn.Module, kinds: tuple[type[torch.nn.Module], ...]) -> bool:
-    """Whether a module does what one of these classes does."""
+    """Return whether a module computes the same as one of these classes."""
     return any(isinstance(module, kind) and type(module).forward is kind.forward for kind in kinds)
 
 
@@ -150,7 +150,7 @@ def _op_name(node: torch.fx.Node) -> str:
 
 
 def _function_path(node: torch.fx.Node) -> str:
-    """The path of a function that is called in a module's forward."""
+    """Return the path of a function that is called in a module's forward."""
     inside = list((node.meta.get("nn_module_stack") or {}).values())
     return ".".join(filter(None, (inside[-1][0] if inside else "", _op_name(node).strip("_"))))
 
@@ -162,9 +162,9 @@ def _module_hint(node: torch.fx.Node) -> str:
 
 @torch.no_grad()
 def record_activations(net: Traced, samples: torch.Tensor) -> dict[str, np.ndarray]:
-    """What every ReLU gives above 0 on `samples` [B, *shape], by path: float32, at most MAX_ENTRIES, evenly spread.
+    """Return every ReLU's outputs above 0 on `samples` [B, *shape], by path: float32, at most MAX_ENTRIES of each.
 
-    NaN is kept. Raises ModelError where the samples do not go through the network.
+    The entries are evenly spaced. NaN is kept. Raises ModelError if the samples do not pass through the network.
     """
     inputs_of: dict[str, list[np.ndarray]] = {path: [] for path in net.relus}
 
@@ -197,7 +197,7 @@ def record_activations(net: Traced, samples: torch.Tensor) -> dict[str, np.ndarr
 
 @torch.no_grad()
 def verify_same(net: Traced, samples: torch.Tensor) -> None:
-    """Raise ModelError unless the network gives one tensor, and the traced one the same, on `samples` [B, *shape]."""
+    """Raise ModelError unless the network and the traced one return the same single tensor on `samples` [B, *shape]."""
     wanted = net.copy(samples.clone())
     given = net.module(samples.clone())
     if not isinstance(wanted, torch.Tensor):

@@ -1,4 +1,4 @@
-"""From a recording to a Network: the last call of every layer says what feeds it, and how many steps late."""
+"""Build a Network from a recording: the last call of every layer gives its sources and their delays."""
 
 from collections import Counter
 
@@ -25,12 +25,12 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 
 ERROR_CODE = "NW2304"
-ANY = NeuronSpec(beta=0.0, threshold=0.5, reset="zero")  # fires if any input of its window does
+ANY = NeuronSpec(beta=0.0, threshold=0.5, reset="zero")  # fires if any input in its window fires
 READOUT = NeuronSpec(beta=0.0, fires=False, reset="none")
 
 
 class Builder:
-    """Collects layers, junctions and connections; `taken` are names that junctions may not get."""
+    """Collects layers, junctions and connections; `taken` are names that junctions must not use."""
 
     def __init__(self, recording: Recording, taken: set[str]):
         self.recording = recording
@@ -38,17 +38,17 @@ class Builder:
         self.taken = set(taken)
         self.layers: dict[str, tuple[NeuronSpec | NeuronProgram | None, tuple[int, ...]]] = {}
         self.connections: list[Connection] = []
-        self.made: dict[tuple[Symbol, int], str] = {}  # node of a symbol that is `shift` steps late
+        self.made: dict[tuple[Symbol, int], str] = {}  # (symbol, shift in steps) -> its node
         self.reached: set[Applied] = set()
         self.readouts: set[str] = set()  # paths of linear maps that are layers
 
     def add_layer(self, name: str, spec: NeuronSpec | NeuronProgram, fed: Symbol) -> None:
-        """A layer and everything that feeds it."""
+        """Add a layer and everything that feeds it."""
         self.layers[name] = (spec, fed.shape)
         self._feed_node(fed, name, fed.shape, 0, name)
 
     def add_readouts(self) -> None:
-        """A layer that never fires for every linear map with weights that ends in no layer."""
+        """Add a layer that never fires for every linear map with weights that feeds no layer."""
         n_steps = self.recording.n_steps
         counts = Counter(a.operation.path for a in self.recording.applied if a.operation.has_weight)
         for applied in reversed(self.recording.applied):
@@ -64,7 +64,7 @@ class Builder:
             self.add_layer(self._free_name(applied), READOUT, applied)
 
     def build_network(self) -> Network:
-        """The network of all that was added."""
+        """Return the network of all added layers."""
         source = self.recording.input
         return Network.from_arrays(self.layers, self.connections, {source.name: source.shape})
 
@@ -99,7 +99,7 @@ class Builder:
         return operation.build_connections(name, target, delay, source.shape)
 
     def _as_node(self, symbol: Symbol, shift: int, layer: str, shape: tuple[int, ...] | None = None) -> tuple[str, int]:
-        """(name, delay) of a node that has `symbol`'s value `shift` steps late, of that shape if one is asked for."""
+        """Return (name, delay) of a node with `symbol`'s value `shift` steps late, and with `shape` if given."""
         if isinstance(symbol, Source) and shape in (None, symbol.shape):
             delay = symbol.steps_before(self.now) + shift
             if delay < 0:

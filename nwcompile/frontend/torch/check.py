@@ -1,4 +1,4 @@
-"""Proof that a recorded module computes the same in every step, so that its last step stands for all."""
+"""Prove that a recorded module computes the same in every step, so that its last step represents all steps."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from nwcompile.frontend.torch.symbols import Call, Recording, Symbol
 
 @dataclass(frozen=True)
 class Term:
-    """One path from a source to a layer: the operations on it, and the steps it is late (None: a constant)."""
+    """One path from a source to a layer: its operations, and its delay in steps (None: a constant)."""
 
     chain: tuple
     source: str
@@ -23,11 +23,11 @@ class Term:
 
 
 class LayoutError(ModelError):
-    """The module's layers take their steps in another layout than they were given."""
+    """The layers of the module take their steps in another layout than the example's."""
 
 
 def verify_recording(recording: Recording, module: str) -> None:
-    """Raise ModelError unless all weights can be followed, and every layer is called and fed alike in every step.
+    """Raise ModelError unless all weights can be followed, and each layer is called and fed equally in every step.
 
     `module`: the class that was recorded.
     """
@@ -60,7 +60,7 @@ def verify_recording(recording: Recording, module: str) -> None:
 
 
 def _verify_delays(recording: Recording) -> None:
-    """Raise ModelError for a layer with delays in several places, whose kept steps would be those of all of them."""
+    """Raise ModelError for a layer with delays that is used in several places, whose stored steps would get mixed."""
     kinds = {kind.__name__ for kind in DELAYING}
     counts = Counter(a.operation.path for a in recording.applied if a.operation.kind in kinds)
     for path, n_calls in counts.items():
@@ -129,7 +129,7 @@ def _walk_terms(symbol: Symbol, now: int, shift: int = 0, chain: tuple = (), has
 
 
 def is_sum_of_steps(symbol: Symbol, n_steps: int) -> bool:
-    """Whether it is a sum of the same thing in every step, as a loop adds it up."""
+    """Return whether this is a sum of the same term over all steps, as a loop accumulates it."""
     terms = [term for term in _walk_terms(symbol, n_steps - 1) if not term.is_zero]
     late = sorted(-1 if term.delay is None else term.delay for term in terms)
     return late == list(range(n_steps)) and len({(term.chain, term.source) for term in terms}) == 1
@@ -151,7 +151,7 @@ def _walk_stacks(symbol: Symbol) -> Iterator[symbols.Stacked]:
 
 
 def _inner_symbols(symbol: Symbol) -> tuple[Symbol, ...]:
-    """The symbols that this one is made of."""
+    """Return the symbols that this one consists of."""
     if isinstance(symbol, symbols.Summed):
         return symbol.terms
     if isinstance(symbol, symbols.Picked):

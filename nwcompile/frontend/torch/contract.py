@@ -1,4 +1,4 @@
-"""Following torch functions that add up entries of a step: sums and means over axes, and matrix products."""
+"""Follow torch functions that add up entries of a step: sums and means over axes, and matrix products."""
 
 from collections.abc import Callable
 from math import prod
@@ -12,13 +12,13 @@ from nwcompile.ir.connection import MatMul, Pool2d
 
 REDUCTIONS = {"sum": "sum", "mean": "avg"}
 MATRIX_PRODUCTS = ("matmul", "__matmul__", "bmm")
-Move = Callable[..., Tracked | None]  # what a function that only moves entries makes of tensors
+Move = Callable[..., Tracked | None]  # the symbol of a function that only moves entries
 
 
 def follow_sum(name: str, args, kwargs, given: Tracked, extent: Extent, move: Move, path: str) -> Tracked | None:
-    """What a sum or mean over axes stands for; None where it adds up samples, or sums up steps.
+    """Return the symbol of a sum or mean over axes; None if it adds up samples, or sums steps.
 
-    A mean over the steps is `Averaged`, which is known only after the last of them.
+    A mean over the steps is `Averaged`, which is known only after the last step.
     """
     options = {**dict(zip(("dim", "keepdim"), args[1:], strict=False)), **kwargs}
     tensor, lead = args[0], extent.axes[given.lead]
@@ -50,7 +50,7 @@ def follow_sum(name: str, args, kwargs, given: Tracked, extent: Extent, move: Mo
 
 
 def follow_matmul(a: torch.Tensor, b: torch.Tensor, lead: str, extent: Extent, move: Move, path: str) -> Tracked | None:
-    """What the matrix product of two tensors that are followed stands for; None where steps or samples are added up."""
+    """Return the symbol of the matrix product of two followed tensors; None if it adds up steps or samples."""
     n_lead = len(extent.axes[lead])
     if a.ndim != b.ndim or a.ndim < n_lead + 2:
         return None
@@ -73,7 +73,7 @@ def follow_matmul(a: torch.Tensor, b: torch.Tensor, lead: str, extent: Extent, m
 
 
 def _pool_operation(path: str, name: str, n_added: int) -> Operation:
-    """The sum, or mean, over the last axis of `[C, 1, n_added]`."""
+    """Return the sum, or mean, over the last axis of `[C, 1, n_added]`."""
 
     def connect(source, target, delay, _shape):
         return Pool2d(source, target, kernel=(1, n_added), kind=REDUCTIONS[name], delay=delay)

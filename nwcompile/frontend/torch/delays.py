@@ -1,4 +1,4 @@
-"""Layers of nwcompile.nn that delay, as connections: one for every delay that occurs, in whole steps."""
+"""Convert the delay layers of nwcompile.nn to connections: one for every distinct delay, in whole steps."""
 
 from math import prod
 
@@ -11,7 +11,7 @@ DELAYING = (Delay, DelayedLinear, DelayedConv2d)
 
 
 def delay_connections(module, source: str, target: str, late: int, shape: tuple[int, ...]) -> tuple[Connection, ...]:
-    """The connections that do what `module` does to a source of `shape`, all `late` steps more."""
+    """Return the connections that compute `module` for a source of `shape`, each with `late` additional steps."""
     steps = module.delays.rounded.cpu().numpy()
     if isinstance(module, Delay):
         whole: Connection = Scale(source, target, delay=late)

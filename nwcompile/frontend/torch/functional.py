@@ -1,4 +1,4 @@
-"""torch functions that do what a module does, with weights as arguments: `F.linear`, `F.conv2d`, `x @ w`, ..."""
+"""Treat torch functions with weights as arguments as modules: `F.linear`, `F.conv2d`, `x @ w`, ..."""
 
 import hashlib
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from nwcompile.frontend.torch.symbols import Operation
 
 @dataclass(frozen=True)
 class Function:
-    """A torch function: the module class it stands for, its parameters with defaults, and their module attributes."""
+    """A torch function: the equivalent module class, its parameters with defaults, and the module's attributes."""
 
     kind: type
     parameters: dict
@@ -88,7 +88,7 @@ FUNCTIONS = {
 
 
 def bind_arguments(name: str, args, kwargs) -> dict:
-    """The call's arguments by name, with defaults."""
+    """Return the call's arguments by name, with defaults."""
     parameters = FUNCTIONS[name].parameters
     given = {**parameters, **dict(zip(parameters, args, strict=False)), **kwargs}
     if "other" in given or "mat2" in given:
@@ -97,7 +97,7 @@ def bind_arguments(name: str, args, kwargs) -> dict:
 
 
 def operation_from_call(name: str, given: dict, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
-    """The operation that the call is on a tensor of `shape` per step; `one_step` as in `operations.operation`."""
+    """Return the operation of the call on a tensor of `shape` per step; `one_step` as in `operation_from_module`."""
     function = FUNCTIONS[name]
     module = SimpleNamespace(**{**given, **function.attributes(given)})
     kind = function.kind

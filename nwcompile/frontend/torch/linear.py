@@ -1,4 +1,4 @@
-"""Following + - * / between tensors, and with numbers or tensors of constants."""
+"""Follow + - * / between tensors, and with numbers or constant tensors."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,12 +19,12 @@ QUOTIENTS = ("div", "truediv", "itruediv", "divide", "true_divide")
 
 
 def is_linear(name: str) -> bool:
-    """Whether the torch function of that name is a sum, difference, product or quotient."""
+    """Return whether the torch function of this name is a sum, difference, product or quotient."""
     return name.strip("_") in (*SIGNS, *PRODUCTS, *QUOTIENTS)
 
 
 def follow_linear(name: str, args, kwargs, known: Callable[[torch.Tensor], Tracked], path: str) -> Tracked | None:
-    """What the function's result stands for, None for what is not linear or broadcasts; `path` names a junction."""
+    """Return the symbol of the result, None if it is not linear or broadcasts; `path` names a junction."""
     name = name.strip("_")
     if len(args) != 2 or set(kwargs) - {"alpha"}:
         return None
@@ -50,9 +50,9 @@ def follow_linear(name: str, args, kwargs, known: Callable[[torch.Tensor], Track
 def follow_and(
     name: str, args, known: Callable[[torch.Tensor], Tracked], is_spikes: Callable[[Symbol], bool], path: str
 ) -> Tracked | None:
-    """What the product of two tensors of spikes, a and b, or of a and 1 - b, stands for; None if it is not one.
+    """Return the symbol of the product of two spike tensors, a * b or a * (1 - b); None for other products.
 
-    It is neurons without memory that fire where a + b - 1 does (AND; with 1 - b, the IAND of SEW-ResNet).
+    It becomes memoryless neurons that fire if a + b - 1 does (AND; with 1 - b, the IAND of SEW-ResNet).
     """
     if name.strip("_") not in PRODUCTS or len(args) != 2 or not all(isinstance(x, torch.Tensor) for x in args):
         return None
@@ -64,7 +64,7 @@ def follow_and(
 
 
 def _is_binary(symbol: Symbol, is_spikes: Callable[[Symbol], bool]) -> bool:
-    """Whether it is 0 or 1: spikes, or 1 - spikes."""
+    """Return whether the values are 0 or 1: spikes, or 1 - spikes."""
     if not isinstance(symbol, Applied):
         return is_spikes(symbol)
     done = symbol.operation.connect("", "", 0, symbol.shape)
@@ -73,7 +73,7 @@ def _is_binary(symbol: Symbol, is_spikes: Callable[[Symbol], bool]) -> bool:
 
 
 def _read_constant(value, tensor: torch.Tensor, symbol: Symbol):
-    """A number as it is; a constant as one float32 for each entry of the tensor's step, None if it is not that."""
+    """Return a number unchanged, a constant as one float32 per entry of a step, or None if neither."""
     if not isinstance(value, torch.Tensor):
         return value
     try:
@@ -84,7 +84,7 @@ def _read_constant(value, tensor: torch.Tensor, symbol: Symbol):
 
 
 def _affine_coefficients(name: str, number, tensor_first: bool, alpha: float) -> tuple:
-    """(scale, shift) of the function with a number, or an array of them, on its other side."""
+    """Return (scale, shift) of the function with a number, or an array of numbers, as the other operand."""
     if name in PRODUCTS:
         return number, 0.0
     if name in QUOTIENTS:

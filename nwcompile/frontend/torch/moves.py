@@ -1,7 +1,7 @@
-"""Following tensor functions that only move entries: indexing, views, transposes, cat, stack, unbind, ...
+"""Follow tensor functions that only move entries: indexing, views, transposes, cat, stack, unbind, ...
 
-The function is run once more on tensors of entry numbers, and the sample, step and position of every result entry are
-read off. So one rule covers all of them, and nothing has to be guessed from shapes.
+The function is run again on tensors of entry numbers. The numbers in the result give the sample, step and position of
+every entry. One rule covers all these functions, and nothing is guessed from shapes.
 """
 
 from collections.abc import Callable
@@ -64,10 +64,10 @@ ONE_STEP = ("B", "1B")
 
 @dataclass(frozen=True, eq=False)
 class Tracked:
-    """A tensor's symbol and how samples and steps lead its axes.
+    """A tensor's symbol, and the order of its leading axes.
 
-    `lead`: "BT" or "TB" for all steps, "B*T" or "T*B" where they are merged into one axis, "B" for one step, "1B" for
-    one step with an axis for more (`x.unsqueeze(0)`).
+    `lead`: "BT" or "TB" for all steps, "B*T" or "T*B" if they are merged into one axis, "B" for one step, "1B" for one
+    step with an additional axis (`x.unsqueeze(0)`).
     """
 
     symbol: Symbol
@@ -76,7 +76,7 @@ class Tracked:
 
 @dataclass(frozen=True)
 class Extent:
-    """B and T of the example. `has_steps`: tensors may hold several steps, if only one in the example."""
+    """B and T of the example. `has_steps`: tensors may hold several steps even if the example has only one."""
 
     n_samples: int
     n_steps: int
@@ -84,13 +84,13 @@ class Extent:
 
     @property
     def axes(self) -> dict[str, tuple[int, ...]]:
-        """Sizes of the axes that every lead stands for."""
+        """Sizes of the leading axes by `lead`."""
         b, t = self.n_samples, self.n_steps
         return {"BT": (b, t), "TB": (t, b), "B*T": (b * t,), "T*B": (t * b,), "B": (b,), "1B": (1, b)}
 
 
 def samples_first(tensor: torch.Tensor, lead: str, extent: Extent) -> torch.Tensor:
-    """A copy of what layers give as `[B, T, *]`, T = 1 for one step."""
+    """Return a copy of a layer's output as `[B, T, *]`, with T = 1 for one step."""
     n_samples, n_steps = extent.axes["BT"]
     shape = tensor.shape[len(extent.axes[lead]) :]
     if lead in ("TB", "T*B"):
@@ -102,9 +102,9 @@ def samples_first(tensor: torch.Tensor, lead: str, extent: Extent) -> torch.Tens
 def follow_moves(
     func, args, kwargs, operand: Callable[[torch.Tensor], Tracked | None], extent: Extent
 ) -> list[Tracked | None]:
-    """What each tensor of the function's result stands for (None: not a move).
+    """Return the symbol of each tensor in the function's result (None: not a move).
 
-    `operand` says what a tensor stands for, None for one of indices.
+    `operand` returns a tensor's symbol, or None for a tensor of indices.
     """
     operands: list[Tracked] = []
     starts = [0]
@@ -127,14 +127,14 @@ def follow_moves(
 
 @dataclass(frozen=True, eq=False)
 class _Origins:
-    """Where entry numbers come from: operand k has those from `starts[k]` on."""
+    """The origins of entry numbers: those of operand k start at `starts[k]`."""
 
     operands: list[Tracked]
     starts: np.ndarray
     extent: Extent
 
     def find_origin(self, ids: np.ndarray) -> Tracked | None:
-        """What a result with these entry numbers stands for, or None if its entries mix samples or steps."""
+        """Return the symbol of a result with these entry numbers, or None if its entries mix samples or steps."""
         for lead, axes in self.extent.axes.items():
             if not self.extent.has_steps and lead not in ONE_STEP:
                 continue
@@ -167,7 +167,7 @@ class _Origins:
         return None
 
     def _locate_entries(self, ids: np.ndarray, lead: str, b: int, t: int):
-        """(operand, sample, step, position) of every entry of sample b (0 or -1) in step t, flat."""
+        """Return (operand, sample, step, position) of every entry of sample b (0 or -1) in step t, flat."""
         n_samples, n_steps = self.extent.n_samples, self.extent.n_steps
         b %= n_samples
         places = {"BT": (b, t), "TB": (t, b), "B*T": (b * n_steps + t,), "T*B": (t * n_samples + b,), "B": (b,)}

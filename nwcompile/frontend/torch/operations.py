@@ -1,4 +1,4 @@
-"""torch modules as operations between layers, and the sentence that says which ones there are."""
+"""Convert torch modules to operations between layers, and list the supported modules."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,13 +35,13 @@ NORMALIZES = (
 
 
 class UnfollowableError(Exception):
-    """Why a module's call cannot be an operation; completes "is fed by '<path>' (<type>), ..."."""
+    """A module's call cannot be an operation; the text completes "is fed by '<path>' (<type>), ..."."""
 
 
 def operation_from_module(module: torch.nn.Module, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
-    """The operation that `module` is on a tensor of `shape` per step.
+    """Return the operation of `module` on a tensor of `shape` per step.
 
-    `one_step`: every other axis of the tensor is one batch axis. Raises UnfollowableError for what cannot be expressed.
+    `one_step`: all other axes of the tensor form one batch axis. Raises UnfollowableError for unsupported calls.
     """
     for kind in MAKERS:
         if isinstance(module, kind) and type(module).forward is kind.forward:
@@ -50,7 +50,7 @@ def operation_from_module(module: torch.nn.Module, path: str, shape: tuple[int, 
 
 
 def build_operation(kind: type, module, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
-    """The operation of a module of class `kind`, or of anything with the attributes of one."""
+    """Return the operation of a module of class `kind`, or of any object with its attributes."""
     if len(shape) not in AXES[kind]:
         wanted = " or ".join(WANTED[n] for n in AXES[kind])
         raise UnfollowableError(f"which is given {shape} in a step, not {wanted}")
@@ -62,7 +62,7 @@ def build_operation(kind: type, module, path: str, shape: tuple[int, ...], one_s
 
 
 def verify_finite(module: torch.nn.Module) -> None:
-    """Raise ModelError if a number that `module` or a part of it computes with is NaN, infinite or not there yet."""
+    """Raise ModelError if a number in `module` or a part of it is NaN, infinite or not initialized."""
     for path, part in module.named_modules():
         for name in NUMBERS:
             value = getattr(part, name, None)
@@ -80,12 +80,12 @@ def verify_finite(module: torch.nn.Module) -> None:
 
 
 def feed_error(layer: str, symbol: Averaged | Constant | Unsupported) -> ModelError:
-    """The error for a layer that is fed by that."""
+    """Return the error for a layer with this input."""
     return ModelError(f"layer {layer!r} is fed by {symbol.reason}; {SUPPORTED}")
 
 
 def as_float32(tensor: torch.Tensor) -> np.ndarray:
-    """A tensor's numbers as a float32 array of their own."""
+    """Return a copy of a tensor as a float32 array."""
     return tensor.detach().cpu().to(torch.float32).contiguous().numpy().copy()
 
 
@@ -114,7 +114,7 @@ def _dense_operation(module, path, shape) -> Operation:
 
 
 def _token_operation(module, path, shape, weight: np.ndarray) -> Operation:
-    """A linear map of the last axis, alike for all tokens: a convolution `[n_in, n_tokens]` -> `[n_out, n_tokens]`."""
+    """Return a linear map of the last axis for all tokens: a convolution `[n_in, n_tokens]` -> `[n_out, n_tokens]`."""
     n_out, n_in = weight.shape
     n_tokens = prod(shape[:-1])
 
@@ -130,7 +130,7 @@ def _token_operation(module, path, shape, weight: np.ndarray) -> Operation:
 
 
 def _transpose_entries(symbol: Symbol, axes: tuple[int, int], shape: tuple[int, ...]) -> Picked:
-    """The entries of a symbol, as a matrix of `axes`, transposed and in `shape`."""
+    """Transpose a symbol's entries as a matrix of `axes`, and return them in `shape`."""
     index = np.arange(prod(axes)).reshape(axes).T.ravel()
     return Picked((symbol,), np.zeros(len(index), np.int64), index, shape)
 
@@ -151,7 +151,7 @@ def _convolution_operation(module, path, _shape) -> Operation:
 
 
 def _convolve(module, path, weight: np.ndarray, geometry: dict) -> Operation:
-    """The convolution with `weight` and a module's bias; `geometry` has a number for each axis."""
+    """Return the convolution with `weight` and a module's bias; `geometry` has a number for each axis."""
     bias = None if module.bias is None else as_float32(module.bias)
     numbers = geometry if weight.ndim == 4 else {name: value[0] for name, value in geometry.items()}
 
@@ -165,7 +165,7 @@ def _convolve(module, path, weight: np.ndarray, geometry: dict) -> Operation:
 
 
 def _transposed_convolution(module, path, shape) -> Operation:
-    """The source spread out over zeros, and then a convolution with the kernel turned around."""
+    """Insert zeros between the source entries, then convolve with the flipped kernel."""
     if module.padding_mode != "zeros":
         raise UnfollowableError(f"whose padding_mode {module.padding_mode!r} is not supported, only 'zeros'")
     weight = as_float32(module.weight)
@@ -203,7 +203,7 @@ def _upsample_operation(module, path, shape) -> Operation:
 
 
 def _select_entries(path: str, kind: str, pre: np.ndarray, post: np.ndarray) -> Operation:
-    """Entries `post` of the result are entries `pre` of the source, the others 0."""
+    """Return an operation whose result has entries `pre` of the source at `post`, and 0 elsewhere."""
 
     def connect(source, target, delay, _shape):
         return Sparse(source, target, pre=pre, post=post, weight=np.ones(len(pre), np.float32), delay=delay)
@@ -220,7 +220,7 @@ def _average_pool(module, path, _shape) -> Operation:
 
 
 def _adaptive_average_pool(module, path, shape) -> Operation:
-    """Means over windows from floor(i*n/m) up to ceil((i+1)*n/m), entry i of m from n, as torch has them."""
+    """Return means over torch's windows: entry i of m from n covers floor(i*n/m) up to ceil((i+1)*n/m)."""
     sizes, given = shape[1:], module.output_size
     both = given if isinstance(given, list | tuple) else (given, given)
     wanted = tuple(m or n for m, n in zip(both, sizes, strict=True))
@@ -232,7 +232,7 @@ def _adaptive_average_pool(module, path, shape) -> Operation:
 
 
 def _windows_operation(module, path, n_channels: int, windows: np.ndarray, weights: np.ndarray) -> Operation:
-    """In every channel, result entry i is `weights[i]` times the sum of the entries that are in `windows[i]`."""
+    """Return, in every channel and for entry i, `weights[i]` times the sum of the entries in `windows[i]`."""
     post, pre = np.nonzero(windows)
     weight = np.tile(weights[post].astype(np.float32), n_channels)
     channel = np.arange(n_channels)[:, None]
@@ -245,7 +245,7 @@ def _windows_operation(module, path, n_channels: int, windows: np.ndarray, weigh
 
 
 def _adaptive_windows(n: int, m: int) -> np.ndarray:
-    """bool[m, n]: which of n entries are in each of m windows."""
+    """Return bool[m, n]: which of n entries are in each of m windows."""
     i = np.arange(m)[:, None]
     k = np.arange(n)
     return (k >= i * n // m) & (k < -(-(i + 1) * n // m))
@@ -254,7 +254,7 @@ def _adaptive_windows(n: int, m: int) -> np.ndarray:
 def _maximum_pool(module, path, _shape) -> Operation:
     if module.ceil_mode or module.return_indices or pair(module.dilation) != (1, 1):
         raise UnfollowableError("whose ceil_mode, return_indices or dilation is not supported")
-    return _add_maximum(_pool_operation(module, path, "sum"), module, _both_axes)
+    return _add_maximum(_pool_operation(module, path, "sum"), module, lambda value, _rows: pair(value))
 
 
 def _average_1d(module, path, shape) -> Operation:
@@ -266,11 +266,11 @@ def _average_1d(module, path, shape) -> Operation:
 def _maximum_1d(module, path, shape) -> Operation:
     if module.ceil_mode or module.return_indices or _first_number(module.dilation) != 1:
         raise UnfollowableError("whose ceil_mode, return_indices or dilation is not supported")
-    return _add_maximum(_pool_1d(module, path, shape, 1.0), module, _row_window)
+    return _add_maximum(_pool_1d(module, path, shape, 1.0), module, lambda value, rows: (rows, _first_number(value)))
 
 
 def _add_maximum(summed: Operation, module, windows: Callable) -> Operation:
-    """The operation, as sums of spikes, with the one for other values; `windows`: numbers of the module as pairs."""
+    """Add the maximum for values that are not spikes; `windows` converts numbers of the module to pairs."""
     kernel, padding = module.kernel_size, module.padding
     stride = kernel if module.stride is None else module.stride
 
@@ -281,16 +281,8 @@ def _add_maximum(summed: Operation, module, windows: Callable) -> Operation:
     return replace(summed, maximum=connect_maximum)
 
 
-def _both_axes(value, _of_rows: int) -> tuple[int, int]:
-    return pair(value)
-
-
-def _row_window(value, of_rows: int) -> tuple[int, int]:
-    return (of_rows, _first_number(value))
-
-
 def _pool_1d(module, path, shape, weight: float) -> Operation:
-    """Sums over windows of the last axis, times `weight`."""
+    """Return sums over windows of the last axis, times `weight`."""
     kernel = _first_number(module.kernel_size)
     padding = _first_number(module.padding)
     stride = kernel if module.stride is None else _first_number(module.stride)
@@ -340,7 +332,7 @@ def _batch_norm(module, path, _shape) -> Operation:
 
 
 def affine_operation(path: str, kind: str, scale, shift, has_weight: bool = False) -> Operation:
-    """scale * x + shift, numbers or one per channel."""
+    """Return scale * x + shift, with numbers or one value per channel."""
 
     def connect(source, target, delay, _shape):
         return Scale(source, target, scale, shift, delay)

@@ -1,4 +1,4 @@
-"""Running a module on the example, and writing down what its neuron layers are fed with and what they give."""
+"""Run a module on the example, and record the input and output of its neuron layers."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -41,7 +41,7 @@ ORDERS = {"B": "one step [B, *]", "BT": "[B, T, *]", "TB": "[T, B, *]", "B*T": "
 
 
 class ModuleRecorder(Tracker):
-    """Follows tensors through the leaf modules of `module` and the torch functions called between them."""
+    """Follows tensors through the leaf modules of `module` and the torch functions between them."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class ModuleRecorder(Tracker):
         relu: NeuronSpec | None = None,
         is_given_once: bool = False,
     ):
-        """`x` is `[B, T, *shape]`; `lead` says how the module is given it.
+        """Prepare a run on `x`, `[B, T, *shape]`; `lead` is the axis order in which the module receives it.
 
-        All steps at once "BT" or "TB", merged with the samples "B*T" or "T*B", or "B", step by step.
-        With `relu`, every torch.nn.ReLU is a layer of such neurons. With `is_given_once` the module is called once,
-        with the first step, which it repeats itself.
+        "BT" or "TB": all steps at once; "B*T" or "T*B": steps merged with samples; "B": step by step. With `relu`,
+        every torch.nn.ReLU is a layer of such neurons. With `is_given_once`, the module is called once, with the first
+        step, and repeats it.
         """
         n_samples = x.shape[0]
         n_steps = x.shape[1]
@@ -67,19 +67,19 @@ class ModuleRecorder(Tracker):
         self.shape = tuple(x.shape[2:])
         self.paths = {id(m): name for name, m in module.named_modules()}
         self.calls: dict[str, list[Call]] = {}
-        self.most_steps = 1  # in one tensor that was given to a layer that takes all steps
+        self.most_steps = 1  # most steps in one tensor for a layer that takes all steps
         self.kinds: dict[str, Kind] = {}
         self.spikes: dict[str, list[torch.Tensor]] = {}
-        self.given: dict[str, tuple[set[int], set[int]]] = {}  # of each layer, ids of its spikes and of its states
+        self.given: dict[str, tuple[set[int], set[int]]] = {}  # per layer: ids of its spikes and of its states
         self.unknown: dict[str, str] = {}
-        self.of_layers: list = []  # what calls of layers gave
-        self.answers: list[list] = []  # what every call of the module gave: `_result_entries`
+        self.of_layers: list = []  # results of layer calls
+        self.answers: list[list] = []  # `_result_entries` of every call of the module
         self.kind_of_answer: type = type(None)
         self.values: dict[tuple[str, int], list[tuple[torch.Tensor, str]]] = {}
         self.refused_feeds: dict[str, str] = {}
 
     def record(self) -> None:
-        """Run the module and write down what it does. Exceptions of the module itself pass through."""
+        """Run the module and record it. Exceptions of the module propagate."""
         last = self.extent.n_steps - 1
         whole = Source(self.input_name, self.shape, last, self.is_given_once)
         with torch.no_grad(), disable_compile(), self._register_hooks(), self:
@@ -102,9 +102,10 @@ class ModuleRecorder(Tracker):
                 self._note_result(result, result)
 
     def build_recording(self) -> Recording:
-        """The Recording of all calls since `record`."""
+        """Return the Recording of all calls since `record`."""
         last = self.extent.n_steps - 1
         results = self._collect_results()
+        integrators = [n for n, (spikes, states) in self.given.items() if not spikes & self.read and states & self.read]
         return Recording(
             input=Source(self.input_name, self.shape, last, self.is_given_once),
             n_steps=last + 1,
@@ -114,12 +115,12 @@ class ModuleRecorder(Tracker):
             refused=self.refused_feeds,
             unknown=self.unknown,
             spikes=results.spikes,
-            integrators=frozenset(name for name, given in self.given.items() if self._is_integrator(*given)),
+            integrators=frozenset(integrators),
             results=results,
         )
 
     def _note_result(self, result, answer) -> None:
-        """Note the `result` of a call; `answer` is the result without the state that the next call is given."""
+        """Store the `result` of a call; `answer` is the result without the state for the next call."""
         self._mark_read(result)
         entries = list(self._result_entries(answer))
         if any(result is given for given in self.of_layers):
@@ -138,14 +139,14 @@ class ModuleRecorder(Tracker):
                 yield from self._result_entries(part, depth + 1)
 
     def _are_steps(self, values: list) -> bool:
-        """Whether it is a list with a tensor for every step of a module that is given all of them."""
+        """Return whether the list has one tensor per step of a module that receives all steps."""
         if (self.lead == "B" and not self.is_given_once) or len(values) != self.extent.n_steps or len(values) == 1:
             return False
         axes = (self.extent.axes["BT"], self.extent.axes["TB"])
         return all(isinstance(value, torch.Tensor) and tuple(value.shape[:2]) not in axes for value in values)
 
     def _collect_results(self) -> Results:
-        """The results of the module, and the spikes and states that they are compared with."""
+        """Return the module's results, and the spikes and states to compare them with."""
         returned = []
         for place, entries in enumerate(zip(*self.answers, strict=False)):
             tensors, depth = entries[-1]
@@ -155,15 +156,11 @@ class ModuleRecorder(Tracker):
         return Results(tuple(returned), self.kind_of_answer, spikes, self.values, self.extent)
 
     def _mark_read(self, value) -> None:
-        """Somebody has a use for the tensors in `value`."""
+        """Mark the tensors in `value` as used."""
         self.read.update(map(id, tensors_in(value)))
 
-    def _is_integrator(self, spikes: set[int], states: set[int]) -> bool:
-        """Whether only the states of a layer are read."""
-        return not spikes & self.read and bool(states & self.read)
-
     def _arrange_example(self) -> torch.Tensor:
-        """The example with all steps, as `lead` says."""
+        """Return the example with all steps in the order of `lead`."""
         x = self.x.transpose(0, 1).contiguous() if self.lead in ("TB", "T*B") else self.x
         return x.flatten(0, 1) if "*" in self.lead else x
 
@@ -193,7 +190,7 @@ class ModuleRecorder(Tracker):
     def _enter(self, module, args, deeper=1):
         self.depth += deeper
         if len(args) == 1 and isinstance(args[0], tuple) and len(args[0]) == 2 and id(args[0][0]) in self.tracked:
-            return (args[0][0],)  # inside a torch.nn.Sequential: a layer's (spikes, mem) goes on as its spikes
+            return (args[0][0],)  # in a torch.nn.Sequential, a layer's (spikes, mem) passes on as its spikes
         return None
 
     def _leave(self, module, args, kwargs, result):
@@ -275,7 +272,7 @@ class ModuleRecorder(Tracker):
             self.spikes.setdefault(name, []).append(samples_first(spikes, lead, self.extent) / factor)
 
     def _apply_own_weight(self, weight: torch.Tensor | None, path: str, given: Tracked, fed: Symbol) -> Symbol:
-        """What a layer is fed with after the weights that it multiplies its input with."""
+        """Apply the weights with which a layer multiplies its input."""
         if weight is None or isinstance(fed, Unsupported):
             return fed
         done = build_operation(
@@ -286,7 +283,7 @@ class ModuleRecorder(Tracker):
         return applied
 
     def _fault(self, kind: Kind, name: str, states: list[torch.Tensor], time: int) -> str | None:
-        """What is wrong with the states that a layer is given in step `time`; None if nothing."""
+        """Return the error in the states that a layer receives in step `time`; None if there is none."""
         for tensor in states:
             symbol = self.look_up(tensor).symbol
             if isinstance(symbol, Constant) and not symbol.is_zero:
@@ -329,7 +326,7 @@ def _output_kind(spec: NeuronSpec) -> str:
 
 
 def layer_name(path: str) -> str:
-    """The layer's name: its module path, or "lif" where the layer is the whole module."""
+    """Return the layer's name: its module path, or "lif" if it is the whole module."""
     return path or "lif"
 
 

@@ -1,4 +1,4 @@
-"""Following tensors through the torch functions that are called between modules."""
+"""Follow tensors through the torch functions that are called between modules."""
 
 from dataclasses import replace
 
@@ -40,29 +40,29 @@ CREATES = frozenset(
         "new_tensor",
     )
 )
-RELUS = ("relu", "relu_")  # what they give of spikes is the spikes
+RELUS = ("relu", "relu_")  # They leave spikes unchanged.
 KEEPS_STATE = frozenset(("detach", "detach_", "clone", "contiguous", "requires_grad_", "__get__", "to", "float"))
 
 
 class Tracker(TorchFunctionMode):
-    """Knows what tensors stand for, by their ids, and keeps that up to date through torch functions."""
+    """Maps tensors, by id, to their symbols, and updates the map in every torch function."""
 
     def __init__(self, extent: Extent, lead: str, input_name: str):
-        """`lead`: what the axes of the module's input begin with."""
+        """Start without tensors; `lead`: the leading axes of the module's input."""
         super().__init__()
         self.extent, self.lead, self.input_name = extent, lead, input_name
         self.input_is_spikes = False
         self.counting: set[str] = set()  # layers that may fire several spikes in a step
         self.tracked: dict[int, Tracked] = {}
-        self.alive: list[torch.Tensor] = []  # ids of tensors stay theirs as long as they live
-        self.read: set[int] = set()  # ids of tensors that were taken by a function or module, or returned
+        self.alive: list[torch.Tensor] = []  # keeps tensors alive, so that their ids stay unique
+        self.read: set[int] = set()  # ids of tensors that a function or module took or returned
         self.applied: list[Applied] = []
         self.refused: list[str] = []
-        self.depth = 0  # of leaf modules being run, whose insides are not followed
-        self.containers: list[tuple[str, torch.nn.Module | None]] = [("", None)]  # being run and followed inside
+        self.depth = 0  # number of running leaf modules; their insides are not followed
+        self.containers: list[tuple[str, torch.nn.Module | None]] = [("", None)]  # running, insides are followed
 
     def run_untracked(self, action):
-        """What `action()` gives, with torch functions not followed."""
+        """Return `action()` without following its torch functions."""
         self.depth += 1
         try:
             return action()
@@ -74,7 +74,7 @@ class Tracker(TorchFunctionMode):
         self.alive.append(tensor)
 
     def look_up(self, tensor: torch.Tensor) -> Tracked:
-        """What a tensor stands for."""
+        """Return the symbol and lead of a tensor."""
         known = self.tracked.get(id(tensor))
         if known is not None:
             return known
@@ -82,13 +82,13 @@ class Tracker(TorchFunctionMode):
         return Tracked(Constant(shape, not tensor.count_nonzero()), lead)
 
     def guess_axes(self, tensor: torch.Tensor) -> tuple[tuple[int, ...], str]:
-        """Shape of one step, and lead, of a tensor that is not followed: as its first axes look."""
+        """Return the step shape and lead of an unfollowed tensor, judged by its first axes."""
         axes = self.extent.axes[self.lead]
         lead = self.lead if tuple(tensor.shape[: len(axes)]) == axes else "B"
         return tuple(tensor.shape[len(self.extent.axes[lead]) :]), lead
 
     def refuse(self, result, reason: str, by: tuple[str, ...] = (), layer: str = "") -> None:
-        """Whatever tensors are in `result` cannot be followed; `by` and `layer` as in `Unsupported`."""
+        """Mark all tensors in `result` as unsupported; `by` and `layer` as in `Unsupported`."""
         self.refused.append(reason)
         by = tuple(dict.fromkeys(by)) or (() if layer else (reason.partition(", which")[0],))
         for tensor in tensors_in(result):
@@ -96,7 +96,7 @@ class Tracker(TorchFunctionMode):
             self.track(tensor, Unsupported(reason, shape, by, layer), lead)
 
     def is_spikes(self, symbol: Symbol) -> bool:
-        """Whether a tensor is certain to hold spikes, 0 or 1."""
+        """Return whether a tensor certainly holds spikes, 0 or 1."""
         if isinstance(symbol, Source):
             return symbol.name not in self.counting and (symbol.name != self.input_name or self.input_is_spikes)
         if isinstance(symbol, Picked):
@@ -104,7 +104,7 @@ class Tracker(TorchFunctionMode):
         return isinstance(symbol, Pooled) or (isinstance(symbol, Stacked) and all(map(self.is_spikes, symbol.steps)))
 
     def track_operation(self, done: Operation, given: Tracked, result: torch.Tensor) -> None:
-        """`result` is what the operation gives of `given`."""
+        """Track `result` as the operation applied to `given`."""
         shape = tuple(result.shape[len(self.extent.axes[given.lead]) :])
         source = given.symbol if done.first is None else done.first(given.symbol)
         if done.maximum is not None:
@@ -124,7 +124,7 @@ class Tracker(TorchFunctionMode):
         return result
 
     def guard(self, action, result, what: str) -> bool:
-        """Do what writes down `what` the module did. A failure of it is ours: then `result` cannot be followed."""
+        """Run a recording action; if nwcompile fails in it, `result` cannot be followed. `what` names the call."""
         try:
             self.run_untracked(action)
             return True
@@ -191,7 +191,7 @@ class Tracker(TorchFunctionMode):
             self.track(result, known.symbol, known.lead)
 
     def _broadcast_pair(self, args) -> tuple:
-        """Two tensors that are followed, broadcast to one shape inside their steps; anything else as it is."""
+        """Broadcast two followed tensors to one shape inside their steps; return other arguments unchanged."""
         if len(args) != 2 or not all(id(t) in self.tracked for t in args) or args[0].ndim != args[1].ndim:
             return args
         if args[0].shape == args[1].shape or self.look_up(args[0]).lead != self.look_up(args[1]).lead:
@@ -203,11 +203,11 @@ class Tracker(TorchFunctionMode):
         return wide
 
     def _follow_move(self, func, *tensors) -> Tracked | None:
-        """What the one result of `func`, which only moves entries of tensors, stands for; None where it mixes steps."""
+        """Return the symbol of the one result of `func`, which only moves entries; None if it mixes steps."""
         return follow_moves(func, tensors, {}, self.look_up, self.extent)[0]
 
     def _follow_module_function(self, name: str, args, kwargs, result, reason: str) -> None:
-        """A function with weights of its own, or a pooling."""
+        """Follow a function with weights as arguments, or a pooling."""
         given = bind_arguments(name, args, kwargs)
         others = [v for k, v in given.items() if k != "input" and isinstance(v, torch.Tensor)]
         if id(given.get("input")) not in self.tracked or any(id(t) in self.tracked for t in others):
@@ -234,7 +234,7 @@ class Tracker(TorchFunctionMode):
             self.refuse(result, reason)
 
     def track_move(self, func, args, kwargs, result, reason) -> None:
-        """`result` is entries of the arguments, moved by `func`."""
+        """Track `result` as entries of the arguments, moved by `func`."""
 
         def find_operand(tensor: torch.Tensor) -> Tracked | None:
             return self.look_up(tensor) if id(tensor) in self.tracked or tensor.is_floating_point() else None
@@ -251,7 +251,7 @@ class Tracker(TorchFunctionMode):
 
 
 class RecordError(Exception):
-    """An error of nwcompile, raised while it writes down what a module does; `error` is what a person is told."""
+    """An error of nwcompile while it records a module; `error` is the one to report."""
 
     def __init__(self, error: NwError):
         super().__init__(str(error))
@@ -263,7 +263,7 @@ def _func_name(func) -> str:
 
 
 def tensors_in(value) -> list[torch.Tensor]:
-    """All tensors in nested lists, tuples and dicts, in their order."""
+    """Return all tensors in nested lists, tuples and dicts, in order."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, dict):

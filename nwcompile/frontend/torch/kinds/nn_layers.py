@@ -1,4 +1,4 @@
-"""Layers of nwcompile.nn."""
+"""Read the neuron layers of nwcompile.nn."""
 
 from math import prod
 from typing import Any

@@ -1,4 +1,4 @@
-"""norse 1.1.0: its neurons, as `norse/torch/functional/*.py` computes them.
+"""Read the neurons of norse 1.1.0 as `norse/torch/functional/*.py` computes them.
 
 LIFBox, LIF, IAF, LI and LIBox are built-in neurons:
 
@@ -6,13 +6,13 @@ LIFBox, LIF, IAF, LI and LIBox are built-in neurons:
     LIFBox  v = v + dt*tau_mem_inv*(x + v_leak - v);  IAF  v = v + x
     spike = v > v_th;  v = v_reset where it fired, or, with LIFBox's reset_subtract, v - v_th
 
-with input_weights @ x + recurrent_weights @ (spikes of the step before) for x in the ...Recurrent kinds. LI and LIBox
-are LIF and LIFBox that never fire and give v. A membrane starts at v_leak, that of IAF at v_reset; in a network it
-starts at 0, so every voltage is taken relative to the start. The cells take one step, the others `[T, B, *]`, and all
-start again when they are called without a state.
+The ...Recurrent kinds use input_weights @ x + recurrent_weights @ (spikes of the last step) as x. LI and LIBox are LIF
+and LIFBox that never fire and return v. A membrane starts at v_leak, that of IAF at v_reset. A network's membrane
+starts at 0, so every voltage is relative to the start. The cells take one step, the others `[T, B, *]`. A call without
+a state starts again.
 
-Of every other module that has an `activation`, norse's word for a step, that is followed (LSNN, LIFAdEx, LIFEx,
-LIFRefrac, Izhikevich, those of a user too). Their weights are connections: x is the sum of what both weigh.
+Any other module with an `activation`, norse's word for a step, is traced (LSNN, LIFAdEx, LIFEx, LIFRefrac, Izhikevich,
+and user classes). Its weights become connections: x is the sum of the weighted inputs and spikes.
 """
 
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def _read_spec(module, layer, shape) -> ReadNeurons:
 
 
 def _leak_fields(module, layer, shape) -> dict:
-    """Fields of the leak: membrane and, where there is one, current."""
+    """Return the fields of the leak: of the membrane, and of the current if there is one."""
     fields = {
         "membrane": "euler",
         "k": read_numbers(module, layer, "tau_mem_inv", module.dt * module.p.tau_mem_inv, shape),
@@ -71,7 +71,7 @@ def _leak_fields(module, layer, shape) -> dict:
 
 
 def _firing_fields(module, layer, shape, start, reset) -> dict:
-    """Fields of threshold and reset, relative to where the membrane starts."""
+    """Return the fields of threshold and reset, relative to the start of the membrane."""
     p = module.p
     fields = {"threshold": read_numbers(module, layer, "v_th", p.v_th - start, shape), "reset": reset}
     if reset == "value":
@@ -80,7 +80,7 @@ def _firing_fields(module, layer, shape, start, reset) -> dict:
 
 
 class _Weighed(TorchFunctionMode):
-    """Linear maps with a module's own weights, which are connections: the input is weighed, nothing comes back."""
+    """Bypass linear maps with the module's weights, which are connections: return the input, and 0 for the feedback."""
 
     def __init__(self, module):
         super().__init__()
@@ -95,7 +95,7 @@ class _Weighed(TorchFunctionMode):
 
 
 def _read_step(module, layer, shape) -> ReadNeurons:
-    """A module whose activation is followed."""
+    """Trace a module's activation."""
     recurrent = getattr(module, "recurrent_weights", None)
     n_steps = () if "B" in _step_leads(module) else (1,)
     start = module.state_fallback(torch.zeros(*n_steps, 1, *shape))
@@ -113,7 +113,7 @@ def _read_step(module, layer, shape) -> ReadNeurons:
 
 
 def _state_tensors(state) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of a state, a named tuple in which there may be others."""
+    """Yield the tensors of a state, a possibly nested named tuple, by name."""
     for name, value in state._asdict().items():
         if isinstance(value, tuple):
             yield from _state_tensors(value)
@@ -122,7 +122,7 @@ def _state_tensors(state) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _update(state, values: dict[str, torch.Tensor]):
-    """The state with other tensors."""
+    """Return the state with the tensors replaced."""
     fields = {name: _update(v, values) if isinstance(v, tuple) else values[name] for name, v in state._asdict().items()}
     return type(state)(**fields)
 

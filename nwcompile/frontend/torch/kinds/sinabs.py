@@ -1,16 +1,16 @@
-"""sinabs 3.1.3: its neurons, squeezed and recurrent, as `sinabs/layers/functional/*.py` computes them.
+"""Read the neurons of sinabs 3.1.3, squeezed and recurrent ones too, as `sinabs/layers/functional/*.py` computes them.
 
 IAF, LIF and ExpLeak are built-in neurons:
 
     i = alpha_syn*(i + x) with tau_syn, else x;  v = alpha_mem*v + (1 - alpha_mem)*i with norm_input, else + i
-    SingleSpike: n = v >= threshold;  MultiSpike: n = trunc(v/threshold), at least 0;  MaxSpike: no more than so many
+    SingleSpike: n = v >= threshold;  MultiSpike: n = trunc(v/threshold), at least 0;  MaxSpike: with an upper limit
     MembraneSubtract: v - n*threshold;  MembraneReset: 0 where it fired;  then max(v - min_v_mem, 0) + min_v_mem
 
-with alpha = exp(-1/tau), tau in steps, and recurrent(n of the step before) added to x in the ...Recurrent kinds. IAF is
-LIF with alpha_mem = 1. Without spike_fn, as in ExpLeak, v itself is given.
+with alpha = exp(-1/tau), tau in steps. The ...Recurrent kinds add recurrent(n of the last step) to x. IAF is LIF with
+alpha_mem = 1. Without spike_fn, as in ExpLeak, the output is v.
 
-ALIF, whose threshold rises with its spikes, and IAF and LIF with other functions of spikes and reset, are followed
-through a step of their own, `alif_forward_single` and `lif_forward_single`.
+ALIF, whose threshold rises with its spikes, and IAF and LIF with other spike or reset functions are traced through
+their own step functions, `alif_forward_single` and `lif_forward_single`.
 """
 
 import sys
@@ -30,9 +30,9 @@ STATES = ("v_mem", "i_syn", "b", "spike_threshold")
 
 
 def fit_batch(module: Any, n_samples: int) -> None:
-    """Tell a part that splits samples and steps of one axis that there are so many samples.
+    """Set the number of samples in a part that splits one axis into samples and steps.
 
-    A squeezed layer, and UnflattenTime, are made for one number of samples or steps; the network is for any.
+    A squeezed layer or UnflattenTime is built for a fixed number of samples or steps; the network takes any number.
     """
     if type(module).__module__.startswith("sinabs.") and hasattr(module, "batch_size"):
         module.batch_size = n_samples
@@ -74,13 +74,13 @@ def _read_adaptive(module, layer, shape) -> ReadNeurons:
 
 
 def _read_leaky(module, layer, shape) -> ReadNeurons:
-    """IAF or LIF with a function of spikes or of the reset that no built-in neuron has."""
+    """Trace IAF or LIF with a spike or reset function that no built-in neuron has."""
     functional = vars(sys.modules[_base_class(module, "LIF").__module__])["functional"]
     return _read_step(module, layer, shape, functional.lif_forward, (), {"spike_threshold": module.spike_threshold})
 
 
 def _read_step(module, layer, shape, forward, states: tuple[str, ...], arguments: dict) -> ReadNeurons:
-    """A layer whose step is followed: `forward` takes all steps, and beside it is the function that takes one."""
+    """Trace a layer's step: `forward` takes all steps, and its module has the function for one step."""
     one_step = vars(sys.modules[forward.__module__])[f"{forward.__name__}_single"]
     names = ("v_mem", *states) if module.alpha_syn_calculated is None else ("v_mem", "i_syn", *states)
     arguments = {
@@ -107,7 +107,7 @@ def _base_class(module, name: str) -> type:
 
 
 def _spike_fn(module) -> str:
-    """Name of the module's spike function, with its package where that is not sinabs."""
+    """Return the name of the module's spike function, with its package if that is not sinabs."""
     spike_fn = module.spike_fn
     cls = spike_fn if isinstance(spike_fn, type) else type(spike_fn)
     return cls.__name__ if cls.__module__.startswith("sinabs.") else f"{cls.__module__}.{cls.__name__}"
@@ -127,10 +127,10 @@ def _fires_as_built_in(module) -> bool:
 
 
 def _built_in_reset(module, layer, shape, threshold) -> str | None:
-    """The reset of a built-in neuron, None where it has none that is the same."""
+    """Return the reset of an equal built-in neuron, or None."""
     reset_fn = module.reset_fn
     name = type(reset_fn).__name__ if type(reset_fn).__module__.startswith("sinabs.") else ""
-    if name == "MembraneReset" and not reset_fn.reset_value:  # a value is added to every membrane, fired or not
+    if name == "MembraneReset" and not reset_fn.reset_value:  # a value is added to every membrane, even without a spike
         return "zero"
     value = reset_fn.subtract_value if name == "MembraneSubtract" else None
     is_threshold = value is None or not np.any(read_numbers(module, layer, "subtract_value", value, shape) != threshold)
@@ -166,18 +166,11 @@ def _clear(module) -> None:
             module._buffers[name] = module._buffers[name].new_zeros(0)
 
 
-def _all_steps(module) -> tuple[str, ...]:
-    return ("BT",)
-
-
-def _merged_leads(module) -> tuple[str, ...]:
-    return ("B*T", "B")
-
-
+LEADS = {"": lambda _: ("BT",), "Squeeze": lambda _: ("B*T", "B"), "Recurrent": lambda _: ("BT",)}
 NAMES = {"IAF": _read_spec, "LIF": _read_spec, "ExpLeak": _read_spec, "ALIF": _read_adaptive}
 KINDS = tuple(
     Kind("sinabs", f"{name}{form}", read, leads, clear=_clear, gives=_output_kind)
     for name, read in NAMES.items()
-    for form, leads in (("", _all_steps), ("Squeeze", _merged_leads), ("Recurrent", _all_steps))
+    for form, leads in LEADS.items()
     if f"{name}{form}" != "ExpLeakRecurrent"
 )

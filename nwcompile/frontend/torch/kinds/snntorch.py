@@ -1,20 +1,20 @@
-"""snnTorch 1.0.0: its neurons, as `snntorch/_neurons/*.py` computes them.
+"""Read the neurons of snnTorch 1.0.0 as `snntorch/_neurons/*.py` computes them.
 
 Leaky, Synaptic, RLeaky and RSynaptic are built-in neurons:
 
     i = clamp(alpha)*i + x;  v = clamp(beta)*v + i (or + x);  spikes = spike_grad(v - threshold)
 
-with recurrent(spikes of the step before) added to x in the R... kinds.
+The R... kinds add recurrent(spikes of the last step) to x.
 
-`subtract` takes the threshold off in the next step, with `reset_delay=False` by the difference in the step itself.
-`zero`: Leaky clears v before the next update, which is what clearing it at once gives; the other kinds, with
-`reset_delay=True`, clear v after the next update, so the step after a spike is lost (refractory 2). RSynaptic has no
-effect from `reset_delay=False`: it changes a variable that nothing reads (and fails without states).
+`subtract` subtracts the threshold in the next step, or with `reset_delay=False` in the same step by the difference.
+`zero`: Leaky clears v before the next update, which equals clearing it at once. The other kinds, with
+`reset_delay=True`, clear v after the next update, so the step after a spike is lost (refractory 2). RSynaptic ignores
+`reset_delay=False`: it changes a variable that nothing reads (and fails without states).
 
-Alpha, DeltaLeaky, Lapicque unless its R is 1, and what has a state_quant are followed through a step of their own.
-LeakyParallel is torch's ReLU-RNN with a weight of each neuron to itself: v = relu((W x + b) + (w*v + b')). StateLeaky
-and LinearLeaky compute all steps at once by a convolution with exp(-t/tau); that is v = exp(-1/tau)*v + x, a built-in
-neuron without reset, but for rounding.
+Alpha, DeltaLeaky, Lapicque unless its R is 1, and neurons with a state_quant are traced through their own step.
+LeakyParallel is torch's ReLU-RNN with one weight from each neuron to itself: v = relu((W x + b) + (w*v + b')).
+StateLeaky and LinearLeaky compute all steps at once by a convolution with exp(-t/tau); except for rounding, that is v =
+exp(-1/tau)*v + x, a built-in neuron without reset.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ from nwcompile.frontend.torch.operations import operation_from_module
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.neuron import NeuronSpec
 
-RESETS = {"_base_sub": ("subtract", 0), "_base_zero": ("zero", 1), "_base_int": ("none", 2)}  # name, its buffer's value
+RESETS = {"_base_sub": ("subtract", 0), "_base_zero": ("zero", 1), "_base_int": ("none", 2)}  # name, buffer value
 STATES = ("spk", "syn", "mem", "syn_exc", "syn_inh")
 TRACED = {  # a class, the states of its step
     "Alpha": ("syn_exc", "syn_inh", "mem"),
@@ -61,7 +61,7 @@ def _read_spec(module, layer, shape) -> ReadNeurons:
 
 
 def _read_lapicque(module, layer, shape) -> ReadNeurons:
-    """v = (1 - dt/(R*C))*v + x*R*(1/(R*C))*dt: with R = dt = 1 one product, and so a built-in neuron to the bit."""
+    """Read v = (1 - dt/(R*C))*v + x*R*(1/(R*C))*dt; R = dt = 1 leaves one product, bit-equal to a built-in neuron."""
     _verify_alone(module, layer)
     if module.state_quant or (module.R != 1).any() or (module.time_step != 1).any():
         return _read_step(module, layer, shape)
@@ -83,21 +83,21 @@ def _verify_alone(module, layer) -> None:
 
 
 class _Nothing(torch.nn.Module):
-    """In the place of recurrent weights, which are a connection."""
+    """Replaces recurrent weights, which become a connection."""
 
     def forward(self, spikes: torch.Tensor) -> torch.Tensor:
         return torch.zeros_like(spikes)
 
 
 def _read_step(module, layer, shape) -> ReadNeurons:
-    """A neuron whose step is followed."""
+    """Trace a neuron's step."""
     _verify_alone(module, layer)
     recurrent = _build_recurrence(module, layer, shape)
     if recurrent:
         module.recurrent = _Nothing()
     module.init_hidden, module.output = True, False
     module._parameters.pop("graded_spikes_factor", None)
-    module._buffers["graded_spikes_factor"] = torch.tensor(1.0)  # what a spike is worth is told apart
+    module._buffers["graded_spikes_factor"] = torch.tensor(1.0)  # `spike` of the Kind holds this factor
 
     def step(states, x):
         module._buffers.update(states)
@@ -105,13 +105,9 @@ def _read_step(module, layer, shape) -> ReadNeurons:
         spikes = spikes[0] if isinstance(spikes, tuple) else spikes
         return {name: module._buffers[name] for name in states}, spikes
 
-    program = trace_step(module, layer, shape, step, dict.fromkeys(TRACED[_traced_class(module)], 0))
+    kind = next(cls.__name__ for cls in type(module).__mro__ if cls.__name__ in TRACED)
+    program = trace_step(module, layer, shape, step, dict.fromkeys(TRACED[kind], 0))
     return ReadNeurons(program, recurrent)
-
-
-def _traced_class(module) -> str:
-    """The class of TRACED that a module is of."""
-    return next(cls.__name__ for cls in type(module).__mro__ if cls.__name__ in TRACED)
 
 
 def _read_parallel(module, layer, shape) -> ReadNeurons:
@@ -162,7 +158,7 @@ def _reset_fields(module, layer) -> dict:
         )
     if reset == "subtract":
         return {"reset": reset, "reset_timing": "next" if is_late else "both"}
-    wipes = hasattr(module, "alpha") or hasattr(module, "recurrent")  # all but Leaky clear what arrives in the step
+    wipes = hasattr(module, "alpha") or hasattr(module, "recurrent")  # all but Leaky clear the input of the step
     loses_a_step = reset == "zero" and is_late and wipes
     return {"reset": reset, "refractory": 2 if loses_a_step else 0}
 
@@ -199,12 +195,12 @@ def _all_steps(_module) -> tuple[str, ...]:
 
 
 def _squared_spike_value(module) -> float:
-    """What a spike is where the factor is applied to spikes that have it already."""
+    """Return the spike value of kinds that apply the factor twice."""
     return _spike_value(module) ** 2
 
 
 def _input_weight(module) -> torch.Tensor:
-    """That of LeakyParallel or LinearLeaky."""
+    """Return the input weights of LeakyParallel or LinearLeaky."""
     return module.rnn.weight_ih_l0 if hasattr(module, "rnn") else module.linear.weight
 
 

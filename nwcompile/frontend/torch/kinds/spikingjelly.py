@@ -1,18 +1,18 @@
-"""SpikingJelly 2.0.0: its nodes, as `activation_based/neuron` and `_ops/*/reference.py` say.
+"""Read the nodes of SpikingJelly 2.0.0 as `activation_based/neuron` and `_ops/*/reference.py` compute them.
 
-IF, LIF, PLIF and CUBALIF nodes, and what differs from them in training only, are built-in neurons:
+IF, LIF, PLIF and CUBALIF nodes, and nodes that differ from them in training only, are built-in neurons:
 
     IF    v = v + x
     LIF   v = v + (x - (v - rest))/tau with decay_input, else v = v - (v - rest)/tau + x;  PLIF: * sigmoid(w) for /tau
     CUBA  c = c_decay*c + x;  v = v_decay*v + c
     spike = surrogate_function(v - v_threshold);  v = v_reset where it fired, or without v_reset v - v_threshold
 
-with rest = v_reset, or 0. A membrane starts at its memory's reset value: v_reset, but 0 in the Simple nodes. In a
-network it starts at 0, so every voltage is taken relative to the start. A network multiplies by 1/tau: voltages are
-equal to the bit where tau is a power of two (2 is the default) or sigmoid(w) with decay_input and v_reset is 0 or None;
-elsewhere the last bit may differ, which changed 7 of 272 million spikes.
+with rest = v_reset, or 0. A membrane starts at its memory's reset value: v_reset, but 0 in the Simple nodes. A
+network's membrane starts at 0, so every voltage is relative to the start. A network multiplies by 1/tau. Voltages are
+bit-equal if tau is a power of two (2 is the default), or for sigmoid(w) with decay_input, and v_reset is 0 or None.
+Otherwise the last bit may differ, which changed 7 of 272 million spikes.
 
-Every other node that has a step of its own (a BaseNode, a SimpleBaseNode, those of a user too) is followed through it.
+Every other node with its own step (a BaseNode or SimpleBaseNode, user classes too) is traced.
 """
 
 import sys
@@ -39,7 +39,7 @@ UPDATES = (
 SPECS = ("IFNode", "LIFNode", "ParametricLIFNode", "CUBALIFNode", "SimpleIFNode", "SimpleLIFNode", "OTTTLIFNode",
          "SLTTLIFNode")  # fmt: skip
 SPIKE = ("QIFNode", "EIFNode", "IzhikevichNode", "RAFNode", "KLIFNode", "ComplementaryLIFNode", "HalfThresholdIFNode",
-         "ActivationAwareIFNode", "GatedLIFNode", "MPBNLIFNode")  # fmt: skip  # at most once in a step
+         "ActivationAwareIFNode", "GatedLIFNode", "MPBNLIFNode")  # fmt: skip  # nodes that fire at most once per step
 PARALLEL = "computes each step from several steps of its input by weights, and a neuron keeps states, no past input"
 CONNECTED = "its spikes go through a convolution of its own into its next input; use a neuron and a recurrent layer"
 NOISY = "it draws random numbers in every step, and backends must agree"
@@ -80,7 +80,7 @@ def _read_spec(module, layer, shape) -> ReadNeurons:
 
 
 def _membrane_fields(module, layer, shape, start: float, rest: float) -> dict:
-    """Fields of the update; `rest` is where a leak leads to, relative to the start."""
+    """Return the fields of the update; `rest` is the leak's target, relative to the start."""
     if hasattr(module, "c_decay"):
         keep = torch.as_tensor(module.v_decay, dtype=torch.float64)
         return {
@@ -102,7 +102,7 @@ def _membrane_fields(module, layer, shape, start: float, rest: float) -> dict:
 
 
 def _read_step(module, layer, shape) -> ReadNeurons:
-    """A node whose step is followed: of step_mode "m", which may round otherwise, one of a sequence of one."""
+    """Trace a node's step; step_mode "m", which may round differently, runs a sequence of one step."""
 
     def step(states, x):
         module._memories.update(states)
@@ -114,7 +114,7 @@ def _read_step(module, layer, shape) -> ReadNeurons:
 
 
 def _initial_states(module, shape) -> dict[str, Any]:
-    """Where the memories of a node begin that are numbers or tensors."""
+    """Return the initial values of a node's memories that are numbers or tensors."""
     clear(module)
     memories = tuple(module._memories.values())
     made = module.materialize_states((torch.zeros(1, *shape),), memories, "s")
@@ -122,7 +122,7 @@ def _initial_states(module, shape) -> dict[str, Any]:
 
 
 def _read_quantized(module, layer, shape) -> ReadNeurons:
-    """STBIFNode: a spike of either sign, worth q_threshold."""
+    """Read STBIFNode: a spike of either sign, worth q_threshold."""
 
     def step(states, x):
         module._memories.update(states)
@@ -133,7 +133,7 @@ def _read_quantized(module, layer, shape) -> ReadNeurons:
 
 
 def _read_gated(module, layer, shape) -> ReadNeurons:
-    """GatedLIFNode, which goes through all steps in one function; a step is `gated_lif_step`, as there."""
+    """Read GatedLIFNode, which computes all steps in one function, through its `gated_lif_step`."""
     conduct = module.conduct.detach()
     if (conduct != conduct[0]).any():
         text = "its conduct differs from step to step, and a neuron program computes the same in every step"
@@ -152,7 +152,7 @@ def _read_gated(module, layer, shape) -> ReadNeurons:
 
 
 def _read_flexible(module, layer, shape) -> ReadNeurons:
-    """FlexSN, whose step is a function of its user's own: states begin at 0."""
+    """Read FlexSN, whose step is a user function; its states start at 0."""
     if module._num_inputs != 1 or module._num_outputs != 1:
         text = (
             f"its step has {module._num_inputs} inputs and {module._num_outputs} outputs, and a layer has one of each"
@@ -168,7 +168,7 @@ def _read_flexible(module, layer, shape) -> ReadNeurons:
 
 
 def _read_integrator(module, layer, shape) -> ReadNeurons:
-    """NonSpikingIFNode, v = v + x, and NonSpikingLIFNode, v = v + (x - v)/tau, of which the membrane is read."""
+    """Read the membranes of NonSpikingIFNode, v = v + x, and NonSpikingLIFNode, v = v + (x - v)/tau."""
     if module.decode is not None:
         raise layer_error(module, layer, f"decode={module.decode!r} is known after the last step only; use decode=None")
     if not hasattr(module, "tau"):
@@ -195,7 +195,7 @@ def _one_spike(module) -> float:
 
 
 def clear(module) -> None:
-    """Make a MemoryModule (a neuron node, a recurrent container, a Delay) start again."""
+    """Reset the state of a MemoryModule (a neuron node, a recurrent container, a Delay)."""
     module._memories.update(deepcopy(module._memories_rv))
 
 

@@ -1,6 +1,6 @@
-"""Neurons of the frameworks as neuron programs: a module's own step, followed operation by operation.
+"""Trace neurons of the frameworks into neuron programs: a module's own step, operation by operation.
 
-Nothing is written down of a class but how one step of it is called, so that the numbers are the framework's own.
+For each class, only the call of one step is written here, so the numbers are the framework's own.
 """
 
 from collections.abc import Callable
@@ -16,15 +16,15 @@ from nwcompile.nn.neurons.trace import least_message, trace
 
 States = dict[str, torch.Tensor]
 Step = Callable[[States, torch.Tensor], tuple[States, torch.Tensor | None]]
-NEUTRAL = {"mul": {0: 1, 1: 1}, "div": {1: 1}, "add": {0: 0, 1: 0}, "sub": {1: 0}}  # by the place of the operand
+NEUTRAL = {"mul": {0: 1, 1: 1}, "div": {1: 1}, "add": {0: 0, 1: 0}, "sub": {1: 0}}  # by position of the operand
 
 
 def trace_step(module: torch.nn.Module, layer: str, shape: tuple[int, ...], step: Step, initial: dict) -> NeuronProgram:
-    """The program of `step(states, x) -> (next states, what leaves)` on tensors `[1, *shape]`, None for a readout.
+    """Return the program of `step(states, x) -> (next states, output)` on tensors `[1, *shape]`; no output: a readout.
 
-    `step` calls the module, which may change: whoever imports it restores it. `initial`: where each state begins, a
-    number or a tensor `[1, *shape]`. Parameters keep their names in the module. Raises ModelError, naming the layer,
-    for what no program can compute.
+    `step` may change the module; the importer restores it. `initial`: the first value of each state, a number or a
+    tensor `[1, *shape]`. Parameters keep their names in the module. Raises ModelError, naming the layer, for operations
+    that no program can compute.
     """
     named = [*module.named_parameters(), *module.named_buffers()]
     dtype = next((t.dtype for _, t in named if t.is_floating_point() and t.numel()), torch.get_default_dtype())
@@ -54,8 +54,8 @@ def _read_numbers(module, layer, name, value, shape, dtype):
 
 
 def _drop_neutral_operations(program: NeuronProgram) -> NeuronProgram:
-    """The program without what changes no finite number: products with 1 and 0, sums with 0, a value less itself."""
-    known: dict[Operand, Operand] = {}  # what the result of an operation that is left out is
+    """Remove operations that change no finite number: products with 1 and 0, sums with 0, a value minus itself."""
+    known: dict[Operand, Operand] = {}  # result of a removed operation -> its value
 
     def resolve_operand(operand: Operand) -> Operand:
         return known.get(operand, operand) if isinstance(operand, str) else operand
@@ -73,7 +73,7 @@ def _drop_neutral_operations(program: NeuronProgram) -> NeuronProgram:
 
 
 def _known_result(kind: str, operands: tuple[Operand, ...], values: list) -> Operand | None:
-    """What the operation gives without being computed; None where it has to be. `values`: of operands with a number."""
+    """Return an operation's result if it needs no computation, else None; `values` are the operands' numbers."""
     if kind == "sub" and operands[0] == operands[1]:
         return 0.0
     numbers = [None if isinstance(v, str | np.ndarray) else v for v in values]
@@ -86,7 +86,7 @@ def _known_result(kind: str, operands: tuple[Operand, ...], values: list) -> Ope
 
 
 def _drop_unread_states(program: NeuronProgram) -> NeuronProgram:
-    """The program without states that nothing reads, and without what is computed for them alone."""
+    """Remove states that nothing reads, and the operations that only they need."""
     becomes = {state.name: state.next for state in program.states}
     made_of = {operation.result: operation.operands for operation in program.operations}
     needed: set[Operand] = set()
