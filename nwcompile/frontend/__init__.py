@@ -1,6 +1,5 @@
 """Front ends: read the models of other frameworks into a Network.
 
-
 folder       reads                                                     main function
 torch/       modules of nwcompile.nn, snnTorch, SpikingJelly, norse,
              sinabs, and ReLU networks                                 from_torch, convert.py:convert

@@ -3,13 +3,13 @@
 The format is in lava-dl, `lava/lib/dl/netx/README.md`: HDF5 with `/layer/<i>/{type, shape, weight, neuron/...}`. Where
 it is ambiguous, the writer (`slayer/block/base.py`) and the reader (`netx/hdf5.py`) decide.
 
-    the layers in the file                     entry.py:read_entries
-    neurons -> NeuronSpec                      neuron.py:neuron_spec
-    sigma-delta neurons -> NeuronProgram       programs.py:sigma_delta_program
-    ALIF, resonators, graded spikes -> likewise  slayer.py:slayer_program
-    synapses -> connections                    wires.py:build_connection
-    complex weights -> two real connections    complex_weights.py:split_complex_weights
-    delays of spikes, inputs and synapses      delay.py:read_delays
+    the layers in the file                        entry.py:read_entries
+    neurons -> NeuronSpec                         neuron.py:neuron_spec
+    sigma-delta neurons -> NeuronProgram          programs.py:sigma_delta_program
+    ALIF, resonators, graded spikes -> likewise   slayer.py:slayer_program
+    synapses -> connections                       wires.py:build_connection
+    complex weights -> two real connections       complex_weights.py:split_complex_weights
+    delays of spikes, inputs and synapses         delay.py:read_delays
 """
 
 from collections.abc import Mapping

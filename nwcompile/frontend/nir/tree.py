@@ -168,7 +168,7 @@ class _Builder:
         return (self.names[connection.source], self.names[connection.target]) in self.edges
 
     def add_ends(self) -> None:
-        """Add an Output after each output layer and each dead end, and an Input before each node without a source."""
+        """Add an Output after each output layer and dead end, and an Input before each node that no input reaches."""
         leading = {a for a, _ in self.edges}
         ends = [self.names[name] for name in self.network.outputs]
         ends += [name for name in self.nodes if name not in leading and name not in ends]

@@ -1,22 +1,21 @@
 """Import trained torch modules of every supported framework as a Network.
 
-
-stage                                                function                 file
+stage                                                function                   file
 the example input, and how the module receives it    prepare_example, Stepwise  inputs.py
-run the module and record what it does               ModuleRecorder           record.py
-follow tensors through torch functions               Tracker                  track.py, moves.py, linear.py,
-                                                                              contract.py, functional.py
-symbolic values of tensors                           Source, Applied, ...     symbols.py
-linear maps of modules as connections                operation_from_module    operations.py
-delays as connections                                delay_connections        delays.py
-neuron modules of the frameworks                     find_kind, trace_step    kind.py, kinds/
-refuse what cannot be compiled                       verify_recording         check.py
-results that the network does not return             Results                  results.py
-connections and layers of a recording                Builder                  build.py
-compare the network's spikes with the module's       compare_spikes           compare.py
-ReLU networks -> spiking networks                    convert                  convert.py, activations.py,
-                                                                              sigma_delta.py
-quantization-aware training of a module              quantize_aware           quantize_aware.py
+run the module and record what it does               ModuleRecorder             record.py
+follow tensors through torch functions               Tracker                    track.py, moves.py, linear.py,
+                                                                                contract.py, functional.py
+symbolic values of tensors                           Source, Applied, ...       symbols.py
+linear maps of modules as connections                operation_from_module      operations.py
+delays as connections                                delay_connections          delays.py
+neuron modules of the frameworks                     find_kind, trace_step      kind.py, kinds/
+refuse modules that cannot be compiled               verify_recording           check.py
+results that the network does not return             Results                    results.py
+connections and layers of a recording                Builder                    build.py
+compare the network's spikes with the module's       compare_spikes             compare.py
+ReLU networks -> spiking networks                    convert                    convert.py, activations.py,
+                                                                                sigma_delta.py
+quantization-aware training of a module              quantize_aware             quantize_aware.py
 """
 
 import warnings
