@@ -33,7 +33,7 @@ def spike_rates(net: Net) -> dict[str, float]:
 
 
 # The residual network adds thousands of numbers a neuron: one in some thousand spikes is a matter of float32 rounding.
-@pytest.mark.filterwarnings("ignore:layer 'layer.*' spikes otherwise than the module")
+@pytest.mark.filterwarnings("ignore:layer 'layer.*' spikes differently from the module")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.long] * (n not in QUICK)) for n in NETWORKS])
 def test_zoo_network_is_at_work_in_every_layer_and_imports_without_a_warning(name, reference):
     net, network = imported(name)  # a spike that differs between module and network is a warning, and so an error

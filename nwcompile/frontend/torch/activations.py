@@ -204,12 +204,12 @@ def verify_same(net: Traced, samples: torch.Tensor) -> None:
         raise ModelError(f"the network gives a {type(wanted).__name__}, not one tensor; convert takes one output")
     if wanted.ndim < 2 or len(wanted) != len(samples):
         raise ModelError(
-            f"the network gives shape {list(wanted.shape)} for {len(samples)} samples, not [B, *shape]; leave out what "
-            "drops or merges axes behind its last layer"
+            f"the network gives shape {list(wanted.shape)} for {len(samples)} samples, not [B, *shape]; remove "
+            "functions that drop or merge axes after its last layer"
         )
     largest = float(wanted.nan_to_num(0, 0, 0).abs().max())
     if not torch.allclose(wanted, given, 1e-4, 1e-5 * largest, equal_nan=True):
         raise ModelError(
-            "the network gives other numbers than its functions one by one, as where tensors are changed in place; "
-            "write them without inplace"
+            "the network gives other numbers than the trace of its functions, for example because a tensor is changed "
+            "in place; use functions without inplace"
         )

@@ -27,9 +27,9 @@ def compare_spikes(network: Network, x: torch.Tensor, spikes: dict[str, torch.Te
             where = np.argwhere(got != expected)
             sample, step, neuron = where[np.argmin(where[:, 1])]
             message = (
-                f"layer {layer!r} spikes otherwise than the module on the example: {len(where)} of {got.size} entries, "
-                f"first in step {step}, sample {sample}, neuron {neuron}: {expected[sample, step, neuron]:g} in the "
-                f"module, {got[sample, step, neuron]} in the network"
+                f"layer {layer!r} spikes differently from the module on the example: {len(where)} of {got.size} "
+                f"entries, first in step {step}, sample {sample}, neuron {neuron}: {expected[sample, step, neuron]:g} "
+                f"in the module, {got[sample, step, neuron]} in the network"
             )
             warnings.warn(message, NwWarning, stacklevel=3)
             return

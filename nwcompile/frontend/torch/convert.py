@@ -78,8 +78,8 @@ def convert(
         raise OptionError(unknown_choice("reset", reset, RESETS))
     if method == "quantized" and reset != "subtract":
         raise OptionError(
-            "method 'quantized' takes spikes back, for which neurons have to subtract; use method='percentile', on a "
-            f"network with plain ReLUs, with reset={reset!r}"
+            "method 'quantized' takes spikes back, so its neurons must subtract; use method='percentile', on a network "
+            f"with plain ReLUs, with reset={reset!r}"
         )
     if not isinstance(neuron, str) or neuron not in NEURONS:
         raise OptionError(unknown_choice("neuron", neuron, NEURONS))
@@ -142,7 +142,7 @@ def _verify_active(above: dict[str, np.ndarray], n_samples: int) -> None:
         if not values.size:
             raise ModelError(
                 f"layer {path!r} is never above 0 on the {n_samples} calibration samples, so its threshold cannot "
-                "be chosen; give samples as the network was trained on, scaled as there, or train it again"
+                "be chosen; give samples scaled as in training, or train it again"
             )
 
 
@@ -194,7 +194,7 @@ def _verify_relus(net: Traced, method: str) -> None:
     plain = [path for path in net.relus if path not in quantized]
     if method == "quantized" and plain:
         raise ModelError(
-            f"method 'quantized' needs an nn.QuantizedReLU in the place of every ReLU, trained as that; plain ones: "
+            f"method 'quantized' needs every ReLU to be an nn.QuantizedReLU before training; plain ones: "
             f"{', '.join(map(repr, plain))}; replace and train them, or use method='percentile'"
         )
     if method != "quantized" and quantized:

@@ -134,7 +134,7 @@ def _read_convolution(module, layer, shape) -> ReadNeurons:
     if module.state_quant:
         raise layer_error(module, layer, "state_quant is not supported; train and import it without")
     if module.kernel_truncation_steps is not None:
-        text = "kernel_truncation_steps forgets what is older at once, and a membrane only leaks; use None"
+        text = "kernel_truncation_steps cuts off older input, but a membrane only leaks; use None"
         raise layer_error(module, layer, text)
     beta = torch.exp(-1 / torch.as_tensor(module.tau, dtype=torch.float64))
     fields: dict[str, Any] = {"beta": read_numbers(module, layer, "tau", beta, shape), "reset": "none"}
@@ -153,8 +153,8 @@ def _reset_fields(module, layer) -> dict:
         raise layer_error(
             module,
             layer,
-            f"it was made with another reset_mechanism than {module.reset_mechanism!r}, which it has now; make it with "
-            "the one that is meant",
+            f"it was built with another reset_mechanism than its present {module.reset_mechanism!r}; build it with the "
+            "one you need",
         )
     if reset == "subtract":
         return {"reset": reset, "reset_timing": "next" if is_late else "both"}
