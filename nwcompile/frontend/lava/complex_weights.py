@@ -18,9 +18,7 @@ from nwcompile.ir.neuron_programs.program import NeuronProgram
 
 UNIT_WEIGHT = 64  # Weight of the joining connections; it fits into 8 bits.
 UNIT_EXPONENT = 7  # Loihi has no larger exponent.
-SENT_BITS = (
-    PART_BITS - UNIT_EXPONENT - (UNIT_WEIGHT.bit_length() - 1)
-)  # The message carries the bits that the weight cannot.
+SENT_BITS = PART_BITS - UNIT_EXPONENT - (UNIT_WEIGHT.bit_length() - 1)  # The message carries the remaining bits.
 
 
 @dataclass(frozen=True)
