@@ -1,4 +1,4 @@
-"""Encoding: real-valued samples as what a chip takes in every step, once, on the host (DESIGN 4.2)."""
+"""Encode real-valued samples, once and on the host, as integer chip input for every step (DESIGN 4.2)."""
 
 import numpy as np
 
@@ -10,16 +10,16 @@ KINDS = ("current", "bernoulli", "delta")
 
 
 def encode(x, steps: int | None, kind: str = "current", unit: float = 1.0, seed: int = 0) -> np.ndarray:
-    """Samples `[B, *shape]` as whole numbers of `unit` in every step: int32 `[B, steps, *shape]`, at least int8.
+    """Encode samples `[B, *shape]` as int32 `[B, steps, *shape]` in multiples of `unit`, int8 if the values fit.
 
-    `current`: an integrate-and-fire neuron for every entry is fed the entry as a constant current and sends as many
-    units as fit, negative ones for negative entries; after t steps it has sent `t * x / unit`, rounded half up. Where
-    entries are multiples of `unit` that is the same number in every step, the constant current itself, which takes a
-    chip that carries such numbers; with the default unit, entries of 0..1 become single spikes. `bernoulli`: in every
-    step each entry is a spike, with the sign of the entry, with chance `|x| / unit`, drawn from `seed`. `delta`, for
-    sigma-delta networks: how much the entry, in units rounded half up, changes from step to step; all of it in the
-    first step and 0 from then on, or with `steps=None` of sequences `[B, T, *shape]`. Raises ModelError for unusable
-    samples and for chances above 1, OptionError.
+    `current`: each entry is the constant input current of an integrate-and-fire neuron. The neuron sends as many units
+    as fit, negative ones for negative entries; after t steps it has sent `t * x / unit`, rounded half up. If the
+    entries are multiples of `unit`, every step carries the same number: the constant current itself, for chips that
+    accept such numbers. With the default unit, entries in 0..1 become single spikes. `bernoulli`: in each step, each
+    entry is a spike with probability `|x| / unit` and the sign of the entry, drawn from `seed`. `delta`, for
+    sigma-delta networks: the change of the entry from the step before, in units rounded half up. The first step carries
+    the full value and later ones 0; with `steps=None`, `x` is a sequence `[B, T, *shape]`. Raises ModelError for
+    unusable samples and probabilities above 1, and OptionError for unusable options.
     """
     if not isinstance(kind, str) or kind not in KINDS:
         raise OptionError(unknown_choice("kind", kind, KINDS))
@@ -28,7 +28,7 @@ def encode(x, steps: int | None, kind: str = "current", unit: float = 1.0, seed:
     seed = whole("seed", seed, 0)
     if not isinstance(unit, int | float | np.number) or not 0 < unit < float("inf"):
         raise OptionError(f"unit={shown(unit)} must be a number above 0: what a 1 of the input is worth")
-    samples = _samples(x) / unit
+    samples = _read_samples(x) / unit
     if is_sequence and samples.ndim < 3:
         raise ModelError(f"sequences must be [B, T, *shape], got shape {list(samples.shape)}; give steps for samples")
     if kind == "delta":
@@ -68,8 +68,8 @@ def encode(x, steps: int | None, kind: str = "current", unit: float = 1.0, seed:
     return numbers
 
 
-def _samples(x) -> np.ndarray:
-    """The samples as float64 `[B, *shape]`."""
+def _read_samples(x) -> np.ndarray:
+    """Return the samples as float64 `[B, *shape]`."""
     try:
         array = np.asarray(x.detach().cpu().numpy() if hasattr(x, "detach") else x)
     except (TypeError, ValueError, RuntimeError) as e:

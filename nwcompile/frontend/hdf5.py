@@ -1,6 +1,6 @@
-"""Reads an HDF5 file that somebody sent, in a process of its own: libhdf5 hangs on some damaged files.
+"""Read an HDF5 file from an untrusted source in a separate process, because libhdf5 hangs on some damaged files.
 
-The process (`hdf5_child.py`) opens the file under limits of time and memory; nothing is unpickled.
+The process (`hdf5_child.py`) opens the file under limits of time and memory. Nothing is unpickled.
 """
 
 import io
@@ -22,10 +22,10 @@ BYTES_PER_SECOND = 10_000_000
 
 
 def read_hdf5(path: Path, kind: str, seconds: float = SECONDS) -> dict:
-    """Groups as dicts and datasets as arrays (text as `str` or arrays of it), by name.
+    """Return groups as dicts and datasets as arrays, by name; texts are `str` or arrays of `str`.
 
-    `kind` ("NIR") begins the error texts. Raises ModelError for a file that is missing, not HDF5, damaged, with links
-    to other files, larger than what is stored can give, or that takes longer than `seconds` (10 MB a second on top).
+    `kind` ("NIR") begins the error texts. Raises ModelError if the file is missing, not HDF5, damaged, has links to
+    other files, declares more data than its size can hold, or takes longer than `seconds` plus 1 s per 10 MB.
     """
     where = f"{kind} file {path}"
     n_bytes, start = 0, b""
@@ -59,12 +59,12 @@ def read_hdf5(path: Path, kind: str, seconds: float = SECONDS) -> dict:
             raise ModelError(f"{where}: damaged or truncated ({answer['damaged']}); copy or write it again")
         if "refused" in answer:
             raise ModelError(f"{where}: {answer['refused']}")
-        return _filled(answer["tree"], file)
+        return _insert_arrays(answer["tree"], file)
 
 
-def _filled(tree: dict, file) -> dict:
-    """The tree with the arrays of the file at their names; single texts as `str`."""
-    filled = {name: _filled(item, file) if isinstance(item, dict) else file[item] for name, item in tree.items()}
+def _insert_arrays(tree: dict, file) -> dict:
+    """Replace each array name in the tree by the file's array; single texts become `str`."""
+    filled = {name: _insert_arrays(item, file) if isinstance(item, dict) else file[item] for name, item in tree.items()}
     return {
         name: item.item() if isinstance(item, np.ndarray) and item.dtype.kind == "U" and item.ndim == 0 else item
         for name, item in filled.items()

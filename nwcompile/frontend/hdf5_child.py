@@ -1,7 +1,7 @@
-"""Script `hdf5_child.py PATH SECONDS`, started by `hdf5`: reads an HDF5 file under limits of time and memory.
+"""Run as `hdf5_child.py PATH SECONDS` by `hdf5`: read an HDF5 file under limits of time and memory.
 
-It imports nothing of nwcompile. Stdout is an npz file: `answer` is JSON, either the tree of groups with the name of
-each dataset's array, `arr_0`, or why there is none.
+The script imports nothing of nwcompile. It writes an npz file to stdout. `answer` is JSON: the tree of groups, with the
+name of an array (`arr_0`) for each dataset, or the reason why there is none.
 """
 
 import contextlib
@@ -16,24 +16,24 @@ import numpy as np
 MAX_COMPRESSION = 1100  # gzip packs 1032 to 1 at best, so a file that declares more is damaged.
 SMALL_BYTES = 1 << 28
 CHILD_BYTES = 1 << 33
-MAX_DEPTH = 16  # No framework nests groups deeper than this; a damaged file may, without end.
+MAX_DEPTH = 16  # No framework nests groups deeper; a damaged file may nest them endlessly.
 MAX_ITEMS = 1_000_000  # No framework writes more items than this; a damaged file may.
 
 
 class _RefusedError(Exception):
-    """A file that is whole but holds what is not read."""
+    """An intact file holds something that is not supported."""
 
 
-def _answer(path: str, seconds: int) -> None:
-    """Read `path` and write its tree and arrays, or why not."""
+def _write_answer(path: str, seconds: int) -> None:
+    """Read `path` and write its tree and arrays, or the reason for the refusal, to stdout."""
     n_bytes = os.stat(path).st_size
-    _limit(seconds, CHILD_BYTES + 4 * MAX_COMPRESSION * n_bytes)
+    _limit_resources(seconds, CHILD_BYTES + 4 * MAX_COMPRESSION * n_bytes)
     budget = {"bytes": max(SMALL_BYTES, MAX_COMPRESSION * n_bytes), "items": MAX_ITEMS, "file": n_bytes}
     arrays: list[np.ndarray] = []
     answer: dict[str, object]
     try:
         with h5py.File(path, "r", locking=False) as file:
-            answer = {"tree": _group(file, budget, 0, arrays)}
+            answer = {"tree": _read_group(file, budget, 0, arrays)}
     except _RefusedError as refusal:
         answer, arrays = {"refused": str(refusal)}, []
     except Exception as error:  # h5py raises a dozen types for damaged files
@@ -42,14 +42,14 @@ def _answer(path: str, seconds: int) -> None:
     np.savez(stream, *arrays, answer=np.array(json.dumps(answer)))
 
 
-def _limit(seconds: int, n_bytes: int) -> None:
+def _limit_resources(seconds: int, n_bytes: int) -> None:
     for kind, limit in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, n_bytes)):
-        with contextlib.suppress(ValueError, OSError):  # a lower limit stands already
+        with contextlib.suppress(ValueError, OSError):  # a lower limit is already set
             resource.setrlimit(kind, (limit, limit))
 
 
-def _group(group, budget: dict, depth: int, arrays: list[np.ndarray]) -> dict:
-    """A group as a dict; each dataset is put into `arrays` and stands as its name."""
+def _read_group(group, budget: dict, depth: int, arrays: list[np.ndarray]) -> dict:
+    """Return a group as a dict; append each dataset to `arrays` and put its array name into the dict."""
     tree: dict[str, dict | str] = {}
     for name in group:
         budget["items"] -= 1
@@ -59,7 +59,7 @@ def _group(group, budget: dict, depth: int, arrays: list[np.ndarray]) -> dict:
             raise _RefusedError(f"{group.name.rstrip('/')}/{name} is a link to elsewhere; such links are not read")
         item = group[name]
         if isinstance(item, h5py.Group):
-            tree[name] = _group(item, budget, depth + 1, arrays)
+            tree[name] = _read_group(item, budget, depth + 1, arrays)
             continue
         if item.external or item.is_virtual:
             raise _RefusedError(f"{item.name} keeps its data in another file; such data are not read")
@@ -70,12 +70,12 @@ def _group(group, budget: dict, depth: int, arrays: list[np.ndarray]) -> dict:
                 "write it again"
             )
         tree[name] = f"arr_{len(arrays)}"
-        arrays.append(_array(item.name, item[()]))
+        arrays.append(_read_array(item.name, item[()]))
     return tree
 
 
-def _array(name: str, value) -> np.ndarray:
-    """A dataset's value as an array of numbers or text."""
+def _read_array(name: str, value) -> np.ndarray:
+    """Return a dataset's value as an array of numbers or text."""
     array = np.asarray(value)
     if array.dtype.kind == "S":
         return np.char.decode(array, "utf8", "replace")
@@ -88,4 +88,4 @@ def _array(name: str, value) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    _answer(sys.argv[1], int(sys.argv[2]))
+    _write_answer(sys.argv[1], int(sys.argv[2]))

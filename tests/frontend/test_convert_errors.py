@@ -94,12 +94,12 @@ def silent() -> nn.Sequential:
          f"{CONVERTS}"),
         (lambda: net(Branching()), X, "Sequential cannot be traced (symbolically traced variables cannot be used as "
          "inputs to control flow); give convert a module whose forward does the same for every input"),
-        (lambda: net(ViewChanged()), X, "the network gives other numbers than its functions one by one, as where "
-         "tensors are changed in place; write them without inplace"),
+        (lambda: net(ViewChanged()), X, "the network gives other numbers than the trace of its functions, for "
+         "example because a tensor is changed in place; use functions without inplace"),
         (lambda: nn.Sequential(nn.Linear(3, 4), Twice()), X, "the network gives a tuple, not one tensor; convert takes "
          "one output"),
         (lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1), nn.Flatten(0)), X, "the network gives "
-         "shape [2] for 2 samples, not [B, *shape]; leave out what drops or merges axes behind its last layer"),
+         "shape [2] for 2 samples, not [B, *shape]; remove functions that drop or merge axes after its last layer"),
         (lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.AvgPool2d(2, ceil_mode=True)), torch.rand(2, 1, 7, 7),
          "layer 'answer' is fed by '2' (AvgPool2d), whose ceil_mode or divisor_override is not supported; supported "
          "between spiking layers: Linear, LIFSynapse, Delay, DelayedLinear, DelayedConv2d, Conv1d, Conv2d, "
@@ -111,7 +111,7 @@ def silent() -> nn.Sequential:
          "samples; the network is not usable, train it again"),
         (broken, X, "'0' (Linear): weight has NaN or infinite values; the model is not usable, train or load it again"),
         (silent, X, "layer '1' is never above 0 on the 4 calibration samples, so its threshold cannot be chosen; give "
-         "samples as the network was trained on, scaled as there, or train it again"),
+         "samples scaled as in training, or train it again"),
         (net, None, "convert needs calibration samples [B, *shape]; a hundred of the training data will do"),
         (net, X[:0], "calibration must be samples [B, *shape], at least one, got shape [0, 3]; give a hundred of the "
          "training data"),
@@ -145,10 +145,10 @@ def test_convert_refuses(ann, calibration, text):
         ({"unit": 1e-60}, "unit=1e-60 is out of the range of float32; scale the samples to 0..1"),
         ({"unit": -1}, "unit=-1 must be a number above 0: what a 1 of the input is worth"),
         ({"reset": "none"}, "unknown reset 'none'; choose one of: subtract, zero"),
-        ({"method": "quantized", "reset": "zero"}, "method 'quantized' takes spikes back, for which neurons have to "
+        ({"method": "quantized", "reset": "zero"}, "method 'quantized' takes spikes back, so its neurons must "
          "subtract; use method='percentile', on a network with plain ReLUs, with reset='zero'"),
-        ({"method": "quantized"}, "method 'quantized' needs an nn.QuantizedReLU in the place of every ReLU, trained as "
-         "that; plain ones: '1', '3'; replace and train them, or use method='percentile'"),
+        ({"method": "quantized"}, "method 'quantized' needs every ReLU to be an nn.QuantizedReLU before training; "
+         "plain ones: '1', '3'; replace and train them, or use method='percentile'"),
     ],
 )  # fmt: skip
 def test_convert_refuses_options(options, text):

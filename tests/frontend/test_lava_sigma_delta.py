@@ -5,7 +5,7 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.frontend.lava import from_lava
-from nwcompile.frontend.lava.programs import delta, sigma, sigma_delta
+from nwcompile.frontend.lava.programs import delta_encoder, sigma_delta, sigma_readout
 from nwcompile.sim.sequence.run import trace
 from tests.made.lava_files import dense, write
 
@@ -38,7 +38,7 @@ def both(network: nw.Network, x: np.ndarray) -> dict[str, np.ndarray]:
 def test_delta_block_gives_its_stored_messages(tiny):
     x = np.repeat(tiny["input_bias"][..., None], 15, 3) * np.sin(2 * np.pi * np.arange(15) / 15)
     one = nw.Conv2d("in", "layer", np.ones((1, 1, 1, 1), np.int8), source_shape=(1, 1, 768))
-    sent = both(alone(delta(20), one, (3, 16, 16), (3, 16, 16)), by_step(x.astype(int)))["sent"]
+    sent = both(alone(delta_encoder(20), one, (3, 16, 16), (3, 16, 16)), by_step(x.astype(int)))["sent"]
     expected = by_step(tiny["input"])
     assert expected.min() < -1000 and np.array_equal(sent, expected)
 
@@ -57,7 +57,7 @@ def test_sigma_dense_gives_its_stored_sums(tiny):
     """Without bits for messages, lava's synapses take any message as 1 (netx's tests/test_blocks.py)."""
     x = (tiny["layer1"].reshape(-1, 16).T != 0).astype(np.int8)
     dense = nw.Dense("in", "layer", tiny["layer2_weight"], delay=1)
-    assert np.array_equal(both(alone(sigma(), dense, (100,), (864,)), x)["sigma"], tiny["layer2"].T)
+    assert np.array_equal(both(alone(sigma_readout(), dense, (100,), (864,)), x)["sigma"], tiny["layer2"].T)
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_a_compiled_net_sends_the_same_and_counts_a_weight_once_a_message(tmp_pa
 
 def test_states_saturate_where_lava_would_leave_24_bits():
     one = nw.Dense("in", "layer", np.ones((1, 1), np.int8))
-    states = both(alone(delta(0), one, (1,), (1,)), np.array([[5000], [-5000], [1]]))
+    states = both(alone(delta_encoder(0), one, (1,), (1,)), np.array([[5000], [-5000], [1]]))
     assert states["last_act"].ravel().tolist() == [(1 << 23) - 1, 1 - (1 << 23), 4096]
     states = both(alone(sigma_delta(0), one, (1,), (1,)), np.array([[1 << 22], [1 << 22], [1 << 22], [-5]]))
     assert states["sigma"].ravel().tolist() == [1 << 22, (1 << 23) - 1, (1 << 23) - 1, (1 << 23) - 6]

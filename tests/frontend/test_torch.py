@@ -442,8 +442,8 @@ def test_from_torch_warns_where_a_layer_spikes_otherwise_than_in_the_module():
     with pytest.warns(NwWarning) as told:
         nw.from_torch(torch.nn.Sequential(layer), x)
     assert [str(w.message) for w in told] == [
-        "layer '0' spikes otherwise than the module on the example: 48 of 48 entries, first in step 0, sample 0, "
-        "neuron 0: 0 in the module, 1 in the network"
+        "layer '0' spikes differently from the module on the example: 48 of 48 entries, first in step 0, sample "
+        "0, neuron 0: 0 in the module, 1 in the network"
     ]
 
 

@@ -254,7 +254,7 @@ def test_from_torch_tells_its_own_failures_at_neurons_and_functions(monkeypatch)
 
     module = Doubles(torch.nn.Linear(8, 4), lif(4))
     with monkeypatch.context() as patch:
-        patch.setattr(track, "linear", lambda *_: 1 / 0)
+        patch.setattr(track, "follow_linear", lambda *_: 1 / 0)
         with pytest.raises(
             ModelError, match=r"'mul', on which nwcompile fails \(ZeroDivisionError: .*please report it"
         ):

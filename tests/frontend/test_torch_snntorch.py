@@ -305,8 +305,8 @@ REFUSED = [
     ),
     (
         changed,
-        "layer '1' (snntorch Leaky): it was made with another reset_mechanism than 'zero', which it has now; make it "
-        "with the one that is meant",
+        "layer '1' (snntorch Leaky): it was built with another reset_mechanism than its present 'zero'; build it "
+        "with the one you need",
     ),
 ]
 

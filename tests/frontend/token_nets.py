@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 import nwcompile as nw
-from nwcompile.frontend.torch import _clear
-from nwcompile.frontend.torch.kinds import kind_of
+from nwcompile.frontend.torch import _clear_state
+from nwcompile.frontend.torch.kinds import find_kind
 
 WEIGHTS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d)
 NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d)
@@ -26,7 +26,7 @@ def on_grid(module, x):
         norm.momentum = 1.0
         norm.weight.data.fill_(2.0)
         norm.bias.data.fill_(1.0)
-    _clear(module.train())
+    _clear_state(module.train())
     with torch.no_grad():
         module(x)
     for norm in norms:
@@ -36,7 +36,7 @@ def on_grid(module, x):
         norm.running_mean.copy_((norm.running_mean / scale * 4).round() * scale / 4)
         norm.running_var.copy_(scale**2)
         norm.eps = 0.0
-    _clear(module.eval())
+    _clear_state(module.eval())
     return module
 
 
@@ -45,14 +45,14 @@ def with_wrong_spikes(module, network, x, layout):
 
     `x` is [T, B, *shape] in layout "TB"; in "B" it is [B, T, *shape], and the module is called step by step.
     """
-    given = {name: [] for name, part in module.named_modules() if kind_of(part) is not None}
+    given = {name: [] for name, part in module.named_modules() if find_kind(part) is not None}
     hooks = [
         module.get_submodule(name).register_forward_hook(
             lambda _m, _x, y, name=name: given[name].append((y[0] if isinstance(y, tuple) else y).detach().clone())
         )
         for name in given
     ]
-    _clear(module)
+    _clear_state(module)
     with torch.no_grad():
         if layout == "TB":
             module(x)
@@ -61,7 +61,7 @@ def with_wrong_spikes(module, network, x, layout):
                 module(x_t)
     for hook in hooks:
         hook.remove()
-    _clear(module)
+    _clear_state(module)
     run = nw.simulate(network, x.numpy())
     wrong = {}
     for name, parts in given.items():

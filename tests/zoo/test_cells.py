@@ -30,7 +30,7 @@ CELLS = [
 
 
 # The residual network adds thousands of numbers a neuron: one in some thousand spikes is a matter of float32 rounding.
-@pytest.mark.filterwarnings("ignore:layer 'layer.*' spikes otherwise than the module")
+@pytest.mark.filterwarnings("ignore:layer 'layer.*' spikes differently from the module")
 @pytest.mark.parametrize(("name", "chip", "expected"), CELLS)
 def test_cell_lands_as_the_table_says_and_every_backend_agrees(name, chip, expected, reference):
     cell = land(name, chip, partitioner="sequential", placer="row-major")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nwcompile.frontend.torch.kinds import kind_of
+from nwcompile.frontend.torch.kinds import find_kind
 from tests.zoo.cell import NETWORKS, imported
 from tests.zoo.net import Net
 
@@ -18,7 +18,7 @@ def spike_rates(net: Net) -> dict[str, float]:
     counts: dict[str, list[float]] = {}
     hooks = []
     for path, part in net.module.named_modules():
-        if kind_of(part) is not None:
+        if find_kind(part) is not None:
             counts[path] = []
 
             def count(_module, _given, result, counted=counts[path]):
@@ -33,7 +33,7 @@ def spike_rates(net: Net) -> dict[str, float]:
 
 
 # The residual network adds thousands of numbers a neuron: one in some thousand spikes is a matter of float32 rounding.
-@pytest.mark.filterwarnings("ignore:layer 'layer.*' spikes otherwise than the module")
+@pytest.mark.filterwarnings("ignore:layer 'layer.*' spikes differently from the module")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.long] * (n not in QUICK)) for n in NETWORKS])
 def test_zoo_network_is_at_work_in_every_layer_and_imports_without_a_warning(name, reference):
     net, network = imported(name)  # a spike that differs between module and network is a warning, and so an error

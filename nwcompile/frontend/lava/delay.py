@@ -1,24 +1,24 @@
-"""Delays of lava-dl `.net` layers: on the spikes that leave (SLAYER's axons), on inputs, or on single synapses."""
+"""Read delays of lava-dl `.net` layers: on outgoing spikes (SLAYER's axons), on inputs, or on single synapses."""
 
 from math import prod
 
 import numpy as np
 
 from nwcompile.frontend.lava.entry import DENSE, Entry
-from nwcompile.frontend.lava.wires import MAX_LISTED_SYNAPSES, Shape, listed
+from nwcompile.frontend.lava.wires import MAX_LISTED_SYNAPSES, Shape, list_synapses
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
 
 ERROR_CODE = "NW2203"
 NONE = np.zeros((1, 1), np.int64)
 
 
-def delays(entry: Entry, shape: Shape, n_source: int) -> tuple[np.ndarray, np.ndarray]:
-    """Steps that `delay` adds to what comes in, int64[n_target or 1, n_source or 1], and leaves, int64[1, n or 1].
+def read_delays(entry: Entry, shape: Shape, n_source: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return `delay` steps of the inputs, int64[n_target or 1, n_source or 1], and of the spikes, int64[1, n or 1].
 
-    One number, one per channel or one per neuron delay the layer's spikes (SLAYER exports these). In dense layers,
-    netx reads one per input, and a matrix as one per synapse [n_target, n_source].
+    One number, one per channel or one per neuron delays the layer's spikes (SLAYER exports these). In dense layers,
+    netx reads one per input, or a matrix [n_target, n_source] with one per synapse.
     """
-    steps = entry.whole("delay", 0)
+    steps = entry.read_integers("delay", 0)
     n = prod(shape)
     if steps.min() < 0:
         raise entry.fail(f"delay {steps.min()} must be 0 or more steps")
@@ -35,10 +35,10 @@ def delays(entry: Entry, shape: Shape, n_source: int) -> tuple[np.ndarray, np.nd
     raise entry.fail(f"delay has shape {steps.shape}; this layer takes {sizes} values (its neurons){inputs}")
 
 
-def delayed(entry: Entry, connection: Connection, more: tuple[np.ndarray, ...], source: Shape) -> list[Connection]:
-    """The connection with the steps of `more` added, each int64[n_target or 1, n_source or 1]: one for each delay.
+def add_delays(entry: Entry, connection: Connection, more: tuple[np.ndarray, ...], source: Shape) -> list[Connection]:
+    """Add the steps of `more`, each int64[n_target or 1, n_source or 1], and return one connection per delay.
 
-    Where delays differ the synapses are listed one by one.
+    If delays differ, the synapses are listed one by one.
     """
     if all((steps == steps.flat[0]).all() for steps in more):
         return [connection.replace(delay=connection.aligned_delay + sum(int(steps.flat[0]) for steps in more))]
@@ -46,7 +46,7 @@ def delayed(entry: Entry, connection: Connection, more: tuple[np.ndarray, ...], 
         many = connection
     else:
         assert isinstance(connection, Dense | Conv2d)
-        many = listed(entry, connection, source, connection.output_shape(source))
+        many = list_synapses(entry, connection, source, connection.output_shape(source))
     late = np.zeros(len(many.pre), np.int64)
     for steps in more:
         late += steps[many.post if steps.shape[0] > 1 else 0, many.pre if steps.shape[1] > 1 else 0]

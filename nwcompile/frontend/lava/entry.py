@@ -1,4 +1,4 @@
-"""The layers of a lava-dl `.net` file as they stand in it: numbered entries of numbers, checked as they are read."""
+"""Read the layers of a lava-dl `.net` file as numbered entries; each number is checked when it is read."""
 
 from dataclasses import dataclass
 from math import prod
@@ -24,7 +24,7 @@ LARGEST = (1 << 31) - 1
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """One `/layer/<i>`: its number, type, and datasets (arrays, or text) and groups (dicts) by name."""
+    """One `/layer/<i>`: its number and type, and by name its datasets (arrays or text) and groups (dicts)."""
 
     index: int
     kind: str
@@ -37,21 +37,21 @@ class Entry:
 
     @property
     def has_neurons(self) -> bool:
-        """Whether the entry is a layer of neurons; dense layers have netx's default ones where the file gives none."""
+        """Whether the entry is a layer of neurons; dense layers without neurons in the file have those of netx."""
         return self.kind not in ("flatten", "average") and ("neuron" in self.values or self.kind != "input")
 
     def fail(self, text: str) -> ModelError:
-        """An error that names this layer and its type."""
+        """Return an error that names this layer and its type."""
         return ModelError(f"lava-dl layer {self.index} ({self.kind}): {text}")
 
-    def text(self, key: str, group: str) -> str | None:
-        """The text under `group/key`, or None."""
+    def read_text(self, key: str, group: str) -> str | None:
+        """Return the text at `group/key`, or None."""
         value = self.values.get(group, {}).get(key)
         value = value.flat[0] if isinstance(value, np.ndarray) and value.size else value
         return str(value) if isinstance(value, str) else None
 
-    def whole(self, key: str, default=None, group: str | None = None) -> np.ndarray:
-        """The whole numbers of `key`, int64, or `default`; of the group `neuron` where `group` says so."""
+    def read_integers(self, key: str, default=None, group: str | None = None) -> np.ndarray:
+        """Return the integers of `key` as int64, or `default`; `group` names a group ("neuron") that holds the key."""
         where = f"{group}/{key}" if group else key
         value = (self.values.get(group, {}) if group else self.values).get(key, default)
         if value is None:
@@ -73,24 +73,24 @@ class Entry:
 
     @property
     def has_complex_weight(self) -> bool:
-        """Whether the weights are `weight/real` and `weight/imag`."""
+        """Whether the weights are stored as `weight/real` and `weight/imag`."""
         weight = self.values.get("weight")
         return isinstance(weight, dict) and {"real", "imag"} <= set(weight)
 
-    def weight(self, part: str = "real") -> np.ndarray:
-        """The weights, or this part of complex ones."""
-        return self.whole(part, group="weight") if self.has_complex_weight else self.whole("weight")
+    def read_weight(self, part: str = "real") -> np.ndarray:
+        """Return the weights, or the given part of complex weights."""
+        return self.read_integers(part, group="weight") if self.has_complex_weight else self.read_integers("weight")
 
-    def single(self, key: str, default=None, group: str | None = None) -> int:
-        """The one whole number of `key`."""
-        array = self.whole(key, default, group)
+    def read_integer(self, key: str, default=None, group: str | None = None) -> int:
+        """Return the single integer of `key`."""
+        array = self.read_integers(key, default, group)
         if (array != array.flat[0]).any():
             raise self.fail(f"{f'{group}/' if group else ''}{key} differs within the layer; one value is supported")
         return int(array.flat[0])
 
-    def spread(self, key: str, shape: tuple[int, ...], default=None, group: str | None = None) -> np.ndarray:
-        """The whole numbers of `key` as they broadcast to `shape`: one, one per channel (first axis), or all."""
-        array = self.whole(key, default, group)
+    def read_per_neuron(self, key: str, shape: tuple[int, ...], default=None, group: str | None = None) -> np.ndarray:
+        """Return the integers of `key`, broadcastable to `shape`: one, one per channel (first axis), or all."""
+        array = self.read_integers(key, default, group)
         if array.size == 1 or (array == array.flat[0]).all() and array.size in (shape[0], prod(shape)):
             return array.reshape(-1)[0]
         if array.size == prod(shape):
@@ -101,23 +101,23 @@ class Entry:
         where = f"{group}/{key}" if group else key
         raise self.fail(f"{where} has {array.size} values; a layer of shape {shape} takes {sizes}")
 
-    def shape(self) -> tuple[int, ...]:
-        """The declared shape, [C, H, W] or [n]."""
-        shape = tuple(int(n) for n in self.whole("shape").reshape(-1))
+    def read_shape(self) -> tuple[int, ...]:
+        """Return the declared shape, [C, H, W] or [n]."""
+        shape = tuple(int(n) for n in self.read_integers("shape").reshape(-1))
         if min(shape) < 1 or prod(shape) > LARGEST:
             raise self.fail(f"shape {shape} must be whole numbers >= 1 of at most {LARGEST} neurons together")
         return shape
 
-    def pair(self, name: str, default: int) -> tuple[int, int]:
-        """One number for rows and columns, or one for each."""
-        values = self.whole(name, default).reshape(-1)
+    def read_pair(self, name: str, default: int) -> tuple[int, int]:
+        """Return (rows, columns) from one number for both, or from two."""
+        values = self.read_integers(name, default).reshape(-1)
         if values.size > 2:
             raise self.fail(f"{name} has {values.size} values; it must have one, or two (rows, columns)")
         return int(values[0]), int(values[-1])
 
 
 def read_entries(path) -> list[Entry]:
-    """The layers in the order of their numbers. Raises ModelError for a file that is not whole, and unknown types."""
+    """Return the layers by number; raise ModelError for an incomplete file or an unknown type."""
     tree = read_hdf5(Path(path), "lava-dl").get("layer")
     if not isinstance(tree, dict) or not tree:
         raise ModelError(f"lava-dl file {path}: the HDF5 file has no group 'layer' with layers; export the model again")

@@ -1,4 +1,4 @@
-"""Neurons of a lava-dl `.net` layer: CUBA and LOIHI compartments, netx's default one, and readouts."""
+"""Read the neurons of a lava-dl `.net` layer: CUBA and LOIHI compartments, the default of netx, and readouts."""
 
 from collections.abc import Mapping
 
@@ -23,43 +23,44 @@ DEFAULT = {
 
 
 def neuron_type(entry: Entry) -> str:
-    """One of TYPES; dense layers without a neuron have a CUBA one. Raises ModelError for others."""
+    """Return one of TYPES; dense layers without neurons have CUBA ones. Raise ModelError for other types."""
     if "neuron" not in entry.values:
         if entry.kind in DENSE:
             return DEFAULT_TYPE
         raise entry.fail("it has no neuron; export the model with a CUBA or LOIHI neuron in every layer")
-    kind = entry.text("type", "neuron")
+    kind = entry.read_text("type", "neuron")
     if kind not in TYPES:
         raise entry.fail(f"neuron type {kind!r} is not supported; supported: {', '.join(TYPES)}")
     return kind
 
 
 def neuron_spec(entry: Entry, shape: tuple[int, ...], override: Mapping) -> NeuronSpec:
-    """How the layer's neurons update, with its bias per neuron or per channel; decays and thresholds may be too.
+    """Return the layer's NeuronSpec; bias, decays and thresholds are one number, one per channel or one per neuron.
 
-    Both types fire at v > threshold: a LOIHI neuron in SLAYER as on the chip, and a CUBA one since lava-dl v0.3
-    (301ac5d, #78, July 2022: SLAYER adds an epsilon to its threshold, `threshold_eps` in `slayer/neuron/cuba.py`,
-    because the chip fires at v > threshold). A file of an older CUBA network wants `strict=False`; nothing in it tells.
+    Both types fire at v > threshold: LOIHI neurons in SLAYER as on the chip, and CUBA neurons since lava-dl v0.3
+    (301ac5d, #78, July 2022: SLAYER adds an epsilon to the threshold, `threshold_eps` in `slayer/neuron/cuba.py`,
+    because the chip fires at v > threshold). The file of an older CUBA network needs `strict=False`, which it does not
+    record.
 
-    A threshold that a 24-bit v cannot reach makes the layer a readout. The bias adds to v, except that of an `input`
-    entry whose current does not decay at once: SLAYER gives weight*x + bias to u.
+    A threshold that a 24-bit v cannot reach makes the layer a readout. The bias adds to v, except in an `input` entry
+    whose current does not decay at once: SLAYER adds weight*x + bias to u.
     """
     default = {} if "neuron" in entry.values else DEFAULT
 
-    def number(key: str, missing=None):
-        return entry.spread(key, shape, default.get(key, missing), "neuron")
+    def read_field(key: str, missing=None):
+        return entry.read_per_neuron(key, shape, default.get(key, missing), "neuron")
 
-    if entry.single("gradedSpike", False, "neuron") and "spikes" not in override:
+    if entry.read_integer("gradedSpike", False, "neuron") and "spikes" not in override:
         raise entry.fail(
             "gradedSpike is supported of CUBA neurons, not of these; train and export it with "
             f"binary spikes, or give neuron={{{entry.name!r}: {{'spikes': 'binary'}}}} for what lava's netx runs"
         )
-    if entry.single("weight_exp", 0, "neuron"):
+    if entry.read_integer("weight_exp", 0, "neuron"):
         raise entry.fail("neuron/weight_exp is not 0: a batch norm that scales; train it with a norm of the mean only")
-    threshold = THRESHOLD_UNIT * number("vThMant")
-    refractory = number("refDelay", 1)
-    decay_u = number("iDecay")
-    bias = entry.spread("bias", shape, 0)
+    threshold = THRESHOLD_UNIT * read_field("vThMant")
+    refractory = read_field("refDelay", 1)
+    decay_u = read_field("iDecay")
+    bias = entry.read_per_neuron("bias", shape, 0)
     into_u = entry.kind == "input" and bool(np.any(decay_u != FULL_DECAY))
     spec = NeuronSpec(
         threshold=threshold,
@@ -67,7 +68,7 @@ def neuron_spec(entry: Entry, shape: tuple[int, ...], override: Mapping) -> Neur
         fires=bool(np.any(threshold < UNREACHED_THRESHOLD)),
         fixed=FixedPoint(),
         decay_u=decay_u,
-        decay_v=number("vDecay"),
+        decay_v=read_field("vDecay"),
         refractory=np.where(refractory == 1, 0, refractory),  # 1 freezes no step
         bias=0 if into_u else BIAS_UNIT * bias,
         bias_u=bias if into_u else 0,
@@ -76,12 +77,12 @@ def neuron_spec(entry: Entry, shape: tuple[int, ...], override: Mapping) -> Neur
 
 
 def average_spec() -> NeuronSpec:
-    """A readout whose v is 64 times the spikes it receives in the step."""
+    """Return a readout whose v is 64 times the number of spikes it receives in the step."""
     return NeuronSpec(fixed=FixedPoint(), threshold=UNREACHED_THRESHOLD, fires=False, reset="none", decay_v=FULL_DECAY)
 
 
 def has_bias(spec: NeuronSpec | NeuronProgram) -> bool:
-    """Whether the neurons move without input."""
+    """Return whether the neurons change without input."""
     if isinstance(spec, NeuronProgram):
         return bool(np.any(spec.parameters.get("bias", 0)))
     return bool(np.any(spec.bias) or np.any(spec.bias_u))

@@ -1,9 +1,9 @@
-"""SLAYER's other neurons as neuron programs: those that send graded spikes, adapt their threshold, or resonate.
+"""Build SLAYER's other neurons as neuron programs: graded spikes, adaptive thresholds, and resonators.
 
-The rules are those of lava-dl d825ac5, `slayer/neuron/`, in the whole numbers that `slayer/neuron/dynamics/` computes
-with: cuba.py and alif.py (leaky_integrator.py, adaptive_threshold.py), rf.py and rf_iz.py (resonator.py), adrf.py
-(adaptive_phase_th.py), adrf_iz.py (adaptive_resonator.py); when a resonator fires is in `slayer/spike/complex.py`.
-States saturate at 24 bits, as in lava's processes of resonators (lava.proc.rf, lava.proc.rf_iz); SLAYER's never do.
+The rules are those of lava-dl d825ac5, `slayer/neuron/`, in the integers of `slayer/neuron/dynamics/`: cuba.py and
+alif.py (leaky_integrator.py, adaptive_threshold.py), rf.py and rf_iz.py (resonator.py), adrf.py (adaptive_phase_th.py),
+adrf_iz.py (adaptive_resonator.py); `slayer/spike/complex.py` decides when a resonator fires. States saturate at 24 bits
+as in lava's resonator processes (lava.proc.rf, lava.proc.rf_iz); SLAYER's states never saturate.
 """
 
 from collections.abc import Mapping
@@ -20,37 +20,37 @@ from nwcompile.frontend.lava.neuron import (
     THRESHOLD_UNIT,
     UNREACHED_THRESHOLD,
 )
-from nwcompile.frontend.lava.programs import STATE_BITS, saturated
+from nwcompile.frontend.lava.programs import STATE_BITS, saturate_ops
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation, StateVariable
 
 ERROR_CODE = "NW2202"
 DECAY_BITS = 12
-INPUT_BITS = 6  # A sum of weights counts in units of 2**6 of a state (SLAYER: s_scale / w_scale).
-GRADED_BITS = 12  # What a graded spike says is a state, which is 2**12 times what SLAYER sends (s_scale).
-PART_BITS = 20  # Of the two sums that come packed in one; a larger one fills a state of 24 bits, whatever was in it.
+INPUT_BITS = 6  # The unit of a sum of weights is 2**6 units of a state (SLAYER: s_scale / w_scale).
+GRADED_BITS = 12  # A graded spike is a state, 2**12 times SLAYER's value (s_scale).
+PART_BITS = 20  # Width of each of two packed sums; a larger sum saturates a 24-bit state in any case.
 LARGEST_PART = (1 << (PART_BITS - 1)) - 1
 
 
 @dataclass(frozen=True)
 class Arriving:
-    """What the synaptic input of a layer says."""
+    """The format of a layer's synaptic input."""
 
-    is_graded: bool = False  # of graded spikes, so that it is in units of 2**-12 of a spike's
-    is_packed: bool = False  # a real part, and an imaginary one in units of 2**PART_BITS
+    is_graded: bool = False  # from graded spikes, in units of 2**-12 of a spike
+    is_packed: bool = False  # a real part plus 2**PART_BITS times an imaginary part
 
 
 def is_program(entry: Entry, kind: str, arriving: Arriving, override: Mapping) -> bool:
-    """Whether the neurons of an entry, of type `kind`, are one of these programs; else they are a NeuronSpec."""
-    is_graded = bool(entry.single("gradedSpike", False, "neuron")) and "spikes" not in override
+    """Return whether an entry's neurons, of type `kind`, are one of these programs and not a NeuronSpec."""
+    is_graded = bool(entry.read_integer("gradedSpike", False, "neuron")) and "spikes" not in override
     return kind == "ALIF" or kind in RESONATORS or arriving.is_graded or is_graded and kind == "CUBA"
 
 
 def slayer_program(
     entry: Entry, shape: tuple[int, ...], kind: str, arriving: Arriving, override: Mapping
 ) -> NeuronProgram:
-    """The neurons of a layer of type `kind`; a threshold that a state of 24 bits cannot reach makes them a readout.
+    """Return the neurons of a layer of type `kind`; a threshold beyond 24 bits makes them a readout.
 
-    `override` may hold `strict`, of CUBA neurons. Raises ModelError for other fields and for LOIHI neurons.
+    `override` may hold `strict` for CUBA neurons. Raises ModelError for other fields and for LOIHI neurons.
     """
     if kind not in ("CUBA", "ALIF", *RESONATORS):
         raise entry.fail(f"{kind} neurons do not take graded spikes; train and export them as CUBA neurons")
@@ -58,37 +58,37 @@ def slayer_program(
     if fields:
         names = ", ".join(sorted(fields))
         raise entry.fail(f"its neurons are a neuron program, which has no field {names}; leave them out of neuron=")
-    if entry.single("weight_exp", 0, "neuron"):
+    if entry.read_integer("weight_exp", 0, "neuron"):
         raise entry.fail("neuron/weight_exp is not 0: a batch norm that scales; train it with a norm of the mean only")
     if kind in RESONATORS:
-        return _resonator(entry, shape, kind, arriving)
-    return _leaky(entry, shape, kind, arriving, bool(override.get("strict", True)))
+        return _resonator_program(entry, shape, kind, arriving)
+    return _leaky_program(entry, shape, kind, arriving, bool(override.get("strict", True)))
 
 
 def complex_input(bits: int) -> NeuronProgram:
-    """Neurons that keep nothing: they send the sum of one part of complex weights, of PART_BITS bits, times 2**bits."""
+    """Return stateless neurons that send one part of a complex sum, PART_BITS bits wide, times 2**bits."""
     steps = [
         ("low", "min", "x", LARGEST_PART),
         ("part", "max", "low", -LARGEST_PART),
         ("message", "shl", "part", "bits"),
     ]
-    return _program("complex_input", {}, steps, {"bits": bits}, output="message", sends="graded")
+    return _build_program("complex_input", {}, steps, {"bits": bits}, output="message", sends="graded")
 
 
-def _leaky(entry: Entry, shape, kind: str, arriving: Arriving, strict: bool) -> NeuronProgram:
-    """CUBA: u and v leak, and v is reset to 0. ALIF: v is not; threshold and refractoriness rise with a spike."""
+def _leaky_program(entry: Entry, shape, kind: str, arriving: Arriving, strict: bool) -> NeuronProgram:
+    """Return CUBA neurons (v is reset to 0) or ALIF neurons (no reset; spikes raise threshold and refractoriness)."""
     default = {} if "neuron" in entry.values else DEFAULT
-    decay_u, decay_v = (entry.spread(key, shape, default.get(key), "neuron") for key in ("iDecay", "vDecay"))
-    base = _threshold(entry, shape, default.get("vThMant"))
-    bias = entry.spread("bias", shape, 0)
+    decay_u, decay_v = (entry.read_per_neuron(key, shape, default.get(key), "neuron") for key in ("iDecay", "vDecay"))
+    base = _read_threshold(entry, shape, default.get("vThMant"))
+    bias = entry.read_per_neuron("bias", shape, 0)
     bias_of_v = 0 if kind == "ALIF" or entry.kind == "input" else bias
     parameters = {"keep_u": FULL_DECAY - decay_u, "keep_v": FULL_DECAY - decay_v, "threshold": base}
     steps = [
-        *_driven("drive", "x", arriving, 0 if np.any(bias_of_v) else bias, parameters),
-        *_decayed("u_left", "u", "keep_u"),
+        *_drive_ops("drive", "x", arriving, 0 if np.any(bias_of_v) else bias, parameters),
+        *_decay_ops("u_left", "u", "keep_u"),
         ("u_driven", "add", "u_left", "drive"),
-        *saturated("u_next", "u_driven"),
-        *_decayed("v_left", "v", "keep_v"),
+        *saturate_ops("u_next", "u_driven"),
+        *_decay_ops("v_left", "v", "keep_v"),
         ("v_driven", "add", "v_left", "u_next"),
     ]
     total = "v_driven"
@@ -96,13 +96,13 @@ def _leaky(entry: Entry, shape, kind: str, arriving: Arriving, strict: bool) -> 
         parameters["bias"] = BIAS_UNIT * bias_of_v
         steps.append(("v_biased", "add", "v_driven", "bias"))
         total = "v_biased"
-    steps += saturated("v_full", total)
+    steps += saturate_ops("v_full", total)
     states = {"u": "u_next", "v": "v_full"}
     name = kind.lower()
     if _is_readout(base):
-        return _program(name, states, steps, parameters, output="v", sends="none")
+        return _build_program(name, states, steps, parameters, output="v", sends="none")
     if kind == "ALIF":
-        steps += _adapted(entry, shape, base, parameters)
+        steps += _adapt_ops(entry, shape, base, parameters)
         states |= {"threshold_now": "threshold_next", "refractory": "refractory_next"}
         steps.append(("fired", "le", "limit", "v_full"))
     else:
@@ -111,19 +111,20 @@ def _leaky(entry: Entry, shape, kind: str, arriving: Arriving, strict: bool) -> 
             ("v_next", "select", "fired", 0, "v_full"),
         ]
         states["v"] = "v_next"
-    steps += _raised(kind)
-    sending, output, sends = _sent(entry, "v_full")
-    return _program(name, states, [*steps, *sending], parameters, output=output, sends=sends)
+    steps += _jump_ops(kind)
+    sending, output, sends = _message_ops(entry, "v_full")
+    return _build_program(name, states, [*steps, *sending], parameters, output=output, sends=sends)
 
 
-def _resonator(entry: Entry, shape, kind: str, arriving: Arriving) -> NeuronProgram:
-    """A complex state turns and shrinks. PHASE: fires as it crosses the real axis upwards, far enough to the right.
+def _resonator_program(entry: Entry, shape, kind: str, arriving: Arriving) -> NeuronProgram:
+    """Return neurons with a rotating, decaying complex state.
 
-    IZHIKEVICH: fires where its imaginary part reaches the threshold; one that does not adapt is then reset to below it.
+    PHASE: fires when it crosses the real axis upwards at or above the threshold. IZHIKEVICH: fires when its imaginary
+    part reaches the threshold; if it does not adapt, it is reset to just below it.
     """
-    base = _threshold(entry, shape)
-    parameters = {"sin": entry.spread("sinDecay", shape, group="neuron")}
-    parameters["cos"] = entry.spread("cosDecay", shape, group="neuron")
+    base = _read_threshold(entry, shape)
+    parameters = {"sin": entry.read_per_neuron("sinDecay", shape, group="neuron")}
+    parameters["cos"] = entry.read_per_neuron("cosDecay", shape, group="neuron")
     parameters["threshold"] = base
     steps: list[tuple] = []
     parts = ("x", "x")
@@ -135,29 +136,29 @@ def _resonator(entry: Entry, shape, kind: str, arriving: Arriving) -> NeuronProg
             ("x_high", "shl", "x_imag", PART_BITS),
             ("x_real", "sub", "x", "x_high"),
         ]
-    bias = entry.spread("bias", shape, 0)
+    bias = entry.read_per_neuron("bias", shape, 0)
     steps += [
-        *_driven("drive_real", parts[0], arriving, bias, parameters),
-        *(_driven("drive_imag", parts[1], arriving, bias, parameters) if arriving.is_packed else ()),
-        *_decayed("real_cos", "real", "cos"),
-        *_decayed("imag_sin", "imag", "sin"),
-        *_decayed("real_sin", "real", "sin"),
-        *_decayed("imag_cos", "imag", "cos"),
+        *_drive_ops("drive_real", parts[0], arriving, bias, parameters),
+        *(_drive_ops("drive_imag", parts[1], arriving, bias, parameters) if arriving.is_packed else ()),
+        *_decay_ops("real_cos", "real", "cos"),
+        *_decay_ops("imag_sin", "imag", "sin"),
+        *_decay_ops("real_sin", "real", "sin"),
+        *_decay_ops("imag_cos", "imag", "cos"),
         ("real_turned", "sub", "real_cos", "imag_sin"),
         ("real_driven", "add", "real_turned", "drive_real"),
-        *saturated("real_full", "real_driven"),
+        *saturate_ops("real_full", "real_driven"),
         ("imag_turned", "add", "real_sin", "imag_cos"),
         ("imag_driven", "add", "imag_turned", "drive_imag" if arriving.is_packed else "drive_real"),
-        *saturated("imag_full", "imag_driven"),
+        *saturate_ops("imag_full", "imag_driven"),
     ]
     states = {"real": "real_full", "imag": "imag_full"}
     name = kind.lower()
     if _is_readout(base):
-        return _program(name, states, steps, parameters, output="real", sends="none")
+        return _build_program(name, states, steps, parameters, output="real", sends="none")
     limit = "threshold"
     if kind.startswith("ADRF"):
         limit = "limit"
-        steps += _adapted(entry, shape, base, parameters)
+        steps += _adapt_ops(entry, shape, base, parameters)
         states |= {"threshold_now": "threshold_next", "refractory": "refractory_next"}
     if kind.endswith("PHASE"):
         steps += [
@@ -176,26 +177,26 @@ def _resonator(entry: Entry, shape, kind: str, arriving: Arriving) -> NeuronProg
             ("imag_next", "select", "fired", "below", "imag_full"),
         ]
         states |= {"real": "real_next", "imag": "imag_next"}
-    steps += _raised(kind)
-    sending, output, sends = _sent(entry, "real_full" if kind.endswith("PHASE") else "imag_full")
-    return _program(name, states, [*steps, *sending], parameters, output=output, sends=sends)
+    steps += _jump_ops(kind)
+    sending, output, sends = _message_ops(entry, "real_full" if kind.endswith("PHASE") else "imag_full")
+    return _build_program(name, states, [*steps, *sending], parameters, output=output, sends=sends)
 
 
-def _threshold(entry: Entry, shape, default=None):
-    return THRESHOLD_UNIT * entry.spread("vThMant", shape, default, "neuron")
+def _read_threshold(entry: Entry, shape, default=None):
+    return THRESHOLD_UNIT * entry.read_per_neuron("vThMant", shape, default, "neuron")
 
 
 def _is_readout(threshold) -> bool:
     return not np.any(threshold < UNREACHED_THRESHOLD)
 
 
-def _decayed(result: str, state: str, factor: str) -> list[tuple]:
-    """What a state keeps: `factor` of 2**12, rounded toward 0."""
+def _decay_ops(result: str, state: str, factor: str) -> list[tuple]:
+    """Return operations that multiply a state by `factor` / 2**12, rounded toward 0."""
     return [(f"{result}_wide", "mul", state, factor), (result, "shr0", f"{result}_wide", DECAY_BITS)]
 
 
-def _driven(result: str, x: str, arriving: Arriving, bias, parameters: dict) -> list[tuple]:
-    """The synaptic input and a bias in units of a state; of graded spikes rounded toward 0."""
+def _drive_ops(result: str, x: str, arriving: Arriving, bias, parameters: dict) -> list[tuple]:
+    """Return operations that scale input plus bias to units of a state; graded spikes are rounded toward 0."""
     steps: list[tuple] = []
     if np.any(bias):
         parameters["bias"] = np.asarray(bias) << (GRADED_BITS if arriving.is_graded else 0)
@@ -204,22 +205,22 @@ def _driven(result: str, x: str, arriving: Arriving, bias, parameters: dict) -> 
     return [*steps, (result, "shr0" if arriving.is_graded else "shl", x, INPUT_BITS)]
 
 
-def _adapted(entry: Entry, shape, base, parameters: dict) -> list[tuple]:
-    """Threshold and refractoriness before the neuron fires, and `limit`, their sum."""
+def _adapt_ops(entry: Entry, shape, base, parameters: dict) -> list[tuple]:
+    """Return operations for threshold and refractoriness before a spike, and `limit`, their sum."""
     for name, key in (("keep_threshold", "thDecay"), ("keep_refractory", "refDecay")):
-        parameters[name] = FULL_DECAY - entry.spread(key, shape, group="neuron")
-    parameters["jump"] = THRESHOLD_UNIT * entry.spread("vThStep", shape, group="neuron")
+        parameters[name] = FULL_DECAY - entry.read_per_neuron(key, shape, group="neuron")
+    parameters["jump"] = THRESHOLD_UNIT * entry.read_per_neuron("vThStep", shape, group="neuron")
     return [
         ("above", "sub", "threshold_now", "threshold"),
-        *_decayed("above_left", "above", "keep_threshold"),
+        *_decay_ops("above_left", "above", "keep_threshold"),
         ("threshold_left", "add", "above_left", "threshold"),
-        *_decayed("refractory_left", "refractory", "keep_refractory"),
+        *_decay_ops("refractory_left", "refractory", "keep_refractory"),
         ("limit", "add", "threshold_left", "refractory_left"),
     ]
 
 
-def _raised(kind: str) -> list[tuple]:
-    """What a spike adds to threshold and refractoriness."""
+def _jump_ops(kind: str) -> list[tuple]:
+    """Return operations that add a spike's effect to threshold and refractoriness."""
     if kind not in ("ALIF", "ADRF_PHASE", "ADRF_IZHIKEVICH"):
         return []
     return [
@@ -231,15 +232,15 @@ def _raised(kind: str) -> list[tuple]:
     ]
 
 
-def _sent(entry: Entry, value: str) -> tuple[list[tuple], str, str]:
-    """Steps that make a message of `fired`, its name and kind: a spike, or with `gradedSpike` the state `value`."""
-    if entry.single("gradedSpike", False, "neuron"):
+def _message_ops(entry: Entry, value: str) -> tuple[list[tuple], str, str]:
+    """Return operations that form the message, its name and kind: a spike, or with `gradedSpike` the state `value`."""
+    if entry.read_integer("gradedSpike", False, "neuron"):
         return [("message", "select", "fired", value, 0)], "message", "graded"
     return [("spike", "number", "fired")], "spike", "binary"
 
 
-def _program(name: str, states: dict, steps: list, parameters: dict, *, output: str, sends: str) -> NeuronProgram:
-    """A program whose threshold, where it moves, begins at `threshold`."""
+def _build_program(name: str, states: dict, steps: list, parameters: dict, *, output: str, sends: str) -> NeuronProgram:
+    """Return a program; a variable threshold starts at `threshold`."""
     initial = {"threshold_now": parameters.get("threshold", 0)}
     return NeuronProgram(
         name=name,

@@ -1,4 +1,4 @@
-"""Synapses of a lava-dl `.net` layer as connections: dense, convolution, pooling, groups, and lists of synapses."""
+"""Build the connections of a lava-dl `.net` layer: dense, convolution, pooling, groups, and lists of synapses."""
 
 from math import prod
 from typing import Any
@@ -9,65 +9,65 @@ from nwcompile.frontend.lava.entry import DENSE, Entry
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair, window_count
 
 ERROR_CODE = "NW2203"
-INPUT_WEIGHT = 64  # This is the weight of an input entry that gives none (netx, create_input).
+INPUT_WEIGHT = 64  # Default weight of an input entry (netx, create_input).
 MAX_LISTED_SYNAPSES = 50_000_000  # Listing more synapses one by one would take gigabytes.
 Shape = tuple[int, ...]
 
 
-def connection(entry: Entry, source: str, shape: Shape, part: str | None = None) -> tuple[Connection, Shape]:
-    """The connection into a layer from `source` of `shape`, without delay, and the layer's own shape.
+def build_connection(entry: Entry, source: str, shape: Shape, part: str | None = None) -> tuple[Connection, Shape]:
+    """Return the connection into a layer from `source` of `shape`, without delay, and the layer's shape.
 
-    Of complex weights (dense and conv) it has `part`, "real" or "imag".
+    `part` selects "real" or "imag" of complex weights (dense and conv).
     """
-    declared = entry.shape()
-    told: dict[str, Any] = {"exponent": _exponent(entry), "delay": 0}
+    declared = entry.read_shape()
+    told: dict[str, Any] = {"exponent": _weight_exponent(entry), "delay": 0}
     if entry.kind == "input":
-        default = 1 if entry.text("type", "neuron") == "SDNN" else INPUT_WEIGHT
-        weight = np.array([[[[entry.single("weight", default)]]]])
+        default = 1 if entry.read_text("type", "neuron") == "SDNN" else INPUT_WEIGHT
+        weight = np.array([[[[entry.read_integer("weight", default)]]]])
         told |= {"sign_mode": sign_mode(weight), "source_shape": (1, 1, prod(shape))}
         return Conv2d(source, entry.name, weight, **told), declared
     if entry.kind == "average":
-        return _average(entry, source, shape, declared)
-    weight = entry.weight(part) if part else entry.whole("weight")
+        return _average_connection(entry, source, shape, declared)
+    weight = entry.read_weight(part) if part else entry.read_integers("weight")
     told["sign_mode"] = sign_mode(weight)
     if entry.kind in DENSE:
         n_target = prod(declared)
-        return Dense(source, entry.name, _matrix(entry, weight, n_target, prod(shape)), **told), (n_target,)
+        return Dense(source, entry.name, _weight_matrix(entry, weight, n_target, prod(shape)), **told), (n_target,)
     if entry.kind == "pool":
-        return _pool(entry, source, shape, weight, told), declared
+        return _pool_connection(entry, source, shape, weight, told), declared
     if weight.ndim != 4 and (weight.ndim != 5 or weight.shape[4] != 1):
         raise entry.fail(f"weight {weight.shape} must be [C_out, C_in/groups, rows, columns, 1]")
-    window: dict[str, Any] = {"stride": entry.pair("stride", 1), "padding": entry.pair("padding", 0)}
-    window["dilation"] = entry.pair("dilation", 1)
-    groups = entry.single("groups", 1)
+    window: dict[str, Any] = {"stride": entry.read_pair("stride", 1), "padding": entry.read_pair("padding", 0)}
+    window["dilation"] = entry.read_pair("dilation", 1)
+    groups = entry.read_integer("groups", 1)
     return Conv2d(source, entry.name, weight.reshape(weight.shape[:4]), groups=groups, **window, **told), declared
 
 
-def recurrent(entry: Entry, n: int) -> Dense:
-    """The connection of a `dense_rec` layer of `n` neurons onto itself: SLAYER feeds back the spikes of t-1."""
-    weight = entry.whole("weight_rec")
-    told: dict[str, Any] = {"exponent": _exponent(entry), "delay": 1, "sign_mode": sign_mode(weight)}
-    return Dense(entry.name, entry.name, _matrix(entry, weight, n, n, "weight_rec"), **told)
+def build_recurrence(entry: Entry, n: int) -> Dense:
+    """Return the connection of a `dense_rec` layer of `n` neurons to itself: SLAYER feeds back the spikes of t-1."""
+    weight = entry.read_integers("weight_rec")
+    told: dict[str, Any] = {"exponent": _weight_exponent(entry), "delay": 1, "sign_mode": sign_mode(weight)}
+    return Dense(entry.name, entry.name, _weight_matrix(entry, weight, n, n, "weight_rec"), **told)
 
 
 def sign_mode(weight: np.ndarray) -> str:
-    """As netx chooses it: a layer of one sign keeps odd weights on a Loihi synapse, a mixed one only even ones."""
+    """Return the sign mode that netx chooses: one sign allows odd weights on a Loihi synapse, mixed only even ones."""
     return "exc" if weight.min() >= 0 else "inh" if weight.max() <= 0 else "mixed"
 
 
-def _matrix(entry: Entry, weight: np.ndarray, n_target: int, n_source: int, key: str = "weight") -> np.ndarray:
+def _weight_matrix(entry: Entry, weight: np.ndarray, n_target: int, n_source: int, key: str = "weight") -> np.ndarray:
     if weight.size != n_target * n_source or weight.ndim > 1 and weight.shape[0] != n_target:
         raise entry.fail(f"{key} {weight.shape} does not join {n_source} inputs to {n_target} neurons")
     return weight.reshape(n_target, n_source)
 
 
-def _exponent(entry: Entry) -> int:
-    """`wgtExp`, of the layer or of its neuron: weights count 2**wgtExp times."""
-    return entry.single("wgtExp") if "wgtExp" in entry.values else entry.single("wgtExp", 0, "neuron")
+def _weight_exponent(entry: Entry) -> int:
+    """Return `wgtExp` of the layer or its neurons: the weights are multiplied by 2**wgtExp."""
+    return entry.read_integer("wgtExp") if "wgtExp" in entry.values else entry.read_integer("wgtExp", 0, "neuron")
 
 
-def _average(entry: Entry, source: str, shape: Shape, declared: Shape) -> tuple[Connection, Shape]:
-    """Each of shape[0] outputs receives its share of the source, a run of neurons in C order (SLAYER's Average)."""
+def _average_connection(entry: Entry, source: str, shape: Shape, declared: Shape) -> tuple[Connection, Shape]:
+    """Connect an equal run of source neurons, in C order, to each of declared[0] outputs (SLAYER's Average)."""
     n = prod(shape)
     groups = declared[0]
     if n % groups or n > MAX_LISTED_SYNAPSES:
@@ -79,17 +79,18 @@ def _average(entry: Entry, source: str, shape: Shape, declared: Shape) -> tuple[
     return pooled, (groups,)
 
 
-def _pool(entry: Entry, source: str, shape: Shape, weight: np.ndarray, told: dict) -> Connection:
-    """A weighted sum over windows of each channel; a map that its kernel does not divide is extended by zeros.
+def _pool_connection(entry: Entry, source: str, shape: Shape, weight: np.ndarray, told: dict) -> Connection:
+    """Return a weighted sum over windows of each channel; a map that the kernel does not divide is extended by zeros.
 
-    SLAYER runs one kernel down all channels as one tall image, so a window that does not tile the rows would mix two.
+    SLAYER slides one kernel over all channels as one tall image, so a window that does not tile the rows mixes
+    channels.
     """
-    kernel = entry.pair("kernelSize", 0) if weight.ndim < 4 else weight.shape[2:4]
+    kernel = entry.read_pair("kernelSize", 0) if weight.ndim < 4 else weight.shape[2:4]
     if min(kernel) < 1 or weight.size != prod(kernel) or len(shape) != 3:
         raise entry.fail(f"weight {weight.shape} must be [1, 1, rows, columns], of one kernel for a source [C, H, W]")
-    stride = entry.pair("stride", 0) if "stride" in entry.values else kernel
-    padding = entry.pair("padding", 0)
-    dilation = entry.pair("dilation", 1)
+    stride = entry.read_pair("stride", 0) if "stride" in entry.values else kernel
+    padding = entry.read_pair("padding", 0)
+    dilation = entry.read_pair("dilation", 1)
     channels, *size = shape
     rows, columns = (size[a] + size[a] % kernel[a] for a in (0, 1))
     if min(*stride, *dilation) < 1 or padding[0] or rows % stride[0] or dilation[0] * (kernel[0] - 1) >= stride[0]:
@@ -99,8 +100,8 @@ def _pool(entry: Entry, source: str, shape: Shape, weight: np.ndarray, told: dic
         )
     columns_out = window_count((rows, columns), kernel, stride, padding, dilation)[1]
     out = (channels, rows // stride[0], columns_out)
-    if columns_out < 1 or out != entry.shape():
-        raise entry.fail(f"it gives shape {out}, but declares {entry.shape()}")
+    if columns_out < 1 or out != entry.read_shape():
+        raise entry.fail(f"it gives shape {out}, but declares {entry.read_shape()}")
     tall = (1, channels * rows, columns)
     weight = weight.reshape(1, 1, *kernel)
     plain = Conv2d(
@@ -109,11 +110,11 @@ def _pool(entry: Entry, source: str, shape: Shape, weight: np.ndarray, told: dic
     if (rows, columns) == tuple(size):
         return plain
     by_channel = plain.replace(weight=np.repeat(weight, channels, 0), groups=channels, source_shape=None)
-    return listed(entry, by_channel, shape, out)
+    return list_synapses(entry, by_channel, shape, out)
 
 
-def listed(entry: Entry, connection: Dense | Conv2d, source: Shape, target: Shape) -> Sparse:
-    """A dense connection or convolution as a list of its synapses; taps beyond the source's map are left out."""
+def list_synapses(entry: Entry, connection: Dense | Conv2d, source: Shape, target: Shape) -> Sparse:
+    """Return a dense connection or convolution as a list of synapses, without taps outside the source's map."""
     told: dict[str, Any] = {name: getattr(connection, name) for name in ("delay", "exponent", "sign_mode")}
     n = connection.weight.size * (1 if isinstance(connection, Dense) else prod(target) // len(connection.weight))
     if n > MAX_LISTED_SYNAPSES:
@@ -130,7 +131,7 @@ def listed(entry: Entry, connection: Dense | Conv2d, source: Shape, target: Shap
     channel = channel[:, None] + np.arange(connection.weight.shape[1])
     parts = []
     for a, b in np.ndindex(*connection.weight.shape[2:]):
-        (oy, y), (ox, x) = (_taps(connection, axis, tap, shape, target) for axis, tap in ((0, a), (1, b)))
+        (oy, y), (ox, x) = (_tap_pairs(connection, axis, tap, shape, target) for axis, tap in ((0, a), (1, b)))
         place = oy[:, None] * target[-1] + ox
         pixel = y[:, None] * shape[2] + x
         n_pixels = prod(target) // len(connection.weight)
@@ -142,8 +143,8 @@ def listed(entry: Entry, connection: Dense | Conv2d, source: Shape, target: Shap
     return Sparse(connection.source, connection.target, pre.astype(np.int32), post.astype(np.int32), weight, **told)
 
 
-def _taps(connection: Conv2d, axis: int, tap: int, source: Shape, target: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """Along one axis: the outputs that read kernel position `tap` inside the map, and what they read."""
+def _tap_pairs(connection: Conv2d, axis: int, tap: int, source: Shape, target: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Return, along one axis, the outputs whose kernel position `tap` is inside the map, and the inputs they read."""
     out = np.arange(target[1 + axis])
     at = out * pair(connection.stride)[axis] - pair(connection.padding)[axis] + tap * pair(connection.dilation)[axis]
     inside = (at >= 0) & (at < source[1 + axis])

@@ -1,10 +1,10 @@
-"""from_nir: a NIR file, read with a time step and a dialect, as a Network that computes what the framework did.
+"""Read a NIR file, with a time step and a dialect, as a Network that computes what the framework did.
 
 Reading: file.py reads the tree, order.py finds the recurrent edges, stateless.py turns weights, pooling and delays into
-connections, dialects.py turns neuron nodes into NeuronSpecs, overrides.py checks what is stated about them, wiring.py
-decides what is a junction. Files that `to_nir` wrote are read by noted.py.
-Writing: write.py (`to_nir`), tree.py (the nodes), nearest_neuron.py and nearest_operation.py (what other readers take),
-notes.py (what only `from_nir` reads).
+connections, dialects.py turns neuron nodes into NeuronSpecs, overrides.py checks the user's neuron fields, wiring.py
+places the junctions. noted.py reads files that `to_nir` wrote. Writing: write.py (`to_nir`), tree.py (the nodes),
+nearest_neuron.py and nearest_operation.py (nodes that other readers understand), notes.py (exact values for
+`from_nir`).
 """
 
 import warnings
@@ -16,13 +16,13 @@ from os import PathLike
 import numpy as np
 
 from nwcompile.errors import ModelError, NwWarning, shown, unknown_choice
-from nwcompile.frontend.nir.dialects import DIALECTS, dialect_of, neuron_spec
+from nwcompile.frontend.nir.dialects import DIALECTS, neuron_spec, select_dialect
 from nwcompile.frontend.nir.file import NEURONS, NirGraph, NirNode, flat_graph, read_tree
-from nwcompile.frontend.nir.noted import has_notes, noted_network
-from nwcompile.frontend.nir.order import late_edges
-from nwcompile.frontend.nir.overrides import overrides
-from nwcompile.frontend.nir.stateless import delay_steps, output_shape, takes
-from nwcompile.frontend.nir.wiring import check_ends, shown_layer, wire
+from nwcompile.frontend.nir.noted import has_notes, read_noted_network
+from nwcompile.frontend.nir.order import find_late_edges
+from nwcompile.frontend.nir.overrides import resolve_overrides
+from nwcompile.frontend.nir.stateless import delay_steps, output_shape, takes_shape
+from nwcompile.frontend.nir.wiring import check_ends, shown_layer, wire_nodes
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec, plain
 
@@ -31,20 +31,20 @@ LATE_BIAS = "the bias of a recurrence acts in every step; norse leaves it out in
 
 
 def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: Mapping | None = None) -> Network:
-    """The float Network of a NIR file: layers are named as its neuron nodes, shapes are computed from the weights.
+    """Return the float Network of a NIR file; layers have the names of its neuron nodes.
 
-    `path`: a file of nir 0.1 to 1.0.8, nested graphs included, or a `nir.NIRGraph`. `dialect`: who wrote the file or
-    whose reading of it is wanted: lava, nir, norse, rockpool, sinabs, snntorch or spikingjelly. `dt`: the time step in
-    the unit of the file's time constants (needed wherever there is one; sinabs counts steps: 1.0). `neuron` states
-    what NIR files lose: `{field: value}` of NeuronSpec for every IF, LIF and CubaLIF node, `{node: {field: value}}`
-    for one node; and sinabs' `norm_input`. With `reset="subtract"`, snntorch resets one step late unless
-    `reset_timing` says otherwise; its reset to zero acts at once, or with `reset_timing="next"` as its
-    reset_delay=True does.
+    `path`: a file of nir 0.1 to 1.0.8, nested graphs included, or a `nir.NIRGraph`. Shapes are computed from the
+    weights. `dialect`: the framework that wrote the file, or whose semantics apply: lava, nir, norse, rockpool, sinabs,
+    snntorch or spikingjelly. `dt`: the time step in the unit of the file's time constants, required if the file has any
+    (sinabs counts steps: 1.0). `neuron` supplies values that NIR files do not store: `{field: value}` of NeuronSpec for
+    every IF, LIF and CubaLIF node, `{node: {field: value}}` for one node, and `norm_input` of sinabs. With
+    `reset="subtract"`, snntorch resets one step late unless `reset_timing` says otherwise. Its reset to zero is
+    immediate; `reset_timing="next"` selects the behavior of reset_delay=True.
 
-    A file that `to_nir` wrote needs neither `dt` nor `dialect` and gives the very network back; where somebody changed
-    its nodes since, a dialect is needed to read them alone. An edge that closes a recurrence has delay 1. Raises
-    ModelError for files, nodes and numbers that cannot be used, naming the node; warns with NwWarning what is assumed,
-    what contradicts the dialect, and where the network has other outputs than the graph's Output shows.
+    A file that `to_nir` wrote needs neither `dt` nor `dialect` and returns an equal network. If its nodes were changed
+    since, a dialect is required and only the nodes are read. An edge that closes a recurrence has delay 1. Raises
+    ModelError for files, nodes and numbers that cannot be used and names the node. Warns with NwWarning about
+    assumptions, contradictions to the dialect, and outputs that differ from the graph's Output.
     """
     dt = plain(dt)
     dialect = dialect.strip().lower() if isinstance(dialect, str) else dialect
@@ -53,7 +53,7 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
     tree = read_tree(path)
     if has_notes(tree):
         source = f"NIR file {path}" if isinstance(path, str | PathLike) else "NIR graph"
-        network = _as_noted(tree, source, dt, dialect, neuron)
+        network = _read_noted(tree, source, dt, dialect, neuron)
         if network is not None:
             return network
     if dialect is None:
@@ -64,26 +64,26 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
     graph = flat_graph(tree)
     check_ends(graph)
     neurons = [node for node in graph.nodes.values() if node.kind in NEURONS]
-    spoken = dialect_of(dialect, neurons, dt)
+    spoken = select_dialect(dialect, neurons, dt)
     step = spoken.dt if dt is None else dt
     if spoken.dt is not None and step != spoken.dt and any(k.startswith("tau") for n in neurons for k in n.values):
         message = f"dialect {dialect!r} counts time constants in steps (dt={spoken.dt:g}); they are read with dt={dt:g}"
         warnings.warn(message, NwWarning, stacklevel=2)
     delays = [node for node in graph.nodes.values() if node.kind == "Delay" and delay_steps(node, step).min() > 0]
-    late = late_edges(graph, frozenset(node.name for node in delays))
-    shapes = _shapes(graph)
-    given = overrides(neuron, {node.name: node.kind for node in neurons}, dialect)
+    late = find_late_edges(graph, frozenset(node.name for node in delays))
+    shapes = _infer_shapes(graph)
+    given = resolve_overrides(neuron, {node.name: node.kind for node in neurons}, dialect)
     specs: dict[str, NeuronSpec] = {}
     said: dict[str, list[str]] = {}
-    with np.errstate(all="ignore"):  # what comes out infinite is refused by Network.verify, which names it
+    with np.errstate(all="ignore"):  # Network.verify refuses infinite results and names them
         for node in neurons:
             specs[node.name], remarks = neuron_spec(
                 node, shapes[node.name], spoken, dt, given[node.name], any(b == node.name for _, b in late)
             )
             for remark in remarks:
                 said.setdefault(remark, []).append(repr(node.name))
-        layers, connections = wire(graph, shapes, specs, late, step)
-    for name in sorted({a for a, _ in late if spoken.late_bias and graph.nodes[a].numbers("bias", 0.0).any()}):
+        layers, connections = wire_nodes(graph, shapes, specs, late, step)
+    for name in sorted({a for a, _ in late if spoken.late_bias and graph.nodes[a].get_numbers("bias", 0.0).any()}):
         said.setdefault(LATE_BIAS, []).append(repr(name))
     for remark, names in said.items():
         message = f"dialect {dialect!r}, NIR node{'s' * (len(names) > 1)} {', '.join(names)}: {remark}"
@@ -97,7 +97,7 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
             f"{outputs}; remove the nodes that are left over"
         )
         warnings.warn(message, NwWarning, stacklevel=2)
-    unnamed = [repr(name) for name in network.outputs if not (graph.before[name] or graph.after[name])]
+    unnamed = [repr(name) for name in network.outputs if not (graph.sources[name] or graph.targets[name])]
     if shown is None and unnamed:
         message = (
             f"NIR graph: no edge names {', '.join(unnamed)}, so the network has it as an output; remove it if it "
@@ -118,13 +118,13 @@ def _check_choices(dt, dialect, neuron) -> None:
         raise ModelError(f"neuron={shown(neuron)} must be a dict of NeuronSpec fields, or of such dicts by node name")
 
 
-def _as_noted(tree: Mapping, where: str, dt, dialect, neuron: Mapping) -> Network | None:
-    """The network of a file that to_nir wrote, as it noted it; None, with a warning, where only a dialect can read it.
+def _read_noted(tree: Mapping, where: str, dt, dialect, neuron: Mapping) -> Network | None:
+    """Return the network that to_nir noted in the file; warn and return None if only a dialect can read it.
 
-    Parameters that somebody changed count: the notes are used as long as they agree with them.
+    Changed parameters count: notes are used only if they agree with the parameters of the nodes.
     """
     try:
-        network, kinds, noted_dt = noted_network(tree)
+        network, kinds, noted_dt = read_noted_network(tree)
     except ModelError as error:
         if dialect is None:
             advice = "to read its parameters alone, give dialect= and dt="
@@ -137,7 +137,7 @@ def _as_noted(tree: Mapping, where: str, dt, dialect, neuron: Mapping) -> Networ
             f"{where}: to_nir wrote it and noted its neurons exactly; dialect= and dt= are not needed and not used"
         )
         warnings.warn(message, NwWarning, stacklevel=3)
-    given = overrides(neuron, {name: kind for name, kind in kinds.items() if kind in NEURONS}, dialect)
+    given = resolve_overrides(neuron, {name: kind for name, kind in kinds.items() if kind in NEURONS}, dialect)
     layers = {}
     for name, node in network.nodes.items():
         fields = {key: value for key, value in given.get(name, {}).items() if key != "norm_input"}
@@ -146,14 +146,14 @@ def _as_noted(tree: Mapping, where: str, dt, dialect, neuron: Mapping) -> Networ
     return Network.from_arrays(layers, network.connections, inputs)
 
 
-def _shapes(graph: NirGraph) -> dict[str, tuple[int, ...]]:
-    """Shape that every node gives, in the order in which the inputs reach the nodes."""
+def _infer_shapes(graph: NirGraph) -> dict[str, tuple[int, ...]]:
+    """Return the output shape of every node, in the order in which inputs reach the nodes."""
     shapes: dict[str, tuple[int, ...]] = {}
     ready: deque[NirNode] = deque()
     for node in graph.nodes.values():
         if node.kind == "Input":
             shapes[node.name] = _input_shape(graph, node)
-        elif node.kind in NEURONS and not graph.before[node.name]:
+        elif node.kind in NEURONS and not graph.sources[node.name]:
             sizes = [np.shape(v) for v in node.values.values() if np.ndim(v)]
             shapes[node.name] = sizes[0] if sizes else (1,)
         else:
@@ -161,7 +161,7 @@ def _shapes(graph: NirGraph) -> dict[str, tuple[int, ...]]:
         ready.append(node)
     while ready:
         source = ready.popleft()
-        for name in graph.after[source.name]:
+        for name in graph.targets[source.name]:
             if name not in shapes:
                 node = graph.nodes[name]
                 shape = shapes[source.name]
@@ -171,14 +171,14 @@ def _shapes(graph: NirGraph) -> dict[str, tuple[int, ...]]:
 
 
 def _input_shape(graph: NirGraph, node: NirNode) -> tuple[int, ...]:
-    """Shape of an input; a batch dimension in front, which norse and rockpool leave, is dropped with a warning."""
-    sizes = node.numbers("shape").reshape(-1)
+    """Return the shape of an input; drop a leading batch dimension, which norse and rockpool write, with a warning."""
+    sizes = node.get_numbers("shape").reshape(-1)
     if not sizes.size or (sizes < 1).any() or (sizes != np.trunc(sizes)).any():
         raise node.fail(f"shape {sizes.tolist()} must be whole numbers >= 1")
     shape = tuple(int(n) for n in sizes)
-    fed = [graph.nodes[name] for name in graph.after[node.name]]
+    fed = [graph.nodes[name] for name in graph.targets[node.name]]
     for batch in range(len(shape)):
-        if all(takes(other, shape[batch:]) for other in fed):
+        if all(takes_shape(other, shape[batch:]) for other in fed):
             if batch:
                 message = (
                     f"NIR node {node.name!r} (Input): shape {shape} read as {shape[batch:]}, the rest as a batch size"

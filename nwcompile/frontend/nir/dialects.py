@@ -1,4 +1,4 @@
-"""What each framework means by a NIR neuron node: the discretization, firing and reset that files leave unsaid.
+"""The meaning of NIR neuron nodes in each framework: discretization, firing and reset, which files do not state.
 
 Sources: snnTorch 1.0.0, norse 1.1.0, SpikingJelly 2.0.0, sinabs 3.1.3 and rockpool 3.1.0 (their neuron modules and NIR
 exporters), lava-nc (LIF process), and the NIR paper (doi 10.1038/s41467-024-52259-9) for `nir`.
@@ -16,23 +16,23 @@ from nwcompile.frontend.nir.file import NirNode
 from nwcompile.ir.neuron import NeuronSpec
 
 ERROR_CODE = "NW2103"
-GAIN_TOLERANCE = 1e-5  # Exporters compute in float32, so a gain this near to 1 is 1.
-DT_TOLERANCE = 1e-3  # An r that was written for another dt is further off than this.
+GAIN_TOLERANCE = 1e-5  # Exporters compute in float32, so a gain this close to 1 is 1.
+DT_TOLERANCE = 1e-3  # An r written for another dt differs by more than this.
 
 
 @dataclass(frozen=True)
 class Dialect:
     """How one framework updates its neurons, and what its files mean and lack.
 
-    `decay`: a step keeps 1 - dt/tau (`euler`) or exp(-dt/tau) (`exp`) of a state. `membrane`, `current_order`,
-    `strict`, `spikes`, `reset`, `reset_timing` as in NeuronSpec; `reset="file"` is to the node's v_reset.
-    `unit_r`: the r of a leaky node that the framework writes: `tau/dt` and `exp` (tau*exp(-dt/tau)/dt) mean a gain of
-    1; `1` means that the input leaks in, `either` that both occur; `any`: r is what NIR says. `zero_leak`: its v_leak
-    is always 0. `starts_at`: the node's parameter at which v starts (else 0). `lost`: fields that its files lack, so
-    that the framework's default is taken, with a warning. `dt`: the time step where it is fixed. `tau_times_dt`: its
-    files hold tau*dt where tau is meant. `late_zero_loses_a_step`: where neurons have a current or recurrence, a reset
-    to zero in the next step clears what arrives in that step too. `late_bias`: it runs a file without the bias of a
-    recurrence in step 0.
+    `decay`: a state is multiplied by 1 - dt/tau (`euler`) or exp(-dt/tau) (`exp`) in a step. `membrane`,
+    `current_order`, `strict`, `spikes`, `reset`, `reset_timing` are as in NeuronSpec; `reset="file"` resets to the
+    node's v_reset. `unit_r`: the r that the framework writes for a leaky node. `tau/dt` and `exp` (tau*exp(-dt/tau)/dt)
+    mean a gain of 1; `1` means that the input is multiplied by the leak rate; `either` means that both occur; `any`: r
+    is as NIR defines it. `zero_leak`: v_leak is always 0. `starts_at`: the parameter at which v starts, else 0. `lost`:
+    fields that the files lack; the framework's default is used with a warning. `dt`: the time step if it is fixed.
+    `tau_times_dt`: the files hold tau*dt in place of tau. `late_zero_loses_a_step`: in neurons with a current or
+    recurrence, a reset to zero in the next step also clears the input of that step. `late_bias`: the framework omits
+    the bias of a recurrence in step 0.
     """
 
     decay: str = "euler"
@@ -73,16 +73,16 @@ DIALECTS = {
 }
 
 
-def dialect_of(name: str, nodes: Iterable[NirNode], dt: float | None) -> Dialect:
-    """The dialect of that name for a file with these neuron nodes.
+def select_dialect(name: str, nodes: Iterable[NirNode], dt: float | None) -> Dialect:
+    """Return the dialect of this name for a file with these neuron nodes.
 
-    norse's exporter (1.1.0, `export_nir.py`) writes dt / tau_inv where it means 1 / tau_inv, so its time constants
-    come out below dt. Such a file is read with that undone and its two-state neuron as norse runs it, with a warning.
+    The exporter of norse 1.1.0 (`export_nir.py`) writes dt / tau_inv in place of 1 / tau_inv, so its time constants are
+    below dt. Such a file is corrected, its two-state neuron is read as norse runs it, and a warning is issued.
     """
     dialect = DIALECTS[name]
     if name != "norse" or dt is None:
         return dialect
-    taus = [(n.name, n.numbers(key).min()) for n in nodes for key in n.values if key.startswith("tau")]
+    taus = [(n.name, n.get_numbers(key).min()) for n in nodes for key in n.values if key.startswith("tau")]
     below = [node for node, tau in taus if tau < dt * (1 - GAIN_TOLERANCE)]
     if not below:
         return dialect
@@ -97,11 +97,10 @@ def dialect_of(name: str, nodes: Iterable[NirNode], dt: float | None) -> Dialect
 def neuron_spec(
     node: NirNode, shape: tuple[int, ...], dialect: Dialect, dt: float | None, given: Mapping, recurrent: bool = False
 ) -> tuple[NeuronSpec, list[str]]:
-    """The NeuronSpec of a neuron node whose layer has `shape`, and remarks: what is assumed or contradicts the dialect.
+    """Return the NeuronSpec of a neuron node whose layer has `shape`, and remarks on assumptions and contradictions.
 
-    `given` overrides fields; `recurrent`: what the node sends comes back to it. Numbers are scalars where all neurons
-    have the same. Raises ModelError, naming the node, for numbers that cannot be used and where `dt` is needed and
-    missing.
+    `given` overrides fields. `recurrent`: the node's spikes are fed back to it. Numbers that are equal for all neurons
+    are scalars. Raises ModelError, naming the node, for unusable numbers and for a missing `dt`.
     """
     remarks: list[str] = []
     sizes = {key: np.shape(value) for key, value in node.values.items()}
@@ -111,9 +110,9 @@ def neuron_spec(
         stated = ", ".join(f"{key} {size}" for key, size in sizes.items())
         raise node.fail(f"parameters differ in shape: {stated}; give all the layer's shape") from None
     if prod(made_for) not in (1, prod(shape)):
-        node = _per_channel(node, made_for, shape)
+        node = _broadcast_parameters(node, made_for, shape)
     _check_finite(node)
-    node, given = _from_start(node, dialect, given, remarks)
+    node, given = _shift_to_start(node, dialect, given, remarks)
     late_zero = dialect.late_zero_loses_a_step and (recurrent or node.kind.startswith("Cuba"))
     if late_zero and given.get("reset") == "zero" and given.get("reset_timing") == "next":
         given = {"refractory": 2, **given, "reset_timing": "now"}
@@ -122,36 +121,36 @@ def neuron_spec(
             "after a spike is lost (refractory=2)"
         )
     if node.kind == "Threshold":
-        fields = {"threshold": node.numbers("threshold"), "strict": dialect.strict, "beta": 0.0, "reset": "none"}
+        fields = {"threshold": node.get_numbers("threshold"), "strict": dialect.strict, "beta": 0.0, "reset": "none"}
     else:
-        fields = _membrane(node, dialect, dt, given, remarks)
+        fields = _membrane_fields(node, dialect, dt, given, remarks)
         if node.kind.startswith("Cuba"):
-            fields |= _current(node, dialect, dt, remarks)
+            fields |= _current_fields(node, dialect, dt, remarks)
         if "v_threshold" in node.values:
-            fields |= _firing(node, dialect, given, remarks)
+            fields |= _firing_fields(node, dialect, given, remarks)
         else:
             fields |= {"fires": False, "reset": "none"}
-        lost = [key for key in dialect.lost if key not in given and _has(node, key, fields, late_zero)]
+        lost = [key for key in dialect.lost if key not in given and _is_relevant(node, key, fields, late_zero)]
         assumed = {key: fields.get(key, True) for key in lost}
         if assumed:
-            stated = ", ".join(f"{key}={_short(value)}" for key, value in assumed.items())
+            stated = ", ".join(f"{key}={_short_text(value)}" for key, value in assumed.items())
             remarks.append(f"{stated} assumed, which NIR files do not hold; state it with neuron={{...}}")
     fields |= {key: value for key, value in given.items() if key != "norm_input"}
-    return NeuronSpec(**{key: _per_neuron(node, key, value, shape) for key, value in fields.items()}), remarks
+    return NeuronSpec(**{key: _compact_values(node, key, value, shape) for key, value in fields.items()}), remarks
 
 
 def _check_finite(node: NirNode) -> None:
-    """Raise ModelError for infinite numbers, but for a time constant and the r and w_in that snnTorch makes of it."""
+    """Raise ModelError for infinite numbers, except time constants and snnTorch's r and w_in for them."""
     for key in node.values:
         with_tau = {"r": ("tau", "tau_mem"), "w_in": ("tau_syn",)}.get(key, ())
-        endless = [np.isinf(node.numbers(tau)) for tau in with_tau if tau in node.values]
-        infinite = np.isinf(node.numbers(key)) & ~(endless[0] if endless else np.False_)
+        endless = [np.isinf(node.get_numbers(tau)) for tau in with_tau if tau in node.values]
+        infinite = np.isinf(node.get_numbers(key)) & ~(endless[0] if endless else np.False_)
         if infinite.any() and not key.startswith("tau"):
             raise node.fail(f"{key} has infinite values; the model is not usable, train or export it again")
 
 
-def _per_channel(node: NirNode, made_for: tuple[int, ...], shape: tuple[int, ...]) -> NirNode:
-    """The node with parameters that broadcast to the layer's shape: as torch does it, or `[C]` for channels."""
+def _broadcast_parameters(node: NirNode, made_for: tuple[int, ...], shape: tuple[int, ...]) -> NirNode:
+    """Return the node with parameters that broadcast to the layer's shape: by torch's rules, or `[C]` per channel."""
     try:
         by_torch = np.broadcast_shapes(made_for, shape) == shape
     except ValueError:
@@ -170,27 +169,27 @@ def _per_channel(node: NirNode, made_for: tuple[int, ...], shape: tuple[int, ...
     return NirNode(node.name, node.kind, values)
 
 
-def _from_start(node: NirNode, dialect: Dialect, given: Mapping, remarks: list[str]) -> tuple[NirNode, Mapping]:
-    """Node and overrides with voltages relative to where v starts, since a layer's v starts at 0."""
-    start = node.numbers(dialect.starts_at, 0.0) if dialect.starts_at else np.zeros(())
+def _shift_to_start(node: NirNode, dialect: Dialect, given: Mapping, remarks: list[str]) -> tuple[NirNode, Mapping]:
+    """Return node and overrides with voltages relative to the start of v, since a layer's v starts at 0."""
+    start = node.get_numbers(dialect.starts_at, 0.0) if dialect.starts_at else np.zeros(())
     if not start.any() or "v_threshold" not in node.values:
         return node, given
     if given.get("reset") == "subtract":
         raise node.fail(
-            f"reset 'subtract' is not supported where v starts at {dialect.starts_at} {_span(start)}, not 0"
+            f"reset 'subtract' is not supported where v starts at {dialect.starts_at} {_as_text(start)}, not 0"
         )
-    remarks.append(f"v starts at {dialect.starts_at} {_span(start)}; threshold, reset and states are relative to it")
+    remarks.append(f"v starts at {dialect.starts_at} {_as_text(start)}; threshold, reset and states are relative to it")
     if given.get("reset") == "zero":
         given = {**given, "reset": "value", "reset_value": 0.0}
     in_file = ("v_threshold", "v_reset", "v_leak")
-    values = {key: node.numbers(key, 0.0) - start for key in in_file if key in node.values or key == "v_reset"}
+    values = {key: node.get_numbers(key, 0.0) - start for key in in_file if key in node.values or key == "v_reset"}
     in_spec = ("threshold", "reset_value", "v_leak", "v_min")
     shifted = {k: v - start for k, v in given.items() if k in in_spec and v is not None}
     return NirNode(node.name, node.kind, {**node.values, **values}), {**given, **shifted}
 
 
-def _has(node: NirNode, key: str, fields: Mapping, late_zero: bool) -> bool:
-    """Whether a field that the dialect's files lack matters for this node; `late_zero`: the timing of a zero does."""
+def _is_relevant(node: NirNode, key: str, fields: Mapping, late_zero: bool) -> bool:
+    """Return whether a field that the files lack affects this node; `late_zero`: a zero reset's timing does."""
     if key == "norm_input":
         return "tau" in node.values or "tau_mem" in node.values
     if key == "reset_timing":
@@ -198,31 +197,31 @@ def _has(node: NirNode, key: str, fields: Mapping, late_zero: bool) -> bool:
     return key in fields and fields.get("fires", True)
 
 
-def _short(value) -> str:
+def _short_text(value) -> str:
     array = np.asarray(value)
     return repr(array.flat[0].item() if array.size and (array == array.flat[0]).all() else "per neuron")
 
 
-def _membrane(node: NirNode, dialect: Dialect, dt: float | None, given: Mapping, remarks: list[str]) -> dict:
-    """Fields of the membrane: what a step keeps of it and how its input adds to it."""
-    r = node.numbers("r")
+def _membrane_fields(node: NirNode, dialect: Dialect, dt: float | None, given: Mapping, remarks: list[str]) -> dict:
+    """Return the membrane fields: the decay and the weight of the input."""
+    r = node.get_numbers("r")
     if node.kind in ("I", "IF"):
         return {"beta": 1.0, "gain": _gain_per_step(node, r, dialect, dt, remarks)}
     key = "tau_mem" if "tau_mem" in node.values else "tau"
-    rate, keep = _decay(node, key, dialect, dt)
-    v_leak = node.numbers("v_leak")
+    rate, keep = _decay_factors(node, key, dialect, dt)
+    v_leak = node.get_numbers("v_leak")
     if dialect.zero_leak and v_leak.any():
         remarks.append("v_leak is not 0, as the dialect has it; used as the file says")
     if dialect.unit_r == "1" and dialect.decay == "exp":
         norm_input = given.get("norm_input", True)
         gain = r * (1 - keep.astype(np.float32)) if norm_input else r
         if (np.abs(r - 1) > DT_TOLERANCE).any():
-            remarks.append(f"r is {_span(r)}, not 1, as the dialect writes it; used as the file says")
+            remarks.append(f"r is {_as_text(r)}, not 1, as the dialect writes it; used as the file says")
         return {"beta": keep, "gain": gain, "leak": (1 - keep) * v_leak}
     gain = np.where(np.isinf(r) & (rate == 0), 1.0, r * rate)
     if dialect.unit_r == "exp" and node.kind != "LI":
         gain = gain / keep
-    gain = _snapped(gain)
+    gain = _snap_to_one(gain)
     leaks_in = np.abs(r - 1) <= DT_TOLERANCE
     whole = np.abs(gain - 1) <= DT_TOLERANCE
     usual = {"tau/dt": whole, "exp": whole | (node.kind == "LI"), "either": leaks_in | whole, "1": leaks_in}
@@ -230,41 +229,43 @@ def _membrane(node: NirNode, dialect: Dialect, dt: float | None, given: Mapping,
         usual["1"] = leaks_in | whole
     if not np.all(usual.get(dialect.unit_r, True)):
         written = {"tau/dt": "tau/dt", "exp": "tau*exp(-dt/tau)/dt", "either": "1 or tau/dt", "1": "1"}[dialect.unit_r]
-        remarks.append(f"r is {_span(r)}, not {written} for dt={dt:g}, as the dialect writes it; used as the file says")
+        remarks.append(
+            f"r is {_as_text(r)}, not {written} for dt={dt:g}, as the dialect writes it; used as the file says"
+        )
     if dialect.membrane == "euler" or (dialect.unit_r == "either" and not np.all(whole)):
         return {"membrane": "euler", "k": rate, "v_leak": v_leak, "r": r}
     return {"beta": keep, "gain": gain, "leak": rate * v_leak if dialect.decay == "euler" else (1 - keep) * v_leak}
 
 
 def _gain_per_step(node: NirNode, r: np.ndarray, dialect: Dialect, dt: float | None, remarks: list[str]) -> np.ndarray:
-    """Gain of an integrator without leak: r*dt by NIR's text; r = 1 is a gain of 1, as every exporter means it."""
+    """Return the gain of a leakless integrator: r*dt by NIR's text, but 1 for r = 1, as every exporter means it."""
     if (r == 1).all():
         if dialect.unit_r == "any" and dt not in (None, 1.0):
             remarks.append(f"r is 1: taken as a gain of 1 a step, as exporters mean it, not as r*dt = {dt:g}")
         return np.asarray(1.0)
-    gain = np.where(r == 1, 1.0, _snapped(r * _time_step(node, dialect, dt)))
+    gain = np.where(r == 1, 1.0, _snap_to_one(r * _time_step(node, dialect, dt)))
     if dialect.unit_r != "any" and (np.abs(gain - 1) > DT_TOLERANCE).any():
-        remarks.append(f"r is {_span(r)}, neither 1 nor 1/dt, as the dialect writes it; used as the file says")
+        remarks.append(f"r is {_as_text(r)}, neither 1 nor 1/dt, as the dialect writes it; used as the file says")
     return gain
 
 
-def _current(node: NirNode, dialect: Dialect, dt: float | None, remarks: list[str]) -> dict:
-    """Fields of the synaptic current of a node with two states."""
-    rate, keep = _decay(node, "tau_syn", dialect, dt)
-    w_in = node.numbers("w_in", 1.0)
+def _current_fields(node: NirNode, dialect: Dialect, dt: float | None, remarks: list[str]) -> dict:
+    """Return the synaptic current fields of a node with two states."""
+    rate, keep = _decay_factors(node, "tau_syn", dialect, dt)
+    w_in = node.get_numbers("w_in", 1.0)
     if dialect.unit_r in ("tau/dt", "either") and (np.abs(w_in * rate - 1) > DT_TOLERANCE).any():
         remarks.append(
-            f"w_in is {_span(w_in)}, not tau_syn/dt for dt={dt:g}, as the dialect writes it; used as the file says"
+            f"w_in is {_as_text(w_in)}, not tau_syn/dt for dt={dt:g}, as the dialect writes it; used as the file says"
         )
     if dialect.current_order == "decay_then_add":
-        w_in = _snapped(np.where(np.isinf(w_in) & (rate == 0), 1.0, w_in * rate))
+        w_in = _snap_to_one(np.where(np.isinf(w_in) & (rate == 0), 1.0, w_in * rate))
     return {"alpha": keep, "w_in": w_in, "current_order": dialect.current_order}
 
 
-def _firing(node: NirNode, dialect: Dialect, given: Mapping, remarks: list[str]) -> dict:
-    """Fields of threshold and reset."""
-    threshold = node.numbers("v_threshold")
-    v_reset = node.numbers("v_reset", 0.0)
+def _firing_fields(node: NirNode, dialect: Dialect, given: Mapping, remarks: list[str]) -> dict:
+    """Return the fields of threshold and reset."""
+    threshold = node.get_numbers("v_threshold")
+    v_reset = node.get_numbers("v_reset", 0.0)
     written = "value" if v_reset.any() else "zero"
     reset = given.get("reset", written if dialect.reset == "file" else dialect.reset)
     if dialect.reset != "file" and written == "value" and "reset" not in given:
@@ -297,15 +298,15 @@ def _time_step(node: NirNode, dialect: Dialect, dt: float | None) -> float:
     return dt
 
 
-def _decay(node: NirNode, key: str, dialect: Dialect, dt: float | None) -> tuple[np.ndarray, np.ndarray]:
-    """dt/tau, and what a step keeps of the state."""
+def _decay_factors(node: NirNode, key: str, dialect: Dialect, dt: float | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return dt/tau, and the factor by which the state decays in a step."""
     dt = _time_step(node, dialect, dt)
-    tau = node.numbers(key)
+    tau = node.get_numbers(key)
     if (tau <= 0).any():
         raise node.fail(f"{key} is {tau.min():g}; a time constant must be above 0")
-    rate = _rate(np.asarray(node.values[key]), dialect, dt)
+    rate = _decay_rate(np.asarray(node.values[key]), dialect, dt)
     if dialect.decay == "exp":
-        return rate, _exp(-rate, np.asarray(node.values[key]).dtype)
+        return rate, _exp_as_torch(-rate, np.asarray(node.values[key]).dtype)
     if (rate > 1 + GAIN_TOLERANCE).any():
         raise node.fail(
             f"{key} {tau.min():g} is below dt {dt:g}, which is unstable; give dt in the unit of the file's {key}"
@@ -314,20 +315,20 @@ def _decay(node: NirNode, key: str, dialect: Dialect, dt: float | None) -> tuple
     return rate, 1 - rate
 
 
-def _exp(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """exp(x) as torch computes it: its float32 exp is not always the nearest number, and differs from NumPy's."""
+def _exp_as_torch(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return exp(x) as torch computes it: its float32 exp is not always correctly rounded, and differs from NumPy's."""
     if dtype != np.float32:
         return np.exp(x)
-    import torch  # only here: it takes a second to load, and most files need none
+    import torch  # imported here because it takes a second and most files do not need it
 
     return torch.exp(torch.from_numpy(np.asarray(x, np.float32))).numpy().astype(np.float64)
 
 
-def _rate(tau: np.ndarray, dialect: Dialect, dt: float) -> np.ndarray:
-    """dt/tau in float64. Where tau is float32, dt is rounded to float32 as it was where the framework divided.
+def _decay_rate(tau: np.ndarray, dialect: Dialect, dt: float) -> np.ndarray:
+    """Return dt/tau in float64; if tau is float32, dt is rounded to float32 as in the framework's division.
 
-    The numbers come out as the framework has them: snnTorch divides in NumPy; torch divides a number by a tensor as
-    the tensor's reciprocal times the number (`Tensor.__rdiv__`), in norse's dt / tau_inv too.
+    The numbers equal the framework's: snnTorch divides in NumPy; torch divides a number by a tensor as the tensor's
+    reciprocal times the number (`Tensor.__rdiv__`), also in norse's dt / tau_inv.
     """
     if tau.dtype != np.float32:
         tau = tau.astype(np.float64)
@@ -341,18 +342,18 @@ def _rate(tau: np.ndarray, dialect: Dialect, dt: float) -> np.ndarray:
     return step / wide
 
 
-def _snapped(gain: np.ndarray) -> np.ndarray:
+def _snap_to_one(gain: np.ndarray) -> np.ndarray:
     return np.where(np.abs(gain - 1) <= GAIN_TOLERANCE, 1.0, gain)
 
 
-def _span(values: np.ndarray) -> str:
+def _as_text(values: np.ndarray) -> str:
     low = f"{values.min():g}"
     high = f"{values.max():g}"
     return low if low == high else f"{low}..{high}"
 
 
-def _per_neuron(node: NirNode, key: str, value, shape: tuple[int, ...]):
-    """A field's numbers as one float where they are equal, else as float32 that broadcasts to the layer's shape."""
+def _compact_values(node: NirNode, key: str, value, shape: tuple[int, ...]):
+    """Return equal numbers as one float, others as float32 that broadcasts to the layer's shape."""
     if not isinstance(value, np.ndarray | np.generic):
         return value
     value = np.asarray(value)

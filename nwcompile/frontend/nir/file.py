@@ -1,7 +1,7 @@
-"""Reads a NIR file into named nodes and edges: any version, nested graphs flattened, nothing trusted.
+"""Read a NIR file of any version into named nodes and edges, flatten nested graphs, and check every value.
 
-The `nir` package refuses files that people have (nested graphs of version 0.2.0, scalar parameters, its own wrong
-convolution types), so the HDF5 tree is read directly; the format is in the nir 1.0.8 sources, `nir/serialization.py`.
+The `nir` package refuses existing files (nested graphs of version 0.2.0, scalar parameters, its own wrong convolution
+types), so the HDF5 tree is read directly. The format is in the nir 1.0.8 sources, `nir/serialization.py`.
 """
 
 import warnings
@@ -49,18 +49,18 @@ OPTIONAL = ("bias", "v_reset", "w_in", "input_type", "input_shape")
 
 @dataclass(frozen=True, eq=False)
 class NirNode:
-    """One node: its NIR type and its parameters as arrays (or text, for a padding of 'same' or 'valid')."""
+    """One node: its NIR type, and its parameters as arrays or text (a padding of 'same' or 'valid')."""
 
     name: str
     kind: str
     values: dict[str, Any]
 
     def fail(self, text: str) -> ModelError:
-        """An error that names this node and its type."""
+        """Return an error that names this node and its type."""
         return ModelError(f"NIR node {self.name!r} ({self.kind}): {text}")
 
-    def numbers(self, key: str, default=None) -> np.ndarray:
-        """Parameter `key` as float64, or `default` where the file has none."""
+    def get_numbers(self, key: str, default=None) -> np.ndarray:
+        """Return parameter `key` as float64, or `default` if the file lacks it."""
         return np.asarray(self.values.get(key, default), np.float64)
 
 
@@ -72,17 +72,17 @@ class NirGraph:
     edges: tuple[tuple[str, str], ...]
 
     @cached_property
-    def before(self) -> dict[str, list[str]]:
+    def sources(self) -> dict[str, list[str]]:
         """Names of the nodes with an edge to each node."""
-        return _grouped(self.nodes, [(b, a) for a, b in self.edges])
+        return _group_pairs(self.nodes, [(b, a) for a, b in self.edges])
 
     @cached_property
-    def after(self) -> dict[str, list[str]]:
-        """Names of the nodes to which each node has an edge."""
-        return _grouped(self.nodes, self.edges)
+    def targets(self) -> dict[str, list[str]]:
+        """Names of the nodes that each node has an edge to."""
+        return _group_pairs(self.nodes, self.edges)
 
 
-def _grouped(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+def _group_pairs(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {name: [] for name in names}
     for name, other in pairs:
         groups[name].append(other)
@@ -90,9 +90,9 @@ def _grouped(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> dict[str
 
 
 def read_tree(source) -> dict:
-    """The nodes, as they are stored, of the NIR file at the path `source`, or of a `nir.NIRGraph`.
+    """Return the stored nodes of the NIR file at path `source`, or of a `nir.NIRGraph`.
 
-    Raises ModelError for a file that is missing, not HDF5, damaged or larger than it can be.
+    Raises ModelError for a file that is missing, not HDF5, damaged, or declares more data than its size can hold.
     """
     if hasattr(source, "to_dict"):
         return source.to_dict()
@@ -105,26 +105,26 @@ def read_tree(source) -> dict:
 
 
 def flat_graph(tree: Mapping) -> NirGraph:
-    """The graph of a tree; raises ModelError for node types, parameters and edges that cannot be used."""
-    return _flatten(tree, "")
+    """Return the graph of a tree; raise ModelError for node types, parameters and edges that cannot be used."""
+    return _flatten_graph(tree, "")
 
 
-def _flatten(tree: Mapping, prefix: str) -> NirGraph:
-    """The graph with nested graphs spliced in: their nodes are named `outer.inner`, their Input and Output go."""
+def _flatten_graph(tree: Mapping, prefix: str) -> NirGraph:
+    """Splice nested graphs into their parent: inner nodes become `outer.inner`, inner Inputs and Outputs disappear."""
     where = f"NIR graph {prefix[:-1]!r}" if prefix else "NIR graph"
-    if _kind(tree) != "NIRGraph" or not isinstance(tree.get("nodes"), Mapping):
-        raise ModelError(f"{where}: expected a NIRGraph with nodes, found type {_kind(tree)!r}")
+    if _node_type(tree) != "NIRGraph" or not isinstance(tree.get("nodes"), Mapping):
+        raise ModelError(f"{where}: expected a NIRGraph with nodes, found type {_node_type(tree)!r}")
     items = {prefix + str(name): item for name, item in tree["nodes"].items()}
-    edges = _named(where, [(prefix + a, prefix + b) for a, b in _edges(tree.get("edges", ()), where)], items)
+    edges = _match_names(where, [(prefix + a, prefix + b) for a, b in _read_edges(tree.get("edges", ()), where)], items)
     nodes: dict[str, NirNode] = {}
     for name, item in items.items():
         if not isinstance(item, Mapping):
             raise ModelError(f"NIR node {name!r}: this is a value, not a node")
         inner = None
-        if _kind(item) == "NIRGraph":
-            inner = _flatten(item, name + ".")
-            edges = _splice(name, edges, inner)
-        for node in _inside(inner) if inner else (_node(name, item),):
+        if _node_type(item) == "NIRGraph":
+            inner = _flatten_graph(item, name + ".")
+            edges = _splice_edges(name, edges, inner)
+        for node in _inner_nodes(inner) if inner else (_read_node(name, item),):
             if node.name in nodes:
                 raise ModelError(f"{where}: two nodes are named {node.name!r}; give each its own name")
             nodes[node.name] = node
@@ -141,10 +141,10 @@ def _flatten(tree: Mapping, prefix: str) -> NirGraph:
     return NirGraph(nodes, tuple(edges))
 
 
-def _named(where: str, edges: list, items: Mapping) -> list:
-    """The edges, where the only unknown name stands for the only node without edges (paper files of nir 0.2.0)."""
+def _match_names(where: str, edges: list, items: Mapping) -> list:
+    """Replace the only unknown name by the name of the only node without edges (paper files of nir 0.2.0)."""
     ends = {end for edge in edges for end in edge}
-    owners = {end: next((n for n in _outward(end) if n in items), None) for end in ends}
+    owners = {end: next((n for n in _enclosing_names(end) if n in items), None) for end in ends}
     unknown = sorted(end for end, owner in owners.items() if owner is None)
     unused = sorted(set(items) - set(owners.values()))
     if len(unknown) != 1 or len(unused) != 1:
@@ -157,19 +157,19 @@ def _named(where: str, edges: list, items: Mapping) -> list:
     return [(rename.get(a, a), rename.get(b, b)) for a, b in edges]
 
 
-def _outward(name: str) -> Iterable[str]:
-    """The name, then the names of the graphs that may hold it: a.b.c, a.b, a."""
+def _enclosing_names(name: str) -> Iterable[str]:
+    """Yield the name, then the names of the graphs that may contain it: a.b.c, a.b, a."""
     while name:
         yield name
         name = name.rpartition(".")[0]
 
 
-def _inside(graph: NirGraph) -> list[NirNode]:
+def _inner_nodes(graph: NirGraph) -> list[NirNode]:
     return [node for node in graph.nodes.values() if node.kind not in ("Input", "Output")]
 
 
-def _splice(name: str, edges: list, inner: NirGraph) -> list:
-    """Edges to and from the nested graph `name` joined to what its Input feeds and what feeds its Output."""
+def _splice_edges(name: str, edges: list, inner: NirGraph) -> list:
+    """Join the edges of the nested graph `name` to the targets of its Input and the sources of its Output."""
     ports = {}
     for kind, count in (("Input", sum(b == name for _, b in edges)), ("Output", sum(a == name for a, _ in edges))):
         inner_ports = [node.name for node in inner.nodes.values() if node.kind == kind]
@@ -187,14 +187,14 @@ def _splice(name: str, edges: list, inner: NirGraph) -> list:
     return edges
 
 
-def _node(name: str, item: Mapping) -> NirNode:
-    kind = _kind(item)
+def _read_node(name: str, item: Mapping) -> NirNode:
+    kind = _node_type(item)
     if kind not in PARAMETERS:
         raise ModelError(
             f"NIR node {name!r}: type {kind!r} is not supported; supported: {', '.join(sorted(PARAMETERS))}, NIRGraph"
         )
     known = (*PARAMETERS[kind], *OPTIONAL)
-    values = {k: _value(v) for k, v in item.items() if k in known and v is not None}
+    values = {k: _read_value(v) for k, v in item.items() if k in known and v is not None}
     node = NirNode(name, kind, values)
     unknown = sorted(set(item) - {*known, "type", "metadata", "shape"})
     if unknown:
@@ -222,8 +222,8 @@ def _node(name: str, item: Mapping) -> NirNode:
     return node
 
 
-def _value(value) -> np.ndarray | str:
-    value = _text(value)
+def _read_value(value) -> np.ndarray | str:
+    value = _decode_text(value)
     if isinstance(value, str):
         return value
     if hasattr(value, "detach"):
@@ -234,22 +234,22 @@ def _value(value) -> np.ndarray | str:
         return np.asarray(None)
 
 
-def _text(value):
+def _decode_text(value):
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item() if value.dtype.kind in "OSU" else value
     return value.decode("utf8", "replace") if isinstance(value, bytes) else value
 
 
-def _kind(item: Mapping) -> str:
-    """The type of a node as text, whatever stands there."""
-    kind = _text(item.get("type"))
+def _node_type(item: Mapping) -> str:
+    """Return the type of a node as text, even if it is not stored as text."""
+    kind = _decode_text(item.get("type"))
     return kind if isinstance(kind, str) else type(kind).__name__
 
 
-def _edges(value, where: str) -> list[tuple[str, str]]:
+def _read_edges(value, where: str) -> list[tuple[str, str]]:
     pairs = list(value) if isinstance(value, list | tuple) or np.ndim(value) else [value]
     pairs = [pair if isinstance(pair, list | tuple | np.ndarray) and np.size(pair) == 2 else () for pair in pairs]
-    edges = [tuple(_text(end) for end in pair) for pair in pairs]
+    edges = [tuple(_decode_text(end) for end in pair) for pair in pairs]
     if any(len(edge) != 2 or not all(isinstance(end, str) for end in edge) for edge in edges):
         raise ModelError(f"{where}: edges must be pairs of node names; write the file again with nir.write")
     return edges

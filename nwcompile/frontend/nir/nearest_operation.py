@@ -1,8 +1,7 @@
-"""A connection as the NIR node that computes the same, in the shapes that nir 1.0.8 takes it for.
+"""Convert a connection to an equivalent NIR node, in shapes that nir 1.0.8 computes correctly.
 
-nir takes the wrong sizes for grouped convolutions and for kernels that are not square, and has no list of synapses and
-no node that gives N values the shape [C, H, W]. What is so is written as an equal node: whole groups, zeros around
-the kernel, a matrix.
+nir computes wrong sizes for grouped convolutions and non-square kernels, and has no list of synapses and no node that
+reshapes N values to [C, H, W]. Such connections become ungrouped kernels, zero-padded kernels, or matrices.
 """
 
 from math import prod
@@ -13,11 +12,11 @@ import numpy as np
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, MaxPool2d, Pool2d, Scale, pair
 
 ERROR_CODE = "NW2105"
-MAX_MATRIX_ENTRIES = 1 << 26  # Larger matrices, of over 256 MiB, are not written for want of a node.
+MAX_MATRIX_ENTRIES = 1 << 26  # Matrices for connections without a node have at most 256 MiB.
 
 
 def keeps_shape(connection: Connection, shape: tuple[int, ...]) -> bool:
-    """Whether a node gives the connection's own shape for a source that is `shape` in the file; else flat."""
+    """Return whether the connection's node keeps its own output shape for a source of `shape` in the file."""
     if isinstance(connection, Conv2d):
         if len(shape) != 3 or tuple(connection.source_shape or shape) != shape:
             return False
@@ -28,34 +27,34 @@ def keeps_shape(connection: Connection, shape: tuple[int, ...]) -> bool:
 
 
 def is_typed(c: Connection) -> bool:
-    """Whether nir 1.0.8 takes the right shapes for a connection that keeps its shape."""
+    """Return whether nir 1.0.8 computes the right shapes for a connection that keeps its shape."""
     return not isinstance(c, Conv2d) or _square(c) is not None
 
 
 def nearest_operation(
     connection: Connection, shape: tuple[int, ...], source_shape: tuple[int, ...], target_shape: tuple[int, ...]
 ) -> tuple[dict | None, list[str]]:
-    """Type and parameters of a connection's node, None where an edge is enough, and the fields that it cannot hold.
+    """Return a connection's node, None if an edge suffices, and the names of fields that the node cannot hold.
 
-    The source is `shape` in the file and `source_shape` in the network; the latter is flattened before a matrix.
-    Raises ModelError where only a matrix would do that is too large, and for what is no linear map, which NIR lacks.
+    A node is its type and parameters. The source has `shape` in the file and `source_shape` in the network; the latter
+    is flattened before a matrix. Raises ModelError if the matrix would be too large, and for nonlinear connections.
     """
     if not connection.is_linear:
         what = "maximum of currents" if isinstance(connection, MaxPool2d) else "product of spikes"
         raise connection.fail(f"NIR has no {what}; keep the module, or save the program that nw.compile makes of it")
     if isinstance(connection, Scale):
-        return _scale(connection, shape, source_shape)
+        return _scale_node(connection, shape, source_shape)
     if isinstance(connection, Pool2d) and keeps_shape(connection, shape):
         stride = connection.kernel if connection.stride is None else connection.stride
         sizes = {"kernel_size": connection.kernel, "stride": stride, "padding": connection.padding}
         kind = "SumPool2d" if connection.kind == "sum" else "AvgPool2d"
         return {"type": kind, **{key: np.array(pair(value)) for key, value in sizes.items()}}, []
     if isinstance(connection, Conv1d | Conv2d) and keeps_shape(connection, shape):
-        return _convolution(connection, shape, target_shape)
+        return _convolution_node(connection, shape, target_shape)
     weight = (
         np.asarray(connection.weight)
         if isinstance(connection, Dense)
-        else _matrix(connection, source_shape, target_shape)
+        else _as_matrix(connection, source_shape, target_shape)
     )
     bias = connection.bias_per_neuron(target_shape)
     if bias is None:
@@ -63,14 +62,14 @@ def nearest_operation(
     return {"type": "Affine", "weight": weight, "bias": np.ascontiguousarray(bias).reshape(-1)}, []
 
 
-def _scale(connection: Scale, shape, source_shape) -> tuple[dict | None, list[str]]:
+def _scale_node(connection: Scale, shape, source_shape) -> tuple[dict | None, list[str]]:
     lost = ["shift"] if np.any(connection.shift) else []
     if np.ndim(connection.scale) == 0 and np.ndim(connection.shift) == 0 and connection.scale == 1 and not lost:
         return None, []
     return {"type": "Scale", "scale": np.array(connection.per_neuron("scale", source_shape)).reshape(shape)}, lost
 
 
-def _convolution(connection: Conv1d | Conv2d, shape, target_shape) -> tuple[dict, list[str]]:
+def _convolution_node(connection: Conv1d | Conv2d, shape, target_shape) -> tuple[dict, list[str]]:
     output = connection.output_shape(shape)
     lost = []
     sizes: dict[str, Any]
@@ -85,7 +84,7 @@ def _convolution(connection: Conv1d | Conv2d, shape, target_shape) -> tuple[dict
     if isinstance(connection, Conv1d):
         sizes = {key: np.int64(pair(getattr(connection, key))[0]) for key in ("stride", "padding", "dilation")}
         groups = 1
-        weight = _ungrouped(np.asarray(connection.weight), connection.groups)
+        weight = _expand_groups(np.asarray(connection.weight), connection.groups)
         input_shape = np.int64(shape[1])
     else:
         square, groups = _square(connection), 1
@@ -101,8 +100,8 @@ def _convolution(connection: Conv1d | Conv2d, shape, target_shape) -> tuple[dict
     return {"type": type(connection).__name__, **parameters}, lost
 
 
-def _ungrouped(weight: np.ndarray, groups: int) -> np.ndarray:
-    """The kernel over all channels, zero for those of other groups."""
+def _expand_groups(weight: np.ndarray, groups: int) -> np.ndarray:
+    """Return the kernel over all channels, with zeros for channels of other groups."""
     if groups == 1:
         return weight
     n_out = weight.shape[0] // groups
@@ -114,11 +113,11 @@ def _ungrouped(weight: np.ndarray, groups: int) -> np.ndarray:
 
 
 def _square(connection: Conv2d) -> tuple[np.ndarray, tuple[int, int]] | None:
-    """Weight and padding of an equal convolution without groups whose kernel is square, if there is one.
+    """Return weight and padding of an equal ungrouped convolution with a square kernel, or None.
 
-    Zeros are added on both sides alike, so that the padding can undo them; an odd number of them has no middle.
+    Zeros are added equally on both sides so that the padding can undo them; an odd number of zeros has no center.
     """
-    weight = _ungrouped(np.asarray(connection.weight), int(connection.groups))
+    weight = _expand_groups(np.asarray(connection.weight), int(connection.groups))
     size = max(weight.shape[2:])
     missing = [size - n for n in weight.shape[2:]]
     if any(n % 2 for n in missing):
@@ -132,8 +131,8 @@ def _square(connection: Conv2d) -> tuple[np.ndarray, tuple[int, int]] | None:
     return weight, padding
 
 
-def _matrix(connection: Connection, source_shape, target_shape) -> np.ndarray:
-    """float32[n_target, n_source] that does what `connection` does without its bias."""
+def _as_matrix(connection: Connection, source_shape, target_shape) -> np.ndarray:
+    """Return float32[n_target, n_source], the linear map of `connection` without its bias."""
     from nwcompile.passes.prepare.fold import linear_map, to_matrix
 
     n_source = prod(source_shape)

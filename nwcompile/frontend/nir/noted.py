@@ -1,4 +1,4 @@
-"""Reads a NIR file that to_nir wrote back to the network it was made from, if its parameters still are those."""
+"""Restore the network from a NIR file that to_nir wrote, provided that its parameters are unchanged."""
 
 import json
 from collections.abc import Mapping
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.nir.notes import KEY, noted, read
-from nwcompile.frontend.nir.tree import FORMAT, nir_tree
+from nwcompile.frontend.nir.notes import KEY, decode_value, read_note
+from nwcompile.frontend.nir.tree import FORMAT, build_nir_tree
 from nwcompile.ir import connection
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
@@ -20,33 +20,33 @@ KINDS = {kind.__name__: kind for kind in connection.Connection.__subclasses__()}
 
 
 def has_notes(tree: Mapping) -> bool:
-    """Whether to_nir wrote the graph of that HDF5 tree."""
+    """Return whether to_nir wrote the graph of this HDF5 tree."""
     return isinstance(tree.get("metadata"), Mapping) and KEY in tree["metadata"]
 
 
-def noted_network(tree: Mapping) -> tuple[Network, dict[str, str], float]:
-    """The network of a tree with notes, the type of NIR node that each of its layers is, and dt.
+def read_noted_network(tree: Mapping) -> tuple[Network, dict[str, str], float]:
+    """Return the network of a tree with notes, the NIR node type of each layer, and dt.
 
-    Raises ModelError where the notes cannot be read or do not agree with the types, parameters and edges beside them.
+    Raises ModelError if the notes cannot be read or contradict the types, parameters or edges of the graph.
     """
     try:
         head = json.loads(str(tree["metadata"][KEY]))
         if head["format"] != FORMAT:
             raise ModelError(f"its notes are of format {head['format']!r}, this version reads {FORMAT}", code="NW2106")
-        network = _network(tree["nodes"], head)
+        network = _read_network(tree["nodes"], head)
         dt = float(head["dt"])
     except UNREADABLE as error:
         if isinstance(error, ModelError):
             raise
         raise ModelError(f"its notes cannot be read ({type(error).__name__}: {error})", code="NW2106") from None
-    changed = _changed(tree, network, dt)
+    changed = _describe_changes(tree, network, dt)
     if changed:
         raise ModelError(f"{changed} changed after it was written, so its notes do not hold", code="NW2106")
     kinds = {name: str(tree["nodes"][place]["type"]) for place, name, _ in head["nodes"]}
     return network, kinds, dt
 
 
-def _network(nodes: Mapping, head: Mapping) -> Network:
+def _read_network(nodes: Mapping, head: Mapping) -> Network:
     inputs = {name: tuple(np.asarray(nodes[place]["shape"]).tolist()) for place, name in head["inputs"]}
     layers = {}
     for place, name, shape in head["nodes"]:
@@ -55,14 +55,14 @@ def _network(nodes: Mapping, head: Mapping) -> Network:
         if sizes != {prod(shape)}:
             raise ValueError(f"shape {shape} of {place!r}")
         is_junction = KEY not in node.get("metadata", ())
-        layers[name] = (None if is_junction else NeuronSpec(**noted(node["metadata"], node)), tuple(shape))
+        layers[name] = (None if is_junction else NeuronSpec(**read_note(node["metadata"], node)), tuple(shape))
     connections = []
     fields: dict[str, Any]
     for entry in head["connections"]:
         if isinstance(entry, str):
-            fields = noted(nodes[entry]["metadata"], nodes[entry])
+            fields = read_note(nodes[entry]["metadata"], nodes[entry])
         else:
-            fields = {key: read(value) for key, value in entry.items()}
+            fields = {key: decode_value(value) for key, value in entry.items()}
         connections.append(KINDS[fields.pop("type")](**fields))
     network = Network.from_arrays(layers, connections, inputs)
     if network.is_fixed:
@@ -70,17 +70,17 @@ def _network(nodes: Mapping, head: Mapping) -> Network:
     return network
 
 
-def _changed(tree: Mapping, network: Network, dt: float) -> str:
-    """What of the tree is not as to_nir writes the network: names of nodes, or the edges."""
-    fresh = nir_tree(network, dt)
-    names = [n for n in {**fresh.nodes, **tree["nodes"]} if not _same(fresh.nodes.get(n), tree["nodes"].get(n))]
+def _describe_changes(tree: Mapping, network: Network, dt: float) -> str:
+    """Name what differs from the graph that to_nir writes for the network: nodes, or the edges; "" for nothing."""
+    fresh = build_nir_tree(network, dt)
+    names = [n for n in {**fresh.nodes, **tree["nodes"]} if not _is_same(fresh.nodes.get(n), tree["nodes"].get(n))]
     if names:
         return f"node{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"
     edges = {tuple(e.decode() if isinstance(e, bytes) else str(e) for e in pair) for pair in tree["edges"]}
     return "" if edges == set(fresh.edges) else "the edges"
 
 
-def _same(values: Mapping | None, others) -> bool:
+def _is_same(values: Mapping | None, others) -> bool:
     if (
         values is None
         or not isinstance(others, Mapping)

@@ -1,4 +1,4 @@
-"""Which edges of a NIR graph act one step late: those that close a recurrence."""
+"""Find the edges of a NIR graph that act one step late: those that close a recurrence."""
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.nir.file import NEURONS, NirGraph
@@ -7,19 +7,19 @@ ERROR_CODE = "NW2101"
 ROOT = ""
 
 
-def late_edges(graph: NirGraph, delays: frozenset[str]) -> frozenset[tuple[str, str]]:
-    """Edges that lead back to where their cycle is entered: frameworks feed them the values of the step before.
+def find_late_edges(graph: NirGraph, delays: frozenset[str]) -> frozenset[tuple[str, str]]:
+    """Return the edges that lead back to the entry of their cycle: they carry the values of the previous step.
 
-    `delays` names the Delay nodes of a step or more; a cycle through one has its delay already. Raises ModelError for
-    nodes that no Input reaches, for a cycle without a neuron layer, and where a cycle is entered at several nodes, so
-    that the late edge is not defined.
+    `delays` names the Delay nodes of at least one step; a cycle through one already has its delay. Raises ModelError
+    for nodes that no Input reaches, for a cycle without a neuron layer, and for a cycle that is entered at several
+    nodes, so that its late edge is undefined.
     """
     import networkx
 
     flow = networkx.DiGraph([(a, b) for a, b in graph.edges if b not in delays])
     flow.add_nodes_from(graph.nodes)
     for node in graph.nodes.values():
-        starts = node.kind in NEURONS and not graph.before[node.name]
+        starts = node.kind in NEURONS and not graph.sources[node.name]
         if node.kind == "Input" or node.name in delays or starts:
             flow.add_edge(ROOT, node.name)
     flow.add_node(ROOT)
@@ -44,7 +44,7 @@ def late_edges(graph: NirGraph, delays: frozenset[str]) -> frozenset[tuple[str, 
 
 
 def _is_above(above: dict, high: str, low: str | None) -> bool:
-    """Whether every path from the inputs to `low` leads through `high`."""
+    """Return whether every path from the inputs to `low` passes through `high`."""
     while low != high and low != ROOT and low is not None:
         low = above.get(low)
     return low == high

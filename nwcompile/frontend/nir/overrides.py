@@ -1,4 +1,4 @@
-"""What a person states about the neurons of a NIR file, because the file has lost it: `neuron={...}`, checked."""
+"""Check `neuron={...}`, the user's values for neuron fields that a NIR file does not store."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -23,11 +23,11 @@ CHOICES = {
 SPIKING = ("IF", "LIF", "CubaLIF")
 
 
-def overrides(neuron: Mapping, kinds: Mapping[str, str], dialect: str | None) -> dict[str, dict]:
-    """What `neuron=` gives for every neuron node: fields for all spiking nodes, then those of the node by name.
+def resolve_overrides(neuron: Mapping, kinds: Mapping[str, str], dialect: str | None) -> dict[str, dict]:
+    """Return the fields that `neuron=` sets for each neuron node; fields of a named node override common ones.
 
-    `kinds`: the NIR type of every neuron node by name. Raises ModelError for nodes and fields that there are not, and
-    for values of the wrong kind.
+    `kinds`: the NIR type of every neuron node by name. Common fields apply to spiking nodes. Raises ModelError for
+    unknown nodes, unknown fields, and values of the wrong type.
     """
     common = {key: value for key, value in neuron.items() if not isinstance(value, Mapping)}
     for name in neuron:
@@ -43,7 +43,7 @@ def overrides(neuron: Mapping, kinds: Mapping[str, str], dialect: str | None) ->
 
 
 def _check_field(key, value) -> None:
-    """Raise ModelError unless `key` is a field that can be stated and `value` of its kind (its range comes later)."""
+    """Raise ModelError unless `key` can be set and `value` has its type; ranges are checked later."""
     if key not in OVERRIDES:
         raise ModelError(unknown_choice("neuron field", key, OVERRIDES))
     if key in TRUE_OR_FALSE:

@@ -1,4 +1,4 @@
-"""NIR's stateless nodes (weights, pooling, reshaping, delay) as connections of a Network."""
+"""Convert NIR's stateless nodes (weights, pooling, reshaping, delay) to connections of a Network."""
 
 from math import prod
 from typing import Any
@@ -10,68 +10,68 @@ from nwcompile.frontend.nir.file import NirNode
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse
 
 ERROR_CODE = "NW2104"
-DELAY_TOLERANCE_STEPS = 1e-3  # A delay this near to a whole number of steps is one.
-MAX_DELAY_STEPS = 2**31 - 1  # Delays are kept as int32.
-MAX_WINDOW = 65535  # A stride, padding or kernel beyond this is no network's but a damaged file's.
+DELAY_TOLERANCE_STEPS = 1e-3  # A delay this close to a whole number of steps counts as one.
+MAX_DELAY_STEPS = 2**31 - 1  # Delays are stored as int32.
+MAX_WINDOW = 65535  # A larger stride, padding or kernel means a damaged file.
 
 
 def output_shape(node: NirNode, source: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Shape that a stateless node gives for a source named `source` of `shape`. Raises ModelError where it takes none.
+    """Return a stateless node's output shape for a source of `shape`; raise ModelError if it does not fit.
 
-    Computed from the weights: the shapes that the nir package writes are wrong for non-square kernels and groups.
+    The shape is computed from the weights: the nir package writes wrong shapes for non-square kernels and groups.
     """
     if node.kind == "Flatten":
-        first, last = (_whole(node, key, -len(shape))[0] for key in ("start_dim", "end_dim"))
+        first, last = (_read_ints(node, key, -len(shape))[0] for key in ("start_dim", "end_dim"))
         first, last = (max(0, d + len(shape) if d < 0 else d) for d in (first, last))
         if first >= len(shape) or last < first:
             return shape
         return shape[:first] + (prod(shape[first : last + 1]),) + shape[last + 1 :]
     if node.kind in ("Scale", "Delay"):
         return shape
-    given = operation(node, source, node.name, shape, None)[0].output_shape(shape)
+    given = wire_node(node, source, node.name, shape, None)[0].output_shape(shape)
     return shape if given is None else tuple(given)
 
 
-def operation(node: NirNode, source: str, target: str, shape: tuple[int, ...], dt: float | None) -> list[Connection]:
-    """The connections that do what a stateless node does to a source of `shape`; delays in steps, 0 unless a Delay."""
+def wire_node(node: NirNode, source: str, target: str, shape: tuple[int, ...], dt: float | None) -> list[Connection]:
+    """Return the connections of a stateless node for a source of `shape`; only a Delay has delays, in steps."""
     weight = np.asarray(node.values.get("weight", 0), np.float32)
-    offsets = node.numbers("bias", 0.0).astype(np.float32)
+    offsets = node.get_numbers("bias", 0.0).astype(np.float32)
     bias = offsets if offsets.any() else None
     match node.kind:
         case "Linear" | "Affine":
             return [Dense(source, target, weight, bias, delay=0)]
         case "Conv1d":
-            step = _whole(node, "stride", 1)[0]
-            weight, (padding,), (dilation,) = _padded(node, weight, (step,), _whole(node, "dilation", 1)[:1])
+            step = _read_ints(node, "stride", 1)[0]
+            weight, (padding,), (dilation,) = _add_padding(node, weight, (step,), _read_ints(node, "dilation", 1)[:1])
             row: dict[str, Any] = {"stride": step, "padding": padding, "dilation": dilation, "groups": _groups(node)}
             return [Conv1d(source, target, weight, bias, **row, delay=0)]
         case "Conv2d":
-            stride = _pair(node, "stride", 1)
-            weight, paddings, dilations = _padded(node, weight, stride, _pair(node, "dilation", 1))
+            stride = _read_pair(node, "stride", 1)
+            weight, paddings, dilations = _add_padding(node, weight, stride, _read_pair(node, "dilation", 1))
             window: dict[str, Any] = {"stride": stride, "padding": paddings, "dilation": dilations}
             return [Conv2d(source, target, weight, bias, **window, groups=_groups(node), delay=0)]
         case "SumPool2d" | "AvgPool2d":
             pool = Pool2d(
                 source,
                 target,
-                kernel=_pair(node, "kernel_size", 1),
-                stride=_pair(node, "stride", 1),
-                padding=_pair(node, "padding", 0),
+                kernel=_read_pair(node, "kernel_size", 1),
+                stride=_read_pair(node, "stride", 1),
+                padding=_read_pair(node, "padding", 0),
                 kind=node.kind[:3].lower(),
                 delay=0,
             )
             return [pool]
         case "Scale":
-            scale = node.numbers("scale").astype(np.float32)
-            return [Scale(source, target, _reshaped(node, "scale", scale, shape), delay=0)]
+            scale = node.get_numbers("scale").astype(np.float32)
+            return [Scale(source, target, _fit_shape(node, "scale", scale, shape), delay=0)]
         case "Delay":
-            return _delay(node, source, target, shape, dt)
+            return _wire_delay(node, source, target, shape, dt)
     return [Scale(source, target, delay=0)]
 
 
 def delay_steps(node: NirNode, dt: float | None) -> np.ndarray:
-    """Steps of a Delay node, one or per neuron."""
-    delay = node.numbers("delay")
+    """Return the delay of a Delay node in steps, one number or one per neuron."""
+    delay = node.get_numbers("delay")
     if dt is None:
         raise node.fail("needs the time step; give dt= in the unit of its delay")
     steps = np.rint(delay / dt)
@@ -85,16 +85,16 @@ def delay_steps(node: NirNode, dt: float | None) -> np.ndarray:
     return steps.astype(np.int64)
 
 
-def _delay(node: NirNode, source: str, target: str, shape: tuple[int, ...], dt: float | None) -> list[Connection]:
+def _wire_delay(node: NirNode, source: str, target: str, shape: tuple[int, ...], dt: float | None) -> list[Connection]:
     steps = delay_steps(node, dt).reshape(-1)
     if (steps == steps[0]).all():
         return [Scale(source, target, delay=int(steps[0]))]
-    steps = _reshaped(node, "delay", steps, shape).reshape(-1)
+    steps = _fit_shape(node, "delay", steps, shape).reshape(-1)
     lines = [(int(d), np.flatnonzero(steps == d)) for d in np.unique(steps)]
     return [Sparse(source, target, n, n, np.ones(len(n), np.float32), delay=d) for d, n in lines]
 
 
-def _reshaped(node: NirNode, key: str, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _fit_shape(node: NirNode, key: str, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if values.size == 1:
         return values.reshape(())
     if values.size == prod(shape):
@@ -104,8 +104,8 @@ def _reshaped(node: NirNode, key: str, values: np.ndarray, shape: tuple[int, ...
     raise node.fail(f"{key} of shape {values.shape} does not fit its input of shape {shape}")
 
 
-def _whole(node: NirNode, key: str, least: int) -> list[int]:
-    """Parameter `key` as a list of whole numbers."""
+def _read_ints(node: NirNode, key: str, least: int) -> list[int]:
+    """Return parameter `key` as a list of integers."""
     value = node.values[key]
     if isinstance(value, str) or (value != np.trunc(value)).any() or value.min() < least or value.max() > MAX_WINDOW:
         stated = repr(value) if isinstance(value, str) else value.tolist()
@@ -113,26 +113,26 @@ def _whole(node: NirNode, key: str, least: int) -> list[int]:
     return [int(v) for v in value.reshape(-1)]
 
 
-def _pair(node: NirNode, key: str, least: int) -> tuple[int, int]:
-    values = _whole(node, key, least)
+def _read_pair(node: NirNode, key: str, least: int) -> tuple[int, int]:
+    values = _read_ints(node, key, least)
     if len(values) > 2:
         raise node.fail(f"{key} has {len(values)} numbers; it must have 1 or 2")
     return (values[0], values[-1])
 
 
 def _groups(node: NirNode) -> int:
-    return _whole(node, "groups", 1)[0]
+    return _read_ints(node, "groups", 1)[0]
 
 
-def _padded(node: NirNode, weight: np.ndarray, stride, dilation) -> tuple[np.ndarray, tuple, tuple]:
-    """Weight, zeros on each side and dilation per axis; 'same' keeps the size, as torch defines it.
+def _add_padding(node: NirNode, weight: np.ndarray, stride, dilation) -> tuple[np.ndarray, tuple, tuple]:
+    """Return weight, zeros on each side, and dilation per axis; 'same' preserves the size as torch defines it.
 
-    Where torch pads one zero more behind than in front (an even kernel of odd dilation), a kernel without dilation
-    and with a zero weight in front does the same with equal sides.
+    If torch pads one more zero at the end than at the start (an even kernel with odd dilation), an undilated kernel
+    with a zero weight in front computes the same with equal padding.
     """
     text = node.values["padding"]
     if not isinstance(text, str):
-        return weight, _pair(node, "padding", 0)[: len(stride)], tuple(dilation)
+        return weight, _read_pair(node, "padding", 0)[: len(stride)], tuple(dilation)
     if text not in ("same", "valid"):
         raise node.fail(f"padding {text!r} is not supported; supported: numbers, 'same', 'valid'")
     if text == "valid":
@@ -150,8 +150,8 @@ def _padded(node: NirNode, weight: np.ndarray, stride, dilation) -> tuple[np.nda
     return weight, tuple((n + 1) // 2 for n in total), spread
 
 
-def takes(node: NirNode, shape: tuple[int, ...]) -> bool:
-    """Whether `shape` is just what the node's parameters were made for; True where they do not tell."""
+def takes_shape(node: NirNode, shape: tuple[int, ...]) -> bool:
+    """Return whether the node's parameters were made for `shape`; True if they do not tell."""
     if node.kind in ("Linear", "Affine"):
         return shape == (node.values["weight"].shape[1],)
     if node.kind == "Flatten":
@@ -159,7 +159,7 @@ def takes(node: NirNode, shape: tuple[int, ...]) -> bool:
         return made_for is None or made_for.ndim == 0 or tuple(made_for.tolist()) == shape
     if node.kind in ("Conv1d", "Conv2d", "SumPool2d", "AvgPool2d"):
         try:
-            operation(node, "", "", shape, None)[0].output_shape(shape)
+            wire_node(node, "", "", shape, None)[0].output_shape(shape)
         except ModelError:
             return False
         return True

@@ -1,4 +1,4 @@
-"""A float Network as a tree of NIR nodes: for every reader the nearest standard ones, and exact notes beside them."""
+"""Build the tree of NIR nodes of a float Network: the nearest standard nodes for every reader, and exact notes."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import numpy as np
 from nwcompile.errors import ModelError
 from nwcompile.frontend.nir.nearest_neuron import lost_fields, nearest_node
 from nwcompile.frontend.nir.nearest_operation import is_typed, keeps_shape, nearest_operation
-from nwcompile.frontend.nir.notes import KEY, note, written
+from nwcompile.frontend.nir.notes import KEY, encode_value, write_note
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.network import Network
 
@@ -21,10 +21,10 @@ FORMAT = 1
 
 @dataclass(frozen=True, eq=False)
 class NirTree:
-    """NIR nodes by name (dicts of type, parameters and metadata), edges, and the notes of the graph itself.
+    """NIR nodes by name (dicts of type, parameters and metadata), edges, and the notes of the graph.
 
-    `lost`: what standard nodes cannot say, with the layers and connections it is about. `is_typed`: whether nir 1.0.8
-    takes the right shape for every node.
+    `lost`: fields that standard nodes cannot express, with their layers and connections. `is_typed`: whether nir 1.0.8
+    computes the right shape for every node.
     """
 
     nodes: dict[str, dict]
@@ -34,14 +34,14 @@ class NirTree:
     is_typed: bool
 
 
-def nir_tree(network: Network, dt: float) -> NirTree:
-    """The tree of a float network for a time step of `dt`. Raises ModelError for what would be too large."""
+def build_nir_tree(network: Network, dt: float) -> NirTree:
+    """Return the tree of a float network for a time step of `dt`; raise ModelError if it would be too large."""
     tree = _Builder(network, dt)
     for name, node in network.inputs.items():
         tree.add_place(name, {"type": "Input", "shape": np.array(node.shape)})
     for name in network.nodes:
-        tree.add_place(name, tree.layer(name))
-    connections = [tree.connect(c) for c in network.connections]
+        tree.add_place(name, tree.layer_node(name))
+    connections = [tree.add_connection(c) for c in network.connections]
     tree.add_ends()
     inputs = [[tree.names[name], name] for name in network.inputs]
     nodes = [[tree.names[name], name, list(node.shape)] for name, node in network.nodes.items()]
@@ -50,20 +50,20 @@ def nir_tree(network: Network, dt: float) -> NirTree:
 
 
 def file_shapes(network: Network) -> dict[str, tuple[int, ...]]:
-    """Shape that each input, layer and junction has in the file: its own, or (n,) where its sources give that."""
+    """Return each node's shape in the file: its own, or (n,) if its sources produce a flat shape."""
     shapes = {node.name: node.shape for node in (*network.inputs.values(), *network.nodes.values())}
     changed = True
     while changed:
         changed = False
         for c in network.connections:
             shape = shapes[c.target]
-            if len(shape) > 1 and _gives(c, network, shapes) != shape:
+            if len(shape) > 1 and _written_shape(c, network, shapes) != shape:
                 shapes[c.target], changed = (prod(shape),), True
     return shapes
 
 
-def _gives(connection: Connection, network: Network, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """Shape that the node for `connection` gives in the file."""
+def _written_shape(connection: Connection, network: Network, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the output shape of the node for `connection` in the file."""
     shape = shapes[connection.source]
     if not keeps_shape(connection, shape):
         return (network.node(connection.target).n_neurons,)
@@ -77,7 +77,7 @@ class _Builder:
     dt: float
     nodes: dict[str, dict] = field(default_factory=dict)
     edges: list[tuple[str, str]] = field(default_factory=list)
-    names: dict[str, str] = field(default_factory=dict)  # of places of the network -> of their NIR nodes
+    names: dict[str, str] = field(default_factory=dict)  # network node -> its NIR node
     lost: dict[str, list[str]] = field(default_factory=dict)
     is_typed: bool = True
 
@@ -86,16 +86,16 @@ class _Builder:
         return file_shapes(self.network)
 
     @cached_property
-    def below(self) -> dict[str, set[str]]:
-        """What each place reaches within a step."""
+    def descendants(self) -> dict[str, set[str]]:
+        """The nodes that each node reaches within a step."""
         import networkx
 
         graph = networkx.DiGraph([(c.source, c.target) for c in self.network.connections if not c.aligned_delay])
         graph.add_nodes_from((*self.network.inputs, *self.network.nodes))
         return {name: networkx.descendants(graph, name) for name in self.network.nodes}
 
-    def add(self, name: str, node: dict) -> str:
-        """Add a node under `name`, or under a free name like it that HDF5 takes."""
+    def add_node(self, name: str, node: dict) -> str:
+        """Add a node under `name`, or under a similar free name that HDF5 allows."""
         name = name.replace("/", "_")
         name = name if name.strip(".") else name.replace(".", "_")
         free, n = name, 1
@@ -106,10 +106,10 @@ class _Builder:
         return free
 
     def add_place(self, name: str, node: dict) -> None:
-        self.names[name] = self.add(name, node)
+        self.names[name] = self.add_node(name, node)
 
-    def layer(self, name: str) -> dict:
-        """The node of a layer, or of a junction: a Scale by 1, at which edges add up."""
+    def layer_node(self, name: str) -> dict:
+        """Return the node of a layer; a junction is a Scale by 1, which adds up its edges."""
         node = self.network.node(name)
         shape = self.shapes[name]
         if node.neuron is None:
@@ -118,63 +118,63 @@ class _Builder:
             raise ModelError(f"layer {name!r} is a neuron program, and NIR has no node for it; save it as a .nwc file")
         values = nearest_node(node.neuron, node.shape, self.dt)
         lost = lost_fields(node.neuron, node.shape, values, self.dt)
-        self.lose([f"{key}={_short(value)}" for key, value in lost.items()], repr(name))
+        self.note_loss([f"{key}={_short_text(value)}" for key, value in lost.items()], repr(name))
         values = {key: v if isinstance(v, str) else np.asarray(v).reshape(shape) for key, v in values.items()}
-        return {**values, "metadata": note(node.neuron.canonical(), values)}
+        return {**values, "metadata": write_note(node.neuron.canonical(), values)}
 
-    def lose(self, what: list[str], where: str) -> None:
+    def note_loss(self, what: list[str], where: str) -> None:
         if what:
             self.lost.setdefault(", ".join(what), []).append(where)
 
-    def connect(self, connection: Connection) -> str | dict:
-        """Add the nodes and edges of a connection; returns the name of the node with its note, or the note itself."""
+    def add_connection(self, connection: Connection) -> str | dict:
+        """Add the nodes and edges of a connection; return the name of the node with its note, or the note."""
         network = self.network
         shape = self.shapes[connection.source]
         target_shape = self.shapes[connection.target]
         source = network.node(connection.source)
         target = network.node(connection.target)
         operation, lost = nearest_operation(connection, shape, source.shape, target.shape)
-        self.lose(
-            [f"{name}={_short(getattr(connection, name))}" for name in lost],
+        self.note_loss(
+            [f"{name}={_short_text(getattr(connection, name))}" for name in lost],
             f"{connection.source!r} -> {connection.target!r}",
         )
-        gives = _gives(connection, network, self.shapes)
+        gives = _written_shape(connection, network, self.shapes)
         name = f"{self.names[connection.source]}_to_{self.names[connection.target]}"
         chain: list[tuple[str, dict]] = []
         if connection.aligned_delay > 1 or (connection.aligned_delay and not self.is_implied(connection)):
             delay = np.broadcast_to(connection.aligned_delay * self.dt, shape)
             chain.append((f"{name}_delay", {"type": "Delay", "delay": delay}))
         if operation is not None and operation["type"] in ("Linear", "Affine") and len(shape) > 1:
-            chain.append((f"{name}_flat", _flatten(shape)))
+            chain.append((f"{name}_flat", _flatten_node(shape)))
         if operation is None and not chain and gives == target_shape and self.has_edge(connection):
             operation = {"type": "Scale", "scale": np.broadcast_to(np.float32(1), shape)}
         if operation is not None:
             self.is_typed = self.is_typed and (is_typed(connection) or not keeps_shape(connection, shape))
-            chain.append((name, {**operation, "metadata": note(_facts(connection), operation)}))
+            chain.append((name, {**operation, "metadata": write_note(_connection_fields(connection), operation)}))
         if gives != target_shape:
-            chain.append((f"{name}_flat", _flatten(gives)))
-        added = {self.add(*item): item[1] for item in chain}
+            chain.append((f"{name}_flat", _flatten_node(gives)))
+        added = {self.add_node(*item): item[1] for item in chain}
         places = [self.names[connection.source], *added, self.names[connection.target]]
         self.edges += zip(places[:-1], places[1:], strict=True)
         if operation is None:
-            return {key: written(value) for key, value in _facts(connection)}
+            return {key: encode_value(value) for key, value in _connection_fields(connection)}
         return next(place for place, node in added.items() if "metadata" in node)
 
     def is_implied(self, connection: Connection) -> bool:
-        """Whether a delay of one step goes without saying, because the connection closes a recurrence."""
-        return connection.source == connection.target or connection.source in self.below[connection.target]
+        """Return whether a delay of one step is implied because the connection closes a recurrence."""
+        return connection.source == connection.target or connection.source in self.descendants[connection.target]
 
     def has_edge(self, connection: Connection) -> bool:
         return (self.names[connection.source], self.names[connection.target]) in self.edges
 
     def add_ends(self) -> None:
-        """An Output after each last layer and each node that leads nowhere, an Input before what none reaches."""
+        """Add an Output after each output layer and dead end, and an Input before each node that no input reaches."""
         leading = {a for a, _ in self.edges}
         ends = [self.names[name] for name in self.network.outputs]
         ends += [name for name in self.nodes if name not in leading and name not in ends]
         for end in ends:
             shape = self.shapes[next(name for name, node in self.names.items() if node == end)]
-            output = self.add(
+            output = self.add_node(
                 "output" if len(ends) == 1 else f"output_{end}", {"type": "Output", "shape": np.array(shape)}
             )
             self.edges.append((end, output))
@@ -184,7 +184,9 @@ class _Builder:
         reached: set[str] = set()
         for name in (*self.network.inputs, *self.network.nodes):
             if self.names[name] not in reached and name in self.network.nodes:
-                driver = self.add(f"input_{self.names[name]}", {"type": "Input", "shape": np.array(self.shapes[name])})
+                driver = self.add_node(
+                    f"input_{self.names[name]}", {"type": "Input", "shape": np.array(self.shapes[name])}
+                )
                 self.edges.append((driver, self.names[name]))
             waiting = [self.names[name]]
             while waiting:
@@ -194,13 +196,13 @@ class _Builder:
                     waiting += after.get(place, [])
 
 
-def _facts(c: Connection) -> list[tuple[str, object]]:
+def _connection_fields(c: Connection) -> list[tuple[str, object]]:
     return [("type", type(c).__name__), *((f.name, getattr(c, f.name)) for f in fields(c))]
 
 
-def _flatten(shape: tuple[int, ...]) -> dict:
+def _flatten_node(shape: tuple[int, ...]) -> dict:
     return {"type": "Flatten", "input_type": np.array(shape), "start_dim": np.int64(0), "end_dim": np.int64(-1)}
 
 
-def _short(value) -> str:
+def _short_text(value) -> str:
     return "per neuron" if isinstance(value, np.ndarray) else repr(value)

@@ -1,10 +1,10 @@
-"""Joins the nodes of a NIR graph: what is a layer, what a junction, and which connection lies between them."""
+"""Join the nodes of a NIR graph: decide which are layers and junctions, and build the connections between them."""
 
 from collections.abc import Mapping
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.nir.file import NEURONS, NirGraph, NirNode
-from nwcompile.frontend.nir.stateless import operation
+from nwcompile.frontend.nir.stateless import wire_node
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.neuron import NeuronSpec
 
@@ -13,7 +13,7 @@ READOUT = NeuronSpec(fires=False, beta=0.0, reset="none")
 
 
 def check_ends(graph: NirGraph) -> None:
-    """Raise ModelError unless every node leads from an input to somewhere and the graph has one Output at most."""
+    """Raise ModelError unless every node lies on a path from an input and the graph has at most one Output."""
     kinds = [node.kind for node in graph.nodes.values()]
     if "Input" not in kinds:
         raise ModelError("NIR graph: it has no Input node; add one before the first weights")
@@ -21,8 +21,8 @@ def check_ends(graph: NirGraph) -> None:
     if len(outputs) > 1:
         raise ModelError(f"NIR graph: it has {len(outputs)} Output nodes, {', '.join(outputs)}; keep one of them")
     for node in graph.nodes.values():
-        before = graph.before[node.name]
-        after = graph.after[node.name]
+        before = graph.sources[node.name]
+        after = graph.targets[node.name]
         if node.kind == "Input" and before:
             raise node.fail(f"an edge leads from {before[0]!r} into this Input; remove it")
         if node.kind == "Output" and after:
@@ -39,73 +39,72 @@ def check_ends(graph: NirGraph) -> None:
 
 
 def _silent_output(graph: NirGraph) -> str | None:
-    """Name of the Output if nothing has to be computed for it: one layer leads to it, at most through a Flatten."""
+    """Return the Output's name if it needs no computation: one layer leads to it, through a Flatten at most."""
     for node in graph.nodes.values():
         if node.kind == "Output":
-            before = graph.before[node.name]
+            before = graph.sources[node.name]
             while len(before) == 1 and graph.nodes[before[0]].kind == "Flatten":
-                before = graph.before[before[0]]
+                before = graph.sources[before[0]]
             return node.name if len(before) == 1 and graph.nodes[before[0]].kind in NEURONS else None
     return None
 
 
 def shown_layer(graph: NirGraph) -> str | None:
-    """Name of the layer that the Output shows: the one that leads to it, or its own; None in a graph without one."""
+    """Return the layer that the Output shows: its source, or the layer of its own name; None without an Output."""
     output = next((node.name for node in graph.nodes.values() if node.kind == "Output"), None)
     if output is None or _silent_output(graph) is None:
         return output
-    (shown,) = graph.before[output]
+    (shown,) = graph.sources[output]
     while graph.nodes[shown].kind == "Flatten":
-        (shown,) = graph.before[shown]
+        (shown,) = graph.sources[shown]
     return shown
 
 
-def wire(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset, dt: float | None):
-    """`(layers, connections)` for Network.from_arrays; `shapes` by node in the order of computation.
+def wire_nodes(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset, dt: float | None):
+    """Return `(layers, connections)` for Network.from_arrays; `shapes` by node are in order of computation.
 
-    A stateless node is the connection itself where it leads to one place that adds up its inputs (a layer, or a node
-    that several edges enter); else it gets a junction of its name. What several edges enter and is no layer adds up in
-    a junction `name.sum`. Weights before the Output, or several layers there, make a readout layer of its name.
+    A stateless node is a connection if its only target adds up inputs (a layer, or a node with several incoming edges).
+    Otherwise it gets a junction of its name. If several edges enter a node that is no layer, the junction `name.sum`
+    adds them up. Weights before the Output, or several layers there, become a readout layer of the Output's name.
     """
     silent = _silent_output(graph)
-    unused = {silent} if silent else set()
-    if silent:
-        unused |= {n for n in graph.before[silent] if graph.nodes[n].kind == "Flatten" and graph.after[n] == [silent]}
+    ends = [silent, *graph.sources[silent]] if silent else []
+    unused = {n for n in ends if n == silent or graph.nodes[n].kind == "Flatten" and graph.targets[n] == [silent]}
     kept = {name: graph.nodes[name] for name in shapes if name not in unused}
-    sums = {n: _free_name(graph, n) for n, node in kept.items() if _is_operation(node) and len(graph.before[n]) > 1}
+    sums = {n: _free_name(graph, n) for n, node in kept.items() if _is_operation(node) and len(graph.sources[n]) > 1}
     meets = {n for n, node in kept.items() if node.kind in (*NEURONS, "Output")} | sums.keys()
-    after = {n: [b for b in graph.after[n] if b not in unused] for n in kept}
+    after = {n: [b for b in graph.targets[n] if b not in unused] for n in kept}
     takes_any_shape = meets | {n for n, node in kept.items() if node.kind in ("Linear", "Affine")}
     views = {n for n, node in kept.items() if node.kind == "Flatten" and takes_any_shape.issuperset(after[n])}
     inline = {n for n, node in kept.items() if _is_operation(node) and len(after[n]) == 1 and after[n][0] in meets}
     inline -= views
 
-    def holder(name: str) -> str:
-        """The node of the network that holds what NIR node `name` gives."""
-        return entry(name) if name in views else name
+    def output_node(name: str) -> str:
+        """Return the network node that holds the output of NIR node `name`."""
+        return input_node(name) if name in views else name
 
-    def entry(name: str) -> str:
-        """The node of the network that holds what enters NIR node `name`."""
-        return sums[name] if name in sums else holder(graph.before[name][0])
+    def input_node(name: str) -> str:
+        """Return the network node that holds the input of NIR node `name`."""
+        return sums[name] if name in sums else output_node(graph.sources[name][0])
 
     layers: dict[str, object] = {}
     connections: list[Connection] = []
     for name, node in kept.items():
-        before = graph.before[name]
+        before = graph.sources[name]
         if name in meets:
             target = sums.get(name, name)
             shape = shapes[before[0]] if name in sums else shapes[name]
             layers[target] = (specs.get(name, READOUT) if name not in sums else None, shape)
             for source in sorted(before, key=lambda n: (n, name) in late):
                 if source in inline:
-                    given = operation(kept[source], entry(source), target, shapes[graph.before[source][0]], dt)
+                    given = wire_node(kept[source], input_node(source), target, shapes[graph.sources[source][0]], dt)
                 else:
-                    given = [Scale(holder(source), target, delay=0)]
+                    given = [Scale(output_node(source), target, delay=0)]
                 step_late = int((source, name) in late)
                 connections += [c.replace(delay=c.aligned_delay + step_late) for c in given]
         if _is_operation(node) and name not in inline | views:
             layers[name] = (None, shapes[name])
-            connections += operation(node, entry(name), name, shapes[before[0]], dt)
+            connections += wire_node(node, input_node(name), name, shapes[before[0]], dt)
     return layers, connections
 
 
@@ -114,7 +113,7 @@ def _is_operation(node: NirNode) -> bool:
 
 
 def _free_name(graph: NirGraph, name: str) -> str:
-    """A name for the junction before a node."""
+    """Return an unused name for the junction before a node."""
     free = f"{name}.sum"
     while free in graph.nodes:
         free += "_"

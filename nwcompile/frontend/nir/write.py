@@ -1,7 +1,7 @@
-"""to_nir: a float Network as a NIR file for every reader, which from_nir reads back to an equal network.
+"""Write a float Network as a NIR file that every reader understands; from_nir reads an equal network back.
 
-`nearest_neuron` and `nearest_operation` choose the nodes, `tree` joins them, `notes` keeps beside them what they
-cannot say; `noted` reads it.
+`nearest_neuron` and `nearest_operation` choose the nodes, `tree` joins them, `notes` stores what the nodes cannot
+express, and `noted` reads the notes.
 """
 
 import io
@@ -11,7 +11,7 @@ from os import PathLike, fspath
 import numpy as np
 
 from nwcompile.errors import ModelError, NwWarning, shown
-from nwcompile.frontend.nir.tree import nir_tree
+from nwcompile.frontend.nir.tree import build_nir_tree
 from nwcompile.ir.artifact import write_bytes
 from nwcompile.ir.network import Network
 
@@ -19,13 +19,13 @@ ERROR_CODE = "NW2105"
 
 
 def to_nir(network: Network, path, dt: float = 1e-4) -> None:
-    """Write a float network as a NIR file at `path`, in one move; `nw.from_nir(path)` gives an equal network.
+    """Write a float network atomically as a NIR file at `path`; `nw.from_nir(path)` returns an equal network.
 
-    `dt`: the time step that time constants are written for, in seconds as most frameworks have it (`nearest_neuron`
-    holds the formulas). Other readers see the nearest standard nodes; what those cannot say (how spikes are compared,
-    counted and reset, clamps, refractory steps, lists of synapses, ...) stands in the metadata of the nodes, and one
-    NwWarning names it. Raises ModelError for what is no float Network and for what is too large to be written,
-    ArtifactError where the file cannot be written.
+    `dt`: the time step of the time constants, in seconds as in most frameworks (`nearest_neuron` has the formulas).
+    Other readers see the nearest standard nodes. What those cannot express (how spikes are compared, counted and reset,
+    clamps, refractory steps, lists of synapses, ...) is in the metadata of the nodes, and one NwWarning names it.
+    Raises ModelError if `network` is no float Network or too large to write, and ArtifactError if the file cannot be
+    written.
     """
     if not isinstance(network, Network):
         raise ModelError(f"to_nir takes a Network, not {type(network).__name__}")
@@ -41,7 +41,7 @@ def to_nir(network: Network, path, dt: float = 1e-4) -> None:
     network.verify()
     import nir
 
-    tree = nir_tree(network, float(dt))
+    tree = build_nir_tree(network, float(dt))
     graph = {"nodes": tree.nodes, "edges": tree.edges, "metadata": tree.metadata, "type_check": tree.is_typed}
     stream = io.BytesIO()
     nir.write(stream, nir.dict2NIRNode({"type": "NIRGraph", **graph}), compression_opts=1)

@@ -1,11 +1,11 @@
-"""From a recording to a Network: the last call of every layer says what feeds it, and how many steps late."""
+"""Build a Network from a recording: the last call of every layer gives its sources and their delays."""
 
 from collections import Counter
 
 import numpy as np
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.operations import not_followed
+from nwcompile.frontend.torch.operations import feed_error
 from nwcompile.frontend.torch.symbols import (
     Applied,
     Averaged,
@@ -25,12 +25,12 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 
 ERROR_CODE = "NW2304"
-ANY = NeuronSpec(beta=0.0, threshold=0.5, reset="zero")  # fires if any input of its window does
+ANY = NeuronSpec(beta=0.0, threshold=0.5, reset="zero")  # fires if any input in its window fires
 READOUT = NeuronSpec(beta=0.0, fires=False, reset="none")
 
 
 class Builder:
-    """Collects layers, junctions and connections; `taken` are names that junctions may not get."""
+    """Collects layers, junctions and connections; `taken` are names that junctions must not use."""
 
     def __init__(self, recording: Recording, taken: set[str]):
         self.recording = recording
@@ -38,17 +38,17 @@ class Builder:
         self.taken = set(taken)
         self.layers: dict[str, tuple[NeuronSpec | NeuronProgram | None, tuple[int, ...]]] = {}
         self.connections: list[Connection] = []
-        self.made: dict[tuple[Symbol, int], str] = {}  # node of a symbol that is `shift` steps late
+        self.made: dict[tuple[Symbol, int], str] = {}  # (symbol, shift in steps) -> its node
         self.reached: set[Applied] = set()
         self.readouts: set[str] = set()  # paths of linear maps that are layers
 
     def add_layer(self, name: str, spec: NeuronSpec | NeuronProgram, fed: Symbol) -> None:
-        """A layer and everything that feeds it."""
+        """Add a layer and everything that feeds it."""
         self.layers[name] = (spec, fed.shape)
-        self._feed(fed, name, fed.shape, 0, name)
+        self._feed_node(fed, name, fed.shape, 0, name)
 
     def add_readouts(self) -> None:
-        """A layer that never fires for every linear map with weights that ends in no layer."""
+        """Add a layer that never fires for every linear map with weights that feeds no layer."""
         n_steps = self.recording.n_steps
         counts = Counter(a.operation.path for a in self.recording.applied if a.operation.has_weight)
         for applied in reversed(self.recording.applied):
@@ -61,72 +61,72 @@ class Builder:
                     "example; call it once with all steps, or once in every step"
                 )
             self.readouts.add(path)
-            self.add_layer(self._name(applied), READOUT, applied)
+            self.add_layer(self._free_name(applied), READOUT, applied)
 
-    def network(self) -> Network:
-        """The network of all that was added."""
+    def build_network(self) -> Network:
+        """Return the network of all added layers."""
         source = self.recording.input
         return Network.from_arrays(self.layers, self.connections, {source.name: source.shape})
 
-    def _feed(self, symbol: Symbol, target: str, shape: tuple[int, ...], shift: int, layer: str) -> None:
+    def _feed_node(self, symbol: Symbol, target: str, shape: tuple[int, ...], shift: int, layer: str) -> None:
         """Connect `symbol`, `shift` steps late, into node `target` of `shape`; `layer` is named in errors."""
         if isinstance(symbol, Summed):
             for term in symbol.terms:
-                self._feed(term, target, shape, shift, layer)
+                self._feed_node(term, target, shape, shift, layer)
         elif isinstance(symbol, Stacked | Averaged):
-            self._feed(symbol.last, target, shape, shift, layer)
+            self._feed_node(symbol.last, target, shape, shift, layer)
         elif isinstance(symbol, Picked) and symbol.is_view:
-            self._feed(symbol.sources[0], target, shape, shift - symbol.shift, layer)
+            self._feed_node(symbol.sources[0], target, shape, shift - symbol.shift, layer)
         elif isinstance(symbol, Picked):
             for k, source in enumerate(symbol.sources):
-                name, delay = self._node(source, shift - symbol.shift, layer)
+                name, delay = self._as_node(source, shift - symbol.shift, layer)
                 post = np.flatnonzero(symbol.which == k)
                 pre = symbol.index[post]
                 weight = np.ones(len(post), np.float32)
                 self.connections.append(Sparse(name, target, pre=pre, post=post, weight=weight, delay=delay))
         elif isinstance(symbol, Applied) and (symbol.operation.reshapes or symbol.shape == shape):
             self.reached.add(symbol)
-            self.connections += self._connections(symbol, target, shift, layer)
+            self.connections += self._wire_operation(symbol, target, shift, layer)
         elif isinstance(symbol, Unsupported | Constant):
-            raise not_followed(layer, symbol)
+            raise feed_error(layer, symbol)
         else:
-            name, delay = self._node(symbol, shift, layer)
+            name, delay = self._as_node(symbol, shift, layer)
             self.connections.append(Scale(name, target, delay=delay))
 
-    def _connections(self, symbol: Applied | Pooled, target: str, shift: int, layer: str) -> tuple[Connection, ...]:
+    def _wire_operation(self, symbol: Applied | Pooled, target: str, shift: int, layer: str) -> tuple[Connection, ...]:
         operation, source = symbol.operation, symbol.source
-        name, delay = self._node(source, shift, layer, None if operation.reshapes else source.shape)
-        return operation.connections(name, target, delay, source.shape)
+        name, delay = self._as_node(source, shift, layer, None if operation.reshapes else source.shape)
+        return operation.build_connections(name, target, delay, source.shape)
 
-    def _node(self, symbol: Symbol, shift: int, layer: str, shape: tuple[int, ...] | None = None) -> tuple[str, int]:
-        """(name, delay) of a node that has `symbol`'s value `shift` steps late, of that shape if one is asked for."""
+    def _as_node(self, symbol: Symbol, shift: int, layer: str, shape: tuple[int, ...] | None = None) -> tuple[str, int]:
+        """Return (name, delay) of a node with `symbol`'s value `shift` steps late, and with `shape` if given."""
         if isinstance(symbol, Source) and shape in (None, symbol.shape):
-            delay = symbol.delay(self.now) + shift
+            delay = symbol.steps_before(self.now) + shift
             if delay < 0:
                 raise ModelError(
                     f"layer {layer!r} is fed by step t + {-delay} of {symbol.name!r}; a step may use earlier ones"
                 )
             return symbol.name, delay
         if isinstance(symbol, Picked) and symbol.is_view and shape is None:
-            return self._node(symbol.sources[0], shift - symbol.shift, layer)
+            return self._as_node(symbol.sources[0], shift - symbol.shift, layer)
         if isinstance(symbol, Stacked | Averaged):
-            return self._node(symbol.last, shift, layer, shape)
+            return self._as_node(symbol.last, shift, layer, shape)
         key = (symbol, shift)
         if key not in self.made:
-            self.made[key] = self._make(symbol, shift, layer)
+            self.made[key] = self._add_node(symbol, shift, layer)
         return self.made[key], 0
 
-    def _make(self, symbol: Symbol, shift: int, layer: str) -> str:
-        name = self._name(symbol)
+    def _add_node(self, symbol: Symbol, shift: int, layer: str) -> str:
+        name = self._free_name(symbol)
         if isinstance(symbol, Pooled):
             self.layers[name] = (ANY, symbol.shape)
-            self.connections += self._connections(symbol, name, shift, name)
+            self.connections += self._wire_operation(symbol, name, shift, name)
         else:
             self.layers[name] = (None, symbol.shape)
-            self._feed(symbol, name, symbol.shape, shift, layer)
+            self._feed_node(symbol, name, symbol.shape, shift, layer)
         return name
 
-    def _name(self, symbol: Symbol) -> str:
+    def _free_name(self, symbol: Symbol) -> str:
         if isinstance(symbol, Applied | Pooled):
             stem = symbol.operation.path or symbol.operation.kind.lower()
         elif isinstance(symbol, Summed):

@@ -1,4 +1,4 @@
-"""Proof that a recorded module computes the same in every step, so that its last step stands for all."""
+"""Prove that a recorded module computes the same in every step, so that its last step represents all steps."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch import symbols
 from nwcompile.frontend.torch.delays import DELAYING
-from nwcompile.frontend.torch.operations import SUPPORTED, not_followed
+from nwcompile.frontend.torch.operations import SUPPORTED, feed_error
 from nwcompile.frontend.torch.symbols import Call, Recording, Symbol
 
 
 @dataclass(frozen=True)
 class Term:
-    """One path from a source to a layer: the operations on it, and the steps it is late (None: a constant)."""
+    """One path from a source to a layer: its operations, and its delay in steps (None: a constant)."""
 
     chain: tuple
     source: str
@@ -23,11 +23,11 @@ class Term:
 
 
 class LayoutError(ModelError):
-    """The module's layers take their steps in another layout than they were given."""
+    """The layers of the module take their steps in another layout than the example's."""
 
 
-def verify(recording: Recording, module: str) -> None:
-    """Raise ModelError unless all weights can be followed, and every layer is called and fed alike in every step.
+def verify_recording(recording: Recording, module: str) -> None:
+    """Raise ModelError unless all weights can be followed, and each layer is called and fed equally in every step.
 
     `module`: the class that was recorded.
     """
@@ -48,19 +48,19 @@ def verify(recording: Recording, module: str) -> None:
         raise ModelError(f"{path!r} is fed by {reason}; {SUPPORTED}")
     _verify_delays(recording)
     for path, calls in recording.calls.items():
-        for symbol in _ends(calls[-1].fed):
+        for symbol in _walk_leaves(calls[-1].fed):
             if isinstance(symbol, symbols.Averaged | symbols.Constant | symbols.Unsupported):
-                raise not_followed(path, symbol)
+                raise feed_error(path, symbol)
         _verify_calls(path, calls, recording.n_steps)
         if not calls[0].is_whole:
             _verify_steps(path, [call.fed for call in calls])
         for call in calls:
-            for stacked in _stacks(call.fed):
+            for stacked in _walk_stacks(call.fed):
                 _verify_steps(path, list(stacked.steps))
 
 
 def _verify_delays(recording: Recording) -> None:
-    """Raise ModelError for a layer with delays in several places, whose kept steps would be those of all of them."""
+    """Raise ModelError for a layer with delays that is used in several places, whose stored steps would get mixed."""
     kinds = {kind.__name__ for kind in DELAYING}
     counts = Counter(a.operation.path for a in recording.applied if a.operation.kind in kinds)
     for path, n_calls in counts.items():
@@ -82,9 +82,9 @@ def _verify_calls(path: str, calls: list[Call], n_steps: int) -> None:
 
 
 def _verify_steps(path: str, fed: list[Symbol]) -> None:
-    last = [(term, term.delay) for term in _terms(fed[-1], len(fed) - 1) if term.delay is not None]
+    last = [(term, term.delay) for term in _walk_terms(fed[-1], len(fed) - 1) if term.delay is not None]
     for t, symbol in enumerate(fed[:-1]):
-        now = list(_terms(symbol, t))
+        now = list(_walk_terms(symbol, t))
         expected = Counter(term for term, delay in last if delay <= t)
         constants = [term for term in now if term.delay is None]
         if Counter(term for term in now if term.delay is not None) != expected:
@@ -108,50 +108,50 @@ def _verify_steps(path: str, fed: list[Symbol]) -> None:
                 )
 
 
-def _terms(symbol: Symbol, now: int, shift: int = 0, chain: tuple = (), has_bias: bool = False) -> Iterator[Term]:
+def _walk_terms(symbol: Symbol, now: int, shift: int = 0, chain: tuple = (), has_bias: bool = False) -> Iterator[Term]:
     if isinstance(symbol, symbols.Summed):
         for term in symbol.terms:
-            yield from _terms(term, now, shift, chain, has_bias)
+            yield from _walk_terms(term, now, shift, chain, has_bias)
     elif isinstance(symbol, symbols.Stacked):
-        yield from _terms(symbol.last, now, shift, chain, has_bias)
+        yield from _walk_terms(symbol.last, now, shift, chain, has_bias)
     elif isinstance(symbol, symbols.Picked):
         for k, source in enumerate(symbol.sources):
             moved = () if symbol.is_view else ((k, symbol.which.tobytes(), symbol.index.tobytes()),)
-            yield from _terms(source, now, shift - symbol.shift, chain + moved, has_bias)
+            yield from _walk_terms(source, now, shift - symbol.shift, chain + moved, has_bias)
     elif isinstance(symbol, symbols.Applied | symbols.Pooled):
         operation = symbol.operation
         step = (operation.path, operation.kind, operation.digest)
-        yield from _terms(symbol.source, now, shift, (*chain, step), has_bias or operation.has_bias)
+        yield from _walk_terms(symbol.source, now, shift, (*chain, step), has_bias or operation.has_bias)
     elif isinstance(symbol, symbols.Source):
-        yield Term(chain, symbol.name, symbol.delay(now) + shift, has_bias)
+        yield Term(chain, symbol.name, symbol.steps_before(now) + shift, has_bias)
     else:
         yield Term(chain, symbol.reason, None, has_bias, isinstance(symbol, symbols.Constant) and symbol.is_zero)
 
 
 def is_sum_of_steps(symbol: Symbol, n_steps: int) -> bool:
-    """Whether it is a sum of the same thing in every step, as a loop adds it up."""
-    terms = [term for term in _terms(symbol, n_steps - 1) if not term.is_zero]
+    """Return whether this is a sum of the same term over all steps, as a loop accumulates it."""
+    terms = [term for term in _walk_terms(symbol, n_steps - 1) if not term.is_zero]
     late = sorted(-1 if term.delay is None else term.delay for term in terms)
     return late == list(range(n_steps)) and len({(term.chain, term.source) for term in terms}) == 1
 
 
-def _ends(symbol: Symbol) -> Iterator[Symbol]:
-    inner = _inner(symbol)
+def _walk_leaves(symbol: Symbol) -> Iterator[Symbol]:
+    inner = _inner_symbols(symbol)
     if not inner:
         yield symbol
     for source in inner:
-        yield from _ends(source)
+        yield from _walk_leaves(source)
 
 
-def _stacks(symbol: Symbol) -> Iterator[symbols.Stacked]:
+def _walk_stacks(symbol: Symbol) -> Iterator[symbols.Stacked]:
     if isinstance(symbol, symbols.Stacked):
         yield symbol
-    for source in _inner(symbol):
-        yield from _stacks(source)
+    for source in _inner_symbols(symbol):
+        yield from _walk_stacks(source)
 
 
-def _inner(symbol: Symbol) -> tuple[Symbol, ...]:
-    """The symbols that this one is made of."""
+def _inner_symbols(symbol: Symbol) -> tuple[Symbol, ...]:
+    """Return the symbols that this one consists of."""
     if isinstance(symbol, symbols.Summed):
         return symbol.terms
     if isinstance(symbol, symbols.Picked):

@@ -1,4 +1,4 @@
-"""Do the imported network's layers spike as the module's did on the example?"""
+"""Compare the spikes of the imported network with those of the module on the example."""
 
 import warnings
 
@@ -9,11 +9,11 @@ from nwcompile.errors import NwWarning
 from nwcompile.ir.network import Network
 from nwcompile.sim import simulate
 
-MAX_SAMPLES = 2  # Two samples show a wrong import as well as more do, and take less time.
+MAX_SAMPLES = 2  # Two samples reveal a wrong import as well as more, in less time.
 
 
 def compare_spikes(network: Network, x: torch.Tensor, spikes: dict[str, torch.Tensor]) -> None:
-    """Warn with NwWarning of the first layer whose spikes differ, and the first step and neuron.
+    """Warn with NwWarning about the first layer whose spikes differ, and its first step and neuron.
 
     `x` is `[B, T, *shape]` and `spikes[layer]` `[B, T, *shape]`; the first 2 samples are compared.
     """
@@ -27,9 +27,9 @@ def compare_spikes(network: Network, x: torch.Tensor, spikes: dict[str, torch.Te
             where = np.argwhere(got != expected)
             sample, step, neuron = where[np.argmin(where[:, 1])]
             message = (
-                f"layer {layer!r} spikes otherwise than the module on the example: {len(where)} of {got.size} entries, "
-                f"first in step {step}, sample {sample}, neuron {neuron}: {expected[sample, step, neuron]:g} in the "
-                f"module, {got[sample, step, neuron]} in the network"
+                f"layer {layer!r} spikes differently from the module on the example: {len(where)} of {got.size} "
+                f"entries, first in step {step}, sample {sample}, neuron {neuron}: {expected[sample, step, neuron]:g} "
+                f"in the module, {got[sample, step, neuron]} in the network"
             )
             warnings.warn(message, NwWarning, stacklevel=3)
             return

@@ -1,4 +1,4 @@
-"""Following torch functions that add up entries of a step: sums and means over axes, and matrix products."""
+"""Follow torch functions that add up entries of a step: sums and means over axes, and matrix products."""
 
 from collections.abc import Callable
 from math import prod
@@ -12,13 +12,13 @@ from nwcompile.ir.connection import MatMul, Pool2d
 
 REDUCTIONS = {"sum": "sum", "mean": "avg"}
 MATRIX_PRODUCTS = ("matmul", "__matmul__", "bmm")
-Move = Callable[..., Tracked | None]  # what a function that only moves entries makes of tensors
+Move = Callable[..., Tracked | None]  # the symbol of a function that only moves entries
 
 
-def reduced(name: str, args, kwargs, given: Tracked, extent: Extent, move: Move, path: str) -> Tracked | None:
-    """What a sum or mean over axes stands for; None where it adds up samples, or sums up steps.
+def follow_sum(name: str, args, kwargs, given: Tracked, extent: Extent, move: Move, path: str) -> Tracked | None:
+    """Return the symbol of a sum or mean over axes; None if it adds up samples, or sums steps.
 
-    A mean over the steps is `Averaged`, which is known only after the last of them.
+    A mean over the steps is `Averaged`, which is known only after the last step.
     """
     options = {**dict(zip(("dim", "keepdim"), args[1:], strict=False)), **kwargs}
     tensor, lead = args[0], extent.axes[given.lead]
@@ -42,25 +42,25 @@ def reduced(name: str, args, kwargs, given: Tracked, extent: Extent, move: Move,
             return None
         sizes = [1 if axis in inside else tensor.shape[axis] for axis in range(len(lead), tensor.ndim)]
         shape = tuple(sizes) if options.get("keepdim") else tuple(tensor.shape[axis] for axis in kept) or (1,)
-        pooled = Applied(_pool(path, name, n_added), windows.symbol, (n_kept, 1, 1))
+        pooled = Applied(_pool_operation(path, name, n_added), windows.symbol, (n_kept, 1, 1))
         symbol = Picked((pooled,), np.zeros(n_kept, np.int64), np.arange(n_kept), shape)
     if not outside:
         return Tracked(symbol, given.lead)
     return Tracked(Averaged(symbol, symbol.shape), "1B" if options.get("keepdim") else "B")
 
 
-def multiplied(a: torch.Tensor, b: torch.Tensor, lead: str, extent: Extent, move: Move, path: str) -> Tracked | None:
-    """What the matrix product of two tensors that are followed stands for; None where steps or samples are added up."""
+def follow_matmul(a: torch.Tensor, b: torch.Tensor, lead: str, extent: Extent, move: Move, path: str) -> Tracked | None:
+    """Return the symbol of the matrix product of two followed tensors; None if it adds up steps or samples."""
     n_lead = len(extent.axes[lead])
     if a.ndim != b.ndim or a.ndim < n_lead + 2:
         return None
     heads = torch.broadcast_shapes(a.shape[n_lead:-2], b.shape[n_lead:-2])
 
-    def one_after_the_other(*factors: torch.Tensor) -> torch.Tensor:
+    def join_factors(*factors: torch.Tensor) -> torch.Tensor:
         wide = (x.expand(*x.shape[:n_lead], *heads, *x.shape[-2:]) for x in factors)
         return torch.cat([x.flatten(n_lead) for x in wide], -1)
 
-    both = move(one_after_the_other, a, b)
+    both = move(join_factors, a, b)
     if both is None:
         return None
     left, right = ((prod(heads), *x.shape[-2:]) for x in (a, b))
@@ -72,8 +72,8 @@ def multiplied(a: torch.Tensor, b: torch.Tensor, lead: str, extent: Extent, move
     return Tracked(Applied(done, both.symbol, (*heads, a.shape[-2], b.shape[-1])), both.lead)
 
 
-def _pool(path: str, name: str, n_added: int) -> Operation:
-    """The sum, or mean, over the last axis of `[C, 1, n_added]`."""
+def _pool_operation(path: str, name: str, n_added: int) -> Operation:
+    """Return the sum, or mean, over the last axis of `[C, 1, n_added]`."""
 
     def connect(source, target, delay, _shape):
         return Pool2d(source, target, kernel=(1, n_added), kind=REDUCTIONS[name], delay=delay)

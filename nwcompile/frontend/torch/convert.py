@@ -1,4 +1,4 @@
-"""Conversion: an artificial ReLU network as one of integrate-and-fire neurons, in time, or of sigma-delta neurons."""
+"""Convert an artificial ReLU network to integrate-and-fire neurons over time, or to sigma-delta neurons."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,23 +7,23 @@ import torch
 
 from nwcompile.errors import ModelError, OptionError, shown, unknown_choice, whole
 from nwcompile.frontend.torch import from_torch
-from nwcompile.frontend.torch.activations import Traced, activations, add_answer, traced, verify_same
+from nwcompile.frontend.torch.activations import Traced, add_answer, record_activations, trace_relus, verify_same
 from nwcompile.frontend.torch.build import READOUT
-from nwcompile.frontend.torch.inputs import unwrapped, verify_modules
+from nwcompile.frontend.torch.inputs import unwrap_module, verify_modules
 from nwcompile.frontend.torch.operations import verify_finite
-from nwcompile.frontend.torch.sigma_delta import with_sigma_delta
+from nwcompile.frontend.torch.sigma_delta import convert_to_sigma_delta
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.nn import QuantizedReLU
 
 ERROR_CODE = "NW2305"
-MAX_STEPS = 1 << 20  # Longer presentations are a mistake: the answer does not change any more.
-MIN_UNIT = 2.0**-126  # This is the smallest normal float32.
+MAX_STEPS = 1 << 20  # Longer presentations are a mistake: the answer no longer changes.
+MIN_UNIT = 2.0**-126  # the smallest normal float32
 RESETS = ("subtract", "zero")
 NEURONS = ("integrate-and-fire", "sigma-delta")
-MAX_LEVELS = (1 << 15) - 1  # A message of more bits than 16 is no use: weights have 8.
-EXAMPLE_SAMPLES = 2  # The network's structure is read on so many samples; it is the same for any number of them.
+MAX_LEVELS = (1 << 15) - 1  # More than 16 bits per message are useless: weights have 8.
+EXAMPLE_SAMPLES = 2  # Samples for tracing; the structure does not depend on their number.
 
 
 def convert(
@@ -38,38 +38,37 @@ def convert(
     levels: int = 127,
     threshold: int | Mapping[str, int] = 0,
 ) -> Network:
-    """The float network of integrate-and-fire neurons that computes a trained ReLU network in `steps` steps.
+    """Return the float network of integrate-and-fire neurons that computes a trained ReLU network in `steps` steps.
 
     `ann` is a Sequential or any traceable module, residual ones included, of Linear, Conv1d, Conv2d, BatchNorm, average
-    pooling, Flatten, Dropout and ReLU, whose input is `[B, *shape]`; it is left as it was. `calibration` are samples
-    `[B, *shape]` of its training data. Every ReLU becomes a layer of neurons in the network's own units: v adds up what
-    the ReLU is given, a spike is worth the threshold, which the neuron subtracts, so that the mean over the steps of
-    what it sends is the activation. Weights stay as they are. Half a threshold, spread over the steps as a bias, makes
-    the count a rounded one (Bu et al., ICLR 2022, there as initial potential). `method` says what a spike is worth:
+    pooling, Flatten, Dropout and ReLU, with input `[B, *shape]`; it is left unchanged. `calibration`: samples `[B,
+    *shape]` of its training data. Every ReLU becomes a layer of neurons in the network's own units: v adds up the input
+    of the ReLU, and each spike, worth the threshold, subtracts it, so the mean of the spikes over the steps is the
+    activation. Weights stay unchanged. Half a threshold, spread over the steps as a bias, makes the count a rounded one
+    (Bu et al., ICLR 2022, there as initial potential). `method` chooses the value of a spike:
 
     - `max`: the layer's largest activation on the samples (threshold balancing, Diehl et al., IJCNN 2015);
     - `percentile`: that percentile of its activations above 0 (Rueckauer et al., Front. Neurosci. 2017);
     - `quantized`: `steps` times the step of its `nn.QuantizedReLU` (`levels` times, for fewer steps than levels), so
-      that counts are the levels that were trained. The neurons may send negative spikes to take back what they sent too
-      early (spikes `gated`, the calcium-gated bipolar neuron of Gao et al., Front. Neurosci. 2023). On a chip without
-      negative spikes they send none, with a warning.
+      that counts are the trained levels. The neurons may send negative spikes to cancel premature ones (spikes `gated`,
+      the calcium-gated bipolar neuron of Gao et al., Front. Neurosci. 2023). On a chip without negative spikes they
+      send none, with a warning.
 
-    `reset` "zero" is for chips whose neurons cannot subtract: what a membrane has beyond the threshold is lost with
-    each spike, so that it takes more steps to come as close.
+    `reset` "zero" is for chips whose neurons cannot subtract: each spike discards the membrane above the threshold, so
+    the same accuracy needs more steps.
 
-    The input of the network is the sample, in every step, as real numbers (constant current), or whole numbers of
-    `unit`, which a chip takes: `nwcompile.encode` makes them. Logits are the mean of the output over the steps.
+    The network's input is the sample in every step, as real numbers (constant current) or as integer multiples of
+    `unit`, as a chip takes them: see `nwcompile.encode`. Logits are the mean of the output over the steps.
 
     With `neuron="sigma-delta"` every ReLU becomes a layer of sigma-delta neurons (O'Connor and Welling, ICLR 2017; as
-    programs, for chips with programmable neurons): its activations are rounded to `levels`, the largest being what
-    `method` says a spike is worth (with `quantized` the levels that were trained), and its neurons send, as a signed
-    graded message, how many levels they have changed, where these are `threshold` or more; a number, or one by layer.
-    With threshold 0 the output is that of the network with activations so rounded. Input are changes, which
-    `encode(..., kind="delta")` makes of samples and of sequences; `steps` and `reset` say nothing. The logits are the
-    output of a step.
+    programs, for chips with programmable neurons). Activations are rounded to `levels`, the largest being the spike
+    value of `method` (with `quantized`, to the trained levels). The neurons send, as a signed graded message, the
+    change in levels if it is at least `threshold`: one number, or one per layer. With threshold 0 the output equals
+    that of the network with activations rounded this way. The input are changes, which `encode(..., kind="delta")`
+    computes from samples or sequences; `steps` and `reset` have no effect. Logits are the output of one step.
 
-    Raises ModelError for modules that no spikes can stand for (all of them), a layer that is never active on the
-    calibration, unusable calibration or weights; OptionError.
+    Raises ModelError for all modules that spikes cannot replace, a layer that is never active on the calibration, and
+    unusable calibration or weights; OptionError for unusable options.
     """
     if not isinstance(ann, torch.nn.Module):
         raise ModelError(f"convert takes a torch.nn.Module, not {type(ann).__name__}")
@@ -79,20 +78,20 @@ def convert(
         raise OptionError(unknown_choice("reset", reset, RESETS))
     if method == "quantized" and reset != "subtract":
         raise OptionError(
-            "method 'quantized' takes spikes back, for which neurons have to subtract; use method='percentile', on a "
-            f"network with plain ReLUs, with reset={reset!r}"
+            "method 'quantized' takes spikes back, so its neurons must subtract; use method='percentile', on a network "
+            f"with plain ReLUs, with reset={reset!r}"
         )
     if not isinstance(neuron, str) or neuron not in NEURONS:
         raise OptionError(unknown_choice("neuron", neuron, NEURONS))
     is_delta = neuron == "sigma-delta"
     n_levels = whole("levels", levels, 1, MAX_LEVELS)
-    n_steps = _verified(1 if is_delta else steps, percentile, unit)
+    n_steps = _check_options(1 if is_delta else steps, percentile, unit)
     verify_modules(ann)
-    verify_finite(unwrapped(ann))
-    net = traced(ann)
+    verify_finite(unwrap_module(ann))
+    net = trace_relus(ann)
     _verify_relus(net, method)
-    samples = _samples(calibration, net)
-    above = activations(net, samples)
+    samples = _read_samples(calibration, net)
+    above = record_activations(net, samples)
     verify_same(net, samples[:EXAMPLE_SAMPLES])
     _verify_active(above, len(samples))
     relus = {path: net.module.get_submodule(path) for path in above}
@@ -104,15 +103,15 @@ def convert(
     fires = NeuronSpec(strict=False, reset=reset, spikes=spikes)
     answer = add_answer(net)
     network = from_torch(net.module, samples[:EXAMPLE_SAMPLES], layout="B", relu=fires)
-    network = network if answer is None else _answering(network, *answer)
+    network = network if answer is None else _make_readout(network, *answer)
     if is_delta:
         level = {path: worth[path] / own_levels[path] for path in worth}
-        return with_sigma_delta(network, level, own_levels, _thresholds(threshold, list(worth)), unit)
-    return _balanced(network, worth, n_steps, unit)
+        return convert_to_sigma_delta(network, level, own_levels, _thresholds_per_layer(threshold, list(worth)), unit)
+    return _balance_thresholds(network, worth, n_steps, unit)
 
 
-def _thresholds(given, layers: list[str]) -> dict[str, int]:
-    """The threshold of every layer, from one number or those by name."""
+def _thresholds_per_layer(given, layers: list[str]) -> dict[str, int]:
+    """Return the threshold of every layer, from one number or a dict by name."""
     if not isinstance(given, Mapping):
         return dict.fromkeys(layers, whole("threshold", given, 0, MAX_LEVELS))
     for name in given:
@@ -121,8 +120,8 @@ def _thresholds(given, layers: list[str]) -> dict[str, int]:
     return {name: whole(f"threshold of {name!r}", given.get(name, 0), 0, MAX_LEVELS) for name in layers}
 
 
-def _answering(network: Network, layer: str, name: str) -> Network:
-    """The network with its answer, so far neurons of that layer, as a readout, of that name if it is free."""
+def _make_readout(network: Network, layer: str, name: str) -> Network:
+    """Return the network with its output layer as a readout, under `name` if that is free."""
     name = layer if name in network.nodes else name
     nodes = {
         name if n == layer else n: Node(name, node.shape, READOUT) if n == layer else node
@@ -133,7 +132,7 @@ def _answering(network: Network, layer: str, name: str) -> Network:
 
 
 def _verify_active(above: dict[str, np.ndarray], n_samples: int) -> None:
-    """Raise ModelError unless every ReLU gave something above 0, and nothing that is not finite."""
+    """Raise ModelError unless every ReLU returned something above 0, and only finite numbers."""
     for path, values in above.items():
         if not np.isfinite(values).all():
             raise ModelError(
@@ -143,27 +142,20 @@ def _verify_active(above: dict[str, np.ndarray], n_samples: int) -> None:
         if not values.size:
             raise ModelError(
                 f"layer {path!r} is never above 0 on the {n_samples} calibration samples, so its threshold cannot "
-                "be chosen; give samples as the network was trained on, scaled as there, or train it again"
+                "be chosen; give samples scaled as in training, or train it again"
             )
 
 
-def _largest(_relu, above: np.ndarray, _percentile: float, _steps: int) -> float:
-    return float(above.max())
+# Value of a spike, from the ReLU, its activations above 0, the percentile and the number of steps.
+METHODS: dict[str, Callable] = {
+    "max": lambda _relu, above, _percentile, _steps: float(above.max()),
+    "percentile": lambda _relu, above, percentile, _steps: float(np.percentile(above, percentile)),
+    "quantized": lambda relu, _above, _percentile, steps: max(steps, relu.levels) * float(relu.step.detach()),
+}
 
 
-def _percentile(_relu, above: np.ndarray, percentile: float, _steps: int) -> float:
-    return float(np.percentile(above, percentile))
-
-
-def _trained(relu: QuantizedReLU, _above: np.ndarray, _percentile: float, steps: int) -> float:
-    return max(steps, relu.levels) * float(relu.step.detach())
-
-
-METHODS: dict[str, Callable] = {"max": _largest, "percentile": _percentile, "quantized": _trained}
-
-
-def _balanced(network: Network, worth: dict[str, float], steps: int, unit: float) -> Network:
-    """Thresholds of what a spike is `worth`, which is also what the layers behind it receive for one."""
+def _balance_thresholds(network: Network, worth: dict[str, float], steps: int, unit: float) -> Network:
+    """Set thresholds to the spike values `worth`, by which spikes are also scaled for the next layers."""
     scales = dict(worth) if unit == 1 else {**dict.fromkeys(network.inputs, unit), **worth}
     nodes: dict[str, Node] = {}
     connections: list[Connection] = []
@@ -185,7 +177,7 @@ def _balanced(network: Network, worth: dict[str, float], steps: int, unit: float
     return balanced
 
 
-def _verified(steps, percentile, unit) -> int:
+def _check_options(steps, percentile, unit) -> int:
     n_steps = whole("steps", steps, 1, MAX_STEPS)
     if not isinstance(percentile, int | float | np.number) or not 0 < percentile <= 100:
         raise OptionError(f"percentile={shown(percentile)} must be a number above 0, at most 100")
@@ -197,12 +189,12 @@ def _verified(steps, percentile, unit) -> int:
 
 
 def _verify_relus(net: Traced, method: str) -> None:
-    """Raise ModelError unless all ReLUs are quantized ones, or none is."""
+    """Raise ModelError unless all ReLUs are quantized, or none is."""
     quantized = [path for path in net.relus if isinstance(net.module.get_submodule(path), QuantizedReLU)]
     plain = [path for path in net.relus if path not in quantized]
     if method == "quantized" and plain:
         raise ModelError(
-            f"method 'quantized' needs an nn.QuantizedReLU in the place of every ReLU, trained as that; plain ones: "
+            f"method 'quantized' needs every ReLU to be an nn.QuantizedReLU before training; plain ones: "
             f"{', '.join(map(repr, plain))}; replace and train them, or use method='percentile'"
         )
     if method != "quantized" and quantized:
@@ -212,8 +204,8 @@ def _verify_relus(net: Traced, method: str) -> None:
         )
 
 
-def _samples(calibration, net: Traced) -> torch.Tensor:
-    """The calibration samples `[B, *shape]` on the network's device and in its number type."""
+def _read_samples(calibration, net: Traced) -> torch.Tensor:
+    """Return the calibration samples `[B, *shape]` on the network's device and in its number type."""
     if calibration is None:
         raise ModelError("convert needs calibration samples [B, *shape]; a hundred of the training data will do")
     try:

@@ -1,4 +1,4 @@
-"""Layers of nwcompile.nn that delay, as connections: one for every delay that occurs, in whole steps."""
+"""Convert the delay layers of nwcompile.nn to connections: one for every distinct delay, in whole steps."""
 
 from math import prod
 
@@ -10,8 +10,8 @@ from nwcompile.nn import Delay, DelayedConv2d, DelayedLinear
 DELAYING = (Delay, DelayedLinear, DelayedConv2d)
 
 
-def delayed(module, source: str, target: str, late: int, shape: tuple[int, ...]) -> tuple[Connection, ...]:
-    """The connections that do what `module` does to a source of `shape`, all `late` steps more."""
+def delay_connections(module, source: str, target: str, late: int, shape: tuple[int, ...]) -> tuple[Connection, ...]:
+    """Return the connections that compute `module` for a source of `shape`, each with `late` additional steps."""
     steps = module.delays.rounded_steps.cpu().numpy()
     if isinstance(module, Delay):
         whole: Connection = Scale(source, target, delay=late)

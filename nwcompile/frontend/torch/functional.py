@@ -1,4 +1,4 @@
-"""torch functions that do what a module does, with weights as arguments: `F.linear`, `F.conv2d`, `x @ w`, ..."""
+"""Treat torch functions with weights as arguments as modules: `F.linear`, `F.conv2d`, `x @ w`, ..."""
 
 import hashlib
 from collections.abc import Callable
@@ -7,32 +7,32 @@ from types import SimpleNamespace
 
 import torch
 
-from nwcompile.frontend.torch.operations import UnfollowableError, made
+from nwcompile.frontend.torch.operations import UnfollowableError, build_operation
 from nwcompile.frontend.torch.symbols import Operation
 
 
 @dataclass(frozen=True)
 class Function:
-    """A torch function: the module class it stands for, its parameters with defaults, and their module attributes."""
+    """A torch function: the equivalent module class, its parameters with defaults, and the module's attributes."""
 
     kind: type
     parameters: dict
     attributes: Callable[[dict], dict]
 
 
-def _convolution(given: dict) -> dict:
+def _convolution_attributes(given: dict) -> dict:
     n_axes = given["weight"].ndim - 2
     names = ("stride", "padding", "dilation", "output_padding")
-    wide = {name: _wide(given[name], n_axes) for name in names if name in given}
+    wide = {name: _as_tuple(given[name], n_axes) for name in names if name in given}
     return {**wide, "kernel_size": tuple(given["weight"].shape[2:]), "padding_mode": "zeros"}
 
 
-def _pool(given: dict) -> dict:
+def _pool_attributes(given: dict) -> dict:
     stride = given["stride"]
     return {"stride": given["kernel_size"] if stride is None or stride == () or stride == [] else stride}
 
 
-def _batch_norm(given: dict) -> dict:
+def _batch_norm_attributes(given: dict) -> dict:
     if given["training"]:
         raise UnfollowableError(
             "which takes the statistics of the batch (training=True); import the module in eval mode"
@@ -40,14 +40,14 @@ def _batch_norm(given: dict) -> dict:
     return {}
 
 
-def _product(given: dict) -> dict:
+def _product_attributes(given: dict) -> dict:
     weight = given["weight"]
     if not isinstance(weight, torch.Tensor) or weight.ndim != 2:
         raise UnfollowableError("of which the second factor is not a weight [n_in, n_out]")
     return {"weight": weight.T, "bias": None}
 
 
-def _wide(value, n_axes: int):
+def _as_tuple(value, n_axes: int):
     if isinstance(value, str):
         return value
     values = tuple(value) if isinstance(value, list | tuple) else (value,)
@@ -66,29 +66,29 @@ MAXIMUM = {"input": None, "kernel_size": None, "stride": None, "padding": 0, "di
 POWER = {"input": None, "norm_type": None, "kernel_size": None, "stride": None, "ceil_mode": False}
 NORM = {"input": None, "running_mean": None, "running_var": None, "weight": None, "bias": None, "training": False,
         "momentum": 0.1, "eps": 1e-5}  # fmt: skip
-PRODUCT = Function(torch.nn.Linear, {"input": None, "weight": None}, _product)
+PRODUCT = Function(torch.nn.Linear, {"input": None, "weight": None}, _product_attributes)
 FUNCTIONS = {
     "linear": Function(torch.nn.Linear, {"input": None, "weight": None, "bias": None}, lambda given: {}),
     "matmul": PRODUCT,
     "mm": PRODUCT,
     "__matmul__": PRODUCT,
-    "conv1d": Function(torch.nn.Conv1d, CONVOLUTION, _convolution),
-    "conv2d": Function(torch.nn.Conv2d, CONVOLUTION, _convolution),
-    "conv_transpose1d": Function(torch.nn.ConvTranspose1d, TRANSPOSED, _convolution),
-    "conv_transpose2d": Function(torch.nn.ConvTranspose2d, TRANSPOSED, _convolution),
+    "conv1d": Function(torch.nn.Conv1d, CONVOLUTION, _convolution_attributes),
+    "conv2d": Function(torch.nn.Conv2d, CONVOLUTION, _convolution_attributes),
+    "conv_transpose1d": Function(torch.nn.ConvTranspose1d, TRANSPOSED, _convolution_attributes),
+    "conv_transpose2d": Function(torch.nn.ConvTranspose2d, TRANSPOSED, _convolution_attributes),
     "interpolate": Function(torch.nn.Upsample, RESIZE, lambda given: {}),
-    "avg_pool1d": Function(torch.nn.AvgPool1d, AVERAGE, _pool),
-    "avg_pool2d": Function(torch.nn.AvgPool2d, AVERAGE, _pool),
+    "avg_pool1d": Function(torch.nn.AvgPool1d, AVERAGE, _pool_attributes),
+    "avg_pool2d": Function(torch.nn.AvgPool2d, AVERAGE, _pool_attributes),
     "adaptive_avg_pool2d": Function(torch.nn.AdaptiveAvgPool2d, {"input": None, "output_size": None}, lambda given: {}),
-    "max_pool1d": Function(torch.nn.MaxPool1d, MAXIMUM, _pool),
-    "max_pool2d": Function(torch.nn.MaxPool2d, MAXIMUM, _pool),
-    "lp_pool2d": Function(torch.nn.LPPool2d, POWER, _pool),
-    "batch_norm": Function(torch.nn.BatchNorm2d, NORM, _batch_norm),
+    "max_pool1d": Function(torch.nn.MaxPool1d, MAXIMUM, _pool_attributes),
+    "max_pool2d": Function(torch.nn.MaxPool2d, MAXIMUM, _pool_attributes),
+    "lp_pool2d": Function(torch.nn.LPPool2d, POWER, _pool_attributes),
+    "batch_norm": Function(torch.nn.BatchNorm2d, NORM, _batch_norm_attributes),
 }
 
 
-def arguments(name: str, args, kwargs) -> dict:
-    """The call's arguments by name, with defaults."""
+def bind_arguments(name: str, args, kwargs) -> dict:
+    """Return the call's arguments by name, with defaults."""
     parameters = FUNCTIONS[name].parameters
     given = {**parameters, **dict(zip(parameters, args, strict=False)), **kwargs}
     if "other" in given or "mat2" in given:
@@ -96,14 +96,14 @@ def arguments(name: str, args, kwargs) -> dict:
     return given
 
 
-def operation_of(name: str, given: dict, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
-    """The operation that the call is on a tensor of `shape` per step; `one_step` as in `operations.operation`."""
+def operation_from_call(name: str, given: dict, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
+    """Return the operation of the call on a tensor of `shape` per step; `one_step` as in `operation_from_module`."""
     function = FUNCTIONS[name]
     module = SimpleNamespace(**{**given, **function.attributes(given)})
     kind = function.kind
     if kind is torch.nn.BatchNorm2d and len(shape) < 3:
         kind = torch.nn.BatchNorm1d
-    done = made(kind, module, path, shape, one_step)
+    done = build_operation(kind, module, path, shape, one_step)
     digest = hashlib.sha1(usedforsecurity=False)
     for value in given.values():
         if isinstance(value, torch.Tensor) and value is not given["input"]:

@@ -1,4 +1,4 @@
-"""How a module is given the example: all steps in the layout that is asked for, or one step after the other."""
+"""Prepare the example input: all steps in the requested layout, or one step after the other."""
 
 import inspect
 import sys
@@ -13,21 +13,21 @@ ERROR_CODE = "NW2302"
 
 
 def is_wrapper(module) -> bool:
-    """Whether it only runs another module: made by torch.compile, DataParallel or DistributedDataParallel."""
+    """Return whether the module only runs another: torch.compile, DataParallel or DistributedDataParallel."""
     kinds = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
     return isinstance(module, kinds) or "_orig_mod" in getattr(module, "_modules", ())
 
 
-def unwrapped(module):
-    """The module that wrappers run."""
+def unwrap_module(module):
+    """Return the module inside all wrappers."""
     while is_wrapper(module):
         module = next(module.children())
     return module
 
 
 @contextmanager
-def uncompiled():
-    """What torch.compile compiled runs as it was written inside, so that its functions can be followed."""
+def disable_compile():
+    """Run functions of torch.compile eagerly inside, so that they can be followed."""
     if "torch._dynamo" not in sys.modules:
         yield
         return
@@ -35,8 +35,8 @@ def uncompiled():
         yield
 
 
-def layout_of(text) -> str:
-    """ "BT", "TB" or "B" of a layout such as "BT", "[B, T]", "[T, B]" or "[B]". Raises ModelError."""
+def parse_layout(text) -> str:
+    """Return "BT", "TB" or "B" for a layout such as "BT", "[B, T]", "[T, B]" or "[B]"; raise ModelError for others."""
     letters = "".join(c for c in text.upper() if c.isalpha()) if isinstance(text, str) else ""
     if letters not in LAYOUTS:
         raise ModelError(unknown_choice("layout", text, LAYOUTS))
@@ -44,7 +44,7 @@ def layout_of(text) -> str:
 
 
 def verify_modules(module: torch.nn.Module) -> None:
-    """Raise ModelError for a part that is TorchScript, or of rockpool, whose modules give dicts of their parameters."""
+    """Raise ModelError for TorchScript parts, and for rockpool, whose modules return dicts of their parameters."""
     for path, part in torch.nn.Module.named_modules(module):
         where = repr(path) if path else "the module"
         if isinstance(part, torch.jit.ScriptModule):
@@ -59,10 +59,10 @@ def verify_modules(module: torch.nn.Module) -> None:
             )
 
 
-def example_of(module: torch.nn.Module, example_input, layout: str) -> torch.Tensor:
-    """The example `[B, T, *shape]`, float32, on the module's device, of 2 samples and 2 steps at least.
+def prepare_example(module: torch.nn.Module, example_input, layout: str) -> torch.Tensor:
+    """Return the example `[B, T, *shape]`, float32 on the module's device, with at least 2 samples and 2 steps.
 
-    In layout "B" of one step.
+    Layout "B" has one step.
     """
     if not isinstance(module, torch.nn.Module):
         raise ModelError(f"from_torch takes a torch.nn.Module, not {type(module).__name__}")
@@ -88,10 +88,10 @@ def example_of(module: torch.nn.Module, example_input, layout: str) -> torch.Ten
 
 
 class Stepwise:
-    """Calls a module with one step after the other.
+    """Calls a module step by step.
 
-    Where its forward takes more than the input and gives a tuple or list, what follows the first entry is
-    handed back to it in the next step, as the state.
+    If its forward takes more arguments than the input and returns a tuple or list, all entries after the first are the
+    state, which the next step receives.
     """
 
     def __init__(self, module: torch.nn.Module):
@@ -100,8 +100,8 @@ class Stepwise:
         self.places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         self.missing = (None,) * sum(p.default is p.empty for p in self.places)
 
-    def call(self, x: torch.Tensor):
-        """Run one step `[B, *shape]`; gives what the module gives."""
+    def run_step(self, x: torch.Tensor):
+        """Run one step `[B, *shape]` and return the module's result."""
         result = self.module(x, *(self.states or self.missing))
         if self.places and isinstance(result, tuple | list) and 1 < len(result) <= len(self.places) + 1:
             self.states = tuple(result[1:])

@@ -1,4 +1,4 @@
-"""What a neuron module of any framework is to the recorder, and how its numbers are read."""
+"""Describe how the recorder treats a neuron module of a framework, and read its numbers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ ERROR_CODE = "NW2303"
 
 @dataclass(frozen=True, eq=False)
 class ReadNeurons:
-    """What the neurons of one module compute: how they update, and their connections to themselves."""
+    """The neurons of one module: their update, and their connections to themselves."""
 
     spec: NeuronSpec | NeuronProgram
     recurrent: tuple[Connection, ...] = ()
@@ -26,13 +26,13 @@ class ReadNeurons:
 class Kind:
     """How the calls of one class of neuron modules are read.
 
-    `package` and `name`: where the class is defined; the package is not imported. `read(module, layer, shape)` gives
-    the neurons of a module whose layer has that shape. `leads(module)`: what the axes of its input may begin with:
-    "B" one step, "BT" or "TB" all steps, "B*T" or "T*B" all steps in one axis. `keeps_state`: a call without states
-    goes on from the call before. `clear(module)` makes it forget. `spike(module)`: the number that a spike is.
-    `gives(module)`: "spikes", one at most; "counts", several in a step; or "membrane", as it never fires.
-    `weight(module)`: of its own, `[n, n_in]`, that its input is multiplied with first, or None.
-    `decided_by`: methods that a subclass must leave as they are to be read like this class.
+    `package` and `name`: where the class is defined; the package is not imported. `read(module, layer, shape)` returns
+    the neurons of a module whose layer has that shape. `leads(module)`: possible leading axes of its input: "B" one
+    step, "BT" or "TB" all steps, "B*T" or "T*B" all steps in one axis. `keeps_state`: a call without states continues
+    from the last call. `clear(module)` resets its state. `spike(module)`: the value of a spike. `gives(module)`:
+    "spikes", at most one per step; "counts", several per step; or "membrane", for neurons that never fire.
+    `weight(module)`: the weights `[n, n_in]` that the module itself applies to its input, or None. `decided_by`:
+    methods that a subclass must inherit unchanged to be read like this class.
     """
 
     package: str
@@ -47,18 +47,18 @@ class Kind:
     decided_by: tuple[str, ...] = ("forward",)
 
 
-def refused(module: torch.nn.Module, layer: str, text: str) -> ModelError:
-    """An error about the neurons of `layer` that names the module's class."""
+def layer_error(module: torch.nn.Module, layer: str, text: str) -> ModelError:
+    """Return an error about the neurons of `layer` that names the module's class."""
     return ModelError(f"layer {layer!r} ({type(module).__module__.partition('.')[0]} {type(module).__name__}): {text}")
 
 
-def numbers(
+def read_numbers(
     module: torch.nn.Module, layer: str, name: str, value, shape: tuple[int, ...], dtype=torch.float32
 ) -> float | np.ndarray:
-    """`value` (a number, or a tensor that broadcasts to `[B, *shape]`) as one float where all are equal, else `shape`.
+    """Return `value`, which broadcasts to `[B, *shape]`, as one float if all are equal, else as an array of `shape`.
 
-    float32, as torch computes with it, unless `dtype` is another. Raises ModelError, naming the layer, where it does
-    not broadcast.
+    The type is float32, as torch computes, unless `dtype` is given. Raises ModelError, naming the layer, if `value`
+    does not broadcast.
     """
     value = torch.as_tensor(value, dtype=dtype).detach().cpu().numpy()
     if value.size and (value == value.flat[0]).all():
@@ -68,13 +68,13 @@ def numbers(
     try:
         return np.ascontiguousarray(np.broadcast_to(value, shape))
     except ValueError:
-        raise refused(
+        raise layer_error(
             module, layer, f"{name} of shape {tuple(value.shape)} does not fit the layer's shape {shape}"
         ) from None
 
 
 def is_strict(module: torch.nn.Module, layer: str, name: str, fire: Callable[[torch.Tensor], torch.Tensor]) -> bool:
-    """Whether `fire`, the module's spike function of v - threshold, needs more than 0 to give 1.
+    """Return whether `fire`, the module's spike function of v - threshold, needs more than 0 to return 1.
 
     It is tried on numbers around 0. Raises ModelError if it is not a step from 0 to 1 there.
     """
@@ -84,7 +84,7 @@ def is_strict(module: torch.nn.Module, layer: str, name: str, fire: Callable[[to
         fired = [float(v) for v in fire(x)]
     if fired not in ([0.0] * 4 + [1.0] * 3, [0.0] * 3 + [1.0] * 4):
         stated = ", ".join(f"{v:g}" for v in fired)
-        raise refused(
+        raise layer_error(
             module, layer, f"{name} gives {stated} for inputs from -2 to 2; it must step from 0 to 1 at 0, in eval mode"
         )
     return fired[3] == 0.0

@@ -1,4 +1,4 @@
-"""Following + - * / between tensors, and with numbers or tensors of constants."""
+"""Follow + - * / between tensors, and with numbers or constant tensors."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from nwcompile.frontend.torch.moves import Tracked
-from nwcompile.frontend.torch.operations import affine
+from nwcompile.frontend.torch.operations import affine_operation
 from nwcompile.frontend.torch.symbols import Applied, Constant, Pooled, Summed, Symbol
 from nwcompile.ir.connection import Scale
 
@@ -19,12 +19,12 @@ QUOTIENTS = ("div", "truediv", "itruediv", "divide", "true_divide")
 
 
 def is_linear(name: str) -> bool:
-    """Whether the torch function of that name is a sum, difference, product or quotient."""
+    """Return whether the torch function of this name is a sum, difference, product or quotient."""
     return name.strip("_") in (*SIGNS, *PRODUCTS, *QUOTIENTS)
 
 
-def linear(name: str, args, kwargs, known: Callable[[torch.Tensor], Tracked], path: str) -> Tracked | None:
-    """What the function's result stands for, None for what is not linear or broadcasts; `path` names a junction."""
+def follow_linear(name: str, args, kwargs, known: Callable[[torch.Tensor], Tracked], path: str) -> Tracked | None:
+    """Return the symbol of the result, None if it is not linear or broadcasts; `path` names a junction."""
     name = name.strip("_")
     if len(args) != 2 or set(kwargs) - {"alpha"}:
         return None
@@ -34,25 +34,25 @@ def linear(name: str, args, kwargs, known: Callable[[torch.Tensor], Tracked], pa
     tensors = [x for x in (a, b) if isinstance(x, torch.Tensor)]
     if len(tensors) == 2:
         if a.shape == b.shape:
-            return _combined(name, a, b, kwargs.get("alpha", 1), known, path)
+            return _add_tensors(name, a, b, kwargs.get("alpha", 1), known, path)
         tensors = [x for x in tensors if not isinstance(known(x).symbol, Constant)]
     if len(tensors) != 1:
         return None
     x = known(tensors[0])
     is_first = tensors[0] is a
-    number = _per_entry(b if is_first else a, tensors[0], x.symbol)
+    number = _read_constant(b if is_first else a, tensors[0], x.symbol)
     if number is None:
         return None
-    scale, shift = _of_number(name, number, is_first, kwargs.get("alpha", 1))
-    return None if scale is None else Tracked(_affine(x.symbol, scale, shift, path), x.lead)
+    scale, shift = _affine_coefficients(name, number, is_first, kwargs.get("alpha", 1))
+    return None if scale is None else Tracked(_scale_shift(x.symbol, scale, shift, path), x.lead)
 
 
-def product(
+def follow_and(
     name: str, args, known: Callable[[torch.Tensor], Tracked], is_spikes: Callable[[Symbol], bool], path: str
 ) -> Tracked | None:
-    """What the product of two tensors of spikes, a and b, or of a and 1 - b, stands for; None if it is not one.
+    """Return the symbol of the product of two spike tensors, a * b or a * (1 - b); None for other products.
 
-    It is neurons without memory that fire where a + b - 1 does (AND; with 1 - b, the IAND of SEW-ResNet).
+    It becomes memoryless neurons that fire if a + b - 1 does (AND; with 1 - b, the IAND of SEW-ResNet).
     """
     if name.strip("_") not in PRODUCTS or len(args) != 2 or not all(isinstance(x, torch.Tensor) for x in args):
         return None
@@ -60,11 +60,11 @@ def product(
     if args[0].shape != args[1].shape or a.lead != b.lead or not all(_is_binary(x.symbol, is_spikes) for x in (a, b)):
         return None
     shape = a.symbol.shape
-    return Tracked(Pooled(affine(path, "and", 1, -1), Summed((a.symbol, b.symbol), shape), shape), a.lead)
+    return Tracked(Pooled(affine_operation(path, "and", 1, -1), Summed((a.symbol, b.symbol), shape), shape), a.lead)
 
 
 def _is_binary(symbol: Symbol, is_spikes: Callable[[Symbol], bool]) -> bool:
-    """Whether it is 0 or 1: spikes, or 1 - spikes."""
+    """Return whether the values are 0 or 1: spikes, or 1 - spikes."""
     if not isinstance(symbol, Applied):
         return is_spikes(symbol)
     done = symbol.operation.connect("", "", 0, symbol.shape)
@@ -72,8 +72,8 @@ def _is_binary(symbol: Symbol, is_spikes: Callable[[Symbol], bool]) -> bool:
     return is_spikes(symbol.source) and bool(np.isin([low, high], (0, 1)).all())
 
 
-def _per_entry(value, tensor: torch.Tensor, symbol: Symbol):
-    """A number as it is; a constant as one float32 for each entry of the tensor's step, None if it is not that."""
+def _read_constant(value, tensor: torch.Tensor, symbol: Symbol):
+    """Return a number unchanged, a constant as one float32 per entry of a step, or None if neither."""
     if not isinstance(value, torch.Tensor):
         return value
     try:
@@ -83,8 +83,8 @@ def _per_entry(value, tensor: torch.Tensor, symbol: Symbol):
     return wide[0].cpu().to(torch.float32).numpy().copy() if (wide == wide[:1]).all() else None
 
 
-def _of_number(name: str, number, tensor_first: bool, alpha: float) -> tuple:
-    """(scale, shift) of the function with a number, or an array of them, on its other side."""
+def _affine_coefficients(name: str, number, tensor_first: bool, alpha: float) -> tuple:
+    """Return (scale, shift) of the function with a number, or an array of numbers, as the other operand."""
     if name in PRODUCTS:
         return number, 0.0
     if name in QUOTIENTS:
@@ -94,7 +94,7 @@ def _of_number(name: str, number, tensor_first: bool, alpha: float) -> tuple:
     return (first, of_second * number) if tensor_first else (of_second, first * number)
 
 
-def _combined(name: str, a, b, alpha: float, known, path: str) -> Tracked | None:
+def _add_tensors(name: str, a, b, alpha: float, known, path: str) -> Tracked | None:
     if name not in SIGNS:
         return None
     first, second = SIGNS[name]
@@ -103,12 +103,12 @@ def _combined(name: str, a, b, alpha: float, known, path: str) -> Tracked | None
     if len(leads) != 1:
         return None
     shape = next(term.symbol.shape for term in terms if not isinstance(term.symbol, Constant))
-    one, other = (_affine(term.symbol, k, 0, path) for term, k in zip(terms, (first, second * alpha), strict=True))
+    one, other = (_scale_shift(term.symbol, k, 0, path) for term, k in zip(terms, (first, second * alpha), strict=True))
     return Tracked(Summed((one, other), shape), leads.pop())
 
 
-def _affine(symbol: Symbol, scale, shift, path: str) -> Symbol:
+def _scale_shift(symbol: Symbol, scale, shift, path: str) -> Symbol:
     if np.all(scale == 1) and np.all(shift == 0):
         return symbol
     digest = b"".join(np.asarray(number, np.float64).tobytes() for number in (scale, shift))
-    return Applied(replace(affine(path, "affine", scale, shift), digest=digest), symbol, symbol.shape)
+    return Applied(replace(affine_operation(path, "affine", scale, shift), digest=digest), symbol, symbol.shape)

@@ -1,7 +1,7 @@
-"""Following tensor functions that only move entries: indexing, views, transposes, cat, stack, unbind, ...
+"""Follow tensor functions that only move entries: indexing, views, transposes, cat, stack, unbind, ...
 
-The function is run once more on tensors of entry numbers, and the sample, step and position of every result entry are
-read off. So one rule covers all of them, and nothing has to be guessed from shapes.
+The function is run again on tensors of entry numbers. The numbers in the result give the sample, step and position of
+every entry. One rule covers all these functions, and nothing is guessed from shapes.
 """
 
 from collections.abc import Callable
@@ -64,10 +64,10 @@ ONE_STEP = ("B", "1B")
 
 @dataclass(frozen=True, eq=False)
 class Tracked:
-    """A tensor's symbol and how samples and steps lead its axes.
+    """A tensor's symbol, and the order of its leading axes.
 
-    `lead`: "BT" or "TB" for all steps, "B*T" or "T*B" where they are merged into one axis, "B" for one step, "1B" for
-    one step with an axis for more (`x.unsqueeze(0)`).
+    `lead`: "BT" or "TB" for all steps, "B*T" or "T*B" if they are merged into one axis, "B" for one step, "1B" for one
+    step with an additional axis (`x.unsqueeze(0)`).
     """
 
     symbol: Symbol
@@ -76,7 +76,7 @@ class Tracked:
 
 @dataclass(frozen=True)
 class Extent:
-    """B and T of the example. `has_steps`: tensors may hold several steps, if only one in the example."""
+    """B and T of the example. `has_steps`: tensors may hold several steps even if the example has only one."""
 
     n_samples: int
     n_steps: int
@@ -84,13 +84,13 @@ class Extent:
 
     @property
     def axes(self) -> dict[str, tuple[int, ...]]:
-        """Sizes of the axes that every lead stands for."""
+        """Sizes of the leading axes by `lead`."""
         b, t = self.n_samples, self.n_steps
         return {"BT": (b, t), "TB": (t, b), "B*T": (b * t,), "T*B": (t * b,), "B": (b,), "1B": (1, b)}
 
 
 def samples_first(tensor: torch.Tensor, lead: str, extent: Extent) -> torch.Tensor:
-    """A copy of what layers give as `[B, T, *]`, T = 1 for one step."""
+    """Return a copy of a layer's output as `[B, T, *]`, with T = 1 for one step."""
     n_samples, n_steps = extent.axes["BT"]
     shape = tensor.shape[len(extent.axes[lead]) :]
     if lead in ("TB", "T*B"):
@@ -99,19 +99,19 @@ def samples_first(tensor: torch.Tensor, lead: str, extent: Extent) -> torch.Tens
     return tensor.reshape(n_samples, n_steps, *shape).clone()
 
 
-def follow(
+def follow_moves(
     func, args, kwargs, operand: Callable[[torch.Tensor], Tracked | None], extent: Extent
 ) -> list[Tracked | None]:
-    """What each tensor of the function's result stands for (None: not a move).
+    """Return the symbol of each tensor in the function's result (None: not a move).
 
-    `operand` says what a tensor stands for, None for one of indices.
+    `operand` returns a tensor's symbol, or None for a tensor of indices.
     """
     operands: list[Tracked] = []
     starts = [0]
 
-    def numbered(value):
+    def number_entries(value):
         if isinstance(value, list | tuple):
-            return type(value)(map(numbered, value))
+            return type(value)(map(number_entries, value))
         known = operand(value) if isinstance(value, torch.Tensor) else None
         if known is None:
             return value
@@ -119,36 +119,36 @@ def follow(
         starts.append(starts[-1] + value.numel())
         return torch.arange(starts[-2], starts[-1], device=value.device).reshape(value.shape)
 
-    result = func(*numbered(tuple(args)), **{name: numbered(value) for name, value in kwargs.items()})
+    result = func(*number_entries(tuple(args)), **{name: number_entries(value) for name, value in kwargs.items()})
     outputs = result if isinstance(result, list | tuple) else [result]
     origins = _Origins(operands, np.array(starts[:-1]), extent)
-    return [origins.read(ids.cpu().numpy()) if isinstance(ids, torch.Tensor) else None for ids in outputs]
+    return [origins.find_origin(ids.cpu().numpy()) if isinstance(ids, torch.Tensor) else None for ids in outputs]
 
 
 @dataclass(frozen=True, eq=False)
 class _Origins:
-    """Where entry numbers come from: operand k has those from `starts[k]` on."""
+    """The origins of entry numbers: those of operand k start at `starts[k]`."""
 
     operands: list[Tracked]
     starts: np.ndarray
     extent: Extent
 
-    def read(self, ids: np.ndarray) -> Tracked | None:
-        """What a result with these entry numbers stands for, or None if its entries mix samples or steps."""
+    def find_origin(self, ids: np.ndarray) -> Tracked | None:
+        """Return the symbol of a result with these entry numbers, or None if its entries mix samples or steps."""
         for lead, axes in self.extent.axes.items():
             if not self.extent.has_steps and lead not in ONE_STEP:
                 continue
             if ids.shape[: len(axes)] == axes and 0 not in ids.shape:
-                symbol = self._symbol(ids, lead, ids.shape[len(axes) :])
+                symbol = self._origin_symbol(ids, lead, ids.shape[len(axes) :])
                 if symbol is not None:
                     return Tracked(symbol, lead)
         return None
 
-    def _symbol(self, ids: np.ndarray, lead: str, shape: tuple[int, ...]) -> Symbol | None:
+    def _origin_symbol(self, ids: np.ndarray, lead: str, shape: tuple[int, ...]) -> Symbol | None:
         last = self.extent.n_steps - 1
         steps = [NO_STEP] if lead in ONE_STEP else range(last + 1)
-        first = [self._block(ids, lead, 0, t) for t in steps]
-        samples = {0: first, self.extent.n_samples - 1: [self._block(ids, lead, -1, t) for t in steps]}
+        first = [self._locate_entries(ids, lead, 0, t) for t in steps]
+        samples = {0: first, self.extent.n_samples - 1: [self._locate_entries(ids, lead, -1, t) for t in steps]}
         which, _, _, index = first[-1]
         for b, blocks in samples.items():
             for block, reference in zip(blocks, first, strict=True):
@@ -159,15 +159,15 @@ class _Origins:
             return None
         if lead in ONE_STEP:
             shift = 0 if times[0, 0] == NO_STEP else int(times[0, 0]) - last
-            return self._picked(which, index, shape, shift)
+            return self._pick_entries(which, index, shape, shift)
         if (times[:, 0] == np.arange(last + 1)).all():
-            return self._picked(which, index, shape, 0) if all((b[0] == which).all() for b in first) else None
+            return self._pick_entries(which, index, shape, 0) if all((b[0] == which).all() for b in first) else None
         if (times == NO_STEP).all():
-            return Stacked(tuple(self._picked(block[0], index, shape, 0) for block in first), shape)
+            return Stacked(tuple(self._pick_entries(block[0], index, shape, 0) for block in first), shape)
         return None
 
-    def _block(self, ids: np.ndarray, lead: str, b: int, t: int):
-        """(operand, sample, step, position) of every entry of sample b (0 or -1) in step t, flat."""
+    def _locate_entries(self, ids: np.ndarray, lead: str, b: int, t: int):
+        """Return (operand, sample, step, position) of every entry of sample b (0 or -1) in step t, flat."""
         n_samples, n_steps = self.extent.n_samples, self.extent.n_steps
         b %= n_samples
         places = {"BT": (b, t), "TB": (t, b), "B*T": (b * n_steps + t,), "T*B": (t * n_samples + b,), "B": (b,)}
@@ -187,7 +187,7 @@ class _Origins:
                 sample[here], step[here] = np.divmod(rest, n_steps)
         return which, sample, step, position
 
-    def _picked(self, which: np.ndarray, index: np.ndarray, shape: tuple[int, ...], shift: int) -> Symbol:
+    def _pick_entries(self, which: np.ndarray, index: np.ndarray, shape: tuple[int, ...], shift: int) -> Symbol:
         sources: dict[Symbol, int] = {}  # in order of first use
         picks = np.empty((2, index.size), np.int64)
         for k in np.unique(which):

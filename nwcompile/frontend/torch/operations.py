@@ -1,4 +1,4 @@
-"""torch modules as operations between layers, and the sentence that says which ones there are."""
+"""Convert torch modules to operations between layers, and list the supported modules."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.delays import delayed
+from nwcompile.frontend.torch.delays import delay_connections
 from nwcompile.frontend.torch.symbols import Applied, Averaged, Constant, Operation, Picked, Symbol, Unsupported
 from nwcompile.ir.connection import Conv1d, Conv2d, Dense, MaxPool2d, Pool2d, Scale, Sparse, pair
 from nwcompile.nn import Delay, DelayedConv2d, DelayedLinear, LIFSynapse
@@ -35,22 +35,22 @@ NORMALIZES = (
 
 
 class UnfollowableError(Exception):
-    """Why a module's call cannot be an operation; completes "is fed by '<path>' (<type>), ..."."""
+    """A module's call cannot be an operation; the text completes "is fed by '<path>' (<type>), ..."."""
 
 
-def operation(module: torch.nn.Module, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
-    """The operation that `module` is on a tensor of `shape` per step.
+def operation_from_module(module: torch.nn.Module, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
+    """Return the operation of `module` on a tensor of `shape` per step.
 
-    `one_step`: every other axis of the tensor is one batch axis. Raises UnfollowableError for what cannot be expressed.
+    `one_step`: all other axes of the tensor form one batch axis. Raises UnfollowableError for unsupported calls.
     """
     for kind in MAKERS:
         if isinstance(module, kind) and type(module).forward is kind.forward:
-            return made(kind, module, path, shape, one_step)
+            return build_operation(kind, module, path, shape, one_step)
     raise UnfollowableError(NORMALIZES if isinstance(module, SAMPLE_NORMS) else "which is not supported")
 
 
-def made(kind: type, module, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
-    """The operation of a module of class `kind`, or of anything with the attributes of one."""
+def build_operation(kind: type, module, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
+    """Return the operation of a module of class `kind`, or of any object with its attributes."""
     if len(shape) not in AXES[kind]:
         wanted = " or ".join(WANTED[n] for n in AXES[kind])
         raise UnfollowableError(f"which is given {shape} in a step, not {wanted}")
@@ -62,7 +62,7 @@ def made(kind: type, module, path: str, shape: tuple[int, ...], one_step: bool) 
 
 
 def verify_finite(module: torch.nn.Module) -> None:
-    """Raise ModelError if a number that `module` or a part of it computes with is NaN, infinite or not there yet."""
+    """Raise ModelError if a number in `module` or a part of it is NaN, infinite or not initialized."""
     for path, part in module.named_modules():
         for name in NUMBERS:
             value = getattr(part, name, None)
@@ -79,17 +79,17 @@ def verify_finite(module: torch.nn.Module) -> None:
                 )
 
 
-def not_followed(layer: str, symbol: Averaged | Constant | Unsupported) -> ModelError:
-    """The error for a layer that is fed by that."""
+def feed_error(layer: str, symbol: Averaged | Constant | Unsupported) -> ModelError:
+    """Return the error for a layer with this input."""
     return ModelError(f"layer {layer!r} is fed by {symbol.reason}; {SUPPORTED}")
 
 
-def array(tensor: torch.Tensor) -> np.ndarray:
-    """A tensor's numbers as a float32 array of their own."""
+def as_float32(tensor: torch.Tensor) -> np.ndarray:
+    """Return a copy of a tensor as a float32 array."""
     return tensor.detach().cpu().to(torch.float32).contiguous().numpy().copy()
 
 
-def _operation(module, path, connect, reshapes, has_weight, has_bias) -> Operation:
+def _new_operation(module, path, connect, reshapes, has_weight, has_bias) -> Operation:
     return Operation(
         path=path,
         kind=type(module).__name__,
@@ -100,42 +100,42 @@ def _operation(module, path, connect, reshapes, has_weight, has_bias) -> Operati
     )
 
 
-def _dense(module, path, shape) -> Operation:
-    weight = array(module.effective_weight().T if isinstance(module, LIFSynapse) else module.weight)
+def _dense_operation(module, path, shape) -> Operation:
+    weight = as_float32(module.effective_weight().T if isinstance(module, LIFSynapse) else module.weight)
     offsets = getattr(module, "bias", None)
-    bias = None if offsets is None else array(offsets)
+    bias = None if offsets is None else as_float32(offsets)
     if len(shape) > 1:
-        return _of_tokens(module, path, shape, weight)
+        return _token_operation(module, path, shape, weight)
 
     def connect(source, target, delay, _source_shape):
         return Dense(source, target, weight, bias, delay=delay)
 
-    return _operation(module, path, connect, True, True, bias is not None and bias.any())
+    return _new_operation(module, path, connect, True, True, bias is not None and bias.any())
 
 
-def _of_tokens(module, path, shape, weight: np.ndarray) -> Operation:
-    """A linear map of the last axis, alike for all tokens: a convolution `[n_in, n_tokens]` -> `[n_out, n_tokens]`."""
+def _token_operation(module, path, shape, weight: np.ndarray) -> Operation:
+    """Return a linear map of the last axis for all tokens: a convolution `[n_in, n_tokens]` -> `[n_out, n_tokens]`."""
     n_out, n_in = weight.shape
     n_tokens = prod(shape[:-1])
 
     def first(symbol: Symbol) -> Symbol:
-        return _transposed(symbol, (n_tokens, n_in), (n_in, n_tokens))
+        return _transpose_entries(symbol, (n_tokens, n_in), (n_in, n_tokens))
 
     def then(symbol: Symbol, shape: tuple[int, ...]) -> Symbol:
-        return _transposed(symbol, (n_out, n_tokens), shape)
+        return _transpose_entries(symbol, (n_out, n_tokens), shape)
 
     alone = SimpleNamespace(bias=module.bias, groups=1)
-    done = _convolved(alone, path, weight[:, :, None], {"stride": (1,), "padding": (0,), "dilation": (1,)})
+    done = _convolve(alone, path, weight[:, :, None], {"stride": (1,), "padding": (0,), "dilation": (1,)})
     return replace(done, kind=type(module).__name__, first=first, then=then)
 
 
-def _transposed(symbol: Symbol, axes: tuple[int, int], shape: tuple[int, ...]) -> Picked:
-    """The entries of a symbol, as a matrix of `axes`, transposed and in `shape`."""
+def _transpose_entries(symbol: Symbol, axes: tuple[int, int], shape: tuple[int, ...]) -> Picked:
+    """Transpose a symbol's entries as a matrix of `axes`, and return them in `shape`."""
     index = np.arange(prod(axes)).reshape(axes).T.ravel()
     return Picked((symbol,), np.zeros(len(index), np.int64), index, shape)
 
 
-def _convolution(module, path, _shape) -> Operation:
+def _convolution_operation(module, path, _shape) -> Operation:
     if module.padding_mode != "zeros":
         raise UnfollowableError(f"whose padding_mode {module.padding_mode!r} is not supported, only 'zeros'")
     padding = module.padding
@@ -147,12 +147,12 @@ def _convolution(module, path, _shape) -> Operation:
             raise UnfollowableError("whose padding='same' is uneven for this kernel, which is not supported")
         padding = tuple(n // 2 for n in total)
     geometry = {"stride": module.stride, "padding": padding, "dilation": module.dilation}
-    return _convolved(module, path, array(module.weight), geometry)
+    return _convolve(module, path, as_float32(module.weight), geometry)
 
 
-def _convolved(module, path, weight: np.ndarray, geometry: dict) -> Operation:
-    """The convolution with `weight` and a module's bias; `geometry` has a number for each axis."""
-    bias = None if module.bias is None else array(module.bias)
+def _convolve(module, path, weight: np.ndarray, geometry: dict) -> Operation:
+    """Return the convolution with `weight` and a module's bias; `geometry` has a number for each axis."""
+    bias = None if module.bias is None else as_float32(module.bias)
     numbers = geometry if weight.ndim == 4 else {name: value[0] for name, value in geometry.items()}
 
     def connect(source, target, delay, shape):
@@ -161,14 +161,14 @@ def _convolved(module, path, weight: np.ndarray, geometry: dict) -> Operation:
         whole = {**numbers, "groups": module.groups, "source_shape": shape}
         return Conv2d(source, target, weight, bias, delay=delay, **whole)
 
-    return _operation(module, path, connect, weight.ndim == 4, True, bias is not None and bias.any())
+    return _new_operation(module, path, connect, weight.ndim == 4, True, bias is not None and bias.any())
 
 
 def _transposed_convolution(module, path, shape) -> Operation:
-    """The source spread out over zeros, and then a convolution with the kernel turned around."""
+    """Insert zeros between the source entries, then convolve with the flipped kernel."""
     if module.padding_mode != "zeros":
         raise UnfollowableError(f"whose padding_mode {module.padding_mode!r} is not supported, only 'zeros'")
-    weight = array(module.weight)
+    weight = as_float32(module.weight)
     n_in, n_out, *kernel = weight.shape
     weight = np.flip(weight, range(2, weight.ndim)).reshape(module.groups, -1, n_out, *kernel).swapaxes(1, 2)
     wide, places = [n_in], [np.arange(n_in)]
@@ -182,28 +182,28 @@ def _transposed_convolution(module, path, shape) -> Operation:
     pre = np.arange(prod(shape)).reshape(shape)[np.ix_(*kept)].ravel()
     at = np.ix_(*(at[k] for at, k in zip(places, kept, strict=True)))
     post = np.arange(prod(wide)).reshape(wide)[at].ravel()
-    spread = _picked(path, "spread", pre, post)
+    spread = _select_entries(path, "spread", pre, post)
 
     def first(symbol: Symbol) -> Symbol:
         return Applied(spread, symbol, tuple(wide))
 
     geometry = {"stride": (1,) * len(kernel), "padding": (0,) * len(kernel), "dilation": module.dilation}
-    done = _convolved(module, path, np.ascontiguousarray(weight.reshape(module.groups * n_out, -1, *kernel)), geometry)
+    done = _convolve(module, path, np.ascontiguousarray(weight.reshape(module.groups * n_out, -1, *kernel)), geometry)
     return replace(done, first=first)
 
 
-def _nearest(module, path, shape) -> Operation:
+def _upsample_operation(module, path, shape) -> Operation:
     if module.mode not in ("nearest", "nearest-exact"):
         raise UnfollowableError(f"whose mode {module.mode!r} is not supported, only 'nearest'")
     numbers = torch.arange(prod(shape), dtype=torch.float64).reshape(1, *shape)
     pre = torch.nn.functional.interpolate(
         numbers, module.size, module.scale_factor, module.mode, None, module.recompute_scale_factor
     )
-    return _picked(path, type(module).__name__, pre.numpy().ravel().astype(np.int64), np.arange(pre.numel()))
+    return _select_entries(path, type(module).__name__, pre.numpy().ravel().astype(np.int64), np.arange(pre.numel()))
 
 
-def _picked(path: str, kind: str, pre: np.ndarray, post: np.ndarray) -> Operation:
-    """Entries `post` of the result are entries `pre` of the source, the others 0."""
+def _select_entries(path: str, kind: str, pre: np.ndarray, post: np.ndarray) -> Operation:
+    """Return an operation whose result has entries `pre` of the source at `post`, and 0 elsewhere."""
 
     def connect(source, target, delay, _shape):
         return Sparse(source, target, pre=pre, post=post, weight=np.ones(len(pre), np.float32), delay=delay)
@@ -211,28 +211,28 @@ def _picked(path: str, kind: str, pre: np.ndarray, post: np.ndarray) -> Operatio
     return Operation(path=path, kind=kind, connect=connect, reshapes=False, has_weight=False, has_bias=False)
 
 
-def _average(module, path, _shape) -> Operation:
+def _average_pool(module, path, _shape) -> Operation:
     if module.ceil_mode or module.divisor_override is not None:
         raise UnfollowableError("whose ceil_mode or divisor_override is not supported")
     if not module.count_include_pad and any(pair(module.padding)):
         raise UnfollowableError("whose count_include_pad=False is not supported with padding")
-    return _pool(module, path, "avg")
+    return _pool_operation(module, path, "avg")
 
 
-def _adaptive(module, path, shape) -> Operation:
-    """Means over windows from floor(i*n/m) up to ceil((i+1)*n/m), entry i of m from n, as torch has them."""
+def _adaptive_average_pool(module, path, shape) -> Operation:
+    """Return means over torch's windows: entry i of m from n covers floor(i*n/m) up to ceil((i+1)*n/m)."""
     sizes, given = shape[1:], module.output_size
     both = given if isinstance(given, list | tuple) else (given, given)
     wanted = tuple(m or n for m, n in zip(both, sizes, strict=True))
     if not any(n % m for n, m in zip(sizes, wanted, strict=True)):
         kernel = tuple(n // m for n, m in zip(sizes, wanted, strict=True))
-        return _pool(SimpleNamespace(kernel_size=kernel, stride=kernel, padding=0), path, "avg")
-    windows = np.kron(*(_windows(n, m) for n, m in zip(sizes, wanted, strict=True)))
-    return _windowed(module, path, shape[0], windows, 1 / windows.sum(1))
+        return _pool_operation(SimpleNamespace(kernel_size=kernel, stride=kernel, padding=0), path, "avg")
+    windows = np.kron(*(_adaptive_windows(n, m) for n, m in zip(sizes, wanted, strict=True)))
+    return _windows_operation(module, path, shape[0], windows, 1 / windows.sum(1))
 
 
-def _windowed(module, path, n_channels: int, windows: np.ndarray, weights: np.ndarray) -> Operation:
-    """In every channel, result entry i is `weights[i]` times the sum of the entries that are in `windows[i]`."""
+def _windows_operation(module, path, n_channels: int, windows: np.ndarray, weights: np.ndarray) -> Operation:
+    """Return, in every channel and for entry i, `weights[i]` times the sum of the entries in `windows[i]`."""
     post, pre = np.nonzero(windows)
     weight = np.tile(weights[post].astype(np.float32), n_channels)
     channel = np.arange(n_channels)[:, None]
@@ -241,75 +241,67 @@ def _windowed(module, path, n_channels: int, windows: np.ndarray, weights: np.nd
     def connect(source, target, delay, _source_shape):
         return Sparse(source, target, pre=pre, post=post, weight=weight, delay=delay)
 
-    return _operation(module, path, connect, False, False, False)
+    return _new_operation(module, path, connect, False, False, False)
 
 
-def _windows(n: int, m: int) -> np.ndarray:
-    """bool[m, n]: which of n entries are in each of m windows."""
+def _adaptive_windows(n: int, m: int) -> np.ndarray:
+    """Return bool[m, n]: which of n entries are in each of m windows."""
     i = np.arange(m)[:, None]
     k = np.arange(n)
     return (k >= i * n // m) & (k < -(-(i + 1) * n // m))
 
 
-def _maximum(module, path, _shape) -> Operation:
+def _maximum_pool(module, path, _shape) -> Operation:
     if module.ceil_mode or module.return_indices or pair(module.dilation) != (1, 1):
         raise UnfollowableError("whose ceil_mode, return_indices or dilation is not supported")
-    return _with_maximum(_pool(module, path, "sum"), module, _both_axes)
+    return _add_maximum(_pool_operation(module, path, "sum"), module, lambda value, _rows: pair(value))
 
 
 def _average_1d(module, path, shape) -> Operation:
-    if module.ceil_mode or (not module.count_include_pad and _single(module.padding)):
+    if module.ceil_mode or (not module.count_include_pad and _first_number(module.padding)):
         raise UnfollowableError("whose ceil_mode, or count_include_pad=False with padding, is not supported")
-    return _pool_1d(module, path, shape, 1 / _single(module.kernel_size))
+    return _pool_1d(module, path, shape, 1 / _first_number(module.kernel_size))
 
 
 def _maximum_1d(module, path, shape) -> Operation:
-    if module.ceil_mode or module.return_indices or _single(module.dilation) != 1:
+    if module.ceil_mode or module.return_indices or _first_number(module.dilation) != 1:
         raise UnfollowableError("whose ceil_mode, return_indices or dilation is not supported")
-    return _with_maximum(_pool_1d(module, path, shape, 1.0), module, _in_a_row)
+    return _add_maximum(_pool_1d(module, path, shape, 1.0), module, lambda value, rows: (rows, _first_number(value)))
 
 
-def _with_maximum(summed: Operation, module, windows: Callable) -> Operation:
-    """The operation, as sums of spikes, with the one for other values; `windows`: numbers of the module as pairs."""
+def _add_maximum(summed: Operation, module, windows: Callable) -> Operation:
+    """Add the maximum for values that are not spikes; `windows` converts numbers of the module to pairs."""
     kernel, padding = module.kernel_size, module.padding
     stride = kernel if module.stride is None else module.stride
 
-    def maximum(source, target, delay, _shape):
+    def connect_maximum(source, target, delay, _shape):
         sizes = {"kernel": windows(kernel, 1), "stride": windows(stride, 1), "padding": windows(padding, 0)}
         return MaxPool2d(source, target, delay=delay, **sizes)
 
-    return replace(summed, maximum=maximum)
-
-
-def _both_axes(value, _of_rows: int) -> tuple[int, int]:
-    return pair(value)
-
-
-def _in_a_row(value, of_rows: int) -> tuple[int, int]:
-    return (of_rows, _single(value))
+    return replace(summed, maximum=connect_maximum)
 
 
 def _pool_1d(module, path, shape, weight: float) -> Operation:
-    """Sums over windows of the last axis, times `weight`."""
-    kernel = _single(module.kernel_size)
-    padding = _single(module.padding)
-    stride = kernel if module.stride is None else _single(module.stride)
+    """Return sums over windows of the last axis, times `weight`."""
+    kernel = _first_number(module.kernel_size)
+    padding = _first_number(module.padding)
+    stride = kernel if module.stride is None else _first_number(module.stride)
     start = stride * np.arange((shape[1] + 2 * padding - kernel) // stride + 1)[:, None] - padding
     windows = (np.arange(shape[1]) >= start) & (np.arange(shape[1]) < start + kernel)
-    return _windowed(module, path, shape[0], windows, np.full(len(windows), weight))
+    return _windows_operation(module, path, shape[0], windows, np.full(len(windows), weight))
 
 
-def _single(value) -> int:
+def _first_number(value) -> int:
     return value[0] if isinstance(value, list | tuple) else value
 
 
 def _power_average(module, path, _shape) -> Operation:
     if module.norm_type != 1 or module.ceil_mode:
         raise UnfollowableError("whose norm_type is not 1, or whose ceil_mode is not False, which is not supported")
-    return _pool(module, path, "sum")
+    return _pool_operation(module, path, "sum")
 
 
-def _pool(module, path, kind) -> Operation:
+def _pool_operation(module, path, kind) -> Operation:
     kernel = pair(module.kernel_size)
     padding = pair(getattr(module, "padding", 0))
     stride = kernel if module.stride is None else pair(module.stride)
@@ -317,14 +309,14 @@ def _pool(module, path, kind) -> Operation:
     def connect(source, target, delay, _shape):
         return Pool2d(source, target, kernel=kernel, stride=stride, padding=padding, kind=kind, delay=delay)
 
-    return _operation(module, path, connect, False, False, False)
+    return _new_operation(module, path, connect, False, False, False)
 
 
-def _delayed(module, path, _shape) -> Operation:
+def _delay_operation(module, path, _shape) -> Operation:
     def connect(source, target, delay, shape):
-        return delayed(module, source, target, delay, shape)
+        return delay_connections(module, source, target, delay, shape)
 
-    return _operation(module, path, connect, not isinstance(module, DelayedConv2d), True, False)
+    return _new_operation(module, path, connect, not isinstance(module, DelayedConv2d), True, False)
 
 
 def _batch_norm(module, path, _shape) -> Operation:
@@ -336,11 +328,11 @@ def _batch_norm(module, path, _shape) -> Operation:
         scale, shift = scale * module.weight.detach(), shift * module.weight.detach()
     if module.bias is not None:
         shift = shift + module.bias.detach()
-    return affine(path, type(module).__name__, array(scale), array(shift), has_weight=True)
+    return affine_operation(path, type(module).__name__, as_float32(scale), as_float32(shift), has_weight=True)
 
 
-def affine(path: str, kind: str, scale, shift, has_weight: bool = False) -> Operation:
-    """scale * x + shift, numbers or one per channel."""
+def affine_operation(path: str, kind: str, scale, shift, has_weight: bool = False) -> Operation:
+    """Return scale * x + shift, with numbers or one value per channel."""
 
     def connect(source, target, delay, _shape):
         return Scale(source, target, scale, shift, delay)
@@ -350,21 +342,21 @@ def affine(path: str, kind: str, scale, shift, has_weight: bool = False) -> Oper
 
 
 MAKERS: dict[Any, Callable] = {
-    torch.nn.Linear: _dense,
-    LIFSynapse: _dense,
-    Delay: _delayed,
-    DelayedLinear: _delayed,
-    DelayedConv2d: _delayed,
-    torch.nn.Conv1d: _convolution,
-    torch.nn.Conv2d: _convolution,
+    torch.nn.Linear: _dense_operation,
+    LIFSynapse: _dense_operation,
+    Delay: _delay_operation,
+    DelayedLinear: _delay_operation,
+    DelayedConv2d: _delay_operation,
+    torch.nn.Conv1d: _convolution_operation,
+    torch.nn.Conv2d: _convolution_operation,
     torch.nn.ConvTranspose1d: _transposed_convolution,
     torch.nn.ConvTranspose2d: _transposed_convolution,
-    torch.nn.Upsample: _nearest,
+    torch.nn.Upsample: _upsample_operation,
     torch.nn.AvgPool1d: _average_1d,
-    torch.nn.AvgPool2d: _average,
-    torch.nn.AdaptiveAvgPool2d: _adaptive,
+    torch.nn.AvgPool2d: _average_pool,
+    torch.nn.AdaptiveAvgPool2d: _adaptive_average_pool,
     torch.nn.MaxPool1d: _maximum_1d,
-    torch.nn.MaxPool2d: _maximum,
+    torch.nn.MaxPool2d: _maximum_pool,
     torch.nn.LPPool2d: _power_average,
     torch.nn.BatchNorm1d: _batch_norm,
     torch.nn.BatchNorm2d: _batch_norm,

@@ -1,12 +1,12 @@
-"""Quantization-aware training of a torch module of any framework."""
+"""Train a torch module of any framework with quantized weights (quantization-aware training)."""
 
 import numpy as np
 import torch
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch import from_torch
-from nwcompile.frontend.torch.inputs import layout_of, unwrapped, verify_modules
-from nwcompile.frontend.torch.kinds import is_foreign_neuron, is_relu, kind_of
+from nwcompile.frontend.torch.inputs import parse_layout, unwrap_module, verify_modules
+from nwcompile.frontend.torch.kinds import find_kind, is_foreign_neuron, is_relu
 from nwcompile.frontend.torch.operations import MAKERS, SUPPORTED
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import LAYOUTS, Network
@@ -19,16 +19,16 @@ ERROR_CODE = "NW2306"
 def quantize_aware(
     model: torch.nn.Module | Network, chip: Chip | str, calibration=None, *, layout: str = "BT", **choices
 ) -> QuantizedNetwork:
-    """A module that computes the chip's integers and learns float weights, beginning with those of `model`.
+    """Return a module that computes the chip's integers and trains float weights, initialized from `model`.
 
-    `model` is whatever `nw.from_torch` takes, or a float Network; it is left as it is. `layout`: how the module takes
-    its input, as in `from_torch`. `calibration`: sample input laid out so, on which the compiler chooses how it comes
-    to the chip (real values too, see `input_layer`) and the scales; without it scales follow the largest weights (and
-    the model has to begin with a Linear or LIFSynapse). `choices`: the keyword arguments of `QuantizedNetwork`, such as
-    bits=4; surrogate and detach_reset are those of the nwcompile.nn layers where these agree. The result takes samples
-    in that layout too, and gives the spikes of the last layer, or a readout's membrane, `[B, T, *shape]`;
-    `result.network()` is what `nw.compile` takes, and keeps. Raises ModelError as `from_torch` does, but names all
-    unsupported modules at once.
+    `model` is a module that `nw.from_torch` accepts, or a float Network; it is left unchanged. `layout`: the module's
+    input layout, as in `from_torch`. `calibration`: sample input in this layout, real values too, on which the compiler
+    chooses the input mode (see `input_layer`) and the scales. Without it, scales follow the largest weights, and the
+    model must begin with a Linear or LIFSynapse. `choices`: keyword arguments of `QuantizedNetwork`, such as bits=4.
+    surrogate and detach_reset default to those of the nwcompile.nn layers if these agree. The result takes samples in
+    the same layout and returns the spikes of the last layer, or a readout's membrane, `[B, T, *shape]`. `nw.compile`
+    takes `result.network()` unchanged. Raises ModelError as `from_torch` does, but names all unsupported modules at
+    once.
     """
     if isinstance(model, Network):
         return QuantizedNetwork(model, chip, calibration, **choices)
@@ -36,35 +36,35 @@ def quantize_aware(
         raise ModelError(f"quantize_aware takes a torch.nn.Module or an nw.Network, not {type(model).__name__}")
     verify_modules(model)
     try:
-        network = from_torch(model, _example(model, calibration, layout_of(layout)), layout)
+        network = from_torch(model, _choose_example(model, calibration, parse_layout(layout)), layout)
     except ModelError as e:
-        refused = unsupported(model)
+        refused = find_unsupported(model)
         if len(refused) < 2 or not any(repr(path) in str(e) for path in refused):
             raise
         names = (f"{path!r} ({kind})" for path, kind in refused.items())
         raise ModelError(f"unsupported modules: {', '.join(names)}; {SUPPORTED}") from None
-    return QuantizedNetwork(network, chip, calibration, **_gradient(model) | choices)
+    return QuantizedNetwork(network, chip, calibration, **_gradient_choices(model) | choices)
 
 
-def _gradient(model: torch.nn.Module) -> dict:
-    """The surrogate and detach_reset that all its layers of nwcompile.nn have."""
+def _gradient_choices(model: torch.nn.Module) -> dict:
+    """Return the surrogate and detach_reset if all nwcompile.nn layers of the model share them."""
     surrogates = {(m.surrogate, m.detach_reset) for m in model.modules() if isinstance(m, LIFLayer)}
     return dict(zip(("surrogate", "detach_reset"), surrogates.pop(), strict=True)) if len(surrogates) == 1 else {}
 
 
-def unsupported(module: torch.nn.Module) -> dict[str, str]:
-    """Path and class of every part that no network can hold between its layers."""
+def find_unsupported(module: torch.nn.Module) -> dict[str, str]:
+    """Return path and class of every part that no network can hold between its layers."""
     refused = {}
-    for path, part in unwrapped(module).named_modules():
-        is_known = kind_of(part) is not None or is_relu(part) or isinstance(part, tuple(MAKERS))
+    for path, part in unwrap_module(module).named_modules():
+        is_known = find_kind(part) is not None or is_relu(part) or isinstance(part, tuple(MAKERS))
         is_leaf = type(part).__module__.startswith("torch.nn.modules.") and not list(part.children())
         if not is_known and (is_leaf or is_foreign_neuron(part)):
             refused[path] = type(part).__name__
     return refused
 
 
-def _example(model: torch.nn.Module, calibration, layout: str):
-    """What `from_torch` runs the module on."""
+def _choose_example(model: torch.nn.Module, calibration, layout: str):
+    """Return the input on which `from_torch` runs the module."""
     if calibration is None:
         first = next((m for m in model.modules() if next(m.parameters(False), None) is not None), None)
         n_in = getattr(first, "in_features" if isinstance(first, torch.nn.Linear) else "n_in", None)

@@ -1,8 +1,8 @@
-"""Results: compare what a module returns with what its network gives, and name the difference.
+"""Compare a module's result with the output of its network, and name the difference.
 
-A network gives the spikes of its layers, or the membranes of those that never fire, in every step. It gives the whole
+A network outputs the spikes of its layers, or the membranes of those that never fire, in every step. It covers the
 result if the result holds one of these in all steps, or their sum or mean over the steps, times a positive number.
-Symbols decide that if all functions can be followed; otherwise the numbers of the example do.
+Symbols decide this if all functions can be followed; otherwise the values on the example do.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from nwcompile.ir.network import Network
 
 @dataclass(frozen=True, eq=False)
 class Returned:
-    """One tensor of the module's result, as the last call gave it.
+    """One tensor of the module's result, from the last call.
 
     `calls`: the tensors of every call, or of every step if the module returns a list of steps. `is_first`: whether it
     is the first tensor of the result. `depth`: the number of tuples, lists and dicts around it.
@@ -46,7 +46,7 @@ class Returned:
 class Results:
     """The tensors of a module's result, its type, and the spikes of its layers, `spikes[layer]` `[B, T, *]`.
 
-    `values`: by layer or linear map and the number of its state, the tensor of every call and the order of its axes.
+    `values`: for each layer or linear map and state number, the tensor of every call and the order of its axes.
     """
 
     returned: tuple[Returned, ...]
@@ -55,12 +55,12 @@ class Results:
     values: dict[tuple[str, int], list[tuple[torch.Tensor, str]]]
     extent: Extent
 
-    def left_out(self, network: Network, readouts: set[str]) -> str:
-        """Return a sentence that names what the network does not give of the result; "" if nothing is missing.
+    def describe_left_out(self, network: Network, readouts: set[str]) -> str:
+        """Return a sentence that names the parts of the result that the network lacks; "" if nothing is missing.
 
         `readouts`: paths of linear maps that are layers.
         """
-        things = [text for r in self.returned if (text := self._missing(r, network, readouts))]
+        things = [text for r in self.returned if (text := self._describe_missing(r, network, readouts))]
         if not self.returned and self.kind is not type(None):
             things = [f"a result of type {self.kind.__name__}, which holds no tensor"]
         whole = [_layer_of(r.known.symbol) for r in self.returned]
@@ -75,23 +75,23 @@ class Results:
             f"module's: the module returns {shapes}; the network gives {outputs} in each step"
         )
 
-    def _missing(self, returned: Returned, network: Network, readouts: set[str]) -> str | None:
+    def _describe_missing(self, returned: Returned, network: Network, readouts: set[str]) -> str | None:
         symbol, layer = returned.known.symbol, getattr(returned.known.symbol, "layer", "")
         fires = bool(layer) and network.node(layer).neuron.fires
         is_last = len(returned.calls) == 1 and self._is_one_step(returned)
         if isinstance(symbol, NeuronState) and (returned.depth > 1 or (is_last and not returned.is_first)):
-            return None  # the state that a next call goes on from
+            return None  # the state for the next call
         if fires:
             return f"the membrane of layer {layer!r} (simulate(..., record='all') gives it in Run.states)"
-        text = None if isinstance(symbol, NeuronState) else self._beyond(symbol, readouts)
+        text = None if isinstance(symbol, NeuronState) else self._later_operations(symbol, readouts)
         if text is None and not is_last:
             return None
-        is_choice = text is None and returned.known.lead in ONE_STEP  # followed, so that numbers tell no more
-        if not is_choice and any(self._is_record(returned.calls, record) for record in self._records(network)):
+        is_choice = text is None and returned.known.lead in ONE_STEP  # the symbol decides, not the values
+        if not is_choice and any(self._is_record(returned.calls, record) for record in self._iterate_records(network)):
             return None
         return text or "the choice of one step"
 
-    def _records(self, network: Network) -> Iterator[torch.Tensor]:
+    def _iterate_records(self, network: Network) -> Iterator[torch.Tensor]:
         """Yield the spikes of every layer and the values of every readout, `[B, T, *]`."""
         yield from self.spikes.values()
         for (name, _), calls in self.values.items():
@@ -99,13 +99,13 @@ class Results:
                 yield torch.cat([samples_first(tensor, lead, self.extent) for tensor, lead in calls], 1)
 
     def _is_one_step(self, returned: Returned) -> bool:
-        """Whether it holds one step of several, and no mean of them."""
+        """Return whether the tensor holds one step of several, and not their mean."""
         axes = self.extent.axes[returned.known.lead]
         is_one_step = returned.known.lead in ONE_STEP or returned.calls[0].shape[: len(axes)] != axes
         return is_one_step and self.extent.n_steps > 1 and not self._is_of_all_steps(returned.known.symbol)
 
     def _is_of_all_steps(self, symbol: Symbol) -> bool:
-        """Whether it is a mean or a sum over the steps, or made of one."""
+        """Return whether the symbol is a mean or sum over the steps, or derived from one."""
         if isinstance(symbol, Picked):
             return all(map(self._is_of_all_steps, symbol.sources))
         if isinstance(symbol, Applied):
@@ -114,12 +114,12 @@ class Results:
             isinstance(symbol, Summed) and is_sum_of_steps(symbol, self.extent.n_steps)
         )
 
-    def _beyond(self, symbol: Symbol, readouts: set[str]) -> str | None:
-        """Name the operations after the spikes of layers, or after readouts, that make this; None for none."""
+    def _later_operations(self, symbol: Symbol, readouts: set[str]) -> str | None:
+        """Name the operations after the spikes of layers, or after readouts, in this symbol; None if there are none."""
         if isinstance(symbol, Source):
             return None
         if isinstance(symbol, Averaged | Stacked):
-            return self._beyond(symbol.last, readouts)
+            return self._later_operations(symbol.last, readouts)
         if isinstance(symbol, Unsupported):
             return " and ".join(symbol.by) or f"a choice or another order of the entries of {symbol.layer!r}"
         if isinstance(symbol, Constant):
@@ -131,15 +131,16 @@ class Results:
             return f"torch function {path!r}" if kind.islower() else f"{path!r} ({kind})"  # modules are CamelCase
         parts = symbol.terms if isinstance(symbol, Summed) else symbol.sources
         if (isinstance(symbol, Picked) and symbol.is_view) or self._is_of_all_steps(symbol):
-            return self._beyond(parts[-1], readouts)
+            return self._later_operations(parts[-1], readouts)
         done = "a sum" if isinstance(symbol, Summed) else "a choice or another order of the entries"
-        return next((text for part in parts if (text := self._beyond(part, readouts))), f"{done} of {_names(symbol)}")
+        texts = (self._later_operations(part, readouts) for part in parts)
+        return next(filter(None, texts), f"{done} of {_source_names(symbol)}")
 
     def _is_record(self, calls: tuple[torch.Tensor, ...], record: torch.Tensor) -> bool:
-        """Whether the calls gave this record `[B, T, *]`, or its sum over the steps, times a positive number."""
+        """Return whether the calls hold this record `[B, T, *]`, or its sum over the steps, times a positive number."""
         n_samples, n_steps = record.shape[:2]
         record = record.reshape(n_samples, n_steps, -1).double()
-        calls = calls if all(call.shape == calls[0].shape for call in calls) else calls[-1:]  # what was kept of all
+        calls = calls if all(call.shape == calls[0].shape for call in calls) else calls[-1:]  # the accumulated result
         result = torch.stack(calls, min(1, calls[0].ndim)) if len(calls) > 1 else calls[0]
         if len(calls) > 1 and calls[-1].numel() == record[:, 0].numel() and _is_multiple(calls[-1], record.sum(1)):
             return True
@@ -154,26 +155,26 @@ class Results:
 
 
 def _is_multiple(tensor: torch.Tensor, record: torch.Tensor) -> bool:
-    """Whether the tensor holds the entries of a record in their order, times a positive number."""
+    """Return whether the tensor holds the entries of a record in order, times a positive number."""
     tensor = tensor.detach().double().reshape(record.shape)
     factor = (tensor * record).sum() / (record * record).sum()
     return bool(factor > 0) and torch.allclose(tensor, factor * record, 1e-4, 1e-5 * float(tensor.abs().max()))
 
 
 def _layer_of(symbol: Symbol) -> str | None:
-    """The layer or input whose spikes, or their mean over the steps, these are; None for others."""
+    """Return the layer or input whose spikes, or their mean over the steps, the symbol is; None for others."""
     if isinstance(symbol, Averaged | Stacked):
         return _layer_of(symbol.last)
     return symbol.name if isinstance(symbol, Source) else None
 
 
-def _names(symbol: Symbol) -> str:
-    """The layers, linear maps and inputs that a sum or choice is made of."""
+def _source_names(symbol: Symbol) -> str:
+    """Return the names of the layers, linear maps and inputs in a sum or choice."""
     if isinstance(symbol, Summed | Picked):
         parts = symbol.terms if isinstance(symbol, Summed) else symbol.sources
-        return ", ".join(dict.fromkeys(", ".join(map(_names, parts)).split(", ")))
+        return ", ".join(dict.fromkeys(", ".join(map(_source_names, parts)).split(", ")))
     if isinstance(symbol, Averaged | Stacked):
-        return _names(symbol.last)
+        return _source_names(symbol.last)
     if isinstance(symbol, Source):
         return repr(symbol.name)
     return repr(symbol.operation.path) if isinstance(symbol, Applied | Pooled) else symbol.reason

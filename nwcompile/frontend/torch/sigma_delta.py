@@ -1,9 +1,9 @@
-"""Sigma-delta neurons in the place of ReLUs: an artificial network that sends changes of its activations.
+"""Replace ReLUs by sigma-delta neurons: an artificial network that sends changes of its activations.
 
-A layer counts activations in levels of its own, as an integer network does. Its neurons add up the changes that they
-hear (sigma), and send how many levels the activation has changed since they last told it (delta), where that is the
-threshold or more. The bias is where a sum begins. lava's neurons (lava.proc.sdn) keep what was too small to be sent as
-a residue, which comes to the same; theirs send fractions, these round to the nearest level.
+A layer counts its activations in levels, as an integer network does. Its neurons add up the received changes (sigma)
+and send the change of their level since the last message (delta) if it is at least the threshold. The bias is the
+initial sum. lava's neurons (lava.proc.sdn) store unsent changes in a residue, which is equivalent; they send fractions,
+these round to the nearest level.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from nwcompile.passes.prepare.normalize import normalize
 
 
 def sigma_delta(levels: int, threshold: int, bias) -> NeuronProgram:
-    """Neurons of a ReLU that has `levels` above 0; `threshold` in levels, `bias` likewise."""
+    """Return neurons for a ReLU with `levels` above 0; `threshold` and `bias` are in levels."""
     steps = [
         ("total", "add", "sigma", "x"),
         ("positive", "max", "total", 0),
@@ -30,30 +30,30 @@ def sigma_delta(levels: int, threshold: int, bias) -> NeuronProgram:
     return NeuronProgram(
         name="sigma_delta_relu",
         states=(StateVariable("sigma", "total", bias), StateVariable("told", "told_next")),
-        operations=_operations(steps),
+        operations=_build_operations(steps),
         output="message",
         sends="graded",
         parameters={"levels": levels, "threshold": threshold},
     )
 
 
-def sigma(bias) -> NeuronProgram:
-    """A readout: a bias, and the sum of the changes that it hears."""
+def sigma_readout(bias) -> NeuronProgram:
+    """Return a readout: a bias plus the sum of the received changes."""
     return NeuronProgram(
         name="sigma_readout",
         states=(StateVariable("sigma", "total", bias),),
-        operations=_operations([("total", "add", "sigma", "x")]),
+        operations=_build_operations([("total", "add", "sigma", "x")]),
         output="sigma",
         sends="none",
     )
 
 
-def with_sigma_delta(
+def convert_to_sigma_delta(
     network: Network, worth: dict[str, float], levels: dict[str, int], threshold: dict[str, int], unit: float
 ) -> Network:
-    """A network of neurons, those of the layers `worth` in place of ReLUs, as one of sigma-delta neurons.
+    """Convert a network to sigma-delta neurons: layers in `worth` replace ReLUs, others become readouts.
 
-    `worth`: what a level of the layer is worth in the units of the network; `unit`: what a 1 of its input is.
+    `worth`: the value of a level of the layer, in units of the network. `unit`: the value of an input of 1.
     """
     network = normalize(network)
     value = dict.fromkeys(network.inputs, unit) | worth
@@ -65,7 +65,7 @@ def with_sigma_delta(
         bias = sum((b.astype(np.float64) for b in biases if b is not None), 0.0)
         level = worth.get(name, 1.0)
         start = np.asarray(bias / level, np.float32)
-        program = sigma_delta(levels[name], threshold[name], start) if name in worth else sigma(start)
+        program = sigma_delta(levels[name], threshold[name], start) if name in worth else sigma_readout(start)
         nodes[name] = Node(name, node.shape, program)
         for c in edges:
             weight = np.asarray(c.weight, np.float64) * (value[c.source] / level)
@@ -75,5 +75,5 @@ def with_sigma_delta(
     return made
 
 
-def _operations(steps: list[tuple]) -> tuple[Operation, ...]:
+def _build_operations(steps: list[tuple]) -> tuple[Operation, ...]:
     return tuple(Operation(result, kind, tuple(given)) for result, kind, *given in steps)

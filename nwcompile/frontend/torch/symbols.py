@@ -1,6 +1,6 @@
-"""What a recorded tensor stands for: an expression over the input and the spikes of layers, for one step of one sample.
+"""Symbolic values of recorded tensors: expressions over the input and the spikes of layers, for one step of one sample.
 
-`shape` is that of one step of one sample. A tensor that holds all steps stands for its last step.
+`shape` is that of one step of one sample. A tensor that holds all steps is represented by its last step.
 """
 
 from collections.abc import Callable
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The input, or the spikes of a neuron layer, in step `time`; of an input that is given once, in every step."""
+    """The input, or a layer's spikes, in step `time`; an input that is given once is the same in every step."""
 
     name: str
     shape: tuple[int, ...]
     time: int
     is_given_once: bool = False
 
-    def delay(self, now: int) -> int:
-        """How many steps before step `now` that was."""
+    def steps_before(self, now: int) -> int:
+        """Return the number of steps from the source's step to step `now`."""
         return 0 if self.is_given_once else now - self.time
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A linear map: `connect(source, target, delay, source_shape)` makes its connection, or several for some delays.
+    """A linear map: `connect(source, target, delay, source_shape)` returns one connection, or one per delay.
 
-    `reshapes`: the connection takes a source, and a target, of any shape of the right size. `maximum`, of a maximum
-    pooling, makes the connection of what is no spikes; `connect` then sums up the spikes of every window. `first`: what
-    is done to a symbol before `connect`, and `then`, with the shape of the result, what is done to it afterwards.
+    `reshapes`: the connection accepts a source and target of any shape with the right size. `maximum`, for maximum
+    pooling, returns the connection for values that are not spikes; `connect` then sums the spikes of every window.
+    `first`: applied to a symbol before `connect`. `then`: applied to the result, with its final shape.
     """
 
     path: str
@@ -46,26 +46,26 @@ class Operation:
     reshapes: bool
     has_weight: bool
     has_bias: bool
-    digest: bytes = b""  # of the numbers, where they are not those of the module at `path`
+    digest: bytes = b""  # of the numbers, if they are not those of the module at `path`
     maximum: Callable[[str, str, int, tuple[int, ...]], Connection] | None = None
     first: "Callable[[Symbol], Symbol] | None" = None
     then: "Callable[[Symbol, tuple[int, ...]], Symbol] | None" = None
 
-    def connections(self, source: str, target: str, delay: int, shape: tuple[int, ...]) -> tuple[Connection, ...]:
-        """What `connect` makes."""
+    def build_connections(self, source: str, target: str, delay: int, shape: tuple[int, ...]) -> tuple[Connection, ...]:
+        """Return the connections of `connect` as a tuple."""
         made = self.connect(source, target, delay, shape)
         return made if isinstance(made, tuple) else (made,)
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape that its connection gives for a source of `shape`."""
-        given = self.connections("source", "target", 0, shape)[0].output_shape(shape)
+        """Return the connection's output shape for a source of `shape`."""
+        given = self.build_connections("source", "target", 0, shape)[0].output_shape(shape)
         assert given is not None, "only a list of synapses takes any shape"
         return tuple(given)
 
 
 @dataclass(frozen=True, eq=False)
 class Applied:
-    """An operation on one symbol."""
+    """An operation applied to one symbol."""
 
     operation: Operation
     source: "Symbol"
@@ -74,7 +74,7 @@ class Applied:
 
 @dataclass(frozen=True, eq=False)
 class Pooled:
-    """A maximum over windows of spikes: a layer of stateless neurons that fire if any input of their window does."""
+    """A maximum over windows of spikes: a layer of stateless neurons that fire if any input in their window fires."""
 
     operation: Operation
     source: "Symbol"
@@ -83,7 +83,7 @@ class Pooled:
 
 @dataclass(frozen=True, eq=False)
 class Summed:
-    """Two symbols of equal shape, added."""
+    """The sum of two symbols of equal shape."""
 
     terms: tuple["Symbol", "Symbol"]
     shape: tuple[int, ...]
@@ -91,9 +91,9 @@ class Summed:
 
 @dataclass(frozen=True, eq=False)
 class Picked:
-    """Entries picked from symbols: entry i is entry `index[i]` of `sources[which[i]]`, all in flat C order.
+    """Selected entries of symbols: entry i is entry `index[i]` of `sources[which[i]]`, all in flat C order.
 
-    `shift`: steps by which a tensor of all steps was indexed before its last step, as a number <= 0.
+    `shift`: the index of the step, relative to the last one (<= 0), if one step of all was selected.
     """
 
     sources: tuple["Symbol", ...]
@@ -113,7 +113,7 @@ class Picked:
 
 @dataclass(frozen=True, eq=False)
 class Stacked:
-    """All steps in one tensor, put together from the symbols of every step."""
+    """All steps in one tensor, assembled from the symbols of every step."""
 
     steps: tuple["Symbol", ...]
     shape: tuple[int, ...]
@@ -126,7 +126,7 @@ class Stacked:
 
 @dataclass(frozen=True, eq=False)
 class Averaged:
-    """The mean over all steps of a symbol; linear maps of it are those of its steps, averaged."""
+    """The mean of a symbol over all steps; linear maps of it are applied to its steps and averaged."""
 
     last: "Symbol"
     shape: tuple[int, ...]
@@ -146,7 +146,7 @@ class Constant:
 class Unsupported:
     """A tensor that cannot be followed; `reason` completes "is fed by ...".
 
-    `by`: the functions that made it, each once. `layer`: the layer whose state it is made of, "" for none.
+    `by`: the functions that produced it, each once. `layer`: the layer whose state it is derived from, or "".
     """
 
     reason: str
@@ -156,12 +156,12 @@ class Unsupported:
 
 
 class WrongLayout(Unsupported):
-    """A tensor whose axes do not begin as the layer that it is fed to takes them."""
+    """A tensor whose leading axes differ from those that its layer takes."""
 
 
 @dataclass(frozen=True, eq=False)
 class NeuronState(Unsupported):
-    """A state of a neuron layer after step `time`, which only the layer itself may be given, in the next step."""
+    """A layer's state after step `time`; only the layer itself may receive it, in the next step."""
 
     time: int = 0
 
@@ -171,7 +171,7 @@ Symbol = Source | Applied | Pooled | Summed | Picked | Stacked | Averaged | Cons
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call of a neuron layer: what it was fed, whether with all steps at once, and what is wrong with it."""
+    """One call of a neuron layer: its input, whether it has all steps, and an error in the call."""
 
     fed: Symbol
     is_whole: bool
@@ -180,11 +180,11 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """What running a module once on the example showed. `calls[layer]` are in order of time.
+    """The recording of one run of a module on the example. `calls[layer]` are in order of time.
 
-    `kinds[layer]`: how its module is read. `refused`: modules with weights that are fed what cannot be followed, and
-    the reason. `unknown`: neuron modules of a framework that cannot be read, and the reason. `spikes[layer]`: what the
-    layer gave, `[B, T, *shape]`. `integrators`: layers of which only states are read or returned, never the spikes.
+    `kinds[layer]`: how its module is read. `refused`: modules with weights whose input cannot be followed, and the
+    reason. `unknown`: neuron modules of a framework that cannot be read, and the reason. `spikes[layer]`: the layer's
+    output, `[B, T, *shape]`. `integrators`: layers of which only states are read or returned, never the spikes.
     `results`: the tensors that the module returned.
     """
 

@@ -1,4 +1,4 @@
-"""Following tensors through the torch functions that are called between modules."""
+"""Follow tensors through the torch functions that are called between modules."""
 
 from dataclasses import replace
 
@@ -6,10 +6,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from nwcompile.errors import NwError
-from nwcompile.frontend.torch.contract import MATRIX_PRODUCTS, REDUCTIONS, multiplied, reduced
-from nwcompile.frontend.torch.functional import FUNCTIONS, arguments, operation_of
-from nwcompile.frontend.torch.linear import is_linear, linear, product
-from nwcompile.frontend.torch.moves import MOVES, Extent, Tracked, follow
+from nwcompile.frontend.torch.contract import MATRIX_PRODUCTS, REDUCTIONS, follow_matmul, follow_sum
+from nwcompile.frontend.torch.functional import FUNCTIONS, bind_arguments, operation_from_call
+from nwcompile.frontend.torch.linear import follow_and, follow_linear, is_linear
+from nwcompile.frontend.torch.moves import MOVES, Extent, Tracked, follow_moves
 from nwcompile.frontend.torch.operations import NORMALIZES, UnfollowableError
 from nwcompile.frontend.torch.symbols import (
     Applied,
@@ -40,29 +40,29 @@ CREATES = frozenset(
         "new_tensor",
     )
 )
-RELUS = ("relu", "relu_")  # what they give of spikes is the spikes
+RELUS = ("relu", "relu_")  # They leave spikes unchanged.
 KEEPS_STATE = frozenset(("detach", "detach_", "clone", "contiguous", "requires_grad_", "__get__", "to", "float"))
 
 
 class Tracker(TorchFunctionMode):
-    """Knows what tensors stand for, by their ids, and keeps that up to date through torch functions."""
+    """Maps tensors, by id, to their symbols, and updates the map in every torch function."""
 
     def __init__(self, extent: Extent, lead: str, input_name: str):
-        """`lead`: what the axes of the module's input begin with."""
+        """Start without tensors; `lead`: the leading axes of the module's input."""
         super().__init__()
         self.extent, self.lead, self.input_name = extent, lead, input_name
         self.input_is_spikes = False
         self.counting: set[str] = set()  # layers that may fire several spikes in a step
         self.tracked: dict[int, Tracked] = {}
-        self.alive: list[torch.Tensor] = []  # ids of tensors stay theirs as long as they live
-        self.read: set[int] = set()  # ids of tensors that were taken by a function or module, or returned
+        self.alive: list[torch.Tensor] = []  # keeps tensors alive, so that their ids stay unique
+        self.read: set[int] = set()  # ids of tensors that a function or module took or returned
         self.applied: list[Applied] = []
         self.refused: list[str] = []
-        self.depth = 0  # of leaf modules being run, whose insides are not followed
-        self.containers: list[tuple[str, torch.nn.Module | None]] = [("", None)]  # being run and followed inside
+        self.depth = 0  # number of running leaf modules; their insides are not followed
+        self.containers: list[tuple[str, torch.nn.Module | None]] = [("", None)]  # running, insides are followed
 
-    def quietly(self, action):
-        """What `action()` gives, with torch functions not followed."""
+    def run_untracked(self, action):
+        """Return `action()` without following its torch functions."""
         self.depth += 1
         try:
             return action()
@@ -73,38 +73,38 @@ class Tracker(TorchFunctionMode):
         self.tracked[id(tensor)] = Tracked(symbol, lead)
         self.alive.append(tensor)
 
-    def known(self, tensor: torch.Tensor) -> Tracked:
-        """What a tensor stands for."""
+    def look_up(self, tensor: torch.Tensor) -> Tracked:
+        """Return the symbol and lead of a tensor."""
         known = self.tracked.get(id(tensor))
         if known is not None:
             return known
-        shape, lead = self.by_shape(tensor)
+        shape, lead = self.guess_axes(tensor)
         return Tracked(Constant(shape, not tensor.count_nonzero()), lead)
 
-    def by_shape(self, tensor: torch.Tensor) -> tuple[tuple[int, ...], str]:
-        """Shape of one step, and lead, of a tensor that is not followed: as its first axes look."""
+    def guess_axes(self, tensor: torch.Tensor) -> tuple[tuple[int, ...], str]:
+        """Return the step shape and lead of an unfollowed tensor, judged by its first axes."""
         axes = self.extent.axes[self.lead]
         lead = self.lead if tuple(tensor.shape[: len(axes)]) == axes else "B"
         return tuple(tensor.shape[len(self.extent.axes[lead]) :]), lead
 
     def refuse(self, result, reason: str, by: tuple[str, ...] = (), layer: str = "") -> None:
-        """Whatever tensors are in `result` cannot be followed; `by` and `layer` as in `Unsupported`."""
+        """Mark all tensors in `result` as unsupported; `by` and `layer` as in `Unsupported`."""
         self.refused.append(reason)
         by = tuple(dict.fromkeys(by)) or (() if layer else (reason.partition(", which")[0],))
         for tensor in tensors_in(result):
-            shape, lead = self.by_shape(tensor)
+            shape, lead = self.guess_axes(tensor)
             self.track(tensor, Unsupported(reason, shape, by, layer), lead)
 
     def is_spikes(self, symbol: Symbol) -> bool:
-        """Whether a tensor is certain to hold spikes, 0 or 1."""
+        """Return whether a tensor certainly holds spikes, 0 or 1."""
         if isinstance(symbol, Source):
             return symbol.name not in self.counting and (symbol.name != self.input_name or self.input_is_spikes)
         if isinstance(symbol, Picked):
             return all(map(self.is_spikes, symbol.sources))
         return isinstance(symbol, Pooled) or (isinstance(symbol, Stacked) and all(map(self.is_spikes, symbol.steps)))
 
-    def operated(self, done: Operation, given: Tracked, result: torch.Tensor) -> None:
-        """`result` is what the operation gives of `given`."""
+    def track_operation(self, done: Operation, given: Tracked, result: torch.Tensor) -> None:
+        """Track `result` as the operation applied to `given`."""
         shape = tuple(result.shape[len(self.extent.axes[given.lead]) :])
         source = given.symbol if done.first is None else done.first(given.symbol)
         if done.maximum is not None:
@@ -120,13 +120,13 @@ class Tracker(TorchFunctionMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         if self.depth == 0:
-            self.recorded(lambda: self._function(func, args, kwargs, result), result, f"torch function {_name(func)!r}")
+            self.guard(lambda: self._follow(func, args, kwargs, result), result, f"torch function {_func_name(func)!r}")
         return result
 
-    def recorded(self, action, result, what: str) -> bool:
-        """Do what writes down `what` the module did. A failure of it is ours: then `result` cannot be followed."""
+    def guard(self, action, result, what: str) -> bool:
+        """Run a recording action; if nwcompile fails in it, `result` cannot be followed. `what` names the call."""
         try:
-            self.quietly(action)
+            self.run_untracked(action)
             return True
         except NwError as e:
             raise RecordError(e) from e
@@ -135,8 +135,8 @@ class Tracker(TorchFunctionMode):
             self.refuse(result, f"{what}, on which nwcompile fails ({type(e).__name__}: {text}); please report it")
             return False
 
-    def _function(self, func, args, kwargs, result) -> None:
-        name = _name(func)
+    def _follow(self, func, args, kwargs, result) -> None:
+        name = _func_name(func)
         tensors = [t for t in tensors_in((args, tuple(kwargs.values()))) if id(t) in self.tracked]
         self.read.update(map(id, tensors))
         if name == "__setitem__":
@@ -145,13 +145,13 @@ class Tracker(TorchFunctionMode):
             return
         where = f"{self.containers[-1][0]!r}" if self.containers[-1][0] else "forward"
         for tensor in tensors:
-            symbol = self.known(tensor).symbol
+            symbol = self.look_up(tensor).symbol
             if (
                 isinstance(symbol, NeuronState)
                 and name in KEEPS_STATE
                 and tensor.shape == getattr(result, "shape", None)
             ):
-                self.track(result, symbol, self.known(tensor).lead)
+                self.track(result, symbol, self.look_up(tensor).lead)
                 return
             if isinstance(symbol, Unsupported):
                 by = () if name in MOVES or name in CASTS else (f"torch function {name!r} in {where}",)
@@ -159,27 +159,27 @@ class Tracker(TorchFunctionMode):
                 return
         reason = f"torch function {name!r} in {where}, which is not supported here"
         if name in CASTS and isinstance(result, torch.Tensor):
-            self._cast(tensors[0], result, reason)
+            self._follow_cast(tensors[0], result, reason)
         elif name in MOVES:
-            self.moved(func, args, kwargs, result, reason)
+            self.track_move(func, args, kwargs, result, reason)
         elif is_linear(name):
             path = self._path(name)
-            args = self._broadcast(args)
-            known = linear(name, args, kwargs, self.known, path)
-            self._track_or_refuse(result, known or product(name, args, self.known, self.is_spikes, path), reason)
+            args = self._broadcast_pair(args)
+            known = follow_linear(name, args, kwargs, self.look_up, path)
+            self._track_or_refuse(result, known or follow_and(name, args, self.look_up, self.is_spikes, path), reason)
         elif name in REDUCTIONS:
-            given = self.known(args[0])
+            given = self.look_up(args[0])
             self._track_or_refuse(
-                result, reduced(name, args, kwargs, given, self.extent, self._moved_to, self._path(name)), reason
+                result, follow_sum(name, args, kwargs, given, self.extent, self._follow_move, self._path(name)), reason
             )
         elif name in MATRIX_PRODUCTS and len(args) == 2 and all(id(t) in self.tracked for t in args):
-            lead = self.known(args[0]).lead
-            known = multiplied(args[0], args[1], lead, self.extent, self._moved_to, self._path("matmul"))
+            lead = self.look_up(args[0]).lead
+            known = follow_matmul(args[0], args[1], lead, self.extent, self._follow_move, self._path("matmul"))
             self._track_or_refuse(result, known, reason)
-        elif name in RELUS and self.is_spikes(self.known(tensors[0]).symbol):
-            self.track(result, self.known(tensors[0]).symbol, self.known(tensors[0]).lead)
+        elif name in RELUS and self.is_spikes(self.look_up(tensors[0]).symbol):
+            self.track(result, self.look_up(tensors[0]).symbol, self.look_up(tensors[0]).lead)
         elif name in FUNCTIONS:
-            self._weighed(name, args, kwargs, result, reason)
+            self._follow_module_function(name, args, kwargs, result, reason)
         else:
             why = NORMALIZES if name in ("layer_norm", "group_norm") else "which is not supported here"
             self.refuse(result, f"torch function {name!r} in {where}, {why}")
@@ -190,39 +190,41 @@ class Tracker(TorchFunctionMode):
         else:
             self.track(result, known.symbol, known.lead)
 
-    def _broadcast(self, args) -> tuple:
-        """Two tensors that are followed, broadcast to one shape inside their steps; anything else as it is."""
+    def _broadcast_pair(self, args) -> tuple:
+        """Broadcast two followed tensors to one shape inside their steps; return other arguments unchanged."""
         if len(args) != 2 or not all(id(t) in self.tracked for t in args) or args[0].ndim != args[1].ndim:
             return args
-        if args[0].shape == args[1].shape or self.known(args[0]).lead != self.known(args[1]).lead:
+        if args[0].shape == args[1].shape or self.look_up(args[0]).lead != self.look_up(args[1]).lead:
             return args
         wide = torch.broadcast_tensors(*args)
-        self.moved(torch.broadcast_tensors, args, {}, wide, "torch function 'broadcast_tensors', which mixes steps")
+        self.track_move(
+            torch.broadcast_tensors, args, {}, wide, "torch function 'broadcast_tensors', which mixes steps"
+        )
         return wide
 
-    def _moved_to(self, func, *tensors) -> Tracked | None:
-        """What the one result of `func`, which only moves entries of tensors, stands for; None where it mixes steps."""
-        return follow(func, tensors, {}, self.known, self.extent)[0]
+    def _follow_move(self, func, *tensors) -> Tracked | None:
+        """Return the symbol of the one result of `func`, which only moves entries; None if it mixes steps."""
+        return follow_moves(func, tensors, {}, self.look_up, self.extent)[0]
 
-    def _weighed(self, name: str, args, kwargs, result, reason: str) -> None:
-        """A function with weights of its own, or a pooling."""
-        given = arguments(name, args, kwargs)
+    def _follow_module_function(self, name: str, args, kwargs, result, reason: str) -> None:
+        """Follow a function with weights as arguments, or a pooling."""
+        given = bind_arguments(name, args, kwargs)
         others = [v for k, v in given.items() if k != "input" and isinstance(v, torch.Tensor)]
         if id(given.get("input")) not in self.tracked or any(id(t) in self.tracked for t in others):
             self.refuse(result, reason)
             return
-        known = self.known(given["input"])
+        known = self.look_up(given["input"])
         path, module = self.containers[-1]
         if not isinstance(module, FUNCTIONS[name].kind):
             path = self._path(name)
         try:
-            done = operation_of(name, given, path, known.symbol.shape, known.lead in ("B", "B*T", "T*B"))
+            done = operation_from_call(name, given, path, known.symbol.shape, known.lead in ("B", "B*T", "T*B"))
         except UnfollowableError as e:
             self.refuse(result, f"torch function {name!r}, {e}")
             return
-        self.operated(done, known, result)
+        self.track_operation(done, known, result)
 
-    def _cast(self, given, result, reason) -> None:
+    def _follow_cast(self, given, result, reason) -> None:
         known = self.tracked.get(id(given))
         if known is None or given.shape != result.shape or not torch.equal(given.to(result.dtype), result):
             self.refuse(result, reason)
@@ -231,13 +233,13 @@ class Tracker(TorchFunctionMode):
         else:
             self.refuse(result, reason)
 
-    def moved(self, func, args, kwargs, result, reason) -> None:
-        """`result` is entries of the arguments, moved by `func`."""
+    def track_move(self, func, args, kwargs, result, reason) -> None:
+        """Track `result` as entries of the arguments, moved by `func`."""
 
-        def operand(tensor: torch.Tensor) -> Tracked | None:
-            return self.known(tensor) if id(tensor) in self.tracked or tensor.is_floating_point() else None
+        def find_operand(tensor: torch.Tensor) -> Tracked | None:
+            return self.look_up(tensor) if id(tensor) in self.tracked or tensor.is_floating_point() else None
 
-        followed = follow(func, args, kwargs, operand, self.extent)
+        followed = follow_moves(func, args, kwargs, find_operand, self.extent)
         for tensor, known in zip(tensors_in(result), followed, strict=True):
             if known is None:
                 self.refuse(tensor, reason)
@@ -249,19 +251,19 @@ class Tracker(TorchFunctionMode):
 
 
 class RecordError(Exception):
-    """An error of nwcompile, raised while it writes down what a module does; `error` is what a person is told."""
+    """An error of nwcompile while it records a module; `error` is the one to report."""
 
     def __init__(self, error: NwError):
         super().__init__(str(error))
         self.error = error
 
 
-def _name(func) -> str:
+def _func_name(func) -> str:
     return getattr(func, "__name__", repr(func))
 
 
 def tensors_in(value) -> list[torch.Tensor]:
-    """All tensors in nested lists, tuples and dicts, in their order."""
+    """Return all tensors in nested lists, tuples and dicts, in order."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, dict):

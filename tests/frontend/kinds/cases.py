@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import nwcompile as nw
-from nwcompile.frontend.torch.kinds import kind_of
+from nwcompile.frontend.torch.kinds import find_kind
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.sim.reference.program_step import ProgramState
 from nwcompile.sim.sequence.float_run import ProgramScan
@@ -94,7 +94,7 @@ def steps(module: torch.nn.Module, x: torch.Tensor, shape: tuple[int, ...], by_k
 
     By the reference's step, and `by_kernel` also by that of backend sequence, where there is one.
     """
-    kind = kind_of(module)
+    kind = find_kind(module)
     assert kind is not None
     kind.clear(module)
     neurons = kind.read(module, "layer", shape)

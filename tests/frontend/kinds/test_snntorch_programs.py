@@ -241,7 +241,7 @@ def test_from_torch_refuses_what_is_no_program(make, text):
         ),
         (
             lambda: snn.StateLeaky(0.9, 10, kernel_truncation_steps=4),
-            "layer '1' (snntorch StateLeaky): kernel_truncation_steps forgets what is older at once, and a membrane "
+            "layer '1' (snntorch StateLeaky): kernel_truncation_steps cuts off older input, but a membrane "
             "only leaks; use None",
         ),
         (

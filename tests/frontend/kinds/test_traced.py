@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.kinds.traced import traced
+from nwcompile.frontend.torch.kinds.traced import trace_step
 from nwcompile.sim.reference.program_step import ProgramState
 
 
@@ -16,7 +16,7 @@ class Module(torch.nn.Module):
 
 
 def program(step, gain=2.0, **initial):
-    return traced(Module(gain), "layer", (3,), step, initial or {"v": 0})
+    return trace_step(Module(gain), "layer", (3,), step, initial or {"v": 0})
 
 
 def shown(step, **options):
@@ -57,7 +57,7 @@ def test_states_that_nothing_reads_are_left_out():
 @pytest.mark.parametrize("gain", [torch.tensor([1.0, 2.0, 3.0]), torch.tensor([[1.0, 2.0, 3.0]])])
 def test_parameters_keep_their_names_and_fit_the_layer(gain):
     module = Module(gain)
-    found = traced(module, "layer", (3,), lambda s, x: ({"v": module.gain * x + module.one.exp()}, None), {"v": 0})
+    found = trace_step(module, "layer", (3,), lambda s, x: ({"v": module.gain * x + module.one.exp()}, None), {"v": 0})
     assert list(found.parameters) == ["gain", "c1"]
     assert found.parameters["gain"].tolist() == [1.0, 2.0, 3.0]
     assert found.parameters["c1"] == float(torch.tensor(1.0).exp())

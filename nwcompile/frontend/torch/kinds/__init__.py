@@ -1,6 +1,6 @@
-"""Neuron modules of the frameworks, known by where they are defined: no framework is imported.
+"""Recognize neuron modules by the module that defines their class; no framework is imported.
 
-Those that are built-in neurons are read into a NeuronSpec; of the others a step is followed into a NeuronProgram.
+Built-in neurons are read into a NeuronSpec. For all others, one step is traced into a NeuronProgram.
 
 framework                                            file
 nwcompile.nn                                         nn_layers.py
@@ -24,7 +24,7 @@ REFUSED = {
     for framework in (snntorch, spikingjelly, sinabs, norse)
     for name, reason in framework.REFUSED.items()
 }
-STATEFUL = {("spikingjelly", "MemoryModule"): spikingjelly.clear}  # neurons, and modules around them
+STATEFUL = {("spikingjelly", "MemoryModule"): spikingjelly.clear}  # neurons and modules that contain them
 RELUS = (("torch", "ReLU"), ("sinabs", "NeuromorphicReLU"))
 ENCODERS = ("norse.torch.module.encode", "spikingjelly.activation_based.encoding")
 OLD = "spikingjelly.clock_driven."  # SpikingJelly up to 0.0.0.0.12
@@ -41,8 +41,8 @@ NEURON_MODULES = (
 )
 
 
-def kind_of(module: torch.nn.Module) -> Kind | None:
-    """How the calls of `module` are read; None for what is no neuron module that is known."""
+def find_kind(module: torch.nn.Module) -> Kind | None:
+    """Return the Kind of `module`; None if it is no known neuron module."""
     if _is_old(module):
         return None
     for cls in type(module).__mro__:
@@ -55,8 +55,8 @@ def kind_of(module: torch.nn.Module) -> Kind | None:
 
 
 def clear(module: torch.nn.Module) -> None:
-    """Make a module of a framework forget, if it has a state."""
-    kind = kind_of(module)
+    """Clear the state of a framework's module, if it has one."""
+    kind = find_kind(module)
     if kind is not None:
         kind.clear(module)
         return
@@ -65,27 +65,27 @@ def clear(module: torch.nn.Module) -> None:
 
 
 def _is_old(module: torch.nn.Module) -> bool:
-    """Whether it is of a framework's interface that was given up."""
+    """Return whether the module is of a discontinued interface of its framework."""
     return any(cls.__module__.startswith(OLD) for cls in type(module).__mro__)
 
 
-def fit(module: torch.nn.Module, n_samples: int) -> None:
-    """Tell a module that was made for one number of samples or steps that there are so many samples."""
-    sinabs.fit(module, n_samples)
+def fit_batch(module: torch.nn.Module, n_samples: int) -> None:
+    """Set the number of samples in a module that was built for a fixed number of samples or steps."""
+    sinabs.fit_batch(module, n_samples)
 
 
 def is_relu(module: torch.nn.Module) -> bool:
-    """Whether it is a ReLU that spiking neurons may stand for: torch's, or sinabs' with rounding."""
+    """Return whether spiking neurons may replace the module: torch's ReLU, or the rounding ReLU of sinabs."""
     return any((cls.__module__.partition(".")[0], cls.__name__) in RELUS for cls in type(module).__mro__)
 
 
 def is_foreign_neuron(module: torch.nn.Module) -> bool:
-    """Whether `module` is a neuron of a framework, known or not, or makes spikes of a sample before the network."""
+    """Return whether `module` is a framework's neuron, known or not, or encodes samples as spikes."""
     return any(cls.__module__.startswith(NEURON_MODULES) for cls in type(module).__mro__)
 
 
-def stated(module: torch.nn.Module) -> str:
-    """What to do about an encoder; or a foreign neuron's class, and those of its framework that are supported."""
+def explain_unsupported(module: torch.nn.Module) -> str:
+    """Return advice about an encoder, or a foreign neuron's class and the supported ones of its framework."""
     if any(cls.__module__.startswith(ENCODERS) for cls in type(module).__mro__):
         return (
             f"{type(module).__name__} makes spikes of the sample before the network, which cannot be followed: leave "

@@ -1,4 +1,4 @@
-"""norse 1.1.0: its neurons, as `norse/torch/functional/*.py` computes them.
+"""Read the neurons of norse 1.1.0 as `norse/torch/functional/*.py` computes them.
 
 LIFBox, LIF, IAF, LI and LIBox are built-in neurons:
 
@@ -6,13 +6,13 @@ LIFBox, LIF, IAF, LI and LIBox are built-in neurons:
     LIFBox  v = v + dt*tau_mem_inv*(x + v_leak - v);  IAF  v = v + x
     spike = v > v_th;  v = v_reset where it fired, or, with LIFBox's reset_subtract, v - v_th
 
-with input_weights @ x + recurrent_weights @ (spikes of the step before) for x in the ...Recurrent kinds. LI and LIBox
-are LIF and LIFBox that never fire and give v. A membrane starts at v_leak, that of IAF at v_reset; in a network it
-starts at 0, so every voltage is taken relative to the start. The cells take one step, the others `[T, B, *]`, and all
-start again when they are called without a state.
+The ...Recurrent kinds use input_weights @ x + recurrent_weights @ (spikes of the last step) as x. LI and LIBox are LIF
+and LIFBox that never fire and return v. A membrane starts at v_leak, that of IAF at v_reset. A network's membrane
+starts at 0, so every voltage is relative to the start. The cells take one step, the others `[T, B, *]`. A call without
+a state starts again.
 
-Of every other module that has an `activation`, norse's word for a step, that is followed (LSNN, LIFAdEx, LIFEx,
-LIFRefrac, Izhikevich, those of a user too). Their weights are connections: x is the sum of what both weigh.
+Any other module with an `activation`, norse's word for a step, is traced (LSNN, LIFAdEx, LIFEx, LIFRefrac, Izhikevich,
+and user classes). Its weights become connections: x is the sum of the weighted inputs and spikes.
 """
 
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ from collections.abc import Iterator
 import torch
 from torch.overrides import TorchFunctionMode
 
-from nwcompile.frontend.torch.kind import Kind, ReadNeurons, numbers, refused
-from nwcompile.frontend.torch.kinds.traced import traced
-from nwcompile.frontend.torch.operations import array
+from nwcompile.frontend.torch.kind import Kind, ReadNeurons, layer_error, read_numbers
+from nwcompile.frontend.torch.kinds.traced import trace_step
+from nwcompile.frontend.torch.operations import as_float32
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.neuron import NeuronSpec
 
@@ -36,51 +36,51 @@ REFUSED = {
 RESETS = {"reset_value": "value", "reset_subtract": "subtract"}
 
 
-def _read(module, layer, shape) -> ReadNeurons:
+def _read_spec(module, layer, shape) -> ReadNeurons:
     p = module.p
     is_iaf = not hasattr(p, "v_leak")
     start = torch.as_tensor(p.v_reset if is_iaf else p.v_leak).detach()
-    fields = {"beta": 1.0} if is_iaf else _leak(module, layer, shape)
+    fields = {"beta": 1.0} if is_iaf else _leak_fields(module, layer, shape)
     reset = RESETS.get(getattr(getattr(p, "reset_method", None), "__name__", "reset_value"))
     if hasattr(p, "v_th") and (reset is None or (reset == "subtract" and start.any())):
         return _read_step(module, layer, shape)
     if hasattr(p, "v_th"):
-        fields |= _firing(module, layer, shape, start, reset)
+        fields |= _firing_fields(module, layer, shape, start, reset)
     elif start.any():
         text = "v_leak is not 0, where the membrane that it gives starts; use v_leak=0, and add v_leak to the result"
-        raise refused(module, layer, text)
+        raise layer_error(module, layer, text)
     else:
         fields |= {"fires": False, "reset": "none"}
     recurrent = getattr(module, "recurrent_weights", None)
     if recurrent is None:
         return ReadNeurons(NeuronSpec(**fields))
-    return ReadNeurons(NeuronSpec(**fields), (Dense(layer, layer, array(recurrent), delay=1),))
+    return ReadNeurons(NeuronSpec(**fields), (Dense(layer, layer, as_float32(recurrent), delay=1),))
 
 
-def _leak(module, layer, shape) -> dict:
-    """Fields of the leak: membrane and, where there is one, current."""
+def _leak_fields(module, layer, shape) -> dict:
+    """Return the fields of the leak: of the membrane, and of the current if there is one."""
     fields = {
         "membrane": "euler",
-        "k": numbers(module, layer, "tau_mem_inv", module.dt * module.p.tau_mem_inv, shape),
+        "k": read_numbers(module, layer, "tau_mem_inv", module.dt * module.p.tau_mem_inv, shape),
     }
     if hasattr(module.p, "tau_syn_inv"):
         keep = 1 - module.dt * torch.as_tensor(module.p.tau_syn_inv, dtype=torch.float32)
-        fields["alpha"] = numbers(module, layer, "tau_syn_inv", keep, shape)
+        fields["alpha"] = read_numbers(module, layer, "tau_syn_inv", keep, shape)
         fields["current_order"] = "add_use_decay"
     return fields
 
 
-def _firing(module, layer, shape, start, reset) -> dict:
-    """Fields of threshold and reset, relative to where the membrane starts."""
+def _firing_fields(module, layer, shape, start, reset) -> dict:
+    """Return the fields of threshold and reset, relative to the start of the membrane."""
     p = module.p
-    fields = {"threshold": numbers(module, layer, "v_th", p.v_th - start, shape), "reset": reset}
+    fields = {"threshold": read_numbers(module, layer, "v_th", p.v_th - start, shape), "reset": reset}
     if reset == "value":
-        fields["reset_value"] = numbers(module, layer, "v_reset", p.v_reset - start, shape)
+        fields["reset_value"] = read_numbers(module, layer, "v_reset", p.v_reset - start, shape)
     return fields
 
 
 class _Weighed(TorchFunctionMode):
-    """Linear maps with a module's own weights, which are connections: the input is weighed, nothing comes back."""
+    """Bypass linear maps with the module's weights, which are connections: return the input, and 0 for the feedback."""
 
     def __init__(self, module):
         super().__init__()
@@ -95,7 +95,7 @@ class _Weighed(TorchFunctionMode):
 
 
 def _read_step(module, layer, shape) -> ReadNeurons:
-    """A module whose activation is followed."""
+    """Trace a module's activation."""
     recurrent = getattr(module, "recurrent_weights", None)
     n_steps = () if "B" in _step_leads(module) else (1,)
     start = module.state_fallback(torch.zeros(*n_steps, 1, *shape))
@@ -103,27 +103,27 @@ def _read_step(module, layer, shape) -> ReadNeurons:
     def step(states, x):
         weights = () if recurrent is None else (module.input_weights, recurrent)
         with _Weighed(module):
-            sent, becomes = module.activation(x, _with(start, states), *weights, module.p, module.dt)
-        return dict(_named(becomes)), sent
+            sent, becomes = module.activation(x, _update(start, states), *weights, module.p, module.dt)
+        return dict(_state_tensors(becomes)), sent
 
-    program = traced(module, layer, shape, step, {name: value.detach() for name, value in _named(start)})
+    program = trace_step(module, layer, shape, step, {name: value.detach() for name, value in _state_tensors(start)})
     if recurrent is None:
         return ReadNeurons(program)
-    return ReadNeurons(program, (Dense(layer, layer, array(recurrent), delay=1),))
+    return ReadNeurons(program, (Dense(layer, layer, as_float32(recurrent), delay=1),))
 
 
-def _named(state) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of a state, a named tuple in which there may be others."""
+def _state_tensors(state) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors of a state, a possibly nested named tuple, by name."""
     for name, value in state._asdict().items():
         if isinstance(value, tuple):
-            yield from _named(value)
+            yield from _state_tensors(value)
         else:
             yield name, torch.as_tensor(value)
 
 
-def _with(state, values: dict[str, torch.Tensor]):
-    """The state with other tensors."""
-    fields = {name: _with(v, values) if isinstance(v, tuple) else values[name] for name, v in state._asdict().items()}
+def _update(state, values: dict[str, torch.Tensor]):
+    """Return the state with the tensors replaced."""
+    fields = {name: _update(v, values) if isinstance(v, tuple) else values[name] for name, v in state._asdict().items()}
     return type(state)(**fields)
 
 
@@ -132,7 +132,7 @@ def _step_leads(module) -> tuple[str, ...]:
     return ("B",) if is_cell else ("TB",)
 
 
-def _step_gives(module) -> str:
+def _step_output_kind(module) -> str:
     return "spikes" if type(module).__module__.startswith("norse.") else "counts"
 
 
@@ -144,11 +144,11 @@ def _all_steps(module) -> tuple[str, ...]:
     return ("TB",)
 
 
-def _gives(module) -> str:
+def _output_kind(module) -> str:
     return "spikes" if hasattr(module.p, "v_th") else "membrane"
 
 
-def _weight(module) -> torch.Tensor | None:
+def _input_weight(module) -> torch.Tensor | None:
     return getattr(module, "input_weights", None)
 
 
@@ -159,12 +159,12 @@ NAMES = {
 STEPS = ("SNNCell", "SNN", "SNNRecurrentCell", "SNNRecurrent")
 KINDS = (
     *(
-        Kind("norse", name, _read, leads, keeps_state=False, gives=_gives, weight=_weight)
+        Kind("norse", name, _read_spec, leads, keeps_state=False, gives=_output_kind, weight=_input_weight)
         for leads, names in NAMES.items()
         for name in names
     ),
     *(
-        Kind("norse", name, _read_step, _step_leads, keeps_state=False, gives=_step_gives, weight=_weight)
+        Kind("norse", name, _read_step, _step_leads, keeps_state=False, gives=_step_output_kind, weight=_input_weight)
         for name in STEPS
     ),
 )

@@ -1,33 +1,33 @@
-"""snnTorch 1.0.0: its neurons, as `snntorch/_neurons/*.py` computes them.
+"""Read the neurons of snnTorch 1.0.0 as `snntorch/_neurons/*.py` computes them.
 
 Leaky, Synaptic, RLeaky and RSynaptic are built-in neurons:
 
     i = clamp(alpha)*i + x;  v = clamp(beta)*v + i (or + x);  spikes = spike_grad(v - threshold)
 
-with recurrent(spikes of the step before) added to x in the R... kinds.
+The R... kinds add recurrent(spikes of the last step) to x.
 
-`subtract` takes the threshold off in the next step, with `reset_delay=False` by the difference in the step itself.
-`zero`: Leaky clears v before the next update, which is what clearing it at once gives; the other kinds, with
-`reset_delay=True`, clear v after the next update, so the step after a spike is lost (refractory 2). RSynaptic has no
-effect from `reset_delay=False`: it changes a variable that nothing reads (and fails without states).
+`subtract` subtracts the threshold in the next step, or with `reset_delay=False` in the same step by the difference.
+`zero`: Leaky clears v before the next update, which equals clearing it at once. The other kinds, with
+`reset_delay=True`, clear v after the next update, so the step after a spike is lost (refractory 2). RSynaptic ignores
+`reset_delay=False`: it changes a variable that nothing reads (and fails without states).
 
-Alpha, DeltaLeaky, Lapicque unless its R is 1, and what has a state_quant are followed through a step of their own.
-LeakyParallel is torch's ReLU-RNN with a weight of each neuron to itself: v = relu((W x + b) + (w*v + b')). StateLeaky
-and LinearLeaky compute all steps at once by a convolution with exp(-t/tau); that is v = exp(-1/tau)*v + x, a built-in
-neuron without reset, but for rounding.
+Alpha, DeltaLeaky, Lapicque unless its R is 1, and neurons with a state_quant are traced through their own step.
+LeakyParallel is torch's ReLU-RNN with one weight from each neuron to itself: v = relu((W x + b) + (w*v + b')).
+StateLeaky and LinearLeaky compute all steps at once by a convolution with exp(-t/tau); except for rounding, that is v =
+exp(-1/tau)*v + x, a built-in neuron without reset.
 """
 
 from typing import Any
 
 import torch
 
-from nwcompile.frontend.torch.kind import Kind, ReadNeurons, is_strict, numbers, refused
-from nwcompile.frontend.torch.kinds.traced import traced
-from nwcompile.frontend.torch.operations import operation
+from nwcompile.frontend.torch.kind import Kind, ReadNeurons, is_strict, layer_error, read_numbers
+from nwcompile.frontend.torch.kinds.traced import trace_step
+from nwcompile.frontend.torch.operations import operation_from_module
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.neuron import NeuronSpec
 
-RESETS = {"_base_sub": ("subtract", 0), "_base_zero": ("zero", 1), "_base_int": ("none", 2)}  # name, its buffer's value
+RESETS = {"_base_sub": ("subtract", 0), "_base_zero": ("zero", 1), "_base_int": ("none", 2)}  # name, buffer value
 STATES = ("spk", "syn", "mem", "syn_exc", "syn_inh")
 TRACED = {  # a class, the states of its step
     "Alpha": ("syn_exc", "syn_inh", "mem"),
@@ -46,29 +46,29 @@ REFUSED = {
 }
 
 
-def _read(module, layer, shape) -> ReadNeurons:
+def _read_spec(module, layer, shape) -> ReadNeurons:
     _verify_alone(module, layer)
     if module.state_quant:
         return _read_step(module, layer, shape)
     fields: dict[str, Any] = {
-        "beta": numbers(module, layer, "beta", module.beta.clamp(0, 1), shape),
-        "threshold": numbers(module, layer, "threshold", module.threshold, shape),
+        "beta": read_numbers(module, layer, "beta", module.beta.clamp(0, 1), shape),
+        "threshold": read_numbers(module, layer, "threshold", module.threshold, shape),
         "strict": is_strict(module, layer, "spike_grad", module.spike_grad),
     }
     if hasattr(module, "alpha"):
-        fields["alpha"] = numbers(module, layer, "alpha", module.alpha.clamp(0, 1), shape)
-    return ReadNeurons(NeuronSpec(**fields, **_reset(module, layer)), _recurrent(module, layer, shape))
+        fields["alpha"] = read_numbers(module, layer, "alpha", module.alpha.clamp(0, 1), shape)
+    return ReadNeurons(NeuronSpec(**fields, **_reset_fields(module, layer)), _build_recurrence(module, layer, shape))
 
 
 def _read_lapicque(module, layer, shape) -> ReadNeurons:
-    """v = (1 - dt/(R*C))*v + x*R*(1/(R*C))*dt: with R = dt = 1 one product, and so a built-in neuron to the bit."""
+    """Read v = (1 - dt/(R*C))*v + x*R*(1/(R*C))*dt; R = dt = 1 leaves one product, bit-equal to a built-in neuron."""
     _verify_alone(module, layer)
     if module.state_quant or (module.R != 1).any() or (module.time_step != 1).any():
         return _read_step(module, layer, shape)
     fields: dict[str, Any] = {
-        "beta": numbers(module, layer, "C", 1 - module.time_step / (module.R * module.C), shape),
-        "gain": numbers(module, layer, "C", 1 / (module.R * module.C), shape),
-        "threshold": numbers(module, layer, "threshold", module.threshold, shape),
+        "beta": read_numbers(module, layer, "C", 1 - module.time_step / (module.R * module.C), shape),
+        "gain": read_numbers(module, layer, "C", 1 / (module.R * module.C), shape),
+        "threshold": read_numbers(module, layer, "threshold", module.threshold, shape),
         "strict": is_strict(module, layer, "spike_grad", module.spike_grad),
     }
     reset = RESETS[module.state_function.__name__][0]
@@ -79,25 +79,25 @@ def _read_lapicque(module, layer, shape) -> ReadNeurons:
 def _verify_alone(module, layer) -> None:
     if module.inhibition:
         text = "inhibition lets only the largest of its neurons fire, and a neuron fires alone; use inhibition=False"
-        raise refused(module, layer, text)
+        raise layer_error(module, layer, text)
 
 
 class _Nothing(torch.nn.Module):
-    """In the place of recurrent weights, which are a connection."""
+    """Replaces recurrent weights, which become a connection."""
 
     def forward(self, spikes: torch.Tensor) -> torch.Tensor:
         return torch.zeros_like(spikes)
 
 
 def _read_step(module, layer, shape) -> ReadNeurons:
-    """A neuron whose step is followed."""
+    """Trace a neuron's step."""
     _verify_alone(module, layer)
-    recurrent = _recurrent(module, layer, shape)
+    recurrent = _build_recurrence(module, layer, shape)
     if recurrent:
         module.recurrent = _Nothing()
     module.init_hidden, module.output = True, False
     module._parameters.pop("graded_spikes_factor", None)
-    module._buffers["graded_spikes_factor"] = torch.tensor(1.0)  # what a spike is worth is told apart
+    module._buffers["graded_spikes_factor"] = torch.tensor(1.0)  # `spike` of the Kind holds this factor
 
     def step(states, x):
         module._buffers.update(states)
@@ -105,20 +105,16 @@ def _read_step(module, layer, shape) -> ReadNeurons:
         spikes = spikes[0] if isinstance(spikes, tuple) else spikes
         return {name: module._buffers[name] for name in states}, spikes
 
-    program = traced(module, layer, shape, step, dict.fromkeys(TRACED[_name(module)], 0))
+    kind = next(cls.__name__ for cls in type(module).__mro__ if cls.__name__ in TRACED)
+    program = trace_step(module, layer, shape, step, dict.fromkeys(TRACED[kind], 0))
     return ReadNeurons(program, recurrent)
-
-
-def _name(module) -> str:
-    """The class of TRACED that a module is of."""
-    return next(cls.__name__ for cls in type(module).__mro__ if cls.__name__ in TRACED)
 
 
 def _read_parallel(module, layer, shape) -> ReadNeurons:
     rnn = module.rnn
     kept = rnn.weight_hh_l0.detach()
     if torch.count_nonzero(kept - torch.diag(kept.diagonal())):
-        raise refused(
+        raise layer_error(
             module,
             layer,
             "its membranes feed each other (weight_hh_enable=True), and neurons send spikes only; use "
@@ -131,49 +127,49 @@ def _read_parallel(module, layer, shape) -> ReadNeurons:
         v = torch.relu((x + input_bias) + (kept.diagonal() * states["v"] + state_bias))
         return {"v": v}, module.spike_grad(v - module.threshold)
 
-    return ReadNeurons(traced(module, layer, shape, step, {"v": 0}))
+    return ReadNeurons(trace_step(module, layer, shape, step, {"v": 0}))
 
 
 def _read_convolution(module, layer, shape) -> ReadNeurons:
     if module.state_quant:
-        raise refused(module, layer, "state_quant is not supported; train and import it without")
+        raise layer_error(module, layer, "state_quant is not supported; train and import it without")
     if module.kernel_truncation_steps is not None:
-        text = "kernel_truncation_steps forgets what is older at once, and a membrane only leaks; use None"
-        raise refused(module, layer, text)
+        text = "kernel_truncation_steps cuts off older input, but a membrane only leaks; use None"
+        raise layer_error(module, layer, text)
     beta = torch.exp(-1 / torch.as_tensor(module.tau, dtype=torch.float64))
-    fields: dict[str, Any] = {"beta": numbers(module, layer, "tau", beta, shape), "reset": "none"}
+    fields: dict[str, Any] = {"beta": read_numbers(module, layer, "tau", beta, shape), "reset": "none"}
     if getattr(getattr(module, "linear", None), "bias", None) is not None:
-        fields["bias"] = numbers(module, layer, "linear.bias", module.linear.bias, shape)
+        fields["bias"] = read_numbers(module, layer, "linear.bias", module.linear.bias, shape)
     if not module.output:
         return ReadNeurons(NeuronSpec(fires=False, **fields))
-    fields["threshold"] = numbers(module, layer, "threshold", module.threshold, shape)
+    fields["threshold"] = read_numbers(module, layer, "threshold", module.threshold, shape)
     return ReadNeurons(NeuronSpec(strict=is_strict(module, layer, "spike_grad", module.spike_grad), **fields))
 
 
-def _reset(module, layer) -> dict:
+def _reset_fields(module, layer) -> dict:
     reset, value = RESETS[module.state_function.__name__]
     is_late = module.reset_delay or type(module).__name__ == "RSynaptic"
     if not is_late and int(module.reset_mechanism_val) != value:
-        raise refused(
+        raise layer_error(
             module,
             layer,
-            f"it was made with another reset_mechanism than {module.reset_mechanism!r}, which it has now; make it with "
-            "the one that is meant",
+            f"it was built with another reset_mechanism than its present {module.reset_mechanism!r}; build it with the "
+            "one you need",
         )
     if reset == "subtract":
         return {"reset": reset, "reset_timing": "next" if is_late else "both"}
-    wipes = hasattr(module, "alpha") or hasattr(module, "recurrent")  # all but Leaky clear what arrives in the step
+    wipes = hasattr(module, "alpha") or hasattr(module, "recurrent")  # all but Leaky clear the input of the step
     loses_a_step = reset == "zero" and is_late and wipes
     return {"reset": reset, "refractory": 2 if loses_a_step else 0}
 
 
-def _recurrent(module, layer, shape) -> tuple[Connection, ...]:
+def _build_recurrence(module, layer, shape) -> tuple[Connection, ...]:
     if not hasattr(module, "recurrent"):
         return ()
     inner = module.recurrent
     if isinstance(inner, torch.nn.Linear | torch.nn.Conv2d):
-        return operation(inner, f"{layer}.recurrent", shape, True).connections(layer, layer, 1, shape)
-    return (Scale(layer, layer, numbers(module, layer, "V", inner.V, shape), delay=1),)
+        return operation_from_module(inner, f"{layer}.recurrent", shape, True).build_connections(layer, layer, 1, shape)
+    return (Scale(layer, layer, read_numbers(module, layer, "V", inner.V, shape), delay=1),)
 
 
 def _clear(module) -> None:
@@ -182,7 +178,7 @@ def _clear(module) -> None:
             module._buffers[name] = torch.zeros(0)
 
 
-def _spike(module) -> float:
+def _spike_value(module) -> float:
     return float(module.graded_spikes_factor)
 
 
@@ -198,27 +194,27 @@ def _all_steps(_module) -> tuple[str, ...]:
     return ("TB",)
 
 
-def _twice(module) -> float:
-    """What a spike is where the factor is applied to spikes that have it already."""
-    return _spike(module) ** 2
+def _squared_spike_value(module) -> float:
+    """Return the spike value of kinds that apply the factor twice."""
+    return _spike_value(module) ** 2
 
 
 def _input_weight(module) -> torch.Tensor:
-    """That of LeakyParallel or LinearLeaky."""
+    """Return the input weights of LeakyParallel or LinearLeaky."""
     return module.rnn.weight_ih_l0 if hasattr(module, "rnn") else module.linear.weight
 
 
-def _convolution_gives(module) -> str:
+def _convolution_output_kind(module) -> str:
     return "spikes" if module.output else "membrane"
 
 
 KINDS = (
     *(
-        Kind("snntorch", name, _read, _one_step, clear=_clear, spike=_spike)
+        Kind("snntorch", name, _read_spec, _one_step, clear=_clear, spike=_spike_value)
         for name in ("Leaky", "Synaptic", "RLeaky", "RSynaptic")
     ),
-    Kind("snntorch", "Alpha", _read_step, _one_step, clear=_clear, spike=_spike),
-    Kind("snntorch", "Lapicque", _read_lapicque, _one_step, clear=_clear, spike=_spike),
+    Kind("snntorch", "Alpha", _read_step, _one_step, clear=_clear, spike=_spike_value),
+    Kind("snntorch", "Lapicque", _read_lapicque, _one_step, clear=_clear, spike=_spike_value),
     Kind("snntorch", "DeltaLeaky", _read_step, _one_step, clear=_clear_delta),
     Kind(
         "snntorch",
@@ -226,15 +222,15 @@ KINDS = (
         _read_parallel,
         _all_steps,
         keeps_state=False,
-        spike=_spike,
+        spike=_spike_value,
         weight=_input_weight,
     ),
     Kind(
-        "snntorch", "StateLeaky", _read_convolution, _all_steps, keeps_state=False, spike=_twice,
-        gives=_convolution_gives,
+        "snntorch", "StateLeaky", _read_convolution, _all_steps, keeps_state=False, spike=_squared_spike_value,
+        gives=_convolution_output_kind,
     ),
     Kind(
-        "snntorch", "LinearLeaky", _read_convolution, _all_steps, keeps_state=False, spike=_twice,
-        gives=_convolution_gives, weight=_input_weight,
+        "snntorch", "LinearLeaky", _read_convolution, _all_steps, keeps_state=False, spike=_squared_spike_value,
+        gives=_convolution_output_kind, weight=_input_weight,
     ),
 )  # fmt: skip

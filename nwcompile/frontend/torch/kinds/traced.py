@@ -1,6 +1,6 @@
-"""Neurons of the frameworks as neuron programs: a module's own step, followed operation by operation.
+"""Trace neurons of the frameworks into neuron programs: a module's own step, operation by operation.
 
-Nothing is written down of a class but how one step of it is called, so that the numbers are the framework's own.
+For each class, only the call of one step is written here, so the numbers are the framework's own.
 """
 
 from collections.abc import Callable
@@ -10,21 +10,21 @@ import numpy as np
 import torch
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.kind import numbers, refused
+from nwcompile.frontend.torch.kind import layer_error, read_numbers
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operand
 from nwcompile.nn.neurons.trace import infer_message, trace
 
 States = dict[str, torch.Tensor]
 Step = Callable[[States, torch.Tensor], tuple[States, torch.Tensor | None]]
-NEUTRAL = {"mul": {0: 1, 1: 1}, "div": {1: 1}, "add": {0: 0, 1: 0}, "sub": {1: 0}}  # by the place of the operand
+NEUTRAL = {"mul": {0: 1, 1: 1}, "div": {1: 1}, "add": {0: 0, 1: 0}, "sub": {1: 0}}  # by position of the operand
 
 
-def traced(module: torch.nn.Module, layer: str, shape: tuple[int, ...], step: Step, initial: dict) -> NeuronProgram:
-    """The program of `step(states, x) -> (next states, what leaves)` on tensors `[1, *shape]`, None for a readout.
+def trace_step(module: torch.nn.Module, layer: str, shape: tuple[int, ...], step: Step, initial: dict) -> NeuronProgram:
+    """Return the program of `step(states, x) -> (next states, output)` on tensors `[1, *shape]`; no output: a readout.
 
-    `step` calls the module, which may change: whoever imports it restores it. `initial`: where each state begins, a
-    number or a tensor `[1, *shape]`. Parameters keep their names in the module. Raises ModelError, naming the layer,
-    for what no program can compute.
+    `step` may change the module; the importer restores it. `initial`: the first value of each state, a number or a
+    tensor `[1, *shape]`. Parameters keep their names in the module. Raises ModelError, naming the layer, for operations
+    that no program can compute.
     """
     named = [*module.named_parameters(), *module.named_buffers()]
     dtype = next((t.dtype for _, t in named if t.is_floating_point() and t.numel()), torch.get_default_dtype())
@@ -35,45 +35,45 @@ def traced(module: torch.nn.Module, layer: str, shape: tuple[int, ...], step: St
             lambda state, x, **_: step({key: getattr(state, key) for key in initial}, x),
             name,
             parameters,
-            initial={key: _numbers(module, layer, key, value, shape, dtype) for key, value in initial.items()},
+            initial={key: _read_numbers(module, layer, key, value, shape, dtype) for key, value in initial.items()},
             example=torch.zeros(1, *shape, dtype=dtype),
         )
     except ModelError as e:
-        raise refused(module, layer, str(e).removeprefix(f"neuron {name!r}: ")) from None
+        raise layer_error(module, layer, str(e).removeprefix(f"neuron {name!r}: ")) from None
     constants = {
-        key: _numbers(module, layer, key, torch.as_tensor(value), shape, dtype)
+        key: _read_numbers(module, layer, key, torch.as_tensor(value), shape, dtype)
         for key, value in program.parameters.items()
     }
-    program = _read_states(_without_neutral(program.replace(parameters=constants)))
+    program = _drop_unread_states(_drop_neutral_operations(program.replace(parameters=constants)))
     return program.replace(sends=infer_message(program)) if program.fires else program
 
 
-def _numbers(module, layer, name, value, shape, dtype):
+def _read_numbers(module, layer, name, value, shape, dtype):
     value = torch.as_tensor(value, dtype=dtype)
-    return numbers(module, layer, name, value[0] if value.ndim > len(shape) else value, shape, dtype)
+    return read_numbers(module, layer, name, value[0] if value.ndim > len(shape) else value, shape, dtype)
 
 
-def _without_neutral(program: NeuronProgram) -> NeuronProgram:
-    """The program without what changes no finite number: products with 1 and 0, sums with 0, a value less itself."""
-    known: dict[Operand, Operand] = {}  # what the result of an operation that is left out is
+def _drop_neutral_operations(program: NeuronProgram) -> NeuronProgram:
+    """Remove operations that change no finite number: products with 1 and 0, sums with 0, a value minus itself."""
+    known: dict[Operand, Operand] = {}  # result of a removed operation -> its value
 
-    def of(operand: Operand) -> Operand:
+    def resolve_operand(operand: Operand) -> Operand:
         return known.get(operand, operand) if isinstance(operand, str) else operand
 
     operations = []
     for operation in program.operations:
-        operands = tuple(map(of, operation.operands))
-        result = _result(operation.kind, operands, [program.parameters.get(str(o), o) for o in operands])
+        operands = tuple(map(resolve_operand, operation.operands))
+        result = _known_result(operation.kind, operands, [program.parameters.get(str(o), o) for o in operands])
         if result is None:
             operations.append(replace(operation, operands=operands))
         else:
             known[operation.result] = result
-    states = tuple(replace(s, next=of(s.next)) for s in program.states)
-    return program.replace(operations=tuple(operations), states=states, output=of(program.output))
+    states = tuple(replace(s, next=resolve_operand(s.next)) for s in program.states)
+    return program.replace(operations=tuple(operations), states=states, output=resolve_operand(program.output))
 
 
-def _result(kind: str, operands: tuple[Operand, ...], values: list) -> Operand | None:
-    """What the operation gives without being computed; None where it has to be. `values`: of operands with a number."""
+def _known_result(kind: str, operands: tuple[Operand, ...], values: list) -> Operand | None:
+    """Return an operation's result if it needs no computation, else None; `values` are the operands' numbers."""
     if kind == "sub" and operands[0] == operands[1]:
         return 0.0
     numbers = [None if isinstance(v, str | np.ndarray) else v for v in values]
@@ -85,8 +85,8 @@ def _result(kind: str, operands: tuple[Operand, ...], values: list) -> Operand |
     return None
 
 
-def _read_states(program: NeuronProgram) -> NeuronProgram:
-    """The program without states that nothing reads, and without what is computed for them alone."""
+def _drop_unread_states(program: NeuronProgram) -> NeuronProgram:
+    """Remove states that nothing reads, and the operations that only they need."""
     becomes = {state.name: state.next for state in program.states}
     made_of = {operation.result: operation.operands for operation in program.operations}
     needed: set[Operand] = set()
