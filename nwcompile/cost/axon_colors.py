@@ -12,23 +12,23 @@ def colors_of_axons(weights: np.ndarray, limit: int) -> np.ndarray:
     Saturation coloring (Brélaz, CACM 22(4), 1979), first greedily, then by backtracking within `limit`.
     """
     rows, of_axon = np.unique(weights, axis=0, return_inverse=True)
-    conflict = _conflicts(rows)
-    colors = _color(conflict, len(conflict), len(conflict) + 1)
+    conflict = _find_conflicts(rows)
+    colors = _color_axons(conflict, len(conflict), len(conflict) + 1)
     assert colors is not None, "with as many colors as axons there is always one left"
     if colors.max(initial=-1) >= limit:
-        fewer = _color(conflict, limit, MOST_TRIES)
+        fewer = _color_axons(conflict, limit, MOST_TRIES)
         colors = colors if fewer is None else fewer
     return colors[of_axon.reshape(-1)]
 
 
-def _conflicts(weights: np.ndarray) -> np.ndarray:
+def _find_conflicts(weights: np.ndarray) -> np.ndarray:
     """bool[axon, axon]: whether some neuron reads both with different weights: sum (w_i - w_j)^2 where both are set."""
     w, reads = weights.astype(np.float64), (weights != 0).astype(np.float64)
     squares = (w * w) @ reads.T
     return squares + squares.T - 2 * (w @ w.T) > 0.5
 
 
-def _color(conflict: np.ndarray, n_colors: int, tries: int) -> np.ndarray | None:
+def _color_axons(conflict: np.ndarray, n_colors: int, tries: int) -> np.ndarray | None:
     """int64[vertex]: a proper coloring with at most `n_colors`, or None if none was found in `tries`."""
     n, least, vertex = len(conflict), 0, -1
     color, degree = np.full(n, -1), conflict.sum(1)

@@ -6,9 +6,9 @@ import numpy as np
 
 from nwcompile.cost.energy import energy_pj, step_energy_pj
 from nwcompile.cost.time.pool import mean_step_cycles
-from nwcompile.cost.time.work import link_busy, work
+from nwcompile.cost.time.work import compute_work, link_busy
 from nwcompile.cost.traffic.events import count_events
-from nwcompile.cost.traffic.link_flits import flits_of, link_flits
+from nwcompile.cost.traffic.link_flits import flits_of_run, link_flits
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program
@@ -55,18 +55,18 @@ def predicted_figures(program: Program, activity: Activity) -> Figures:
     counters, flits = count_events(program, activity), link_flits(program, activity)
     cycles = mean_step_cycles(program, activity)
     if program.chip.has_times:
-        bound = work(program, counters, flits, activity.n_samples).bound_cycles
+        bound = compute_work(program, counters, flits, activity.n_samples).bound_cycles
         cycles = float(bound.mean() / activity.n_samples)
-    return _figures(program, counters, flits, activity.n_samples, cycles, None)
+    return _build_figures(program, counters, flits, activity.n_samples, cycles, None)
 
 
 def measured_figures(program: Program, run: Run) -> Figures:
     """The Figures of a run of the cycle backend."""
     cycles = None if run.step_cycles is None else float(run.step_cycles.mean() / run.n_samples)
-    return _figures(program, run.counters, flits_of(program, run), run.n_samples, cycles, run.step_cycles)
+    return _build_figures(program, run.counters, flits_of_run(program, run), run.n_samples, cycles, run.step_cycles)
 
 
-def moved(before: Program, after: Program) -> tuple[Moved, ...]:
+def moved_neurons(before: Program, after: Program) -> tuple[Moved, ...]:
     """Every layer of two programs; raises ModelError unless their layers and inputs are the same."""
     sizes = [{name: p.network.node(name).n_neurons for name in p.network.offsets} for p in (before, after)]
     if sizes[0] != sizes[1]:
@@ -92,7 +92,7 @@ def change_percent(before: Figures, after: Figures) -> dict[str, float | None]:
     return table
 
 
-def _figures(
+def _build_figures(
     program: Program, counters, flits: np.ndarray, n_samples: int, step_cycles: float | None, measured_cycles
 ) -> Figures:
     spent = energy_pj(step_energy_pj(counters, program.chip, flits, measured_cycles))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nwcompile.cost.time.work import n_events
-from nwcompile.cost.traffic.link_flits import flits_of
+from nwcompile.cost.traffic.link_flits import flits_of_run
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import MAY_LACK_PJ, Energy
 from nwcompile.ir.program import Program
@@ -52,7 +52,7 @@ def energy_pj(steps: dict[str, np.ndarray] | None) -> dict[str, float] | None:
 
 def with_energy(program: Program, run: Run) -> Run:
     """A run of `program` with its energy, of every step and in all; None where the chip lacks a cited figure."""
-    flits = None if program.chip.energy.chip_link_pj is None else flits_of(program, run)
+    flits = None if program.chip.energy.chip_link_pj is None else flits_of_run(program, run)
     steps = step_energy_pj(run.counters, program.chip, flits, run.step_cycles)
     return replace(run, energy_pj=energy_pj(steps), step_energy_pj=steps)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nwcompile.cost.energy import energy_pj, step_energy_pj
-from nwcompile.cost.time.work import work
+from nwcompile.cost.time.work import compute_work
 from nwcompile.cost.traffic.events import first_step
 from nwcompile.cost.traffic.multicast import spike_fanout
 from nwcompile.ir.activity import Activity
@@ -39,7 +39,7 @@ class Least:
     edp_nj_us: float | None
 
 
-def least(program: Program, run: Run, n_cores: int | None = None) -> Least:
+def find_lower_bounds(program: Program, run: Run, n_cores: int | None = None) -> Least:
     """What no other mapping of this program's network, on `n_cores` cores if given, can undercut in this run.
 
     Nothing is known of runs that keep totals only, and where mapping changes the network itself: where neurons share
@@ -82,7 +82,7 @@ def _least_us(program: Program, counters: dict[str, np.ndarray], n_samples: int)
     if not chip.has_times:
         return None
     no_flits = np.zeros((len(counters["synops"]), len(chip.link_cycles)), np.int64)
-    done = work(program, counters, no_flits, n_samples)
+    done = compute_work(program, counters, no_flits, n_samples)
     n_cores = np.arange(1, int(chip.is_usable.sum()) + 1)
     scan = done.cycles["visit"].max(1)[:, None] if chip.scan_cycles else 0  # on every core, whatever is mapped to it
     spread = {event: cycles.sum(1) for event, cycles in done.cycles.items()}

@@ -89,17 +89,17 @@ def neurobench(model: Network | Program, run: Run, graded: Collection[str] | Non
     if graded is None:
         one_by_one = isinstance(model, Program) and model.repeats
         graded = [name for name, m in activity.multi.items() if m.largest > 1 and not one_by_one]
-    for c, delay in zip(network.connections, _delays(model, run), strict=True):
+    for c, delay in zip(network.connections, _read_delays(model, run), strict=True):
         taken = activity.reads(c.source)[: max(activity.n_steps - delay, 0)].sum(0, dtype=np.int64)
         effective["mac" if c.source in graded else "ac"] += int(taken @ fan_out(network, c))
-    wholes = _wholes(network)
-    n_weights = sum(_size(network, c) for c in wholes)
+    wholes = _whole_connections(network)
+    n_weights = sum(_matrix_size(network, c) for c in wholes)
     n_zeros = n_weights - sum(np.count_nonzero(c.weight) for c in network.connections)
     dense = (
-        sum(_size(network, c) if isinstance(c, Sparse) else synapse_count(network, c) for c in wholes)
+        sum(_matrix_size(network, c) if isinstance(c, Sparse) else synapse_count(network, c) for c in wholes)
         * activity.n_steps
     )
-    synapse_bytes, neuron_bytes, state_bytes = _bytes(network, chip)
+    synapse_bytes, neuron_bytes, state_bytes = _memory_bytes(network, chip)
     return NeuroBench(
         synapse_bytes=synapse_bytes,
         neuron_bytes=neuron_bytes,
@@ -127,11 +127,11 @@ def fan_out(network: Network, connection: Connection) -> np.ndarray:
     weight = np.asarray(connection.weight)
     by_group = np.count_nonzero(weight.reshape(connection.groups, -1, *weight.shape[1:]), axis=1)
     taps = by_group.reshape(channels, *weight.shape[2:]).astype(np.int64)
-    rows, columns = (_reads(connection, axis, size[axis], out[axis]) for axis in (0, 1))
+    rows, columns = (_axis_reads(connection, axis, size[axis], out[axis]) for axis in (0, 1))
     return np.einsum("ckl,kh,lw->chw", taps, rows, columns).reshape(-1)
 
 
-def _reads(connection: Conv2d, axis: int, size: int, n_out: int) -> np.ndarray:
+def _axis_reads(connection: Conv2d, axis: int, size: int, n_out: int) -> np.ndarray:
     """int64[tap, place]: whether an output reads this place of an axis of the source with this tap of the kernel."""
     stride, padding, dilation = (pair(getattr(connection, n))[axis] for n in ("stride", "padding", "dilation"))
     n_taps = np.shape(connection.weight)[2 + axis]
@@ -140,7 +140,7 @@ def _reads(connection: Conv2d, axis: int, size: int, n_out: int) -> np.ndarray:
     return np.bincount(tap * size + place[inside], minlength=n_taps * size).reshape(n_taps, size)
 
 
-def _delays(model: Network | Program, run: Run) -> Collection[int]:
+def _read_delays(model: Network | Program, run: Run) -> Collection[int]:
     """Steps from a spike to the step that takes it, of every connection."""
     if isinstance(model, Program) and run.window == "hardware" and model.schedule.period == 1:
         return model.schedule.delay
@@ -148,10 +148,10 @@ def _delays(model: Network | Program, run: Run) -> Collection[int]:
     return [c.aligned_delay for c in network.connections]
 
 
-def _wholes(network: Network) -> list[Connection]:
+def _whole_connections(network: Network) -> list[Connection]:
     """The connections, but of an excitatory and an inhibitory half of one only the former."""
 
-    def ends(connection: Connection) -> tuple:
+    def connection_key(connection: Connection) -> tuple:
         return (
             connection.source,
             connection.target,
@@ -159,18 +159,18 @@ def _wholes(network: Network) -> list[Connection]:
             np.shape(connection.weight) if isinstance(connection, Conv2d) else (),
         )
 
-    halves = {ends(c) for c in network.connections if c.sign_mode == "exc"}
-    return [c for c in network.connections if c.sign_mode != "inh" or ends(c) not in halves]
+    halves = {connection_key(c) for c in network.connections if c.sign_mode == "exc"}
+    return [c for c in network.connections if c.sign_mode != "inh" or connection_key(c) not in halves]
 
 
-def _size(network: Network, connection: Connection) -> int:
+def _matrix_size(network: Network, connection: Connection) -> int:
     """Weights of a connection, of a sparse one those of its matrix."""
     if isinstance(connection, Sparse):
         return network.node(connection.source).n_neurons * network.node(connection.target).n_neurons
     return int(np.size(connection.weight))
 
 
-def _bytes(network: Network, chip: Chip | None) -> tuple[int, int, int]:
+def _memory_bytes(network: Network, chip: Chip | None) -> tuple[int, int, int]:
     """Bytes of the synapses, of the neurons' numbers and of the states, each rounded up."""
     synapses = sum(_synapse_bits(c, chip) for c in network.connections)
     numbers = states = 0
@@ -181,7 +181,7 @@ def _bytes(network: Network, chip: Chip | None) -> tuple[int, int, int]:
             numbers += sum(np.size(value) for value in node.neuron.parameters.values()) * state_bits
             states += node.n_neurons * sum(s.bits or FLOAT_BITS for s in node.neuron.states)
             continue
-        numbers += sum(np.size(getattr(node.neuron, n)) * _number_bits(n, chip) for n in _given(node))
+        numbers += sum(np.size(getattr(node.neuron, n)) * _number_bits(n, chip) for n in _given_numbers(node))
         n_states = 2 if chip is not None or node.neuron.alpha is not None else 1
         states += node.n_neurons * n_states * state_bits
     return -(-synapses // 8), -(-numbers // 8), -(-states // 8)
@@ -196,7 +196,7 @@ def _synapse_bits(connection: Connection, chip: Chip | None) -> int:
     )
 
 
-def _given(node: Node) -> list[str]:
+def _given_numbers(node: Node) -> list[str]:
     """The numbers of a layer's neurons that are not at their default; a threshold always is one of them."""
     values = {name: getattr(node.neuron, name) for name in NeuronSpec.NUMBERS}
     return [n for n, v in values.items() if n == "threshold" or np.ndim(v) or v is not None and v != DEFAULTS[n]]

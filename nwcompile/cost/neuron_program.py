@@ -70,6 +70,6 @@ def state_words(spec: NeuronSpec | NeuronProgram) -> int:
     return 2 + int(np.any(np.asarray(spec.refractory) > 1))
 
 
-def instructions(chip: Chip, spec: NeuronSpec | NeuronProgram) -> int:
+def chip_instructions(chip: Chip, spec: NeuronSpec | NeuronProgram) -> int:
     """`extra_instructions` on a chip whose neurons are programs; 0 on others, where all that they do is built in."""
     return extra_instructions(spec) if chip.neuron.programmable else 0

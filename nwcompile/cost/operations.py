@@ -68,7 +68,7 @@ class Operations:
         return self.counts[0].energy_nj
 
 
-def operations(network: Network, run: Run, graded_inputs: Collection[str]) -> Operations:
+def count_operations(network: Network, run: Run, graded_inputs: Collection[str]) -> Operations:
     """The Operations of a normalized network and a run of it, of inputs some of which send more than -1, 0 and 1.
 
     Raises ModelError for another model's run, and for connections that are not counted.

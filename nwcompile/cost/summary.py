@@ -7,14 +7,14 @@ import numpy as np
 from nwcompile.cost.energy import core_energy_pj, energy_pj, step_energy_pj
 from nwcompile.cost.multi_spike import MultiSpikes, multi_spikes
 from nwcompile.cost.time.critical_path import CriticalPath, critical_paths
-from nwcompile.cost.time.floorline import Floorline, floorline, tightness
+from nwcompile.cost.time.floorline import Floorline, bound_tightness, floorline
 from nwcompile.cost.time.message_latency import LinkLoad, congested_links
-from nwcompile.cost.time.phases import Phases, phases
+from nwcompile.cost.time.phases import Phases, core_phases
 from nwcompile.cost.time.sync import OtherSync, other_sync
 from nwcompile.cost.traffic.axons import core_use
 from nwcompile.cost.traffic.core_traffic import CoreTraffic, core_traffic
 from nwcompile.cost.traffic.events import count_events, synops_into
-from nwcompile.cost.traffic.link_flits import flits_of, link_flits
+from nwcompile.cost.traffic.link_flits import flits_of_run, link_flits
 from nwcompile.cost.unicast_vs_tree import SendCost, compare_multicast
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
@@ -149,19 +149,19 @@ def summarize(program: Program, run: Run) -> Summary:
     if activity is None or not run.counters or not is_alike or run.counters["synops"].shape[1] != n_cores:
         raise ModelError(f"the run is not one of this program of {n_cores} cores; simulate the program and report that")
     per_sample = 1 / run.n_samples
-    flits = flits_of(program, run)
+    flits = flits_of_run(program, run)
     bound = floorline(program, run.counters, flits, run.n_samples, activity)
     measured = tight = None
     if run.step_cycles is not None:
         measured = run.step_cycles * (program.chip.core.cycle_ns / 1000 * per_sample)
-        tight = None if bound is None else tightness(bound.bound_cycles, run.step_cycles)
+        tight = None if bound is None else bound_tightness(bound.bound_cycles, run.step_cycles)
     spent = step_energy_pj(run.counters, program.chip, flits, run.step_cycles)
     energy = energy_pj(spent)
     core_pj = core_energy_pj(run.counters, program.chip)
     is_profiled = run.profile is not None and run.step_cycles is not None
     return Summary(
-        fits=fit(program),
-        layers=_layers(program, activity, bound),
+        fits=summarize_fit(program),
+        layers=_layer_figures(program, activity, bound),
         core_use=core_use(program.axons, program.core_of, n_cores),
         core_synops=run.counters["synops"].mean(0) * per_sample,
         core_busy_us=_busy_us(bound),
@@ -170,7 +170,7 @@ def summarize(program: Program, run: Run) -> Summary:
         step_flits=flits,
         traffic=core_traffic(program, activity),
         max_synops=run.counters["synops"].max(1) * per_sample,
-        **_predicted(program, run.window),
+        **_predicted_bound(program, run.window),
         bound=bound,
         measured_us=measured,
         tightness=tight,
@@ -179,14 +179,14 @@ def summarize(program: Program, run: Run) -> Summary:
         events={name: float(c.sum()) * per_sample for name, c in run.counters.items()},
         multi=multi_spikes(program, activity, run.counters),
         sending=compare_multicast(program, activity, run.window),
-        phases=phases(program, run),
+        phases=core_phases(program, run),
         critical=critical_paths(program, run),
         loads=congested_links(run) if is_profiled else None,
         other_sync=other_sync(program, run),
     )
 
 
-def fit(program: Program) -> tuple[Fit, ...]:
+def summarize_fit(program: Program) -> tuple[Fit, ...]:
     """What a program uses of the chip: cores first, then each resource of the cores."""
     chip, mapping = program.chip, program.mapping
     n_usable = int(chip.is_usable.sum())
@@ -226,7 +226,7 @@ def _used_and_limit(program: Program) -> dict[str, tuple[np.ndarray, np.ndarray 
     return use
 
 
-def _layers(program: Program, activity: Activity, bound: Floorline | None) -> tuple[LayerFigures, ...]:
+def _layer_figures(program: Program, activity: Activity, bound: Floorline | None) -> tuple[LayerFigures, ...]:
     network, synops = program.network, synops_into(program.network, activity)
     parts = {r: used / limit for r, (used, limit) in _used_and_limit(program).items() if limit is not None}
     n = activity.n_samples * activity.n_steps
@@ -256,7 +256,7 @@ def _busy_us(bound: Floorline | None) -> np.ndarray | None:
     return bound.work.busy.sum(1).max(0) * (bound.cycle_ns / 1000 / bound.n_samples / len(bound.bound_cycles))
 
 
-def _predicted(program: Program, window: str) -> dict:
+def _predicted_bound(program: Program, window: str) -> dict:
     """The floorline of the calibration activity, and its `max_synops`; None without calibration."""
     activity = program.activity
     if activity is None:

@@ -57,14 +57,14 @@ def syops(network: Network, values: dict[str, np.ndarray]) -> SyOps:
     """
     ops = acs = macs = 0.0
     n_samples, n_steps = next(iter(values.values())).shape[:2]
-    for connection, x in _calls(network, values):
+    for connection, x in _layer_inputs(network, values):
         if isinstance(connection, Dense | Conv1d | Conv2d):
             n_biases = 0 if connection.bias is None else len(connection.weight) * _n_places(network, connection)
             n_bias_samples = 1 if isinstance(connection, Dense) else n_samples
-            dense = n_samples * _multiplications(network, connection) + n_bias_samples * n_biases
+            dense = n_samples * _count_multiplications(network, connection) + n_bias_samples * n_biases
         else:
             dense = x[0].size * (OF_A_NORM if isinstance(connection, Scale) else 1)
-        share = shares(x)
+        share = spike_shares(x)
         ops += dense * n_steps
         acs += sum(dense * s for s in share.tolist() if s == s)
         macs += dense * int(np.isnan(share).sum())
@@ -81,23 +81,23 @@ def op_counts(network: Network, values: dict[str, np.ndarray]) -> OpCounts:
     """SpikingJelly's OpCounts; arguments and errors are those of `syops`."""
     synops = macs = 0
     n_samples, n_steps = next(iter(values.values())).shape[:2]
-    for connection, x in _calls(network, values):
+    for connection, x in _layer_inputs(network, values):
         if isinstance(connection, Scale):
             macs += x.size
         if not isinstance(connection, Dense | Conv1d | Conv2d):
             continue
         is_spikes, weights_are = _are_bits(x), bool(_are_bits(np.asarray(connection.weight)[None])[0])
         sent = x[is_spikes].sum((0, 1), dtype=np.float64).reshape(-1)
-        synops += int(sent @ _uses(network, connection, weights_are))
+        synops += int(sent @ _weights_met(network, connection, weights_are))
         n_other = (n_steps - int(is_spikes.sum())) * n_samples
         if weights_are:
             synops += n_other * int(np.count_nonzero(connection.weight)) * _n_places(network, connection)
         else:
-            macs += n_other * _multiplications(network, connection)
+            macs += n_other * _count_multiplications(network, connection)
     return OpCounts(synops / n_samples, macs / n_samples)
 
 
-def _calls(network: Network, values: dict[str, np.ndarray]) -> Iterator[tuple[Connection, np.ndarray]]:
+def _layer_inputs(network: Network, values: dict[str, np.ndarray]) -> Iterator[tuple[Connection, np.ndarray]]:
     """Every connection, and float32[T, B, *shape], its input in each step; `values` as `sim.sequence` gives them."""
     for connection in network.connections:
         if not isinstance(connection, Dense | Conv1d | Conv2d | Pool2d | MaxPool2d | Scale):
@@ -107,7 +107,7 @@ def _calls(network: Network, values: dict[str, np.ndarray]) -> Iterator[tuple[Co
         yield connection, np.concatenate([late, x[:, : x.shape[1] - late.shape[1]]], 1).swapaxes(0, 1)
 
 
-def shares(x: np.ndarray) -> np.ndarray:
+def spike_shares(x: np.ndarray) -> np.ndarray:
     """float64[T]: the mean of x [T, ...] in each step, rounded to float32; NaN where it is not taken for spikes."""
     flat = x.reshape(len(x), -1)
     low, high = flat.min(1, keepdims=True), flat.max(1, keepdims=True)
@@ -121,7 +121,7 @@ def _are_bits(x: np.ndarray) -> np.ndarray:
     return ((x == 0) | (x == 1)).reshape(len(x), -1).all(1)
 
 
-def _multiplications(network: Network, connection: Connection) -> int:
+def _count_multiplications(network: Network, connection: Connection) -> int:
     """Of a sample: weights times the outputs that take each, taps on padding included."""
     return np.size(connection.weight) * _n_places(network, connection)
 
@@ -136,7 +136,7 @@ def _n_places(network: Network, connection: Connection) -> int:
     return prod(shape[1:])
 
 
-def _uses(network: Network, connection: Connection, only_ones: bool) -> np.ndarray:
+def _weights_met(network: Network, connection: Connection, only_ones: bool) -> np.ndarray:
     """int64[source]: weights that a spike meets, or of weights 0 and 1 only the ones."""
     shape = network.node(connection.source).shape
     conv = connection.as_conv2d((shape[0], shape[1])) if isinstance(connection, Conv1d) else connection

@@ -31,7 +31,7 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.sim.cycle.overload import verify_backend
 from nwcompile.sim.host import with_host
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import prepare_inputs
 from nwcompile.sim.memory import verify_simulation
 
 ERROR_CODE = "NW6101"
@@ -97,7 +97,7 @@ def simulate(
         else:
             from nwcompile.sim.reference.run import run_network
 
-        inputs, _, n_steps = prepare(model, x, steps, before=has_room)
+        inputs, _, n_steps = prepare_inputs(model, x, steps, before=has_room)
         with keeping(checkpoint):
             run = run_network(with_registers(model), inputs, n_steps, record == "all")
         return with_host(run, inputs.host_run)
@@ -123,7 +123,7 @@ def simulate(
         )
     if device == "cuda" and backend != "sequence":
         raise BackendError(f"backend {backend!r} has no CUDA kernels; use backend='sequence', or device='cpu'")
-    inputs, _, n_steps = prepare(model.network, x, steps, model.chip, model.on_multi_spike, has_room)
+    inputs, _, n_steps = prepare_inputs(model.network, x, steps, model.chip, model.on_multi_spike, has_room)
     if record == "totals":
         from nwcompile.sim.cycle.totals import run_totals
 
@@ -132,7 +132,7 @@ def simulate(
         return with_host(totals, inputs.host_run)
     more = (flight_steps,) if profile else (device,) if backend == "sequence" else ()
     with keeping(checkpoint):
-        run = _backend(backend)(model.loaded, inputs, n_steps, record == "all", window, *more)
+        run = _load_backend(backend)(model.loaded, inputs, n_steps, record == "all", window, *more)
     return with_host(run, inputs.host_run)
 
 
@@ -149,7 +149,7 @@ def _verify_kept(model, backend: str, device: str, profile: bool) -> None:
         raise OptionError(f"checkpoint keeps nothing of a run with {' and '.join(wrong)}{other}")
 
 
-def _backend(name: str):
+def _load_backend(name: str):
     if name == "reference":
         from nwcompile.sim.reference.run import run_program
     elif name == "cycle":

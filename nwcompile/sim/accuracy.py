@@ -6,7 +6,7 @@ import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.run import Run
-from nwcompile.sim.float_difference import strongest
+from nwcompile.sim.float_difference import strongest_neuron
 
 ERROR_CODE = "NW6003"
 N_RESAMPLED = 1000  # Enough for percentiles 2.5 and 97.5 (Efron and Tibshirani 1993, section 13.3).
@@ -18,7 +18,7 @@ def accuracy(result: Run, labels: np.ndarray) -> float:
     if isinstance(result.output, dict):
         raise ModelError(f"accuracy needs one output layer; this network has {', '.join(result.output)}")
     check_labels(labels, int(np.prod(result.output.shape[2:])))
-    return share_right(strongest(result.output), labels)
+    return share_right(strongest_neuron(result.output), labels)
 
 
 def check_labels(labels: np.ndarray, n_outputs: int) -> None:

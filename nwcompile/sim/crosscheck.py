@@ -13,7 +13,7 @@ from nwcompile.ir.run import COUNTERS, Run
 from nwcompile.sim import BACKENDS, simulate
 from nwcompile.sim.cycle.overload import verify_backend
 from nwcompile.sim.float_difference import FloatDifference, check_network, float_difference
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import prepare_inputs
 
 AGAINST = ("float", *BACKENDS)
 
@@ -107,22 +107,22 @@ def crosscheck(
     integer = [name for name in against if name != "float"]
     for name in integer:
         verify_backend(program, name)
-    given = prepare(program.network, x, steps, program.chip, program.on_multi_spike)[0]
+    given = prepare_inputs(program.network, x, steps, program.chip, program.on_multi_spike)[0]
     runs = {name: simulate(program, given, name, "cpu", window, "all") for name in integer}
     wanted = simulate(network, x, steps=steps) if "float" in against else None
-    return compare(program, runs, wanted)
+    return compare_runs(program, runs, wanted)
 
 
-def compare(program: Program, runs: dict[str, Run], wanted: Run | None = None) -> Crosscheck:
+def compare_runs(program: Program, runs: dict[str, Run], wanted: Run | None = None) -> Crosscheck:
     """Compare finished runs of one program on one input (recorded with `record="all"`), and a run of its network."""
     first = next(iter(runs.values()))
     n_compared = sum(s.size for s in first.spikes.values())
     n_compared += sum(a.size for states in first.states.values() for a in states.values())
     n_compared += sum(first.counters[name].size for name in COUNTERS)
-    layers = tuple(_on_host(program, runs, name) for name in program.host_layers)
-    layers += tuple(_agreement(program, runs, name) for name in program.network.layers)
+    layers = tuple(_describe_host_layer(program, runs, name) for name in program.host_layers)
+    layers += tuple(_compare_layer(program, runs, name) for name in program.network.layers)
     differences = [row.first_difference for row in layers if row.first_difference is not None]
-    first_difference = min(differences, key=lambda d: d.step, default=None) or _counters(runs)
+    first_difference = min(differences, key=lambda d: d.step, default=None) or _first_counter_difference(runs)
     gap = None if wanted is None else float_difference(program, wanted, first)
     return Crosscheck(
         agree=first_difference is None,
@@ -135,14 +135,14 @@ def compare(program: Program, runs: dict[str, Run], wanted: Run | None = None) -
     )
 
 
-def _on_host(program: Program, runs: dict[str, Run], layer: str) -> LayerAgreement:
+def _describe_host_layer(program: Program, runs: dict[str, Run], layer: str) -> LayerAgreement:
     """The row of a layer on the host, whose spikes are computed once and are the input of every backend."""
     spikes = next(iter(runs.values())).spikes[layer]
     fired = {name: int(np.count_nonzero(run.spikes[layer])) for name, run in runs.items()}
     return LayerAgreement(layer, program.host_layers[layer].n_neurons, spikes.size, fired, None)
 
 
-def _agreement(program: Program, runs: dict[str, Run], layer: str) -> LayerAgreement:
+def _compare_layer(program: Program, runs: dict[str, Run], layer: str) -> LayerAgreement:
     first = next(iter(runs))
     best = None
     for quantity in ("spikes", *runs[first].states[layer]):
@@ -166,7 +166,7 @@ def _agreement(program: Program, runs: dict[str, Run], layer: str) -> LayerAgree
     return LayerAgreement(layer, n_neurons, runs[first].spikes[layer].size, fired, best)
 
 
-def _counters(runs: dict[str, Run]) -> Difference | None:
+def _first_counter_difference(runs: dict[str, Run]) -> Difference | None:
     """The first counter that differs, in the order of COUNTERS, of runs whose layers are equal."""
     first = next(iter(runs))
     for name in COUNTERS:

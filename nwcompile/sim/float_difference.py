@@ -55,14 +55,14 @@ class FloatDifference:
         return sum(a == b for a, b in zip(self.answers_float, self.answers_fixed, strict=True))
 
 
-def answers(run: Run) -> np.ndarray | None:
+def find_answers(run: Run) -> np.ndarray | None:
     """int64[B]: the output neuron with the largest sum over all steps, the first of equals; None for several outputs.
 
     What is summed is the spikes of an output layer that fires, or the membrane of a readout.
     """
     if isinstance(run.output, dict):
         return None
-    return strongest(run.output)
+    return strongest_neuron(run.output)
 
 
 def answer_rule(network: Network) -> str:
@@ -79,7 +79,7 @@ def warn_of_answers(network: Network, what: str) -> None:
         )
 
 
-def strongest(output: np.ndarray) -> np.ndarray:
+def strongest_neuron(output: np.ndarray) -> np.ndarray:
     """int64[B]: the neuron with the largest sum over all steps of `[B, T, *shape]`, the first of equals."""
     return output.reshape(*output.shape[:2], -1).sum(1).argmax(1)
 
@@ -116,12 +116,12 @@ def check_network(program: Program, network: Network | None) -> None:
 def float_difference(program: Program, wanted: Run, run: Run) -> FloatDifference:
     """Compare the float run `wanted` with a run of the program, both aligned and of one input."""
     names = (*program.host_layers, *program.network.layers)
-    layers = tuple(_layer(program, name, wanted, run) for name in names if name in wanted.spikes)
-    both = [None if (classes := answers(r)) is None else tuple(classes.tolist()) for r in (wanted, run)]
+    layers = tuple(_compare_layer(program, name, wanted, run) for name in names if name in wanted.spikes)
+    both = [None if (classes := find_answers(r)) is None else tuple(classes.tolist()) for r in (wanted, run)]
     return FloatDifference(run.backend, layers, *both)
 
 
-def _layer(program: Program, name: str, wanted: Run, run: Run) -> LayerDifference:
+def _compare_layer(program: Program, name: str, wanted: Run, run: Run) -> LayerDifference:
     node = program.host_layers.get(name) or program.network.node(name)
     if not node.neuron.fires:
         return LayerDifference(name, node.n_neurons, membrane_error=_membrane_error(program, name, wanted, run))

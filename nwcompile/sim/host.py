@@ -27,7 +27,7 @@ class HostRun:
     n_clipped: int
 
 
-def compute(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[Run, int]:
+def compute_host(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[Run, int]:
     """The Run of the host's float network on float32 `[B, T, *shape]`, and how many steps it has.
 
     It is the reference's, so its spikes are the framework's. Where nothing depends on earlier steps, samples that are
@@ -59,7 +59,7 @@ def run_host(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[H
     if host.way == "exact":
         for name, x in inputs.items():
             verify_whole(name, x)
-    run, n_computed = compute(host, inputs, n_steps)
+    run, n_computed = compute_host(host, inputs, n_steps)
     made, n_writes, n_clipped = {}, 0, 0
     for name, encoding in host.gives.items():
         if encoding.scale is None:

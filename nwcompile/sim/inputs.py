@@ -26,14 +26,14 @@ class Inputs(dict):
     host_run: HostRun | None = None
 
 
-def one_step_more(inputs: Inputs) -> Inputs:
+def append_step(inputs: Inputs) -> Inputs:
     """Prepared inputs with an empty step behind the last one."""
     longer = Inputs({name: np.concatenate([a, np.zeros_like(a[:, :1])], 1) for name, a in inputs.items()})
     longer.shape = inputs.shape[0], inputs.shape[1] + 1
     return longer
 
 
-def one_sample(network: Network, sample: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def add_sample_axis(network: Network, sample: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """A sample [T, n] by input name as a person gives it: with a sample axis, as the network's layout says."""
     axis = 1 if network.layout == "TB" else 0
     return {
@@ -42,7 +42,7 @@ def one_sample(network: Network, sample: dict[str, np.ndarray]) -> dict[str, np.
     }
 
 
-def prepare(
+def prepare_inputs(
     network: Network,
     x,
     steps: int | None = None,
@@ -70,7 +70,7 @@ def prepare(
     if not named and steps is None:
         expected = "[B, T, *shape]" if network.layout == "BT" else LAYOUTS[network.layout]
         raise ModelError(f"no input: give x of shape {expected}, or x=None with steps=N")
-    arrays = {name: _array(network, name, value, steps) for name, value in named.items()}
+    arrays = {name: _check_array(network, name, value, steps) for name, value in named.items()}
     of_host = () if network.host is None else network.host.network.inputs
     registers = {c.source for c in network.connections if isinstance(c, Injected)}  # wider than what a message holds
     for name, array in arrays.items():
@@ -89,11 +89,11 @@ def prepare(
     if steps is not None and steps != n_steps:
         raise ModelError(f"steps={steps} but x has T = {n_steps}; leave steps out or make them equal")
     if before is not None:
-        is_made = (a for n, a in arrays.items() if n not in of_host and a.dtype != _dtype(network))
-        before(n_samples, n_steps, sum(np.dtype(_dtype(network)).itemsize * a.size for a in is_made))
+        is_made = (a for n, a in arrays.items() if n not in of_host and a.dtype != _input_dtype(network))
+        before(n_samples, n_steps, sum(np.dtype(_input_dtype(network)).itemsize * a.size for a in is_made))
     for name, node in network.given.items():
-        arrays.setdefault(name, np.zeros((n_samples, n_steps, *node.shape), _dtype(network)))
-    arrays |= constants(network, n_samples, n_steps)
+        arrays.setdefault(name, np.zeros((n_samples, n_steps, *node.shape), _input_dtype(network)))
+    arrays |= constant_inputs(network, n_samples, n_steps)
     inputs = Inputs()
     inputs.shape = n_samples, n_steps
     if network.host is not None:
@@ -104,29 +104,29 @@ def prepare(
                 verify_values(name, int(made[name].min()), int(made[name].max()), chip, on_multi_spike)
         arrays = {name: array for name, array in arrays.items() if name in network.inputs} | made
     ordered = [*network.inputs, *(name for name in arrays if name not in network.inputs)]
-    inputs.update({name: np.ascontiguousarray(arrays[name], _dtype(network)) for name in ordered})
+    inputs.update({name: np.ascontiguousarray(arrays[name], _input_dtype(network)) for name in ordered})
     return inputs, n_samples, n_steps
 
 
-def constants(network: Network, n_samples: int, n_steps: int) -> dict[str, np.ndarray]:
+def constant_inputs(network: Network, n_samples: int, n_steps: int) -> dict[str, np.ndarray]:
     """The inputs that nobody gives samples for, `[B, T, *shape]`: their value in every step."""
     always = {name: node for name, node in network.inputs.items() if node.constant is not None}
     return {
-        name: np.full((n_samples, n_steps, *node.shape), node.constant, _dtype(network))
+        name: np.full((n_samples, n_steps, *node.shape), node.constant, _input_dtype(network))
         for name, node in always.items()
     }
 
 
-def with_constants(network: Network, samples: Inputs | None) -> Inputs | None:
+def add_constants(network: Network, samples: Inputs | None) -> Inputs | None:
     """Prepared samples with the inputs that compiling has added to the network."""
     if samples is None or all(name in samples for name in network.inputs):
         return samples
-    grown = Inputs({**samples, **constants(network, *samples.shape)})
+    grown = Inputs({**samples, **constant_inputs(network, *samples.shape)})
     grown.shape, grown.host_run = samples.shape, samples.host_run
     return grown
 
 
-def _dtype(network: Network):
+def _input_dtype(network: Network):
     return np.int32 if network.is_fixed else np.float32
 
 
@@ -144,10 +144,10 @@ def _by_name(network: Network, x) -> dict:
     return {next(iter(network.given)): x}
 
 
-def _array(network: Network, name: str, value, steps: int | None) -> np.ndarray:
+def _check_array(network: Network, name: str, value, steps: int | None) -> np.ndarray:
     """Finite numbers `[B, T, *shape]`."""
     shape = {**network.inputs, **network.given}[name].shape
-    expected = _expected(network.layout, shape)
+    expected = _expected_shape(network.layout, shape)
     try:
         array = np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError) as e:
@@ -185,7 +185,7 @@ def _array(network: Network, name: str, value, steps: int | None) -> np.ndarray:
     return array
 
 
-def _expected(layout: str, shape: tuple[int, ...]) -> str:
+def _expected_shape(layout: str, shape: tuple[int, ...]) -> str:
     """The shape that samples must have, and how it is read where the layout is not the usual one."""
     rest = ", ".join(map(str, shape))
     if layout == "TB":

@@ -13,7 +13,7 @@ def groups_of_samples(n_samples: int, largest: int) -> list[slice]:
     return [slice(first, min(first + size, n_samples)) for first in range(0, n_samples, size)]
 
 
-def content(program: Program) -> str:
+def program_digest(program: Program) -> str:
     """SHA-256 of all of a program that what it computes depends on."""
     mapping, axons = program.mapping, program.axons
     return digest(

@@ -29,7 +29,7 @@ CHUNK_NUMBER_BYTES = 24  # of a neuron of the widest layer there, in a step of a
 
 def samples_at_once(network: Network, n_samples: int, n_steps: int, device: str = "cpu") -> int:
     """Samples per chunk of the sequence backend."""
-    return max(1, min(n_samples, CHUNK_BYTES[device] // (CHUNK_NUMBER_BYTES * n_steps * _widest(network))))
+    return max(1, min(n_samples, CHUNK_BYTES[device] // (CHUNK_NUMBER_BYTES * n_steps * _widest_layer(network))))
 
 
 def run_bytes(
@@ -37,29 +37,29 @@ def run_bytes(
 ) -> int:
     """Bytes that a run takes besides its inputs: what it records, and what its backend holds at the same moment."""
     network, n_all = model.network if isinstance(model, Program) else model, n_samples * n_steps
-    spikes, states = _recorded(network, record == "all")
-    n_neurons = _count(network.layers, network)
+    spikes, states = _recorded_bytes(network, record == "all")
+    n_neurons = _count_neurons(network.layers, network)
     if backend == "sequence" and network.is_fixed:
         return _chunk_bytes(network, n_samples, n_steps, spikes + states, device)
     if not isinstance(model, Program):  # the values of all nodes in all steps
-        n_values = _count(network.inputs, network) + _count(network.nodes, network)
+        n_values = _count_neurons(network.inputs, network) + _count_neurons(network.nodes, network)
         return n_all * (spikes + states + STATE_BYTES[network.is_fixed] * n_values)
     if backend == "reference" and record != "totals":
-        return n_all * (spikes + states + _widest(network))
+        return n_all * (spikes + states + _widest_layer(network))
     tables = model.axons.n_axons * AXON.itemsize + WEIGHT_BYTES * sum(map(n_weights, network.connections))
     if record == "totals":
         return tables + TOTALS_BYTES * n_samples * n_neurons
-    counts = COUNT_BYTES * (_count(network.inputs, network) + n_neurons)  # records of threads, beside their sum
+    counts = COUNT_BYTES * (_count_neurons(network.inputs, network) + n_neurons)  # records of threads, beside their sum
     of_threads = 2 * STATE_BYTES[True] * n_neurons if states else 0  # a layer that keeps its states has all kept
     return tables + n_all * (spikes + states + counts + of_threads)
 
 
 def calibration_bytes(network: Network, n_samples: int, n_steps: int) -> int:
     """Bytes that `sim.sequence.run.record` takes besides the samples, of a network before it is in integers."""
-    return _chunk_bytes(network, n_samples, n_steps, _recorded(network, False)[0], "cpu")
+    return _chunk_bytes(network, n_samples, n_steps, _recorded_bytes(network, False)[0], "cpu")
 
 
-def _recorded(network: Network, keep_states: bool) -> tuple[int, int]:
+def _recorded_bytes(network: Network, keep_states: bool) -> tuple[int, int]:
     """Bytes of spikes and of states that a Run holds for each sample and step."""
     nodes, size = [network.node(name) for name in network.layers], STATE_BYTES[network.is_fixed]
     kept = [node for node in nodes if keep_states or not node.neuron.fires]  # Layers that never fire keep theirs.
@@ -69,12 +69,12 @@ def _recorded(network: Network, keep_states: bool) -> tuple[int, int]:
 
 def _chunk_bytes(network: Network, n_samples: int, n_steps: int, run: int, device: str) -> int:
     """Bytes of integers on the sequence backend that records `run` bytes of a sample and step: the larger moment."""
-    updates = STATE_BYTES[True] * n_steps * _count(network.layers, network)
+    updates = STATE_BYTES[True] * n_steps * _count_neurons(network.layers, network)
     n_chunk = samples_at_once(network, n_samples, n_steps, device) if device == "cpu" else 0
     sums = (
         (STATE_BYTES[True] + TOUCHED_BYTES) * n_chunk * n_steps * max(network.node(n).n_neurons for n in network.layers)
     )
-    return updates + max(sums, n_samples * n_steps * (run + _widest(network)))
+    return updates + max(sums, n_samples * n_steps * (run + _widest_layer(network)))
 
 
 def verify_simulation(
@@ -122,11 +122,11 @@ def most_with_room(has_room: Callable[[int], bool], too_many: int) -> int:
     return bisect_left(range(1, too_many), True, key=lambda n: not has_room(n))
 
 
-def _count(names, network: Network) -> int:
+def _count_neurons(names, network: Network) -> int:
     return sum(network.node(name).n_neurons for name in names)
 
 
-def _widest(network: Network) -> int:
+def _widest_layer(network: Network) -> int:
     return max(network.node(name).n_neurons for name in (*network.inputs, *network.layers))
 
 

@@ -12,7 +12,7 @@ from nwcompile.ir.program import Program
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import accuracy
 from nwcompile.sim.float_difference import warn_of_answers
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import prepare_inputs
 from nwcompile.sim.variation import Devices, verify_variation
 
 ERROR_CODE = "NW6106"
@@ -82,11 +82,11 @@ def robustness(
     varies or a number is out of range, and ModelError for unusable `x` or `y`.
     """
     given = Variation(weight, threshold, leak, stuck, dead)
-    ideal, *parts = accuracies(program, x, y, given, samples, seed, backend, device)
-    return Robustness(ideal, tuple(parts), varied(program.chip, given), int(seed), len(y))
+    ideal, *parts = device_accuracies(program, x, y, given, samples, seed, backend, device)
+    return Robustness(ideal, tuple(parts), merge_variation(program.chip, given), int(seed), len(y))
 
 
-def accuracies(
+def device_accuracies(
     program: Program, x, y, given: Variation, samples: int, seed: int, backend: str, device: str
 ) -> Iterator[float]:
     """The accuracy of the ideal device, then of each device: what `robustness` is made of, one after the other."""
@@ -94,20 +94,20 @@ def accuracies(
         raise OptionError(f"robustness takes an nw.Program, not {type(program).__name__}; compile the network first")
     samples = whole("samples", samples, 1, MAX_DEVICES)
     seed = whole("seed", seed, 0, LARGEST_SEED)
-    devices = Devices(program, varied(program.chip, given), seed)
-    inputs, n_samples, _ = prepare(program.network, x, None, program.chip, program.on_multi_spike)
-    labels = verified_labels(y, n_samples)
+    devices = Devices(program, merge_variation(program.chip, given), seed)
+    inputs, n_samples, _ = prepare_inputs(program.network, x, None, program.chip, program.on_multi_spike)
+    labels = label_array(y, n_samples)
     warn_of_answers(program.network, "the accuracy")
 
-    def part(of: Program) -> float:
+    def device_accuracy(of: Program) -> float:
         return accuracy(simulate(of, inputs, backend, device), labels)
 
-    yield part(program)
+    yield device_accuracy(program)
     for index in range(samples):
-        yield part(devices.device(index))
+        yield device_accuracy(devices.device(index))
 
 
-def varied(chip: Chip, given: Variation) -> Variation:
+def merge_variation(chip: Chip, given: Variation) -> Variation:
     """What is given, and the chip's own figure where that is None; raises OptionError."""
     verify_variation(given)
     both = {
@@ -121,7 +121,7 @@ def varied(chip: Chip, given: Variation) -> Variation:
     return Variation(**both)
 
 
-def verified_labels(y, n_samples: int) -> np.ndarray:
+def label_array(y, n_samples: int) -> np.ndarray:
     """Labels as an array int64[B]; raises ModelError unless they are whole numbers, one for each sample."""
     try:
         labels = np.asarray(y.detach().cpu().numpy() if hasattr(y, "detach") else y)

@@ -21,7 +21,7 @@ class Rows(NamedTuple):
     measured: dict[str, Any]
 
 
-def offsets(schedule: Schedule, window: str = "aligned") -> dict[str, int]:
+def layer_offsets(schedule: Schedule, window: str = "aligned") -> dict[str, int]:
     """By how many hardware steps the recorded steps of each layer and input are late."""
     is_late = schedule.period == 1 and window == "aligned"
     return schedule.offset if is_late else dict.fromkeys(schedule.offset, 0)
@@ -32,12 +32,12 @@ def kept_layers(network: Network, keep_states: bool) -> list[str]:
     return [name for name in network.layers if keep_states or not network.node(name).neuron.fires]
 
 
-def activity_of(program: Program, inputs: dict, spikes: dict) -> Activity:
+def build_activity(program: Program, inputs: dict, spikes: dict) -> Activity:
     """The Activity of rows: counts by hardware step."""
     return Activity.from_spikes(program.network, {**inputs, **spikes}, program.repeats)
 
 
-def energy_of(program: Program, counters: dict, activity: Activity) -> dict[str, np.ndarray] | None:
+def energy_per_row(program: Program, counters: dict, activity: Activity) -> dict[str, np.ndarray] | None:
     """Energy of every row, for a backend that measures no times."""
     flits = None if program.chip.energy.chip_link_pj is None else link_flits(program, activity, "hardware")
     return step_energy_pj(counters, program.chip, flits)
@@ -49,7 +49,7 @@ class Late:
     def __init__(self, n_late: int, shape: tuple[int, ...], dtype):
         self.waiting = np.zeros((1, n_late, *shape), dtype)
 
-    def through(self, rows: np.ndarray) -> np.ndarray:
+    def push_rows(self, rows: np.ndarray) -> np.ndarray:
         """As many rows as are given, in their place the earlier ones."""
         line = np.concatenate([self.waiting, rows], 1)
         self.waiting = line[:, rows.shape[1] :].copy()
@@ -63,7 +63,7 @@ class Aligned:
         self.n_skipped = n_late
         self.waiting = np.zeros((1, 0, *shape), dtype)
 
-    def take(self, rows: np.ndarray, n_complete: int) -> np.ndarray:
+    def take_steps(self, rows: np.ndarray, n_complete: int) -> np.ndarray:
         """Add rows; gives the next `n_complete` aligned steps, and keeps those after them."""
         skipped = min(self.n_skipped, rows.shape[1])
         self.n_skipped -= skipped

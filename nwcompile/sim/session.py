@@ -15,9 +15,9 @@ from nwcompile.sim import BACKENDS
 from nwcompile.sim.chunk import Chunk
 from nwcompile.sim.cycle.overload import verify_backend
 from nwcompile.sim.events import frames_of
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import prepare_inputs
 from nwcompile.sim.reference.run import output_of
-from nwcompile.sim.rows import Aligned, kept_layers, offsets
+from nwcompile.sim.rows import Aligned, kept_layers, layer_offsets
 from nwcompile.sim.values import verify_counts
 
 ERROR_CODE = "NW6004"
@@ -65,10 +65,10 @@ class Session:
         self._network = replace(network, layout="BT")
         if compiled is not None:
             _verify_streams(compiled, backend)
-            self._stream = _stream_of(backend)(compiled, record == "all")
-            self._late, self._depth = offsets(compiled.schedule), compiled.schedule.depth
+            self._stream = _load_stream(backend)(compiled, record == "all")
+            self._late, self._depth = layer_offsets(compiled.schedule), compiled.schedule.depth
         else:
-            self._stream = _stream_of_network(network, backend, record == "all")
+            self._stream = _load_network_stream(network, backend, record == "all")
             self._late, self._depth = dict.fromkeys((*network.inputs, *network.nodes), 0), 0
         outputs = {name: self._late[name] for name in network.outputs}
         cycle_ns = 1.0 if compiled is None else compiled.chip.core.cycle_ns  # without a chip nothing is timed
@@ -105,8 +105,8 @@ class Session:
             raise ModelError("no input: give x, [n, *shape], or steps=n for n silent steps")
         compiled = self._compiled
         limits = () if compiled is None else (compiled.chip, compiled.on_multi_spike)
-        inputs, _, n = prepare(self._network, self._sample(x), steps, *limits)
-        return self._go(inputs, n, None)
+        inputs, _, n = prepare_inputs(self._network, self._add_sample_axis(x), steps, *limits)
+        return self._run_steps(inputs, n, None)
 
     def feed_events(self, events: Iterable) -> Chunk:
         """Go on by n steps, each the lines that spike in it: `[[3, 17], [], [3]]` are three steps.
@@ -126,7 +126,7 @@ class Session:
             raise ModelError("the session was fed nothing, so there is no sample to end; feed it a step or more")
         n = self._depth
         silent = {name: np.zeros((1, n, *node.shape), np.int32) for name, node in self._network.inputs.items()}
-        chunk = self._go(silent, n, self.n_steps)
+        chunk = self._run_steps(silent, n, self.n_steps)
         self.is_open = False
         return chunk
 
@@ -134,27 +134,27 @@ class Session:
         """How long steps took, how long output waited, and what load the chip bears, of what was fed until now."""
         return self._times.figures(self._wall_seconds)
 
-    def _go(self, inputs: dict, n: int, n_steps: int | None) -> Chunk:
+    def _run_steps(self, inputs: dict, n: int, n_steps: int | None) -> Chunk:
         """Do n hardware steps; `n_steps`: T, once there is no more input."""
         compiled, first, h, start = self._compiled, self.n_given, self.n_steps, perf_counter()
         self.is_open = False  # where something stops it on the way, it cannot go on
-        rows = self._stream.go(inputs, n, n_steps)
+        rows = self._stream.run_steps(inputs, n, n_steps)
         if compiled is not None:
             begins = {name: h - late for name, late in self._late.items()}
             verify_counts(self._network, compiled.chip, compiled.on_multi_spike, rows.spikes, 0, begins)
         self.n_steps += n if n_steps is None else 0
         complete = self.n_steps - (self._depth if n_steps is None else 0)
         k = max(complete - first, 0)
-        spikes = {name: line.take(rows.spikes[name], k) for name, line in self._spikes.items()}
+        spikes = {name: line.take_steps(rows.spikes[name], k) for name, line in self._spikes.items()}
         states = {
-            name: {state: line.take(rows.states[name][state], k) for state, line in lines.items()}
+            name: {state: line.take_steps(rows.states[name][state], k) for state, line in lines.items()}
             for name, lines in self._states.items()
         }
         self.n_given += k
         self.is_open = True
         sent = {name: self._n_sent(name, spikes[name]) for name in self._times.offset}
         cycles, n_rows = rows.measured.get("step_cycles"), 0 if compiled is None else n
-        self._times.take(self._n_events(inputs, n if n_steps is None else 0), n_rows, cycles, sent)
+        self._times.add_steps(self._n_events(inputs, n if n_steps is None else 0), n_rows, cycles, sent)
         self._wall_seconds += perf_counter() - start
         return Chunk(
             backend=self.backend,
@@ -184,18 +184,19 @@ class Session:
         if not self.is_open:
             raise ModelError("the session is closed; begin another one: nw.Session(program)")
 
-    def _sample(self, x):
+    def _add_sample_axis(self, x):
         """`x` with a sample axis. Raises ModelError for shapes that are not [n, *shape]."""
         given = self._network.given
         if x is None or (not isinstance(x, dict) and len(given) != 1):
             return x  # what is wrong with it is said by `prepare`
         named = x if isinstance(x, dict) else {next(iter(given)): x}
         return {
-            name: _steps(name, array, given[name].shape) if name in given else array for name, array in named.items()
+            name: _check_steps(name, array, given[name].shape) if name in given else array
+            for name, array in named.items()
         }
 
 
-def _steps(name: str, array, shape: tuple[int, ...]):
+def _check_steps(name: str, array, shape: tuple[int, ...]):
     """Steps [n, *shape] of one sample with an axis for it. Raises ModelError for other shapes."""
     is_ragged = False
     try:
@@ -209,7 +210,7 @@ def _steps(name: str, array, shape: tuple[int, ...]):
     return array[None]
 
 
-def _stream_of_network(network: Network, backend: str, keep_states: bool):
+def _load_network_stream(network: Network, backend: str, keep_states: bool):
     from nwcompile.sim.reference.stream import NetworkStream
 
     if backend != "reference":
@@ -230,7 +231,7 @@ def _verify_streams(program: Program, backend: str) -> None:
         )
 
 
-def _stream_of(backend: str) -> type:
+def _load_stream(backend: str) -> type:
     if backend == "reference":
         from nwcompile.sim.reference.stream import Stream as OnReference
 

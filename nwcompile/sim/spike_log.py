@@ -33,7 +33,7 @@ class Places:
     first_tick: np.ndarray  # int64[neuron]
 
     @classmethod
-    def of(cls, program: Program) -> "Places":
+    def from_program(cls, program: Program) -> "Places":
         """Logical cores and visiting order of a program; ticks are hardware steps."""
         network, order, core_of = program.network, program.visiting_order, program.core_of
         slot = np.zeros(len(core_of), np.int64)
@@ -179,7 +179,7 @@ def compare_log(program: Program, log: SpikeLog, run: Run, places: Places, sampl
         n_spikes=sum(int(spikes.sum()) for spikes in log.spikes.values()) + (log.early is not None),
         n_compared=n_compared,
         untold=tuple(name for name in program.network.layers if name not in log.told),
-        first_difference=None if first is None else _difference(program, run, places, sample, first),
+        first_difference=None if first is None else _describe_difference(program, run, places, sample, first),
     )
 
 
@@ -194,23 +194,23 @@ class _Unequal(NamedTuple):
     expected: int
 
 
-def _difference(program: Program, run: Run, places: Places, sample: int, first: _Unequal) -> LogDifference:
+def _describe_difference(program: Program, run: Run, places: Places, sample: int, first: _Unequal) -> LogDifference:
     """The same with where the neuron is, and what it had."""
     node, values, step = program.network.node(first.layer), {}, first.step
     neuron = node.neuron
     is_program = isinstance(neuron, NeuronProgram)
 
-    def number(name: str) -> int:
+    def neuron_number(name: str) -> int:
         return int(neuron.array(name, node.shape).reshape(-1)[first.neuron])
 
     for name, state in run.states[first.layer].items():
         of_neuron = state[sample].reshape(state.shape[1], -1)[:, first.neuron]
         if step >= 0:  # before its first step a layer has no state of its own
-            begins = number(name) if is_program else 0
+            begins = neuron_number(name) if is_program else 0
             values[f"{name} before"] = int(of_neuron[step - 1]) if step > 0 else begins
             values[f"{name} after"] = int(of_neuron[step])
     for name in neuron.parameters if is_program else ("threshold", "bias", "bias_u"):
-        values[name] = number(name)
+        values[name] = neuron_number(name)
     k = int(np.flatnonzero((places.layer == first.layer) & (places.index == first.neuron))[0])
     return LogDifference(
         **first._asdict(),

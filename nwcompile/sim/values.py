@@ -32,7 +32,7 @@ def is_whole(array: np.ndarray) -> bool:
     return bool((array == np.trunc(array)).all()) and float(np.abs(array).max(initial=0)) <= LARGEST_SPIKE
 
 
-def takes(chip: Chip, on_multi_spike: str, array: np.ndarray) -> bool:
+def chip_takes(chip: Chip, on_multi_spike: str, array: np.ndarray) -> bool:
     """Whether messages of a chip hold these whole numbers, sent as `on_multi_spike` (`Options`) says."""
     try:
         verify_values("x", int(array.min()), int(array.max()), chip, on_multi_spike)

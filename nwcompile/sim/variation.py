@@ -79,30 +79,30 @@ class Devices:
                 "alike on all devices; vary weight, threshold, stuck or dead"
             )
         dead = {
-            node.name: self._drawn("dead", index, i).random(node.n_neurons) < (self.variation.dead or 0)
+            node.name: self._random_numbers("dead", index, i).random(node.n_neurons) < (self.variation.dead or 0)
             for i, node in enumerate(layers)
         }
-        nodes = {node.name: self._node(node, i, index, dead[node.name]) for i, node in enumerate(layers)}
-        edges = tuple(self._connection(c, i, index, dead[c.target]) for i, c in enumerate(network.connections))
+        nodes = {node.name: self._vary_layer(node, i, index, dead[node.name]) for i, node in enumerate(layers)}
+        edges = tuple(self._vary_connection(c, i, index, dead[c.target]) for i, c in enumerate(network.connections))
         varied = replace(network, nodes={name: nodes[name] for name in network.nodes}, connections=edges)
         return replace(self.program.loaded, network=varied)
 
-    def _drawn(self, kind: str, index: int, place: int) -> np.random.Generator:
+    def _random_numbers(self, kind: str, index: int, place: int) -> np.random.Generator:
         """The random numbers of one kind for one layer or connection of one device."""
         key = (STREAM, index, KINDS.index(kind), place)
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
 
     @cached_property
-    def _finer(self) -> dict[str, tuple[int, int]]:
+    def _extra_bits(self) -> dict[str, tuple[int, int]]:
         """Of each layer: bits by which its weights grow, and by which its state grows."""
         network = self.program.network
         return {
-            name: finer(network, name) if self.variation.weight or self.variation.threshold else (0, 0)
+            name: extra_bits(network, name) if self.variation.weight or self.variation.threshold else (0, 0)
             for name in network.layers
         }
 
     @cached_property
-    def _stored(self) -> list[tuple[Connection, np.ndarray, np.ndarray | slice, int]]:
+    def _stored_weights(self) -> list[tuple[Connection, np.ndarray, np.ndarray | slice, int]]:
         """Of each connection: itself, unrolled; its target neurons; the stored weight of each synapse; their number.
 
         Raises OptionError where the machine has not the memory for that.
@@ -115,9 +115,9 @@ class Devices:
                 f"{n_synapses * SYNAPSE_BYTES / (1 << 30):.1f} GiB, and this machine has {has / (1 << 30):.1f}: vary "
                 "threshold and leak alone (convolutions stay kernels then), or a smaller network"
             )
-        return [self._unrolled(c) for c in network.connections]
+        return [self._unroll_connection(c) for c in network.connections]
 
-    def _unrolled(self, connection: Connection) -> tuple[Connection, np.ndarray, np.ndarray | slice, int]:
+    def _unroll_connection(self, connection: Connection) -> tuple[Connection, np.ndarray, np.ndarray | slice, int]:
         pre, post, place = synapse_list(connection, self.program.network.node(connection.source).shape)
         stored = slice(None)
         n_stored = len(place)
@@ -133,32 +133,36 @@ class Devices:
         )
         return listed, post, stored, n_stored
 
-    def _connection(self, connection: Connection, i: int, index: int, dead: np.ndarray) -> Connection:
+    def _vary_connection(self, connection: Connection, i: int, index: int, dead: np.ndarray) -> Connection:
         """Connection i as device `index` has it; a convolution becomes its synapses, if they differ."""
         if isinstance(connection, Injected):  # registers hold what the host writes
-            bits = self._finer[connection.target][0]
+            bits = self._extra_bits[connection.target][0]
             return connection.replace(weight=np.where(dead[connection.post], 0, 1 << bits).astype(np.int32))
         if not (self.variation.weight or self.variation.stuck or dead.any()):
             return connection.replace(
-                weight=(np.asarray(connection.weight, np.int64) << self._finer[connection.target][0]).astype(np.int32)
+                weight=(np.asarray(connection.weight, np.int64) << self._extra_bits[connection.target][0]).astype(
+                    np.int32
+                )
             )
-        connection, post, stored, n_stored = self._stored[i]
-        value = np.ravel(connection.weight) * 2.0 ** self._finer[connection.target][0]
+        connection, post, stored, n_stored = self._stored_weights[i]
+        value = np.ravel(connection.weight) * 2.0 ** self._extra_bits[connection.target][0]
         if self.variation.weight:
-            value *= (1 + self.variation.weight * self._drawn("weight", index, i).standard_normal(n_stored))[stored]
+            value *= (1 + self.variation.weight * self._random_numbers("weight", index, i).standard_normal(n_stored))[
+                stored
+            ]
         if self.variation.stuck:
-            value[(self._drawn("stuck", index, i).random(n_stored) < self.variation.stuck)[stored]] = 0
+            value[(self._random_numbers("stuck", index, i).random(n_stored) < self.variation.stuck)[stored]] = 0
         value[dead[post]] = 0
         return connection.replace(weight=np.rint(value).astype(np.int32).reshape(np.shape(connection.weight)))
 
-    def _node(self, node: Node, i: int, index: int, dead: np.ndarray) -> Node:
+    def _vary_layer(self, node: Node, i: int, index: int, dead: np.ndarray) -> Node:
         """Layer i as device `index` has it."""
-        spec, shape, (in_weight, in_state) = node.neuron, node.shape, self._finer[node.name]
+        spec, shape, (in_weight, in_state) = node.neuron, node.shape, self._extra_bits[node.name]
         fixed, dead = spec.fixed, dead.reshape(shape)
         state_bits = fixed.state_bits + in_state
         threshold = spec.array("threshold", shape) << in_state
         if self.variation.threshold:
-            e = self._drawn("threshold", index, i).standard_normal(shape)
+            e = self._random_numbers("threshold", index, i).standard_normal(shape)
             varied = np.rint(threshold * np.maximum(1 + self.variation.threshold * e, 0)).astype(np.int64)
             threshold = np.where(threshold > 0, np.maximum(varied, 1), varied)
         changes = {"threshold": np.where(dead, 1 << (state_bits - 1), threshold)}  # no state reaches that
@@ -169,7 +173,7 @@ class Devices:
                 changes[name] = np.asarray(getattr(spec, name), np.int64) << in_state
         decay_bits = fixed.decay_bits
         if self.variation.leak:
-            drawn, decay_bits = self._drawn("leak", index, i), DECAY_BITS
+            drawn, decay_bits = self._random_numbers("leak", index, i), DECAY_BITS
             for name in ("decay_v", "decay_u"):
                 factor = np.maximum(1 + self.variation.leak * drawn.standard_normal(shape), 0)
                 changes[name] = varied_decay(spec.array(name, shape), fixed.decay_bits, factor)
@@ -183,7 +187,7 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def finer(network: Network, name: str) -> tuple[int, int]:
+def extra_bits(network: Network, name: str) -> tuple[int, int]:
     """Bits by which a layer's weights grow, and by which its state does: as many as its shift, or FRACTION_BITS.
 
     Fewer where weights or state would not fit the widest that backends have; none where decays are shifts, which

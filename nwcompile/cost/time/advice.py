@@ -34,7 +34,7 @@ def advise(program: Program, done: Work, share: LayerShare, busiest: Bottleneck)
     """The best of the changes that the formula can judge, given what is `busiest` beside the barrier."""
     ranked = []
     now = float(done.bound_cycles.sum())
-    for change, after, penalty in _changes(program, done, share, busiest):
+    for change, after, penalty in _list_changes(program, done, share, busiest):
         gain = now / max(float(after.bound_cycles.sum()), 1.0)
         ranked.append((gain / penalty, Advice(change, gain)))
     _, best = max(ranked, key=lambda f: f[0], default=(0, None))
@@ -53,7 +53,7 @@ def advise(program: Program, done: Work, share: LayerShare, busiest: Bottleneck)
     return Advice("nothing, no single change of the mapping shortens the step by 5 %")
 
 
-def _changes(
+def _list_changes(
     program: Program, done: Work, share: LayerShare, bottleneck: Bottleneck
 ) -> Iterator[tuple[str, Work, float]]:
     """Each change with the work it leaves and what its gain is divided by before the changes are compared."""
@@ -65,12 +65,14 @@ def _changes(
         sent[: len(program.network.inputs)] = 0
         yield from _fewer_spikes(program, done, share, int(sent.argmax()))
     elif bottleneck.layer is not None:
-        yield from _even(program, done, bottleneck.layer)
-        yield from _spread(program, done, share, bottleneck.layer)
-        yield from _fewer_spikes(program, done, share, _loudest(program, done, share, bottleneck, bottleneck.layer))
+        yield from _balance_layer(program, done, bottleneck.layer)
+        yield from _spread_layer(program, done, share, bottleneck.layer)
+        yield from _fewer_spikes(
+            program, done, share, _loudest_sender(program, done, share, bottleneck, bottleneck.layer)
+        )
 
 
-def _loudest(program: Program, done: Work, share: LayerShare, bottleneck: Bottleneck, layer: str) -> int:
+def _loudest_sender(program: Program, done: Work, share: LayerShare, bottleneck: Bottleneck, layer: str) -> int:
     """The node whose spikes fill the bottleneck: the layer itself where it sends, else what it mostly hears from."""
     arriving = share.reads[:, bottleneck.core] if bottleneck.kind == "memory" else share.messages[:, bottleneck.core]
     heard = bottleneck.unit == "receive" or bottleneck.kind == "memory"
@@ -88,10 +90,10 @@ def _fewer_tiles(program: Program, done: Work) -> Iterator[tuple[str, Work, floa
     if least < mapping.n_tiles:
         tiles = "tile" if least == 1 else "tiles"
         change = f"place the {mapping.n_cores} cores on {least} {tiles} instead of {mapping.n_tiles}"
-        yield change, replace(done, barrier_cycles=_barrier(program, done, least)), 1.0
+        yield change, replace(done, barrier_cycles=_barrier_cycles(program, done, least)), 1.0
 
 
-def _even(program: Program, done: Work, layer: str) -> Iterator[tuple[str, Work, float]]:
+def _balance_layer(program: Program, done: Work, layer: str) -> Iterator[tuple[str, Work, float]]:
     """Every core of a layer does the mean of their work."""
     cores = np.unique(program.mapping.core_of[layer])
     if len(cores) < 2:
@@ -102,7 +104,7 @@ def _even(program: Program, done: Work, layer: str) -> Iterator[tuple[str, Work,
     yield f"deal the work of layer {layer} evenly over its {len(cores)} cores", replace(done, cycles=cycles), 1.0
 
 
-def _spread(program: Program, done: Work, share: LayerShare, layer: str) -> Iterator[tuple[str, Work, float]]:
+def _spread_layer(program: Program, done: Work, share: LayerShare, layer: str) -> Iterator[tuple[str, Work, float]]:
     """A layer on twice its cores, or as many as are free: each reads and updates less, its sources send more.
 
     Only where the cores are worth it, and the number of cores was not chosen by what they are worth.
@@ -118,7 +120,7 @@ def _spread(program: Program, done: Work, share: LayerShare, layer: str) -> Iter
     cycles = {}
     for event, c in done.cycles.items():
         stays = event == "message_in" or (event == "visit" and chip.scan_cycles)  # all slots are visited anyway
-        part = np.zeros(c.shape[1]) if stays else share.of(event)[index]
+        part = np.zeros(c.shape[1]) if stays else share.event_share(event)[index]
         cycles[event] = c * (1 - part * (1 - keep))
     home, on_chip = program.core_of, program.core_of >= 0
     axons, is_its = program.axons, np.isin(np.arange(mapping.n_cores), cores)
@@ -131,7 +133,7 @@ def _spread(program: Program, done: Work, share: LayerShare, layer: str) -> Iter
     cycles["message_out"] = cycles["message_out"] * (1 + towards * (1 / keep - 1))
     n_routers = chip.noc.columns * chip.noc.rows
     tiles = min(n_routers, mapping.n_tiles + -(-more // chip.noc.cores_per_router))
-    after = replace(done, cycles=cycles, barrier_cycles=_barrier(program, done, tiles))
+    after = replace(done, cycles=cycles, barrier_cycles=_barrier_cycles(program, done, tiles))
     least_gain = (1 + more / mapping.n_cores) ** CORES_WORTH
     if float(done.bound_cycles.sum()) < least_gain * float(after.bound_cycles.sum()):
         return
@@ -155,7 +157,7 @@ def _fewer_spikes(program: Program, done: Work, share: LayerShare, source: int) 
     yield change, replace(done, cycles=cycles, link_cycles=done.link_cycles * (1 - on_links / 2)), MODEL_CHANGE_PENALTY
 
 
-def _barrier(program: Program, done: Work, n_tiles: int) -> int:
+def _barrier_cycles(program: Program, done: Work, n_tiles: int) -> int:
     """The step's barrier, were `n_tiles` routers in use."""
     now = program.chip.barrier_cycles(program.mapping.n_tiles)
     return done.barrier_cycles // now * program.chip.barrier_cycles(n_tiles) if now else 0

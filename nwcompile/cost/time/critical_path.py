@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nwcompile.cost.time.layers import layer_share
-from nwcompile.cost.time.work import work
+from nwcompile.cost.time.work import compute_work
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 
@@ -45,13 +45,13 @@ def critical_paths(program: Program, run: Run, n: int = 5) -> tuple[CriticalPath
     if run.profile is None or run.step_cycles is None or run.link_flits is None or run.activity is None:
         return None
     path = run.profile.path
-    done = work(program, run.counters, run.link_flits, run.n_samples)
+    done = compute_work(program, run.counters, run.link_flits, run.n_samples)
     share = layer_share(program, run.activity)
     slowest = np.argsort(-path["total"], kind="stable")[:n]
     paths = []
     for h in slowest.tolist():
         row = {name: values[h].item() for name, values in path.items()}
-        parts, core, layer, source = _parts(row), row["core"], row["source_layer"], row["source"]
+        parts, core, layer, source = _split_path(row), row["core"], row["source_layer"], row["source"]
         phase = max(parts, key=lambda part: parts[part])
         unit = "shared" if "shared" in done.units else "send" if source == OWN else "receive"
         paths.append(
@@ -61,7 +61,7 @@ def critical_paths(program: Program, run: Run, n: int = 5) -> tuple[CriticalPath
                 cycles=row["total"],
                 core=core,
                 phase=phase,
-                layer=share.largest(done.cycles, done.units[unit], core),
+                layer=share.largest_layer(done.cycles, done.units[unit], core),
                 source_core=int(program.mapping.core_of[layer][source]) if layer in program.mapping.core_of else None,
                 source_layer=layer or None,
                 link=row["link"] if row["link"] >= 0 else None,
@@ -71,7 +71,7 @@ def critical_paths(program: Program, run: Run, n: int = 5) -> tuple[CriticalPath
     return tuple(paths)
 
 
-def _parts(row: dict) -> dict[str, float]:
+def _split_path(row: dict) -> dict[str, float]:
     after = row["total"] - row["end"]
     if row["source"] >= 0:
         stall = row["stalled"] + row["injected"] - row["ready"]

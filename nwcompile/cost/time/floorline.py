@@ -14,7 +14,7 @@ import numpy as np
 
 from nwcompile.cost.time.advice import Advice, advise
 from nwcompile.cost.time.layers import LayerShare, layer_share
-from nwcompile.cost.time.work import FILLS, Bottleneck, Work, link_busy, work
+from nwcompile.cost.time.work import FILLS, Bottleneck, Work, compute_work, link_busy
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program
 
@@ -83,14 +83,14 @@ def floorline(
     """
     if not program.chip.has_times:
         return None
-    done = work(program, counters, link_flits, n_samples)
+    done = compute_work(program, counters, link_flits, n_samples)
     share = layer_share(program, activity or program.activity or Activity.uniform(program.network, 1))
     link = np.where(link_flits.any(1), link_busy(program.chip, link_flits).argmax(1), -1)
-    critical = _critical(done)
+    critical = _critical_units(done)
     every = np.arange(len(link))
-    busiest = _busiest(done, share, link, critical, every)
+    busiest = _find_bottleneck(done, share, link, critical, every)
     single_steps = [every[h : h + 1] for h in every]
-    steps = tuple(_or_barrier(done, _busiest(done, share, link, critical, h), h) for h in single_steps)
+    steps = tuple(_or_barrier(done, _find_bottleneck(done, share, link, critical, h), h) for h in single_steps)
     time_share, link_share, barrier_share = _time_share(done, share, critical)
     return Floorline(
         work=done,
@@ -103,22 +103,22 @@ def floorline(
         link_share=link_share,
         barrier_share=barrier_share,
         find_advice=partial(advise, program, done, share, busiest),
-        floor_cycles=float(done.barrier_cycles + _total(done, "compute").max(1).min()) / n_samples,
-        cycles_per_synop=float(_total(done, "memory").sum() / max(counters["synops"].sum(), 1)),
+        floor_cycles=float(done.barrier_cycles + _kind_cycles(done, "compute").max(1).min()) / n_samples,
+        cycles_per_synop=float(_kind_cycles(done, "memory").sum() / max(counters["synops"].sum(), 1)),
     )
 
 
-def tightness(bound_cycles: np.ndarray, measured_cycles: np.ndarray) -> float:
+def bound_tightness(bound_cycles: np.ndarray, measured_cycles: np.ndarray) -> float:
     """The bound of all steps over what was measured, 0..1; 1 when nothing else took time."""
     return float(np.sum(bound_cycles) / max(np.sum(measured_cycles), 1))
 
 
-def _total(done: Work, kind: str) -> np.ndarray:
+def _kind_cycles(done: Work, kind: str) -> np.ndarray:
     """[H, core]: the cycles of all events of one kind."""
     return np.sum([done.cycles[event] for event in FILLS[kind]], axis=0)
 
 
-def _critical(done: Work) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _critical_units(done: Work) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each step: index of the busiest unit, its core, and whether a link is busier still.
 
     Without a barrier, the units that the longest path goes through; all steps are a link's if one is busy longer.
@@ -132,7 +132,7 @@ def _critical(done: Work) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return first // n_cores, first % n_cores, done.link_cycles > flat.max(1)
 
 
-def _busiest(done: Work, share: LayerShare, link, critical, steps: np.ndarray) -> Bottleneck:
+def _find_bottleneck(done: Work, share: LayerShare, link, critical, steps: np.ndarray) -> Bottleneck:
     """The kind with most cycles in the busiest units and links of these steps, and where it has most of them."""
     filled = dict.fromkeys(FILLS, 0)
     place: dict[tuple, int] = {}
@@ -151,7 +151,7 @@ def _busiest(done: Work, share: LayerShare, link, critical, steps: np.ndarray) -
             place[kind, *where] = place.get((kind, *where), 0) + cycles
     kind = max(filled, key=filled.__getitem__)
     _, core, unit, link_id = max((p for p in place if p[0] == kind), key=place.__getitem__)
-    layer = None if core is None else share.largest(done.cycles, done.units[unit], core)
+    layer = None if core is None else share.largest_layer(done.cycles, done.units[unit], core)
     bound = max(int(done.bound_cycles[steps].sum()), 1)
     return Bottleneck(kind=kind, core=core, unit=unit, layer=layer, link=link_id, share=min(filled[kind] / bound, 1.0))
 
@@ -173,6 +173,6 @@ def _time_share(done: Work, share: LayerShare, critical) -> tuple[dict[str, floa
         if by_link:
             links += done.link_cycles[h]
         else:
-            layers += sum(done.cycles[e][h, core] * share.of(e)[:, core] for e in done.units[names[unit]])
+            layers += sum(done.cycles[e][h, core] * share.event_share(e)[:, core] for e in done.units[names[unit]])
     table = {name: float(part) / total for name, part in zip(share.layers, layers, strict=True)}
     return table, float(links) / total, done.barrier_cycles * len(done.bound_cycles) / total

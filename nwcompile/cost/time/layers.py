@@ -25,13 +25,13 @@ class LayerShare:
     reads: np.ndarray
     sent: np.ndarray
 
-    def of(self, event: str) -> np.ndarray:
+    def event_share(self, event: str) -> np.ndarray:
         """float64[layer, core]: the share that holds for one kind of event."""
         return self.send if event in SEND else self.receive
 
-    def largest(self, cycles: dict[str, np.ndarray], events: tuple[str, ...], core: int) -> str:
+    def largest_layer(self, cycles: dict[str, np.ndarray], events: tuple[str, ...], core: int) -> str:
         """The layer with most of the cycles (float64 or int64[H, core] by event) of `events` on a core."""
-        total = sum(self.of(e)[:, core] * cycles[e][:, core].sum() for e in events)
+        total = sum(self.event_share(e)[:, core] * cycles[e][:, core].sum() for e in events)
         return self.layers[int(np.argmax(total))]
 
 
@@ -45,11 +45,11 @@ def layer_share(program: Program, activity: Activity) -> LayerShare:
         send[i] = np.bincount(cores, _send_cycles(program, name, activity), n_cores)
         receive[i] = np.bincount(cores, synops[name], n_cores)
         held[i] = np.bincount(cores, minlength=n_cores)
-    messages, reads, sent = _arriving(program, activity)
+    messages, reads, sent = _count_arriving(program, activity)
     return LayerShare(
         layers=network.layers,
-        send=_part(send, held),
-        receive=_part(receive, held),
+        send=_column_shares(send, held),
+        receive=_column_shares(receive, held),
         messages=messages,
         reads=reads,
         sent=sent,
@@ -68,7 +68,7 @@ def _send_cycles(program: Program, name: str, activity: Activity) -> np.ndarray:
     return n_steps * visit + updates * update + spikes * (spike + n_axons * message)
 
 
-def _arriving(program: Program, activity: Activity) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _count_arriving(program: Program, activity: Activity) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Messages of each node to each core, the synaptic operations they cause, and the spikes of each source."""
     axons, offsets, n_cores = program.axons, program.network.offsets, program.mapping.n_cores
     sent = [activity.counts[name].sum(0, dtype=np.int64) for name in offsets]
@@ -82,7 +82,7 @@ def _arriving(program: Program, activity: Activity) -> tuple[np.ndarray, np.ndar
     return messages, reads.sum(0), np.concatenate(sent)
 
 
-def _part(amount: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+def _column_shares(amount: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
     """Each column divided by its sum; a column of zeros takes the parts of `otherwise`."""
     amount = np.where(amount.sum(0) > 0, amount, otherwise)
     return np.divide(amount, amount.sum(0), out=np.zeros_like(amount), where=amount.sum(0) > 0)

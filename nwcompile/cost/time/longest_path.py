@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nwcompile.cost.traffic.link_flits import links_on_route
-from nwcompile.cost.traffic.tokens import tokens
+from nwcompile.cost.traffic.tokens import list_tokens
 from nwcompile.ir.flat import csr_offset, csr_sums
 from nwcompile.ir.program import Program
 
@@ -51,7 +51,7 @@ class LongestPath:
 
 def token_paths(program: Program, n_samples: int) -> TokenPaths:
     """The tokens between cores; those to and from io sites are left out, which leaves it a bound."""
-    chip, sent, n_cores = program.chip, tokens(program), program.mapping.n_cores
+    chip, sent, n_cores = program.chip, list_tokens(program), program.mapping.n_cores
     of_end = np.bincount(sent.ends[:, 0], minlength=n_cores)
     n_later = csr_offset(of_end)[sent.ends[:, 0] + 1] - 1 - np.arange(len(sent.ends))  # they are sent in order
     inside = (sent.ends < n_cores).all(1)
@@ -80,11 +80,11 @@ def longest_path(send: np.ndarray, receive: np.ndarray, paths: TokenPaths) -> Lo
         start[h + 1] = np.maximum(sent[h], received[h])
         np.maximum.at(start[h + 1], paths.there, sent[h][paths.here] + paths.latency)
         told, received_before = sent[h] - paths.tokens, received[h]
-    core, sends = _back(start, sent, received, paths)
+    core, sends = _trace_back(start, sent, received, paths)
     return LongestPath(start[1:].max(1), core, sends)
 
 
-def _back(start, sent, received, paths: TokenPaths) -> tuple[np.ndarray, np.ndarray]:
+def _trace_back(start, sent, received, paths: TokenPaths) -> tuple[np.ndarray, np.ndarray]:
     """The path that ends where the last core is done, followed back: `core` and `sends` of LongestPath."""
     n_steps = len(sent)
     core, sends = np.zeros(n_steps, np.int64), np.zeros(n_steps, bool)

@@ -39,7 +39,7 @@ class LinkLoad:
     mean: float
 
 
-def latency(profile: Profile) -> Latency:
+def summarize_latency(profile: Profile) -> Latency:
     """The latencies of a profiled run."""
     n = int(profile.latency_count.sum())
     if n == 0:

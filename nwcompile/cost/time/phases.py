@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.cost.time.work import Work, work
+from nwcompile.cost.time.work import Work, compute_work
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 
@@ -32,11 +32,11 @@ class Phases:
         return {unit: {phase: cycles.sum(0) for phase, cycles in table.items()} for unit, table in self.units.items()}
 
 
-def phases(program: Program, run: Run) -> Phases | None:
+def core_phases(program: Program, run: Run) -> Phases | None:
     """The phases of a run that was profiled; None if it was not, keeps totals only, or the chip has no times."""
     if run.profile is None or run.step_cycles is None or run.link_flits is None or run.totals is not None:
         return None
-    done = work(program, run.counters, run.link_flits, run.n_samples)
+    done = compute_work(program, run.counters, run.link_flits, run.n_samples)
     units = {unit: _phases_of(done, unit, run) for unit in done.units}
     return Phases(units, run.step_cycles, run.profile.done_cycles)
 

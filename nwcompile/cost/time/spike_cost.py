@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.cost.neuron_program import instructions
-from nwcompile.cost.time.work import COUNTERS_OF, work
+from nwcompile.cost.neuron_program import chip_instructions
+from nwcompile.cost.time.work import COUNTERS_OF, compute_work
 from nwcompile.cost.traffic.multicast import spike_fanout
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 
@@ -40,7 +40,7 @@ def spike_cost(program: Program, name: str) -> SpikeCost:
         if program.chip.io.sites is not None and name in program.network.outputs:
             counters["messages_io_out"][home] = 1
     synops = np.sum([counters[f"synops_{kind}"] for kind in SYNAPSE_KINDS], axis=0)
-    return SpikeCost(synops, _busy(program, counters))
+    return SpikeCost(synops, _busy_cycles(program, counters))
 
 
 def idle_cycles(program: Program) -> np.ndarray | None:
@@ -49,10 +49,10 @@ def idle_cycles(program: Program) -> np.ndarray | None:
     held = np.bincount(program.core_of[program.core_of >= 0], minlength=program.mapping.n_cores)
     counters["neuron_visits"][0] = counters["neuron_updates"][0] = held
     for name in program.network.layers:
-        n = instructions(program.chip, program.network.node(name).neuron)
+        n = chip_instructions(program.chip, program.network.node(name).neuron)
         cores = program.mapping.core_of[name]
         counters["neuron_instructions"][0] += n * np.bincount(cores, minlength=program.mapping.n_cores)
-    busy = _busy(program, counters)
+    busy = _busy_cycles(program, counters)
     return None if busy is None else busy[:, 0]
 
 
@@ -61,9 +61,9 @@ def _no_events(n_rows: int, n_cores: int) -> dict[str, np.ndarray]:
     return {name: np.zeros((n_rows, n_cores), np.int64) for name in names}
 
 
-def _busy(program: Program, counters: dict[str, np.ndarray]) -> np.ndarray | None:
+def _busy_cycles(program: Program, counters: dict[str, np.ndarray]) -> np.ndarray | None:
     """int64[unit, row, core]: `work` of counters whose rows are sources instead of steps."""
     if not program.chip.has_times:
         return None
     no_flits = np.zeros((1, len(program.chip.link_cycles)), np.int64)
-    return work(program, counters, no_flits, 1).busy
+    return compute_work(program, counters, no_flits, 1).busy

@@ -45,7 +45,7 @@ class Waits(NamedTuple):
 
     counts: dict[int, int]
 
-    def add(self, waits: np.ndarray, times: np.ndarray) -> None:
+    def count_waits(self, waits: np.ndarray, times: np.ndarray) -> None:
         """Count int64 `waits`, each as often as `times` says."""
         lost = np.maximum(np.frexp(waits)[1] - EXACT_BITS, 0)
         for wait, n in zip(((waits >> lost) << lost).tolist(), times.tolist(), strict=True):
@@ -78,7 +78,9 @@ class StreamTimes:
         self.pending_cycles = np.zeros(0, np.int64)  # of hardware steps from the first of them on
         self.under_way = np.zeros(depth, np.int64)  # events of the last `depth` hardware steps
 
-    def take(self, events: np.ndarray, n_rows: int, cycles: np.ndarray | None, sent: dict[str, np.ndarray]) -> None:
+    def add_steps(
+        self, events: np.ndarray, n_rows: int, cycles: np.ndarray | None, sent: dict[str, np.ndarray]
+    ) -> None:
         """Add `n_rows` hardware steps, of `cycles`, into which `events` int64[n] were fed; int64[k] `sent` by layer.
 
         k aligned steps are complete now; of a layer that never fires one thing is sent in each.
@@ -103,7 +105,7 @@ class StreamTimes:
         for name, n in caused.items():
             begin = self.offset[name] + 1
             waits = ends[begin : begin + k] - ends[:k]
-            self.waits.add(waits, n)
+            self.waits.count_waits(waits, n)
             self.waited += int((waits * n).sum())
         self.pending_cycles = line[k:]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from nwcompile.cost.time.work import work
+from nwcompile.cost.time.work import compute_work
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.cost.traffic.tokens import add_tokens
 from nwcompile.errors import ChipError
@@ -39,5 +39,5 @@ def other_sync(program: Program, run: Run) -> OtherSync | None:
     add_tokens(changed, counters, run.n_samples)
     if waits:
         add_tokens(program, counters, -run.n_samples)
-    bound = work(changed, counters, link_flits(changed, run.activity, run.window), run.n_samples).bound_cycles
+    bound = compute_work(changed, counters, link_flits(changed, run.activity, run.window), run.n_samples).bound_cycles
     return OtherSync(sync, float((bound * (chip.core.cycle_ns / 1000 / run.n_samples)).mean()))

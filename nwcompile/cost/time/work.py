@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from nwcompile.cost.neuron_program import instructions
+from nwcompile.cost.neuron_program import chip_instructions
 from nwcompile.cost.time.longest_path import LongestPath, TokenPaths, longest_path, token_paths
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.neuron import NeuronSpec
@@ -98,7 +98,7 @@ def n_events(counters: dict[str, np.ndarray], event: str) -> np.ndarray:
     return sum((counters[name] for name in COUNTERS_OF[event][1:]), counters[COUNTERS_OF[event][0]])
 
 
-def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarray, n_samples: int) -> Work:
+def compute_work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarray, n_samples: int) -> Work:
     """The work behind `counters` (int64[H, core]) and `link_flits` (int64[H, link]), on a chip that has times."""
     chip = program.chip
     cycles: dict[str, np.ndarray] = {}
@@ -133,7 +133,7 @@ def cycles_of_event(chip: Chip, event: str) -> int:
 
 def update_cycles(chip: Chip, spec: NeuronSpec | NeuronProgram) -> int:
     """Core cycles of an update of such neurons, the instructions of their program included; as `cycles_of_event`."""
-    return cycles_of_event(chip, "update") + instructions(chip, spec) * cycles_of_event(chip, "instruction")
+    return cycles_of_event(chip, "update") + chip_instructions(chip, spec) * cycles_of_event(chip, "instruction")
 
 
 def link_busy(chip: Chip, link_flits: np.ndarray, n_free: int = 0) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from nwcompile.cost.traffic.destinations import RowsByClass, rows_by_source
 from nwcompile.cost.traffic.memory import kernel_memory, row_memory, stored_kind
-from nwcompile.cost.traffic.wiring import wiring
+from nwcompile.cost.traffic.wiring import connection_wiring
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.flat import csr_offset
@@ -28,9 +28,9 @@ def build_axons(network: Network, core_of: np.ndarray, n_cores: int, chip: Chip)
     kernel_bits, n_axons, parts = np.zeros(n_cores, np.int64), np.zeros(len(core_of), np.int64), []
     for name, rows in rows_by_source(network, core_of):
         for c, _ in rows:
-            wires, first = wiring(network, c), network.offsets[c.target]
+            wires, first = connection_wiring(network, c), network.offsets[c.target]
             kernel_bits += kernel_memory(c, wires, core_of[first : first + len(wires.target_class)], n_cores, chip)
-        joined = _joined([_rows(network, c, rows_of, chip) for c, rows_of in rows])
+        joined = _join_rows([_source_rows(network, c, rows_of, chip) for c, rows_of in rows])
         rows.clear()  # joined, they are not held twice
         first = network.offsets[name]
         traffic.count_merged(joined.begin, joined.end, joined.core, n_axons[first : first + len(joined.begin)])
@@ -66,9 +66,9 @@ class _Rows(NamedTuple):
     row: np.ndarray  # int32[row, 2]: synapses, words
 
 
-def _rows(network: Network, connection: Connection, rows: RowsByClass, chip: Chip) -> _Rows:
+def _source_rows(network: Network, connection: Connection, rows: RowsByClass, chip: Chip) -> _Rows:
     """The `Wiring.rows` of a connection by its sources, and not by their classes."""
-    (offset, core, n_synapses), wires = rows, wiring(network, connection)
+    (offset, core, n_synapses), wires = rows, connection_wiring(network, connection)
     axon_of, kind = network.node(connection.source).axon_of, stored_kind(wires.kind, chip)
     source_class = wires.source_class if axon_of is None else wires.source_class[axon_of]
     row = np.stack([n_synapses, row_memory(connection, wires, n_synapses, chip)[1]], 1).astype(np.int32)
@@ -82,7 +82,7 @@ def _rows(network: Network, connection: Connection, rows: RowsByClass, chip: Chi
     )
 
 
-def _joined(parts: list[_Rows]) -> _Rows:
+def _join_rows(parts: list[_Rows]) -> _Rows:
     first = csr_offset([len(p.core) for p in parts])[:-1]
     begin, end = (np.stack([p[i] for p in parts], 1) + first for i in range(2))
     return _Rows(

@@ -39,15 +39,15 @@ def core_traffic(program: Program, activity: Activity) -> CoreTraffic:
         carried = np.zeros(n_cores if is_input else len(pair), np.int64)
         traffic.count_pairs(sent, offset, axons.core if is_input else axon_pair, carried)
         home, to = (outside, every_core) if is_input else pair.T
-        rows.append(_rows(program, name, place, home, to, carried))
+        rows.append(_traffic_rows(program, name, place, home, to, carried))
         if has_sites and name in network.outputs:
             left = np.zeros(n_cores, np.int64)
             np.add.at(left, program.core_of[first:last], sent)
-            rows.append(_rows(program, name, place, every_core, outside, left))
+            rows.append(_traffic_rows(program, name, place, every_core, outside, left))
     return CoreTraffic(*(np.concatenate(column) for column in zip(*rows, strict=True)))
 
 
-def _rows(program: Program, name: str, place: int, home, to, messages: np.ndarray) -> tuple[np.ndarray, ...]:
+def _traffic_rows(program: Program, name: str, place: int, home, to, messages: np.ndarray) -> tuple[np.ndarray, ...]:
     some = np.flatnonzero(messages)
     sent = messages[some]
     at = (np.full(len(some), place), home[some].astype(np.int64), to[some].astype(np.int64))
@@ -57,7 +57,7 @@ def _rows(program: Program, name: str, place: int, home, to, messages: np.ndarra
 def largest_into(rows: CoreTraffic, n_cores: int, n_largest: int) -> tuple[np.ndarray, np.ndarray]:
     """The `n_largest` rows with most messages into every core, the largest first: CSR (int64[core + 1], row)."""
     inside = np.flatnonzero(rows.to != OUTSIDE)
-    return _largest(rows.to[inside], inside, rows.messages, n_cores, n_largest)
+    return _largest_rows(rows.to[inside], inside, rows.messages, n_cores, n_largest)
 
 
 def largest_over(program: Program, rows: CoreTraffic, n_largest: int, routed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -76,10 +76,10 @@ def largest_over(program: Program, rows: CoreTraffic, n_largest: int, routed: in
         here = np.where(home == OUTSIDE, io[0].site[to], site[home])
         there = np.where(to == OUTSIDE, io[1].site[home], site[to])
     offset, link = links_on_route(chip, here, there)
-    return _largest(link, followed[csr_groups(offset)], rows.flits, len(chip.link_cycles), n_largest)
+    return _largest_rows(link, followed[csr_groups(offset)], rows.flits, len(chip.link_cycles), n_largest)
 
 
-def _largest(group: np.ndarray, row: np.ndarray, amount: np.ndarray, n_groups: int, n_largest: int):
+def _largest_rows(group: np.ndarray, row: np.ndarray, amount: np.ndarray, n_groups: int, n_largest: int):
     """The `n_largest` rows with most of `amount` of each group, the largest first."""
     order = np.lexsort((-amount[row], group))
     group, row = group[order], row[order]

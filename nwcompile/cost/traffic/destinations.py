@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.cost.traffic.wiring import wiring
+from nwcompile.cost.traffic.wiring import connection_wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.flat import csr_entries, csr_groups, csr_offset
@@ -45,7 +45,7 @@ def source_classes(network: Network) -> tuple[dict[str, np.ndarray], np.ndarray]
     """
     class_of, sizes, n_classes = {}, [np.zeros(0, np.int64)], 0
     for name in network.offsets:
-        leaving = [wiring(network, c) for c in network.out_of(name)]
+        leaving = [connection_wiring(network, c) for c in network.out_of(name)]
         if not leaving:
             continue
         source_class = leaving[0].source_class.astype(np.int64)
@@ -71,12 +71,12 @@ def rows_by_source(network: Network, core_of: np.ndarray) -> Iterator[RowsOfNode
         for c in network.out_of(name):
             first = network.offsets[c.target]
             core_of_targets = core_of[first : first + network.node(c.target).n_neurons]
-            rows.append((c, wiring(network, c).rows(core_of_targets)))
+            rows.append((c, connection_wiring(network, c).core_rows(core_of_targets)))
         if rows:
             yield name, rows
 
 
-def destinations(network: Network, rows: Iterable[RowsOfNode], n_cores: int) -> Destinations:
+def find_destinations(network: Network, rows: Iterable[RowsOfNode], n_cores: int) -> Destinations:
     """The Destinations of a normalized network with these `rows_by_source`."""
     class_of, size = source_classes(network)
     keys = [np.zeros(0, np.int64)]
@@ -84,25 +84,25 @@ def destinations(network: Network, rows: Iterable[RowsOfNode], n_cores: int) -> 
         classes, one = np.unique(class_of[name], return_index=True)
         base, n_rows = classes[0] * n_cores, sum(len(core) for _, (_, core, _) in leaving)
         first_key = classes * n_cores - base
-        parts = (_keys(network, c, rows_of, one, first_key) for c, rows_of in leaving)
-        keys.append(base + _distinct(parts, len(leaving), int(first_key[-1]) + n_cores, n_rows))
+        parts = (_destination_keys(network, c, rows_of, one, first_key) for c, rows_of in leaving)
+        keys.append(base + _distinct_keys(parts, len(leaving), int(first_key[-1]) + n_cores, n_rows))
     key = np.concatenate(keys)
     offset = csr_offset(np.bincount(key // n_cores, minlength=len(size)))
     return Destinations(class_of, size, offset, key % n_cores)
 
 
-def _keys(network: Network, c: Connection, rows: RowsByClass, one: np.ndarray, first_key) -> np.ndarray:
+def _destination_keys(network: Network, c: Connection, rows: RowsByClass, one: np.ndarray, first_key) -> np.ndarray:
     """int64[...]: key of class and core, by class, of the rows of a connection.
 
     `one`, `first_key`: int64[class], a source of each class, and the key of the class and core 0.
     """
     offset, core, _ = rows
-    at = wiring(network, c).source_class[one]
+    at = connection_wiring(network, c).source_class[one]
     length = np.diff(offset)[at]
     return np.repeat(first_key, length) + core[csr_entries(offset, at)]
 
 
-def _distinct(parts: Iterator[np.ndarray], n_parts: int, n_keys: int, n_entries: int) -> np.ndarray:
+def _distinct_keys(parts: Iterator[np.ndarray], n_parts: int, n_keys: int, n_entries: int) -> np.ndarray:
     """int64[...]: the keys 0..n_keys-1 that come in any of the parts, which have about n_entries together, ascending.
 
     Many entries are marked in a table of all keys, part after part, as they need not be held together then.
@@ -117,7 +117,7 @@ def _distinct(parts: Iterator[np.ndarray], n_parts: int, n_keys: int, n_entries:
     return np.flatnonzero(is_there)
 
 
-def flows(network: Network, reached: Destinations, core_of: np.ndarray, activity: Activity) -> Flows:
+def count_flows(network: Network, reached: Destinations, core_of: np.ndarray, activity: Activity) -> Flows:
     """The Flows of all sources over all steps of `activity`, by source class and then by core."""
     keys, sent, width = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], int(core_of.max(initial=-1)) + 2
     for name, source_class in reached.class_of.items():

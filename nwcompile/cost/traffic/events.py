@@ -5,11 +5,11 @@ One message per non-zero spike and destination core, whatever the number of syna
 
 import numpy as np
 
-from nwcompile.cost.neuron_program import instructions
+from nwcompile.cost.neuron_program import chip_instructions
 from nwcompile.cost.traffic.io_sites import io_messages, io_routes
 from nwcompile.cost.traffic.multicast import spike_fanout
 from nwcompile.cost.traffic.tokens import add_tokens
-from nwcompile.cost.traffic.wiring import wiring
+from nwcompile.cost.traffic.wiring import connection_wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.flat import csr_sums
 from nwcompile.ir.network import Network
@@ -28,11 +28,17 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
     n_steps, n_cores = program.schedule.n_hardware_steps(activity.n_steps, window), program.mapping.n_cores
     axons, core_of, sent = program.axons, program.core_of, spike_fanout(program, activity=activity)
 
-    def table(*outer):
+    def zero_table(*outer):
         return np.zeros((*outer, n_steps, n_cores), np.int64)
 
-    messages_in, words, synops = table(), table(), table(len(SYNAPSE_KINDS))
-    spikes, messages_out, routed, updates, instructed = table(), table(), table(2), table(), table()
+    messages_in, words, synops = zero_table(), zero_table(), zero_table(len(SYNAPSE_KINDS))
+    spikes, messages_out, routed, updates, instructed = (
+        zero_table(),
+        zero_table(),
+        zero_table(2),
+        zero_table(),
+        zero_table(),
+    )
     for name, first in program.network.offsets.items():
         count, h0 = activity.counts[name], first_step(program, name, window)
         last = first + count.shape[1]
@@ -43,7 +49,7 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
             traffic.count_departures(
                 count, h0, cores, sent.messages[first:last], sent.hops[first:last], spikes, messages_out, routed
             )
-            n_instructions = instructions(program.chip, program.network.node(name).neuron)
+            n_instructions = chip_instructions(program.chip, program.network.node(name).neuron)
             for t in range(activity.n_steps):
                 updated = activity.updates[name][t] if name in activity.updates else activity.n_samples
                 of_core = _per_core(cores, updated, n_cores)
@@ -79,7 +85,7 @@ def synops_into(network: Network, activity: Activity) -> dict[str, np.ndarray]:
     """
     synops = {name: np.zeros(network.node(name).n_neurons, np.int64) for name in network.layers}
     for connection in network.connections:
-        wires = wiring(network, connection)
+        wires = connection_wiring(network, connection)
         sent = activity.reads(connection.source).sum(0, dtype=np.int64)
         of_class = np.zeros(wires.n_source_classes, np.int64)
         np.add.at(of_class, wires.source_class, sent)

@@ -6,7 +6,7 @@ from nwcompile.cost.traffic.destinations import core_pairs
 from nwcompile.cost.traffic.events import first_step
 from nwcompile.cost.traffic.io_sites import io_messages, io_routes
 from nwcompile.cost.traffic.multicast import multicast_trees
-from nwcompile.cost.traffic.tokens import tokens
+from nwcompile.cost.traffic.tokens import list_tokens
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.noc.bus import stretches
@@ -37,13 +37,13 @@ def link_flits(
         ends = np.concatenate([[io_ends[0].site, site], [site, io_ends[1].site]], 1)
         _along_routes(chip, np.concatenate([*by_site], 1), ends, flits)
     if chip.waits_for_neighbors:
-        sent = tokens(program)
+        sent = list_tokens(program)
         carried = np.full((n_steps, len(sent.ends)), sent.flits * activity.n_samples)
         _along_routes(chip, carried, sent.site.T, flits)
     return flits
 
 
-def flits_of(program: Program, run: Run) -> np.ndarray:
+def flits_of_run(program: Program, run: Run) -> np.ndarray:
     """int64[H, link]: flits that a run has measured, or that its activity causes."""
     if run.link_flits is not None:
         return run.link_flits

@@ -20,11 +20,11 @@ def row_bits(n_synapses, bits: int, chip: Chip):
     """
     core = chip.core
 
-    def block(n):
+    def block_bits(n):
         return -(-(n * bits + core.block_overhead_bits) // core.word_bits) * core.word_bits
 
     rest = n_synapses % core.block_synapses
-    return n_synapses // core.block_synapses * block(core.block_synapses) + (rest > 0) * block(rest)
+    return n_synapses // core.block_synapses * block_bits(core.block_synapses) + (rest > 0) * block_bits(rest)
 
 
 def stored_kind(kind: int, chip: Chip) -> int:

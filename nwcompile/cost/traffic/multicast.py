@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from nwcompile.cost.traffic.destinations import core_pairs
-from nwcompile.cost.traffic.trees import Trees, trees
+from nwcompile.cost.traffic.trees import Trees, build_trees
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_entries, csr_offset
@@ -48,11 +48,11 @@ def multicast_trees(program: Program, activity: Activity | None = None) -> Multi
     """
     known = _known.get(program)
     if known is None or known[0] not in (None, activity):
-        known = _known[program] = activity, _made(program, activity)
+        known = _known[program] = activity, _build_trees(program, activity)
     return known[1]
 
 
-def _made(program: Program, activity: Activity | None) -> MulticastTrees:
+def _build_trees(program: Program, activity: Activity | None) -> MulticastTrees:
     axons, chip, core_of = program.axons, program.chip, program.core_of
     if activity is not None:
         sends = np.concatenate([activity.counts[name].any(0) for name in program.network.offsets])
@@ -63,7 +63,7 @@ def _made(program: Program, activity: Activity | None) -> MulticastTrees:
     core = axons.core[csr_entries(axons.offset, first)].astype(np.int64)
     home = core_of[first].astype(np.int64)
     site = chip.site_index(program.mapping.site_of)
-    links_and_branches = trees(chip.grid, chip.noc.cores_per_router, site[home], offset, site[core])
+    links_and_branches = build_trees(chip.grid, chip.noc.cores_per_router, site[home], offset, site[core])
     return MulticastTrees(tree_of, home, offset, core, links_and_branches)
 
 

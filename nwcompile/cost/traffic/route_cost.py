@@ -25,7 +25,7 @@ class RouteCost(NamedTuple):
     along_x: np.ndarray  # int64[x, x]
     along_y: np.ndarray  # int64[y, y]
 
-    def between(self, a, b) -> np.ndarray:
+    def between_routers(self, a, b) -> np.ndarray:
         """int64: cost of the routes from routers `a` to routers `b`; both are broadcast."""
         (ax, ay), (bx, by) = np.moveaxis(self.xy[a], -1, 0), np.moveaxis(self.xy[b], -1, 0)
         return self.along_x[ax, bx] + self.along_y[ay, by]
@@ -58,7 +58,7 @@ def link_weights(chip: Chip, optimize: str) -> tuple[int, int, int, int]:
         slower_cycles = (noc.chip_link_cycles_per_flit or noc.link_cycles_per_flit) - noc.link_cycles_per_flit
         more = noc.flits_per_message * slower_cycles
         slow = (noc.chip_hop_cycles or ew) + more, (noc.chip_hop_cycles or ns) + more
-    return _whole(ew, ns, *slow)
+    return _whole_weights(ew, ns, *slow)
 
 
 def route_cost(chip: Chip, optimize: str) -> RouteCost:
@@ -69,13 +69,13 @@ def route_cost(chip: Chip, optimize: str) -> RouteCost:
     link_cost = np.where(slow, [slow_ew, slow_ew, slow_ns, slow_ns], [ew, ew, ns, ns]).astype(np.int64)
     if chip.noc.routing == "up-down":
         xy = np.stack([np.arange(n), np.zeros(n, np.int64)], 1)
-        return RouteCost(xy, _table(grid, np.arange(n), link_cost), np.zeros((1, 1), np.int64))
+        return RouteCost(xy, _cost_table(grid, np.arange(n), link_cost), np.zeros((1, 1), np.int64))
     xy = np.stack([np.arange(n) % grid.columns, np.arange(n) // grid.columns], 1)
     row, column = np.arange(grid.columns), np.arange(grid.rows) * grid.columns
-    return RouteCost(xy, _table(grid, row, link_cost), _table(grid, column, link_cost))
+    return RouteCost(xy, _cost_table(grid, row, link_cost), _cost_table(grid, column, link_cost))
 
 
-def _table(grid, routers: np.ndarray, link_cost: np.ndarray) -> np.ndarray:
+def _cost_table(grid, routers: np.ndarray, link_cost: np.ndarray) -> np.ndarray:
     """int64[at, to]: cost of the routes among some routers whose routes stay among them."""
     position = np.full(len(grid.is_open), -1)
     position[routers] = np.arange(len(routers))
@@ -85,7 +85,7 @@ def _table(grid, routers: np.ndarray, link_cost: np.ndarray) -> np.ndarray:
     return cost
 
 
-def _whole(*weights: float) -> tuple:
+def _whole_weights(*weights: float) -> tuple:
     """The weights as whole numbers without a common divisor: exact up to a largest ratio, else rounded to it."""
     parts = [Fraction(str(w)) for w in weights]
     least = min((p for p in parts if p), default=Fraction(1))

@@ -24,7 +24,7 @@ class Tokens(NamedTuple):
     flits: int  # of each
 
 
-def tokens(program: Program) -> Tokens:
+def list_tokens(program: Program) -> Tokens:
     """The tokens of a program, as if its chip's cores waited for their neighbors."""
     chip, n_cores = program.chip, program.mapping.n_cores
     axon_pair, pair = core_pairs(program.axons, program.core_of, n_cores)
@@ -51,7 +51,7 @@ def add_tokens(program: Program, counters: dict[str, np.ndarray], n_samples: int
     """
     if not program.chip.waits_for_neighbors:
         return
-    n_cores, sent = program.mapping.n_cores, tokens(program)
+    n_cores, sent = program.mapping.n_cores, list_tokens(program)
     here, there = sent.ends.T
     inside, comes, leaves = (here < n_cores) & (there < n_cores), here >= n_cores, there >= n_cores
     for names, those, core in (

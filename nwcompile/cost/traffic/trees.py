@@ -39,7 +39,7 @@ class Trees:
         return n_links
 
 
-def trees(grid: Grid, per_router: int, source: np.ndarray, offset: np.ndarray, to: np.ndarray) -> Trees:
+def build_trees(grid: Grid, per_router: int, source: np.ndarray, offset: np.ndarray, to: np.ndarray) -> Trees:
     """The trees from physical cores `source` int[group] to the physical cores `to[offset[k] : offset[k + 1]]`.
 
     `per_router` is the number of cores at a router. Destinations of a group are different from each other.

@@ -56,7 +56,7 @@ class Wiring:
         readers = np.bincount(self.target_class, minlength=len(self.offset) - 1)[csr_groups(self.offset)]
         return np.bincount(self.taps, readers, self.n_source_classes).astype(np.int64)[self.source_class]
 
-    def rows(self, core_of: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def core_rows(self, core_of: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Synapses that a neuron of each source class has in each core; targets of core -1 are left out.
 
         `core_of` is int32[target]. Gives (offset int64[source class + 1], core int32[row], n_synapses int64[row]):
@@ -74,7 +74,7 @@ class Wiring:
 _known: WeakKeyDictionary[Connection, tuple[tuple, Wiring]] = WeakKeyDictionary()  # connections do not change
 
 
-def wiring(network: Network, connection: Connection) -> Wiring:
+def connection_wiring(network: Network, connection: Connection) -> Wiring:
     """The Wiring of one connection of a normalized network; raises ModelError for other kinds of connection.
 
     It is made once for a connection and kept as long as that is: to sort the synapses of a list takes longest.
@@ -82,11 +82,11 @@ def wiring(network: Network, connection: Connection) -> Wiring:
     shapes = network.node(connection.source).shape, network.node(connection.target).shape
     known = _known.get(connection)
     if known is None or known[0] != shapes:
-        known = _known[connection] = shapes, _made(network, connection)
+        known = _known[connection] = shapes, _build_wiring(network, connection)
     return known[1]
 
 
-def _made(network: Network, connection: Connection) -> Wiring:
+def _build_wiring(network: Network, connection: Connection) -> Wiring:
     source, target = network.node(connection.source), network.node(connection.target)
     if isinstance(connection, Dense):
         return Wiring(
@@ -97,9 +97,9 @@ def _made(network: Network, connection: Connection) -> Wiring:
             taps=np.zeros(1, np.int32),
         )
     if isinstance(connection, Sparse):
-        return _sparse(connection, source.n_neurons, target.n_neurons)
+        return _sparse_wiring(connection, source.n_neurons, target.n_neurons)
     if isinstance(connection, Conv2d):
-        return _conv(connection, source.shape)
+        return _conv_wiring(connection, source.shape)
     raise ModelError(
         f"connection {connection.source!r} -> {connection.target!r}: a {type(connection).__name__} has no synapses "
         "to place; normalize the network first",
@@ -127,14 +127,14 @@ def synapse_count(network: Network, connection: Connection) -> int:
     return int(np.size(connection.weight))
 
 
-def _sparse(connection: Sparse, n_source: int, n_target: int) -> Wiring:
+def _sparse_wiring(connection: Sparse, n_source: int, n_target: int) -> Wiring:
     post = np.asarray(connection.post)
     offset = csr_offset(np.bincount(post, minlength=n_target))
     taps = np.asarray(connection.pre)[np.argsort(post, kind="stable")].astype(np.int32)
     return Wiring(SPARSE, np.arange(n_source, dtype=np.int32), np.arange(n_target, dtype=np.int32), offset, taps)
 
 
-def _conv(connection: Conv2d, shape: tuple[int, ...]) -> Wiring:
+def _conv_wiring(connection: Conv2d, shape: tuple[int, ...]) -> Wiring:
     (n_in, rows, columns), (n_out, out_rows, out_columns) = connection.geometry(shape)
     weight, groups = np.asarray(connection.weight), connection.groups
     offset, taps = traffic.conv_taps(

@@ -23,7 +23,7 @@ from nwcompile.passes.quantize.scaled_layer import (
     weight_error,
 )
 from nwcompile.sim.host import encode
-from nwcompile.sim.sequence.run import record, trace
+from nwcompile.sim.sequence.run import record_activity, trace_layers
 
 WHOLE_RANGE = 1.0  # The range of weights that is kept where nothing is clipped.
 # Ranges of weights that are kept, over the largest weight: a scale that clips some may fit the others better.
@@ -265,9 +265,9 @@ def _try(layer: Layer, chip: Chip, scale: float, clip: float, evidence: Evidence
         x[REGISTERS] = encode(register_encoding(layer, chip, scale), evidence.injected)[0]
     steps = None if x else evidence.wanted.shape[1]
     if not layer.neuron.fires:
-        v = trace(scaled.network(layer), x or None, steps, keep_states=False)[1][layer.node.name]["v"]
+        v = trace_layers(scaled.network(layer), x or None, steps, keep_states=False)[1][layer.node.name]["v"]
         return (0.0, float(np.square(v / scale - evidence.wanted).sum())), scaled, None
-    spikes = record(scaled.network(layer), x or None, steps)[1][layer.node.name]
+    spikes = record_activity(scaled.network(layer), x or None, steps)[1][layer.node.name]
     spikes = np.broadcast_to(spikes, evidence.wanted.shape)
     matched = inf if _is_narrow(layer) else WELL_MATCHED
     return how_far(spikes, evidence.wanted, matched), scaled, spikes

@@ -40,7 +40,7 @@ COLUMNS = {
 }
 
 
-def bus_of(chip: Chip, site: np.ndarray, tick: int = 1) -> Bus:
+def build_bus(chip: Chip, site: np.ndarray, tick: int = 1) -> Bus:
     """The bus of a chip, times in ticks of which a NoC cycle has `tick`; `site` int[core] are physical cores in use."""
     noc = chip.noc
     core = np.argsort(site).astype(np.int64)
@@ -65,7 +65,7 @@ def bus_of(chip: Chip, site: np.ndarray, tick: int = 1) -> Bus:
     )
 
 
-def waiting(bus: Bus, n_links: int) -> Waiting:
+def empty_queues(bus: Bus, n_links: int) -> Waiting:
     """Empty queues, to be given to `clear_bus` first."""
     n, n_positions = len(bus.position), len(bus.first_tap) - 1
     words, position_words = -(-n // 64), -(-n_positions // 64)
@@ -97,17 +97,17 @@ def waiting(bus: Bus, n_links: int) -> Waiting:
 def bus_network(bus: Bus, n_links: int) -> BusNetwork:
     """A bus and the cores on it before they begin."""
     n = len(bus.position)
-    return BusNetwork(bus, waiting(bus, n_links), Arrivals(np.zeros((n, bus.depth), ARRIVED), np.zeros(n, RING)))
+    return BusNetwork(bus, empty_queues(bus, n_links), Arrivals(np.zeros((n, bus.depth), ARRIVED), np.zeros(n, RING)))
 
 
-def schedule_of(parts: list[np.ndarray]) -> BusSchedule:
+def collect_schedule(parts: list[np.ndarray]) -> BusSchedule:
     """The schedules of a run, from `StepRecord.bus` of some samples after the other."""
     of_all = np.array(parts)
     sums, peaks = of_all.sum(0), of_all.max(0)
     return BusSchedule(**{n: (peaks if n.startswith("peak") else sums)[:, c] for n, c in COLUMNS.items()})
 
 
-def summed_schedule(steps: BusSchedule) -> BusSchedule:
+def sum_schedule(steps: BusSchedule) -> BusSchedule:
     """The schedules of many steps as that of one."""
     columns = {name: getattr(steps, name) for name in COLUMNS}
     return BusSchedule(**{n: (a.max if n.startswith("peak") else a.sum)(keepdims=True) for n, a in columns.items()})
@@ -133,8 +133,8 @@ def send_on_bus(chip: Chip, time, src, size, dst, last: int) -> tuple[np.ndarray
             f"packet {long[0]} has {size[long[0]]} flits; on the segmented bus of {chip.name} every packet is one "
             "transfer, of 1 flit"
         )
-    bus = bus_of(chip, np.arange(chip.n_cores))
-    queued = waiting(bus, len(chip.link_cycles))
+    bus = build_bus(chip, np.arange(chip.n_cores))
+    queued = empty_queues(bus, len(chip.link_cycles))
     order = np.lexsort((time, src))
     first = csr_offset(np.bincount(src, minlength=chip.n_cores))
     inject, arrive = np.full((2, len(time)), -1)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nwcompile.cost.traffic.link_flits import link_flits
-from nwcompile.cost.traffic.tokens import tokens
+from nwcompile.cost.traffic.tokens import list_tokens
 from nwcompile.errors import BackendError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.flat import csr_offset
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from nwcompile.sim.cycle.run import ChipRun, Result, State
 
 
-def with_tokens(program: Program, tables: AxonTables) -> tuple[AxonTables, TokenTables]:
+def append_tokens(program: Program, tables: AxonTables) -> tuple[AxonTables, TokenTables]:
     """The axons with those of tokens after all others, and which tokens each end sends and takes."""
-    axons, sent = tables.axons, tokens(program)
+    axons, sent = tables.axons, list_tokens(program)
     n_axons, n_ends = len(axons.row), axons.n_sites
     here, there = sent.ends.T
     rows = np.zeros(len(sent.ends), AXON)
@@ -68,7 +68,7 @@ def input_axons(program: Program) -> InputAxons:
     )
 
 
-def go(chip_run: "ChipRun", job, x: np.ndarray, result: "Result", state: "State") -> None:
+def run_with_neighbors(chip_run: "ChipRun", job, x: np.ndarray, result: "Result", state: "State") -> None:
     """Simulate whole samples x int32[b, step, input line]. Raises BackendError where they do not come to an end."""
     program, token_tables = chip_run.program, chip_run.tokens
     assert token_tables is not None and chip_run.members is not None and state.event is not None, (
@@ -106,11 +106,11 @@ def go(chip_run: "ChipRun", job, x: np.ndarray, result: "Result", state: "State"
     if code == INTERRUPTED:
         raise KeyboardInterrupt
     if code < 0 and code != TOO_OFTEN:
-        raise _stopped(program, code, result.steps.stopped, pace)
+        raise _explain_stop(program, code, result.steps.stopped, pace)
     result.steps.flits[:1] = state.event.queues.flits
 
 
-def _stopped(program: Program, code: int, where: np.ndarray, pace: Pace) -> BackendError:
+def _explain_stop(program: Program, code: int, where: np.ndarray, pace: Pace) -> BackendError:
     """What to say of a step, `where` = (sample, hardware step), that some core does not come to the end of."""
     chip, (sample, step) = program.chip, where.tolist()
     late = np.flatnonzero(pace.step == step)

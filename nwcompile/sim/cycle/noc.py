@@ -15,9 +15,8 @@ from nwcompile.kernels.noc.event_replay import Packets, Sources, replay_events
 from nwcompile.kernels.noc.mesh import Mesh
 from nwcompile.memory import verify_room
 from nwcompile.sim.cycle.bus import send_on_bus
-from nwcompile.sim.cycle.lockstep import send as send_in_lockstep
-from nwcompile.sim.cycle.lockstep import suits
-from nwcompile.sim.cycle.noc_tables import mesh_of, queues
+from nwcompile.sim.cycle.lockstep import fits_lockstep, send_in_lockstep
+from nwcompile.sim.cycle.noc_tables import build_mesh, build_queues
 from nwcompile.threads import alone
 
 ERROR_CODE = "NW6201"
@@ -66,7 +65,7 @@ class Load:
     link_load: dict[str, float]
 
 
-def replay(chip: Chip, time, src, dst, size, last: int = int(NEVER)) -> Replay:
+def replay_packets(chip: Chip, time, src, dst, size, last: int = int(NEVER)) -> Replay:
     """Send packets of `size[k]` flits, made at cycle `time[k]` in core `src[k]`, to core `dst[k]`.
 
     Cores are physical, numbered as sites are: router * cores_per_router + port. A source sends its packets in order of
@@ -80,11 +79,11 @@ def replay(chip: Chip, time, src, dst, size, last: int = int(NEVER)) -> Replay:
             f'{chip.name} has noc.router = "merges", through which packets go in a network that is simulated, not by '
             "themselves"
         )
-    time, src, dst, size = _verified(chip, time, src, dst, size)
+    time, src, dst, size = _verify_packets(chip, time, src, dst, size)
     if chip.is_bus:
         return Replay(*send_on_bus(chip, time, src, size, dst, last))
-    mesh = mesh_of(chip)
-    if suits(mesh):
+    mesh = build_mesh(chip)
+    if fits_lockstep(mesh):
         inject, arrive, flits = send_in_lockstep(mesh, time, src, size, dst, last)
     else:
         order = np.lexsort((time, src))
@@ -97,7 +96,7 @@ def replay(chip: Chip, time, src, dst, size, last: int = int(NEVER)) -> Replay:
 
 def send_by_events(mesh: Mesh, time, src, size, to, n_deliveries, last: int) -> tuple[np.ndarray, ...]:
     """Send packets that are sorted by source and time: (inject[packet], arrive[delivery], flits[link])."""
-    network = queues(mesh)
+    network = build_queues(mesh)
     counts = np.broadcast_to(n_deliveries, len(time))
     packets = Packets(
         first=csr_offset(np.bincount(src, minlength=mesh.n_cores)),
@@ -124,10 +123,10 @@ def _links_on_route(chip: Chip, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
     return hops(chip.grid, router[:, None], router).sum(-1).reshape(-1)[at * n + to]
 
 
-def _verified(chip: Chip, time, src, dst, size) -> tuple[np.ndarray, ...]:
+def _verify_packets(chip: Chip, time, src, dst, size) -> tuple[np.ndarray, ...]:
     """The columns of a list of packets as int64[packet]; raises OptionError for packets that cannot be."""
     time, src, dst, size = (
-        _whole(name, values) for name, values in (("time", time), ("src", src), ("dst", dst), ("size", size))
+        _whole_numbers(name, values) for name, values in (("time", time), ("src", src), ("dst", dst), ("size", size))
     )
     for name, values, low, high in (
         ("time", time, 0, MAX_TIME_CYCLES),
@@ -150,7 +149,7 @@ def _verified(chip: Chip, time, src, dst, size) -> tuple[np.ndarray, ...]:
     return time, src, dst, size
 
 
-def load(
+def offer_load(
     chip: Chip, pattern: str, offered: float, flits: int = 1, warmup: int = 1000, cycles: int = 10000, seed: int = 0
 ) -> Load:
     """Offer `offered` flits per core and cycle in packets of `flits`, and measure those made after `warmup` cycles.
@@ -190,10 +189,10 @@ def load(
     work = f"load {offered:g} on {chip.n_cores} cores in {warmup + 2 * cycles} cycles, {n_packets:.3g} packets,"
     verify_room(work, int(PACKET_BYTES * n_packets), lambda _: "lower the load, or measure fewer cycles (--cycles)")
     rng = np.random.default_rng(seed)
-    time, src = _made(rng, warmup + 2 * cycles, chip.n_cores, offered / flits)
-    dst = _destinations(pattern, chip, src, rng)
+    time, src = _draw_packets(rng, warmup + 2 * cycles, chip.n_cores, offered / flits)
+    dst = _draw_destinations(pattern, chip, src, rng)
     last = warmup + 2 * cycles
-    done = replay(chip, time, src, dst, np.full(len(time), flits), last)
+    done = replay_packets(chip, time, src, dst, np.full(len(time), flits), last)
     measured = (time >= warmup) & (time < warmup + cycles)
     if not measured.any():
         raise OptionError(
@@ -203,7 +202,7 @@ def load(
     within = (done.arrive >= warmup) & (done.arrive < warmup + cycles)
     per = flits / (chip.n_cores * cycles)
     made, accepted = measured.sum() * per, within.sum() * per
-    stable = _verdict(chip, time, src, dst, done, flits, warmup, cycles)
+    stable = _is_stable(chip, time, src, dst, done, flits, warmup, cycles)
     latency = float((done.arrive - time)[measured].mean()) if stable else None
     busy = link_busy(chip, done.link_flits)
     busiest = None if stable else link_name(chip, int(np.argmax(busy)))
@@ -221,7 +220,7 @@ def load(
     )
 
 
-def _verdict(chip: Chip, time, src, dst, done: Replay, flits: int, warmup: int, cycles: int) -> bool | None:
+def _is_stable(chip: Chip, time, src, dst, done: Replay, flits: int, warmup: int, cycles: int) -> bool | None:
     """`Load.stable` of packets of `flits` that were sent from an idle network, until twice `cycles` after `warmup`.
 
     Q is the root of the mean square, over packets, of how long those of their source wait on average. S is what a link
@@ -233,7 +232,7 @@ def _verdict(chip: Chip, time, src, dst, done: Replay, flits: int, warmup: int, 
     if not arrived.any():
         return None
     latency = np.where(arrived, done.arrive, warmup + 2 * cycles) - time  # at least
-    wait = latency if chip.is_bus else latency - _way_cycles(chip, src, dst, done.hops)
+    wait = latency if chip.is_bus else latency - _route_cycles(chip, src, dst, done.hops)
     wait = wait - wait[arrived].min()
     measured = (time >= warmup) & (time < warmup + cycles)
     of_source = np.bincount(src[measured], minlength=chip.n_cores)
@@ -249,7 +248,7 @@ def _verdict(chip: Chip, time, src, dst, done: Replay, flits: int, warmup: int, 
     return True if is_long and halves[1] <= MOST_GROWTH * halves[0] else None
 
 
-def _way_cycles(chip: Chip, src: np.ndarray, dst: np.ndarray, n_hops: np.ndarray) -> np.ndarray:
+def _route_cycles(chip: Chip, src: np.ndarray, dst: np.ndarray, n_hops: np.ndarray) -> np.ndarray:
     """int64[packet]: latency in cycles of the `n_hops` links between routers on its route."""
     n, latency = chip.n_cores, chip.link_latency
     between_routers = latency[: len(latency) - 2 * n]
@@ -264,7 +263,7 @@ def _way_cycles(chip: Chip, src: np.ndarray, dst: np.ndarray, n_hops: np.ndarray
     return cycles[of_packet.reshape(-1)]
 
 
-def _whole(name: str, values) -> np.ndarray:
+def _whole_numbers(name: str, values) -> np.ndarray:
     array = np.asarray(values)
     if array.ndim != 1 or not (array.dtype.kind in "iuf" or array.size == 0):
         raise OptionError(f"packets: {name} must be a list of whole numbers")
@@ -273,7 +272,7 @@ def _whole(name: str, values) -> np.ndarray:
     return array.astype(np.int64)
 
 
-def _made(rng, n_cycles: int, n_cores: int, chance: float) -> tuple[np.ndarray, np.ndarray]:
+def _draw_packets(rng, n_cycles: int, n_cores: int, chance: float) -> tuple[np.ndarray, np.ndarray]:
     """When and where packets are made, in the order of time; drawn for some cycles after the other, for memory."""
     parts = [
         np.nonzero(rng.random((min(CHUNK_CYCLES, n_cycles - first), n_cores)) < chance) + np.array([[first], [0]])
@@ -283,7 +282,7 @@ def _made(rng, n_cycles: int, n_cores: int, chance: float) -> tuple[np.ndarray, 
     return time, src
 
 
-def _destinations(pattern: str, chip: Chip, src: np.ndarray, rng) -> np.ndarray:
+def _draw_destinations(pattern: str, chip: Chip, src: np.ndarray, rng) -> np.ndarray:
     columns, rows = chip.noc.columns, chip.noc.rows
     x, y = src % columns, src // columns
     if pattern == "uniform":

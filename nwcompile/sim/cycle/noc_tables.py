@@ -21,7 +21,7 @@ from nwcompile.kernels.noc.mesh import (
 )
 
 
-def mesh_of(chip: Chip, tick: int = 1) -> Mesh:
+def build_mesh(chip: Chip, tick: int = 1) -> Mesh:
     """The routers of a chip, times in ticks of which a NoC cycle has `tick`."""
     noc, grid = chip.noc, chip.grid
     n_routers, n_ports, n_vcs = noc.columns * noc.rows, 4 + noc.cores_per_router, noc.virtual_channels
@@ -70,7 +70,7 @@ def n_links(mesh: Mesh) -> int:
     return 4 * mesh.n_routers + 2 * mesh.n_cores
 
 
-def with_trees(mesh: Mesh, trees: Trees) -> Mesh:
+def add_trees(mesh: Mesh, trees: Trees) -> Mesh:
     """The routers with the branches of multicast trees."""
     branch = np.zeros(len(trees.to), BRANCH)
     branch["to"] = trees.to
@@ -107,7 +107,7 @@ def route_table(chip: Chip) -> RouteTable:
     return RouteTable(from_router.astype(np.int32), to_core.astype(np.int32), route)
 
 
-def queues(mesh: Mesh) -> Queues:
+def build_queues(mesh: Mesh) -> Queues:
     """Empty buffers of the routers."""
     n_buffers = (len(mesh.output) + mesh.n_cores) * mesh.n_vcs
     timing = mesh.timing

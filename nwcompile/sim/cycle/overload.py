@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nwcompile.cost.neuron_program import instructions
+from nwcompile.cost.neuron_program import chip_instructions
 from nwcompile.cost.time.work import link_busy, link_name
 from nwcompile.cost.traffic.io_sites import io_routes
 from nwcompile.errors import BackendError
@@ -62,7 +62,7 @@ def longest_step(program: Program, mesh: Mesh | None, axons: Axons) -> dict[str,
         )
     )
     nodes = [program.network.node(name) for name in program.network.layers]
-    update += instruction * max(instructions(chip, node.neuron) for node in nodes)
+    update += instruction * max(chip_instructions(chip, node.neuron) for node in nodes)
     timing = mesh.timing
     hop = int(mesh.output["latency"].max() + mesh.output["held"].max()) + timing.credit_ticks + timing.route_ticks
     hop += timing.inject_ticks + timing.link_ticks + 4 * timing.cycle_ticks
@@ -80,7 +80,7 @@ def longest_step(program: Program, mesh: Mesh | None, axons: Axons) -> dict[str,
     }
 
 
-def stopped(
+def explain_stop(
     program: Program, code: int, where: np.ndarray, axons: Axons, outbox: Outbox, link_flits: np.ndarray
 ) -> BackendError:
     """What to say of a step, `where` = (sample, hardware step), whose messages are stuck, or which takes too long.

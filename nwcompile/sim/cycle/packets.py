@@ -36,22 +36,22 @@ class Packets:
         """Cycles from tick to tick with which every packet is there in time."""
         return int(self.step_cycles.max())
 
-    def late(self, period_cycles: int) -> np.ndarray:
+    def is_late(self, period_cycles: int) -> np.ndarray:
         """bool[packet]: whether each would act a tick late, were ticks so many cycles apart."""
         return self.written > period_cycles
 
 
-def packets(program: Program, inputs: dict[str, np.ndarray], n_steps: int, window: str = "aligned") -> Packets:
+def trace_packets(program: Program, inputs: dict[str, np.ndarray], n_steps: int, window: str = "aligned") -> Packets:
     """The packets of one sample: `inputs[name]` is int32[1, T, ...], as `sim.inputs.prepare` gives it."""
-    return _packets(program, inputs, n_steps, window, None)
+    return _trace_packets(program, inputs, n_steps, window, None)
 
 
-def packets_of_spikes(program: Program, inputs: dict[str, np.ndarray], spikes: np.ndarray) -> Packets:
+def trace_packets_of_spikes(program: Program, inputs: dict[str, np.ndarray], spikes: np.ndarray) -> Packets:
     """The same for spikes recorded elsewhere, in aligned steps: int[T, neuron], in the order of the layers."""
-    return _packets(program, inputs, len(spikes), "aligned", spikes)
+    return _trace_packets(program, inputs, len(spikes), "aligned", spikes)
 
 
-def _packets(program: Program, inputs: dict, n_steps: int, window: str, spikes: np.ndarray | None) -> Packets:
+def _trace_packets(program: Program, inputs: dict, n_steps: int, window: str, spikes: np.ndarray | None) -> Packets:
     chip = program.chip
     if not chip.has_merges:
         raise OptionError(f'packets are followed on chips with noc.router = "merges", which {chip.name} is not')
@@ -60,12 +60,12 @@ def _packets(program: Program, inputs: dict, n_steps: int, window: str, spikes: 
     run = ChipRun(program, n_steps, n_hardware, window)
     lines = [inputs[name].reshape(1, n_steps, -1) for name in program.network.inputs]
     x = np.concatenate([*lines, np.zeros((1, n_steps, 0), np.int32)], 2)
-    result = run.result((1, n_steps), n_hardware, False, None, is_shared=spikes is not None)
+    result = run.empty_result((1, n_steps), n_hardware, False, None, is_shared=spikes is not None)
     if spikes is not None:
         result.neurons.spikes[0] = spikes
     axons = run.axons.axons
-    state = run.state(n_logged=len(axons.row) * n_hardware * program.schedule.period)
-    run.go(run.job(computes=spikes is None), x, result, state)
+    state = run.idle_state(n_logged=len(axons.row) * n_hardware * program.schedule.period)
+    run.run_job(run.build_job(computes=spikes is None), x, result, state)
     assert state.merges is not None, "such chips have no other routers"
     log = state.merges.log[: state.merges.now[N_LOGGED]]
     rows = axons.row[log["axon"]]

@@ -60,7 +60,7 @@ def probes_for(net: Mesh | Bus, n_steps: int, n_cores: int, n_sites: int, flight
     )
 
 
-def profile(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends: Ends, n_ticks: int) -> Profile:
+def build_profile(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends: Ends, n_ticks: int) -> Profile:
     """The Profile of notes on consecutive samples; `flits` int64[H, link] and `n_ticks` are of all steps."""
     n_links, ticks = flits.shape[1], parts[0].ticks_per_cycle
     peak, mean = np.zeros(n_links, np.int64), np.zeros(n_links)
@@ -83,12 +83,12 @@ def profile(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends: Ends,
         latency_count=counts[taken],
         latency_sum=sum(int(probes.total[0]) for probes in parts),
         latency_max=latest,
-        path=_path(net, parts, flits, ends),
-        flight=_flight(parts[0]),
+        path=_critical_path(net, parts, flits, ends),
+        flight=_flight_curves(parts[0]),
     )
 
 
-def summed(probes: Probes) -> Probes:
+def sum_probes(probes: Probes) -> Probes:
     """The notes of many steps as those of one: sums, and the longest phase of all."""
     longest = probes.path["ticks"].argmax()
     return probes._replace(
@@ -127,7 +127,7 @@ def last_of_bin(index: np.ndarray) -> np.ndarray:
     return ((index - shift * half + 1) << shift) - 1
 
 
-def _path(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends: Ends) -> dict[str, np.ndarray]:
+def _critical_path(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends: Ends) -> dict[str, np.ndarray]:
     """What PATH has of the longest phase of each step, the first of equal ones, and the busiest link of its message."""
     rows = np.stack([probes.path for probes in parts])
     row = rows[rows["ticks"].argmax(0), np.arange(rows.shape[1])]
@@ -162,7 +162,7 @@ def links_between(net: Mesh | Bus, here: int, there: int) -> list[tuple[int, flo
     todo = [(here // net.per_router, there)]
     while todo:
         router, to = todo.pop()
-        for route, onward in _branches(net, router, to):
+        for route, onward in _next_branches(net, router, to):
             output = net.output[router * net.n_ports + (route & ((1 << PORT_BITS) - 1))]
             links.append((int(output["link"]), int(output["held"])))
             if output["down_node"] < net.n_routers:
@@ -170,7 +170,7 @@ def links_between(net: Mesh | Bus, here: int, there: int) -> list[tuple[int, flo
     return links
 
 
-def _branches(mesh: Mesh, router: int, to: int) -> list[tuple[int, int]]:
+def _next_branches(mesh: Mesh, router: int, to: int) -> list[tuple[int, int]]:
     """How a message goes on from a router: (as in RouteTable, `to` of the copy), one or several."""
     if to < mesh.n_cores:
         return [(int(route_to.py_func(mesh.routes, router, to)), to)]
@@ -178,7 +178,7 @@ def _branches(mesh: Mesh, router: int, to: int) -> list[tuple[int, int]]:
     return [(int(row["route"]), int(row["to"])) for row in rows[: 1 + int(np.argmax(rows["is_last"]))]]
 
 
-def _flight(probes: Probes) -> tuple[np.ndarray, ...]:
+def _flight_curves(probes: Probes) -> tuple[np.ndarray, ...]:
     """Points (core cycles, flits) of each step; between the most of an interval and its end nothing is kept."""
     steps = []
     for points, shift in zip(probes.flight, probes.shift, strict=True):

@@ -6,7 +6,7 @@ import numpy as np
 
 from nwcompile.checkpoint import is_keeping
 from nwcompile.cost.energy import energy_pj, step_energy_pj
-from nwcompile.cost.neuron_program import instructions
+from nwcompile.cost.neuron_program import chip_instructions
 from nwcompile.cost.time.pool import pool_times
 from nwcompile.cost.traffic.io_sites import io_routes
 from nwcompile.cost.traffic.multicast import multicast_trees
@@ -51,15 +51,15 @@ from nwcompile.kernels.noc.bus_cores import BusNetwork
 from nwcompile.kernels.noc.lockstep_cores import LockstepNetwork
 from nwcompile.kernels.noc.merges import MergeNetwork
 from nwcompile.sim.cycle import neighbors
-from nwcompile.sim.cycle.axons import axon_tables
-from nwcompile.sim.cycle.bus import bus_network, bus_of, schedule_of
-from nwcompile.sim.cycle.kept import run_kept
-from nwcompile.sim.cycle.lockstep import lockstep_network, suits_cores
+from nwcompile.sim.cycle.axons import build_axon_tables
+from nwcompile.sim.cycle.bus import build_bus, bus_network, collect_schedule
+from nwcompile.sim.cycle.kept import run_with_checkpoint
+from nwcompile.sim.cycle.lockstep import cores_fit_lockstep, lockstep_network
 from nwcompile.sim.cycle.merges import merge_network, verify_packets
-from nwcompile.sim.cycle.noc_tables import mesh_of, queues, with_trees
-from nwcompile.sim.cycle.overload import longest_step, loses_messages, stopped, take_losses
-from nwcompile.sim.cycle.profile import Ends, probes_for, profile
-from nwcompile.sim.reference.run import finish
+from nwcompile.sim.cycle.noc_tables import add_trees, build_mesh, build_queues
+from nwcompile.sim.cycle.overload import explain_stop, longest_step, loses_messages, take_losses
+from nwcompile.sim.cycle.profile import Ends, build_profile, probes_for
+from nwcompile.sim.reference.run import finish_run
 from nwcompile.sim.sequence import tables
 from nwcompile.sim.values import MAX_REPEATED_SPIKES, verify_counts
 from nwcompile.threads import n_threads, over_samples, over_steps
@@ -88,14 +88,14 @@ def run_program(
     keep = keep_states or any(not network.node(n).neuron.fires for n in network.layers)
     notes = None
     if is_keeping():
-        records, steps = run_kept(chip_run, x, keep)
+        records, steps = run_with_checkpoint(chip_run, x, keep)
     else:
         results = chip_run.run_some(x, slice(0, len(x)), keep, flight_steps)
         records, steps = [r.neurons for r in results], [r.steps for r in results]
         notes = None if flight_steps is None else [r.probes for r in results]
-    spikes = spikes_of(program, [r.spikes for r in records])
+    spikes = split_spikes(program, [r.spikes for r in records])
     kept = [name for name in network.layers if keep_states or not network.node(name).neuron.fires]
-    states = chip_run.states(kept, [(r.u, r.v, r.words) for r in records])
+    states = chip_run.collect_states(kept, [(r.u, r.v, r.words) for r in records])
     received: Any = sum(s.received for s in steps)
     sent: Any = sum(s.sent for s in steps)
     flits: Any = sum(s.flits for s in steps)
@@ -105,10 +105,10 @@ def run_program(
     dropped = take_losses(program, received, counters)
     if chip_run.waits:
         flits = neighbors.flits_by_step(program, inputs, spikes, window, flits)
-    measured = chip_run.measured(counters, flits, cycles, n_samples * schedule.period, notes)
+    measured = chip_run.measured_fields(counters, flits, cycles, n_samples * schedule.period, notes)
     if program.chip.is_bus:
-        measured["bus"] = schedule_of([s.bus for s in steps])
-    return finish(program, "cycle", "cpu", window, spikes, states, inputs, counters, dropped=dropped, **measured)
+        measured["bus"] = collect_schedule([s.bus for s in steps])
+    return finish_run(program, "cycle", "cpu", window, spikes, states, inputs, counters, dropped=dropped, **measured)
 
 
 def named_counters(program: Program, received: np.ndarray, sent: np.ndarray) -> dict[str, np.ndarray]:
@@ -127,14 +127,14 @@ def named_counters(program: Program, received: np.ndarray, sent: np.ndarray) -> 
     return counters
 
 
-def spikes_of(program: Program, parts: list[np.ndarray]) -> dict[str, np.ndarray]:
+def split_spikes(program: Program, parts: list[np.ndarray]) -> dict[str, np.ndarray]:
     """`layers_of` spikes, for all layers, in the type of each."""
     network = program.network
     types = {name: network.node(name).neuron.spike_dtype for name in network.layers}
-    return layers_of(program, network.layers, parts, types)
+    return split_layers(program, network.layers, parts, types)
 
 
-def layers_of(program: Program, names, parts: list[np.ndarray], types: dict | None = None) -> dict[str, np.ndarray]:
+def split_layers(program: Program, names, parts: list[np.ndarray], types: dict | None = None) -> dict[str, np.ndarray]:
     """The part [B, T, *shape] of each of these layers in arrays [b, T, neuron] of consecutive samples.
 
     Of the type in `types`, or that of the arrays.
@@ -191,31 +191,31 @@ class ChipRun:
         self.program, self.chip, self.n_hardware = program, program.chip, n_hardware
         network, chip = program.network, program.chip
         trees = multicast_trees(program) if chip.noc.multicast == "tree" else None
-        self.axons, self.tokens = axon_tables(program, trees), None
+        self.axons, self.tokens = build_axon_tables(program, trees), None
         if chip.waits_for_neighbors:
-            self.axons, self.tokens = neighbors.with_tokens(program, self.axons)
+            self.axons, self.tokens = neighbors.append_tokens(program, self.axons)
         self.mesh, self.bus = None, None
         if chip.has_merges:
             verify_packets(program, self.axons.fan_out)
         elif chip.is_bus:
-            self.bus = bus_of(chip, self.axons.sites.site, chip.ticks[1])
+            self.bus = build_bus(chip, self.axons.sites.site, chip.ticks[1])
         else:
-            mesh = mesh_of(chip, chip.ticks[1])
-            self.mesh = mesh if trees is None else with_trees(mesh, trees.trees)
-        self.costs = self._costs()
+            mesh = build_mesh(chip, chip.ticks[1])
+            self.mesh = mesh if trees is None else add_trees(mesh, trees.trees)
+        self.costs = self._build_costs()
         self.waits = chip.waits_for_neighbors
         self.is_in_lockstep = (
-            self.mesh is not None and not self.waits and suits_cores(self.mesh, self.axons.axons, self.costs)
+            self.mesh is not None and not self.waits and cores_fit_lockstep(self.mesh, self.axons.axons, self.costs)
         )
-        self.neurons = tables.neurons(network, network.layers)
-        self.programs = tables.programs(network, network.layers)
+        self.neurons = tables.neuron_tables(network, network.layers)
+        self.programs = tables.program_tables(network, network.layers)
         self.pool = pool_times(program)
-        self.synapses = tables.synapses(network, program.schedule.within(n_hardware), program.mapping)
+        self.synapses = tables.synapse_tables(network, program.schedule.within(n_hardware), program.mapping)
         by_message = self.costs.drops or self.waits
-        self.members = tables.members(network, program.mapping, program.core_of) if by_message else None
-        self.plan = self._plan(n_steps, window)
+        self.members = tables.member_tables(network, program.mapping, program.core_of) if by_message else None
+        self.plan = self._build_plan(n_steps, window)
 
-    def _costs(self) -> Costs:
+    def _build_costs(self) -> Costs:
         cost, per_cycle = self.chip.cost, self.chip.ticks[0]
         return Costs(
             visit=(cost.visit_cycles or 0) * per_cycle,
@@ -229,12 +229,12 @@ class ChipRun:
             **longest_step(self.program, self.mesh, self.axons.axons),
         )
 
-    def _plan(self, n_steps: int, window: str) -> Plan:
+    def _build_plan(self, n_steps: int, window: str) -> Plan:
         program, network = self.program, self.program.network
         n_inputs = int(np.count_nonzero(program.core_of < 0))
         nodes = [network.node(n) for n in network.layers]
         offset = [np.full(node.n_neurons, program.schedule.offset[node.name]) for node in nodes]
-        n_instructions = [np.full(node.n_neurons, instructions(self.chip, node.neuron)) for node in nodes]
+        n_instructions = [np.full(node.n_neurons, chip_instructions(self.chip, node.neuron)) for node in nodes]
         counts = np.bincount(program.core_of[n_inputs:], minlength=program.mapping.n_cores)
         return Plan(
             n_steps=n_steps,
@@ -263,16 +263,18 @@ class ChipRun:
             except (BackendError, ModelError):  # the first of several steps that must stop is the one to be named
                 pass
 
-        def work(part: slice) -> Result:
-            return self.run(x, slice(first + part.start, first + part.stop), keep, flight_steps)
+        def run_one_part(part: slice) -> Result:
+            return self.run_part(x, slice(first + part.start, first + part.stop), keep, flight_steps)
 
-        return over_samples(n_samples, work, self.plan.interrupted)
+        return over_samples(n_samples, run_one_part, self.plan.interrupted)
 
-    def run(self, x: np.ndarray, part: slice, keep: bool, flight_steps: int | None) -> Result:
+    def run_part(self, x: np.ndarray, part: slice, keep: bool, flight_steps: int | None) -> Result:
         """Simulate some of the samples. Raises ModelError where a neuron spikes too often to be sent."""
-        result = self.result((part.stop - part.start, self.plan.n_steps), self.n_hardware, keep, flight_steps)
-        self.go(self.job(first_sample=part.start), x[part], result, self.state(flight_steps is not None))
-        self.verify(result.neurons, part.start)
+        result = self.empty_result((part.stop - part.start, self.plan.n_steps), self.n_hardware, keep, flight_steps)
+        self.run_job(
+            self.build_job(first_sample=part.start), x[part], result, self.idle_state(flight_steps is not None)
+        )
+        self.verify_spikes(result.neurons, part.start)
         return result
 
     def shares_steps(self, n_samples: int) -> bool:
@@ -285,13 +287,13 @@ class ChipRun:
         `first_sample` is the number of the first in the errors of the run.
         """
         shape = (1, self.plan.n_steps)
-        results = [self.result(shape, self.n_hardware, keep, None, is_shared=True) for _ in x]
-        self.share(x, results, [self.state() for _ in x], first_sample)
+        results = [self.empty_result(shape, self.n_hardware, keep, None, is_shared=True) for _ in x]
+        self.run_shared(x, results, [self.idle_state() for _ in x], first_sample)
         for b, result in enumerate(results):
-            self.verify(result.neurons, first_sample + b)
+            self.verify_spikes(result.neurons, first_sample + b)
         return results
 
-    def share(
+    def run_shared(
         self, x: np.ndarray, results: list[Result], computing: list[State], first_sample: int, first_step: int = 0
     ) -> None:
         """Simulate the steps that each result has rows for: one thread computes neurons, all move what they have sent.
@@ -300,36 +302,44 @@ class ChipRun:
         """
         idle: list = []
 
-        def some(b: int, steps: slice, state: State, computes: bool) -> None:
+        def run_rows(b: int, steps: slice, state: State, computes: bool) -> None:
             r, now = results[b], slice(first_step + steps.start, first_step + steps.stop)
             rows = {name: getattr(r.steps, name)[steps] for name in ("received", "sent", "cycles", "flits", "bus")}
             neurons = r.neurons._replace(updated=r.neurons.updated[:, steps])
-            job = self.job(first_sample=first_sample + b, first_step=now.start, computes=computes, moves=not computes)
-            self.go(job, x[b : b + 1, now], Result(neurons, r.steps._replace(**rows), None), state)
+            job = self.build_job(
+                first_sample=first_sample + b, first_step=now.start, computes=computes, moves=not computes
+            )
+            self.run_job(job, x[b : b + 1, now], Result(neurons, r.steps._replace(**rows), None), state)
 
-        def move(b: int, steps: slice) -> None:
+        def move_messages(b: int, steps: slice) -> None:
             try:
                 state = idle.pop()
             except IndexError:
-                state = self.state()
-            some(b, steps, state, False)
+                state = self.idle_state()
+            run_rows(b, steps, state, False)
             idle.append(state)
 
         n_rows = len(results[0].steps.cycles)
-        over_steps(len(x), n_rows, lambda b, steps: some(b, steps, computing[b], True), move, self.plan.interrupted)
+        over_steps(
+            len(x),
+            n_rows,
+            lambda b, steps: run_rows(b, steps, computing[b], True),
+            move_messages,
+            self.plan.interrupted,
+        )
 
-    def verify(self, record: NeuronRecord, first_sample: int, first_step: int = 0) -> None:
+    def verify_spikes(self, record: NeuronRecord, first_sample: int, first_step: int = 0) -> None:
         """Raise ModelError where a neuron fires more often at once than a message tells.
 
         The record begins with these.
         """
         if self.plan.repeats:
             program = self.program
-            spikes = layers_of(program, program.network.layers, [record.spikes])
+            spikes = split_layers(program, program.network.layers, [record.spikes])
             first = dict.fromkeys(spikes, first_step)
             verify_counts(program.network, self.chip, program.on_multi_spike, spikes, first_sample, first)
 
-    def job(
+    def build_job(
         self,
         first_sample: int = 0,
         first_step: int = 0,
@@ -340,7 +350,7 @@ class ChipRun:
         """What one call is to do: all of it, if nothing else is said."""
         return Job(first_sample, first_step, by_hardware, computes=computes, moves=moves)
 
-    def result(
+    def empty_result(
         self, shape: tuple[int, int], n_rows: int, keep: bool, flight_steps: int | None, is_shared: bool = False
     ) -> Result:
         """Zeros for spikes (and states, if they are kept) of `shape` samples and steps, and `n_rows` hardware steps.
@@ -374,11 +384,11 @@ class ChipRun:
             stopped=np.zeros(2, np.int64),
         )
 
-    def drive(self) -> Drive:
+    def empty_drive(self) -> Drive:
         """No synaptic sums on their way."""
-        return tables.drive(int(self.synapses.connection["delay"].max(initial=1)) + 1, len(self.program.core_of))
+        return tables.empty_drive(int(self.synapses.connection["delay"].max(initial=1)) + 1, len(self.program.core_of))
 
-    def state(self, is_profiled: bool = False, n_logged: int = 0) -> State:
+    def idle_state(self, is_profiled: bool = False, n_logged: int = 0) -> State:
         """An idle chip; lockstep where it suits, but a profile needs the events. Merges may log so many packets."""
         n_sites, n_axons = self.axons.axons.n_sites, len(self.axons.axons.row)
         n_sources, n_neurons = len(self.program.core_of), len(self.neurons.rule_of)
@@ -409,11 +419,11 @@ class ChipRun:
         elif self.is_in_lockstep and not is_profiled:
             lockstep = lockstep_network(self.mesh, n_axons)
         else:
-            event = EventNetwork(self.mesh, queues(self.mesh))
+            event = EventNetwork(self.mesh, build_queues(self.mesh))
         return State(
             cores=ChipCores(core_tables, self.pool, self.axons.fan_out, self.axons.io, work),
-            net=SpikingNet(self.neurons, self.synapses, tables.scratch(n_neurons), self.drive()),
-            programs=tables.of_samples(self.programs),
+            net=SpikingNet(self.neurons, self.synapses, tables.resting_states(n_neurons), self.empty_drive()),
+            programs=tables.copy_programs(self.programs),
             lossy=lossy,
             shared=shared,
             event=event,
@@ -422,25 +432,25 @@ class ChipRun:
             merges=merges,
         )
 
-    def go(self, job: Job, x: np.ndarray, result: Result, state: State) -> None:
+    def run_job(self, job: Job, x: np.ndarray, result: Result, state: State) -> None:
         """Simulate the job's hardware steps of x int32[b, step, input line], as many as `result.steps` has rows."""
         neurons, steps, probes = result
         x = np.ascontiguousarray(x)
         if self.waits:
-            neighbors.go(self, job, x, result, state)
+            neighbors.run_with_neighbors(self, job, x, result, state)
             return
         code = run_samples(self.plan, job, *state, probes, neurons, steps, x)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         if code in (STUCK, TOO_LONG):
             outbox = state.cores.work.outbox
-            raise stopped(self.program, code, steps.stopped, self.axons.axons, outbox, state.link_flits)
+            raise explain_stop(self.program, code, steps.stopped, self.axons.axons, outbox, state.link_flits)
 
-    def states(self, names: list[str], records: list[tuple]) -> dict[str, dict[str, np.ndarray]]:
+    def collect_states(self, names: list[str], records: list[tuple]) -> dict[str, dict[str, np.ndarray]]:
         """The states [B, T, *shape] of layers in the (u, v, words) of consecutive samples, as NeuronRecord has them."""
         program, network = self.program, self.program.network
         u, v, words = zip(*records, strict=True)
-        of_u, of_v = (layers_of(program, names, list(parts)) for parts in (u, v))
+        of_u, of_v = (split_layers(program, names, list(parts)) for parts in (u, v))
         states = {name: {"u": of_u[name], "v": of_v[name]} for name in names}
         for name in (name for name in names if name in network.programs):
             node, first = network.node(name), network.offsets[name] - count_lines(network)
@@ -448,7 +458,7 @@ class ChipRun:
             states[name] = {state: x.reshape(*x.shape[:2], *node.shape) for state, x in values.items()}
         return states
 
-    def ends(self) -> Ends:
+    def message_ends(self) -> Ends:
         """Where the messages of a profile come from and go to."""
         core_of, routes = self.program.core_of, io_routes(self.program)
         site = self.axons.sites.site
@@ -459,7 +469,7 @@ class ChipRun:
             entry=None if routes is None else routes[0].site,
         )
 
-    def measured(self, counters: dict, flits: np.ndarray, cycles: np.ndarray, n_barriers: int, notes) -> dict:
+    def measured_fields(self, counters: dict, flits: np.ndarray, cycles: np.ndarray, n_barriers: int, notes) -> dict:
         """What a Run says of time and energy; `n_barriers` belong to each row, `notes` are the Probes or None."""
         chip, program = self.chip, self.program
         fields: dict[str, Any] = {"link_flits": flits}
@@ -471,5 +481,5 @@ class ChipRun:
         net = self.mesh or self.bus
         if notes is not None and net is not None:
             n_ticks = int(cycles.sum()) * chip.ticks[0]
-            fields["profile"] = profile(net, notes, flits, self.ends(), n_ticks)
+            fields["profile"] = build_profile(net, notes, flits, self.message_ends(), n_ticks)
         return fields

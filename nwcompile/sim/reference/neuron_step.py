@@ -27,7 +27,7 @@ class LayerState:
     net: np.ndarray
 
     @classmethod
-    def cleared(cls, spec: NeuronSpec, shape: tuple[int, ...]) -> "LayerState":
+    def from_spec(cls, spec: NeuronSpec, shape: tuple[int, ...]) -> "LayerState":
         """Zero state of shape [B, *layer]."""
         dtype = np.float32 if spec.fixed is None else np.int64
         return cls(
@@ -63,7 +63,7 @@ class LayerState:
         spec = self.spec
         self.since_spike = np.minimum(self.since_spike + 1, LONG_AGO)
         frozen = self.since_spike < np.asarray(spec.refractory)
-        threshold = _number(spec, "threshold")
+        threshold = _typed_number(spec, "threshold")
         none = np.zeros(self.v.shape, np.int64)
         cap = spec.max_spikes
         before = spike_count(self.v, threshold, spec.strict, spec.spikes, cap=cap) if spec.fires else none
@@ -72,9 +72,9 @@ class LayerState:
         else:
             v = self._shifted_membrane(x, before) if spec.fixed.shifts else self._fixed_membrane(x, before)
         spikes = spike_count(v, threshold, spec.strict, spec.spikes, self.net, cap) if spec.fires else none
-        v = _reset(spec, v, spikes, before, threshold)
+        v = _reset_membrane(spec, v, spikes, before, threshold)
         if spec.v_min is not None:
-            v = _clamped(spec, v, spikes)
+            v = _clamp_membrane(spec, v, spikes)
         if spec.fixed is not None:
             v = LIMIT_V[spec.fixed.overflow](v, spec.fixed.state_bits)
         self.v = np.where(frozen, self.v, v).astype(self.v.dtype, copy=False)
@@ -85,30 +85,30 @@ class LayerState:
 
     def _fixed_membrane(self, x, before):
         spec, fixed = self.spec, self.spec.fixed
-        drive = (x + _number(spec, "bias_u")) << fixed.shift_bits
-        u = decay(self.current, _number(spec, "decay_u"), fixed.decay_bits) + drive
+        drive = (x + _typed_number(spec, "bias_u")) << fixed.shift_bits
+        u = decay(self.current, _typed_number(spec, "decay_u"), fixed.decay_bits) + drive
         self.current = LIMIT_U[fixed.overflow](u, fixed.state_bits)
-        leaked = _late_reset(spec, decay(self.v, _number(spec, "decay_v"), fixed.decay_bits), before)
-        v = leaked + self.current + _number(spec, "bias")
+        leaked = _late_reset(spec, decay(self.v, _typed_number(spec, "decay_v"), fixed.decay_bits), before)
+        v = leaked + self.current + _typed_number(spec, "bias")
         return LIMIT_V[fixed.overflow](_late_subtract(spec, v, before), fixed.state_bits)
 
     def _shifted_membrane(self, x, before):
         """Where decays are shifts: every addition saturates, in this order."""
         spec, fixed = self.spec, self.spec.fixed
-        u = clip(self.current + ((x + _number(spec, "bias_u")) << fixed.shift_bits), fixed.state_bits)
-        self.current = u - shift_lost(u, _number(spec, "decay_u"))
-        change = negated(shift_lost(self.v, _number(spec, "decay_v")), fixed.state_bits)
+        u = clip(self.current + ((x + _typed_number(spec, "bias_u")) << fixed.shift_bits), fixed.state_bits)
+        self.current = u - shift_lost(u, _typed_number(spec, "decay_u"))
+        change = negated(shift_lost(self.v, _typed_number(spec, "decay_v")), fixed.state_bits)
         kept, change = _late_reset(spec, self.v, before), _late_cleared(spec, change, before)
         change = clip(change + self.current, fixed.state_bits)
-        v = clip(kept + clip(change + _number(spec, "bias"), fixed.state_bits), fixed.state_bits)
+        v = clip(kept + clip(change + _typed_number(spec, "bias"), fixed.state_bits), fixed.state_bits)
         return clip(_late_subtract(spec, v, before), fixed.state_bits)
 
     def _float_membrane(self, x, before):
         spec = self.spec
         current = x.astype(np.float32, copy=False)
         if spec.alpha is not None:
-            alpha = _number(spec, "alpha")
-            drive = _number(spec, "w_in") * current
+            alpha = _typed_number(spec, "alpha")
+            drive = _typed_number(spec, "w_in") * current
             if spec.current_order == "decay_then_add":
                 current = self.current = alpha * self.current + drive
             elif spec.current_order == "add_then_decay":
@@ -117,23 +117,25 @@ class LayerState:
                 current = self.current + drive
                 self.current = alpha * current
         if spec.membrane == "linear":
-            v = _late_reset(spec, _number(spec, "beta") * self.v, before) + _number(spec, "gain") * current
-            v = v + _number(spec, "leak")
+            v = _late_reset(spec, _typed_number(spec, "beta") * self.v, before) + _typed_number(spec, "gain") * current
+            v = v + _typed_number(spec, "leak")
         else:
             v = _late_reset(spec, self.v, before)
-            v = v + _number(spec, "k") * ((_number(spec, "v_leak") - v) + _number(spec, "r") * current)
-        return _late_subtract(spec, v + _number(spec, "bias"), before)
+            v = v + _typed_number(spec, "k") * (
+                (_typed_number(spec, "v_leak") - v) + _typed_number(spec, "r") * current
+            )
+        return _late_subtract(spec, v + _typed_number(spec, "bias"), before)
 
 
-def _number(spec: NeuronSpec, name: str) -> np.ndarray:
+def _typed_number(spec: NeuronSpec, name: str) -> np.ndarray:
     return np.asarray(getattr(spec, name), np.int64 if spec.fixed is not None else np.float32)
 
 
-def _clamped(spec: NeuronSpec, v, spikes):
+def _clamp_membrane(spec: NeuronSpec, v, spikes):
     """Not below v_min; `shift` rounds every float membrane on the way, also those above it; `reset` as by a spike."""
-    v_min = _number(spec, "v_min")
+    v_min = _typed_number(spec, "v_min")
     if spec.clamp == "reset":
-        after = {"zero": 0, "value": -_number(spec, "reset_value"), "subtract": v - v_min}[spec.reset]
+        after = {"zero": 0, "value": -_typed_number(spec, "reset_value"), "subtract": v - v_min}[spec.reset]
         return np.where((spikes == 0) & (v < v_min), after, v)
     return np.maximum(v, v_min) if spec.clamp == "maximum" else np.maximum(v - v_min, 0) + v_min
 
@@ -142,7 +144,7 @@ def _late_reset(spec: NeuronSpec, leaked, before):
     """Reset to a value one step late, right after the leak (`reset_timing="next"`)."""
     if spec.reset_timing != "next" or spec.reset not in ("zero", "value"):
         return leaked
-    return np.where(before != 0, 0 if spec.reset == "zero" else _number(spec, "reset_value"), leaked)
+    return np.where(before != 0, 0 if spec.reset == "zero" else _typed_number(spec, "reset_value"), leaked)
 
 
 def _late_cleared(spec: NeuronSpec, change, before):
@@ -156,14 +158,14 @@ def _late_subtract(spec: NeuronSpec, v, before):
     """Subtract for the spikes that stood before the update (`reset_timing` `next` and `both`)."""
     if spec.reset_timing == "now" or spec.reset != "subtract":
         return v
-    return v - before.astype(v.dtype) * _number(spec, "threshold")
+    return v - before.astype(v.dtype) * _typed_number(spec, "threshold")
 
 
-def _reset(spec: NeuronSpec, v, spikes, before, threshold):
+def _reset_membrane(spec: NeuronSpec, v, spikes, before, threshold):
     """Reset in the step of the spike (`now`), or the difference that `both` still owes."""
     if spec.reset_timing == "next" or spec.reset == "none":
         return v
     if spec.reset == "subtract":
         count = spikes - before if spec.reset_timing == "both" else spikes
         return v - count.astype(v.dtype) * threshold
-    return np.where(spikes != 0, 0 if spec.reset == "zero" else _number(spec, "reset_value"), v)
+    return np.where(spikes != 0, 0 if spec.reset == "zero" else _typed_number(spec, "reset_value"), v)

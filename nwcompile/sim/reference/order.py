@@ -34,13 +34,13 @@ def order_dependent(model: Network | Program, window: str, inputs: dict, spikes:
     if isinstance(model, Program) and window == "hardware" and model.schedule.period == 1:
         delays = list(model.schedule.delay)
     sent = {**inputs, **spikes}
-    return {name: _places(network, name, delays, sent, len(spikes[name])) for name in layers}
+    return {name: _find_places(network, name, delays, sent, len(spikes[name])) for name in layers}
 
 
-def _places(network: Network, name: str, delays, sent: dict, n_samples: int) -> np.ndarray:
+def _find_places(network: Network, name: str, delays, sent: dict, n_samples: int) -> np.ndarray:
     node = network.node(name)
     edges = [(c, delay) for c, delay in zip(network.connections, delays, strict=True) if c.target == name]
-    maps = [_signed(c, network) for c, _ in edges]
+    maps = [_split_signs(c, network) for c, _ in edges]
     n_steps = sent[name].shape[1]
     size = max(1, CHUNK // (n_steps * node.n_neurons))
     places = [np.zeros((0, 3), np.int64)]
@@ -54,11 +54,11 @@ def _places(network: Network, name: str, delays, sent: dict, n_samples: int) -> 
             for values, ups, downs in ((np.maximum(x, 0), excites, inhibits), (np.minimum(x, 0), inhibits, excites)):
                 up[:, n_steps - late.shape[1] :] += (ups @ values.T).T.reshape(shape)
                 down[:, n_steps - late.shape[1] :] += (downs @ values.T).T.reshape(shape)
-        places.append(np.argwhere(_is_open(node, up, down)) + (start, 0, 0))
+        places.append(np.argwhere(_depends_on_order(node, up, down)) + (start, 0, 0))
     return np.concatenate(places)
 
 
-def _signed(connection: Connection, network: Network) -> tuple[csr_array, csr_array]:
+def _split_signs(connection: Connection, network: Network) -> tuple[csr_array, csr_array]:
     """The positive and the negative weights of a connection, int64[target, source]."""
     source, target = (network.node(name) for name in (connection.source, connection.target))
     pre, post, place = synapse_list(connection, source.shape)
@@ -68,7 +68,7 @@ def _signed(connection: Connection, network: Network) -> tuple[csr_array, csr_ar
     return tuple(csr_array((part, (post, pre)), shape=shape) for part in parts)
 
 
-def _is_open(node: Node, up: np.ndarray, down: np.ndarray) -> np.ndarray:
+def _depends_on_order(node: Node, up: np.ndarray, down: np.ndarray) -> np.ndarray:
     """Where sums of both signs, `up` and `down` [B, T, n], come in one step and one alone would pass the limit."""
     spec, fixed = node.neuron, node.neuron.fixed
     low, high = fixed.limits

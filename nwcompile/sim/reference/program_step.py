@@ -56,7 +56,7 @@ class ProgramState:
     dtype: type
 
     @classmethod
-    def cleared(cls, program: NeuronProgram, shape: tuple[int, ...], dtype: type = np.float32) -> "ProgramState":
+    def from_program(cls, program: NeuronProgram, shape: tuple[int, ...], dtype: type = np.float32) -> "ProgramState":
         """The states as a sample begins, of shape [B, *layer]; a float program's in `dtype`."""
         dtype = np.int64 if program.is_fixed else dtype
         initial: dict[str, np.ndarray] = {s.name: np.asarray(s.initial, dtype) for s in program.states}
@@ -64,7 +64,7 @@ class ProgramState:
             program=program,
             named={name: np.broadcast_to(value, shape).copy() for name, value in initial.items()},
             parameters={name: np.asarray(value, dtype) for name, value in program.parameters.items()},
-            rests=rests(program, shape[1:]),
+            rests=stays_at_rest(program, shape[1:]),
             dtype=dtype,
         )
 
@@ -79,22 +79,22 @@ class ProgramState:
         program = self.program
         values = {INPUT: x.astype(self.dtype, copy=False), **self.named, **self.parameters, **program.tables}
 
-        def of(operand: Operand):
+        def read_operand(operand: Operand):
             return values[operand] if isinstance(operand, str) else self.dtype(operand)
 
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             for operation in program.operations:
-                given = map(of, operation.operands)
+                given = map(read_operand, operation.operands)
                 if operation.kind == "number":
                     result = next(given).astype(self.dtype)
                 else:
                     result = MEANING[operation.kind](*given)
                 values[operation.result] = result
-        sent = np.broadcast_to(of(program.output) if program.fires else self.dtype(0), x.shape)
-        self.named = {s.name: self._kept(s, of(s.next), x.shape) for s in program.states}
+        sent = np.broadcast_to(read_operand(program.output) if program.fires else self.dtype(0), x.shape)
+        self.named = {s.name: self._limit_state(s, read_operand(s.next), x.shape) for s in program.states}
         return sent
 
-    def _kept(self, state, value, shape: tuple[int, ...]) -> np.ndarray:
+    def _limit_state(self, state, value, shape: tuple[int, ...]) -> np.ndarray:
         """What a state holds of its next value."""
         if state.bits is not None:
             value = (modulo if state.overflow == "modulo" else saturate)(value, state.bits)
@@ -109,7 +109,7 @@ class ProgramState:
         return still
 
 
-def rests(program: NeuronProgram, shape: tuple[int, ...]) -> np.ndarray:
+def stays_at_rest(program: NeuronProgram, shape: tuple[int, ...]) -> np.ndarray:
     """Whether a neuron whose states are all 0 stays so without input and sends nothing, bool[*shape]."""
     dtype = np.int64 if program.is_fixed else np.float32
     nothing = np.zeros((1, *shape), dtype)

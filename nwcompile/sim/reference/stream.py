@@ -3,7 +3,7 @@
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.sim.reference.run import Machine, NetworkMachine, RunRecorder
-from nwcompile.sim.rows import Rows, activity_of, energy_of
+from nwcompile.sim.rows import Rows, build_activity, energy_per_row
 from nwcompile.sim.values import verify_totals
 
 
@@ -14,12 +14,12 @@ class Stream:
         self.program, self.keep_states = program, keep_states
         self.machine = Machine(program, 1, "aligned")
 
-    def go(self, inputs: dict, n_rows: int, n_steps: int | None) -> Rows:
+    def run_steps(self, inputs: dict, n_rows: int, n_steps: int | None) -> Rows:
         """Do `n_rows` hardware steps with int32 inputs [1, row, *shape]; the last of `n_steps` inputs was, if given."""
         recorder = RunRecorder(self.program.network, 1, n_rows, self.keep_states)
-        counters = self.machine.go(inputs, n_rows, n_steps, recorder, by_hardware=True)
-        activity = activity_of(self.program, inputs, recorder.spikes)
-        energy = energy_of(self.program, counters, activity)
+        counters = self.machine.run_steps(inputs, n_rows, n_steps, recorder, by_hardware=True)
+        activity = build_activity(self.program, inputs, recorder.spikes)
+        energy = energy_per_row(self.program, counters, activity)
         return Rows(recorder.spikes, recorder.states, counters, {"step_energy_pj": energy})
 
 
@@ -30,9 +30,9 @@ class NetworkStream:
         self.network, self.keep_states = network, keep_states
         self.machine = NetworkMachine(network, 1)
 
-    def go(self, inputs: dict, n_rows: int, n_steps: int | None) -> Rows:
+    def run_steps(self, inputs: dict, n_rows: int, n_steps: int | None) -> Rows:
         """Do `n_rows` aligned steps with inputs [1, row, *shape]."""
         recorder = RunRecorder(self.network, 1, n_rows, self.keep_states)
-        self.machine.go(inputs, n_rows, recorder)
+        self.machine.run_steps(inputs, n_rows, recorder)
         verify_totals(recorder.spikes)
         return Rows(recorder.spikes, recorder.states, {}, {})

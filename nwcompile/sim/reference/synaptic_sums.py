@@ -12,7 +12,7 @@ from nwcompile.ir.neuron_programs.program import NeuronProgram
 NO_LIMIT = 1 << 40  # No effective weight is as large as this, so none is clipped.
 
 
-def apply(connection: Connection, x: np.ndarray, target_shape: tuple[int, ...]) -> np.ndarray:
+def apply_connection(connection: Connection, x: np.ndarray, target_shape: tuple[int, ...]) -> np.ndarray:
     """Synaptic input `[B, *target_shape]` from source values `x` `[B, *source_shape]`, the connection's bias included.
 
     int64 where the weights are integers. float32 in float networks: the sum, bias included, is taken in float64 and
@@ -21,9 +21,9 @@ def apply(connection: Connection, x: np.ndarray, target_shape: tuple[int, ...]) 
     """
     wide = x.astype(np.float64 if np.issubdtype(x.dtype, np.floating) else np.int64, copy=False)
     y = (
-        _sparse(connection, wide, int(np.prod(target_shape)))
+        _apply_sparse(connection, wide, int(np.prod(target_shape)))
         if isinstance(connection, Sparse)
-        else _map(connection, wide)
+        else _apply_map(connection, wide)
     )
     y = y.reshape(len(x), *target_shape)
     if (bias := connection.bias_per_neuron(target_shape)) is not None:
@@ -33,10 +33,10 @@ def apply(connection: Connection, x: np.ndarray, target_shape: tuple[int, ...]) 
 
 def effective_network(network: Network) -> Network:
     """A fixed-point network with the weights it computes with: mantissas times 2**exponent, clipped by no chip."""
-    return Network(network.inputs, network.nodes, tuple(effective(c) for c in network.connections))
+    return Network(network.inputs, network.nodes, tuple(effective_connection(c) for c in network.connections))
 
 
-def effective(connection: Connection) -> Connection:
+def effective_connection(connection: Connection) -> Connection:
     """A fixed-point connection with the weights it computes with, int64."""
     return connection.replace(weight=effective_weight(connection.weight, connection.exponent, NO_LIMIT), exponent=0)
 
@@ -59,21 +59,21 @@ def fold_biases(network: Network) -> Network:
     return Network(network.inputs, nodes, tuple(edges))
 
 
-def structure(connection: Connection) -> Connection:
+def unit_connection(connection: Connection) -> Connection:
     """The same connection with every stored weight 1 and no bias: it counts synaptic events."""
     return connection.replace(weight=np.ones(np.shape(connection.weight), np.int64), bias=None, exponent=0)
 
 
-def _map(connection: Connection, x: np.ndarray) -> np.ndarray:
+def _apply_map(connection: Connection, x: np.ndarray) -> np.ndarray:
     if isinstance(connection, Scale):
         return connection.per_neuron("scale", x.shape[1:]) * x + connection.per_neuron("shift", x.shape[1:])
     if isinstance(connection, Pool2d):
-        return _pool(connection, x)
+        return _apply_pool(connection, x)
     if isinstance(connection, MaxPool2d):
-        return _maxima(connection, x)
+        return _apply_maximum(connection, x)
     if isinstance(connection, MatMul):
-        return _products(connection, x)
-    weight = _weight(connection, x.dtype)
+        return _apply_matmul(connection, x)
+    weight = _typed_weight(connection, x.dtype)
     if isinstance(connection, Dense):
         return x.reshape(len(x), -1) @ weight.T
     if isinstance(connection, Conv1d):
@@ -82,20 +82,20 @@ def _map(connection: Connection, x: np.ndarray) -> np.ndarray:
     return convolve(connection, x, weight)
 
 
-def _weight(connection: Connection, dtype) -> np.ndarray:
+def _typed_weight(connection: Connection, dtype) -> np.ndarray:
     """The weights as they are computed with, float32 in a float network, in the type that sums are taken in."""
     number = np.float32 if np.issubdtype(dtype, np.floating) else np.int64
     return np.asarray(connection.weight).astype(number, copy=False).astype(dtype, copy=False)
 
 
-def _sparse(connection: Sparse, x: np.ndarray, n_target: int) -> np.ndarray:
+def _apply_sparse(connection: Sparse, x: np.ndarray, n_target: int) -> np.ndarray:
     out = np.zeros((n_target, len(x)), x.dtype)
-    weight = _weight(connection, x.dtype)
+    weight = _typed_weight(connection, x.dtype)
     np.add.at(out, connection.post, x.reshape(len(x), -1).T[connection.pre] * weight[:, None])
     return out.T
 
 
-def windows(x: np.ndarray, kernel, stride, padding, dilation, around=0) -> np.ndarray:
+def sliding_windows(x: np.ndarray, kernel, stride, padding, dilation, around=0) -> np.ndarray:
     """`[B, C, rows, columns, k_rows, k_columns]`: taps of every window of `x` `[B, C, H, W]`, padded with `around`."""
     (ph, pw) = pair(padding)
     (dh, dw) = pair(dilation)
@@ -110,7 +110,7 @@ def convolve(connection: Conv2d, x: np.ndarray, weight: np.ndarray) -> np.ndarra
     """Cross-correlation of `x` with `weight`, as torch.nn.functional.conv2d defines it."""
     if connection.source_shape is not None:
         x = x.reshape(len(x), *connection.source_shape)
-    taps = windows(x, weight.shape[2:], connection.stride, connection.padding, connection.dilation)
+    taps = sliding_windows(x, weight.shape[2:], connection.stride, connection.padding, connection.dilation)
     parts = []
     per_in = weight.shape[1]
     per_out = weight.shape[0] // connection.groups
@@ -121,21 +121,21 @@ def convolve(connection: Conv2d, x: np.ndarray, weight: np.ndarray) -> np.ndarra
     return np.concatenate(parts, -1).transpose(0, 3, 1, 2)
 
 
-def _pool(connection: Pool2d, x: np.ndarray) -> np.ndarray:
+def _apply_pool(connection: Pool2d, x: np.ndarray) -> np.ndarray:
     stride = connection.kernel if connection.stride is None else connection.stride
-    total = windows(x, pair(connection.kernel), stride, connection.padding, 1).sum((4, 5), dtype=x.dtype)
+    total = sliding_windows(x, pair(connection.kernel), stride, connection.padding, 1).sum((4, 5), dtype=x.dtype)
     if connection.kind == "sum":
         return total
     rows, columns = pair(connection.kernel)
     return total / x.dtype.type(rows * columns)
 
 
-def _products(connection: MatMul, x: np.ndarray) -> np.ndarray:
+def _apply_matmul(connection: MatMul, x: np.ndarray) -> np.ndarray:
     left, right = np.split(x.reshape(len(x), -1), [int(np.prod(connection.left))], axis=1)
     return left.reshape(-1, *connection.left) @ right.reshape(-1, *connection.right)
 
 
-def _maxima(connection: MaxPool2d, x: np.ndarray) -> np.ndarray:
+def _apply_maximum(connection: MaxPool2d, x: np.ndarray) -> np.ndarray:
     lowest = -np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).min
     maps = x if x.ndim == 4 else x[:, :, None]
-    return windows(maps, pair(connection.kernel), connection.strides, connection.padding, 1, lowest).max((4, 5))
+    return sliding_windows(maps, pair(connection.kernel), connection.strides, connection.padding, 1, lowest).max((4, 5))

@@ -16,10 +16,10 @@ from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.run import Run
 from nwcompile.kernels.cores.programs.build import build_module
 from nwcompile.kernels.cores.programs.source import WITHOUT_KERNEL
-from nwcompile.sim.reference.run import cleared, finish, record_spikes
-from nwcompile.sim.reference.synaptic_sums import apply
+from nwcompile.sim.reference.run import finish_run, initial_state, record_spikes
+from nwcompile.sim.reference.synaptic_sums import apply_connection
 from nwcompile.sim.rows import kept_layers
-from nwcompile.sim.sequence.run import groups
+from nwcompile.sim.sequence.run import layer_groups
 from nwcompile.threads import raise_if_canceled
 
 LARGEST_EXACT = 1 << 53  # Whole numbers up to here are exact in float64.
@@ -43,36 +43,36 @@ def run_values(
     for node in network.nodes.values():
         values[node.name] = np.zeros((n_samples, n_steps, *node.shape), np.float32)
         if node.neuron is not None:
-            layers[node.name] = _neurons(node, n_samples, n_steps, keep_states or not node.neuron.fires)
-    for names in groups(network):
+            layers[node.name] = _build_neurons(node, n_samples, n_steps, keep_states or not node.neuron.fires)
+    for names in layer_groups(network):
         is_loop = any(c.source in names and c.target in names for c in network.connections)
         for steps in (range(t, t + 1) for t in range(n_steps)) if is_loop else (range(n_steps),):
             raise_if_canceled()
             for name in names:
                 node = network.node(name)
-                x = _drive(network, node, values, steps)
+                x = _sum_inputs(network, node, values, steps)
                 sent = layers[name].run(x, steps) if name in layers else x
                 values[name][:, steps.start : steps.stop] = node.heard(sent)
     spikes = {name: layers[name].spikes for name in network.layers}
     states = {name: layers[name].states for name in kept_layers(network, keep_states)}
-    return finish(network, "sequence", "cpu", "aligned", spikes, states, inputs, {}), values
+    return finish_run(network, "sequence", "cpu", "aligned", spikes, states, inputs, {}), values
 
 
-def _drive(network: Network, node: Node, values: dict[str, np.ndarray], steps: range) -> np.ndarray:
+def _sum_inputs(network: Network, node: Node, values: dict[str, np.ndarray], steps: range) -> np.ndarray:
     """Synaptic sums into a layer or junction in some steps, float32[B, step, *shape]."""
     n_samples = len(values[node.name])
     total = np.zeros((n_samples, len(steps), *node.shape), np.float32)
     for c in network.into(node.name):
         source, first = values[c.source], steps.start - c.aligned_delay
-        for part in _parts(c, source, len(steps), node):
+        for part in _exact_parts(c, source, len(steps), node):
             times = range(first + part.start, first + part.stop)
             x = np.stack([source[:, t] if t >= 0 else np.zeros_like(source[:, 0]) for t in times], 1)
-            flat = apply(c, x.reshape(-1, *x.shape[2:]), node.shape)
+            flat = apply_connection(c, x.reshape(-1, *x.shape[2:]), node.shape)
             total[:, part] = total[:, part] + flat.reshape(n_samples, len(times), *node.shape)
     return total
 
 
-def _parts(connection: Connection, source: np.ndarray, n_steps: int, node: Node) -> list[slice]:
+def _exact_parts(connection: Connection, source: np.ndarray, n_steps: int, node: Node) -> list[slice]:
     """The steps whose sums may be taken at once without another result."""
     size = 1
     if n_steps > 1 and _is_exact(connection, source):
@@ -107,7 +107,7 @@ class _Neurons:
         self.spikes = np.zeros(shape, node.neuron.spike_dtype)
         names = node.neuron.state_names if keep_states else ()
         self.states = {name: np.zeros(shape, np.float32) for name in names}
-        self.state = cleared(node, n_samples)
+        self.state = initial_state(node, n_samples)
 
     def run(self, x: np.ndarray, steps: range) -> np.ndarray:
         """Go on from the step before: from the sums of some steps, what leaves in these."""
@@ -134,8 +134,8 @@ class _Programs(_Neurons):
         return sent
 
 
-def _neurons(node: Node, n_samples: int, n_steps: int, keep_states: bool) -> _Neurons:
-    has_kernel = isinstance(node.neuron, NeuronProgram) and ProgramScan.takes(node.neuron)
+def _build_neurons(node: Node, n_samples: int, n_steps: int, keep_states: bool) -> _Neurons:
+    has_kernel = isinstance(node.neuron, NeuronProgram) and ProgramScan.has_kernel(node.neuron)
     return (_Programs if has_kernel else _Neurons)(node, n_samples, n_steps, keep_states)
 
 
@@ -152,7 +152,7 @@ class ProgramScan:
         self.state: np.ndarray = np.array(initial, dtype).reshape(-1)
 
     @staticmethod
-    def takes(program: NeuronProgram) -> bool:
+    def has_kernel(program: NeuronProgram) -> bool:
         """Whether there is a kernel for a float program."""
         return not any(operation.kind in WITHOUT_KERNEL for operation in program.operations)
 

@@ -16,21 +16,21 @@ from nwcompile.kernels.cores.programs.build import build_module
 from nwcompile.kernels.cores.programs.call import PROGRAM, Programs
 from nwcompile.kernels.cores.synapse import CONNECTION, CONV, DENSE, SPARSE, Drive, Members, Synapses
 from nwcompile.sim.reference.neuron_step import LONG_AGO, NO_CLAMP
-from nwcompile.sim.reference.program_step import rests
+from nwcompile.sim.reference.program_step import stays_at_rest
 
 LARGEST_WEIGHT = (1 << 31) - 1
 NO_CAP = 1 << 40  # No neuron fires so many spikes at once.
 
 
-def neurons(network: Network, layers) -> Neurons:
+def neuron_tables(network: Network, layers) -> Neurons:
     """Parameters of all neurons of `layers`, one after the other; zeros for those that are programs."""
-    made = [_rules(network.node(name)) for name in layers]
+    made = [_layer_rules(network.node(name)) for name in layers]
     first = csr_offset([len(rules) for rules, _ in made])
     rule_of = [(first[i] + part).astype(np.int32) for i, (_, part) in enumerate(made)]
-    return Neurons(_joined([rules for rules, _ in made], RULE), _joined(rule_of, np.int32))
+    return Neurons(_join_arrays([rules for rules, _ in made], RULE), _join_arrays(rule_of, np.int32))
 
 
-def _rules(node) -> tuple[np.ndarray, np.ndarray]:
+def _layer_rules(node) -> tuple[np.ndarray, np.ndarray]:
     """The distinct RULEs of a layer, and the rule of every neuron, int64[neuron]."""
     spec, n = node.neuron, node.n_neurons
     if isinstance(spec, NeuronProgram):
@@ -41,7 +41,7 @@ def _rules(node) -> tuple[np.ndarray, np.ndarray]:
         numbers["reset_value"] = spec.array("reset_value", node.shape).reshape(-1)
     if spec.v_min is not None:
         numbers["v_min"] = spec.array("v_min", node.shape).reshape(-1)
-    first, rule_of = _distinct(n, numbers.values())
+    first, rule_of = _distinct_rows(n, numbers.values())
     rules = np.zeros(len(first), RULE)
     rules["v_min"] = NO_CLAMP
     for name, number in numbers.items():
@@ -62,7 +62,7 @@ def _rules(node) -> tuple[np.ndarray, np.ndarray]:
     return rules, rule_of
 
 
-def _distinct(n: int, columns) -> tuple[np.ndarray, np.ndarray]:
+def _distinct_rows(n: int, columns) -> tuple[np.ndarray, np.ndarray]:
     """Where every distinct combination of the columns int64[n] first comes, and which one each entry has, int64[n].
 
     Column after column, as most are one number throughout, and to sort whole rows takes many times as long.
@@ -78,7 +78,7 @@ def _distinct(n: int, columns) -> tuple[np.ndarray, np.ndarray]:
     return first, combination
 
 
-def programs(network: Network, layers, by_address: bool = True) -> Programs:
+def program_tables(network: Network, layers, by_address: bool = True) -> Programs:
     """The programs among `layers`, whose neurons are numbered one layer after the other.
 
     `by_address`: their steps are called from kernels for all neurons, and not only by a kernel of their own.
@@ -93,7 +93,7 @@ def programs(network: Network, layers, by_address: bool = True) -> Programs:
         program, part = node.neuron, slice(first[i], first[i + 1])
         if isinstance(program, NeuronProgram):
             layer_of[part] = i
-            still[part] = rests(program, node.shape).reshape(-1)
+            still[part] = stays_at_rest(program, node.shape).reshape(-1)
             entry["address"] = build_module(program.structure).c_step.address if by_address else 0
             entry["first"], entry["n"], entry["n_states"] = first[i], node.n_neurons, len(program.states)
             entry["given"], entry["word"] = (sum(map(len, words)) for words in (given, initial))
@@ -103,10 +103,10 @@ def programs(network: Network, layers, by_address: bool = True) -> Programs:
     numbers, words = np.concatenate(given), np.concatenate(initial)
     table["given"] = numbers.ctypes.data + table["given"] * numbers.itemsize
     made = Programs(layer=table, layer_of=layer_of, given=numbers, rests=still, state=words, initial=words)
-    return of_samples(made)
+    return copy_programs(made)
 
 
-def of_samples(made: Programs, state: np.ndarray | None = None) -> Programs:
+def copy_programs(made: Programs, state: np.ndarray | None = None) -> Programs:
     """The same programs with states of their own, as a sample begins; or with these, int64[word], which are kept."""
     state = made.initial.copy() if state is None else state
     table = made.layer.copy()
@@ -122,12 +122,12 @@ def program_states(made: Programs, node, words: np.ndarray, first: int) -> dict[
     return {name: words[..., at : at + n] for name, at in zip(node.neuron.state_names, begins, strict=True)}
 
 
-def scratch(n: int) -> States:
+def resting_states(n: int) -> States:
     """Cleared state of n neurons."""
     return States(np.zeros(n, np.int64), np.zeros(n, np.int64), np.full(n, LONG_AGO))
 
 
-def drive(n_slots: int, n_sources: int) -> Drive:
+def empty_drive(n_slots: int, n_sources: int) -> Drive:
     """No synaptic sums on their way."""
     return Drive(np.zeros((n_slots, n_sources), np.int64), np.zeros((n_slots, n_sources), np.uint8))
 
@@ -146,23 +146,23 @@ class SimState(NamedTuple):
         drive = {} if self.drive is None else self.drive._asdict()
         return {**self.states._asdict(), **drive, "words": self.words}
 
-    def of(self, b: int, made: Programs) -> tuple[States, Drive | None, Programs]:
+    def sample_state(self, b: int, made: Programs) -> tuple[States, Drive | None, Programs]:
         """Sample b by itself, for kernels that move it on."""
         drive = None if self.drive is None else Drive(*(a[b] for a in self.drive))
-        return States(*(a[b] for a in self.states)), drive, of_samples(made, self.words[b])
+        return States(*(a[b] for a in self.states)), drive, copy_programs(made, self.words[b])
 
 
-def cleared(n_samples: int, n_neurons: int, drive: Drive | None, made: Programs) -> SimState:
+def initial_state(n_samples: int, n_neurons: int, drive: Drive | None, made: Programs) -> SimState:
     """The state in which samples begin; `drive`: that of one."""
 
     def of_all(array: np.ndarray) -> np.ndarray:
         return np.repeat(array[None], n_samples, 0)
 
     drive = None if drive is None else Drive(*map(of_all, drive))
-    return SimState(0, States(*map(of_all, scratch(n_neurons))), drive, of_all(made.initial))
+    return SimState(0, States(*map(of_all, resting_states(n_neurons))), drive, of_all(made.initial))
 
 
-def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synapses:
+def synapse_tables(network: Network, delays, mapping: Mapping | None = None) -> Synapses:
     """All connections of an effective network, with `delays[i]` in the steps the caller counts.
 
     With a mapping, the rows of sparse connections are sorted by the core of their targets.
@@ -180,7 +180,7 @@ def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synaps
     n_weights = n_rows = n_posts = n_places = 0
     for entry, c, delay in zip(table, network.connections, delays, strict=True):
         cores = None if mapping is None else mapping.core_of[c.target]
-        kind, weight, row, post = _connection(network, c, cores)
+        kind, weight, row, post = _flatten_connection(network, c, cores)
         entry["kind"], entry["target"], entry["delay"] = kind, index[c.target], delay
         entry["weight_first"], entry["row_first"], entry["place_first"] = n_weights, n_rows, n_places
         rows[n_rows : n_rows + len(row)] = row + n_posts
@@ -203,11 +203,11 @@ def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synaps
     )
 
 
-def _joined(parts, dtype) -> np.ndarray:
+def _join_arrays(parts, dtype) -> np.ndarray:
     return np.concatenate([*parts, np.zeros(0, dtype)]).astype(dtype, copy=False)
 
 
-def _connection(network: Network, connection, cores):
+def _flatten_connection(network: Network, connection, cores):
     """Kind, flat weights, row starts and posts of one connection."""
     nothing = np.zeros(0, np.int64)
     weight = np.asarray(connection.weight)
@@ -219,11 +219,13 @@ def _connection(network: Network, connection, cores):
         return DENSE, np.ascontiguousarray(weight.T).reshape(-1).astype(np.int32), nothing, nothing
     if isinstance(connection, Conv2d):
         return CONV, np.moveaxis(weight, 0, -1).reshape(-1).astype(np.int32), nothing, nothing
-    row, post, order = csr(connection, network.node(connection.source).n_neurons, cores)
+    row, post, order = sort_synapses(connection, network.node(connection.source).n_neurons, cores)
     return SPARSE, weight[order].astype(np.int32), row, post
 
 
-def csr(connection, n_source: int, cores: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def sort_synapses(
+    connection, n_source: int, cores: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Row starts int64[source + 1], targets int32[synapse] and the order of a Sparse connection by source.
 
     In a row synapses stand as given, or by the core of their target, `cores` int32[target].
@@ -250,7 +252,7 @@ def _set_geometry(entry: np.void, connection: Conv2d, source_shape) -> int:
     return int(target[1] * target[2])
 
 
-def members(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
+def member_tables(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
     """Neurons of each node by core, and the output channels of each convolution by place and core."""
     parts, counts = [], []
     for name in network.offsets:
@@ -263,14 +265,14 @@ def members(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
     offset = csr_offset(np.concatenate(counts))
     return Members(
         offset=offset,
-        neuron=_joined(parts, np.int32),
+        neuron=_join_arrays(parts, np.int32),
         core_of=core_of.astype(np.int32),
-        **_cells(network, mapping),
+        **_cell_tables(network, mapping),
         n_cores=mapping.n_cores,
     )
 
 
-def _cells(network: Network, mapping: Mapping) -> dict[str, np.ndarray]:
+def _cell_tables(network: Network, mapping: Mapping) -> dict[str, np.ndarray]:
     """The fields of `Members` about cells, all convolutions one after the other."""
     places, cores, starts, channels = [], [], [], []
     n_cells = n_channels = 0
@@ -291,8 +293,8 @@ def _cells(network: Network, mapping: Mapping) -> dict[str, np.ndarray]:
         n_channels += order.size
     starts.append(np.array([n_channels]))
     return {
-        "place": _joined(places, np.int64),
-        "cell_core": _joined(cores, np.int32),
-        "cell_first": _joined(starts, np.int64),
-        "channel": _joined(channels, np.int32),
+        "place": _join_arrays(places, np.int64),
+        "cell_core": _join_arrays(cores, np.int32),
+        "cell_first": _join_arrays(starts, np.int64),
+        "channel": _join_arrays(channels, np.int32),
     }

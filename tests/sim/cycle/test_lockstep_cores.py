@@ -18,7 +18,7 @@ from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle import run
 from nwcompile.sim.cycle.lockstep import SLOWEST_LINK
-from nwcompile.sim.cycle.noc_tables import mesh_of
+from nwcompile.sim.cycle.noc_tables import build_mesh
 from nwcompile.sim.cycle.run import ChipRun
 from tests.made.chips import small_chip
 from tests.made.nets import FIXED
@@ -185,7 +185,7 @@ def test_messages_that_wait_for_each_other_are_stuck_in_the_same_words(monkeypat
     """All go round the square in one direction, however far: a circle in one channel."""
 
     def turned(chip, tick):
-        mesh = mesh_of(chip, tick)
+        mesh = build_mesh(chip, tick)
         onward = (chip.grid.neighbor == np.array([1, 3, 0, 2])[:, None]).argmax(1)
         router, core = np.arange(4, dtype=np.int32), np.arange(8, dtype=np.int32)
         is_here = router[:, None] == core // 2

@@ -9,7 +9,7 @@ from nwcompile.errors import BackendError
 ERROR_CODE = "NW6102"
 
 
-def gpu() -> torch.device:
+def find_gpu() -> torch.device:
     """The GPU. Raises BackendError where torch finds none, or Triton is missing."""
     if not torch.cuda.is_available():
         raise BackendError(

@@ -17,7 +17,7 @@ from nwcompile.sim.sequence.cuda.loop import loop_of
 from nwcompile.sim.sequence.cuda.neurons import GpuNeurons, Scan
 from nwcompile.sim.sequence.cuda.product import INT32, INT64, ProductPlan, verify_sum
 from nwcompile.sim.sequence.cuda.programs import GpuProgram, ProgramScan
-from nwcompile.sim.sequence.cuda.synapses import synapses
+from nwcompile.sim.sequence.cuda.synapses import build_synapses
 
 Range = tuple[int, int]  # least and largest value
 
@@ -55,7 +55,7 @@ class Inference:
         }
         self.into: dict[str, list[tuple]] = {name: [] for name in network.layers}
         for c, delay in zip(network.connections, delays, strict=True):
-            into = synapses(c, network.node(c.source), network.node(c.target), device)
+            into = build_synapses(c, network.node(c.source), network.node(c.target), device)
             self.into[c.target].append((c.source, int(delay), into))
         self.loops = {}
         for name, *others in groups:
@@ -63,7 +63,7 @@ class Inference:
             one_kernel = own_loops and not others and name not in network.programs
             self.loops[name] = loop_of(network.node(name), own_loops, device) if one_kernel else None
 
-    def run(self, sources: dict, chunk: slice, n_steps: int, spikes: dict, states: dict, updates: dict) -> None:
+    def run_chunk(self, sources: dict, chunk: slice, n_steps: int, spikes: dict, states: dict, updates: dict) -> None:
         """Fill the chunk's part of the NumPy arrays of all layers, from those of its inputs."""
         ranges = {name: (min(int(x.min()), 0), max(int(x.max()), 0)) for name, x in sources.items()}
         kinds = {name: np.int8 if low >= -128 and high <= 127 else np.int32 for name, (low, high) in ranges.items()}
@@ -100,33 +100,33 @@ class Inference:
         return done
 
     def _run_group(self, names, shape, sources: dict, ranges: dict, keep_states, counts, done: Recorded) -> None:
-        ranges |= {name: self.neurons[name].range for name in names}
+        ranges |= {name: self.neurons[name].spike_range for name in names}
         edges = {name: [Edge(s, d, syn, syn.plan(*ranges[s])) for s, d, syn in self.into[name]] for name in names}
         inner = {name: [e for e in into if e.source in names] for name, into in edges.items()}
         drives, scans = {}, {}
         for name in names:
             neurons = self.neurons[name]
             largest = sum(e.synapses.row_sum * max(-ranges[e.source][0], ranges[e.source][1]) for e in edges[name])
-            verify_sum(f"layer {name!r}", neurons.drive(largest), INT64)
+            verify_sum(f"layer {name!r}", neurons.largest_drive(largest), INT64)
             drives[name] = Drive((*shape, neurons.n), self.device, largest, counts)
             for edge in edges[name]:
                 if edge.source not in names:
-                    drives[name].add(edge, sources[edge.source], slice(0, shape[1]))
+                    drives[name].add_edge(edge, sources[edge.source], slice(0, shape[1]))
             keeps = keep_states or not neurons.node.neuron.fires
             n_samples, n_steps = shape
             scans[name] = neurons.scan(n_samples, n_steps, largest, keeps, counts)
         loop, first = self.loops[names[0]], scans[names[0]]
         if loop is not None and isinstance(first, Scan) and not first.is_wide:
-            first.run_loop(*drives[names[0]].of(slice(0, shape[1])), loop)
+            first.run_loop(*drives[names[0]].step_inputs(slice(0, shape[1])), loop)
         else:
-            _advance(inner, drives, scans, shape[1])
+            _advance_group(inner, drives, scans, shape[1])
         for name, scan in scans.items():
-            self._record(name, scan, done)
-            sources[name] = _heard(self.neurons[name].node, done.spikes[name])
+            self._record_layer(name, scan, done)
+            sources[name] = _heard_spikes(self.neurons[name].node, done.spikes[name])
             if self.neurons[name].node.neuron.message in ("multi", "graded"):
                 ranges[name] = range_of(sources[name])
 
-    def _record(self, name: str, scan: Scan | ProgramScan, done: Recorded) -> None:
+    def _record_layer(self, name: str, scan: Scan | ProgramScan, done: Recorded) -> None:
         shape = self.neurons[name].node.shape
         done.spikes[name] = scan.spikes.unflatten(2, shape)
         if scan.keeps:
@@ -135,7 +135,7 @@ class Inference:
             done.updates[name] = scan.updates
 
 
-def _heard(node: Node, spikes: torch.Tensor) -> torch.Tensor:
+def _heard_spikes(node: Node, spikes: torch.Tensor) -> torch.Tensor:
     """`Node.heard` of spikes on a device."""
     if node.axon_of is None:
         return spikes
@@ -144,7 +144,7 @@ def _heard(node: Node, spikes: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(flat).scatter_reduce_(2, axon_of, flat, "amax").view_as(spikes)
 
 
-def _advance(inner: dict[str, list[Edge]], drives: dict, scans: dict, n_steps: int) -> None:
+def _advance_group(inner: dict[str, list[Edge]], drives: dict, scans: dict, n_steps: int) -> None:
     """Run layers over all steps, so many at a time as the shortest delay of the connections between them allows.
 
     Those without delay act within the steps of a time: their sources come first.
@@ -154,8 +154,8 @@ def _advance(inner: dict[str, list[Edge]], drives: dict, scans: dict, n_steps: i
         steps = slice(start, min(start + length, n_steps))
         for name, scan in scans.items():
             for edge in inner[name]:
-                drives[name].add(edge, scans[edge.source].spikes, steps)
-            scan.advance(*drives[name].of(steps), steps, length < n_steps)
+                drives[name].add_edge(edge, scans[edge.source].spikes, steps)
+            scan.advance(*drives[name].step_inputs(steps), steps, length < n_steps)
 
 
 class Drive:
@@ -170,30 +170,30 @@ class Drive:
         self.sums: torch.Tensor | None = None
         self.touched: torch.Tensor | None = None
 
-    def add(self, edge: Edge, source: torch.Tensor, steps: slice) -> None:
+    def add_edge(self, edge: Edge, source: torch.Tensor, steps: slice) -> None:
         """Add what arrives in `steps` over a connection; source: [sample, step, ...] from step 0 on."""
         first = max(steps.start, edge.delay)
         if first >= steps.stop:
             return
         rows = source[:, first - edge.delay : steps.stop - edge.delay]
         rows = rows.reshape(-1, *rows.shape[2:])
-        part = edge.synapses.sums(rows, edge.plan).unflatten(0, (self.shape[0], -1))
-        events = edge.synapses.touched(rows).unflatten(0, (self.shape[0], -1)) if self.counts else None
+        part = edge.synapses.sum_rows(rows, edge.plan).unflatten(0, (self.shape[0], -1))
+        events = edge.synapses.touched_targets(rows).unflatten(0, (self.shape[0], -1)) if self.counts else None
         if self.sums is None and part.shape == self.shape:
             self.sums, self.bits, self.touched = part, edge.plan.bits, events
             return
-        self._cleared()[:, first : steps.stop] += part.to(self.number) << edge.plan.bits
+        self._open_sums()[:, first : steps.stop] += part.to(self.number) << edge.plan.bits
         if events is not None and self.touched is not None:
             if events.shape[2] > self.touched.shape[2]:
                 self.touched = self.touched.expand(self.shape).contiguous()
             self.touched[:, first : steps.stop] |= events
 
-    def of(self, steps: slice) -> tuple[torch.Tensor, int, torch.Tensor | None]:
+    def step_inputs(self, steps: slice) -> tuple[torch.Tensor, int, torch.Tensor | None]:
         """Sums of these steps, their bits, and events."""
-        sums = self._cleared() if self.sums is None else self.sums
+        sums = self._open_sums() if self.sums is None else self.sums
         return sums[:, steps], self.bits, None if self.touched is None else self.touched[:, steps]
 
-    def _cleared(self) -> torch.Tensor:
+    def _open_sums(self) -> torch.Tensor:
         """Sums, 0 at first, that more can be added to."""
         if self.sums is None:
             self.sums = torch.zeros(self.shape, dtype=self.number, device=self.device)

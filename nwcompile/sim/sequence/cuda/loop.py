@@ -7,7 +7,7 @@ import torch
 
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Node
-from nwcompile.sim.reference.synaptic_sums import apply, structure
+from nwcompile.sim.reference.synaptic_sums import apply_connection, unit_connection
 
 MAX_NEURONS = 128  # The registers of one program hold the weights of so many neurons onto themselves.
 
@@ -30,8 +30,8 @@ def loop_of(node: Node, edges: list[tuple[Connection, int]], device: torch.devic
         return None
     one_spike_each = np.eye(n, dtype=np.int64).reshape(n, *node.shape)
     weight, n_synapses = (
-        sum(apply(table(c), one_spike_each, node.shape).reshape(n, n) for c, _ in edges)
-        for table in (lambda c: c.replace(bias=None), structure)
+        sum(apply_connection(table(c), one_spike_each, node.shape).reshape(n, n) for c, _ in edges)
+        for table in (lambda c: c.replace(bias=None), unit_connection)
     )
     if np.abs(weight).max() >= 1 << 31:
         return None

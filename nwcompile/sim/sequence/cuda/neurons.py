@@ -32,7 +32,7 @@ class GpuNeurons:
         self._rules: dict[bool, torch.Tensor] = {}
 
     @property
-    def range(self) -> tuple[int, int]:
+    def spike_range(self) -> tuple[int, int]:
         """Least and largest spike that is possible."""
         spec = self.node.neuron
         if not spec.fires:
@@ -42,11 +42,11 @@ class GpuNeurons:
             return 0, fits if spec.max_spikes is None else min(fits, spec.max_spikes)
         return (-1 if spec.message == "bipolar" else 0), 1
 
-    def options(self, largest: int) -> dict[str, int | bool]:
+    def kernel_options(self, largest: int) -> dict[str, int | bool]:
         """What the kernels know of these neurons when they are compiled, for sums of at most `largest`."""
         spec, fixed = self.node.neuron, self.node.neuron.fixed
         leaks = bool((self.numbers["decay_u"] != fixed.fastest).any())
-        overflows = leaks or fixed.overflow in ("modulo", "clip") or self.drive(largest) > self.limit
+        overflows = leaks or fixed.overflow in ("modulo", "clip") or self.largest_drive(largest) > self.limit
         stays = {
             "zero": True, "none": True, "value": self.most["reset_value"] <= self.limit,
             "subtract": spec.reset_timing != "both" and bool((self.numbers["threshold"] >= 0).all()),
@@ -62,7 +62,7 @@ class GpuNeurons:
             "SHIFTS": fixed.shifts, "MOST": spec.max_spikes or 0,
         }  # fmt: skip
 
-    def drive(self, largest: int) -> int:
+    def largest_drive(self, largest: int) -> int:
         """The most that sums up to `largest`, with their bias and shifted, add to u in a step."""
         return (largest + self.most["bias_u"]) << self.node.neuron.fixed.shift_bits
 
@@ -73,7 +73,7 @@ class GpuNeurons:
         every u is at most half of it. The product in `decay` needs states of at most 2**30.
         """
         half = self.limit + 1
-        drive = self.drive(largest)
+        drive = self.largest_drive(largest)
         threshold = max(self.most["threshold"], self.limit)
         if self.node.neuron.fixed.overflow == "wrap" and drive > 2 * half:
             return False
@@ -85,7 +85,7 @@ class GpuNeurons:
         """A run over so many samples and steps."""
         return Scan(self, n_samples, n_steps, largest, keeps, counts)
 
-    def rule(self, is_wide: bool) -> torch.Tensor:
+    def rule_table(self, is_wide: bool) -> torch.Tensor:
         """The numbers of `RULE_ROWS`: int64[8, n], or int32[8, n] for the 32-bit kernel.
 
         Decays as what they keep, or as the shifts that they are.
@@ -112,7 +112,7 @@ class Scan:
     def __init__(self, neurons: GpuNeurons, n_samples: int, n_steps: int, largest: int, keeps: bool, counts: bool):
         self.neurons, self.keeps, self.counts = neurons, keeps, counts
         self.is_wide = not neurons.fits_32_bits(largest)
-        self.options = neurons.options(largest)
+        self.options = neurons.kernel_options(largest)
         device, shape = neurons.device, (n_samples, n_steps, neurons.n)
         number = torch.int64 if self.is_wide else torch.int32
         kind = torch.int32 if neurons.node.neuron.spikes == "multi" else torch.int8
@@ -132,7 +132,7 @@ class Scan:
         `resumes`: they are not all steps, so states are kept for the next.
         """
         n_samples, n_steps, n = sums.shape
-        events, strides, flags = self._given(sums, touched)
+        events, strides, flags = self._kernel_inputs(sums, touched)
         out = self.spikes[:, steps]
         if resumes and steps.start == 0:
             self.state[:2], self.state[2] = 0, LONG_AGO
@@ -140,7 +140,7 @@ class Scan:
         scan[(-(-n_samples * n // block),)](
             sums,
             events,
-            self.neurons.rule(self.is_wide),
+            self.neurons.rule_table(self.is_wide),
             self.state,
             out,
             self.u[:, steps],
@@ -164,12 +164,12 @@ class Scan:
     def run_loop(self, sums: torch.Tensor, bits: int, touched: torch.Tensor | None, loop: Loop) -> None:
         """Run all steps of a layer that is fed its own spikes too; sums and events are those from outside."""
         n_samples, n_steps, n = sums.shape
-        events, strides, flags = self._given(sums, touched)
+        events, strides, flags = self._kernel_inputs(sums, touched)
         size = max(16, 1 << (n - 1).bit_length())
         scan_loop[(n_samples,)](
             sums,
             events,
-            self.neurons.rule(False),
+            self.neurons.rule_table(False),
             loop.weight,
             loop.synapse,
             self.spikes,
@@ -187,7 +187,7 @@ class Scan:
             enable_fp_fusion=False,
         )
 
-    def _given(self, sums: torch.Tensor, touched: torch.Tensor | None):
+    def _kernel_inputs(self, sums: torch.Tensor, touched: torch.Tensor | None):
         """Events, the strides of both inputs, and what is asked of the kernel."""
         events, strides = given_events(sums, touched, self.spikes)
         is_touched = self.counts and touched is not None

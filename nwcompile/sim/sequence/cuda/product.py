@@ -39,7 +39,7 @@ class ProductPlan:
     largest: int
 
     @property
-    def number(self) -> torch.dtype:
+    def sum_dtype(self) -> torch.dtype:
         """Of the sums."""
         return torch.int32 if self.largest <= INT32 else torch.int64
 
@@ -73,17 +73,17 @@ class Product:
         size = max(1, BLOCK_WEIGHTS // rows.shape[1])
         sums = np.zeros(n, np.int64)
         for first in range(0, len(rows), size):
-            parts = digits(rows[first : first + size].astype(np.int64) >> bits, n)
+            parts = split_digits(rows[first : first + size].astype(np.int64) >> bits, n)
             sums = np.maximum(sums, [np.abs(part).sum(1).max() for part in parts])
         return sums.tolist()
 
     def plan(self, low: int, high: int) -> ProductPlan:
         """How payloads low..high are multiplied. Raises BackendError where no exact plan is known."""
         if (low, high) not in self._plans:
-            self._plans[low, high] = self._plan(low, high)
+            self._plans[low, high] = self._make_plan(low, high)
         return self._plans[low, high]
 
-    def _plan(self, low: int, high: int) -> ProductPlan:
+    def _make_plan(self, low: int, high: int) -> ProductPlan:
         lowest = self.least >> self.bits
         highest = self.most >> self.bits
         largest = max(-low, high)
@@ -104,21 +104,23 @@ class Product:
         """payload int[row, source] times the weights of a group: `plan.number`[row, target], without `plan.bits`."""
         n_rows = len(payload)
         n_target = self.weight.shape[1]
-        operands = self._operand(plan)[group]
+        operands = self._operand_matrices(plan)[group]
         if plan.in_bfloat16:
             return bfloat16_product(payload, operands[0]).to(torch.int32)
         total = None
         payload = payload.to(torch.int64) if plan.n_payload > 1 else payload
-        for b, x in enumerate(digits(payload, plan.n_payload)):
-            x = padded(x)
+        for b, x in enumerate(split_digits(payload, plan.n_payload)):
+            x = pad_matrix(x)
             for a, w in enumerate(operands):
                 part = torch._int_mm(x, w.t())[:n_rows, :n_target]
-                part = part if total is None and plan.number == torch.int32 else part.to(plan.number) << 8 * (a + b)
+                part = (
+                    part if total is None and plan.sum_dtype == torch.int32 else part.to(plan.sum_dtype) << 8 * (a + b)
+                )
                 total = part if total is None else total + part
         assert total is not None, "every number has a digit"
         return total
 
-    def _operand(self, plan: ProductPlan) -> list[list[torch.Tensor]]:
+    def _operand_matrices(self, plan: ProductPlan) -> list[list[torch.Tensor]]:
         """The weights of each group as matrices on the device: one for each digit."""
         key = (plan.n_weight, plan.in_bfloat16)
         if key not in self._operands:
@@ -127,7 +129,9 @@ class Product:
                 self._operands[key] = [[w.to(torch.bfloat16)] for w in scaled]
             else:
                 wide = scaled if plan.n_weight == 1 else [w.to(torch.int64) for w in scaled]
-                self._operands[key] = [[padded(d, COLUMN_MULTIPLE) for d in digits(w, plan.n_weight)] for w in wide]
+                self._operands[key] = [
+                    [pad_matrix(d, COLUMN_MULTIPLE) for d in split_digits(w, plan.n_weight)] for w in wide
+                ]
         return self._operands[key]
 
 
@@ -148,7 +152,7 @@ def n_digits(low: int, high: int) -> int:
     return n
 
 
-def digits(x, n: int) -> list:
+def split_digits(x, n: int) -> list:
     """The n digits of whole numbers (array or tensor), lowest first: sum(d * 256**i) is x, each in -128..127."""
     digits_of_x = []
     for _ in range(n - 1):
@@ -158,7 +162,7 @@ def digits(x, n: int) -> list:
     return [*digits_of_x, x]
 
 
-def padded(x: torch.Tensor, rows: int = ROW_MULTIPLE) -> torch.Tensor:
+def pad_matrix(x: torch.Tensor, rows: int = ROW_MULTIPLE) -> torch.Tensor:
     """A matrix as int8, with zeros added to sizes that int8 products take: rows a multiple of `rows`, and columns.
 
     cuBLAS refuses some sizes, and gave wrong sums for odd ones (pytorch/pytorch#106840).

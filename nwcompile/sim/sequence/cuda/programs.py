@@ -8,7 +8,7 @@ from nwcompile.ir.network import Node
 from nwcompile.ir.neuron_programs.ranges import LARGEST_INPUT, fits_32_bits, ranges
 from nwcompile.kernels.cores.programs.build import build_gpu_module
 from nwcompile.kernels.gpu.program import scan
-from nwcompile.sim.reference.program_step import rests
+from nwcompile.sim.reference.program_step import stays_at_rest
 from nwcompile.sim.sequence.cuda.launch import AHEAD_STEPS, block_of, given_events
 
 
@@ -18,18 +18,18 @@ class GpuProgram:
     def __init__(self, node: Node, device: torch.device):
         self.node, self.n, self.device = node, node.n_neurons, device
         self.program = node.neuron
-        self.rests = torch.from_numpy(rests(self.program, node.shape).reshape(-1).astype(np.uint8)).to(device)
+        self.rests = torch.from_numpy(stays_at_rest(self.program, node.shape).reshape(-1).astype(np.uint8)).to(device)
         self._numbers: dict[bool, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
 
     @property
-    def range(self) -> tuple[int, int]:
+    def spike_range(self) -> tuple[int, int]:
         """Least and largest number that is possible as a message."""
         if not self.program.fires:
             return 0, 0
         sent = ranges(self.program, AssertionError)[self.program.output]
         return min(int(sent.low), 0), max(int(sent.high), 0)
 
-    def drive(self, largest: int) -> int:
+    def largest_drive(self, largest: int) -> int:
         """The most that sums up to `largest` are. Raises BackendError where the program is not proved for so many."""
         if largest > LARGEST_INPUT:
             raise BackendError(
@@ -42,17 +42,17 @@ class GpuProgram:
         """A run over so many samples and steps."""
         return ProgramScan(self, n_samples, n_steps, largest, keeps, counts)
 
-    def numbers(self, is_wide: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def number_tensors(self, is_wide: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Parameters [parameter, n], entries of tables [entry] and initial states [state, n], int64 or int32."""
         if is_wide not in self._numbers:
             kind = np.int64 if is_wide else np.int32
             of_names = self.program.parameters, self.program.state_names
-            given, initial = (self._rows(names, kind).to(self.device) for names in of_names)
+            given, initial = (self._number_rows(names, kind).to(self.device) for names in of_names)
             entries = torch.from_numpy(self.program.entries.astype(kind)).to(self.device)
             self._numbers[is_wide] = given, entries, initial
         return self._numbers[is_wide]
 
-    def _rows(self, names, kind: type) -> torch.Tensor:
+    def _number_rows(self, names, kind: type) -> torch.Tensor:
         rows = [self.program.array(name, self.node.shape) for name in names]
         return torch.from_numpy(np.array(rows, kind).reshape(-1, self.n))
 
@@ -81,7 +81,7 @@ class ProgramScan:
     def advance(self, sums: torch.Tensor, bits: int, touched: torch.Tensor | None, steps: slice, resumes: bool) -> None:
         """Run these steps from their sums [sample, step, neuron], to be shifted by `bits`, and events, if any."""
         n_samples, n_steps, n = sums.shape
-        given, entries, initial = self.neurons.numbers(self.is_wide)
+        given, entries, initial = self.neurons.number_tensors(self.is_wide)
         events, strides = given_events(sums, touched, self.spikes)
         out, kept = self.spikes[:, steps], self.kept[:, steps]
         if resumes and steps.start == 0:

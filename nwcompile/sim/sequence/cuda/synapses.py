@@ -21,7 +21,7 @@ GATHER_ROWS = 16  # A program of the gather kernel adds up so many rows of input
 GATHER_TARGETS = 64  # A program of the gather kernel serves so many target neurons.
 
 
-def synapses(connection: Connection, source: Node, target: Node, device: torch.device):
+def build_synapses(connection: Connection, source: Node, target: Node, device: torch.device):
     """The connection on the device."""
     name = f"connection {connection.source!r} -> {connection.target!r}"
     if isinstance(connection, Dense):
@@ -38,10 +38,10 @@ class DenseSynapses:
         self.product = Product(np.asarray(connection.weight)[None], device, name)
         self.plan, self.row_sum = self.product.plan, self.product.row_sum
 
-    def sums(self, rows: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
+    def sum_rows(self, rows: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
         return self.product(rows.flatten(1), plan)
 
-    def touched(self, rows: torch.Tensor) -> torch.Tensor:
+    def touched_targets(self, rows: torch.Tensor) -> torch.Tensor:
         return (rows.flatten(1) != 0).any(1, keepdim=True).to(torch.uint8)
 
 
@@ -58,19 +58,19 @@ class ConvSynapses:
         )
         self.plan, self.row_sum = self.product.plan, self.product.row_sum
 
-    def sums(self, rows: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
+    def sum_rows(self, rows: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
         images = rows.reshape(-1, *self.source_shape)
-        size = max(1, PATCH_BYTES // (self._taps(images[:1]).numel() * images.element_size()))
-        return torch.cat([self._sums(part, plan) for part in images.split(size)])
+        size = max(1, PATCH_BYTES // (self._unfold_taps(images[:1]).numel() * images.element_size()))
+        return torch.cat([self._sum_images(part, plan) for part in images.split(size)])
 
-    def touched(self, rows: torch.Tensor) -> torch.Tensor:
+    def touched_targets(self, rows: torch.Tensor) -> torch.Tensor:
         images = rows.reshape(-1, *self.source_shape)
         events = (images != 0).unflatten(1, (self.c.groups, -1)).any(2).to(torch.uint8)
-        reached = self._taps(events).amax((4, 5))
+        reached = self._unfold_taps(events).amax((4, 5))
         return reached.repeat_interleave(self.n_channels // self.c.groups, 1).flatten(1)
 
-    def _sums(self, images: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
-        taps = self._taps(images).unflatten(1, (self.c.groups, -1))
+    def _sum_images(self, images: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
+        taps = self._unfold_taps(images).unflatten(1, (self.c.groups, -1))
         parts = []
         for g in range(self.c.groups):
             patches = taps[:, g].permute(0, 2, 3, 1, 4, 5)
@@ -78,7 +78,7 @@ class ConvSynapses:
             parts.append(sums.unflatten(0, patches.shape[:3]))
         return torch.cat(parts, -1).permute(0, 3, 1, 2).flatten(1)
 
-    def _taps(self, images: torch.Tensor) -> torch.Tensor:
+    def _unfold_taps(self, images: torch.Tensor) -> torch.Tensor:
         """A view [image, channel, row, column, kernel row, kernel column] of images, padded with zeros."""
         (sh, sw) = pair(self.c.stride)
         (ph, pw) = pair(self.c.padding)
@@ -115,14 +115,16 @@ class SparseSynapses:
     def narrow_weight(self) -> torch.Tensor:
         return self.weight.to(torch.int32)
 
-    def sums(self, rows: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
+    def sum_rows(self, rows: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
         is_narrow = plan.largest <= INT32 and self.row_sum <= INT32
-        return self._gather(rows, self.narrow_weight if is_narrow else self.weight, plan.number, False)
+        return self._gather_sums(rows, self.narrow_weight if is_narrow else self.weight, plan.sum_dtype, False)
 
-    def touched(self, rows: torch.Tensor) -> torch.Tensor:
-        return self._gather(rows, self.weight, torch.uint8, True)
+    def touched_targets(self, rows: torch.Tensor) -> torch.Tensor:
+        return self._gather_sums(rows, self.weight, torch.uint8, True)
 
-    def _gather(self, rows: torch.Tensor, weight: torch.Tensor, number: torch.dtype, is_events: bool) -> torch.Tensor:
+    def _gather_sums(
+        self, rows: torch.Tensor, weight: torch.Tensor, number: torch.dtype, is_events: bool
+    ) -> torch.Tensor:
         rows = rows.flatten(1).contiguous()
         n_rows, n_source = rows.shape
         out = torch.empty((n_rows, self.n_target), dtype=number, device=rows.device)
