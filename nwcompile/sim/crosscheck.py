@@ -1,4 +1,4 @@
-"""Do the backends agree? Runs one program on several and finds the first difference."""
+"""Crosscheck: run one program on several backends and find the first difference."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ AGAINST = ("float", *BACKENDS)
 
 @dataclass(frozen=True)
 class Difference:
-    """The first place where two backends differ: earliest step, then layer order, sample, neuron."""
+    """The first difference between two backends, ordered by step, then layer, sample and neuron."""
 
     quantity: str  # "spikes", "u", "v" or the name of a counter
     step: int
@@ -40,7 +40,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class LayerAgreement:
-    """One layer in all integer backends: `n_spikes` compared in each, and how many of them fired, by backend."""
+    """Comparison of one layer: `n_spikes` values compared per backend, and `fired`, the non-zero ones by backend."""
 
     layer: str
     n_neurons: int
@@ -51,10 +51,10 @@ class LayerAgreement:
 
 @dataclass(frozen=True)
 class Crosscheck:
-    """What comparing gave. `n_compared`: spikes, states and counters looked at in each backend.
+    """Result of a comparison. `n_compared`: spikes, states and counters compared per backend.
 
-    `layers` has a row for each layer; `float_difference` says how far the float network is, if it was compared. That
-    difference is no disagreement: quantizing made it.
+    `layers` has one row per layer. `float_difference` is the distance to the float network, if that was compared.
+    Quantization causes it, so it does not count as disagreement.
     """
 
     agree: bool
@@ -85,12 +85,11 @@ def crosscheck(
     steps=None,
     network: Network | None = None,
 ) -> Crosscheck:
-    """Compare spikes, all states and all integer counters of the backends in `against`, the first being the measure.
+    """Compare spikes, all states and all integer counters of the backends in `against`; the first is the oracle.
 
-    With "float" among them, `network` (the float Network that was compiled) runs on the same input, and how far it is
-    from the first integer backend is told beside the agreement. Raises BackendError for backends that are unknown or
-    fewer than two, OptionError and ModelError for a `network` that is missing or another one, and what `simulate`
-    raises.
+    If `against` contains "float", `network` (the float Network that was compiled) runs on the same input, and its
+    distance to the first integer backend is reported next to the agreement. Raises BackendError for unknown backends
+    or fewer than two, OptionError or ModelError for a missing or different `network`, and the errors of `simulate`.
     """
     against = tuple(dict.fromkeys((against,) if isinstance(against, str) else against))
     for name in against:
@@ -114,7 +113,7 @@ def crosscheck(
 
 
 def compare_runs(program: Program, runs: dict[str, Run], wanted: Run | None = None) -> Crosscheck:
-    """Compare finished runs of one program on one input (recorded with `record="all"`), and a run of its network."""
+    """Compare runs of one program on one input, recorded with `record="all"`, and a run of its float network."""
     first = next(iter(runs.values()))
     n_compared = sum(s.size for s in first.spikes.values())
     n_compared += sum(a.size for states in first.states.values() for a in states.values())
@@ -136,7 +135,7 @@ def compare_runs(program: Program, runs: dict[str, Run], wanted: Run | None = No
 
 
 def _describe_host_layer(program: Program, runs: dict[str, Run], layer: str) -> LayerAgreement:
-    """The row of a layer on the host, whose spikes are computed once and are the input of every backend."""
+    """Return the row of a host layer. Its spikes are computed once and are the input of every backend."""
     spikes = next(iter(runs.values())).spikes[layer]
     fired = {name: int(np.count_nonzero(run.spikes[layer])) for name, run in runs.items()}
     return LayerAgreement(layer, program.host_layers[layer].n_neurons, spikes.size, fired, None)
@@ -167,7 +166,7 @@ def _compare_layer(program: Program, runs: dict[str, Run], layer: str) -> LayerA
 
 
 def _first_counter_difference(runs: dict[str, Run]) -> Difference | None:
-    """The first counter that differs, in the order of COUNTERS, of runs whose layers are equal."""
+    """Return the first counter that differs, in the order of COUNTERS. The layers of the runs are equal."""
     first = next(iter(runs))
     for name in COUNTERS:
         for other in runs.values():

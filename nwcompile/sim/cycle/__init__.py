@@ -8,7 +8,7 @@
 | simulate a stream | `Stream` | stream.py |
 | tables of axons and io sites | `build_axon_tables` | axons.py |
 | tables of routers, for both router engines | `build_mesh`, `add_trees`, `build_queues` | noc_tables.py |
-| the lockstep engine: when it fits, its tables | `fits_lockstep`, `cores_fit_lockstep`, `lockstep_network` | lockstep.py |
+| the lockstep engine: fit, tables | `fits_lockstep`, `cores_fit_lockstep`, `lockstep_network` | lockstep.py |
 | routers that are merges: tables; packets | `merge_network`; `trace_packets` | merges.py; packets.py |
 | the segmented bus: tables, schedule | `build_bus`, `bus_network`, `collect_schedule` | bus.py |
 | cores that wait for their neighbors only | `append_tokens`, `run_with_neighbors` | neighbors.py |

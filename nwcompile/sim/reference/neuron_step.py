@@ -7,17 +7,17 @@ import numpy as np
 from nwcompile.ir.arithmetic import clip, decay, modulo, negated, saturate, shift_lost, spike_count, wrap
 from nwcompile.ir.neuron import NeuronSpec
 
-LONG_AGO = 1 << 30  # Steps since the last spike of a neuron that has not fired: beyond any refractory time.
-LIMIT_U = {"wrap": wrap, "saturate": saturate, "modulo": modulo, "clip": clip}  # what u does on overflow
-LIMIT_V = {"wrap": saturate, "saturate": saturate, "modulo": modulo, "clip": clip}  # what v does then
-NO_CLAMP = -(1 << 62)  # No membrane is as low as this, so a clamp here never acts.
+LONG_AGO = 1 << 30  # Steps since the last spike of a neuron that never fired; longer than any refractory time.
+LIMIT_U = {"wrap": wrap, "saturate": saturate, "modulo": modulo, "clip": clip}  # how u overflows
+LIMIT_V = {"wrap": saturate, "saturate": saturate, "modulo": modulo, "clip": clip}  # how v overflows
+NO_CLAMP = -(1 << 62)  # Below every membrane, so this clamp never acts.
 
 
 @dataclass(eq=False)
 class LayerState:
     """State of a layer for B samples: membrane `v`, current (`i` float, `u` fixed), steps since the last spike.
 
-    `net`: spikes fired so far, negative ones taken off; kept by gated neurons.
+    `net`: spikes fired so far minus negative ones; used by gated neurons.
     """
 
     spec: NeuronSpec
@@ -28,7 +28,7 @@ class LayerState:
 
     @classmethod
     def from_spec(cls, spec: NeuronSpec, shape: tuple[int, ...]) -> "LayerState":
-        """Zero state of shape [B, *layer]."""
+        """Build the zero state of shape [B, *layer]."""
         dtype = np.float32 if spec.fixed is None else np.int64
         return cls(
             spec=spec,
@@ -46,12 +46,12 @@ class LayerState:
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """All that the next step begins with."""
+        """Everything that the next step depends on."""
         return {"v": self.v, "current": self.current, "since_spike": self.since_spike, "net": self.net}
 
     @property
     def is_at_rest(self) -> np.ndarray:
-        """Neurons of a fixed layer with nothing to update but events: no bias, v = 0, no u that outlasts the step."""
+        """Neurons of a fixed layer that need no update without events: no bias, v = 0, no u that outlasts the step."""
         spec = self.spec
         assert spec.fixed is not None, "float neurons are not counted"
         has_bias = (np.asarray(spec.bias) != 0) | (np.asarray(spec.bias_u) != 0)
@@ -93,7 +93,7 @@ class LayerState:
         return LIMIT_V[fixed.overflow](_late_subtract(spec, v, before), fixed.state_bits)
 
     def _shifted_membrane(self, x, before):
-        """Where decays are shifts: every addition saturates, in this order."""
+        """Update the membrane if decays are shifts: every addition saturates, in this order."""
         spec, fixed = self.spec, self.spec.fixed
         u = clip(self.current + ((x + _typed_number(spec, "bias_u")) << fixed.shift_bits), fixed.state_bits)
         self.current = u - shift_lost(u, _typed_number(spec, "decay_u"))
@@ -132,7 +132,7 @@ def _typed_number(spec: NeuronSpec, name: str) -> np.ndarray:
 
 
 def _clamp_membrane(spec: NeuronSpec, v, spikes):
-    """Not below v_min; `shift` rounds every float membrane on the way, also those above it; `reset` as by a spike."""
+    """Clamp to v_min. `shift` also rounds float membranes above v_min; `reset` acts like the reset of a spike."""
     v_min = _typed_number(spec, "v_min")
     if spec.clamp == "reset":
         after = {"zero": 0, "value": -_typed_number(spec, "reset_value"), "subtract": v - v_min}[spec.reset]
@@ -141,28 +141,28 @@ def _clamp_membrane(spec: NeuronSpec, v, spikes):
 
 
 def _late_reset(spec: NeuronSpec, leaked, before):
-    """Reset to a value one step late, right after the leak (`reset_timing="next"`)."""
+    """Reset to a value one step late, after the leak (`reset_timing="next"`)."""
     if spec.reset_timing != "next" or spec.reset not in ("zero", "value"):
         return leaked
     return np.where(before != 0, 0 if spec.reset == "zero" else _typed_number(spec, "reset_value"), leaked)
 
 
 def _late_cleared(spec: NeuronSpec, change, before):
-    """What a leak takes off a membrane, where none is reset to a value after it."""
+    """Return the change by the leak, 0 where the membrane is reset to a value one step late."""
     if spec.reset_timing != "next" or spec.reset not in ("zero", "value"):
         return change
     return np.where(before != 0, 0, change)
 
 
 def _late_subtract(spec: NeuronSpec, v, before):
-    """Subtract for the spikes that stood before the update (`reset_timing` `next` and `both`)."""
+    """Subtract the threshold for spikes from before the update (`reset_timing` `next` and `both`)."""
     if spec.reset_timing == "now" or spec.reset != "subtract":
         return v
     return v - before.astype(v.dtype) * _typed_number(spec, "threshold")
 
 
 def _reset_membrane(spec: NeuronSpec, v, spikes, before, threshold):
-    """Reset in the step of the spike (`now`), or the difference that `both` still owes."""
+    """Reset in the step of the spike (`now`); for `both`, subtract only what the late reset did not."""
     if spec.reset_timing == "next" or spec.reset == "none":
         return v
     if spec.reset == "subtract":

@@ -1,8 +1,8 @@
-"""Order: where the sum of a chip that saturates at every addition may depend on the order of its spikes.
+"""Order: find sums that may depend on the order of spikes, on a chip that saturates at every addition.
 
-Backends add up all spikes of a step and clip once. A chip that adds them one by one, and stays at its limit when that
-is passed on the way, gives the same unless both signs are added and the limit can be passed: then 127 + 127 - 128 may
-end lower than 126. What no order can change is proved here from the two one-sided sums.
+Backends add all spikes of a step and clip once. A chip that adds them one by one and saturates gives the same result,
+unless both signs occur and a partial sum can pass the limit: then 127 + 127 - 128 may end below 126. The two one-sided
+sums prove which results no order can change.
 """
 
 import numpy as np
@@ -14,14 +14,14 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.program import Program
 from nwcompile.sim.reference.synaptic_sums import effective_network
 
-CHUNK = 1 << 22  # So many sums are held at once, 32 MiB of each sign.
+CHUNK = 1 << 22  # Sums per chunk: 32 MiB for each sign.
 
 
 def order_dependent(model: Network | Program, window: str, inputs: dict, spikes: dict) -> dict[str, np.ndarray] | None:
-    """By layer where the current may depend on the order of spikes, int64[place, 3]: sample, step, neuron.
+    """Return where currents may depend on the order of spikes, by layer int64[place, 3]: sample, step, neuron.
 
-    `spikes` of every layer in the steps of the `window`. None where no layer has decays by shift, for only there every
-    addition saturates.
+    `spikes` holds every layer, in the steps of the `window`. Returns None if no layer has decays by shift, as only
+    there every addition saturates.
     """
     network = model.network if isinstance(model, Program) else model
     layers = [
@@ -59,7 +59,7 @@ def _find_places(network: Network, name: str, delays, sent: dict, n_samples: int
 
 
 def _split_signs(connection: Connection, network: Network) -> tuple[csr_array, csr_array]:
-    """The positive and the negative weights of a connection, int64[target, source]."""
+    """Split the weights of a connection into positive and negative ones, int64[target, source] each."""
     source, target = (network.node(name) for name in (connection.source, connection.target))
     pre, post, place = synapse_list(connection, source.shape)
     weight = np.asarray(connection.weight).reshape(-1)[place].astype(np.int64)
@@ -69,7 +69,7 @@ def _split_signs(connection: Connection, network: Network) -> tuple[csr_array, c
 
 
 def _depends_on_order(node: Node, up: np.ndarray, down: np.ndarray) -> np.ndarray:
-    """Where sums of both signs, `up` and `down` [B, T, n], come in one step and one alone would pass the limit."""
+    """Return where `up` and `down` [B, T, n] are both non-zero in a step and one alone would pass the limit."""
     spec, fixed = node.neuron, node.neuron.fixed
     low, high = fixed.limits
     k_u, bias = (spec.array(key, node.shape).reshape(-1) for key in ("decay_u", "bias_u"))

@@ -1,4 +1,4 @@
-"""The reference backend: NumPy, slow, obvious. It is the definition that every other backend must equal bit for bit."""
+"""The reference backend: NumPy, slow, obvious. Every other backend must equal it bit for bit."""
 
 import numpy as np
 
@@ -39,10 +39,10 @@ def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, k
 
 
 class NetworkMachine:
-    """A network that is not compiled, between two aligned steps: its states, and what was sent in the last steps.
+    """State of a network that is not compiled, between two aligned steps: its neurons, and recent output of all nodes.
 
-    A run is one call of `go`, a stream many. Of a run all `n_steps` are known: no more of the last steps are kept. A
-    stream, of which None are, keeps those that there were.
+    A run calls `run_steps` once, a stream many times. The history is as long as the longest delay. A run with known
+    `n_steps` keeps at most that many steps; a stream (None) begins with an empty history.
     """
 
     def __init__(self, network: Network, n_samples: int, n_steps: int | None = None):
@@ -57,12 +57,12 @@ class NetworkMachine:
         self.kept = {n.name: np.zeros((n_samples, self.n_known, *n.shape), self.number) for n in nodes}
 
     def state_arrays(self) -> dict[str, np.ndarray]:
-        """All that the next step begins with."""
+        """Everything that the next step depends on."""
         return _layer_arrays(self.layers) | {f"kept/{name}": steps for name, steps in self.kept.items()}
 
     @np.errstate(over="ignore", invalid="ignore")  # a membrane beyond float32 is infinite, as in the framework
     def run_steps(self, inputs: dict, n_steps: int, recorder: "RunRecorder", first_step: int = 0) -> None:
-        """Do `n_steps` aligned steps with inputs `[B, step, *shape]`; the first of them is recorded as `first_step`."""
+        """Simulate `n_steps` aligned steps with inputs `[B, step, *shape]`; the first is recorded as `first_step`."""
         network, first = self.network, self.n_known
         empty = {n.name: np.zeros((self.n_samples, n_steps, *n.shape), self.number) for n in network.nodes.values()}
         given = {name: inputs[name].astype(self.number) for name in network.inputs} | empty
@@ -106,10 +106,10 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
 
 
 class Machine:
-    """A program between two hardware steps: states of its layers, and the sums on their way to them; cleared at first.
+    """State of a program between two hardware steps: its layers, and synaptic sums in flight. It begins with zeros.
 
-    A run is one call of `go`, a stream many. What acts after the `n_hardware` steps of a run, None of a stream, is not
-    kept.
+    A run calls `run_steps` once, a stream many times. Sums that arrive after the `n_hardware` steps of a run (None for
+    a stream) are dropped.
     """
 
     def __init__(self, program: Program, n_samples: int, window: str, n_hardware: int | None = None):
@@ -128,7 +128,7 @@ class Machine:
         self.n_done = 0  # hardware steps
 
     def state_arrays(self) -> dict[str, np.ndarray]:
-        """All that the next step begins with, beside its number."""
+        """Everything that the next step depends on, except its number."""
         on_their_way = {"arriving": self.arriving, "events": self.events}
         sums = {f"{kind}/{name}": a for kind, arrays in on_their_way.items() for name, a in arrays.items()}
         return _layer_arrays(self.layers) | sums
@@ -136,10 +136,10 @@ class Machine:
     def run_steps(
         self, inputs: dict, n_rows: int, n_steps: int | None, recorder: "RunRecorder", by_hardware=False
     ) -> dict:
-        """Do `n_rows` hardware steps with inputs [B, row, *shape]; the counters of a Run, int64[row, core].
+        """Simulate `n_rows` hardware steps with inputs [B, row, *shape]; return a Run's counters, int64[row, core].
 
-        `n_steps`: T, None while no end is known. What neurons do is recorded by aligned step, or, with `by_hardware`,
-        by row.
+        `n_steps`: T, or None while the end is unknown. Neurons are recorded by aligned step, or with `by_hardware` by
+        row.
         """
         period = self.program.schedule.period
         counters = {name: np.zeros((n_rows, self.program.mapping.n_cores), np.int64) for name in COUNTERS}
@@ -158,7 +158,7 @@ class Machine:
         return counters
 
     def _visit_layer(self, name: str, m: int, n_steps: int | None, counters: dict, row: int, sent: dict) -> int:
-        """Visit a layer in micro-step m, and put its spikes into `sent` if that is of its steps: the aligned step."""
+        """Visit a layer in micro-step m; write its spikes to `sent` if it is active; return the aligned step."""
         schedule, cores, slot = self.program.schedule, self.program.mapping.core_of[name], m % self.n_slots
         period, offset = schedule.period, schedule.offset[name]
         t = m // period if self.window == "hardware" else (m - offset) // period
@@ -175,7 +175,7 @@ class Machine:
         return t
 
     def _deliver_messages(self, m: int, sent: dict, counters: dict, row: int) -> None:
-        """Add up what is sent in micro-step m for the steps in which it acts, and count it."""
+        """Add the messages of micro-step m to the sums of the steps in which they act, and count them."""
         program = self.program
         heard = {name: program.network.node(name).heard(spikes) for name, spikes in sent.items()}
         for c, delay in zip(program.network.connections, self.delay, strict=True):
@@ -194,7 +194,7 @@ class Machine:
 
 
 def initial_state(node: Node, n_samples: int) -> LayerState | ProgramState:
-    """The state of a layer as every sample begins."""
+    """Return the state of a layer at the beginning of a sample."""
     shape = (n_samples, *node.shape)
     if isinstance(node.neuron, NeuronProgram):
         return ProgramState.from_program(node.neuron, shape)
@@ -202,12 +202,12 @@ def initial_state(node: Node, n_samples: int) -> LayerState | ProgramState:
 
 
 def _layer_arrays(layers: dict[str, LayerState | ProgramState]) -> dict[str, np.ndarray]:
-    """The arrays of all these states."""
+    """Return the arrays of all layer states by name."""
     return {f"layers/{name}/{key}": a for name, layer in layers.items() for key, a in layer.arrays.items()}
 
 
 def _messages_per_neuron(program: Program, spikes: np.ndarray) -> np.ndarray:
-    """int64[n]: messages to each destination, of spikes [B, *shape] of one step."""
+    """Return int64[n]: messages of each neuron to each destination, for spikes [B, *shape] of one step."""
     messages = np.abs(spikes).sum(0) if program.repeats else np.count_nonzero(spikes, axis=0)
     return messages.reshape(-1)
 
@@ -215,7 +215,7 @@ def _messages_per_neuron(program: Program, spikes: np.ndarray) -> np.ndarray:
 def _count_messages(
     program: Program, sent_by: SpikeFanout, name: str, n_spikes: np.ndarray, counters: dict, h: int
 ) -> None:
-    """Add the messages, `n_spikes` of each neuron to each destination, of one layer or input in hardware step h."""
+    """Count the messages of a layer or input in hardware step h: `n_spikes` of each neuron to each destination."""
     first = program.network.offsets[name]
     neurons = np.flatnonzero(n_spikes)
     neurons = neurons[program.core_of[first + neurons] >= 0]
@@ -232,7 +232,7 @@ def _count_messages(
 
 
 def _count_reads(program: Program, name: str, n_reads: np.ndarray, counters: dict, h: int) -> None:
-    """Add what the axons of one layer or input read in hardware step h, those of each neuron `n_reads` times."""
+    """Count the synapse reads of a layer or input in hardware step h; axons of each neuron read `n_reads` times."""
     axon, count = _axons_used(program, name, n_reads)
     core = program.axons.core[axon]
     for kind, synops in zip(SYNAPSE_KINDS, program.axons.synops.T, strict=True):
@@ -242,14 +242,14 @@ def _count_reads(program: Program, name: str, n_reads: np.ndarray, counters: dic
 
 
 def _axons_used(program: Program, name: str, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The axons of the neurons of a layer or input that are used in a step, and how often, int64[axon] both."""
+    """Return the axons of a layer or input that are used in a step, and how often, int64[axon] each."""
     neurons, offset = np.flatnonzero(times), program.axons.offset
     source = program.network.offsets[name] + neurons
     return csr_entries(offset, source), np.repeat(times[neurons], offset[source + 1] - offset[source])
 
 
 def _count_io(program: Program, routes: tuple[IoRoutes, IoRoutes], name: str, n_spikes, counters: dict, h: int) -> None:
-    """Add messages through the io.sites: of an input line one to each core that it feeds, of an output spike one."""
+    """Count messages through io.sites: for an input line one to each core that it feeds, for an output spike one."""
     if name in program.network.inputs:
         axon, count = _axons_used(program, name, n_spikes)
         direction, route, core = "in", routes[0], program.axons.core[axon]
@@ -283,7 +283,7 @@ class RunRecorder:
                 self.states[name] = {s: np.zeros(shape, dtype) for s in node.neuron.state_names}
 
     def recorded_arrays(self, late: dict[str, int]) -> dict[str, Recorded]:
-        """What is collected of layers that are so many steps late, for a checkpoint."""
+        """Return the recorded arrays for a checkpoint; `late`: steps by which each layer is late."""
         arrays = {f"spikes/{name}": (name, a) for name, a in self.spikes.items()}
         for name, states in self.states.items():
             arrays |= {f"states/{name}/{state}": (name, a) for state, a in states.items()}
@@ -297,30 +297,29 @@ class RunRecorder:
                 self.states[name][state][:, t] = value
 
     def build_run(self, window: str, inputs: dict, counters: dict, program: Program | None) -> Run:
-        """The Run of what was recorded."""
+        """Build the Run from the records."""
         model = self.network if program is None else program
         run = finish_run(model, "reference", "cpu", window, self.spikes, self.states, inputs, counters)
         return run if program is None else with_energy(program, run)
 
 
 def record_spikes(recorded: np.ndarray, steps: int | slice, spikes: np.ndarray) -> None:
-    """Write the spikes of some steps to those `recorded` [B, T, *shape]; `verify_totals` finds what is no count."""
+    """Write the spikes of some steps into `recorded` [B, T, *shape]; `verify_totals` finds invalid counts."""
     with np.errstate(invalid="ignore"):
         recorded[:, steps] = spikes
 
 
 def output_of(network: Network, spikes: dict, states: dict) -> np.ndarray | dict[str, np.ndarray]:
-    """Spikes of the output layers, or the membrane of those that never fire; a dict of them where there are several."""
+    """Return the spikes of the output layer, or its membrane if it never fires; a dict by name for several outputs."""
     neurons = {name: network.node(name).neuron for name in network.outputs}
     outputs = {n: spikes[n] if neuron.fires else states[n][neuron.readout] for n, neuron in neurons.items()}
     return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
 
 def finish_run(model: Network | Program, backend, device, window, spikes, states, inputs, counters, **measured) -> Run:
-    """A Run with its output: spikes of the output layers, or the membrane of those that never fire.
+    """Build a Run with its output: spikes of the output layers, or the membrane of those that never fire.
 
-    Raises ModelError where neurons fire more spikes at once than messages of the program can tell, or than can be
-    counted.
+    Raises ModelError if neurons fire more spikes at once than the program's messages can carry, or than a count holds.
     """
     network = model.network if isinstance(model, Program) else model
     repeats = isinstance(model, Program) and model.repeats

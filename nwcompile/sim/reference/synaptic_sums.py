@@ -1,4 +1,4 @@
-"""Connections in NumPy, batch first: what a target receives from a source, in float32 or int64."""
+"""Connections in NumPy, batch first: synaptic sums of a target in float32 or int64."""
 
 from dataclasses import replace
 
@@ -13,11 +13,11 @@ NO_LIMIT = 1 << 40  # No effective weight is as large as this, so none is clippe
 
 
 def apply_connection(connection: Connection, x: np.ndarray, target_shape: tuple[int, ...]) -> np.ndarray:
-    """Synaptic input `[B, *target_shape]` from source values `x` `[B, *source_shape]`, the connection's bias included.
+    """Return the synaptic input `[B, *target_shape]` for source values `x` `[B, *source_shape]`, with the bias.
 
-    int64 where the weights are integers. float32 in float networks: the sum, bias included, is taken in float64 and
-    rounded once, so that (float32 weights times spikes fill far fewer bits than float64 has) it does not depend on the
-    order of adding, and with it on the BLAS library or its threads.
+    The result is int64 for integer weights and float32 in float networks. Float sums, bias included, are taken in
+    float64 and rounded once. Float32 weights times spikes need far fewer bits than float64 has, so the result does not
+    depend on the order of additions, and thus on the BLAS library or its threads.
     """
     wide = x.astype(np.float64 if np.issubdtype(x.dtype, np.floating) else np.int64, copy=False)
     y = (
@@ -32,17 +32,17 @@ def apply_connection(connection: Connection, x: np.ndarray, target_shape: tuple[
 
 
 def effective_network(network: Network) -> Network:
-    """A fixed-point network with the weights it computes with: mantissas times 2**exponent, clipped by no chip."""
+    """Return a fixed-point network with its effective weights, mantissa times 2**exponent, not clipped by a chip."""
     return Network(network.inputs, network.nodes, tuple(effective_connection(c) for c in network.connections))
 
 
 def effective_connection(connection: Connection) -> Connection:
-    """A fixed-point connection with the weights it computes with, int64."""
+    """Return a fixed-point connection with its effective weights, int64."""
     return connection.replace(weight=effective_weight(connection.weight, connection.exponent, NO_LIMIT), exponent=0)
 
 
 def fold_bias(network: Network, node: Node) -> Node:
-    """A fixed-point node with the biases of its connections in its `bias_u`, or added to the input of its program."""
+    """Move the biases of a fixed-point node's connections into its `bias_u`, or the input of its program."""
     biases = [c.bias_per_neuron(node.shape) for c in network.into(node.name) if c.bias is not None]
     if not biases:
         return node
@@ -53,14 +53,14 @@ def fold_bias(network: Network, node: Node) -> Node:
 
 
 def fold_biases(network: Network) -> Network:
-    """A fixed-point network whose connections have no biases: its neurons have them."""
+    """Move the biases of all connections of a fixed-point network into its neurons."""
     nodes = {name: fold_bias(network, node) for name, node in network.nodes.items()}
     edges = (c if c.bias is None else c.replace(bias=None) for c in network.connections)
     return Network(network.inputs, nodes, tuple(edges))
 
 
 def unit_connection(connection: Connection) -> Connection:
-    """The same connection with every stored weight 1 and no bias: it counts synaptic events."""
+    """Set every stored weight to 1 and remove the bias, so that the connection counts synaptic events."""
     return connection.replace(weight=np.ones(np.shape(connection.weight), np.int64), bias=None, exponent=0)
 
 
@@ -83,7 +83,7 @@ def _apply_map(connection: Connection, x: np.ndarray) -> np.ndarray:
 
 
 def _typed_weight(connection: Connection, dtype) -> np.ndarray:
-    """The weights as they are computed with, float32 in a float network, in the type that sums are taken in."""
+    """Return the weights, float32 in a float network, converted to the type of the sums."""
     number = np.float32 if np.issubdtype(dtype, np.floating) else np.int64
     return np.asarray(connection.weight).astype(number, copy=False).astype(dtype, copy=False)
 
@@ -96,7 +96,10 @@ def _apply_sparse(connection: Sparse, x: np.ndarray, n_target: int) -> np.ndarra
 
 
 def sliding_windows(x: np.ndarray, kernel, stride, padding, dilation, around=0) -> np.ndarray:
-    """`[B, C, rows, columns, k_rows, k_columns]`: taps of every window of `x` `[B, C, H, W]`, padded with `around`."""
+    """Return the taps of every window of `x` `[B, C, H, W]`, padded with `around`.
+
+    The shape is `[B, C, rows, columns, k_rows, k_columns]`.
+    """
     (ph, pw) = pair(padding)
     (dh, dw) = pair(dilation)
     (sh, sw) = pair(stride)
@@ -107,7 +110,7 @@ def sliding_windows(x: np.ndarray, kernel, stride, padding, dilation, around=0) 
 
 
 def convolve(connection: Conv2d, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Cross-correlation of `x` with `weight`, as torch.nn.functional.conv2d defines it."""
+    """Cross-correlate `x` with `weight`, as torch.nn.functional.conv2d does."""
     if connection.source_shape is not None:
         x = x.reshape(len(x), *connection.source_shape)
     taps = sliding_windows(x, weight.shape[2:], connection.stride, connection.padding, connection.dilation)
