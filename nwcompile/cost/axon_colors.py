@@ -1,14 +1,14 @@
-"""Axon colors: fan-in axons of one core typed so that each neuron needs one weight a type: a coloring of the axons."""
+"""Axon colors: a coloring of a core's fan-in axons by types, so that each neuron needs one weight per type."""
 
 import numpy as np
 
-MOST_TRIES = 10_000  # Axons typed, one by one, before a core is said to need more types than were found.
+MOST_TRIES = 10_000  # Axons colored, one by one, before the search for a smaller coloring is given up.
 
 
 def colors_of_axons(weights: np.ndarray, limit: int) -> np.ndarray:
-    """int64[axon]: a type for each axon of `weights` int64[axon, neuron], `limit` of them or fewer if that is found.
+    """Return int64[axon]: a type for each axon of `weights` int64[axon, neuron], at most `limit` types if found.
 
-    Two axons may share a type unless some neuron reads both with weights that differ; weights of 0 are no synapses.
+    Two axons may share a type unless some neuron reads both with different weights; weights of 0 are no synapses.
     Saturation coloring (Brélaz, CACM 22(4), 1979), first greedily, then by backtracking within `limit`.
     """
     rows, of_axon = np.unique(weights, axis=0, return_inverse=True)
@@ -22,14 +22,14 @@ def colors_of_axons(weights: np.ndarray, limit: int) -> np.ndarray:
 
 
 def _find_conflicts(weights: np.ndarray) -> np.ndarray:
-    """bool[axon, axon]: whether some neuron reads both with different weights: sum (w_i - w_j)^2 where both are set."""
+    """Return bool[axon, axon]: whether a neuron reads both with different weights, by the sum of (w_i - w_j)^2."""
     w, reads = weights.astype(np.float64), (weights != 0).astype(np.float64)
     squares = (w * w) @ reads.T
     return squares + squares.T - 2 * (w @ w.T) > 0.5
 
 
 def _color_axons(conflict: np.ndarray, n_colors: int, tries: int) -> np.ndarray | None:
-    """int64[vertex]: a proper coloring with at most `n_colors`, or None if none was found in `tries`."""
+    """Return int64[vertex]: a proper coloring with at most `n_colors`, or None if none was found in `tries`."""
     n, least, vertex = len(conflict), 0, -1
     color, degree = np.full(n, -1), conflict.sum(1)
     neighbors = np.zeros((n, n_colors), np.int32)  # of each color

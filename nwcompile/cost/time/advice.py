@@ -1,6 +1,6 @@
 """Advice: the one change that shortens the step most, by the floorline's own formula.
 
-More cores are advised by the rule that also chooses them (`CORES_RULE` of ir/options.py), so never where it chose.
+More cores are advised by the same rule that chooses them (`CORES_RULE` of ir/options.py), so never if it chose them.
 """
 
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ from nwcompile.ir.flat import csr_sums
 from nwcompile.ir.options import CORES_WORTH, weighs_cores
 from nwcompile.ir.program import Program
 
-WORTH_SAYING = 1.05  # A step that becomes less than 5 % shorter is not worth a change.
-# A change of the mapping costs less than one of the model: it wins unless its gain is this many times smaller.
+WORTH_SAYING = 1.05  # A change that shortens the step by less than 5 % is not worth it.
+# A change of the mapping is easier than one of the model: it wins unless its gain is this many times smaller.
 MODEL_CHANGE_PENALTY = 1.5
 
 
 @dataclass(frozen=True)
 class Advice:
-    """One change, and how many times shorter it makes the steps by the same formula (1.0: no estimate)."""
+    """One change, and the factor by which it shortens the steps by the same formula (1.0: no estimate)."""
 
     change: str
     gain: float = 1.0
@@ -31,7 +31,7 @@ class Advice:
 
 
 def advise(program: Program, done: Work, share: LayerShare, busiest: Bottleneck) -> Advice:
-    """The best of the changes that the formula can judge, given what is `busiest` beside the barrier."""
+    """Return the best change by the formula; `busiest` is the bottleneck without the barrier."""
     ranked = []
     now = float(done.bound_cycles.sum())
     for change, after, penalty in _list_changes(program, done, share, busiest):
@@ -56,7 +56,7 @@ def advise(program: Program, done: Work, share: LayerShare, busiest: Bottleneck)
 def _list_changes(
     program: Program, done: Work, share: LayerShare, bottleneck: Bottleneck
 ) -> Iterator[tuple[str, Work, float]]:
-    """Each change with the work it leaves and what its gain is divided by before the changes are compared."""
+    """Yield each change with the remaining work, and the divisor of its gain when changes are compared."""
     yield from _fewer_tiles(program, done)
     if bottleneck.link is not None:
         free = replace(done, link_cycles=np.zeros_like(done.link_cycles))
@@ -73,7 +73,7 @@ def _list_changes(
 
 
 def _loudest_sender(program: Program, done: Work, share: LayerShare, bottleneck: Bottleneck, layer: str) -> int:
-    """The node whose spikes fill the bottleneck: the layer itself where it sends, else what it mostly hears from."""
+    """Return the node whose spikes fill the bottleneck: the layer itself if it sends, else its main source."""
     arriving = share.reads[:, bottleneck.core] if bottleneck.kind == "memory" else share.messages[:, bottleneck.core]
     heard = bottleneck.unit == "receive" or bottleneck.kind == "memory"
     if bottleneck.unit == "shared" and bottleneck.kind == "traffic":
@@ -84,7 +84,7 @@ def _loudest_sender(program: Program, done: Work, share: LayerShare, bottleneck:
 
 
 def _fewer_tiles(program: Program, done: Work) -> Iterator[tuple[str, Work, float]]:
-    """The same cores on as few routers as hold them."""
+    """Place the same cores on as few routers as possible."""
     chip, mapping = program.chip, program.mapping
     least = -(-mapping.n_cores // chip.noc.cores_per_router)
     if least < mapping.n_tiles:
@@ -94,7 +94,7 @@ def _fewer_tiles(program: Program, done: Work) -> Iterator[tuple[str, Work, floa
 
 
 def _balance_layer(program: Program, done: Work, layer: str) -> Iterator[tuple[str, Work, float]]:
-    """Every core of a layer does the mean of their work."""
+    """Give every core of a layer the mean of their work."""
     cores = np.unique(program.mapping.core_of[layer])
     if len(cores) < 2:
         return
@@ -105,9 +105,9 @@ def _balance_layer(program: Program, done: Work, layer: str) -> Iterator[tuple[s
 
 
 def _spread_layer(program: Program, done: Work, share: LayerShare, layer: str) -> Iterator[tuple[str, Work, float]]:
-    """A layer on twice its cores, or as many as are free: each reads and updates less, its sources send more.
+    """Spread a layer over twice its cores, or all free cores: each reads and updates less, its sources send more.
 
-    Only where the cores are worth it, and the number of cores was not chosen by what they are worth.
+    It is advised only if the cores are worth it, and if the same rule did not already choose the number of cores.
     """
     chip, mapping = program.chip, program.mapping
     cores = np.unique(mapping.core_of[layer])
@@ -119,7 +119,7 @@ def _spread_layer(program: Program, done: Work, share: LayerShare, layer: str) -
     index = share.layers.index(layer)
     cycles = {}
     for event, c in done.cycles.items():
-        stays = event == "message_in" or (event == "visit" and chip.scan_cycles)  # all slots are visited anyway
+        stays = event == "message_in" or (event == "visit" and chip.scan_cycles)  # a scan visits all slots
         part = np.zeros(c.shape[1]) if stays else share.event_share(event)[index]
         cycles[event] = c * (1 - part * (1 - keep))
     home, on_chip = program.core_of, program.core_of >= 0
@@ -142,7 +142,7 @@ def _spread_layer(program: Program, done: Work, share: LayerShare, layer: str) -
 
 
 def _fewer_spikes(program: Program, done: Work, share: LayerShare, source: int) -> Iterator[tuple[str, Work, float]]:
-    """Half the spikes of one input or layer: half its messages and what they read."""
+    """Halve the spikes of an input or layer: half its messages and their reads."""
     name = list(program.network.offsets)[source]
     is_input = name in program.network.inputs
     n_inputs = len(program.network.inputs)
@@ -158,6 +158,6 @@ def _fewer_spikes(program: Program, done: Work, share: LayerShare, source: int) 
 
 
 def _barrier_cycles(program: Program, done: Work, n_tiles: int) -> int:
-    """The step's barrier, were `n_tiles` routers in use."""
+    """Return the cycles of the step's barrier with `n_tiles` routers in use."""
     now = program.chip.barrier_cycles(program.mapping.n_tiles)
     return done.barrier_cycles // now * program.chip.barrier_cycles(n_tiles) if now else 0

@@ -1,4 +1,4 @@
-"""What the barrier costs: the bound of the same events if cores waited for their neighbors only, or the other way."""
+"""The cost of the barrier: the bound of the same events with the other kind of synchronization."""
 
 from dataclasses import dataclass, replace
 
@@ -13,16 +13,17 @@ from nwcompile.ir.run import Run
 
 @dataclass(frozen=True)
 class OtherSync:
-    """The other `cost.sync`, and the bound with it: microseconds of a sample's mean hardware step."""
+    """The other `cost.sync`, and its bound in microseconds per mean hardware step of a sample."""
 
     sync: str
     step_us: float
 
 
 def other_sync(program: Program, run: Run) -> OtherSync | None:
-    """The bound of a run's events with the other `cost.sync`, tokens added or left out.
+    """Return the bound of a run's events with the other `cost.sync`, with tokens added or removed.
 
-    None where the chip gives no times, or could not wait so: without routers, in phases, without the barrier's cycles.
+    Returns None if the chip gives no times or cannot use the other kind: it has no routers or no cycles for a barrier,
+    or the program runs in phases.
     """
     chip, waits = program.chip, program.chip.waits_for_neighbors
     if not chip.has_times or run.activity is None or program.schedule.period > 1:

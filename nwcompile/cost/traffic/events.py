@@ -1,6 +1,6 @@
-"""Events: every counter of a run that an activity causes on a program, without simulating it.
+"""Events: every counter of a run that an activity causes on a program, without simulation.
 
-One message per non-zero spike and destination core, whatever the number of synapses there (DESIGN 4.3 and 7).
+There is one message per non-zero spike and destination core, for any number of synapses there (DESIGN 4.3 and 7).
 """
 
 import numpy as np
@@ -18,12 +18,12 @@ from nwcompile.kernels.mapping import traffic
 
 
 def count_events(program: Program, activity: Activity, window: str = "aligned") -> dict[str, np.ndarray]:
-    """Every counter of `nwcompile.ir.run.COUNTERS`, int64[H, core], that `activity` causes on a program.
+    """Count every counter of `nwcompile.ir.run.COUNTERS`, int64[H, core], that `activity` causes on a program.
 
-    Exact, given exact spike counts; `neuron_updates` too where `activity.updates` has the layer, else every neuron
-    counts as updated in its own steps. `window="aligned"`: counts of aligned step t belong to hardware step
-    t + offset. `window="hardware"`: row t of `activity` is hardware step t, and H = T. Where cores wait for their
-    neighbors, tokens are among the messages.
+    The counts are exact for exact spike counts. `neuron_updates` is exact if `activity.updates` has the layer;
+    otherwise every neuron counts as updated in its own steps. `window="aligned"`: counts of aligned step t belong to
+    hardware step t + offset. `window="hardware"`: row t of `activity` is hardware step t, and H = T. If cores wait for
+    their neighbors, messages include tokens.
     """
     n_steps, n_cores = program.schedule.n_hardware_steps(activity.n_steps, window), program.mapping.n_cores
     axons, core_of, sent = program.axons, program.core_of, spike_fanout(program, activity=activity)
@@ -67,19 +67,19 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
 
 
 def count_arrivals(axons: Axons, offset: np.ndarray, h0: int, counts, reads, messages, synops, words) -> None:
-    """Add what the axons of one node, from `offset` int64[n + 1] on, receive from step h0 on, and what they read.
+    """Count the messages and reads of one node's axons, at `offset` int64[n + 1], from step h0 on.
 
-    `counts`, `reads`: int[T, n], messages of each source and how often its synapses are read. Adds to messages and
+    `counts`, `reads`: int[T, n], messages of each source, and how often its synapses are read. Adds to messages and
     words, int64[H, core], and synops, int64[kind, H, core].
     """
     traffic.count_arrivals(reads, h0, offset, axons.core, axons.synops, axons.words, messages, synops, words)
-    if reads is not counts:  # of the messages that set one axon only one reads it
+    if reads is not counts:  # of several messages that set one axon, only one reads its synapses
         nothing = np.zeros_like(axons.synops), np.zeros_like(axons.words)
         traffic.count_arrivals(counts - reads, h0, offset, axons.core, *nothing, messages, synops, words)
 
 
 def synops_into(network: Network, activity: Activity) -> dict[str, np.ndarray]:
-    """Stored weights read for each neuron of each layer, int64[n], in all steps and samples of `activity`.
+    """Return the stored weights read for each neuron of each layer, int64[n], in all steps and samples of `activity`.
 
     Zeros in dense rows count, padded taps of convolutions do not (DESIGN 4.3).
     """
@@ -94,7 +94,7 @@ def synops_into(network: Network, activity: Activity) -> dict[str, np.ndarray]:
 
 
 def _count_io(program: Program, activity: Activity, n_steps: int, window: str) -> dict[str, np.ndarray]:
-    """The counters of messages through the chip's io.sites, int64[H, core]; zero where there are none."""
+    """Count the messages through the chip's io.sites, int64[H, core]; zeros without io.sites."""
     routes, shape = io_routes(program), (n_steps, program.mapping.n_cores)
     come, leave, *along = np.zeros((4, *shape), np.int64)
     if routes is not None:
@@ -105,12 +105,12 @@ def _count_io(program: Program, activity: Activity, n_steps: int, window: str) -
 
 
 def first_step(program: Program, name: str, window: str) -> int:
-    """Hardware step of row 0 of the activity of a layer or input."""
+    """Return the hardware step of row 0 of the activity of a layer or input."""
     return program.schedule.offset[name] if window == "aligned" and program.schedule.period == 1 else 0
 
 
 def _per_core(cores: np.ndarray, amount, n_cores: int) -> np.ndarray:
-    """int64[core]: sum of `amount` (a number, or one per neuron) over the neurons of each core."""
+    """Return int64[core]: sum of `amount` (a number, or one per neuron) over the neurons of each core."""
     total = np.zeros(n_cores, np.int64)
     np.add.at(total, cores, amount)
     return total

@@ -1,4 +1,4 @@
-"""Route cost: what the route of a message costs for an objective, detours and slow links between chips included."""
+"""Route cost: the cost of a message's route for an objective, with detours and slow links between chips."""
 
 from fractions import Fraction
 from math import gcd, lcm
@@ -16,9 +16,9 @@ LARGEST_WEIGHT = 10_000  # Ratios of link costs up to this one are kept exactly 
 
 
 class RouteCost(NamedTuple):
-    """The route from router a to b costs `along_x[x[a], x[b]] + along_y[y[a], y[b]]`; columns of `xy` are x and y.
+    """Route costs: from router a to b `along_x[x[a], x[b]] + along_y[y[a], y[b]]`; the columns of `xy` are x and y.
 
-    Without faults the links of a column's or row's routes are alike everywhere; with faults x is the router itself.
+    Without faults, all rows have the same costs along x, and all columns along y. With faults, x is the router itself.
     """
 
     xy: np.ndarray  # int64[router, 2]
@@ -26,18 +26,17 @@ class RouteCost(NamedTuple):
     along_y: np.ndarray  # int64[y, y]
 
     def between_routers(self, a, b) -> np.ndarray:
-        """int64: cost of the routes from routers `a` to routers `b`; both are broadcast."""
+        """Return int64: cost of the routes from routers `a` to routers `b`, which are broadcast."""
         (ax, ay), (bx, by) = np.moveaxis(self.xy[a], -1, 0), np.moveaxis(self.xy[b], -1, 0)
         return self.along_x[ax, bx] + self.along_y[ay, by]
 
 
 def link_weights(chip: Chip, optimize: str) -> tuple[int, int, int, int]:
-    """Cost of a link east-west, north-south, and of both kinds between chips, as whole numbers in proportion.
+    """Return the costs of links east-west, north-south, and of both kinds between chips, as proportional integers.
 
-    `optimize` is that of Options: `traffic` counts links, `energy` the chip's energy of a hop, and of the flits of a
-    message between chips. The others count a
-    message's cycles: of a hop and, beyond what a link within a chip takes, of its flits. Raises OptionError for
-    `energy` on a chip that gives no hop energies.
+    `optimize` is that of Options. `traffic` counts links. `energy` counts the chip's energy of a hop, and of a
+    message's flits between chips. The others count a message's cycles: those of a hop, and of its flits as far as they
+    exceed those on a link within a chip. Raises OptionError for `energy` on a chip without hop energies.
     """
     noc = chip.noc
     ew: float = 1
@@ -62,7 +61,7 @@ def link_weights(chip: Chip, optimize: str) -> tuple[int, int, int, int]:
 
 
 def route_cost(chip: Chip, optimize: str) -> RouteCost:
-    """The RouteCost of a chip for an objective of Options, in `link_weights`."""
+    """Compute the RouteCost of a chip for an objective of Options, in units of `link_weights`."""
     grid, (ew, ns, slow_ew, slow_ns) = chip.grid, link_weights(chip, optimize)
     n = len(grid.is_open)
     slow = between_chips(grid, chip.noc.chip_columns, chip.noc.chip_rows)
@@ -76,7 +75,7 @@ def route_cost(chip: Chip, optimize: str) -> RouteCost:
 
 
 def _cost_table(grid, routers: np.ndarray, link_cost: np.ndarray) -> np.ndarray:
-    """int64[at, to]: cost of the routes among some routers whose routes stay among them."""
+    """Return int64[at, to]: cost of the routes between some routers; these routes use no other routers."""
     position = np.full(len(grid.is_open), -1)
     position[routers] = np.arange(len(routers))
     cost = np.zeros((len(routers), len(routers)), np.int64)
@@ -86,7 +85,7 @@ def _cost_table(grid, routers: np.ndarray, link_cost: np.ndarray) -> np.ndarray:
 
 
 def _whole_weights(*weights: float) -> tuple:
-    """The weights as whole numbers without a common divisor: exact up to a largest ratio, else rounded to it."""
+    """Scale weights to integers without a common divisor: exact up to a ratio of LARGEST_WEIGHT, else rounded."""
     parts = [Fraction(str(w)) for w in weights]
     least = min((p for p in parts if p), default=Fraction(1))
     parts = [(p / least).limit_denominator(LARGEST_WEIGHT) for p in parts]

@@ -1,6 +1,6 @@
-"""The cycle backend with a checkpoint: some samples after others, and some of their hardware steps after others.
+"""The cycle backend with a checkpoint: it runs groups of samples in turn, each by some hardware steps at a time.
 
-The network on chip is empty between two steps, so all that a sample goes on from is where its neurons are.
+The network on chip is empty between two steps, so the state of a sample is the state of its neurons.
 """
 
 from functools import partial
@@ -21,13 +21,13 @@ from nwcompile.threads import over_samples
 if TYPE_CHECKING:
     from nwcompile.sim.cycle.run import ChipRun, State
 
-SUMMED = ("received", "sent", "cycles", "flits")  # Fields of StepRecord that are sums, as some columns of `bus` are.
+SUMMED = ("received", "sent", "cycles", "flits")  # Fields of StepRecord that are sums, like some columns of `bus`.
 
 
 def run_with_checkpoint(chip_run: "ChipRun", x: np.ndarray, keep: bool) -> tuple[list[NeuronRecord], list[StepRecord]]:
-    """What `ChipRun.run_some` gives of all samples: of neurons for each group that goes on together, of steps at once.
+    """Run all samples like `ChipRun.run_some`; return a neuron record per group, and one step record of all.
 
-    Where cores wait for their neighbors only, no step ends for all of them at once, so samples are kept whole.
+    If cores wait only for their neighbors, no step ends for all cores at once, so whole samples are stored.
     """
     plan, pace = chip_run.plan, Pace(chip_run.n_hardware if chip_run.waits else 1)
     given = [program_digest(chip_run.program), plan.n_steps, chip_run.n_hardware, plan.is_aligned, keep]
@@ -46,7 +46,7 @@ def run_with_checkpoint(chip_run: "ChipRun", x: np.ndarray, keep: bool) -> tuple
 
 
 class Neurons:
-    """Where the neurons of samples are that go on together, and chips to move them on, one for each thread."""
+    """Neuron states of a group of samples, and a pool of simulated chips, one per thread."""
 
     def __init__(self, chip_run: "ChipRun", n_samples: int):
         self.chip_run = chip_run
@@ -56,21 +56,21 @@ class Neurons:
         self.idle: list[State] = []
 
     def load_chip(self, b: int) -> "State":
-        """A chip with its network empty and idle, and the neurons of sample b, which it moves on."""
+        """Return an idle chip that holds the neurons of sample b and updates them in place."""
         try:
             chip = self.idle.pop()
         except IndexError:
             chip = self.chip_run.idle_state()
             nothing = self.chip_run.empty_result((1, 0), 0, False, None)
             no_step = np.zeros((1, 0, self.chip_run.plan.n_inputs), np.int32)
-            self.chip_run.run_job(self.chip_run.build_job(), no_step, nothing, chip)  # which clears it
+            self.chip_run.run_job(self.chip_run.build_job(), no_step, nothing, chip)  # clears the chip
         states, drive, programs = self.at.sample_state(b, self.chip_run.programs)
         assert drive is not None, "all neurons of a chip have sums on their way"
         return chip._replace(net=chip.net._replace(states=states, drive=drive), programs=programs)
 
 
 class Group:
-    """Samples that go on together, and what was recorded of them."""
+    """Samples that run together, and their records."""
 
     def __init__(self, chip_run: "ChipRun", x: np.ndarray, some: slice, keep: bool):
         self.chip_run, self.x, self.some, self.keep = chip_run, x, some, keep
@@ -79,11 +79,11 @@ class Group:
         self.neurons = Neurons(chip_run, self.n_samples)
 
     def state_arrays(self) -> dict[str, np.ndarray]:
-        """All that the next step begins with."""
+        """Everything that the next step depends on."""
         return self.neurons.at.arrays
 
     def recorded_arrays(self) -> dict[str, Recorded]:
-        """What steps leave beside where neurons are; of neurons by layer, each of which is late in its own way."""
+        """Return the recorded arrays of steps and neurons; those of neurons are split by layer, each with its delay."""
         chip_run, (neurons, steps, _) = self.chip_run, self.result
         network = chip_run.program.network
         record = {name: Recorded(getattr(steps, name)) for name in (*SUMMED, "bus")}
@@ -130,7 +130,7 @@ class Group:
             first = last
 
     def _run_shared(self, steps: slice) -> None:
-        """Simulate steps of fewer samples than there are cores."""
+        """Simulate steps of fewer samples than there are cores of the machine."""
         chip_run, n_rows = self.chip_run, steps.stop - steps.start
         updated = (1, n_rows, len(chip_run.neurons.rule_of))
         neurons = [self._sample_record(b)._replace(updated=np.zeros(updated, bool)) for b in range(self.n_samples)]
@@ -143,7 +143,7 @@ class Group:
         self.neurons.idle += computing
 
     def _run_part(self, part: slice, steps: slice) -> StepRecord:
-        """Simulate steps of some of the samples, one sample after the other: what cores and network did."""
+        """Simulate steps of some samples, one sample after the other; return the step record."""
         chip_run, rows = self.chip_run, self.chip_run.step_record(steps.stop - steps.start)
         for b in range(part.start, part.stop):
             sample = self.some.start + b
@@ -156,11 +156,11 @@ class Group:
         return rows
 
     def _sample_record(self, b: int) -> NeuronRecord:
-        """The record of one sample; arrays of no sample stay that."""
+        """View of one sample's record; fields that are not recorded stay empty."""
         return NeuronRecord(*(a[b : b + 1] for a in self.result.neurons))
 
     def _verify_spikes(self, b: int, steps: slice) -> None:
-        """Raise ModelError where a neuron has fired more often at once than a message tells, in these steps."""
+        """Raise ModelError if a neuron fired more often at once than a message can carry, in these steps."""
         first = max(steps.start - self.chip_run.program.schedule.depth, 0)
         record = self._sample_record(b)
         record = record._replace(spikes=record.spikes[:, first : steps.stop])
@@ -168,7 +168,7 @@ class Group:
 
 
 def add_steps(record: StepRecord, steps: slice, done: StepRecord) -> None:
-    """Add what some samples did in these steps; of peaks the larger one stays."""
+    """Add the record of some samples to these steps; peaks are maxima."""
     for name in SUMMED:
         getattr(record, name)[steps] += getattr(done, name)
     bus = record.bus[steps]
@@ -177,7 +177,7 @@ def add_steps(record: StepRecord, steps: slice, done: StepRecord) -> None:
 
 
 def sum_steps(steps: StepRecord) -> StepRecord:
-    """What was done in some steps as that of one."""
+    """Sum a StepRecord over its steps; peaks are maxima."""
     sums, peaks = steps.bus[:, :PEAK_LANES].sum(0), steps.bus[:, PEAK_LANES:].max(0)
     of_all = {name: getattr(steps, name).sum(0, keepdims=True) for name in SUMMED}
     return steps._replace(bus=np.concatenate([sums, peaks])[None], **of_all)

@@ -1,4 +1,4 @@
-"""Networks of the lockstep engine: which ones suit it, and the tables for its kernels, kernels/noc/lockstep_*.py."""
+"""The lockstep engine: which networks it supports, and the tables for its kernels, kernels/noc/lockstep_*.py."""
 
 import numpy as np
 
@@ -23,12 +23,12 @@ from nwcompile.kernels.noc.mesh import Mesh
 from nwcompile.sim.cycle.noc_tables import n_links
 from nwcompile.threads import alone
 
-LARGEST_AGENDA = 1 << 24  # Numbers in an agenda, 64 MiB each for asks and wakes.
-SLOWEST_LINK = 8  # Cycles a flit; who waits for a link is looked at in each of them, which must not take over.
+LARGEST_AGENDA = 1 << 24  # Numbers in an agenda: 64 MiB each for asks and wakes.
+SLOWEST_LINK = 8  # Cycles per flit. Waiting inputs are polled in each cycle, which would dominate on slower links.
 
 
 def fits_lockstep(mesh: Mesh) -> bool:
-    """Whether flits can go cycle by cycle: no link takes long for one, latencies are short enough for an agenda."""
+    """Whether the engine supports this network: links are fast, and latencies short enough for an agenda."""
     return (
         mesh.timing.cycle_ticks == 1
         and _slowest_link(mesh) <= SLOWEST_LINK
@@ -38,11 +38,11 @@ def fits_lockstep(mesh: Mesh) -> bool:
 
 
 def cores_fit_lockstep(mesh: Mesh, axons: Axons, costs: Costs) -> bool:
-    """Whether the cores of a chip can send and receive cycle by cycle, as kernels/noc/lockstep_cores.py does.
+    """Whether kernels/noc/lockstep_cores.py can simulate the cores of a chip.
 
-    Every message must be one flit in one channel that goes to one core, none be dropped, and receive sides must not
-    wait for send sides. They must need some time for a message, else they could take several in a cycle, and no more
-    than a word of a flit holds.
+    Every message must be one flit in one channel to one core, none may be dropped, and receive sides must not wait for
+    send sides. A receive side must take at least one tick per message, else it could take several in a cycle, and no
+    more ticks than a word of a flit holds.
     """
     return (
         fits_lockstep(mesh)
@@ -56,7 +56,7 @@ def cores_fit_lockstep(mesh: Mesh, axons: Axons, costs: Costs) -> bool:
 
 
 def lockstep_network(mesh: Mesh, n_axons: int) -> LockstepNetwork:
-    """An idle network for the cores of a chip, which send no more than so many messages in a micro-step."""
+    """Build an idle network for the cores of a chip, which send at most `n_axons` messages in a micro-step."""
     net = Lockstep(
         routers=_build_routers(mesh),
         agenda=_build_agenda(mesh),
@@ -69,9 +69,9 @@ def lockstep_network(mesh: Mesh, n_axons: int) -> LockstepNetwork:
 
 
 def send_in_lockstep(mesh: Mesh, time, src, size, to, last: int) -> tuple[np.ndarray, ...]:
-    """Send packets as nwcompile.sim.cycle.noc.replay does: (inject[packet], arrive[packet], flits[link]).
+    """Send packets like nwcompile.sim.cycle.noc.replay_packets: (inject[packet], arrive[packet], flits[link]).
 
-    Bit for bit what nwcompile.kernels.noc.event_replay.replay_events gives, and several times as fast.
+    The result equals nwcompile.kernels.noc.event_replay.replay_events bit for bit, several times as fast.
     """
     order = None
     if (time[1:] < time[:-1]).any():
@@ -102,17 +102,17 @@ def send_in_lockstep(mesh: Mesh, time, src, size, to, last: int) -> tuple[np.nda
 
 
 def _link_numbers(mesh: Mesh) -> np.ndarray:
-    """int64[output or source]: number of its link."""
+    """Return int64[output or source]: number of its link."""
     return np.concatenate([mesh.output["link"], mesh.inject_link])
 
 
 def _slowest_link(mesh: Mesh) -> int:
-    """Cycles that the slowest link, or a crossbar input, takes for a flit."""
+    """Return the cycles per flit of the slowest link or crossbar input."""
     return int(max(mesh.timing.link_ticks, mesh.output["held"].max()))
 
 
 def _build_links(mesh: Mesh) -> np.ndarray | None:
-    """LINK[output or source]; None where every link takes a flit in each cycle."""
+    """Return LINK[output or source]; None if every link takes a flit per cycle."""
     if _slowest_link(mesh) == 1:
         return None
     links = np.zeros(len(mesh.output) + mesh.n_cores, LINK)
@@ -121,7 +121,7 @@ def _build_links(mesh: Mesh) -> np.ndarray | None:
 
 
 def _virtual_channels(mesh: Mesh) -> VirtualChannels | None:
-    """The channels of each dateline class; None where there is one channel."""
+    """Return the virtual channels of each dateline class; None if there is only one channel."""
     if mesh.n_vcs == 1:
         return None
     both, before = (1 << mesh.n_vcs) - 1, (1 << mesh.dateline_vc) - 1
@@ -129,7 +129,7 @@ def _virtual_channels(mesh: Mesh) -> VirtualChannels | None:
 
 
 def _build_routers(mesh: Mesh) -> Routers:
-    """The routers, empty and idle."""
+    """Build idle routers with empty buffers."""
     given, n, n_ports, n_vcs = mesh.output, len(mesh.output), mesh.n_ports, mesh.n_vcs
     router, port = np.divmod(np.arange(n), n_ports)
     core = np.arange(mesh.n_cores)
@@ -165,7 +165,7 @@ def _build_routers(mesh: Mesh) -> Routers:
 
 
 def _agenda_rows(mesh: Mesh) -> int:
-    """Cycles that an agenda must reach ahead, as a power of two."""
+    """Return how many cycles an agenda must look ahead, as a power of two."""
     timing = mesh.timing
     longest = max(int(mesh.output["latency"].max()), timing.inject_ticks) + timing.credit_ticks + timing.route_ticks + 1
     return max(8, 1 << longest.bit_length())  # `Agenda.used_words` has 8 in a word

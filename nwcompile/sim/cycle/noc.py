@@ -1,4 +1,4 @@
-"""The network on chip by itself: lists of packets, or generated load, without a spiking network."""
+"""The network on chip without a spiking network: replay lists of packets, or generate load."""
 
 from dataclasses import dataclass
 
@@ -23,36 +23,36 @@ ERROR_CODE = "NW6201"
 PATTERNS = ("uniform", "transpose", "neighbor", "hotspot")
 MAX_SIZE_FLITS = 1 << 16  # Sums of flits of all packets in flight stay within 32 bits.
 MAX_TIME_CYCLES = 1 << 48  # Latencies can be added without overflow of 64 bits.
-CHUNK_CYCLES = 1 << 14  # Packets are drawn for so many cycles at once: 130 MB of random numbers for 1024 cores.
-CHUNK_PAIRS = 1 << 17  # Pairs of cores whose routes are held at once: 200 MB on a mesh of 64 x 64.
+CHUNK_CYCLES = 1 << 14  # Cycles per draw of packets: 130 MB of random numbers for 1024 cores.
+CHUNK_PAIRS = 1 << 17  # Pairs of cores whose routes are in memory at once: 200 MB on a mesh of 64 x 64.
 PACKET_BYTES = 80  # A lower bound for a generated packet: 91 were measured with 43 million packets.
-MOST_GROWTH = 1.5  # A latency has settled if that of the second half of the window is at most so many times the first.
-LATENCIES_LONG = 50  # A window is long enough to say so if it is so many mean latencies,
-RELAXATIONS_LONG = 20  # and so many times Q^2 / S, as `_verdict` has them: 2.5 relaxation times of the queues.
-# Packets wait for good if Q^2 is above so many times S and the cycles passed: 2.4 standard deviations of what a queue
-# at exactly its capacity has gathered by then.
+MOST_GROWTH = 1.5  # The latency is stable if its mean in the second half of the window is at most 1.5 times the first.
+LATENCIES_LONG = 50  # Shortest conclusive window, in mean latencies.
+RELAXATIONS_LONG = 20  # Shortest conclusive window, in Q^2 / S of `_is_stable`: 2.5 relaxation times of the queues.
+# The network is saturated if Q^2 exceeds SATURATED * S * (cycles passed): 2.4 standard deviations of the backlog of a
+# queue at exactly its capacity.
 SATURATED = 6.0
 
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """What became of a list of packets, in the order given; times in NoC cycles."""
+    """Result of replaying a list of packets, in the given order; times in NoC cycles."""
 
-    inject: np.ndarray  # int64[packet]: when its head left the source; -1: it has not
-    arrive: np.ndarray  # int64[packet]: when its tail reached the sink; -1: it has not
+    inject: np.ndarray  # int64[packet]: when its head left the source; -1: not yet
+    arrive: np.ndarray  # int64[packet]: when its tail reached the sink; -1: not yet
     hops: np.ndarray  # int64[packet]: links between routers on its route
     link_flits: np.ndarray  # int64[link]: flits carried, links numbered as in `Run.link_flits`
 
 
 @dataclass(frozen=True)
 class Load:
-    """How a network took a generated load.
+    """Result of a generated load.
 
-    Loads are flits per core and cycle, within the measured cycles. `mean_latency`: cycles from the making of a measured
-    packet to the arrival of its tail, waiting at the source included; None unless stable. `stable`: the latency has
-    settled within a window that is long enough to say so; False: packets wait ever longer; None: there are not enough
-    cycles to tell. `bottleneck`: the busiest link, where it is not stable. `link_load`: by link, the share of all
-    cycles in which it was busy.
+    Loads are flits per core and cycle, within the measured cycles. `mean_latency`: cycles from the creation of a
+    measured packet to the arrival of its tail, with the time at the source; None unless stable. `stable`: True if the
+    latency is constant over a window that is long enough, False if packets wait ever longer, None if there are too few
+    cycles to decide. `bottleneck`: the busiest link, if not stable. `link_load`: share of all cycles in which each link
+    was busy.
     """
 
     pattern: str
@@ -66,11 +66,12 @@ class Load:
 
 
 def replay_packets(chip: Chip, time, src, dst, size, last: int = int(NEVER)) -> Replay:
-    """Send packets of `size[k]` flits, made at cycle `time[k]` in core `src[k]`, to core `dst[k]`.
+    """Send packets of `size[k]` flits, created at cycle `time[k]` in core `src[k]`, to core `dst[k]`.
 
-    Cores are physical, numbered as sites are: router * cores_per_router + port. A source sends its packets in order of
-    time, then as given, one flit a cycle; a sink takes what arrives. Ends when all have arrived, or at cycle `last`. On
-    a segmented bus a packet is one transfer of 1 flit. Raises OptionError for packets that cannot be.
+    Cores are physical, numbered like sites: router * cores_per_router + port. A source sends its packets ordered by
+    time, then as given, one flit per cycle; a sink takes every flit at once. The replay ends when all packets have
+    arrived, or at cycle `last`. On a segmented bus a packet is one transfer of 1 flit. Raises OptionError for invalid
+    packets.
     """
     if chip.noc.on_full == "drop":
         raise OptionError(f"packets wait at their source, and {chip.name} has noc.on_full = 'drop'; set it to 'stall'")
@@ -95,7 +96,7 @@ def replay_packets(chip: Chip, time, src, dst, size, last: int = int(NEVER)) -> 
 
 
 def send_by_events(mesh: Mesh, time, src, size, to, n_deliveries, last: int) -> tuple[np.ndarray, ...]:
-    """Send packets that are sorted by source and time: (inject[packet], arrive[delivery], flits[link])."""
+    """Send packets sorted by source and time: (inject[packet], arrive[delivery], flits[link])."""
     network = build_queues(mesh)
     counts = np.broadcast_to(n_deliveries, len(time))
     packets = Packets(
@@ -114,7 +115,7 @@ def send_by_events(mesh: Mesh, time, src, size, to, n_deliveries, last: int) -> 
 
 
 def _links_on_route(chip: Chip, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """int64[packet]: links between routers on its route, from a table where packets outnumber pairs of routers."""
+    """Return int64[packet]: links between routers on its route, by table if packets outnumber pairs of routers."""
     n, per_router = len(chip.grid.is_open), chip.noc.cores_per_router
     at, to = (src, dst) if per_router == 1 else (src // per_router, dst // per_router)
     if len(at) < n * n:
@@ -124,7 +125,7 @@ def _links_on_route(chip: Chip, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
 
 
 def _verify_packets(chip: Chip, time, src, dst, size) -> tuple[np.ndarray, ...]:
-    """The columns of a list of packets as int64[packet]; raises OptionError for packets that cannot be."""
+    """Return the columns of a list of packets as int64[packet]. Raises OptionError for invalid packets."""
     time, src, dst, size = (
         _whole_numbers(name, values) for name, values in (("time", time), ("src", src), ("dst", dst), ("size", size))
     )
@@ -152,13 +153,13 @@ def _verify_packets(chip: Chip, time, src, dst, size) -> tuple[np.ndarray, ...]:
 def offer_load(
     chip: Chip, pattern: str, offered: float, flits: int = 1, warmup: int = 1000, cycles: int = 10000, seed: int = 0
 ) -> Load:
-    """Offer `offered` flits per core and cycle in packets of `flits`, and measure those made after `warmup` cycles.
+    """Offer `offered` flits per core and cycle in packets of `flits`; measure packets created after `warmup` cycles.
 
-    Each core makes a packet with probability offered / flits in every cycle, independently (Bernoulli). Patterns, on
-    the grid of cores (x, y), which needs one core a router: `uniform` any core, itself too; `transpose` (y, x);
-    `neighbor` (x + 1, y + 1), going round; `hotspot` all to the core at (columns // 2, rows // 2). Load is kept up
-    while the measured packets arrive, for as long again at most. Raises OptionError, and NotEnoughMemoryError
-    if the packets do not fit in memory.
+    Each core creates a packet with probability offered / flits in every cycle, independently (Bernoulli). Patterns, on
+    the grid of cores (x, y) with one core per router: `uniform` any core, the source included; `transpose` (y, x);
+    `neighbor` (x + 1, y + 1) with wrap-around; `hotspot` always the core at (columns // 2, rows // 2). The load
+    continues while the measured packets arrive, at most for `cycles` more. Raises OptionError, and
+    NotEnoughMemoryError if the packets do not fit in memory.
     """
     noc = chip.noc
     if pattern not in PATTERNS:
@@ -221,17 +222,17 @@ def offer_load(
 
 
 def _is_stable(chip: Chip, time, src, dst, done: Replay, flits: int, warmup: int, cycles: int) -> bool | None:
-    """`Load.stable` of packets of `flits` that were sent from an idle network, until twice `cycles` after `warmup`.
+    """Decide `Load.stable` for packets of `flits`, sent on an initially idle network for `warmup` + 2 `cycles`.
 
-    Q is the root of the mean square, over packets, of how long those of their source wait on average. S is what a link
-    takes for a packet. A queue of mean wait W and service S forgets in about 8 W^2 / S cycles, and one at its capacity
-    gathers sqrt(S t) in t cycles (Brownian limits: Abate and Whitt, Adv. Appl. Probab. 19, 1987). So a window is long
-    or short by Q^2 / S, whatever the network.
+    Q is the root mean square, over packets, of the mean waiting time of their source. S is the time of a link per
+    packet. A queue with mean wait W and service time S relaxes in about 8 W^2 / S cycles, and a queue at its capacity
+    grows to sqrt(S t) in t cycles (Brownian limits: Abate and Whitt, Adv. Appl. Probab. 19, 1987). So Q^2 / S measures
+    whether a window is long, whatever the network.
     """
     arrived = done.arrive >= 0
     if not arrived.any():
         return None
-    latency = np.where(arrived, done.arrive, warmup + 2 * cycles) - time  # at least
+    latency = np.where(arrived, done.arrive, warmup + 2 * cycles) - time  # a lower bound
     wait = latency if chip.is_bus else latency - _route_cycles(chip, src, dst, done.hops)
     wait = wait - wait[arrived].min()
     measured = (time >= warmup) & (time < warmup + cycles)
@@ -249,7 +250,7 @@ def _is_stable(chip: Chip, time, src, dst, done: Replay, flits: int, warmup: int
 
 
 def _route_cycles(chip: Chip, src: np.ndarray, dst: np.ndarray, n_hops: np.ndarray) -> np.ndarray:
-    """int64[packet]: latency in cycles of the `n_hops` links between routers on its route."""
+    """Return int64[packet]: latency in cycles of the `n_hops` links between routers on its route."""
     n, latency = chip.n_cores, chip.link_latency
     between_routers = latency[: len(latency) - 2 * n]
     if (between_routers == latency[0]).all():
@@ -273,7 +274,7 @@ def _whole_numbers(name: str, values) -> np.ndarray:
 
 
 def _draw_packets(rng, n_cycles: int, n_cores: int, chance: float) -> tuple[np.ndarray, np.ndarray]:
-    """When and where packets are made, in the order of time; drawn for some cycles after the other, for memory."""
+    """Draw when and where packets are created, in the order of time. Drawing in chunks of cycles limits the memory."""
     parts = [
         np.nonzero(rng.random((min(CHUNK_CYCLES, n_cycles - first), n_cores)) < chance) + np.array([[first], [0]])
         for first in range(0, n_cycles, CHUNK_CYCLES)

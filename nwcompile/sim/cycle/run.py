@@ -1,4 +1,4 @@
-"""The cycle-level backend: cores and a flit-by-flit network on chip, by events or in lockstep: it alone tells times."""
+"""The cycle backend: cores and a flit-by-flit network on chip, simulated by events or in lockstep, with times."""
 
 from typing import Any, NamedTuple
 
@@ -65,7 +65,7 @@ from nwcompile.sim.values import MAX_REPEATED_SPIKES, verify_counts
 from nwcompile.threads import n_threads, over_samples, over_steps
 
 ERROR_CODE = "NW6104"
-# Counters of a Run, in the order of the columns that kernels count in: of what cores receive, and of what they send.
+# Counters of a Run in the column order of the kernels: counters of the receive side, and of the send side.
 RECEIVED = ("synops_dense", "synops_sparse", "synops_conv", "synops", "weight_reads", "messages_in",
             "messages_io_in")  # fmt: skip
 SENT = ("neuron_visits", "neuron_updates", "neuron_instructions", "spikes_out", "messages_out", "hops_ew", "hops_ns",
@@ -77,7 +77,7 @@ def run_program(
 ) -> Run:
     """Simulate a program on its chip; `inputs[name]` is int32 `[B, T, *shape]`. Raises BackendError if stuck.
 
-    With `flight_steps` the Run has a Profile, and that the flits in flight in so many steps.
+    With `flight_steps` the Run has a Profile, with the flits in flight in the first `flight_steps` steps.
     """
     network, schedule = program.network, program.schedule
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
@@ -112,7 +112,7 @@ def run_program(
 
 
 def named_counters(program: Program, received: np.ndarray, sent: np.ndarray) -> dict[str, np.ndarray]:
-    """The counters of a Run, int64[H, core], of int64[H, core and io site, ...] and int64[H, core, SENT]."""
+    """Build a Run's counters int64[H, core] from int64[H, core and io site, RECEIVED] and int64[H, core, SENT]."""
     counters = {name: received[:, : program.mapping.n_cores, i] for i, name in enumerate(RECEIVED)}
     counters |= {name: sent[:, :, i] for i, name in enumerate(SENT)}
     counters["hops"] = counters["hops_ew"] + counters["hops_ns"]
@@ -128,16 +128,16 @@ def named_counters(program: Program, received: np.ndarray, sent: np.ndarray) -> 
 
 
 def split_spikes(program: Program, parts: list[np.ndarray]) -> dict[str, np.ndarray]:
-    """`layers_of` spikes, for all layers, in the type of each."""
+    """Split spikes by layer (`split_layers`), in the spike type of each layer."""
     network = program.network
     types = {name: network.node(name).neuron.spike_dtype for name in network.layers}
     return split_layers(program, network.layers, parts, types)
 
 
 def split_layers(program: Program, names, parts: list[np.ndarray], types: dict | None = None) -> dict[str, np.ndarray]:
-    """The part [B, T, *shape] of each of these layers in arrays [b, T, neuron] of consecutive samples.
+    """Split arrays [b, T, neuron] of consecutive samples into arrays [B, T, *shape] of these layers.
 
-    Of the type in `types`, or that of the arrays.
+    `types`: number type of each layer; default: the type of the arrays.
     """
     network, parts_of = program.network, {}
     n_lines = count_lines(network)
@@ -150,15 +150,15 @@ def split_layers(program: Program, names, parts: list[np.ndarray], types: dict |
 
 
 class Result(NamedTuple):
-    """What some samples, or some of their steps, gave."""
+    """Records of some samples, or of some of their steps."""
 
     neurons: NeuronRecord
     steps: StepRecord
-    probes: Probes | None  # None where nothing is profiled
+    probes: Probes | None  # None without a profile
 
 
 class State(NamedTuple):
-    """Everything that changes while samples run: queues, messages, cores, neurons, sums on their way."""
+    """Everything that changes while samples run: queues, messages, cores, neurons, sums in flight."""
 
     cores: ChipCores
     net: SpikingNet
@@ -184,7 +184,7 @@ class State(NamedTuple):
 
 
 class ChipRun:
-    """A program's constant tables; `run` simulates some samples with a state of its own."""
+    """The constant tables of a program on its chip, and the functions that simulate samples with them."""
 
     def __init__(self, program: Program, n_steps: int, n_hardware: int, window: str):
         jit.wait_for_others()
@@ -252,15 +252,15 @@ class ChipRun:
         )
 
     def run_some(self, x: np.ndarray, some: slice, keep: bool, flight_steps: int | None) -> list[Result]:
-        """Simulate some of the samples on the cores at hand: the Results of consecutive samples.
+        """Simulate some samples on all cores of the machine; return the Results of consecutive samples.
 
-        Fewer samples than cores share the cores step by step, where they can (`shares_steps`) and are not profiled.
+        Fewer samples than cores are parallelized over steps, if possible (`shares_steps`) and not profiled.
         """
         first, n_samples = some.start, some.stop - some.start
         if flight_steps is None and self.shares_steps(n_samples):
             try:
                 return self.run_steps(x[some], keep, first)
-            except (BackendError, ModelError):  # the first of several steps that must stop is the one to be named
+            except (BackendError, ModelError):  # a sequential run names the first step that fails
                 pass
 
         def run_one_part(part: slice) -> Result:
@@ -269,7 +269,7 @@ class ChipRun:
         return over_samples(n_samples, run_one_part, self.plan.interrupted)
 
     def run_part(self, x: np.ndarray, part: slice, keep: bool, flight_steps: int | None) -> Result:
-        """Simulate some of the samples. Raises ModelError where a neuron spikes too often to be sent."""
+        """Simulate some of the samples. Raises ModelError if a neuron spikes more often than a message can carry."""
         result = self.empty_result((part.stop - part.start, self.plan.n_steps), self.n_hardware, keep, flight_steps)
         self.run_job(
             self.build_job(first_sample=part.start), x[part], result, self.idle_state(flight_steps is not None)
@@ -278,14 +278,11 @@ class ChipRun:
         return result
 
     def shares_steps(self, n_samples: int) -> bool:
-        """Whether so few samples are better run by `share`, and can be: no message is lost, all steps end together."""
+        """Whether `run_shared` pays off and applies: few samples, no lost messages, and all steps end together."""
         return n_samples < n_threads() and not self.costs.drops and not self.waits
 
     def run_steps(self, x: np.ndarray, keep: bool, first_sample: int = 0) -> list[Result]:
-        """Simulate each sample, over its steps.
-
-        `first_sample` is the number of the first in the errors of the run.
-        """
+        """Simulate the samples in parallel over their steps. `first_sample`: number of the first one in errors."""
         shape = (1, self.plan.n_steps)
         results = [self.empty_result(shape, self.n_hardware, keep, None, is_shared=True) for _ in x]
         self.run_shared(x, results, [self.idle_state() for _ in x], first_sample)
@@ -296,9 +293,9 @@ class ChipRun:
     def run_shared(
         self, x: np.ndarray, results: list[Result], computing: list[State], first_sample: int, first_step: int = 0
     ) -> None:
-        """Simulate the steps that each result has rows for: one thread computes neurons, all move what they have sent.
+        """Simulate the steps that each result has rows for: one thread computes the neurons, all move the messages.
 
-        `computing`: where the neurons of each sample are.
+        `computing`: state with the neurons of each sample.
         """
         idle: list = []
 
@@ -329,9 +326,9 @@ class ChipRun:
         )
 
     def verify_spikes(self, record: NeuronRecord, first_sample: int, first_step: int = 0) -> None:
-        """Raise ModelError where a neuron fires more often at once than a message tells.
+        """Raise ModelError if a neuron fires more often at once than a message can carry.
 
-        The record begins with these.
+        `first_sample`, `first_step`: numbers of the first sample and step of the record.
         """
         if self.plan.repeats:
             program = self.program
@@ -347,15 +344,15 @@ class ChipRun:
         computes: bool = True,
         moves: bool = True,
     ) -> Job:
-        """What one call is to do: all of it, if nothing else is said."""
+        """Build the job of one kernel call; by default it computes neurons and moves messages."""
         return Job(first_sample, first_step, by_hardware, computes=computes, moves=moves)
 
     def empty_result(
         self, shape: tuple[int, int], n_rows: int, keep: bool, flight_steps: int | None, is_shared: bool = False
     ) -> Result:
-        """Zeros for spikes (and states, if they are kept) of `shape` samples and steps, and `n_rows` hardware steps.
+        """Allocate records of `shape` samples and steps, with states if `keep`, and of `n_rows` hardware steps.
 
-        With `flight_steps` there are probes. `is_shared`: some compute neurons, others go on with what is recorded.
+        With `flight_steps` there are probes. `is_shared`: one thread computes neurons, others move their messages.
         """
         n_cores, n_neurons, n_sites = self.program.mapping.n_cores, len(self.neurons.rule_of), self.axons.axons.n_sites
         kept = (*shape, n_neurons) if keep else (0, 0, 0)
@@ -373,7 +370,7 @@ class ChipRun:
         return Result(neurons, self.step_record(n_rows), probes)
 
     def step_record(self, n_rows: int) -> StepRecord:
-        """Zeros for so many hardware steps."""
+        """Allocate the record of `n_rows` hardware steps."""
         n_cores, n_sites = self.program.mapping.n_cores, self.axons.axons.n_sites
         return StepRecord(
             received=np.zeros((n_rows, n_sites, N_COUNTS_LOST if self.costs.drops else N_COUNTS), np.int64),
@@ -385,11 +382,11 @@ class ChipRun:
         )
 
     def empty_drive(self) -> Drive:
-        """No synaptic sums on their way."""
+        """Return an empty buffer of synaptic sums in flight."""
         return tables.empty_drive(int(self.synapses.connection["delay"].max(initial=1)) + 1, len(self.program.core_of))
 
     def idle_state(self, is_profiled: bool = False, n_logged: int = 0) -> State:
-        """An idle chip; lockstep where it suits, but a profile needs the events. Merges may log so many packets."""
+        """Build an idle chip, in lockstep if supported and not profiled. Merges log up to `n_logged` packets."""
         n_sites, n_axons = self.axons.axons.n_sites, len(self.axons.axons.row)
         n_sources, n_neurons = len(self.program.core_of), len(self.neurons.rule_of)
         work = CoreWork(
@@ -433,7 +430,7 @@ class ChipRun:
         )
 
     def run_job(self, job: Job, x: np.ndarray, result: Result, state: State) -> None:
-        """Simulate the job's hardware steps of x int32[b, step, input line], as many as `result.steps` has rows."""
+        """Simulate the job on x int32[b, step, input line], as many hardware steps as `result.steps` has rows."""
         neurons, steps, probes = result
         x = np.ascontiguousarray(x)
         if self.waits:
@@ -447,7 +444,7 @@ class ChipRun:
             raise explain_stop(self.program, code, steps.stopped, self.axons.axons, outbox, state.link_flits)
 
     def collect_states(self, names: list[str], records: list[tuple]) -> dict[str, dict[str, np.ndarray]]:
-        """The states [B, T, *shape] of layers in the (u, v, words) of consecutive samples, as NeuronRecord has them."""
+        """Return the states [B, T, *shape] of layers from (u, v, words) of consecutive samples, as in NeuronRecord."""
         program, network = self.program, self.program.network
         u, v, words = zip(*records, strict=True)
         of_u, of_v = (split_layers(program, names, list(parts)) for parts in (u, v))
@@ -459,7 +456,7 @@ class ChipRun:
         return states
 
     def message_ends(self) -> Ends:
-        """Where the messages of a profile come from and go to."""
+        """Return the ends of messages for a profile."""
         core_of, routes = self.program.core_of, io_routes(self.program)
         site = self.axons.sites.site
         return Ends(
@@ -470,7 +467,7 @@ class ChipRun:
         )
 
     def measured_fields(self, counters: dict, flits: np.ndarray, cycles: np.ndarray, n_barriers: int, notes) -> dict:
-        """What a Run says of time and energy; `n_barriers` belong to each row, `notes` are the Probes or None."""
+        """Return the Run's fields on time and energy. `n_barriers`: barriers per row. `notes`: the Probes, or None."""
         chip, program = self.chip, self.program
         fields: dict[str, Any] = {"link_flits": flits}
         if chip.gives_times:

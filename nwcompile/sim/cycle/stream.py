@@ -1,4 +1,4 @@
-"""The cycle backend as a stream: a ChipRun that goes on from its State by some hardware steps at a time."""
+"""The cycle backend as a stream: a ChipRun that advances its State by some hardware steps at a time."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ NO_END = 1 << 62  # More steps than any stream has.
 
 
 class Stream:
-    """One sample on the cycle backend, between two calls of `go`."""
+    """A stream on the cycle backend."""
 
     def __init__(self, program: Program, keep_states: bool):
         self.program = program
@@ -23,7 +23,7 @@ class Stream:
         self.n_done = 0  # hardware steps
 
     def run_steps(self, inputs: dict, n_rows: int, n_steps: int | None) -> Rows:
-        """Do `n_rows` hardware steps with int32 inputs [1, row, *shape]; the last of `n_steps` inputs was, if given."""
+        """Simulate `n_rows` hardware steps with int32 inputs [1, row, *shape]; `n_steps`: T once the input ended."""
         program, chip_run = self.program, self.chip_run
         network = program.network
         chip_run.plan = chip_run.plan._replace(n_steps=NO_END if n_steps is None else n_steps)

@@ -1,4 +1,4 @@
-"""The cycle backend with `record="totals"`: any number of steps in the memory of a few, only sums are kept."""
+"""The cycle backend with `record="totals"`: only sums over the steps are kept, so the memory is constant."""
 
 import numpy as np
 
@@ -16,11 +16,11 @@ from nwcompile.sim.reference.run import output_of
 from nwcompile.sim.values import verify_counts
 from nwcompile.threads import over_samples
 
-CHUNK_STEPS = 128  # Hardware steps simulated at once: few calls, and memory for 128 steps only.
+CHUNK_STEPS = 128  # Hardware steps per kernel call; few calls, and little memory.
 
 
 def run_totals(program: Program, inputs: dict, n_steps: int, window: str, profile: bool) -> Run:
-    """Simulate like `sim.cycle.run_program`, but keep sums over the steps instead of the steps (`ir.run.Totals`)."""
+    """Simulate like `sim.cycle.run_program`, but record only sums over the steps (`ir.run.Totals`)."""
     network, schedule = program.network, program.schedule
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
     n_hardware = schedule.n_hardware_steps(n_steps, window)
@@ -74,7 +74,7 @@ def run_totals(program: Program, inputs: dict, n_steps: int, window: str, profil
 
 
 def _sum_part(chip_run: ChipRun, x: list[np.ndarray], part: slice, flight_steps: int | None) -> "_Sums":
-    """The sums of some samples."""
+    """Return the sums of some samples."""
     sums, state = _Sums(chip_run, part.stop - part.start, flight_steps), chip_run.idle_state(flight_steps is not None)
     for b in range(part.start, part.stop):
         sums.run_sample(x, b, slice(0, chip_run.n_hardware), b - part.start, state)
@@ -84,7 +84,7 @@ def _sum_part(chip_run: ChipRun, x: list[np.ndarray], part: slice, flight_steps:
 
 
 def _sum_with_checkpoint(chip_run: ChipRun, x: list[np.ndarray], n_samples: int) -> list["_Sums"]:
-    """The sums of all samples, group after group, by some steps after others, which the checkpoint keeps."""
+    """Return the sums of all samples, group by group; the checkpoint stores them after some steps at a time."""
     plan, pace = chip_run.plan, Pace()
     given = [program_digest(chip_run.program), plan.n_steps, chip_run.n_hardware, plan.is_aligned]
 
@@ -114,10 +114,10 @@ def _sum_with_checkpoint(chip_run: ChipRun, x: list[np.ndarray], n_samples: int)
 
 
 class _Sums:
-    """What some samples did: sums of what `steps` and `probes` hold for single steps, and how each sample ended.
+    """Sums of `steps` and `probes` over the steps of some samples, and the final state of each sample.
 
-    `spikes`, `u`, `v`: int64[b, 1, neuron]; `words`: int64[b, 1, word] of neurons that are programs; `cycles`,
-    `longest`: int64[1], core cycles without barriers.
+    `spikes`, `u`, `v`: int64[b, 1, neuron]; `words`: int64[b, 1, word] of neuron programs; `cycles`, `longest`:
+    int64[1], core cycles without barriers.
     """
 
     def __init__(self, chip_run: ChipRun, n_samples: int, flight_steps: int | None, n_rows: int | None = None):
@@ -131,25 +131,25 @@ class _Sums:
 
     @property
     def sum_arrays(self) -> dict[str, np.ndarray]:
-        """All but how samples ended."""
+        """All sums, without the final states."""
         steps = {name: getattr(self.steps, name) for name in ("received", "sent", "flits", "bus")}
         return {**steps, "spikes": self.spikes, "cycles": self.cycles, "longest": self.longest}
 
     def add_part(self, part: slice, of_part: "_Sums") -> None:
-        """Add what a part of the samples did in further steps; there is one row for all of them."""
+        """Add the sums of a part of the samples over further steps; all steps share one row."""
         add_steps(self.steps, slice(0, 1), sum_steps(of_part.steps))
         self.spikes[part] += of_part.spikes
         self.cycles += of_part.cycles
         np.maximum(self.longest, of_part.longest, out=self.longest)
 
     def run_sample(self, x: list[np.ndarray], sample: int, steps: slice, b: int, state: State) -> None:
-        """Simulate hardware steps of a sample, as number b of these samples."""
+        """Simulate hardware steps of a sample, which is row b of the sums."""
         for first in range(steps.start, steps.stop, len(self.steps.cycles)):
             job = self.chip_run.build_job(first_sample=sample, first_step=first, by_hardware=True)
             self._run_chunk(job, x, min(steps.stop - first, len(self.steps.cycles)), b, state)
 
     def _run_chunk(self, job: Job, x: list[np.ndarray], n_rows: int, b: int, state: State) -> None:
-        """Simulate as many hardware steps as there are rows for, and add them to the sums."""
+        """Simulate `n_rows` hardware steps and add them to the sums."""
         chip_run, cycles = self.chip_run, self.steps.cycles[:n_rows]
         self.neurons.spikes[:] = 0
         cycles[:] = 0
@@ -164,7 +164,7 @@ class _Sums:
         np.maximum(self.longest, cycles.max(), out=self.longest)
 
     def _verify_spikes(self, job: Job) -> None:
-        """Raise ModelError where a neuron fires more often at once than a message tells."""
+        """Raise ModelError if a neuron fires more often at once than a message can carry."""
         chip_run, program = self.chip_run, self.chip_run.program
         spikes = split_layers(program, program.network.layers, [self.neurons.spikes])
         is_late = chip_run.plan.is_aligned and chip_run.plan.period == 1

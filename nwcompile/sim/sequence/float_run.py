@@ -1,9 +1,9 @@
-"""Float networks on whole sequences: each layer's `[B, T, *shape]` at once, with the reference's numbers, bit for bit.
+"""Float networks on whole sequences: each layer's `[B, T, *shape]` at once, bit for bit equal to the reference.
 
-Synaptic sums are those of the reference: over many steps at once where float64 provably holds every partial sum, so
-that no order of adding matters, else step by step in the shapes that the reference has. Neuron programs scan over time
-in the kernel that is written for each. Built-in neurons take the reference's step, and so do programs with `exp` or
-`tanh`, whose last bits every library has of its own. Layers that feed each other go step by step.
+Synaptic sums cover many steps at once if float64 provably holds every partial sum, so that the order of additions does
+not matter; otherwise they go step by step in the reference's shapes. Neuron programs scan over time in a generated
+kernel. Built-in neurons use the reference's step, and so do programs with `exp` or `tanh`, whose last bits depend on
+the library. Layers that feed each other go step by step.
 """
 
 from math import prod
@@ -23,7 +23,7 @@ from nwcompile.sim.sequence.run import layer_groups
 from nwcompile.threads import raise_if_canceled
 
 LARGEST_EXACT = 1 << 53  # Whole numbers up to here are exact in float64.
-CHUNK_NUMBERS = 1 << 22  # Sums of many steps are taken in pieces of so many numbers, which bounds their memory.
+CHUNK_NUMBERS = 1 << 22  # Numbers per chunk of sums; it limits the memory.
 MANTISSA_BITS = 24  # of a float32
 
 
@@ -36,7 +36,7 @@ def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, k
 def run_values(
     network: Network, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool
 ) -> tuple[Run, dict[str, np.ndarray]]:
-    """The run, and what every input, layer and junction sends to its readers, float32[B, T, *shape] by name."""
+    """Return the Run, and the output of every input, layer and junction, float32[B, T, *shape] by name."""
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
     values = {name: x.astype(np.float32) for name, x in inputs.items()}
     layers: dict[str, _Neurons] = {}
@@ -59,7 +59,7 @@ def run_values(
 
 
 def _sum_inputs(network: Network, node: Node, values: dict[str, np.ndarray], steps: range) -> np.ndarray:
-    """Synaptic sums into a layer or junction in some steps, float32[B, step, *shape]."""
+    """Return the synaptic sums of a layer or junction in some steps, float32[B, step, *shape]."""
     n_samples = len(values[node.name])
     total = np.zeros((n_samples, len(steps), *node.shape), np.float32)
     for c in network.into(node.name):
@@ -73,7 +73,7 @@ def _sum_inputs(network: Network, node: Node, values: dict[str, np.ndarray], ste
 
 
 def _exact_parts(connection: Connection, source: np.ndarray, n_steps: int, node: Node) -> list[slice]:
-    """The steps whose sums may be taken at once without another result."""
+    """Split the steps into slices whose sums can be taken at once without changing the result."""
     size = 1
     if n_steps > 1 and _is_exact(connection, source):
         taps = prod(np.shape(connection.weight)[1:]) if isinstance(connection, Conv2d) else 1
@@ -83,7 +83,7 @@ def _exact_parts(connection: Connection, source: np.ndarray, n_steps: int, node:
 
 
 def _is_exact(connection: Connection, source: np.ndarray) -> bool:
-    """Whether float64 holds every partial sum of what the source has sent."""
+    """Whether float64 holds every partial sum of the source's values exactly."""
     if not isinstance(connection, Dense | Conv2d | Sparse) or (source != np.trunc(source)).any():
         return False
     weight = np.abs(np.asarray(connection.weight, np.float32).astype(np.float64))
@@ -100,7 +100,7 @@ def _is_exact(connection: Connection, source: np.ndarray) -> bool:
 
 
 class _Neurons:
-    """A layer of float neurons over time, by the reference's step: what it sent, and the states wanted."""
+    """A layer of float neurons over time, computed by the reference's step, with its output and recorded states."""
 
     def __init__(self, node: Node, n_samples: int, n_steps: int, keep_states: bool):
         shape = (n_samples, n_steps, *node.shape)
@@ -110,7 +110,7 @@ class _Neurons:
         self.state = initial_state(node, n_samples)
 
     def run(self, x: np.ndarray, steps: range) -> np.ndarray:
-        """Go on from the step before: from the sums of some steps, what leaves in these."""
+        """Advance the layer by some steps with the sums `x`; return its output in these steps."""
         for i, t in enumerate(steps):
             record_spikes(self.spikes, t, self.state.step(np.ascontiguousarray(x[:, i])))
             for name, kept in self.states.items():
@@ -119,7 +119,7 @@ class _Neurons:
 
 
 class _Programs(_Neurons):
-    """A layer of a float program, by the kernel that is written for it."""
+    """A layer of a float program, computed by its generated kernel."""
 
     def __init__(self, node: Node, n_samples: int, n_steps: int, keep_states: bool):
         super().__init__(node, n_samples, n_steps, keep_states)
@@ -140,7 +140,7 @@ def _build_neurons(node: Node, n_samples: int, n_steps: int, keep_states: bool) 
 
 
 class ProgramScan:
-    """B samples of a layer of a float program, in the kernel of its own; they go on where the call before ended."""
+    """B samples of a layer of a float program in its generated kernel; each call continues where the last one ended."""
 
     def __init__(self, program: NeuronProgram, shape: tuple[int, ...], n_samples: int, dtype: type = np.float32):
         size = (n_samples, prod(shape))
@@ -157,7 +157,7 @@ class ProgramScan:
         return not any(operation.kind in WITHOUT_KERNEL for operation in program.operations)
 
     def run(self, x: np.ndarray, keep_states: bool = False) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """What leaves for the sums `x` [B, T, *shape], and the states after each step, likewise, if they are wanted."""
+        """Return the output for the sums `x` [B, T, *shape], and with `keep_states` the states after each step."""
         n_samples, n_steps, *shape = x.shape
         drive = np.ascontiguousarray(x, self.state.dtype)
         sent, sizes = np.empty(drive.size, drive.dtype), (0, n_samples, n_samples, n_steps, prod(shape))

@@ -1,9 +1,9 @@
-"""The sequence-parallel backend: each layer's whole `[B, T, N]` tensor at once, exact integers.
+"""The sequence-parallel backend: each layer's whole `[B, T, N]` tensor at once, in exact integers.
 
-Synaptic sums of a feed-forward layer are one GEMM or convolution over all samples and steps, done in the float type
-whose whole numbers provably hold every partial sum; convolutions of few spikes are added up spike by spike. The neurons
-then scan over time in a Numba kernel. Layers that feed each other (recurrent groups) run their time loop inside one
-kernel. Counters follow from the spikes. On a GPU, `sim.cuda` does the same.
+The synaptic sums of a feed-forward layer are one GEMM or convolution over all samples and steps, in a float type that
+provably represents every partial sum exactly. Convolutions of few spikes are added spike by spike. The neurons then
+scan over time in a Numba kernel. Layers that feed each other (recurrent groups) run their time loop inside one kernel.
+Counters follow from the spikes. `sim.sequence.cuda` does the same on a GPU.
 """
 
 from dataclasses import replace
@@ -31,8 +31,8 @@ from nwcompile.sim.reference.synaptic_sums import convolve, effective_network, f
 from nwcompile.sim.sequence import tables
 from nwcompile.threads import over_samples
 
-SPARSE_SHARE = 32  # A spike takes so many times as long in a loop over spikes as a number in a matrix product.
-SHORT_UPDATES = 1 << 16  # Fewer neuron updates take less time than it takes to start threads for them.
+SPARSE_SHARE = 32  # Time of a spike in a loop over spikes, relative to a number in a matrix product.
+SHORT_UPDATES = 1 << 16  # Below this number of neuron updates, starting threads takes longer than the updates.
 
 
 def run_program(
@@ -56,7 +56,7 @@ def run_program(
 def record_activity(
     network: Network, x, steps: int | None = None, repeats: bool = False
 ) -> tuple[Activity, dict[str, np.ndarray]]:
-    """Activity (with neuron updates) and spikes of a fixed-point network that has no mapping yet, aligned.
+    """Return activity (with neuron updates) and aligned spikes of a fixed-point network that has no mapping yet.
 
     `repeats`: n spikes of a step are n messages.
     """
@@ -68,7 +68,7 @@ def record_activity(
 
 
 def trace_layers(network: Network, x, steps: int | None = None, keep_states: bool = True) -> tuple[dict, dict]:
-    """Spikes and states of every layer of a fixed-point network that has no mapping yet, aligned: two dicts by name.
+    """Return aligned spikes and states of a fixed-point network that has no mapping yet, two dicts by layer.
 
     States are `u` and `v`, int64 `[B, T, *shape]`; without `keep_states` only those of readouts.
     """
@@ -78,12 +78,12 @@ def trace_layers(network: Network, x, steps: int | None = None, keep_states: boo
 
 
 def _clip_delays(network: Network, n_steps: int) -> list[int]:
-    """The delay of each connection, those beyond a run of `n_steps` as long as it: nothing arrives in it."""
+    """Return the delay of each connection, at most `n_steps`: with longer ones nothing arrives in the run either."""
     return [min(c.aligned_delay, n_steps) for c in network.connections]
 
 
 def _run_network(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool, device: str = "cpu"):
-    """Spikes, kept states and update counts of every layer, with `delays[i]` steps on connection i."""
+    """Return spikes, recorded states and update counts of every layer; connection i has `delays[i]` steps."""
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
     spikes, states, updates = _empty_arrays(network, n_samples, n_steps, keep_states)
     size = samples_at_once(network, n_samples, n_steps, device)
@@ -98,7 +98,7 @@ def _run_network(network: Network, delays, inputs: dict, n_steps: int, keep_stat
 
 
 def _run_with_checkpoint(program: Program, delays, inputs: dict, n_steps: int, keep_states: bool):
-    """What `_run` gives, by some steps of some samples after others, which the checkpoint keeps."""
+    """Return the same as `_run_network`, computed by groups of samples and steps that the checkpoint stores."""
     network, pace, longest = program.network, Pace(), max(delays, default=0)
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
     spikes, states, updates = _empty_arrays(network, n_samples, n_steps, keep_states)
@@ -136,7 +136,7 @@ def _run_with_checkpoint(program: Program, delays, inputs: dict, n_steps: int, k
 
 
 def _empty_arrays(network: Network, n_samples: int, n_steps: int, keep_states: bool) -> tuple[dict, dict, dict]:
-    """Arrays by layer: spikes and kept states, to be filled, and update counts of 0."""
+    """Allocate arrays by layer: spikes and recorded states (uninitialized), and update counts (zeros)."""
     spikes: dict[str, np.ndarray] = {}
     states: dict[str, dict[str, np.ndarray]] = {}
     updates: dict[str, np.ndarray] = {}
@@ -151,19 +151,19 @@ def _empty_arrays(network: Network, n_samples: int, n_steps: int, keep_states: b
 
 
 def _build_plans(network: Network, delays, device: str) -> list:
-    """What runs the layers, one after the other: groups on the CPU, all of them at once on a GPU."""
+    """Return the objects that run the layers, in order: one per layer group on the CPU, a single one on a GPU."""
     if device == "cpu":
         return [LayerGroup(network, names, delays) for names in layer_groups(network)]
     from nwcompile.sim.sequence.cuda.device import find_gpu
 
-    device_of_torch = find_gpu()  # says what is missing, before Triton is imported
+    device_of_torch = find_gpu()  # raises a clear error before Triton is imported
     from nwcompile.sim.sequence.cuda.inference import Inference
 
     return [Inference(network, layer_groups(network), delays, device_of_torch)]
 
 
 def layer_groups(network: Network) -> list[list[str]]:
-    """The nodes that run together: those that feed each other, in the order of the network; sources first."""
+    """Group the nodes that feed each other, in the order of the network; groups are sorted sources first."""
     import networkx
 
     graph = networkx.DiGraph()
@@ -177,11 +177,11 @@ def layer_groups(network: Network) -> list[list[str]]:
 
 
 class Kept(NamedTuple):
-    """What a scan over time leaves beside spikes; states of 0 samples where they are not wanted."""
+    """Results of a scan over time except spikes; states that are not recorded have 0 samples."""
 
     u: np.ndarray  # int64[sample, step, neuron]
     v: np.ndarray  # int64[sample, step, neuron]
-    words: np.ndarray  # int64[sample, step, word]: states of neurons that are programs
+    words: np.ndarray  # int64[sample, step, word]: states of neuron programs
     updates: np.ndarray  # int64[step, neuron], over all samples
 
 
@@ -196,11 +196,11 @@ class LayerGroup:
         self.outer = [(c, delay) for c, delay, within in edges if c.target in names and not within]
         self.neurons = tables.neuron_tables(network, names)
         self.is_loop = any(inside)
-        self.is_program = not self.is_loop and names[0] in network.programs  # and has a kernel of its own
+        self.is_program = not self.is_loop and names[0] in network.programs  # it has a generated kernel
         self.programs = tables.program_tables(network, names, by_address=self.is_loop)
         if self.is_loop:
             inner = tuple(c for c, _, within in edges if within)
-            nodes = {name: network.node(name) for name in network.layers}  # in this order: fewer edges keep its numbers
+            nodes = {name: network.node(name) for name in network.layers}  # keeps the numbering of the full network
             self.inner = tables.synapse_tables(
                 Network(network.inputs, nodes, inner), [delay for _, delay, within in edges if within]
             )
@@ -219,7 +219,7 @@ class LayerGroup:
         updates: dict,
         at: tables.SimState | None = None,
     ) -> None:
-        """Fill the chunk's part of `spikes`, `states` and `updates` of these layers, going on from `at` if given."""
+        """Fill the chunk's part of `spikes`, `states` and `updates` of these layers, continuing from `at` if given."""
         n_samples = len(next(iter(spikes.values()))[chunk])
         drive, touched = self.sum_inputs(sources, n_samples, n_steps)
         out = np.empty(drive.shape, np.result_type(*(node.neuron.spike_dtype for node in self.nodes)))
@@ -239,9 +239,9 @@ class LayerGroup:
             first += node.n_neurons
 
     def sum_inputs(self, sources: dict, n_samples: int, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Synaptic sums from outside the group, int64[B, T, n], and where a message arrived, uint8 likewise.
+        """Return the synaptic sums from outside the group, int64[B, T, n], and where a message arrived, uint8[B, T, n].
 
-        Sources may have more steps, those before the first one.
+        Sources may have extra steps at the beginning, from before the first step.
         """
         n = len(self.neurons.rule_of)
         drive = np.zeros((n_samples, n_steps, n), np.int64)
@@ -253,20 +253,20 @@ class LayerGroup:
                 if c.target == node.name:
                     n_known = sources[c.source].shape[1]
                     late = sources[c.source][:, max(n_known - n_steps - delay, 0) : max(n_known - delay, 0)]
-                    if n_heard := late.shape[1]:  # steps, the last ones
+                    if n_heard := late.shape[1]:  # the last steps
                         _add_drive(c, late, drive[:, -n_heard:, part], touched[:, -n_heard:, part])
             first += node.n_neurons
         return drive, touched
 
     def initial_state(self, n_samples: int) -> tables.SimState:
-        """Where samples begin."""
+        """Return the state at the beginning of samples."""
         inner = tables.empty_drive(self.n_slots, self.n_sources) if self.is_loop else None
         return tables.initial_state(n_samples, len(self.neurons.rule_of), inner, self.programs)
 
     def scan(self, drive, touched, out, keep_states: bool = False, at: tables.SimState | None = None) -> "Kept":
-        """Scan over time: spikes into `out`, the rest of what the neurons did.
+        """Scan the neurons over time, write spikes to `out`, and return the other results.
 
-        Every sample from cleared state; or from where it is, which `at` holds and is moved on.
+        Samples begin in their initial state, or in the state `at`, which is updated in place.
         """
         n_samples, n_steps, n = drive.shape
         n_words = len(self.programs.state)
@@ -283,7 +283,7 @@ class LayerGroup:
             return counts
 
         def scan_samples(samples: slice, counts: np.ndarray, at: tables.SimState, b: int) -> None:
-            """Scan over some samples, with the state of sample b of `at`."""
+            """Scan some samples, with the state of sample b of `at`."""
             now, inner, programs = at.sample_state(b, self.programs)
             states = (array[samples] if keep_states else array for array in (u, v))
             run = (drive[samples], touched[samples], out[samples], *states, counts, now, at.first_step)
@@ -302,7 +302,7 @@ class LayerGroup:
     def _scan_program(
         self, programs: Programs, first_step: int, run: tuple, words: np.ndarray, counts: np.ndarray
     ) -> None:
-        """Scan the only layer, a program, by a kernel of its own."""
+        """Scan the only layer, a program, in its generated kernel."""
         node = self.nodes[0]
         n = node.n_neurons
         n_given = len(node.neuron.parameters) * n
@@ -348,7 +348,7 @@ def _add_drive(connection: Connection, source: np.ndarray, drive, touched) -> No
 
 
 def _exact_type(connection: Connection, x: np.ndarray):
-    """The fastest number type in which every partial sum of |weight| * |x| is exact."""
+    """Return the fastest number type in which every partial sum of |weight| * |x| is exact."""
     weight = np.abs(np.asarray(connection.weight).astype(np.int64))
     row_sum = int(weight.sum(tuple(range(1, weight.ndim))).max(initial=0))
     largest = row_sum * max(-int(x.min(initial=0)), int(x.max(initial=0)))
@@ -356,7 +356,7 @@ def _exact_type(connection: Connection, x: np.ndarray):
 
 
 def _convolve_float64(connection: Conv2d, images: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """torch's convolution in float64: always a plain sum of products there, never Winograd, TF32 or bfloat16."""
+    """Convolve with torch in float64, which always uses plain sums of products, never Winograd, TF32 or bfloat16."""
     import torch
 
     x, kernel = (torch.from_numpy(np.ascontiguousarray(a, np.float64)) for a in (images, weight))

@@ -1,4 +1,4 @@
-"""The sequence backend as a stream: each layer's next steps at once, going on from where its neurons are."""
+"""The sequence backend as a stream: each layer computes its next steps at once and keeps its state."""
 
 from dataclasses import replace
 
@@ -11,10 +11,10 @@ from nwcompile.sim.sequence.run import LayerGroup, layer_groups
 
 
 class Stream:
-    """One sample on the sequence backend, between two calls of `go`.
+    """A stream on the sequence backend.
 
-    It computes aligned steps, of all layers as soon as their input is known, and gives them back in the hardware steps
-    in which the chip does them.
+    It computes the aligned steps of all layers as soon as their input is known, and returns them in the hardware steps
+    in which the chip computes them.
     """
 
     def __init__(self, program: Program, keep_states: bool):
@@ -38,7 +38,7 @@ class Stream:
         }
 
     def run_steps(self, inputs: dict, n_rows: int, n_steps: int | None) -> Rows:
-        """Do `n_rows` hardware steps with int32 inputs [1, row, *shape]; the last of `n_steps` inputs was, if given."""
+        """Simulate `n_rows` hardware steps with int32 inputs [1, row, *shape]; `n_steps`: T once the input ended."""
         spikes, states, updates = self._empty_rows(n_rows)
         if n_steps is None:
             self._compute_steps(inputs, n_rows, spikes, states, updates)
@@ -53,7 +53,7 @@ class Stream:
         return Rows(spikes, states, counters, {"step_energy_pj": energy_per_row(self.program, counters, activity)})
 
     def _empty_rows(self, n_rows: int) -> tuple[dict, dict, dict]:
-        """Spikes, states and updates of steps in which nothing happens."""
+        """Return spikes, states and updates of silent steps."""
         nodes = {name: self.network.node(name) for name in self.spikes}
         spikes = {n: np.zeros((1, n_rows, *node.shape), node.neuron.spike_dtype) for n, node in nodes.items()}
         updates = {n: np.zeros((n_rows, node.n_neurons), np.int64) for n, node in nodes.items()}
@@ -64,7 +64,7 @@ class Stream:
         return spikes, states, updates
 
     def _compute_steps(self, inputs: dict, n_steps: int, spikes: dict, states: dict, updates: dict) -> None:
-        """Fill in the next aligned steps of every layer."""
+        """Compute the next aligned steps of every layer."""
         sources = {name: self._with_past(name, x) for name, x in inputs.items()}
         for i, group in enumerate(self.groups):
             group.run_chunk(sources, slice(0, 1), n_steps, spikes, states, updates, self.at[i])
@@ -73,7 +73,7 @@ class Stream:
                 sources[name] = self._with_past(name, self.network.node(name).heard(spikes[name]))
 
     def _with_past(self, name: str, steps: np.ndarray) -> np.ndarray:
-        """The next steps of a source after those that are still on their way, some of which are kept for the next."""
+        """Prepend the past steps of a source that delays still need, and update them for the next call."""
         line = np.concatenate([self.past[name], steps], 1)
         self.past[name] = line[:, steps.shape[1] :].copy()
         return line

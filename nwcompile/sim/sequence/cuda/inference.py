@@ -1,8 +1,8 @@
-"""The sequence-parallel backend on a GPU: the same whole numbers as on the CPU, bit for bit.
+"""The sequence-parallel backend on a GPU: the same integers as on the CPU, bit for bit.
 
-Synaptic sums are exact matrix products (`product.py`), or gathered for sparse connections; the time loop of the
-neurons is inside one Triton kernel (`kernels/gpu/neuron.py`). Layers that feed each other advance together by as many
-steps as their shortest delay. What cannot be proved exact is refused, never approximated.
+Synaptic sums are exact matrix products (`product.py`), or gathers for sparse connections. The time loop of the neurons
+is inside one Triton kernel (`kernels/gpu/neuron.py`). Layers that feed each other advance together by as many steps as
+their shortest delay. Sums that cannot be proved exact raise an error; nothing is approximated.
 """
 
 from contextlib import nullcontext
@@ -24,7 +24,7 @@ Range = tuple[int, int]  # least and largest value
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """What the layers did, by name, on the device: spikes and kept states `[B, T, *shape]`, updates int32[T, n]."""
+    """Results by layer on the device: spikes and recorded states `[B, T, *shape]`, updates int32[T, n]."""
 
     spikes: dict[str, torch.Tensor]
     states: dict[str, dict[str, torch.Tensor]]
@@ -33,7 +33,7 @@ class Recorded:
 
 @dataclass(frozen=True, eq=False)
 class Edge:
-    """A connection into a layer: its delay in steps, its synapses on the device, and how they are summed."""
+    """A connection into a layer: its delay in steps, its synapses on the device, and the plan of their sums."""
 
     source: str
     delay: int
@@ -42,9 +42,9 @@ class Edge:
 
 
 class Inference:
-    """A fixed-point network of effective weights on a device, run as often as wished; weights are moved there once.
+    """A fixed-point network of effective weights on a device. Its weights are copied there once for all runs.
 
-    `groups`: names of layers that run together, sources first; `delays[i]`: steps of connection i.
+    `groups`: names of layers that run together, sources first. `delays[i]`: steps of connection i.
     """
 
     def __init__(self, network: Network, groups: list[list[str]], delays, device: torch.device):
@@ -64,7 +64,7 @@ class Inference:
             self.loops[name] = loop_of(network.node(name), own_loops, device) if one_kernel else None
 
     def run_chunk(self, sources: dict, chunk: slice, n_steps: int, spikes: dict, states: dict, updates: dict) -> None:
-        """Fill the chunk's part of the NumPy arrays of all layers, from those of its inputs."""
+        """Fill the chunk's part of the NumPy arrays of all layers, from the chunk's inputs `sources`."""
         ranges = {name: (min(int(x.min()), 0), max(int(x.max()), 0)) for name, x in sources.items()}
         kinds = {name: np.int8 if low >= -128 and high <= 127 else np.int32 for name, (low, high) in ranges.items()}
         given = {name: torch.from_numpy(x.astype(kinds[name])).to(self.device) for name, x in sources.items()}
@@ -86,15 +86,15 @@ class Inference:
         counts: bool = True,
         ranges: dict[str, Range] | None = None,
     ) -> Recorded:
-        """Spikes for int8 or int32 `inputs[name]` `[B, T, *shape]`; states of readouts, or of all layers.
+        """Return spikes for int8 or int32 `inputs[name]` `[B, T, *shape]`, and states of readouts or of all layers.
 
-        `shape`: (B, T). `counts`: count neuron updates, for which every event must be known. `ranges`: bounds of the
-        values of every input; looked up if not given. Raises BackendError where sums cannot be proved exact.
+        `shape`: (B, T). `counts`: count neuron updates, which needs every event. `ranges`: bounds of the values of
+        every input; default: computed. Raises BackendError if sums cannot be proved exact.
         """
         ranges = dict(ranges or {name: range_of(x) for name, x in inputs.items()})
         sources = dict(inputs)
         done = Recorded({}, {}, {})
-        with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():  # kernels start there
+        with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():  # kernels launch there
             for names in self.groups:
                 self._run_group(names, shape, sources, ranges, keep_states, counts, done)
         return done
@@ -145,9 +145,9 @@ def _heard_spikes(node: Node, spikes: torch.Tensor) -> torch.Tensor:
 
 
 def _advance_group(inner: dict[str, list[Edge]], drives: dict, scans: dict, n_steps: int) -> None:
-    """Run layers over all steps, so many at a time as the shortest delay of the connections between them allows.
+    """Run layers over all steps, in chunks as long as the shortest delay of the connections between them.
 
-    Those without delay act within the steps of a time: their sources come first.
+    Connections without delay act within a chunk, so their sources come first.
     """
     length = min([n_steps, *(edge.delay for edges in inner.values() for edge in edges if edge.delay)])
     for start in range(0, n_steps, length):
@@ -159,9 +159,9 @@ def _advance_group(inner: dict[str, list[Edge]], drives: dict, scans: dict, n_st
 
 
 class Drive:
-    """What arrives at a layer: sums [sample, step, neuron], to be shifted left by `bits`, and where there were events.
+    """Input of a layer: sums [sample, step, neuron], to be shifted left by `bits`, and events.
 
-    `largest` bounds the sums, shifted. Events, uint8 [sample, step, neuron or 1], only with `counts`.
+    `largest` bounds the shifted sums. Events are uint8 [sample, step, neuron or 1], and only present with `counts`.
     """
 
     def __init__(self, shape: tuple[int, int, int], device: torch.device, largest: int, counts: bool):
@@ -171,7 +171,7 @@ class Drive:
         self.touched: torch.Tensor | None = None
 
     def add_edge(self, edge: Edge, source: torch.Tensor, steps: slice) -> None:
-        """Add what arrives in `steps` over a connection; source: [sample, step, ...] from step 0 on."""
+        """Add the input of a connection in `steps`; source: [sample, step, ...] from step 0 on."""
         first = max(steps.start, edge.delay)
         if first >= steps.stop:
             return
@@ -189,12 +189,12 @@ class Drive:
             self.touched[:, first : steps.stop] |= events
 
     def step_inputs(self, steps: slice) -> tuple[torch.Tensor, int, torch.Tensor | None]:
-        """Sums of these steps, their bits, and events."""
+        """Return the sums of these steps, their bits, and events."""
         sums = self._open_sums() if self.sums is None else self.sums
         return sums[:, steps], self.bits, None if self.touched is None else self.touched[:, steps]
 
     def _open_sums(self) -> torch.Tensor:
-        """Sums, 0 at first, that more can be added to."""
+        """Return sums to which more can be added; they begin with 0."""
         if self.sums is None:
             self.sums = torch.zeros(self.shape, dtype=self.number, device=self.device)
             if self.counts:
@@ -205,6 +205,6 @@ class Drive:
 
 
 def range_of(x: torch.Tensor) -> Range:
-    """Least and largest value, 0 among them."""
+    """Return the least and largest value of `x` and 0."""
     low, high = torch.aminmax(x)
     return min(int(low), 0), max(int(high), 0)

@@ -1,4 +1,4 @@
-"""A layer of neuron programs on a GPU: whether 32 bits hold its numbers, and one run of its kernel over time."""
+"""A layer of neuron programs on a GPU: a proof that 32 bits suffice, and one run of its kernel over time."""
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from nwcompile.sim.sequence.cuda.launch import AHEAD_STEPS, block_of, given_even
 
 
 class GpuProgram:
-    """A layer's program as the kernel takes it."""
+    """A layer's program in the form that the kernel takes."""
 
     def __init__(self, node: Node, device: torch.device):
         self.node, self.n, self.device = node, node.n_neurons, device
@@ -23,14 +23,14 @@ class GpuProgram:
 
     @property
     def spike_range(self) -> tuple[int, int]:
-        """Least and largest number that is possible as a message."""
+        """Least and largest possible message value."""
         if not self.program.fires:
             return 0, 0
         sent = ranges(self.program, AssertionError)[self.program.output]
         return min(int(sent.low), 0), max(int(sent.high), 0)
 
     def largest_drive(self, largest: int) -> int:
-        """The most that sums up to `largest` are. Raises BackendError where the program is not proved for so many."""
+        """Return `largest`, the bound on the sums. Raises BackendError if the program is not proved for such sums."""
         if largest > LARGEST_INPUT:
             raise BackendError(
                 f"layer {self.node.name!r}: sums of up to {largest} are beyond {LARGEST_INPUT}, the most that neuron "
@@ -39,11 +39,11 @@ class GpuProgram:
         return largest
 
     def scan(self, n_samples: int, n_steps: int, largest: int, keeps: bool, counts: bool) -> "ProgramScan":
-        """A run over so many samples and steps."""
+        """Prepare a run over `n_samples` samples and `n_steps` steps."""
         return ProgramScan(self, n_samples, n_steps, largest, keeps, counts)
 
     def number_tensors(self, is_wide: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Parameters [parameter, n], entries of tables [entry] and initial states [state, n], int64 or int32."""
+        """Return parameters [parameter, n], table entries [entry] and initial states [state, n], int64 or int32."""
         if is_wide not in self._numbers:
             kind = np.int64 if is_wide else np.int32
             of_names = self.program.parameters, self.program.state_names
@@ -58,7 +58,7 @@ class GpuProgram:
 
 
 class ProgramScan:
-    """One run of a layer of programs; as `neurons.Scan`."""
+    """One run of a layer of programs, with the interface of `neurons.Scan`."""
 
     def __init__(self, neurons: GpuProgram, n_samples: int, n_steps: int, largest: int, keeps: bool, counts: bool):
         self.neurons, self.keeps, self.counts = neurons, keeps, counts
@@ -75,11 +75,11 @@ class ProgramScan:
 
     @property
     def states(self) -> dict[str, torch.Tensor]:
-        """The states by name, [sample, step, neuron], where they are kept."""
+        """The recorded states by name, [sample, step, neuron]."""
         return {name: self.kept[:, :, s] for s, name in enumerate(self.neurons.program.state_names)}
 
     def advance(self, sums: torch.Tensor, bits: int, touched: torch.Tensor | None, steps: slice, resumes: bool) -> None:
-        """Run these steps from their sums [sample, step, neuron], to be shifted by `bits`, and events, if any."""
+        """Run these steps on their sums [sample, step, neuron], to be shifted by `bits`, and events, if any."""
         n_samples, n_steps, n = sums.shape
         given, entries, initial = self.neurons.number_tensors(self.is_wide)
         events, strides = given_events(sums, touched, self.spikes)

@@ -1,8 +1,8 @@
-"""Connections on a GPU: what rows of spikes give at the targets, in whole numbers, and where anything arrived at all.
+"""Connections on a GPU: integer sums at the targets for rows of spikes, and where messages arrived.
 
-Every kind has `row_sum`, the largest sum of the magnitudes of one target's weights; `plan(low, high)`, how payloads in
-these bounds are summed; `sums(rows, plan)`, `plan.number`[row, target] without `plan.bits`; and `touched(rows)`,
-uint8[row, target or 1]. Rows are steps of samples, [row, *source_shape].
+Every kind has `row_sum`, the largest sum of magnitudes of one target's weights; `plan(low, high)`, the plan of sums for
+payloads in these bounds; `sum_rows(rows, plan)`, `plan.sum_dtype`[row, target] without `plan.bits`; and
+`touched_targets(rows)`, uint8[row, target or 1]. Rows are steps of samples, [row, *source_shape].
 """
 
 from functools import cached_property
@@ -16,13 +16,13 @@ from nwcompile.ir.network import Node
 from nwcompile.kernels.gpu.sparse_sums import gather
 from nwcompile.sim.sequence.cuda.product import INT32, INT64, Product, ProductPlan, verify_sum
 
-PATCH_BYTES = 1 << 28  # A convolution's unfolded input takes at most so much memory at a time.
-GATHER_ROWS = 16  # A program of the gather kernel adds up so many rows of input, with sums in registers.
-GATHER_TARGETS = 64  # A program of the gather kernel serves so many target neurons.
+PATCH_BYTES = 1 << 28  # Most memory for a convolution's unfolded input at a time.
+GATHER_ROWS = 16  # Rows of input per program of the gather kernel, with sums in registers.
+GATHER_TARGETS = 64  # Target neurons per program of the gather kernel.
 
 
 def build_synapses(connection: Connection, source: Node, target: Node, device: torch.device):
-    """The connection on the device."""
+    """Copy a connection to the device."""
     name = f"connection {connection.source!r} -> {connection.target!r}"
     if isinstance(connection, Dense):
         return DenseSynapses(connection, device, name)
@@ -46,7 +46,7 @@ class DenseSynapses:
 
 
 class ConvSynapses:
-    """A convolution as products of its unfolded input, so many images at a time as PATCH_BYTES hold."""
+    """A convolution as products of its unfolded input, as many images at a time as PATCH_BYTES allow."""
 
     def __init__(self, connection: Conv2d, source: Node, device: torch.device, name: str):
         self.c, self.source_shape = connection, tuple(connection.source_shape or source.shape)
@@ -79,7 +79,7 @@ class ConvSynapses:
         return torch.cat(parts, -1).permute(0, 3, 1, 2).flatten(1)
 
     def _unfold_taps(self, images: torch.Tensor) -> torch.Tensor:
-        """A view [image, channel, row, column, kernel row, kernel column] of images, padded with zeros."""
+        """Return a view [image, channel, row, column, kernel row, kernel column] of images, padded with zeros."""
         (sh, sw) = pair(self.c.stride)
         (ph, pw) = pair(self.c.padding)
         (dh, dw) = pair(self.c.dilation)
@@ -106,7 +106,7 @@ class SparseSynapses:
         self.row, self.source, self.weight = (torch.from_numpy(a).to(device) for a in arrays)
 
     def plan(self, low: int, high: int) -> ProductPlan:
-        """Sums in 32 bits where those hold them. Raises BackendError where 62 bits do not."""
+        """Plan sums in 32 bits if they fit, else in 64. Raises BackendError if they exceed 62 bits."""
         largest = self.row_sum * max(-low, high)
         verify_sum(self.name, largest, INT64)
         return ProductPlan(0, 1, 1, False, largest)
