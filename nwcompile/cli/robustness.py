@@ -13,7 +13,7 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.program import Program
 from nwcompile.ir.shown import counted
-from nwcompile.sim.robustness import Robustness, device_accuracies, merge_variation
+from nwcompile.sim.robustness import Robustness, iter_accuracies, merge_variation
 
 ERROR_CODE = "NW1006"
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -31,9 +31,7 @@ def run(args: Namespace) -> int:
     parts: list[float] = []
     code = 0
     try:
-        for part in device_accuracies(
-            program, data.x, data.y, given, args.samples, args.seed, args.backend, args.device
-        ):
+        for part in iter_accuracies(program, data.x, data.y, given, args.samples, args.seed, args.backend, args.device):
             parts.append(part)
             _show(parts, args.samples)
     except KeyboardInterrupt:

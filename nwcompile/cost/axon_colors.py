@@ -12,20 +12,15 @@ def colors_of_axons(weights: np.ndarray, limit: int) -> np.ndarray:
     Saturation coloring (Brélaz, CACM 22(4), 1979), first greedily, then by backtracking within `limit`.
     """
     rows, of_axon = np.unique(weights, axis=0, return_inverse=True)
-    conflict = _find_conflicts(rows)
+    w, reads = rows.astype(np.float64), (rows != 0).astype(np.float64)
+    squares = (w * w) @ reads.T
+    conflict = squares + squares.T - 2 * (w @ w.T) > 0.5  # by the sum of (w_i - w_j)^2 if both are read
     colors = _color_axons(conflict, len(conflict), len(conflict) + 1)
     assert colors is not None, "with as many colors as axons there is always one left"
     if colors.max(initial=-1) >= limit:
         fewer = _color_axons(conflict, limit, MOST_TRIES)
         colors = colors if fewer is None else fewer
     return colors[of_axon.reshape(-1)]
-
-
-def _find_conflicts(weights: np.ndarray) -> np.ndarray:
-    """Return bool[axon, axon]: whether a neuron reads both with different weights, by the sum of (w_i - w_j)^2."""
-    w, reads = weights.astype(np.float64), (weights != 0).astype(np.float64)
-    squares = (w * w) @ reads.T
-    return squares + squares.T - 2 * (w @ w.T) > 0.5
 
 
 def _color_axons(conflict: np.ndarray, n_colors: int, tries: int) -> np.ndarray | None:

@@ -82,11 +82,11 @@ def robustness(
     a number is out of range, and ModelError for unusable `x` or `y`.
     """
     given = Variation(weight, threshold, leak, stuck, dead)
-    ideal, *parts = device_accuracies(program, x, y, given, samples, seed, backend, device)
+    ideal, *parts = iter_accuracies(program, x, y, given, samples, seed, backend, device)
     return Robustness(ideal, tuple(parts), merge_variation(program.chip, given), int(seed), len(y))
 
 
-def device_accuracies(
+def iter_accuracies(
     program: Program, x, y, given: Variation, samples: int, seed: int, backend: str, device: str
 ) -> Iterator[float]:
     """Yield the accuracy of the ideal device, then of each device in turn."""

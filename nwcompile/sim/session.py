@@ -154,7 +154,7 @@ class Session:
         self.is_open = True
         sent = {name: self._n_sent(name, spikes[name]) for name in self._times.offset}
         cycles, n_rows = rows.measured.get("step_cycles"), 0 if compiled is None else n
-        self._times.add_steps(self._n_events(inputs, n if n_steps is None else 0), n_rows, cycles, sent)
+        self._times.add_rows(self._n_events(inputs, n if n_steps is None else 0), n_rows, cycles, sent)
         self._wall_seconds += perf_counter() - start
         return Chunk(
             backend=self.backend,

@@ -79,7 +79,7 @@ class Devices:
                 "alike on all devices; vary weight, threshold, stuck or dead"
             )
         dead = {
-            node.name: self._random_numbers("dead", index, i).random(node.n_neurons) < (self.variation.dead or 0)
+            node.name: self._draw_rng("dead", index, i).random(node.n_neurons) < (self.variation.dead or 0)
             for i, node in enumerate(layers)
         }
         nodes = {node.name: self._vary_layer(node, i, index, dead[node.name]) for i, node in enumerate(layers)}
@@ -87,13 +87,13 @@ class Devices:
         varied = replace(network, nodes={name: nodes[name] for name in network.nodes}, connections=edges)
         return replace(self.program.loaded, network=varied)
 
-    def _random_numbers(self, kind: str, index: int, place: int) -> np.random.Generator:
+    def _draw_rng(self, kind: str, index: int, place: int) -> np.random.Generator:
         """Return the random generator of one kind for one layer or connection of one device."""
         key = (STREAM, index, KINDS.index(kind), place)
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
 
     @cached_property
-    def _extra_bits(self) -> dict[str, tuple[int, int]]:
+    def _n_extra(self) -> dict[str, tuple[int, int]]:
         """Extra bits of the weights and of the state, by layer."""
         network = self.program.network
         return {
@@ -136,33 +136,29 @@ class Devices:
     def _vary_connection(self, connection: Connection, i: int, index: int, dead: np.ndarray) -> Connection:
         """Return connection i on device `index`. A convolution is unrolled if its synapses differ."""
         if isinstance(connection, Injected):  # registers hold what the host writes
-            bits = self._extra_bits[connection.target][0]
+            bits = self._n_extra[connection.target][0]
             return connection.replace(weight=np.where(dead[connection.post], 0, 1 << bits).astype(np.int32))
         if not (self.variation.weight or self.variation.stuck or dead.any()):
             return connection.replace(
-                weight=(np.asarray(connection.weight, np.int64) << self._extra_bits[connection.target][0]).astype(
-                    np.int32
-                )
+                weight=(np.asarray(connection.weight, np.int64) << self._n_extra[connection.target][0]).astype(np.int32)
             )
         connection, post, stored, n_stored = self._stored_weights[i]
-        value = np.ravel(connection.weight) * 2.0 ** self._extra_bits[connection.target][0]
+        value = np.ravel(connection.weight) * 2.0 ** self._n_extra[connection.target][0]
         if self.variation.weight:
-            value *= (1 + self.variation.weight * self._random_numbers("weight", index, i).standard_normal(n_stored))[
-                stored
-            ]
+            value *= (1 + self.variation.weight * self._draw_rng("weight", index, i).standard_normal(n_stored))[stored]
         if self.variation.stuck:
-            value[(self._random_numbers("stuck", index, i).random(n_stored) < self.variation.stuck)[stored]] = 0
+            value[(self._draw_rng("stuck", index, i).random(n_stored) < self.variation.stuck)[stored]] = 0
         value[dead[post]] = 0
         return connection.replace(weight=np.rint(value).astype(np.int32).reshape(np.shape(connection.weight)))
 
     def _vary_layer(self, node: Node, i: int, index: int, dead: np.ndarray) -> Node:
         """Return layer i on device `index`."""
-        spec, shape, (in_weight, in_state) = node.neuron, node.shape, self._extra_bits[node.name]
+        spec, shape, (in_weight, in_state) = node.neuron, node.shape, self._n_extra[node.name]
         fixed, dead = spec.fixed, dead.reshape(shape)
         state_bits = fixed.state_bits + in_state
         threshold = spec.array("threshold", shape) << in_state
         if self.variation.threshold:
-            e = self._random_numbers("threshold", index, i).standard_normal(shape)
+            e = self._draw_rng("threshold", index, i).standard_normal(shape)
             varied = np.rint(threshold * np.maximum(1 + self.variation.threshold * e, 0)).astype(np.int64)
             threshold = np.where(threshold > 0, np.maximum(varied, 1), varied)
         changes = {"threshold": np.where(dead, 1 << (state_bits - 1), threshold)}  # no state reaches that
@@ -173,7 +169,7 @@ class Devices:
                 changes[name] = np.asarray(getattr(spec, name), np.int64) << in_state
         decay_bits = fixed.decay_bits
         if self.variation.leak:
-            drawn, decay_bits = self._random_numbers("leak", index, i), DECAY_BITS
+            drawn, decay_bits = self._draw_rng("leak", index, i), DECAY_BITS
             for name in ("decay_v", "decay_u"):
                 factor = np.maximum(1 + self.variation.leak * drawn.standard_normal(shape), 0)
                 changes[name] = varied_decay(spec.array(name, shape), fixed.decay_bits, factor)

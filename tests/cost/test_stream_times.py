@@ -13,7 +13,7 @@ def times_of(cuts, events, cycles, sent, depth=1, model_dt=None):
     for last in (*cuts, n_steps, n_steps + depth):
         k = max(last - depth - n_given, 0)
         part = {name: np.array(n[n_given : n_given + k], np.int64) for name, n in sent.items()}
-        times.add_steps(np.array(events[first:last], np.int64), last - first, np.array(cycles[first:last]), part)
+        times.add_rows(np.array(events[first:last], np.int64), last - first, np.array(cycles[first:last]), part)
         first, n_given = last, n_given + k
     return times.figures(wall_seconds=2.0)
 

@@ -67,12 +67,10 @@ def _list_changes(
     elif bottleneck.layer is not None:
         yield from _balance_layer(program, done, bottleneck.layer)
         yield from _spread_layer(program, done, share, bottleneck.layer)
-        yield from _fewer_spikes(
-            program, done, share, _loudest_sender(program, done, share, bottleneck, bottleneck.layer)
-        )
+        yield from _fewer_spikes(program, done, share, _main_source(program, done, share, bottleneck, bottleneck.layer))
 
 
-def _loudest_sender(program: Program, done: Work, share: LayerShare, bottleneck: Bottleneck, layer: str) -> int:
+def _main_source(program: Program, done: Work, share: LayerShare, bottleneck: Bottleneck, layer: str) -> int:
     """Return the node whose spikes fill the bottleneck: the layer itself if it sends, else its main source."""
     arriving = share.reads[:, bottleneck.core] if bottleneck.kind == "memory" else share.messages[:, bottleneck.core]
     heard = bottleneck.unit == "receive" or bottleneck.kind == "memory"

@@ -78,9 +78,7 @@ class StreamTimes:
         self.pending_cycles = np.zeros(0, np.int64)  # of hardware steps from the first of them on
         self.under_way = np.zeros(depth, np.int64)  # events of the last `depth` hardware steps
 
-    def add_steps(
-        self, events: np.ndarray, n_rows: int, cycles: np.ndarray | None, sent: dict[str, np.ndarray]
-    ) -> None:
+    def add_rows(self, events: np.ndarray, n_rows: int, cycles: np.ndarray | None, sent: dict[str, np.ndarray]) -> None:
         """Add `n_rows` hardware steps with their `cycles` and the `events` int64[n] fed into them.
 
         `sent`: int64[k] by output layer, its spikes in the k aligned steps that are now complete; 1 if it never fires.

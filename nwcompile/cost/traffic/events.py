@@ -28,17 +28,11 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
     n_steps, n_cores = program.schedule.n_hardware_steps(activity.n_steps, window), program.mapping.n_cores
     axons, core_of, sent = program.axons, program.core_of, spike_fanout(program, activity=activity)
 
-    def zero_table(*outer):
+    def zeros(*outer):
         return np.zeros((*outer, n_steps, n_cores), np.int64)
 
-    messages_in, words, synops = zero_table(), zero_table(), zero_table(len(SYNAPSE_KINDS))
-    spikes, messages_out, routed, updates, instructed = (
-        zero_table(),
-        zero_table(),
-        zero_table(2),
-        zero_table(),
-        zero_table(),
-    )
+    messages_in, words, synops = zeros(), zeros(), zeros(len(SYNAPSE_KINDS))
+    spikes, messages_out, routed, updates, instructed = zeros(), zeros(), zeros(2), zeros(), zeros()
     for name, first in program.network.offsets.items():
         count, h0 = activity.counts[name], first_step(program, name, window)
         last = first + count.shape[1]

@@ -97,7 +97,10 @@ def _build_wiring(network: Network, connection: Connection) -> Wiring:
             taps=np.zeros(1, np.int32),
         )
     if isinstance(connection, Sparse):
-        return _sparse_wiring(connection, source.n_neurons, target.n_neurons)
+        post, n_source, n_target = np.asarray(connection.post), source.n_neurons, target.n_neurons
+        offset = csr_offset(np.bincount(post, minlength=n_target))
+        taps = np.asarray(connection.pre)[np.argsort(post, kind="stable")].astype(np.int32)
+        return Wiring(SPARSE, np.arange(n_source, dtype=np.int32), np.arange(n_target, dtype=np.int32), offset, taps)
     if isinstance(connection, Conv2d):
         return _conv_wiring(connection, source.shape)
     raise ModelError(
@@ -125,13 +128,6 @@ def synapse_count(network: Network, connection: Connection) -> int:
         n_out, n_in = np.shape(connection.weight)[:2]
         return int(rows.sum()) * int(columns.sum()) * n_in * n_out
     return int(np.size(connection.weight))
-
-
-def _sparse_wiring(connection: Sparse, n_source: int, n_target: int) -> Wiring:
-    post = np.asarray(connection.post)
-    offset = csr_offset(np.bincount(post, minlength=n_target))
-    taps = np.asarray(connection.pre)[np.argsort(post, kind="stable")].astype(np.int32)
-    return Wiring(SPARSE, np.arange(n_source, dtype=np.int32), np.arange(n_target, dtype=np.int32), offset, taps)
 
 
 def _conv_wiring(connection: Conv2d, shape: tuple[int, ...]) -> Wiring:

@@ -34,12 +34,8 @@ def run_with_checkpoint(chip_run: "ChipRun", x: np.ndarray, keep: bool) -> tuple
     records, steps = [], chip_run.step_record(chip_run.n_hardware)
     for some in groups_of_samples(len(x), len(x)):
         group, now = Group(chip_run, x, some, keep), [*given, x[some]]
-        in_parts(
-            "cycle",
-            partial(list, now),
-            Steps(chip_run.n_hardware, group.run_steps, group.recorded_arrays(), group.state_arrays),
-            pace,
-        )
+        work = Steps(chip_run.n_hardware, group.run_steps, group.recorded_arrays(), group.state_arrays)
+        in_parts("cycle", partial(list, now), work, pace)
         records.append(group.result.neurons)
         add_steps(steps, slice(0, chip_run.n_hardware), group.result.steps)
     return records, [steps]

@@ -308,7 +308,7 @@ class ChipRun:
             )
             self.run_job(job, x[b : b + 1, now], Result(neurons, r.steps._replace(**rows), None), state)
 
-        def move_messages(b: int, steps: slice) -> None:
+        def move(b: int, steps: slice) -> None:
             try:
                 state = idle.pop()
             except IndexError:
@@ -317,13 +317,7 @@ class ChipRun:
             idle.append(state)
 
         n_rows = len(results[0].steps.cycles)
-        over_steps(
-            len(x),
-            n_rows,
-            lambda b, steps: run_rows(b, steps, computing[b], True),
-            move_messages,
-            self.plan.interrupted,
-        )
+        over_steps(len(x), n_rows, lambda b, steps: run_rows(b, steps, computing[b], True), move, self.plan.interrupted)
 
     def verify_spikes(self, record: NeuronRecord, first_sample: int, first_step: int = 0) -> None:
         """Raise ModelError if a neuron fires more often at once than a message can carry.

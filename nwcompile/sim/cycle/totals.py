@@ -149,7 +149,7 @@ class _Sums:
             self._run_chunk(job, x, min(steps.stop - first, len(self.steps.cycles)), b, state)
 
     def _run_chunk(self, job: Job, x: list[np.ndarray], n_rows: int, b: int, state: State) -> None:
-        """Simulate `n_rows` hardware steps and add them to the sums."""
+        """Simulate `n_rows` hardware steps and add them to the sums. Raises ModelError like `ChipRun.verify_spikes`."""
         chip_run, cycles = self.chip_run, self.steps.cycles[:n_rows]
         self.neurons.spikes[:] = 0
         cycles[:] = 0
@@ -158,15 +158,11 @@ class _Sums:
         lines = [a.reshape(1, n_given, int(np.prod(a.shape[2:]))) for a in now]
         given = np.concatenate([*lines, np.zeros((1, n_given, 0), np.int32)], 2)
         chip_run.run_job(job, given, Result(self.neurons, self.steps._replace(cycles=cycles), self.probes), state)
-        self._verify_spikes(job)
-        self.spikes[b] += np.abs(self.neurons.spikes.astype(np.int64)).sum(1)
-        self.cycles += cycles.sum()
-        np.maximum(self.longest, cycles.max(), out=self.longest)
-
-    def _verify_spikes(self, job: Job) -> None:
-        """Raise ModelError if a neuron fires more often at once than a message can carry."""
-        chip_run, program = self.chip_run, self.chip_run.program
+        program = chip_run.program
         spikes = split_layers(program, program.network.layers, [self.neurons.spikes])
         is_late = chip_run.plan.is_aligned and chip_run.plan.period == 1
         first = {name: job.first_step - (program.schedule.offset[name] if is_late else 0) for name in spikes}
         verify_counts(program.network, chip_run.chip, program.on_multi_spike, spikes, job.first_sample, first)
+        self.spikes[b] += np.abs(self.neurons.spikes.astype(np.int64)).sum(1)
+        self.cycles += cycles.sum()
+        np.maximum(self.longest, cycles.max(), out=self.longest)

@@ -63,7 +63,7 @@ class LayerState:
         spec = self.spec
         self.since_spike = np.minimum(self.since_spike + 1, LONG_AGO)
         frozen = self.since_spike < np.asarray(spec.refractory)
-        threshold = _typed_number(spec, "threshold")
+        threshold = _get_array(spec, "threshold")
         none = np.zeros(self.v.shape, np.int64)
         cap = spec.max_spikes
         before = spike_count(self.v, threshold, spec.strict, spec.spikes, cap=cap) if spec.fires else none
@@ -85,30 +85,30 @@ class LayerState:
 
     def _fixed_membrane(self, x, before):
         spec, fixed = self.spec, self.spec.fixed
-        drive = (x + _typed_number(spec, "bias_u")) << fixed.shift_bits
-        u = decay(self.current, _typed_number(spec, "decay_u"), fixed.decay_bits) + drive
+        drive = (x + _get_array(spec, "bias_u")) << fixed.shift_bits
+        u = decay(self.current, _get_array(spec, "decay_u"), fixed.decay_bits) + drive
         self.current = LIMIT_U[fixed.overflow](u, fixed.state_bits)
-        leaked = _late_reset(spec, decay(self.v, _typed_number(spec, "decay_v"), fixed.decay_bits), before)
-        v = leaked + self.current + _typed_number(spec, "bias")
+        leaked = _late_reset(spec, decay(self.v, _get_array(spec, "decay_v"), fixed.decay_bits), before)
+        v = leaked + self.current + _get_array(spec, "bias")
         return LIMIT_V[fixed.overflow](_late_subtract(spec, v, before), fixed.state_bits)
 
     def _shifted_membrane(self, x, before):
         """Update the membrane if decays are shifts: every addition saturates, in this order."""
         spec, fixed = self.spec, self.spec.fixed
-        u = clip(self.current + ((x + _typed_number(spec, "bias_u")) << fixed.shift_bits), fixed.state_bits)
-        self.current = u - shift_lost(u, _typed_number(spec, "decay_u"))
-        change = negated(shift_lost(self.v, _typed_number(spec, "decay_v")), fixed.state_bits)
+        u = clip(self.current + ((x + _get_array(spec, "bias_u")) << fixed.shift_bits), fixed.state_bits)
+        self.current = u - shift_lost(u, _get_array(spec, "decay_u"))
+        change = negated(shift_lost(self.v, _get_array(spec, "decay_v")), fixed.state_bits)
         kept, change = _late_reset(spec, self.v, before), _late_cleared(spec, change, before)
         change = clip(change + self.current, fixed.state_bits)
-        v = clip(kept + clip(change + _typed_number(spec, "bias"), fixed.state_bits), fixed.state_bits)
+        v = clip(kept + clip(change + _get_array(spec, "bias"), fixed.state_bits), fixed.state_bits)
         return clip(_late_subtract(spec, v, before), fixed.state_bits)
 
     def _float_membrane(self, x, before):
         spec = self.spec
         current = x.astype(np.float32, copy=False)
         if spec.alpha is not None:
-            alpha = _typed_number(spec, "alpha")
-            drive = _typed_number(spec, "w_in") * current
+            alpha = _get_array(spec, "alpha")
+            drive = _get_array(spec, "w_in") * current
             if spec.current_order == "decay_then_add":
                 current = self.current = alpha * self.current + drive
             elif spec.current_order == "add_then_decay":
@@ -117,25 +117,23 @@ class LayerState:
                 current = self.current + drive
                 self.current = alpha * current
         if spec.membrane == "linear":
-            v = _late_reset(spec, _typed_number(spec, "beta") * self.v, before) + _typed_number(spec, "gain") * current
-            v = v + _typed_number(spec, "leak")
+            v = _late_reset(spec, _get_array(spec, "beta") * self.v, before) + _get_array(spec, "gain") * current
+            v = v + _get_array(spec, "leak")
         else:
             v = _late_reset(spec, self.v, before)
-            v = v + _typed_number(spec, "k") * (
-                (_typed_number(spec, "v_leak") - v) + _typed_number(spec, "r") * current
-            )
-        return _late_subtract(spec, v + _typed_number(spec, "bias"), before)
+            v = v + _get_array(spec, "k") * ((_get_array(spec, "v_leak") - v) + _get_array(spec, "r") * current)
+        return _late_subtract(spec, v + _get_array(spec, "bias"), before)
 
 
-def _typed_number(spec: NeuronSpec, name: str) -> np.ndarray:
+def _get_array(spec: NeuronSpec, name: str) -> np.ndarray:
     return np.asarray(getattr(spec, name), np.int64 if spec.fixed is not None else np.float32)
 
 
 def _clamp_membrane(spec: NeuronSpec, v, spikes):
     """Clamp to v_min. `shift` also rounds float membranes above v_min; `reset` acts like the reset of a spike."""
-    v_min = _typed_number(spec, "v_min")
+    v_min = _get_array(spec, "v_min")
     if spec.clamp == "reset":
-        after = {"zero": 0, "value": -_typed_number(spec, "reset_value"), "subtract": v - v_min}[spec.reset]
+        after = {"zero": 0, "value": -_get_array(spec, "reset_value"), "subtract": v - v_min}[spec.reset]
         return np.where((spikes == 0) & (v < v_min), after, v)
     return np.maximum(v, v_min) if spec.clamp == "maximum" else np.maximum(v - v_min, 0) + v_min
 
@@ -144,7 +142,7 @@ def _late_reset(spec: NeuronSpec, leaked, before):
     """Reset to a value one step late, after the leak (`reset_timing="next"`)."""
     if spec.reset_timing != "next" or spec.reset not in ("zero", "value"):
         return leaked
-    return np.where(before != 0, 0 if spec.reset == "zero" else _typed_number(spec, "reset_value"), leaked)
+    return np.where(before != 0, 0 if spec.reset == "zero" else _get_array(spec, "reset_value"), leaked)
 
 
 def _late_cleared(spec: NeuronSpec, change, before):
@@ -158,7 +156,7 @@ def _late_subtract(spec: NeuronSpec, v, before):
     """Subtract the threshold for spikes from before the update (`reset_timing` `next` and `both`)."""
     if spec.reset_timing == "now" or spec.reset != "subtract":
         return v
-    return v - before.astype(v.dtype) * _typed_number(spec, "threshold")
+    return v - before.astype(v.dtype) * _get_array(spec, "threshold")
 
 
 def _reset_membrane(spec: NeuronSpec, v, spikes, before, threshold):
@@ -168,4 +166,4 @@ def _reset_membrane(spec: NeuronSpec, v, spikes, before, threshold):
     if spec.reset == "subtract":
         count = spikes - before if spec.reset_timing == "both" else spikes
         return v - count.astype(v.dtype) * threshold
-    return np.where(spikes != 0, 0 if spec.reset == "zero" else _typed_number(spec, "reset_value"), v)
+    return np.where(spikes != 0, 0 if spec.reset == "zero" else _get_array(spec, "reset_value"), v)

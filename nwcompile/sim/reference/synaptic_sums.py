@@ -70,9 +70,13 @@ def _apply_map(connection: Connection, x: np.ndarray) -> np.ndarray:
     if isinstance(connection, Pool2d):
         return _apply_pool(connection, x)
     if isinstance(connection, MaxPool2d):
-        return _apply_maximum(connection, x)
+        lowest = -np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).min
+        maps = x if x.ndim == 4 else x[:, :, None]
+        taps = sliding_windows(maps, pair(connection.kernel), connection.strides, connection.padding, 1, lowest)
+        return taps.max((4, 5))
     if isinstance(connection, MatMul):
-        return _apply_matmul(connection, x)
+        left, right = np.split(x.reshape(len(x), -1), [int(np.prod(connection.left))], axis=1)
+        return left.reshape(-1, *connection.left) @ right.reshape(-1, *connection.right)
     weight = _typed_weight(connection, x.dtype)
     if isinstance(connection, Dense):
         return x.reshape(len(x), -1) @ weight.T
@@ -131,14 +135,3 @@ def _apply_pool(connection: Pool2d, x: np.ndarray) -> np.ndarray:
         return total
     rows, columns = pair(connection.kernel)
     return total / x.dtype.type(rows * columns)
-
-
-def _apply_matmul(connection: MatMul, x: np.ndarray) -> np.ndarray:
-    left, right = np.split(x.reshape(len(x), -1), [int(np.prod(connection.left))], axis=1)
-    return left.reshape(-1, *connection.left) @ right.reshape(-1, *connection.right)
-
-
-def _apply_maximum(connection: MaxPool2d, x: np.ndarray) -> np.ndarray:
-    lowest = -np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).min
-    maps = x if x.ndim == 4 else x[:, :, None]
-    return sliding_windows(maps, pair(connection.kernel), connection.strides, connection.padding, 1, lowest).max((4, 5))

@@ -43,7 +43,9 @@ def run_values(
     for node in network.nodes.values():
         values[node.name] = np.zeros((n_samples, n_steps, *node.shape), np.float32)
         if node.neuron is not None:
-            layers[node.name] = _build_neurons(node, n_samples, n_steps, keep_states or not node.neuron.fires)
+            has_kernel = isinstance(node.neuron, NeuronProgram) and ProgramScan.has_kernel(node.neuron)
+            kind = _Programs if has_kernel else _Neurons
+            layers[node.name] = kind(node, n_samples, n_steps, keep_states or not node.neuron.fires)
     for names in layer_groups(network):
         is_loop = any(c.source in names and c.target in names for c in network.connections)
         for steps in (range(t, t + 1) for t in range(n_steps)) if is_loop else (range(n_steps),):
@@ -132,11 +134,6 @@ class _Programs(_Neurons):
         for name, values in self.states.items():
             values[:, part] = kept[name]
         return sent
-
-
-def _build_neurons(node: Node, n_samples: int, n_steps: int, keep_states: bool) -> _Neurons:
-    has_kernel = isinstance(node.neuron, NeuronProgram) and ProgramScan.has_kernel(node.neuron)
-    return (_Programs if has_kernel else _Neurons)(node, n_samples, n_steps, keep_states)
 
 
 class ProgramScan:

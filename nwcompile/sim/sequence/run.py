@@ -343,7 +343,7 @@ def _add_drive(connection: Connection, source: np.ndarray, drive, touched) -> No
             .astype(np.uint8)
         )
     else:
-        row, post, order = tables.sort_synapses(connection, flat.shape[2])
+        row, post, order = tables.build_csr(connection, flat.shape[2])
         sparse_drive(row, post, np.asarray(connection.weight)[order].astype(np.int64), flat, drive, touched)
 
 

@@ -41,7 +41,12 @@ class Stream:
         """Simulate `n_rows` hardware steps with int32 inputs [1, row, *shape]; `n_steps`: T once the input ended."""
         spikes, states, updates = self._empty_rows(n_rows)
         if n_steps is None:
-            self._compute_steps(inputs, n_rows, spikes, states, updates)
+            sources = {name: self._with_past(name, x) for name, x in inputs.items()}
+            for i, group in enumerate(self.groups):
+                group.run_chunk(sources, slice(0, 1), n_rows, spikes, states, updates, self.at[i])
+                self.at[i] = self.at[i]._replace(first_step=self.at[i].first_step + n_rows)
+                for name in group.names:
+                    sources[name] = self._with_past(name, self.network.node(name).heard(spikes[name]))
         spikes = {name: line.push_rows(spikes[name]) for name, line in self.spikes.items()}
         updates = {name: line.push_rows(updates[name][None])[0] for name, line in self.updates.items()}
         states = {
@@ -62,15 +67,6 @@ class Stream:
             for n, names in self.states.items()
         }
         return spikes, states, updates
-
-    def _compute_steps(self, inputs: dict, n_steps: int, spikes: dict, states: dict, updates: dict) -> None:
-        """Compute the next aligned steps of every layer."""
-        sources = {name: self._with_past(name, x) for name, x in inputs.items()}
-        for i, group in enumerate(self.groups):
-            group.run_chunk(sources, slice(0, 1), n_steps, spikes, states, updates, self.at[i])
-            self.at[i] = self.at[i]._replace(first_step=self.at[i].first_step + n_steps)
-            for name in group.names:
-                sources[name] = self._with_past(name, self.network.node(name).heard(spikes[name]))
 
     def _with_past(self, name: str, steps: np.ndarray) -> np.ndarray:
         """Prepend the past steps of a source that delays still need, and update them for the next call."""

@@ -219,13 +219,11 @@ def _flatten_connection(network: Network, connection, cores):
         return DENSE, np.ascontiguousarray(weight.T).reshape(-1).astype(np.int32), nothing, nothing
     if isinstance(connection, Conv2d):
         return CONV, np.moveaxis(weight, 0, -1).reshape(-1).astype(np.int32), nothing, nothing
-    row, post, order = sort_synapses(connection, network.node(connection.source).n_neurons, cores)
+    row, post, order = build_csr(connection, network.node(connection.source).n_neurons, cores)
     return SPARSE, weight[order].astype(np.int32), row, post
 
 
-def sort_synapses(
-    connection, n_source: int, cores: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def build_csr(connection, n_source: int, cores: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sort a Sparse connection by source: row starts int64[source + 1], targets int32[synapse] and the order.
 
     Within a row, synapses keep their order, or are sorted by the core of their target, `cores` int32[target].

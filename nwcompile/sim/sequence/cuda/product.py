@@ -39,7 +39,7 @@ class ProductPlan:
     largest: int
 
     @property
-    def sum_dtype(self) -> torch.dtype:
+    def dtype(self) -> torch.dtype:
         """Number type of the sums."""
         return torch.int32 if self.largest <= INT32 else torch.int64
 
@@ -101,7 +101,7 @@ class Product:
         return ProductPlan(self.bits, n_weight, n_payload, False, total)
 
     def __call__(self, payload: torch.Tensor, plan: ProductPlan, group: int = 0) -> torch.Tensor:
-        """Multiply payload int[row, source] by a group's weights: `plan.sum_dtype`[row, target] without `plan.bits`."""
+        """Multiply payload int[row, source] by a group's weights: `plan.dtype`[row, target] without `plan.bits`."""
         n_rows = len(payload)
         n_target = self.weight.shape[1]
         operands = self._operand_matrices(plan)[group]
@@ -113,9 +113,7 @@ class Product:
             x = pad_matrix(x)
             for a, w in enumerate(operands):
                 part = torch._int_mm(x, w.t())[:n_rows, :n_target]
-                part = (
-                    part if total is None and plan.sum_dtype == torch.int32 else part.to(plan.sum_dtype) << 8 * (a + b)
-                )
+                part = part if total is None and plan.dtype == torch.int32 else part.to(plan.dtype) << 8 * (a + b)
                 total = part if total is None else total + part
         assert total is not None, "every number has a digit"
         return total

@@ -47,14 +47,11 @@ class GpuProgram:
         if is_wide not in self._numbers:
             kind = np.int64 if is_wide else np.int32
             of_names = self.program.parameters, self.program.state_names
-            given, initial = (self._number_rows(names, kind).to(self.device) for names in of_names)
+            rows = ([self.program.array(name, self.node.shape) for name in names] for names in of_names)
+            given, initial = (torch.from_numpy(np.array(r, kind).reshape(-1, self.n)).to(self.device) for r in rows)
             entries = torch.from_numpy(self.program.entries.astype(kind)).to(self.device)
             self._numbers[is_wide] = given, entries, initial
         return self._numbers[is_wide]
-
-    def _number_rows(self, names, kind: type) -> torch.Tensor:
-        rows = [self.program.array(name, self.node.shape) for name in names]
-        return torch.from_numpy(np.array(rows, kind).reshape(-1, self.n))
 
 
 class ProgramScan:

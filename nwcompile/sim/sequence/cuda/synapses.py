@@ -1,7 +1,7 @@
 """Connections on a GPU: integer sums at the targets for rows of spikes, and where messages arrived.
 
 Every kind has `row_sum`, the largest sum of magnitudes of one target's weights; `plan(low, high)`, the plan of sums for
-payloads in these bounds; `sum_rows(rows, plan)`, `plan.sum_dtype`[row, target] without `plan.bits`; and
+payloads in these bounds; `sum_rows(rows, plan)`, `plan.dtype`[row, target] without `plan.bits`; and
 `touched_targets(rows)`, uint8[row, target or 1]. Rows are steps of samples, [row, *source_shape].
 """
 
@@ -117,7 +117,7 @@ class SparseSynapses:
 
     def sum_rows(self, rows: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
         is_narrow = plan.largest <= INT32 and self.row_sum <= INT32
-        return self._gather_sums(rows, self.narrow_weight if is_narrow else self.weight, plan.sum_dtype, False)
+        return self._gather_sums(rows, self.narrow_weight if is_narrow else self.weight, plan.dtype, False)
 
     def touched_targets(self, rows: torch.Tensor) -> torch.Tensor:
         return self._gather_sums(rows, self.weight, torch.uint8, True)
