@@ -139,7 +139,7 @@ def summarize(program: Program, run: Run) -> Summary:
     """Compute the Summary of a run of `program`. Raises ModelError for a run of another program."""
     n_cores = program.mapping.n_cores
     if not isinstance(run, Run):
-        raise ModelError(f"figures of a program are of its run, not of {type(run).__name__}; nw.simulate gives one")
+        raise ModelError(f"figures of a program need a Run, not {type(run).__name__}; nw.simulate returns one")
     run.verify()
     if run.totals is not None:
         raise ModelError("the run keeps totals only, and a report shows steps; simulate with record='spikes' for one")

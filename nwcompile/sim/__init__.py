@@ -76,7 +76,7 @@ def simulate(
     if profile and backend != "cycle":
         raise OptionError(f"profile=True needs times, and only backend 'cycle' measures them, not {backend!r}")
     if record == "totals" and backend != "cycle":
-        raise OptionError(f"record='totals' is of backend 'cycle' only, not {backend!r}; use record='spikes'")
+        raise OptionError(f"record='totals' needs backend 'cycle', not {backend!r}; use record='spikes'")
     if record == "totals" and flight_steps:
         raise OptionError(
             "record='totals' keeps no steps, so there are no flits in flight to show; use record='spikes'"
@@ -106,13 +106,13 @@ def simulate(
     verify_backend(model, backend)
     if profile and model.chip.has_merges:
         raise BackendError(
-            f'profiles follow flits through channels or over a bus; {model.chip.name} has noc.router = "merges": what '
-            "`nwcompile export --to ranc` writes says when each packet is sent and there"
+            f'profiles follow flits through channels or over a bus; {model.chip.name} has noc.router = "merges"; '
+            "use `nwcompile export --to ranc`, which writes when each packet is sent and arrives"
         )
     if profile and model.chip.has_pool_times:
         raise BackendError(
-            f"profiles follow flits through a network, and {model.chip.name} is one pool of neurons without any; leave "
-            "profile out: Run.step_cycles tells how long its steps take"
+            f"profiles follow flits through a network, and {model.chip.name} is one pool of neurons without one; leave "
+            "profile out: Run.step_cycles has the times of its steps"
         )
     if model.chip.waits_for_neighbors and (profile or record == "totals"):
         what = "a profile" if profile else "record='totals'"

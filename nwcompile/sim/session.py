@@ -215,7 +215,7 @@ def _load_network_stream(network: Network, backend: str, keep_states: bool):
 
     if backend != "reference":
         raise BackendError(
-            f"a network that is not compiled is a stream on backend 'reference' only, not {backend!r}; compile it "
+            f"a network that is not compiled can be streamed on backend 'reference' only, not {backend!r}; compile it "
             "for a chip first"
         )
     return NetworkStream(network, keep_states)

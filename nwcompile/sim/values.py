@@ -61,7 +61,7 @@ def verify_values(name: str, low: int, high: int, chip: Chip, on_multi_spike: st
     if on_multi_spike == "repeat":
         if low < smallest_spike:
             raise ModelError(
-                f"{has}, and a negative value cannot be sent as so many spikes; compile with on_multi_spike='graded', "
+                f"{has}, and a negative value cannot be sent as single spikes; compile with on_multi_spike='graded', "
                 "or encode it into two lines, one for each sign"
             )
         if high > MAX_REPEATED_SPIKES:

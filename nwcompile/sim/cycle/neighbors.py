@@ -119,11 +119,10 @@ def _explain_stop(program: Program, code: int, where: np.ndarray, pace: Pace) ->
     waits = f"{what} still waits for {pace.left[worst, step & 1]} messages and tokens"
     place, limit = f"step {step} of sample {sample} on {chip.name}", chip.noc.max_step_cycles
     if code == STUCK:
-        return BackendError(f"{place}: cores wait for each other for good, {waits}; please report this chip file")
+        return BackendError(f"{place}: cores wait for each other forever, {waits}; please report this chip file")
     if limit is None:
         return BackendError(
-            f"{place}: not done after twice what all work until then takes one after another, {waits}; please report "
-            "this chip file"
+            f"{place}: not done after twice the sequential time of its work, {waits}; please report this chip file"
         )
     return BackendError(
         f"{place}: not done {limit} cycles after the step before (noc.max_step_cycles), {waits}; send less, place it "

@@ -77,8 +77,7 @@ def replay_packets(chip: Chip, time, src, dst, size, last: int = int(NEVER)) -> 
         raise OptionError(f"packets wait at their source, and {chip.name} has noc.on_full = 'drop'; set it to 'stall'")
     if chip.has_merges:
         raise OptionError(
-            f'{chip.name} has noc.router = "merges", through which packets go in a network that is simulated, not by '
-            "themselves"
+            f'{chip.name} has noc.router = "merges", whose packets can only be simulated together with a network'
         )
     time, src, dst, size = _verify_packets(chip, time, src, dst, size)
     if chip.is_bus:

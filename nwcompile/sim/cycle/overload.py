@@ -102,7 +102,7 @@ def explain_stop(
     limit = chip.noc.max_step_cycles
     if limit is None:
         return BackendError(
-            f"{place}: not done after twice what its work would take one after another, {loads}{link}; "
+            f"{place}: not done after twice the sequential time of its work, {loads}{link}; "
             "please report this chip file"
         )
     return BackendError(

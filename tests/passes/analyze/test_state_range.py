@@ -98,8 +98,8 @@ def test_bound_of_v_counts_with_a_current_that_wraps_to_the_other_sign():
 
 def test_range_of_a_layer_reads_no_weights_but_its_own(monkeypatch):
     """Of a large network, all weights of which are widened for the sums of every layer, gigabytes would be copied."""
-    read, effective = [], module.effective
-    monkeypatch.setattr(module, "effective", lambda c: read.append(c.target) or effective(c))
+    read, effective = [], module.effective_connection
+    monkeypatch.setattr(module, "effective_connection", lambda c: read.append(c.target) or effective(c))
     spec = NeuronSpec(threshold=640, fixed=WIDE)
     edges = [Dense("in", "a", np.eye(3, dtype=int)), Dense("a", "b", np.eye(3, dtype=int))]
     network = Network.from_arrays({"a": spec, "b": spec}, edges, {"in": 3})

@@ -129,11 +129,11 @@ def test_packets_are_followed_on_merges_only():
 
 
 def test_merges_refuse_packets_without_a_network_and_profiles():
-    with pytest.raises(OptionError, match="packets go in a network that is simulated, not by themselves"):
+    with pytest.raises(OptionError, match="packets can only be simulated together with a network"):
         replay_packets(Chip.load("ranc"), [0], [0], [1], [1])
     rtl = case("one_neuron")
     program, _ = recorded_program(rtl)
-    with pytest.raises(BackendError, match="says when each packet is sent and there"):
+    with pytest.raises(BackendError, match="writes when each packet is sent and arrives"):
         simulate(program, recorded_input(rtl), "cycle", profile=True)
 
 

@@ -192,8 +192,8 @@ def test_a_deadlock_is_named(monkeypatch):
         axons, of_step = made(program, tables)
         return axons, of_step._replace(n_taken=of_step.n_taken + (np.arange(len(of_step.n_taken)) == 5))
 
-    monkeypatch.setattr(neighbors, "with_tokens", one_too_many)
-    wanted = r"step 0 of sample 0 on small: cores wait for each other for good, core 5 still waits for 1 messages"
+    monkeypatch.setattr(neighbors, "append_tokens", one_too_many)
+    wanted = r"step 0 of sample 0 on small: cores wait for each other forever, core 5 still waits for 1 messages"
     with pytest.raises(BackendError, match=wanted):
         simulate(all_to_all(), None, "cycle", steps=3)
 
@@ -207,7 +207,7 @@ def test_a_message_before_its_time_is_found(monkeypatch):
         keep = whole.ends[:, 0] <= whole.ends[:, 1]
         return whole._replace(ends=whole.ends[keep], site=whole.site[keep], hops=whole.hops[keep])
 
-    monkeypatch.setattr(neighbors, "tokens", one_way)
+    monkeypatch.setattr(neighbors, "list_tokens", one_way)
     edges = [Dense("in", "a", np.full((2, 1), 2, np.int8)), Dense("a", "b", np.full((60, 2), 2, np.int8))]
     network = Network.from_arrays({"a": (FIXED, 2), "b": (FIXED, 60)}, edges, {"in": 1})
     mapping = Mapping.from_arrays({"a": [0, 0], "b": [1] * 60}, [[0, 0, 0], [2, 0, 0]])

@@ -53,7 +53,7 @@ def both(c, listed, last=NEVER):
 
 def by_events(c, listed, last):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(noc, "suits", lambda mesh: False)
+        patch.setattr(noc, "fits_lockstep", lambda mesh: False)
         return noc.replay_packets(c, *listed, last)
 
 
@@ -91,7 +91,7 @@ def test_flits_that_wait_for_each_other_in_a_circle_end_a_replay(monkeypatch):
     route = np.where(np.eye(4), HERE, np.array([[EAST], [NORTH], [SOUTH], [WEST]])).astype(np.uint8)
     router = np.arange(4, dtype=np.int32)
     routes = RouteTable(router * 4, router, route.reshape(-1))
-    monkeypatch.setattr(noc, "mesh_of", lambda chip: mesh._replace(routes=routes))
+    monkeypatch.setattr(noc, "build_mesh", lambda chip: mesh._replace(routes=routes))
     src = np.tile(np.arange(4), 50)
     lists, events = both(c, (np.zeros(200, int), src, 3 - src, np.ones(200, int)))
     assert_same(lists, events)

@@ -271,7 +271,7 @@ def test_a_run_that_we_let_hang_says_so(monkeypatch):
     with pytest.raises(BackendError) as caught:
         simulate(program, x, "cycle")
     assert str(caught.value) == (
-        "step 1 of sample 0 on small: not done after twice what its work would take one after another, "
+        "step 1 of sample 0 on small: not done after twice the sequential time of its work, "
         "4 of 8 flits offered were accepted; the busiest link is (0, 0) port 1 eject; please report this chip file"
     )
     monkeypatch.setattr("nwcompile.sim.cycle.run.run_samples", lambda *_: STUCK)

@@ -39,7 +39,7 @@ def on_cpu_tensors():
     """Kernels that are interpreted take CPU tensors."""
     with pytest.MonkeyPatch.context() as patch:
         if os.environ.get("TRITON_INTERPRET") == "1":
-            patch.setattr(device, "gpu", lambda: torch.device("cpu"))
+            patch.setattr(device, "find_gpu", lambda: torch.device("cpu"))
         yield
 
 
