@@ -23,7 +23,7 @@ def main() -> None:
     import numpy as np
 
     from nwcompile import Chip
-    from nwcompile.sim.cycle.noc import replay
+    from nwcompile.sim.cycle.noc import replay_packets
 
     rows = []
     for n_cores in (16, 64, 128):
@@ -34,11 +34,11 @@ def main() -> None:
                 src = np.repeat(np.arange(n_cores), 200)
                 dst = rng.integers(0, n_cores, len(src)) if kind == "anywhere" else src + rng.integers(-3, 4, len(src))
                 packets = (np.zeros(len(src)), src, np.clip(dst, 0, n_cores - 1), np.ones(len(src)))
-                replay(chip, *(column[:1] for column in packets))  # loads the kernel
+                replay_packets(chip, *(column[:1] for column in packets))  # loads the kernel
                 times = []
                 for _ in range(args.repeats):
                     cpu, wall = time.process_time(), time.perf_counter()
-                    done = replay(chip, *packets)
+                    done = replay_packets(chip, *packets)
                     times.append((time.process_time() - cpu, time.perf_counter() - wall))
                 best, wall_seconds = min(times)
                 slots = done.inject.max() // chip.slot_cycles + 1

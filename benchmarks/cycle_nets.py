@@ -14,7 +14,7 @@ import numpy as np
 import nwcompile as nw
 from benchmarks.nets import program_of, random_net
 from benchmarks.record import median_seconds, save
-from nwcompile.sim.cycle.noc_tables import mesh_of
+from nwcompile.sim.cycle.noc_tables import build_mesh
 from nwcompile.sim.cycle.run import ChipRun
 from tests.sim.cycle.test_sanafe import dvs_program
 
@@ -134,13 +134,13 @@ def setup(args) -> None:
         ("random 16384", lambda: program_of(random_net(**RANDOM))),
     ):
         compiled, program = median_seconds(build, args.repeats)
-        tables, _ = median_seconds(lambda p=program: ChipRun(p, 1, 1, "hardware").state(), args.repeats)
+        tables, _ = median_seconds(lambda p=program: ChipRun(p, 1, 1, "hardware").idle_state(), args.repeats)
         rows.append({"what": f"{name} net", "compile s": compiled, "tables s": tables, "SANA-FE noted s": "13 to 60"})
     for k in (4, 16, 32, 64):
         for routing in ("xy", "up-down"):
             keys = {"noc.columns": k, "noc.rows": k, "noc.routing": routing}
             chip = nw.Chip.load("mesh_spec")
-            seconds, _ = median_seconds(lambda c=chip, o=keys: mesh_of(c.replace(o)), args.repeats)
+            seconds, _ = median_seconds(lambda c=chip, o=keys: build_mesh(c.replace(o)), args.repeats)
             rows.append(
                 {
                     "what": f"mesh of {k * k} routers, {routing}",

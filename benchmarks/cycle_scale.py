@@ -6,7 +6,7 @@ import nwcompile as nw
 from benchmarks.nets import program_of, random_net
 from benchmarks.plot import line_plot
 from benchmarks.record import RESULTS, median_seconds, save
-from nwcompile.sim.cycle.noc import replay
+from nwcompile.sim.cycle.noc import replay_packets
 
 CORES = (16, 64, 256, 1024, 4096)
 PER_CORE = {"neurons": 32, "fan_out": 8, "active": 0.05}
@@ -57,7 +57,7 @@ def load(args) -> None:
             made, src = np.nonzero(rng.random((CYCLES, k * k)) < rate)
             dst = rng.integers(0, k * k, len(made))
             seconds, done = median_seconds(
-                lambda c=chip, m=made, s=src, d=dst: replay(c, m, s, d, np.ones(len(m))), args.repeats
+                lambda c=chip, m=made, s=src, d=dst: replay_packets(c, m, s, d, np.ones(len(m))), args.repeats
             )
             flit_hops = float((done.hops + 1).sum())
             rows.append(

@@ -40,7 +40,7 @@ from benchmarks.mapping_nets import NETS, Net
 from benchmarks.plot import line_plot
 from benchmarks.record import RESULTS, commit, save, write
 from nwcompile.cost.compare import measured_figures, predicted_figures
-from nwcompile.cost.time.work import work
+from nwcompile.cost.time.work import compute_work
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.ir.artifact import write_files
@@ -243,7 +243,7 @@ def balance(program: nw.Program) -> dict:
     """Mean step time, in microseconds, if all cores had equal parts of each unit's work of a step, and none waited."""
     activity = program.activity
     counters, flits = count_events(program, activity), link_flits(program, activity)
-    done = work(program, counters, flits, activity.n_samples)
+    done = compute_work(program, counters, flits, activity.n_samples)
     cycles = done.barrier_cycles + done.busy.sum(2).max(0) / program.mapping.n_cores
     return {"balance us": float(cycles.mean() * program.chip.core.cycle_ns / 1000 / activity.n_samples)}
 

@@ -26,8 +26,8 @@ from benchmarks.mapping import REFERENCE, balance, judged
 from benchmarks.mapping_nets import NETS, Net
 from benchmarks.record import save, write
 from nwcompile.cost.compare import measured_figures, predicted_figures
-from nwcompile.cost.least import least
-from nwcompile.cost.traffic.wiring import wiring
+from nwcompile.cost.least import find_lower_bounds
+from nwcompile.cost.traffic.wiring import connection_wiring
 from nwcompile.ir.flat import neuron_places, split_layers
 from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.partition.floorline import clusters
@@ -96,7 +96,7 @@ def measured(program: nw.Program, net: Net, sanafe: str | None) -> dict:
 def bounds(program: nw.Program, net: Net, n_cores: int) -> dict:
     """The least on so many cores."""
     run = nw.simulate(program, None, "sequence", steps=net.steps, window=net.window)
-    bound = least(program, run, n_cores)
+    bound = find_lower_bounds(program, run, n_cores)
     return {"us": bound.step_us, "EDP J s": bound.edp_nj_us * 1e-15}
 
 
@@ -112,7 +112,7 @@ def worth_copying(program: nw.Program, net: Net) -> dict:
     core = np.concatenate([program.mapping.core_of[name] for name in net.network.layers])
     offset = {name: net.network.offsets[name] - min(net.network.offsets[n] for n in fan_cycles) for name in fan_cycles}
     for c in (c for c in net.network.connections if c.source in fan_cycles):
-        wires, spikes = wiring(net.network, c), net.activity.counts[c.source].sum(0, dtype=np.int64)
+        wires, spikes = connection_wiring(net.network, c), net.activity.counts[c.source].sum(0, dtype=np.int64)
         per_class = np.bincount(wires.source_class, spikes, wires.n_source_classes)
         rows = np.repeat(np.arange(len(wires.offset) - 1), np.diff(wires.offset))
         sums = np.bincount(rows, per_class[wires.taps], len(wires.offset) - 1)

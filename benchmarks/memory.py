@@ -26,7 +26,7 @@ from benchmarks.sequence_memory import resident
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize import memory as compiling
 from nwcompile.sim import memory as running
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import prepare_inputs
 
 NEURON = nw.NeuronSpec(threshold=1.0, beta=0.9)
 CHIP = "loihi2_kapoho"
@@ -92,7 +92,7 @@ def measured(work: str, name: str, n_samples: int, n_steps: int, how: str) -> di
         kind, _, backend = work.rpartition(" ")
         program = warm(name, backend, "sequential")
         program = network if kind else nw.compile(network, CHIP, x[:1, :4], nw.Options(partitioner="sequential"))
-        x = prepare(network if kind else program.network, x)[0]
+        x = prepare_inputs(network if kind else program.network, x)[0]
         counted = running.run_bytes(program, n_samples, n_steps, backend, how)
         peak = peak_of(lambda: nw.simulate(program, x, backend, record=how))
     row = {"work": work, "network": name, "samples": n_samples, "steps": n_steps, "how": how}

@@ -52,18 +52,18 @@ def ours(k: int, n_vcs: int, load: float, cycles: int, repeats: int) -> dict:
     import numpy as np
 
     import nwcompile as nw
-    from nwcompile.sim.cycle.noc import replay
+    from nwcompile.sim.cycle.noc import replay_packets
 
     keys = {"noc.columns": k, "noc.rows": k, "noc.virtual_channels": n_vcs}
     chip = nw.Chip.load("mesh_spec").replace(keys)
     rng = np.random.default_rng(0)
     made, src = np.nonzero(rng.random((cycles, k * k)) < load)
     dst = rng.integers(0, k * k, len(made))
-    replay(chip, made[:100], src[:100], dst[:100], np.ones(100))
+    replay_packets(chip, made[:100], src[:100], dst[:100], np.ones(100))
     times = []
     for _ in range(repeats):
         cpu, wall = time.process_time(), time.perf_counter()
-        done = replay(chip, made, src, dst, np.ones(len(made)))
+        done = replay_packets(chip, made, src, dst, np.ones(len(made)))
         times.append((time.process_time() - cpu, time.perf_counter() - wall))
     seconds, wall_seconds = min(times)
     return {

@@ -22,8 +22,8 @@ import nwcompile as nw
 from benchmarks.nets import program_of, random_net
 from benchmarks.record import show
 from nwcompile.sim.cycle import noc, run
-from nwcompile.sim.cycle.lockstep import suits
-from nwcompile.sim.cycle.noc_tables import mesh_of
+from nwcompile.sim.cycle.lockstep import fits_lockstep
+from nwcompile.sim.cycle.noc_tables import build_mesh
 
 HWMODELS = Path(nw.__file__).resolve().parents[1] / "hwmodels"
 
@@ -42,10 +42,10 @@ def engines_of(chip: nw.Chip) -> dict | None:
     """What the lockstep engine can run of a chip with routers, and why not more."""
     if chip.is_bus:
         return None
-    in_ticks = mesh_of(chip, chip.ticks[1])
+    in_ticks = build_mesh(chip, chip.ticks[1])
     reasons = {
         "core and network clocks differ": in_ticks.timing.cycle_ticks > 1,
-        "slow links": in_ticks.timing.cycle_ticks == 1 and not suits(in_ticks),
+        "slow links": in_ticks.timing.cycle_ticks == 1 and not fits_lockstep(in_ticks),
         "virtual channels": chip.noc.virtual_channels > 1,
         "trees": chip.noc.multicast == "tree",
         "several flits": chip.noc.flits_per_message > 1,
@@ -53,7 +53,12 @@ def engines_of(chip: nw.Chip) -> dict | None:
         "one unit": chip.cost.units == "shared",
     }
     why_not = ", ".join(name for name, holds in reasons.items() if holds)
-    return {"chip": chip.name, "packets": suits(mesh_of(chip)), "cores": not why_not, "cores go by events for": why_not}
+    return {
+        "chip": chip.name,
+        "packets": fits_lockstep(build_mesh(chip)),
+        "cores": not why_not,
+        "cores go by events for": why_not,
+    }
 
 
 def packets(k: int, n_vcs: int, load: float, repeats: int) -> dict:
@@ -62,8 +67,8 @@ def packets(k: int, n_vcs: int, load: float, repeats: int) -> dict:
     rng = np.random.default_rng(0)
     made, src = np.nonzero(rng.random((10_000, k * k)) < load)
     listed = made, src, rng.integers(0, k * k, len(made)), np.ones(len(made))
-    n_flit_hops = float((noc.replay(chip, *listed).hops + 1).sum())
-    seconds = both("nwcompile.sim.cycle.noc.suits", lambda: noc.replay(chip, *listed), repeats)
+    n_flit_hops = float((noc.replay_packets(chip, *listed).hops + 1).sum())
+    seconds = both("nwcompile.sim.cycle.noc.fits_lockstep", lambda: noc.replay_packets(chip, *listed), repeats)
     return row(f"packets, {k}x{k}, {n_vcs} channels, load {load}", n_flit_hops, seconds)
 
 
@@ -77,7 +82,7 @@ def cores(repeats: int) -> dict:
 
     counters = once().counters
     n_flit_hops = float(counters["messages_out"].sum() + counters["hops"].sum())
-    return row("cores, 64, random net", n_flit_hops, both("nwcompile.sim.cycle.run.suits_cores", once, repeats))
+    return row("cores, 64, random net", n_flit_hops, both("nwcompile.sim.cycle.run.cores_fit_lockstep", once, repeats))
 
 
 def both(choice: str, work: Callable, repeats: int) -> tuple[float, float]:

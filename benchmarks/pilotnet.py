@@ -155,10 +155,10 @@ def intels_cut(network, chip, activity, options) -> dict[str, np.ndarray]:
 
 def bound_us(program, run) -> np.ndarray:
     """Microseconds that each hardware step takes at least."""
-    from nwcompile.cost.time.work import work
+    from nwcompile.cost.time.work import compute_work
     from nwcompile.cost.traffic.link_flits import link_flits
 
-    done = work(program, run.counters, link_flits(program, run.activity), 1)
+    done = compute_work(program, run.counters, link_flits(program, run.activity), 1)
     return done.bound_cycles * program.chip.core.cycle_ns / 1000
 
 

@@ -96,7 +96,7 @@ def beside_built_in(clock: Clock) -> Iterator[Row]:
     }
     x = (rng.random((*shape[:2], 64)) < 0.1).astype(np.int32)
     groups = {name: LayerGroup(net, ["h"], [0]) for name, net in nets.items()}
-    driven = groups["program"].driven({"in": x}, shape[0], shape[1])
+    driven = groups["program"].sum_inputs({"in": x}, shape[0], shape[1])
     out = {name: np.empty(shape, np.int8) for name in kinds}
     calls = {name: lambda name=name: groups[name].scan(*driven, out[name]) for name in kinds}
     yield from _of_built_in(f"scan in whole numbers {shape}", clock, calls)

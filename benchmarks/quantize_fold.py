@@ -11,8 +11,8 @@ import nwcompile as nw
 from benchmarks.quantize_nets import CASES, Case
 from nwcompile import nn
 from nwcompile.sim import BACKENDS
-from nwcompile.sim.crosscheck import compare
-from nwcompile.sim.float_difference import strongest
+from nwcompile.sim.crosscheck import compare_runs
+from nwcompile.sim.float_difference import strongest_neuron
 
 LEARNING_RATES = (5e-3, 2e-3)  # of the first half of the epochs, and of the second
 LABEL_SMOOTHING = 0.1
@@ -50,7 +50,7 @@ def run(name: str, k: int) -> dict:
         choices = {"bits": bits, "surrogate": "atan", "learn_parameters": case.learned}
         aware = trained(nn.quantize_aware(begun, case.chip, calibration, **choices), 1)
         outputs[f"aware {bits}"], compared[f"aware {bits}"] = everywhere(aware, spikes, calibration)
-    right = {how: int((strongest(output) == labels[test]).sum()) for how, output in outputs.items()}
+    right = {how: int((strongest_neuron(output) == labels[test]).sum()) for how, output in outputs.items()}
     return {"right": right, "n_test": len(test), "compared": compared, "seconds": time.perf_counter() - start}
 
 
@@ -61,7 +61,7 @@ def everywhere(aware: nn.QuantizedNetwork, spikes: np.ndarray, calibration: np.n
     """
     program = nw.compile(aware.network(), aware.chip, calibration)
     runs = {backend: nw.simulate(program, spikes, backend, record="all") for backend in BACKENDS}
-    found = compare(program, runs)
+    found = compare_runs(program, runs)
     assert found.agree, str(found)
     with torch.no_grad():
         inside, n_compared = aware.record(spikes), 0

@@ -30,8 +30,8 @@ import nwcompile as nw
 from benchmarks.folds import mnist, stratified
 from benchmarks.record import show, write
 from nwcompile.report.export.ranc_design import Design
-from nwcompile.sim.cycle.packets import packets
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.cycle.packets import trace_packets
+from nwcompile.sim.inputs import prepare_inputs
 
 N_STEPS = 10  # A tick is 0.66 ms at 100 MHz: an answer takes 7 ms.
 N_HIDDEN = 256
@@ -106,7 +106,7 @@ def row_of(number: int, fold, images: np.ndarray, labels: np.ndarray, n_epochs: 
         for part in np.array_split(fold.test, 10)
     ])  # fmt: skip
     timed = [
-        packets(program, prepare(program.network, shown[:, [i]], None, program.chip)[0], N_STEPS)
+        trace_packets(program, prepare_inputs(program.network, shown[:, [i]], None, program.chip)[0], N_STEPS)
         for i in fold.test[:N_TIMED]
     ]
     period = max(run.period_cycles for run in timed)

@@ -18,8 +18,8 @@ import numpy as np
 import nwcompile as nw
 from benchmarks.mapping_nets import NETS, Net
 from benchmarks.record import save
-from nwcompile.cost.time.floorline import floorline, tightness
-from nwcompile.cost.traffic.tokens import tokens
+from nwcompile.cost.time.floorline import bound_tightness, floorline
+from nwcompile.cost.traffic.tokens import list_tokens
 from nwcompile.ir.chip_sections import BARRIER, NEIGHBORS
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.place.place import place
@@ -41,10 +41,10 @@ def measured(net: Net, program: nw.Program, sync: str, barrier: dict | None) -> 
     n_steps = len(run.step_cycles) * run.n_samples
     return {
         "us a step": 1e6 * run.seconds / n_steps,
-        "bound / measured": tightness(bound.bound_cycles, run.step_cycles),
+        "bound / measured": bound_tightness(bound.bound_cycles, run.step_cycles),
         "nJ a step": run.energy_pj["total"] / 1000 / n_steps,
         "messages a step": int(run.counters["messages_in"].sum()) / n_steps,
-        "tokens a step": len(tokens(program).ends) if sync == NEIGHBORS else 0,
+        "tokens a step": len(list_tokens(program).ends) if sync == NEIGHBORS else 0,
         "CPU s": seconds,
     }, run
 

@@ -209,8 +209,8 @@ def test_programs_keep_no_more_sums_than_a_run_has_steps(monkeypatch):
     x, made = spikes_in(), []
     program = nw.compile(network, chip, x)
     assert max(program.schedule.delay) >= 1000
-    drive = tables.drive
-    monkeypatch.setattr(tables, "drive", lambda n_slots, n: made.append(n_slots) or drive(n_slots, n))
+    drive = tables.empty_drive
+    monkeypatch.setattr(tables, "empty_drive", lambda n_slots, n: made.append(n_slots) or drive(n_slots, n))
     for window in ("aligned", "hardware"):
         assert nw.crosscheck(program, x, window=window).agree
         assert Machine(program, 1, window, 20).n_slots == 21

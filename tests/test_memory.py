@@ -195,7 +195,7 @@ MEASURED = """
     import numpy as np
     import nwcompile as nw
     from nwcompile.sim import memory
-    from nwcompile.sim.inputs import prepare
+    from nwcompile.sim.inputs import prepare_inputs
     from tests.made.nets import conv_net
 
     def resident(key):
@@ -206,7 +206,7 @@ MEASURED = """
     program = nw.compile(conv_net((2, 24, 24), 8), "loihi2", options=nw.Options(partitioner="sequential"))
     x = (np.random.default_rng(0).random((n_samples, 40, 2, 24, 24)) < 0.1).astype(np.int32)
     nw.simulate(program, x[:3, :3], backend, record=record)
-    inputs = prepare(program.network, x)[0]
+    inputs = prepare_inputs(program.network, x)[0]
     del x
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)

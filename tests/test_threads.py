@@ -15,7 +15,7 @@ import nwcompile as nw
 from nwcompile.ir.chip import Chip
 from nwcompile.passes.place.annealing import cool
 from nwcompile.sim import simulate
-from nwcompile.sim.cycle.noc import replay
+from nwcompile.sim.cycle.noc import replay_packets
 from nwcompile.sim.cycle.run import ChipRun
 from nwcompile.threads import alone, at_once, chunks_of, over_samples, over_steps, raise_if_canceled
 from tests.interrupts import PATIENCE_S, press_ctrl_c
@@ -242,11 +242,11 @@ def test_work_done_alone_hears_of_an_interrupt():
 )
 def test_a_list_of_packets_that_is_interrupted_ends_before_its_next_cycle(monkeypatch, name, module, keys):
     chip = Chip.load(name).replace(keys)
-    assert (replay(chip, [0], [0], [3], [1]).arrive > 0).all()
+    assert (replay_packets(chip, [0], [0], [3], [1]).arrive > 0).all()
 
     def interrupted(work, flag) -> None:
         flag[0] = True
         work()
 
     monkeypatch.setattr(f"nwcompile.sim.cycle.{module}.alone", interrupted)
-    assert (replay(chip, [0], [0], [3], [1]).arrive == -1).all()
+    assert (replay_packets(chip, [0], [0], [3], [1]).arrive == -1).all()

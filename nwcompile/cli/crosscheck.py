@@ -18,7 +18,7 @@ from nwcompile.report.text import interval_text
 from nwcompile.sim.accuracy import check_labels, share_interval, share_right
 from nwcompile.sim.crosscheck import Crosscheck, crosscheck
 from nwcompile.sim.float_difference import FloatDifference
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import prepare_inputs
 
 
 def run(args: Namespace) -> int:
@@ -30,7 +30,7 @@ def run(args: Namespace) -> int:
     network = model_network(args, data.example)
     if network is not None:
         data = data.laid_out(network.layout)
-        prepare(network, data.x, args.steps)  # what cannot be run is not compiled first
+        prepare_inputs(network, data.x, args.steps)  # what cannot be run is not compiled first
     program = program_for(args, network, data.x)
     if network is None:
         data = data.laid_out(program.network.layout)

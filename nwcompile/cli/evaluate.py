@@ -15,7 +15,7 @@ from nwcompile.report.text import interval_text
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import accuracy, share_interval
 from nwcompile.sim.float_difference import answer_rule, warn_of_answers
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import prepare_inputs
 
 ERROR_CODE = "NW1006"
 
@@ -32,7 +32,7 @@ def run(args: Namespace) -> int:
     network = model_network(args, data.example)
     if network is not None:
         data = data.laid_out(network.layout)
-        prepare(network, data.x, None)
+        prepare_inputs(network, data.x, None)
     program = None if only_float else program_for(args, network, data.x)
     of_answers = network
     if of_answers is None:

@@ -13,7 +13,7 @@ from nwcompile.errors import OptionError
 from nwcompile.ir.artifact import write_files
 from nwcompile.ir.program import Program
 from nwcompile.report.export.formats import EXPORTS
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import prepare_inputs
 
 
 def run(args: Namespace) -> int:
@@ -46,7 +46,7 @@ def sample(program: Program, data: Data, index: int) -> dict[str, np.ndarray] | 
     """Spikes [T, n] of one sample by input name, as the chip takes them; None without data."""
     if data.x is None:
         return None
-    x = prepare(program.network, data.x, None, program.chip, program.on_multi_spike)[0]
+    x = prepare_inputs(program.network, data.x, None, program.chip, program.on_multi_spike)[0]
     n_samples = len(next(iter(x.values())))
     if not 0 <= index < n_samples:
         raise OptionError(f"--sample {index}: the file has samples 0..{n_samples - 1}")

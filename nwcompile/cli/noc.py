@@ -11,7 +11,7 @@ from nwcompile.cli.inputs.load import chip_of
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.ir.artifact import write_bytes
-from nwcompile.sim.cycle.noc import load, replay
+from nwcompile.sim.cycle.noc import offer_load, replay_packets
 
 ERROR_CODE = "NW6201"
 COLUMNS = ("time", "src", "dst", "size")
@@ -26,12 +26,12 @@ def run(args: Namespace) -> int:
             raise OptionError("noc: --trace-out belongs to --trace-in")
         if args.load is None:
             raise OptionError("noc: --traffic needs --load, in flits per core and cycle")
-        result = asdict(load(chip, args.traffic, args.load, args.flits, args.warmup, args.cycles, args.seed))
+        result = asdict(offer_load(chip, args.traffic, args.load, args.flits, args.warmup, args.cycles, args.seed))
         print(as_json({"chip": chip.name, **result}) if args.json else _text_of_load(result, args.cycles))
         return 0
     packets = read_packets(Path(args.trace_in))
     time, src, dst, size = (packets[name] for name in COLUMNS)
-    done = replay(chip, time, src, dst, size)
+    done = replay_packets(chip, time, src, dst, size)
     if args.trace_out is not None:
         rows = (f"{i},{a}\n" for i, a in zip(done.inject, done.arrive, strict=True))
         write_bytes(args.trace_out, ("inject,arrive\n" + "".join(rows)).encode())

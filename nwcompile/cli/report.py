@@ -10,7 +10,7 @@ from nwcompile.cli.inputs.load import no_nir_flags, program_of, writable
 from nwcompile.cli.inputs.stream import read_stream
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.cli.outputs.trace import check_flags, check_times, write_trace
-from nwcompile.cost.compare import measured_figures, moved, predicted_figures
+from nwcompile.cost.compare import measured_figures, moved_neurons, predicted_figures
 from nwcompile.cost.prediction import predict
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
@@ -93,7 +93,7 @@ def compare(args: Namespace) -> int:
         raise OptionError(f"--tolerance {tolerance:g} must be a number of percent, 0 or more")
     folder = None if args.output is None else writable(args.output)
     programs = [program_of(path, args.set) for path in args.diff]
-    layers = moved(*programs)
+    layers = moved_neurons(*programs)
     if args.input is None and args.steps is None and args.stream is None:
         source, activity = "predicted", programs[0].activity or Activity.uniform(programs[0].network)
         figures = [predicted_figures(program, activity) for program in programs]

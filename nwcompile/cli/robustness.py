@@ -13,7 +13,7 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.program import Program
 from nwcompile.ir.shown import counted
-from nwcompile.sim.robustness import Robustness, accuracies, varied
+from nwcompile.sim.robustness import Robustness, iter_accuracies, merge_variation
 
 ERROR_CODE = "NW1006"
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -24,14 +24,14 @@ INTERRUPTED = 130  # The exit code that shells expect of a command that was inte
 def run(args: Namespace) -> int:
     program = program_of(args.program, args.set)
     given = Variation(args.weight, args.threshold, args.leak, args.stuck, args.dead)
-    variation = varied(program.chip, given)  # before the samples are read
+    variation = merge_variation(program.chip, given)  # before the samples are read
     data = read_data(args.input)
     if data.y is None:
         raise ModelError(f"{args.input}: no labels; robustness needs them under the key y of a .npz file")
     parts: list[float] = []
     code = 0
     try:
-        for part in accuracies(program, data.x, data.y, given, args.samples, args.seed, args.backend, args.device):
+        for part in iter_accuracies(program, data.x, data.y, given, args.samples, args.seed, args.backend, args.device):
             parts.append(part)
             _show(parts, args.samples)
     except KeyboardInterrupt:

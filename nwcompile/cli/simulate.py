@@ -16,7 +16,7 @@ from nwcompile.cli.inputs.stream import NO_STEPS, STANDARD_INPUT, steps_of
 from nwcompile.cli.outputs.stream import Totals, written
 from nwcompile.cli.outputs.text import as_json, table
 from nwcompile.cli.outputs.trace import check_flags, check_times, write_trace
-from nwcompile.cost.time.phases import phases
+from nwcompile.cost.time.phases import core_phases
 from nwcompile.errors import OptionError
 from nwcompile.ir import artifact
 from nwcompile.ir.program import Program
@@ -216,7 +216,7 @@ def _npz(result: Run, model) -> bytes:
         arrays["step_cycles"] = result.step_cycles
     if result.bus is not None:
         arrays.update({f"bus/{f.name}": getattr(result.bus, f.name) for f in fields(result.bus)})
-    phases_of_run = phases(model, result) if isinstance(model, Program) else None
+    phases_of_run = core_phases(model, result) if isinstance(model, Program) else None
     for unit, of in ({} if phases_of_run is None else phases_of_run.units).items():
         arrays.update({f"phases/{unit}/{phase}": cycles for phase, cycles in of.items()})
     buffer = io.BytesIO()

@@ -15,7 +15,7 @@ from nwcompile.cli.inputs.spike_log import pool_slots, read_log, read_places
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.sim import simulate
-from nwcompile.sim.inputs import one_step_more, prepare
+from nwcompile.sim.inputs import append_step, prepare_inputs
 from nwcompile.sim.spike_log import compare_log
 
 PROGRAM = "net.nwc"  # in a folder that `compile` or `export` wrote
@@ -35,7 +35,7 @@ def run(args: Namespace) -> int:
     if args.steps is not None and args.steps < 1:
         raise OptionError(f"--steps {args.steps} must be 1 or more")
     data = Data(None) if given is None else read_data(given).laid_out(program.network.layout)
-    x, n_samples, n_steps = prepare(
+    x, n_samples, n_steps = prepare_inputs(
         program.network, data.x, args.steps if given is None else None, program.chip, program.on_multi_spike
     )
     if not 0 <= args.sample < n_samples:
@@ -44,7 +44,7 @@ def run(args: Namespace) -> int:
     log = read_log(args.log, program, places, min(n_steps, args.steps or n_steps))
     samples = x
     if log.window == "hardware":  # with the empty step before the sample, whose events act one step later
-        samples = one_step_more(x)
+        samples = append_step(x)
         places = replace(places, first_tick=np.zeros_like(places.first_tick), slot=pool_slots(program, places))
     result = simulate(program, samples, "reference", window=log.window, record="all")
     check = compare_log(program, log, result, places, args.sample)

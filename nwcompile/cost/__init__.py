@@ -1,19 +1,19 @@
-"""What work costs: the same formulas choose a mapping and report about it.
+"""Costs in time, energy and traffic. The same formulas choose a mapping and report about it.
 
-room         what it tells                                             main function
+folder       content                                                   main function
 traffic/     axons, messages, destinations and flits of links          events.py:count_events, link_flits.py:link_flits
-time/        cycles of every unit, the bound of a step, advice         work.py:work, floorline.py:floorline
+time/        cycles of every unit, the bound of a step, advice         work.py:compute_work, floorline.py:floorline
 
-every figure of a report about a program and one run of it             summary.py:summarize
-the run that a program's activity predicts                             prediction.py:predict
-what no mapping can undercut: time, energy, their product              least.py:least
-picojoules                                                             energy.py:step_energy_pj, energy_pj
-two mappings side by side                                              compare.py
+all figures of a report about a program and a run                      summary.py:summarize
+the run predicted from a program's activity                            prediction.py:predict
+lower bounds over all mappings: time, energy, their product            least.py:find_lower_bounds
+energy                                                                 energy.py:step_energy_pj, energy_pj
+comparison of two mappings                                             compare.py
 NeuroBench's complexity figures                                        neurobench.py
-accumulates and multiplications that no chip has a part in             operations.py:operations
-the same as syops and SpikingJelly count them                          tool_counts.py:syops, op_counts
-instructions of neurons that are not the built-in one                  neuron_program.py:extra_instructions
-several spikes a step; single messages beside trees                    multi_spike.py, unicast_vs_tree.py
-fan-in axons of a core typed, for chips with axon types                axon_colors.py
-how a segmented bus was used                                           bus.py
+chip-independent accumulates and multiplications                       operations.py:count_operations
+the same as counted by syops and SpikingJelly                          tool_counts.py:syops, op_counts
+instructions of neurons beyond the built-in one                        neuron_program.py:extra_instructions
+several spikes per step; unicast and multicast                         multi_spike.py, unicast_vs_tree.py
+types of fan-in axons, for chips with axon types                       axon_colors.py
+use of a segmented bus                                                 bus.py
 """

@@ -1,35 +1,30 @@
-"""Axon colors: fan-in axons of one core typed so that each neuron needs one weight a type: a coloring of the axons."""
+"""Axon colors: a coloring of a core's fan-in axons by types, so that each neuron needs one weight per type."""
 
 import numpy as np
 
-MOST_TRIES = 10_000  # Axons typed, one by one, before a core is said to need more types than were found.
+MOST_TRIES = 10_000  # Axons colored, one by one, before the search for a smaller coloring is given up.
 
 
 def colors_of_axons(weights: np.ndarray, limit: int) -> np.ndarray:
-    """int64[axon]: a type for each axon of `weights` int64[axon, neuron], `limit` of them or fewer if that is found.
+    """Return int64[axon]: a type for each axon of `weights` int64[axon, neuron], at most `limit` types if found.
 
-    Two axons may share a type unless some neuron reads both with weights that differ; weights of 0 are no synapses.
+    Two axons may share a type unless some neuron reads both with different weights; weights of 0 are no synapses.
     Saturation coloring (Brélaz, CACM 22(4), 1979), first greedily, then by backtracking within `limit`.
     """
     rows, of_axon = np.unique(weights, axis=0, return_inverse=True)
-    conflict = _conflicts(rows)
-    colors = _color(conflict, len(conflict), len(conflict) + 1)
+    w, reads = rows.astype(np.float64), (rows != 0).astype(np.float64)
+    squares = (w * w) @ reads.T
+    conflict = squares + squares.T - 2 * (w @ w.T) > 0.5  # by the sum of (w_i - w_j)^2 if both are read
+    colors = _color_axons(conflict, len(conflict), len(conflict) + 1)
     assert colors is not None, "with as many colors as axons there is always one left"
     if colors.max(initial=-1) >= limit:
-        fewer = _color(conflict, limit, MOST_TRIES)
+        fewer = _color_axons(conflict, limit, MOST_TRIES)
         colors = colors if fewer is None else fewer
     return colors[of_axon.reshape(-1)]
 
 
-def _conflicts(weights: np.ndarray) -> np.ndarray:
-    """bool[axon, axon]: whether some neuron reads both with different weights: sum (w_i - w_j)^2 where both are set."""
-    w, reads = weights.astype(np.float64), (weights != 0).astype(np.float64)
-    squares = (w * w) @ reads.T
-    return squares + squares.T - 2 * (w @ w.T) > 0.5
-
-
-def _color(conflict: np.ndarray, n_colors: int, tries: int) -> np.ndarray | None:
-    """int64[vertex]: a proper coloring with at most `n_colors`, or None if none was found in `tries`."""
+def _color_axons(conflict: np.ndarray, n_colors: int, tries: int) -> np.ndarray | None:
+    """Return int64[vertex]: a proper coloring with at most `n_colors`, or None if none was found in `tries`."""
     n, least, vertex = len(conflict), 0, -1
     color, degree = np.full(n, -1), conflict.sum(1)
     neighbors = np.zeros((n, n_colors), np.int32)  # of each color

@@ -1,4 +1,4 @@
-"""How a segmented bus was used, and what its schedule could not be shorter than."""
+"""Use of a segmented bus, and a lower bound on the length of its schedule."""
 
 from dataclasses import dataclass
 
@@ -10,15 +10,15 @@ from nwcompile.ir.run import Run
 
 @dataclass(frozen=True, eq=False)
 class BusUse:
-    """Means of a step and sample, unless said otherwise; H hardware steps.
+    """Means per step and sample, unless stated otherwise; H hardware steps.
 
-    `slots`, `least_slots`, `conflicts`: float64[H]; `least_slots` is what the busiest port, or the busiest switch over
-    all lanes, needs of each step, `least_by` the link with most of it in all steps. `transfers`, and the parts of them
-    that `waited` and that had `conflicts`, are those of `BusSchedule`. `lanes_mean`: lanes in use in a slot of the
-    schedule, `lanes_peak` the most. `segment_transfers` float64[segment], and `segment_use`, the part of the lanes'
-    slots that they took. `schedule_us`: how long the bus worked; `schedule_part`: of the measured time, None where the
-    chip has no times. `queue_peak`: most messages waiting in a core. Of a run that keeps totals only, arrays by step
-    have one row, the mean of all, and `least_slots` is that of all steps together.
+    `slots`, `least_slots`, `conflicts`: float64[H]. `least_slots` is a lower bound: the slots of the busiest port, or
+    of the busiest switch over all lanes; `least_by` is the link with most of them in all steps. `transfers`, and the
+    parts that `waited` and had `conflicts`, are those of `BusSchedule`. `lanes_mean`, `lanes_peak`: lanes in use per
+    slot of the schedule. `segment_transfers`: float64[segment]; `segment_use`: the part of the lanes' slots that they
+    occupied. `schedule_us`: busy time of the bus; `schedule_part`: its part of the measured time, None if the chip has
+    no times. `queue_peak`: most messages waiting in a core. If the run has only totals, arrays by step have one row,
+    the mean of all, and `least_slots` is the bound of all steps together.
     """
 
     slots: np.ndarray
@@ -38,12 +38,12 @@ class BusUse:
 
 
 def bus_use(program: Program, run: Run) -> BusUse | None:
-    """What a run of the cycle backend says of its bus; None on other chips and backends."""
+    """Return the bus figures of a run of the cycle backend; None for other chips and backends."""
     bus, flits, chip = run.bus, run.link_flits, program.chip
     if bus is None or flits is None:
         return None
     n_rows = len(bus.slots) if run.totals is None else run.totals.n_hardware_steps
-    per_step_and_sample = 1 / (n_rows * run.n_samples)  # of a step and sample, from sums
+    per_step_and_sample = 1 / (n_rows * run.n_samples)  # converts sums to means
     row = 1 / run.n_samples if run.totals is None else per_step_and_sample
     needed = -(-flits // chip.link_lanes)
     n_slots, n_transfers = int(bus.slots.sum()), max(int(bus.transfers.sum()), 1)

@@ -1,4 +1,4 @@
-"""Compare: the figures of two mappings of one network side by side, and which neurons moved."""
+"""Compare two mappings of one network: their figures side by side, and the neurons that moved."""
 
 from dataclasses import dataclass, fields
 
@@ -6,9 +6,9 @@ import numpy as np
 
 from nwcompile.cost.energy import energy_pj, step_energy_pj
 from nwcompile.cost.time.pool import mean_step_cycles
-from nwcompile.cost.time.work import link_busy, work
+from nwcompile.cost.time.work import compute_work, link_busy
 from nwcompile.cost.traffic.events import count_events
-from nwcompile.cost.traffic.link_flits import flits_of, link_flits
+from nwcompile.cost.traffic.link_flits import flits_of_run, link_flits
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program
@@ -19,10 +19,10 @@ ERROR_CODE = "NW7003"
 
 @dataclass(frozen=True)
 class Figures:
-    """What a mapping costs: means of a hardware step, and of a sample; None: the chip's file has no figures for it.
+    """Costs of a mapping: means per hardware step and per sample; None if the chip's file has no figures for them.
 
-    `hottest_link_cycles`: those that the link takes which is busy longest in all steps together. `step_us`: measured,
-    or the floorline's bound, or of a pool of neurons what its formula gives.
+    `hottest_link_cycles`: busy cycles of the link that is busiest over all steps. `step_us`: measured, or the
+    floorline's bound, or the formula of a pool of neurons.
     """
 
     cores: int
@@ -35,7 +35,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Moved:
-    """One layer in both mappings: cores, and neurons whose site is another."""
+    """One layer in both mappings: its cores, and the number of neurons whose site changed."""
 
     layer: str
     n_neurons: int
@@ -48,26 +48,26 @@ NAMES = tuple(f.name for f in fields(Figures))
 
 
 def predicted_figures(program: Program, activity: Activity) -> Figures:
-    """The Figures that `activity` causes: events counted exactly, time as the floorline bounds it.
+    """Return the Figures for an activity: exact event counts, and the floorline's bound as time.
 
-    Of a pool of neurons it is what the formula of its chip gives.
+    For a pool of neurons, the time is that of its chip's formula.
     """
     counters, flits = count_events(program, activity), link_flits(program, activity)
     cycles = mean_step_cycles(program, activity)
     if program.chip.has_times:
-        bound = work(program, counters, flits, activity.n_samples).bound_cycles
+        bound = compute_work(program, counters, flits, activity.n_samples).bound_cycles
         cycles = float(bound.mean() / activity.n_samples)
-    return _figures(program, counters, flits, activity.n_samples, cycles, None)
+    return _build_figures(program, counters, flits, activity.n_samples, cycles, None)
 
 
 def measured_figures(program: Program, run: Run) -> Figures:
-    """The Figures of a run of the cycle backend."""
+    """Return the Figures of a run of the cycle backend."""
     cycles = None if run.step_cycles is None else float(run.step_cycles.mean() / run.n_samples)
-    return _figures(program, run.counters, flits_of(program, run), run.n_samples, cycles, run.step_cycles)
+    return _build_figures(program, run.counters, flits_of_run(program, run), run.n_samples, cycles, run.step_cycles)
 
 
-def moved(before: Program, after: Program) -> tuple[Moved, ...]:
-    """Every layer of two programs; raises ModelError unless their layers and inputs are the same."""
+def moved_neurons(before: Program, after: Program) -> tuple[Moved, ...]:
+    """Compare every layer of two programs. Raises ModelError unless their layers and inputs are the same."""
     sizes = [{name: p.network.node(name).n_neurons for name in p.network.offsets} for p in (before, after)]
     if sizes[0] != sizes[1]:
         differ = next(name for name in {**sizes[0], **sizes[1]} if sizes[0].get(name) != sizes[1].get(name))
@@ -83,7 +83,7 @@ def moved(before: Program, after: Program) -> tuple[Moved, ...]:
 
 
 def change_percent(before: Figures, after: Figures) -> dict[str, float | None]:
-    """By how many percent each figure grew; None where one of them is not known, or it grew from 0."""
+    """Return the growth of each figure in percent; None if a figure is unknown or grew from 0."""
     table = {}
     for name in NAMES:
         a, b = getattr(before, name), getattr(after, name)
@@ -92,7 +92,7 @@ def change_percent(before: Figures, after: Figures) -> dict[str, float | None]:
     return table
 
 
-def _figures(
+def _build_figures(
     program: Program, counters, flits: np.ndarray, n_samples: int, step_cycles: float | None, measured_cycles
 ) -> Figures:
     spent = energy_pj(step_energy_pj(counters, program.chip, flits, measured_cycles))

@@ -1,4 +1,4 @@
-"""Energy: how often each event happened times the chip file's cited figure (DESIGN 6), step by step and in all."""
+"""Energy: the count of each event times the chip file's cited figure (DESIGN 6), per step and in total."""
 
 from dataclasses import fields, replace
 from math import fsum
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nwcompile.cost.time.work import n_events
-from nwcompile.cost.traffic.link_flits import flits_of
+from nwcompile.cost.traffic.link_flits import flits_of_run
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import MAY_LACK_PJ, Energy
 from nwcompile.ir.program import Program
@@ -23,12 +23,12 @@ def step_energy_pj(
     flits: np.ndarray | None = None,
     step_cycles: np.ndarray | None = None,
 ) -> dict[str, np.ndarray] | None:
-    """Picojoules of each kind of event in every hardware step, and their `total`: float64[H], sums over cores.
+    """Return picojoules of each kind of event per hardware step, and their `total`: float64[H], sums over cores.
 
-    `counters[name]`: int64[H, core]. None where the chip lacks a cited figure. The closed forms are those of SANA-FE's
-    Loihi description: synapse = synop_*, soma = visit + update + spike, network = message_* + hop_*. Where the chip
-    gives figures for them: `io`, messages through its io.sites; `chip_link`, the `flits` int64[H, link] of links
-    between chips; and, where `step_cycles` int64[H] tells how long steps took, `static`, its static power for as long.
+    `counters[name]`: int64[H, core]. Returns None if the chip lacks a cited figure. The closed forms are those of
+    SANA-FE's Loihi description: synapse = synop_*, soma = visit + update + spike, network = message_* + hop_*. If the
+    chip gives figures for them, there are also `io`, messages through its io.sites; `chip_link`, the `flits`
+    int64[H, link] of links between chips; and `static`, its static power over the step times `step_cycles` int64[H].
     """
     if not chip.has_energies:
         return None
@@ -41,32 +41,32 @@ def step_energy_pj(
         table["chip_link"] = flits[:, chip.links_between_chips].sum(1) * energy.chip_link_pj
     if energy.static_mw is not None and step_cycles is not None:
         table["static"] = step_cycles * (chip.core.cycle_ns * energy.static_mw)  # a milliwatt for 1 ns is a picojoule
-    total: Any = sum(table.values())  # one kind after the other; numpy.sum has another order where there is one step
+    total: Any = sum(table.values())  # one kind after the other; numpy.sum adds a single step in another order
     return {**table, "total": total}
 
 
 def energy_pj(steps: dict[str, np.ndarray] | None) -> dict[str, float] | None:
-    """What `step_energy_pj` gave, every kind and the total added up over the steps: the exact sum, rounded once."""
+    """Sum the result of `step_energy_pj` over the steps, by kind and in total. Sums are exact and rounded once."""
     return None if steps is None else {kind: fsum(pj) for kind, pj in steps.items()}
 
 
 def with_energy(program: Program, run: Run) -> Run:
-    """A run of `program` with its energy, of every step and in all; None where the chip lacks a cited figure."""
-    flits = None if program.chip.energy.chip_link_pj is None else flits_of(program, run)
+    """Add the energy per step and in total to a run of `program`; None if the chip lacks a cited figure."""
+    flits = None if program.chip.energy.chip_link_pj is None else flits_of_run(program, run)
     steps = step_energy_pj(run.counters, program.chip, flits, run.step_cycles)
     return replace(run, energy_pj=energy_pj(steps), step_energy_pj=steps)
 
 
 def kinds_without_source(chip: Chip) -> tuple[str, ...]:
-    """Of messages through io.sites and links between chips, what happens on the chip and has no figure in its file."""
+    """Return which of "io" and "chip_link" events happen on the chip without an energy figure in its file."""
     happens = {"io": chip.io.sites is not None, "chip_link": chip.is_board}
     return tuple(kind for kind, does in happens.items() if does and getattr(chip.energy, f"{kind}_pj") is None)
 
 
 def core_energy_pj(counters: dict[str, np.ndarray], chip: Chip) -> np.ndarray | None:
-    """float64[core]: picojoules of the events of each core, all steps together; None where the chip lacks a figure.
+    """Return float64[core]: picojoules of the events of each core over all steps; None if the chip lacks a figure.
 
-    What no core does is in none of them: static power, and links between chips.
+    Static power and links between chips belong to no core and are not included.
     """
     if not chip.has_energies:
         return None

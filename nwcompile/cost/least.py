@@ -1,14 +1,14 @@
-"""Least: what no mapping of a network can undercut in these steps on this chip: time, energy, and their product.
+"""Lower bounds on the time, energy and energy-delay product of a network's steps over all mappings to a chip.
 
-Work that no mapping changes (visits, updates, spikes, synops) is spread evenly over the cores, as if neurons could be
-cut; every spike that anybody hears is one message, sent and received; hops, links and memory words are free. On K cores
-`T >= sum of steps: barrier(K) + max over units of (work of the unit / K)`, and the least over all K holds for any
-mapping: the mean of cores is never above their maximum, which is what a step takes (cost/time/floorline.py). Where
-cores wait for their neighbors only, what they do is added up before the maximum is taken.
+Work that no mapping changes (visits, updates, spikes, synops) is spread evenly over the cores, as if neurons were
+divisible. Every spike with a reader is one message, sent and received. Hops, links and memory words are free. On K
+cores, `T >= sum of steps: barrier(K) + max over units of (work of the unit / K)`. The minimum over all K holds for any
+mapping, as the mean over cores never exceeds their maximum, which determines a step (cost/time/floorline.py). If cores
+wait only for their neighbors, work is summed over the steps before the maximum is taken.
 
-The certificate is the price 1/K of every core's busy time in every step, a dual solution of the linear program that
-moves shares of neurons between cores. No other prices prove more: cores may change names, so the average over all
-names of any prices is as good, and that is 1/K.
+The certificate is a price of 1/K for every core's busy time in every step, a dual solution of the linear program that
+moves shares of neurons between cores. No other prices give a better bound: cores are interchangeable, so the average of
+any prices over all permutations is as good, and that average is 1/K.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nwcompile.cost.energy import energy_pj, step_energy_pj
-from nwcompile.cost.time.work import work
+from nwcompile.cost.time.work import compute_work
 from nwcompile.cost.traffic.events import first_step
 from nwcompile.cost.traffic.multicast import spike_fanout
 from nwcompile.ir.activity import Activity
@@ -29,9 +29,9 @@ NS_PER_US = 1000  # A milliwatt for a nanosecond is a picojoule.
 
 @dataclass(frozen=True)
 class Least:
-    """Lower bounds of a sample: microseconds of a mean hardware step, nanojoules, and nanojoules times microseconds.
+    """Lower bounds of a sample: microseconds per mean hardware step, nanojoules, and nanojoules times microseconds.
 
-    None where the chip file lacks the figures.
+    They are None if the chip file lacks the figures.
     """
 
     step_us: float | None
@@ -39,11 +39,11 @@ class Least:
     edp_nj_us: float | None
 
 
-def least(program: Program, run: Run, n_cores: int | None = None) -> Least:
-    """What no other mapping of this program's network, on `n_cores` cores if given, can undercut in this run.
+def find_lower_bounds(program: Program, run: Run, n_cores: int | None = None) -> Least:
+    """Return lower bounds for this run over all mappings of the program's network, on `n_cores` cores if given.
 
-    Nothing is known of runs that keep totals only, and where mapping changes the network itself: where neurons share
-    axons, or are copied for chips that send to few cores.
+    All are None for runs that have only totals, and on chips for which mapping changes the network itself: neurons
+    share axons, or are copied because a chip sends to few cores.
     """
     chip, core, activity = program.chip, program.chip.core, run.activity
     changes = core.axon_merge, core.max_destinations, core.max_neuron_destinations
@@ -63,7 +63,7 @@ def least(program: Program, run: Run, n_cores: int | None = None) -> Least:
 
 
 def _fewest_messages(program: Program, activity: Activity, counters: dict, window: str) -> dict[str, np.ndarray]:
-    """The counters of a run with one message for every spike that is heard, on one core, and all else free."""
+    """Return a run's counters with one message on one core for every spike with a reader, and no other traffic."""
     sends, hears = spike_fanout(program).messages > 0, np.diff(program.axons.offset) > 0
     fewest = {name: np.zeros_like(count) if name in FREE else count for name, count in counters.items()}
     fewest |= {name: np.zeros_like(counters[name]) for name in ("messages_in", "messages_out")}
@@ -77,12 +77,12 @@ def _fewest_messages(program: Program, activity: Activity, counters: dict, windo
 
 
 def _least_us(program: Program, counters: dict[str, np.ndarray], n_samples: int) -> np.ndarray | None:
-    """float64[core]: least microseconds of a mean step on 1, 2, ... cores; None on a chip without costs."""
+    """Return float64[core]: lower bounds in microseconds per mean step on 1, 2, ... cores; None without costs."""
     chip = program.chip
     if not chip.has_times:
         return None
     no_flits = np.zeros((len(counters["synops"]), len(chip.link_cycles)), np.int64)
-    done = work(program, counters, no_flits, n_samples)
+    done = compute_work(program, counters, no_flits, n_samples)
     n_cores = np.arange(1, int(chip.is_usable.sum()) + 1)
     scan = done.cycles["visit"].max(1)[:, None] if chip.scan_cycles else 0  # on every core, whatever is mapped to it
     spread = {event: cycles.sum(1) for event, cycles in done.cycles.items()}
@@ -94,14 +94,14 @@ def _least_us(program: Program, counters: dict[str, np.ndarray], n_samples: int)
     ]
     barrier = np.array([_least_barrier(program, n) for n in n_cores.tolist()])
     spent = np.maximum.reduce(busy).sum(0)
-    if chip.waits_for_neighbors:  # a unit that has little to do in one step may go on with the next
+    if chip.waits_for_neighbors:  # a unit with little work in one step may begin the next
         spent = np.maximum.reduce([cycles.sum(0) for cycles in busy])
     cycles = spent + barrier * n_samples * program.schedule.period * len(counters["synops"])
     return cycles * (chip.core.cycle_ns / 1000 / n_samples / len(counters["synops"]))
 
 
 def _least_barrier(program: Program, n_cores: int) -> int:
-    """Core cycles of the barrier with at most one router for each of so many cores, and no fewer than hold them."""
+    """Return the fewest core cycles of a barrier over `n_cores` cores, over all possible numbers of routers."""
     noc = program.chip.noc
     fewest, largest = -(-n_cores // noc.cores_per_router), min(n_cores, noc.columns * noc.rows)
     return min(program.chip.barrier_cycles(n) for n in range(fewest, max(fewest, largest) + 1))

@@ -1,4 +1,4 @@
-"""Several spikes a step: who sends them, how many, and what they cost beside binary spikes."""
+"""Several spikes per step: their senders, and their cost compared with binary spikes."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from nwcompile.ir.program import Program
 
 @dataclass(frozen=True)
 class Sender:
-    """An input or layer whose spikes are not binary: parts of its spiking steps, 0..1, and its largest magnitude."""
+    """An input or layer with non-binary spikes: their shares of its spiking steps, 0..1, and the largest magnitude."""
 
     name: str
     several: float
@@ -21,10 +21,10 @@ class Sender:
 
 @dataclass(frozen=True)
 class MultiSpikes:
-    """What `senders` add to the messages and synops of a sample.
+    """Effect of `senders` on the messages and synops of a sample.
 
-    `sent`, `binary`, `one_by_one`: (messages, synops) of the whole network as it is, were each spiking step one
-    message, and were n spikes n messages. `payload_flits`: by how many flits counts and signs lengthen a message.
+    `sent`, `binary`, `one_by_one`: (messages, synops) of the whole network as sent, with one message per spiking step,
+    and with n messages for n spikes. `payload_flits`: flits by which counts and signs lengthen a message.
     """
 
     on_multi_spike: str
@@ -36,7 +36,7 @@ class MultiSpikes:
 
 
 def multi_spikes(program: Program, activity: Activity, counters: dict[str, np.ndarray]) -> MultiSpikes | None:
-    """What several or negative spikes a step cost in a run of `program`; None where all spikes are binary.
+    """Return the cost of several or negative spikes per step in a run of `program`; None if all spikes are binary.
 
     `counters[name]`: int64[H, core] of the same run.
     """

@@ -1,24 +1,26 @@
-"""NeuroBench: the complexity figures by which neuromorphic algorithms are compared, of a network and one run of it.
+"""NeuroBench: the complexity metrics of neuromorphic algorithms, for a network and one run of it.
 
 Definitions: J. Yik et al., "NeuroBench: a framework for benchmarking neuromorphic computing algorithms and systems",
-arXiv 2304.04640, algorithm track, "complexity metrics"; what that leaves open is as in the PyPI package neurobench
-2.3.0, whose figures `tests/cost/neurobench.json` holds. Where the two of us differ:
+arXiv 2304.04640, algorithm track, "complexity metrics". Details that it leaves open follow the PyPI package neurobench
+2.3.0, whose figures are in `tests/cost/neurobench.json`. Differences from the package:
 
-- The package counts a torch module, this counts the network that runs: a Program has batch norm and pooling folded into
-  its weights, weights rounded (some to 0, which makes them ineffective), and images turned into spikes.
-- Footprint: parameters and buffers as float32 there; here of a float network too, of a Program at the widths that its
-  chip stores. The package adds a framework's own buffers (of snnTorch reset codes, say), and no state before a run.
+- The package counts a torch module; this module counts the network that runs. A Program has batch norm and pooling
+  folded into its weights, rounded weights (some to 0, which makes them ineffective), and images encoded into spikes.
+- Footprint: the package counts parameters and buffers as float32. Here a float network counts the same way, a Program
+  at the widths that its chip stores. The package also counts a framework's own buffers (such as snnTorch's reset
+  codes), but no state before a run.
 - A `Sparse` connection counts as the matrix that it fills, zeros included, in the connection sparsity and the dense
-  operations: the Linear that a framework has for it. Its footprint is that of the list. An excitatory and an inhibitory
-  connection with the same ends and delay count as the one that they are made of.
-- MAC or AC is decided there for each call of a layer, a step of a batch, here for a source in the whole run: MACs where
-  it ever sends anything but -1, 0 and 1. Spikes that go one by one (`on_multi_spike="repeat"`) are ACs, each of them.
-- The synops of a Run are what the chip reads: zeros stored in a row are read, and a last spike's message is sent though
-  no step of the run takes it. Effective operations leave out both.
-- Layers that never fire have no activations here; there they have zeros.
-- A membrane is compared as a step leaves it, after the reset, as there of snnTorch neurons with `reset_delay=False`;
-  with a delay theirs stays above the threshold until the next step, and is counted for that too.
-- The package counts calls: a recurrent sum that snnTorch computes twice a step (RLeaky, reset to zero) is there twice.
+  operations, like a framework's Linear. Its footprint is that of the list. An excitatory and an inhibitory connection
+  with the same ends and delay count as the single connection that they were split from.
+- MAC or AC: the package decides for each call of a layer (a step of a batch). Here a source counts as MACs in the whole
+  run if it ever sends a value other than -1, 0 and 1. Spikes sent one by one (`on_multi_spike="repeat"`) are ACs.
+- The synops of a Run are what the chip reads: zeros stored in a row are read, and the message of a last spike is sent
+  even if no step of the run receives it. Effective operations include neither.
+- Layers that never fire have no activations here, and zeros in the package.
+- A membrane is compared as it is after a step and its reset, like the package for snnTorch neurons with
+  `reset_delay=False`. With a delay, snnTorch's membrane stays above the threshold until the next step, which counts
+  as another update.
+- The package counts calls: a recurrent sum that snnTorch computes twice a step (RLeaky, reset to zero) counts twice.
 """
 
 from collections.abc import Collection
@@ -47,13 +49,13 @@ DEFAULTS = {f.name: f.default for f in fields(NeuronSpec)}
 class NeuroBench:
     """Static figures of a network, and figures of a run as means per sample.
 
-    `synapse_bytes`: weights, shared kernels once, and biases of connections; `neuron_bytes`: the neurons' numbers that
-    are not at their default; both are the footprint. `state_bytes`: u and v (i and v) of every neuron, not in it.
-    `connection_sparsity`: zero weights over all; `activation_sparsity`: 1 - spikes / (neurons * steps), inputs left
-    out. Synaptic operations: `dense_synops` as if every weight and input were not 0, `effective_macs` and
-    `effective_acs` those where neither is, by whether the input has other values than -1, 0 and 1; biases are none.
-    `membrane_updates`: neurons whose v, or without a v any of whose states, a step changes, every neuron in its first
-    step; None where states are not kept.
+    `synapse_bytes`: weights (shared kernels once) and biases of connections. `neuron_bytes`: the neurons' parameters
+    that differ from their default. The footprint is their sum. `state_bytes`: u and v (i and v) of every neuron; not
+    in the footprint. `connection_sparsity`: zero weights over all weights. `activation_sparsity`: 1 - spikes /
+    (neurons * steps), without inputs. Synaptic operations, without biases: `dense_synops` as if no weight or input
+    were 0; `effective_macs` and `effective_acs` where neither is 0, for inputs with and without values other than -1,
+    0 and 1. `membrane_updates`: neurons whose v (without a v: any state) changes in a step, and every neuron in its
+    first step; None if states were not recorded.
     """
 
     synapse_bytes: int
@@ -68,16 +70,16 @@ class NeuroBench:
 
     @property
     def footprint_bytes(self) -> int:
-        """What the network takes in memory: synapses and numbers of neurons."""
+        """Memory of the network: synapses and neuron parameters."""
         return self.synapse_bytes + self.neuron_bytes
 
 
 def neurobench(model: Network | Program, run: Run, graded: Collection[str] | None = None) -> NeuroBench:
-    """The NeuroBench figures of a Program or a normalized Network, and a run of it.
+    """Compute the NeuroBench figures of a Program or a normalized Network, and a run of it.
 
-    Membrane updates need a run with `record="all"`. `graded`: the inputs and layers that send more than -1, 0 and 1;
-    None: those of which the run has counted it, which it does of integers only. Raises ModelError for another model's
-    run, and for connections that are no sums of weights (MaxPool2d).
+    Membrane updates need a run with `record="all"`. `graded`: the inputs and layers that send values other than -1, 0
+    and 1; None: as counted by the run, which counts integers only. Raises ModelError for another model's run, and for
+    connections that are not weighted sums (MaxPool2d).
     """
     network, chip = (model.network, model.chip) if isinstance(model, Program) else (model, None)
     if run.activity is None or set(run.activity.counts) != set(network.offsets):
@@ -89,17 +91,17 @@ def neurobench(model: Network | Program, run: Run, graded: Collection[str] | Non
     if graded is None:
         one_by_one = isinstance(model, Program) and model.repeats
         graded = [name for name, m in activity.multi.items() if m.largest > 1 and not one_by_one]
-    for c, delay in zip(network.connections, _delays(model, run), strict=True):
+    for c, delay in zip(network.connections, _read_delays(model, run), strict=True):
         taken = activity.reads(c.source)[: max(activity.n_steps - delay, 0)].sum(0, dtype=np.int64)
         effective["mac" if c.source in graded else "ac"] += int(taken @ fan_out(network, c))
-    wholes = _wholes(network)
-    n_weights = sum(_size(network, c) for c in wholes)
+    wholes = _whole_connections(network)
+    n_weights = sum(_matrix_size(network, c) for c in wholes)
     n_zeros = n_weights - sum(np.count_nonzero(c.weight) for c in network.connections)
     dense = (
-        sum(_size(network, c) if isinstance(c, Sparse) else synapse_count(network, c) for c in wholes)
+        sum(_matrix_size(network, c) if isinstance(c, Sparse) else synapse_count(network, c) for c in wholes)
         * activity.n_steps
     )
-    synapse_bytes, neuron_bytes, state_bytes = _bytes(network, chip)
+    synapse_bytes, neuron_bytes, state_bytes = _memory_bytes(network, chip)
     return NeuroBench(
         synapse_bytes=synapse_bytes,
         neuron_bytes=neuron_bytes,
@@ -114,7 +116,7 @@ def neurobench(model: Network | Program, run: Run, graded: Collection[str] | Non
 
 
 def fan_out(network: Network, connection: Connection) -> np.ndarray:
-    """int64[source]: weights other than 0 that a spike of each source neuron is multiplied by, padded taps left out."""
+    """Return int64[source]: non-zero weights that multiply a spike of each source neuron, without padded taps."""
     shape = network.node(connection.source).shape
     if isinstance(connection, Dense):
         return np.count_nonzero(connection.weight, axis=0).astype(np.int64)
@@ -127,12 +129,12 @@ def fan_out(network: Network, connection: Connection) -> np.ndarray:
     weight = np.asarray(connection.weight)
     by_group = np.count_nonzero(weight.reshape(connection.groups, -1, *weight.shape[1:]), axis=1)
     taps = by_group.reshape(channels, *weight.shape[2:]).astype(np.int64)
-    rows, columns = (_reads(connection, axis, size[axis], out[axis]) for axis in (0, 1))
+    rows, columns = (_axis_reads(connection, axis, size[axis], out[axis]) for axis in (0, 1))
     return np.einsum("ckl,kh,lw->chw", taps, rows, columns).reshape(-1)
 
 
-def _reads(connection: Conv2d, axis: int, size: int, n_out: int) -> np.ndarray:
-    """int64[tap, place]: whether an output reads this place of an axis of the source with this tap of the kernel."""
+def _axis_reads(connection: Conv2d, axis: int, size: int, n_out: int) -> np.ndarray:
+    """Return int64[tap, place]: whether an output reads this place on an axis of the source with this kernel tap."""
     stride, padding, dilation = (pair(getattr(connection, n))[axis] for n in ("stride", "padding", "dilation"))
     n_taps = np.shape(connection.weight)[2 + axis]
     place = np.arange(n_out) * stride - padding + np.arange(n_taps)[:, None] * dilation
@@ -140,18 +142,18 @@ def _reads(connection: Conv2d, axis: int, size: int, n_out: int) -> np.ndarray:
     return np.bincount(tap * size + place[inside], minlength=n_taps * size).reshape(n_taps, size)
 
 
-def _delays(model: Network | Program, run: Run) -> Collection[int]:
-    """Steps from a spike to the step that takes it, of every connection."""
+def _read_delays(model: Network | Program, run: Run) -> Collection[int]:
+    """Return the steps from a spike to the step that receives it, for every connection."""
     if isinstance(model, Program) and run.window == "hardware" and model.schedule.period == 1:
         return model.schedule.delay
     network = model.network if isinstance(model, Program) else model
     return [c.aligned_delay for c in network.connections]
 
 
-def _wholes(network: Network) -> list[Connection]:
-    """The connections, but of an excitatory and an inhibitory half of one only the former."""
+def _whole_connections(network: Network) -> list[Connection]:
+    """Return the connections; of an excitatory and an inhibitory half only the excitatory one."""
 
-    def ends(connection: Connection) -> tuple:
+    def connection_key(connection: Connection) -> tuple:
         return (
             connection.source,
             connection.target,
@@ -159,19 +161,19 @@ def _wholes(network: Network) -> list[Connection]:
             np.shape(connection.weight) if isinstance(connection, Conv2d) else (),
         )
 
-    halves = {ends(c) for c in network.connections if c.sign_mode == "exc"}
-    return [c for c in network.connections if c.sign_mode != "inh" or ends(c) not in halves]
+    halves = {connection_key(c) for c in network.connections if c.sign_mode == "exc"}
+    return [c for c in network.connections if c.sign_mode != "inh" or connection_key(c) not in halves]
 
 
-def _size(network: Network, connection: Connection) -> int:
-    """Weights of a connection, of a sparse one those of its matrix."""
+def _matrix_size(network: Network, connection: Connection) -> int:
+    """Return the number of weights of a connection; for a sparse one, the size of its matrix."""
     if isinstance(connection, Sparse):
         return network.node(connection.source).n_neurons * network.node(connection.target).n_neurons
     return int(np.size(connection.weight))
 
 
-def _bytes(network: Network, chip: Chip | None) -> tuple[int, int, int]:
-    """Bytes of the synapses, of the neurons' numbers and of the states, each rounded up."""
+def _memory_bytes(network: Network, chip: Chip | None) -> tuple[int, int, int]:
+    """Return the bytes of the synapses, the neuron parameters and the states, each rounded up."""
     synapses = sum(_synapse_bits(c, chip) for c in network.connections)
     numbers = states = 0
     for name in network.layers:
@@ -181,7 +183,7 @@ def _bytes(network: Network, chip: Chip | None) -> tuple[int, int, int]:
             numbers += sum(np.size(value) for value in node.neuron.parameters.values()) * state_bits
             states += node.n_neurons * sum(s.bits or FLOAT_BITS for s in node.neuron.states)
             continue
-        numbers += sum(np.size(getattr(node.neuron, n)) * _number_bits(n, chip) for n in _given(node))
+        numbers += sum(np.size(getattr(node.neuron, n)) * _number_bits(n, chip) for n in _given_numbers(node))
         n_states = 2 if chip is not None or node.neuron.alpha is not None else 1
         states += node.n_neurons * n_states * state_bits
     return -(-synapses // 8), -(-numbers // 8), -(-states // 8)
@@ -196,8 +198,8 @@ def _synapse_bits(connection: Connection, chip: Chip | None) -> int:
     )
 
 
-def _given(node: Node) -> list[str]:
-    """The numbers of a layer's neurons that are not at their default; a threshold always is one of them."""
+def _given_numbers(node: Node) -> list[str]:
+    """Return the neuron parameters of a layer that differ from their default, and always the threshold."""
     values = {name: getattr(node.neuron, name) for name in NeuronSpec.NUMBERS}
     return [n for n, v in values.items() if n == "threshold" or np.ndim(v) or v is not None and v != DEFAULTS[n]]
 

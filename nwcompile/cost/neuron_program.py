@@ -1,10 +1,10 @@
-"""Neuron programs: how many instructions a neuron takes in an update beyond the built-in one, as a plain count.
+"""Neuron programs: the instructions of an update beyond those of the built-in neuron.
 
 An instruction is one elementary operation of `nwcompile.sim.reference.neuron_step` on a neuron's numbers: a sum, a
-product, a quotient, a comparison, or a choice between two numbers. The built-in neuron is the CUBA-LIF that chips have
-in common: binary spikes, reset to zero in the step of the spike, no clamp. Leaks, bias, refractory time and either
-comparison with the threshold are its own, so only what follows the comparison is counted. The count is a model of ours:
-no chip's instruction set is behind it.
+product, a quotient, a comparison, or a choice between two numbers. The built-in neuron is the CUBA-LIF common to the
+chips: binary spikes, reset to zero in the step of the spike, no clamp. It includes leaks, bias, refractory time and
+either comparison with the threshold, so only what follows the comparison counts. The count is our own model; it is not
+based on a chip's instruction set.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 
-# Operations that find how many spikes a membrane stands for.
+# Operations that derive the number of spikes from a membrane.
 TO_COUNT = {
     "binary": 1,  # compare
     "multi": 2,  # compare, divide
@@ -33,11 +33,11 @@ BUILT_IN = TO_COUNT["binary"] + TO_RESET["zero"]
 
 
 def extra_instructions(spec: NeuronSpec | NeuronProgram) -> int:
-    """Instructions that an update of these neurons takes beyond the built-in neuron's, 0 for those that it covers.
+    """Return the instructions of an update beyond the built-in neuron's; 0 if it covers these neurons.
 
-    Of a NeuronProgram these are its operations beyond as many as the built-in neuron is, written as a program.
-    A reset one step late (`next`) finds the spikes that the membrane stood for once more; `both` resets twice, the
-    second time by a difference.
+    For a NeuronProgram this is the number of operations minus that of the built-in neuron written as a program. A reset
+    one step late (`next`) derives the spikes of the old membrane once more. `both` resets twice, the second time by a
+    difference.
     """
     if isinstance(spec, NeuronProgram):
         return max(spec.n_operations - BUILT_IN_OPERATIONS, 0)
@@ -54,9 +54,9 @@ def extra_instructions(spec: NeuronSpec | NeuronProgram) -> int:
 
 
 def program_length(spec: NeuronSpec | NeuronProgram) -> int:
-    """Instructions that the program of such neurons is long, the built-in neuron's among them.
+    """Return the length of these neurons' program in instructions, with those of the built-in neuron.
 
-    An entry of a table takes as much of the program memory as an instruction.
+    A table entry takes as much program memory as an instruction.
     """
     if isinstance(spec, NeuronProgram):
         return spec.n_operations + spec.n_entries
@@ -64,12 +64,12 @@ def program_length(spec: NeuronSpec | NeuronProgram) -> int:
 
 
 def state_words(spec: NeuronSpec | NeuronProgram) -> int:
-    """Numbers that such a neuron keeps from step to step; of a NeuronSpec u, v, and the steps since its last spike."""
+    """Return the state words of such a neuron; for a NeuronSpec u, v and, if refractory, the steps since its spike."""
     if isinstance(spec, NeuronProgram):
         return len(spec.states)
     return 2 + int(np.any(np.asarray(spec.refractory) > 1))
 
 
-def instructions(chip: Chip, spec: NeuronSpec | NeuronProgram) -> int:
-    """`extra_instructions` on a chip whose neurons are programs; 0 on others, where all that they do is built in."""
+def chip_instructions(chip: Chip, spec: NeuronSpec | NeuronProgram) -> int:
+    """Return `extra_instructions` on a chip with programmable neurons, and 0 on others, whose neurons are built in."""
     return extra_instructions(spec) if chip.neuron.programmable else 0

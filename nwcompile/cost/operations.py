@@ -1,10 +1,10 @@
-"""Operations of a network that no chip has a part in: accumulates, multiplications, and their energy by a table.
+"""Chip-independent operations of a network: accumulates, multiplications, and their energy by a table.
 
-Each tool that papers count with has its own definition, kept under its name: NeuroBench (`neurobench.py`), SyOPs
-and SpikingJelly's op_counter (`tool_counts.py`). The energy is the one that papers on spiking networks
-give: every operation at the price of 45 nm circuits of 32-bit floating point, 0.9 pJ to add and 3.7 pJ to multiply (M.
-Horowitz, "Computing's energy problem (and what we can do about it)", ISSCC 2014, figure 1.1.9), memory left out. It
-says nothing of a chip; it lets figures of papers be compared.
+Each tool used in papers has its own definition under its name: NeuroBench (`neurobench.py`), SyOPs and SpikingJelly's
+op_counter (`tool_counts.py`). The energy is the one used in papers on spiking networks: every operation in 32-bit
+floating point at 45 nm, 0.9 pJ per addition and 3.7 pJ per multiplication (M. Horowitz, "Computing's energy problem
+(and what we can do about it)", ISSCC 2014, figure 1.1.9), without memory. It makes figures of papers comparable and
+says nothing about a chip.
 """
 
 from collections.abc import Collection
@@ -18,7 +18,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.run import Run
 
 ADD_PJ = 0.9  # Picojoules of an addition in 32-bit floating point at 45 nm (Horowitz 2014).
-MULTIPLY_PJ = 3.7  # Picojoules of a multiplication, of the same source.
+MULTIPLY_PJ = 3.7  # Picojoules of a multiplication (same source).
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ class Count:
 
     @property
     def energy_nj(self) -> float:
-        """Of the sample, in nanojoules, by the table of 45 nm."""
+        """Energy of a sample in nJ (45 nm table)."""
         return (self.acs * ADD_PJ + self.macs * (ADD_PJ + MULTIPLY_PJ)) / 1000
 
 
 @dataclass(frozen=True)
 class Operations:
-    """Operations of a sample. `acs`, `macs`: of weights other than 0 on inputs other than 0, whether only -1, 0 and 1
-    come from there. `ann_macs`: every weight once, as in a network of the same layers that takes one step. `syops`,
-    `spikingjelly`: by the definitions of those tools, None where they do not take the network."""
+    """Operations of a sample. `acs`, `macs`: non-zero weights times non-zero inputs, from sources that send only -1, 0
+    and 1, and from others. `ann_macs`: every weight once, as in an ANN of the same layers with one step. `syops`,
+    `spikingjelly`: by the definitions of these tools; None if they do not support the network."""
 
     acs: float
     macs: float
@@ -49,7 +49,7 @@ class Operations:
 
     @property
     def counts(self) -> tuple[Count, ...]:
-        """A row a tool that takes the network, and one for the network that takes one step."""
+        """A row for each tool that supports the network, and one for the ANN with one step."""
         rows = [Count("neurobench 2.3.0", self.acs, self.macs)]
         if self.syops is not None:
             rows.append(Count("syops 0.0.5", self.syops.acs, self.syops.macs))
@@ -59,19 +59,19 @@ class Operations:
 
     @property
     def synops(self) -> float:
-        """Accumulates and multiplications, by one name."""
+        """Sum of accumulates and multiplications."""
         return self.acs + self.macs
 
     @property
     def energy_nj(self) -> float:
-        """Of the sample, in nanojoules, by the table of 45 nm."""
+        """Energy of a sample in nJ (45 nm table)."""
         return self.counts[0].energy_nj
 
 
-def operations(network: Network, run: Run, graded_inputs: Collection[str]) -> Operations:
-    """The Operations of a normalized network and a run of it, of inputs some of which send more than -1, 0 and 1.
+def count_operations(network: Network, run: Run, graded_inputs: Collection[str]) -> Operations:
+    """Count the Operations of a normalized network and a run; `graded_inputs` send values other than -1, 0 and 1.
 
-    Raises ModelError for another model's run, and for connections that are not counted.
+    Raises ModelError for another model's run, and for connections without a definition.
     """
     graded = [name for name, spikes in run.spikes.items() if (np.abs(spikes) > 1).any() or (spikes % 1).any()]
     figures = neurobench(network, run, [*graded_inputs, *graded])

@@ -1,4 +1,4 @@
-"""Prediction: the run that a program's activity predicts, before anything is simulated."""
+"""Prediction: the run predicted from a program's activity, without simulation."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from nwcompile.ir.run import Run
 
 
 def predict(program: Program, activity: Activity | None = None) -> Run:
-    """The run that an activity predicts, by default the program's: exact event counts, no spikes, no times."""
+    """Predict a run from an activity, by default the program's: exact event counts, no spikes, no times."""
     activity = activity or program.activity or Activity.uniform(program.network)
     run = Run(
         backend="prediction",

@@ -1,4 +1,4 @@
-"""Summary: every figure that a report shows about a program and one run of it."""
+"""Summary: all figures of a report about a program and one run of it."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ import numpy as np
 from nwcompile.cost.energy import core_energy_pj, energy_pj, step_energy_pj
 from nwcompile.cost.multi_spike import MultiSpikes, multi_spikes
 from nwcompile.cost.time.critical_path import CriticalPath, critical_paths
-from nwcompile.cost.time.floorline import Floorline, floorline, tightness
+from nwcompile.cost.time.floorline import Floorline, bound_tightness, floorline
 from nwcompile.cost.time.message_latency import LinkLoad, congested_links
-from nwcompile.cost.time.phases import Phases, phases
+from nwcompile.cost.time.phases import Phases, core_phases
 from nwcompile.cost.time.sync import OtherSync, other_sync
 from nwcompile.cost.traffic.axons import core_use
 from nwcompile.cost.traffic.core_traffic import CoreTraffic, core_traffic
 from nwcompile.cost.traffic.events import count_events, synops_into
-from nwcompile.cost.traffic.link_flits import flits_of, link_flits
+from nwcompile.cost.traffic.link_flits import flits_of_run, link_flits
 from nwcompile.cost.unicast_vs_tree import SendCost, compare_multicast
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
@@ -27,7 +27,7 @@ ERROR_CODE = "NW7003"
 
 @dataclass(frozen=True)
 class Fit:
-    """One resource: the core that comes closest to its limit, and all cores of the chip together; None: no limit."""
+    """One resource: the core closest to its limit, and all cores of the chip together; None: no limit."""
 
     resource: str
     core: int | None
@@ -44,7 +44,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class LayerFigures:
-    """One layer: its cores, the resource that fills one of them most; means of an aligned step; part of the time."""
+    """One layer: its cores, the resource that fills one of them most, means per aligned step, and its share of time."""
 
     name: str
     n_neurons: int
@@ -60,15 +60,15 @@ class LayerFigures:
 class Summary:
     """Figures of one run, means per sample; H hardware steps, times in microseconds, energies in picojoules.
 
-    `core_use[resource]` int64[core]; `core_synops`, `core_busy_us` float64[core]: mean of a step, `core_busy_us` of the
-    busiest unit, and `core_pj` the energy of the events of each in a sample; `step_energy_pj` float64[H]: of all kinds
-    of event together; `link_flits` float64[link]: mean of a step, `step_flits` int64[H, link] their sums over the
-    samples; `traffic`: who sends to which core; `max_synops` float64[H]: of the busiest core; `events`: how often each
-    counter's event happened; `multi` what sends several spikes a step, `sending` what goes as single messages and as
-    trees. `phases`, `critical` (the slowest steps) and `loads` (every link with flits, the most crowded first) are sums
-    of all samples of a run that was profiled. `bound` is the floorline of the run, `predicted` that of the calibration
-    activity (`predicted_synops` its max_synops); `other_sync` the bound if cores waited in the other way. What the
-    chip, backend or program does not give is None.
+    `core_use[resource]`: int64[core]. `core_synops`, `core_busy_us`: float64[core], means per step; `core_busy_us` is
+    that of the busiest unit. `core_pj`: float64[core], energy of each core's events. `step_energy_pj`: float64[H], all
+    kinds of events. `link_flits`: float64[link], mean per step; `step_flits`: int64[H, link], sums over the samples.
+    `traffic`: senders to each core. `max_synops`: float64[H], synops of the busiest core. `events`: count of each
+    event. `multi`: senders of several spikes per step. `sending`: costs of unicast and of trees. `phases`, `critical`
+    (the slowest steps) and `loads` (links with flits, most crowded first) are sums over all samples of a profiled run.
+    `bound`: floorline of the run. `predicted`, `predicted_synops`: floorline and max_synops of the calibration
+    activity. `other_sync`: the bound with the other kind of synchronization. Figures that the chip, backend or program
+    does not provide are None.
     """
 
     fits: tuple[Fit, ...]
@@ -104,7 +104,7 @@ class Summary:
 
     @property
     def step_power_mw(self) -> np.ndarray | None:
-        """float64[H]: energy of each step over its time, measured or else its bound; None where they are not known."""
+        """float64[H]: energy of each step over its time, measured or else its bound; None if either is unknown."""
         if self.step_energy_pj is None or self.step_us is None or not self.step_us.all():
             return None
         return self.step_energy_pj / (1000 * self.step_us)  # a picojoule in a microsecond is a microwatt
@@ -126,7 +126,7 @@ class Summary:
 
     @property
     def samples_per_second(self) -> float | None:
-        """How many samples a second the steps allow, one after the other."""
+        """Samples per second, run one after the other."""
         return None if self.step_us is None or not self.step_us.any() else 1e6 / float(self.step_us.sum())
 
     @property
@@ -136,10 +136,10 @@ class Summary:
 
 
 def summarize(program: Program, run: Run) -> Summary:
-    """The Summary of a run of `program`; raises ModelError for a run of something else."""
+    """Compute the Summary of a run of `program`. Raises ModelError for a run of another program."""
     n_cores = program.mapping.n_cores
     if not isinstance(run, Run):
-        raise ModelError(f"figures of a program are of its run, not of {type(run).__name__}; nw.simulate gives one")
+        raise ModelError(f"figures of a program need a Run, not {type(run).__name__}; nw.simulate returns one")
     run.verify()
     if run.totals is not None:
         raise ModelError("the run keeps totals only, and a report shows steps; simulate with record='spikes' for one")
@@ -149,19 +149,19 @@ def summarize(program: Program, run: Run) -> Summary:
     if activity is None or not run.counters or not is_alike or run.counters["synops"].shape[1] != n_cores:
         raise ModelError(f"the run is not one of this program of {n_cores} cores; simulate the program and report that")
     per_sample = 1 / run.n_samples
-    flits = flits_of(program, run)
+    flits = flits_of_run(program, run)
     bound = floorline(program, run.counters, flits, run.n_samples, activity)
     measured = tight = None
     if run.step_cycles is not None:
         measured = run.step_cycles * (program.chip.core.cycle_ns / 1000 * per_sample)
-        tight = None if bound is None else tightness(bound.bound_cycles, run.step_cycles)
+        tight = None if bound is None else bound_tightness(bound.bound_cycles, run.step_cycles)
     spent = step_energy_pj(run.counters, program.chip, flits, run.step_cycles)
     energy = energy_pj(spent)
     core_pj = core_energy_pj(run.counters, program.chip)
     is_profiled = run.profile is not None and run.step_cycles is not None
     return Summary(
-        fits=fit(program),
-        layers=_layers(program, activity, bound),
+        fits=summarize_fit(program),
+        layers=_layer_figures(program, activity, bound),
         core_use=core_use(program.axons, program.core_of, n_cores),
         core_synops=run.counters["synops"].mean(0) * per_sample,
         core_busy_us=_busy_us(bound),
@@ -170,7 +170,7 @@ def summarize(program: Program, run: Run) -> Summary:
         step_flits=flits,
         traffic=core_traffic(program, activity),
         max_synops=run.counters["synops"].max(1) * per_sample,
-        **_predicted(program, run.window),
+        **_predicted_bound(program, run.window),
         bound=bound,
         measured_us=measured,
         tightness=tight,
@@ -179,15 +179,15 @@ def summarize(program: Program, run: Run) -> Summary:
         events={name: float(c.sum()) * per_sample for name, c in run.counters.items()},
         multi=multi_spikes(program, activity, run.counters),
         sending=compare_multicast(program, activity, run.window),
-        phases=phases(program, run),
+        phases=core_phases(program, run),
         critical=critical_paths(program, run),
         loads=congested_links(run) if is_profiled else None,
         other_sync=other_sync(program, run),
     )
 
 
-def fit(program: Program) -> tuple[Fit, ...]:
-    """What a program uses of the chip: cores first, then each resource of the cores."""
+def summarize_fit(program: Program) -> tuple[Fit, ...]:
+    """Return a program's use of the chip: cores first, then each resource of the cores."""
     chip, mapping = program.chip, program.mapping
     n_usable = int(chip.is_usable.sum())
     rows = [
@@ -217,7 +217,7 @@ def fit(program: Program) -> tuple[Fit, ...]:
 
 
 def _used_and_limit(program: Program) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
-    """By resource: int64[core] of what each core in use holds, and of what it may hold; None: no limit."""
+    """Return int64[core] by resource: the use of each core, and its limit; None: no limit."""
     site = program.chip.site_index(program.mapping.site_of)
     use: dict[str, tuple[np.ndarray, np.ndarray | None]] = {}
     for resource, used in core_use(program.axons, program.core_of, program.mapping.n_cores).items():
@@ -226,7 +226,7 @@ def _used_and_limit(program: Program) -> dict[str, tuple[np.ndarray, np.ndarray 
     return use
 
 
-def _layers(program: Program, activity: Activity, bound: Floorline | None) -> tuple[LayerFigures, ...]:
+def _layer_figures(program: Program, activity: Activity, bound: Floorline | None) -> tuple[LayerFigures, ...]:
     network, synops = program.network, synops_into(program.network, activity)
     parts = {r: used / limit for r, (used, limit) in _used_and_limit(program).items() if limit is not None}
     n = activity.n_samples * activity.n_steps
@@ -250,14 +250,14 @@ def _layers(program: Program, activity: Activity, bound: Floorline | None) -> tu
 
 
 def _busy_us(bound: Floorline | None) -> np.ndarray | None:
-    """float64[core]: microseconds that the busiest unit of each core works in a mean step."""
+    """Return float64[core]: busy microseconds of the busiest unit of each core in a mean step."""
     if bound is None:
         return None
     return bound.work.busy.sum(1).max(0) * (bound.cycle_ns / 1000 / bound.n_samples / len(bound.bound_cycles))
 
 
-def _predicted(program: Program, window: str) -> dict:
-    """The floorline of the calibration activity, and its `max_synops`; None without calibration."""
+def _predicted_bound(program: Program, window: str) -> dict:
+    """Return the floorline of the calibration activity and its `max_synops`; None without calibration."""
     activity = program.activity
     if activity is None:
         return {"predicted": None, "predicted_synops": None}

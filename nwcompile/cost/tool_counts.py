@@ -1,21 +1,20 @@
-"""Operations as the packages syops and SpikingJelly count them, layer by layer, on the network as it was imported.
+"""Operations as counted by the packages syops and SpikingJelly, layer by layer, on the imported network.
 
-A float network as it was imported has a connection for every layer of the torch module that computes anything: Linear
-and convolutions, pooling, and batch norm as a Scale. A module that goes step by step calls each once a step, with all
-samples.
+An imported float network has a connection for every computing layer of the torch module: Linear and convolutions,
+pooling, and batch norm as a Scale. A module that runs step by step calls each layer once per step with all samples.
 
-SyOPs, as syops 0.0.5 (github.com/iCGY96/syops-counter, `ops.py`): what a layer would do densely. Where the input of a
-call holds at most two numbers, both in 0..1, the mean input's share of it are accumulates; else all of it are
-multiplications. So biases count as weights do, and by the same share; taps on padding count, and so do weights of 0; a
-Linear's bias counts once for all samples of a call; batch norm is two operations a number, pooling one a number that
-goes in, and a neuron one accumulate a step. Shares are float32, as there.
+SyOPs, like syops 0.0.5 (github.com/iCGY96/syops-counter, `ops.py`), begins with the dense operations of a layer. If the
+input of a call holds at most two different numbers, both in 0..1, the fraction given by the mean input counts as
+accumulates; otherwise all operations are multiplications. Biases count like weights, with the same fraction. Taps on
+padding and zero weights count. A Linear's bias counts once for all samples of a call. Batch norm counts two operations
+per number, pooling one per input number, and a neuron one accumulate per step. Fractions are float32, as in syops.
 
 SpikingJelly's op_counter 2.0.0 (`activation_based/op_counter/synop.py`, `mac.py`): a matrix product or convolution
-whose input holds only 0 and 1 in a call is synaptic operations, as many as weights meet a 1, zero weights included and
-taps on padding left out; otherwise it is multiplications, zeros and taps on padding included. Where only the weights
-hold 0 and 1, those count as spikes; where both do, the ones that meet. Biases count nowhere. A batch norm multiplies
-every number once. Its ACCounter is not reproduced: it adds what torch adds inside norms, pools and neurons, which
-depends on how a module is written, and a network does not tell.
+whose input in a call is only 0 and 1 counts synaptic operations, one per weight that meets a 1, with zero weights and
+without taps on padding. Otherwise it counts multiplications, with zeros and taps on padding. If only the weights are 0
+and 1, they count as spikes; if both are, only pairs of ones count. Biases never count. A batch norm multiplies every
+number once. Its ACCounter is not reproduced: it counts torch's additions inside norms, pools and neurons, which depend
+on how a module is written and are not part of a network.
 """
 
 from collections.abc import Iterator
@@ -35,7 +34,7 @@ OF_A_NORM = 2  # Operations of a batch norm on one number: its scale and its shi
 
 @dataclass(frozen=True)
 class SyOps:
-    """Operations of a sample: `ops` if every input were dense; the `acs` and `macs` that the inputs leave of them."""
+    """Operations of a sample: `ops` as if every input were dense, and the `acs` and `macs` among them."""
 
     ops: float
     acs: float
@@ -44,27 +43,27 @@ class SyOps:
 
 @dataclass(frozen=True)
 class OpCounts:
-    """Operations of a sample: what SpikingJelly's SynOpCounter and MACCounter give."""
+    """Operations of a sample as counted by SpikingJelly's SynOpCounter and MACCounter."""
 
     synops: float
     macs: float
 
 
 def syops(network: Network, values: dict[str, np.ndarray]) -> SyOps:
-    """The SyOps of a float network, not normalized, where its nodes send `values[name]`, float32[B, T, *shape].
+    """Count the SyOps of a float network, not normalized, whose nodes send `values[name]`, float32[B, T, *shape].
 
-    Raises ModelError for connections that no layer of torch is known to be.
+    Raises ModelError for connections that correspond to no torch layer.
     """
     ops = acs = macs = 0.0
     n_samples, n_steps = next(iter(values.values())).shape[:2]
-    for connection, x in _calls(network, values):
+    for connection, x in _layer_inputs(network, values):
         if isinstance(connection, Dense | Conv1d | Conv2d):
             n_biases = 0 if connection.bias is None else len(connection.weight) * _n_places(network, connection)
             n_bias_samples = 1 if isinstance(connection, Dense) else n_samples
-            dense = n_samples * _multiplications(network, connection) + n_bias_samples * n_biases
+            dense = n_samples * _count_multiplications(network, connection) + n_bias_samples * n_biases
         else:
             dense = x[0].size * (OF_A_NORM if isinstance(connection, Scale) else 1)
-        share = shares(x)
+        share = spike_shares(x)
         ops += dense * n_steps
         acs += sum(dense * s for s in share.tolist() if s == s)
         macs += dense * int(np.isnan(share).sum())
@@ -78,27 +77,27 @@ def syops(network: Network, values: dict[str, np.ndarray]) -> SyOps:
 
 
 def op_counts(network: Network, values: dict[str, np.ndarray]) -> OpCounts:
-    """SpikingJelly's OpCounts; arguments and errors are those of `syops`."""
+    """Count SpikingJelly's OpCounts. Arguments and errors are those of `syops`."""
     synops = macs = 0
     n_samples, n_steps = next(iter(values.values())).shape[:2]
-    for connection, x in _calls(network, values):
+    for connection, x in _layer_inputs(network, values):
         if isinstance(connection, Scale):
             macs += x.size
         if not isinstance(connection, Dense | Conv1d | Conv2d):
             continue
         is_spikes, weights_are = _are_bits(x), bool(_are_bits(np.asarray(connection.weight)[None])[0])
         sent = x[is_spikes].sum((0, 1), dtype=np.float64).reshape(-1)
-        synops += int(sent @ _uses(network, connection, weights_are))
+        synops += int(sent @ _weights_met(network, connection, weights_are))
         n_other = (n_steps - int(is_spikes.sum())) * n_samples
         if weights_are:
             synops += n_other * int(np.count_nonzero(connection.weight)) * _n_places(network, connection)
         else:
-            macs += n_other * _multiplications(network, connection)
+            macs += n_other * _count_multiplications(network, connection)
     return OpCounts(synops / n_samples, macs / n_samples)
 
 
-def _calls(network: Network, values: dict[str, np.ndarray]) -> Iterator[tuple[Connection, np.ndarray]]:
-    """Every connection, and float32[T, B, *shape], its input in each step; `values` as `sim.sequence` gives them."""
+def _layer_inputs(network: Network, values: dict[str, np.ndarray]) -> Iterator[tuple[Connection, np.ndarray]]:
+    """Yield every connection and its input in each step, float32[T, B, *shape]; `values` come from `sim.sequence`."""
     for connection in network.connections:
         if not isinstance(connection, Dense | Conv1d | Conv2d | Pool2d | MaxPool2d | Scale):
             raise connection.fail(f"what torch computes for a {type(connection).__name__} is not known")
@@ -107,8 +106,8 @@ def _calls(network: Network, values: dict[str, np.ndarray]) -> Iterator[tuple[Co
         yield connection, np.concatenate([late, x[:, : x.shape[1] - late.shape[1]]], 1).swapaxes(0, 1)
 
 
-def shares(x: np.ndarray) -> np.ndarray:
-    """float64[T]: the mean of x [T, ...] in each step, rounded to float32; NaN where it is not taken for spikes."""
+def spike_shares(x: np.ndarray) -> np.ndarray:
+    """Return float64[T]: the mean of x [T, ...] per step, rounded to float32; NaN if x does not count as spikes."""
     flat = x.reshape(len(x), -1)
     low, high = flat.min(1, keepdims=True), flat.max(1, keepdims=True)
     is_spikes = ((flat == low) | (flat == high)).all(1) & (low[:, 0] >= 0) & (high[:, 0] <= 1)
@@ -117,17 +116,17 @@ def shares(x: np.ndarray) -> np.ndarray:
 
 
 def _are_bits(x: np.ndarray) -> np.ndarray:
-    """bool[T]: whether all of x [T, ...] is 0 or 1 in a step."""
+    """Return bool[T]: whether all of x [T, ...] is 0 or 1 in a step."""
     return ((x == 0) | (x == 1)).reshape(len(x), -1).all(1)
 
 
-def _multiplications(network: Network, connection: Connection) -> int:
-    """Multiplications of a sample: weights times the outputs that take each, taps on padding included."""
+def _count_multiplications(network: Network, connection: Connection) -> int:
+    """Return the multiplications of a sample: each weight times the outputs that use it, with taps on padding."""
     return np.size(connection.weight) * _n_places(network, connection)
 
 
 def _n_places(network: Network, connection: Connection) -> int:
-    """Places of a convolution's output, of one channel; 1 of a Dense."""
+    """Return the output pixels of a convolution per channel; 1 for a Dense."""
     if isinstance(connection, Dense):
         return 1
     shape = connection.output_shape(network.node(connection.source).shape)
@@ -136,8 +135,8 @@ def _n_places(network: Network, connection: Connection) -> int:
     return prod(shape[1:])
 
 
-def _uses(network: Network, connection: Connection, only_ones: bool) -> np.ndarray:
-    """int64[source]: weights that a spike meets, or of weights 0 and 1 only the ones."""
+def _weights_met(network: Network, connection: Connection, only_ones: bool) -> np.ndarray:
+    """Return int64[source]: weights that a spike meets; with `only_ones`, only weights other than 0."""
     shape = network.node(connection.source).shape
     conv = connection.as_conv2d((shape[0], shape[1])) if isinstance(connection, Conv1d) else connection
     return fan_out(network, conv if only_ones else conv.replace(weight=np.ones(np.shape(conv.weight), np.int8)))

@@ -1,4 +1,4 @@
-"""What the same spikes send as single messages, and as messages that fork in the routers."""
+"""Unicast and multicast: the traffic of the same spikes as single messages and as messages that fork in routers."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from nwcompile.ir.program import Program
 
 @dataclass(frozen=True)
 class SendCost:
-    """Of one sample: messages of neurons and their hops; `hottest` are the most flits over one link in one step."""
+    """Traffic of one sample: messages of neurons and their hops. `hottest`: most flits over one link in one step."""
 
     messages: float
     hops: float
@@ -20,9 +20,9 @@ class SendCost:
 
 
 def compare_multicast(program: Program, activity: Activity, window: str) -> dict[str, SendCost]:
-    """What `activity` sends by "unicast" and by "tree"; without the latter where messages of the chip cannot fork.
+    """Return the traffic of `activity` as "unicast", and as "tree" if messages of the chip can fork.
 
-    Messages to a neuron's own core count, as in the counters; the hottest link is one of all, those to io sites too.
+    Messages to a neuron's own core count, as in the counters. The hottest link may be one to an io site.
     """
     network, costs = program.network, {}
     spikes = np.concatenate([activity.counts[name].sum(0, dtype=np.int64) for name in network.offsets])

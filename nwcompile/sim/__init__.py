@@ -1,22 +1,22 @@
-"""Simulators: one Program, one input, one answer, whichever backend computes it (DESIGN 4.3).
+"""Simulators. All backends compute the same result for one Program and one input (DESIGN 4.3).
 
 purpose                                              function                 file or folder
-the definition, slow and obvious                     run_program, run_network reference/
-the chip in time, cycle by cycle                     run_program              cycle/
-whole sequences at once, on a CPU or a GPU           run_program              sequence/
-the backends against each other                      crosscheck               crosscheck.py
-the chip against the float network                   float_difference         float_difference.py
-varied devices, and what they lose                   Devices, robustness      variation.py, robustness.py
-inputs that a network or a chip takes                prepare                  inputs.py
-what a run takes of memory, before it                verify_simulation        memory.py
-the numbers that messages carry                      verify_counts            values.py
-what the CPU computes of them first                  run_host                 host.py
-one sample without an end; what it gives at once     Session; Chunk           session.py; chunk.py
-its steps as a backend does them, and as they are    Rows, Aligned            rows.py
-steps told by the lines that spike                   frames_of                events.py
-what a checkpoint keeps of a run                     groups_of_samples        kept.py
-spikes that a chip has logged, against a program     compare_log              spike_log.py
-answers that are right                               accuracy                 accuracy.py
+the reference: slow, obvious, the definition         run_program, run_network reference/
+the chip cycle by cycle, with times                  run_program              cycle/
+whole sequences in parallel, on a CPU or a GPU       run_program              sequence/
+compare the backends with each other                 crosscheck               crosscheck.py
+compare a program with its float network             float_difference         float_difference.py
+device mismatch, and the accuracy that it costs      Devices, robustness      variation.py, robustness.py
+check and convert inputs                             prepare_inputs           inputs.py
+predict the memory of a run                          verify_simulation        memory.py
+check the numbers that messages carry                verify_counts            values.py
+layers that the host computes                        run_host                 host.py
+a stream; one piece of its result                    Session; Chunk           session.py; chunk.py
+hardware steps of a stream; aligned steps            Rows, Aligned            rows.py
+inputs given as lists of spiking lines               frames_of                events.py
+parts of a run for a checkpoint                      groups_of_samples        kept.py
+compare a chip's spike log with a program            compare_log              spike_log.py
+accuracy on labeled samples                          accuracy                 accuracy.py
 """
 
 from functools import partial
@@ -31,7 +31,7 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.sim.cycle.overload import verify_backend
 from nwcompile.sim.host import with_host
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import prepare_inputs
 from nwcompile.sim.memory import verify_simulation
 
 ERROR_CODE = "NW6101"
@@ -54,19 +54,19 @@ def simulate(
     flight_steps: int = 0,
     checkpoint: Path | str | None = None,
 ) -> Run:
-    """Simulate a Network (backend reference; a float one also sequence, the same numbers) or a Program.
+    """Simulate a Program, or a Network on backend reference. Float networks also run on backend sequence.
 
-    `device="cuda"` (backend sequence) gives the same integers and counters on a GPU, every NeuronSpec option included.
-    `x` is `[B, T, *shape]`, or as the network's layout says (`ir.network.LAYOUTS`), a dict of such arrays by input
-    name, or None with `steps=N`; results are `[B, T, *shape]`. The spikes of layers on the host are among them
-    (`Run.host`). `record="all"` keeps every
-    layer's states; `record="totals"` (backend cycle) keeps sums over the steps only, so that memory does not grow with
-    them (`ir.run.Totals`). `window="hardware"` runs exactly T hardware steps, nothing frozen or drained.
-    `profile=True` (backend cycle) gives the Run a Profile, with the flits in flight in the first `flight_steps` steps.
-    With a folder `checkpoint` (not with a profile, device "cuda", or a float network on backend sequence) samples and
-    steps that are done are kept there, and the same call goes on from them after it was killed, to the same Run.
-    Raises ModelError for unusable input, ArtifactError for an unusable `checkpoint`, BackendError for a backend or
-    device that is missing, OptionError for unknown choices, NotEnoughMemoryError before a run that cannot have room.
+    `x` is `[B, T, *shape]` or in the network's layout (`ir.network.LAYOUTS`), a dict of such arrays by input name, or
+    None with `steps=N`. Results are `[B, T, *shape]` and include the spikes of host layers (`Run.host`).
+    `device="cuda"` (backend sequence) gives the same integers and counters on a GPU for every NeuronSpec option.
+    `record="all"` records the states of every layer. `record="totals"` (backend cycle) records only sums over the
+    steps (`ir.run.Totals`), so memory does not grow with them. `window="hardware"` runs exactly T hardware steps;
+    nothing is frozen or drained. `profile=True` (backend cycle) adds a Profile to the Run, with the flits in flight
+    in the first `flight_steps` steps. A folder `checkpoint` stores finished samples and steps; after a kill, the same
+    call resumes from them and gives the same Run. Checkpoints are not available with a profile, on device "cuda", or
+    for float networks on backend sequence.
+    Raises ModelError for unusable input, ArtifactError for an unusable `checkpoint`, BackendError for a missing
+    backend or device, OptionError for unknown choices, and NotEnoughMemoryError before a run that does not fit.
     """
     for kind, word, choices in (("device", device, DEVICES), ("window", window, WINDOWS), ("record", record, RECORDS)):
         if word not in choices:
@@ -76,7 +76,7 @@ def simulate(
     if profile and backend != "cycle":
         raise OptionError(f"profile=True needs times, and only backend 'cycle' measures them, not {backend!r}")
     if record == "totals" and backend != "cycle":
-        raise OptionError(f"record='totals' is of backend 'cycle' only, not {backend!r}; use record='spikes'")
+        raise OptionError(f"record='totals' needs backend 'cycle', not {backend!r}; use record='spikes'")
     if record == "totals" and flight_steps:
         raise OptionError(
             "record='totals' keeps no steps, so there are no flits in flight to show; use record='spikes'"
@@ -97,7 +97,7 @@ def simulate(
         else:
             from nwcompile.sim.reference.run import run_network
 
-        inputs, _, n_steps = prepare(model, x, steps, before=has_room)
+        inputs, _, n_steps = prepare_inputs(model, x, steps, before=has_room)
         with keeping(checkpoint):
             run = run_network(with_registers(model), inputs, n_steps, record == "all")
         return with_host(run, inputs.host_run)
@@ -106,13 +106,13 @@ def simulate(
     verify_backend(model, backend)
     if profile and model.chip.has_merges:
         raise BackendError(
-            f'profiles follow flits through channels or over a bus; {model.chip.name} has noc.router = "merges": what '
-            "`nwcompile export --to ranc` writes says when each packet is sent and there"
+            f'profiles follow flits through channels or over a bus; {model.chip.name} has noc.router = "merges"; '
+            "use `nwcompile export --to ranc`, which writes when each packet is sent and arrives"
         )
     if profile and model.chip.has_pool_times:
         raise BackendError(
-            f"profiles follow flits through a network, and {model.chip.name} is one pool of neurons without any; leave "
-            "profile out: Run.step_cycles tells how long its steps take"
+            f"profiles follow flits through a network, and {model.chip.name} is one pool of neurons without one; leave "
+            "profile out: Run.step_cycles has the times of its steps"
         )
     if model.chip.waits_for_neighbors and (profile or record == "totals"):
         what = "a profile" if profile else "record='totals'"
@@ -123,7 +123,7 @@ def simulate(
         )
     if device == "cuda" and backend != "sequence":
         raise BackendError(f"backend {backend!r} has no CUDA kernels; use backend='sequence', or device='cpu'")
-    inputs, _, n_steps = prepare(model.network, x, steps, model.chip, model.on_multi_spike, has_room)
+    inputs, _, n_steps = prepare_inputs(model.network, x, steps, model.chip, model.on_multi_spike, has_room)
     if record == "totals":
         from nwcompile.sim.cycle.totals import run_totals
 
@@ -132,12 +132,12 @@ def simulate(
         return with_host(totals, inputs.host_run)
     more = (flight_steps,) if profile else (device,) if backend == "sequence" else ()
     with keeping(checkpoint):
-        run = _backend(backend)(model.loaded, inputs, n_steps, record == "all", window, *more)
+        run = _load_backend(backend)(model.loaded, inputs, n_steps, record == "all", window, *more)
     return with_host(run, inputs.host_run)
 
 
 def _verify_kept(model, backend: str, device: str, profile: bool) -> None:
-    """Raise OptionError for a run of which a checkpoint would keep nothing."""
+    """Raise OptionError if a checkpoint could not store anything of this run."""
     is_float = isinstance(model, Network) and backend == "sequence"
     unkept = {
         "a profile": profile,
@@ -149,7 +149,7 @@ def _verify_kept(model, backend: str, device: str, profile: bool) -> None:
         raise OptionError(f"checkpoint keeps nothing of a run with {' and '.join(wrong)}{other}")
 
 
-def _backend(name: str):
+def _load_backend(name: str):
     if name == "reference":
         from nwcompile.sim.reference.run import run_program
     elif name == "cycle":

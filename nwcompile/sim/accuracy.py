@@ -1,4 +1,4 @@
-"""Accuracy: which part of labeled samples a run answers right, and how far so few samples tell."""
+"""Accuracy: the share of labeled samples that a run classifies correctly, and its confidence interval."""
 
 from math import sqrt
 
@@ -6,23 +6,23 @@ import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.run import Run
-from nwcompile.sim.float_difference import strongest
+from nwcompile.sim.float_difference import strongest_neuron
 
 ERROR_CODE = "NW6003"
 N_RESAMPLED = 1000  # Enough for percentiles 2.5 and 97.5 (Efron and Tibshirani 1993, section 13.3).
-Z_95 = 1.959964  # The normal distribution has 95 % within so many standard deviations.
+Z_95 = 1.959964  # Standard deviations around the mean that contain 95 % of a normal distribution.
 
 
 def accuracy(result: Run, labels: np.ndarray) -> float:
-    """Part of the samples whose label is the run's answer, 0..1. Raises ModelError for several outputs."""
+    """Return the share of samples whose label is the run's answer, 0..1. Raises ModelError for several outputs."""
     if isinstance(result.output, dict):
         raise ModelError(f"accuracy needs one output layer; this network has {', '.join(result.output)}")
     check_labels(labels, int(np.prod(result.output.shape[2:])))
-    return share_right(strongest(result.output), labels)
+    return share_right(strongest_neuron(result.output), labels)
 
 
 def check_labels(labels: np.ndarray, n_outputs: int) -> None:
-    """Raise ModelError for labels that no output neuron stands for."""
+    """Raise ModelError for labels without an output neuron."""
     if labels.min() < 0 or labels.max() >= n_outputs:
         raise ModelError(
             f"labels y are {labels.min()}..{labels.max()}, but the output has {n_outputs} neurons, 0..{n_outputs - 1}"
@@ -30,12 +30,12 @@ def check_labels(labels: np.ndarray, n_outputs: int) -> None:
 
 
 def share_right(given: np.ndarray, labels: np.ndarray) -> float:
-    """Part of the answers that are the label, 0..1."""
+    """Return the share of answers that equal the label, 0..1."""
     return float(np.mean(given == labels))
 
 
 def share_interval(share: float, n_samples: int) -> tuple[float, float]:
-    """The 95 % interval of a share, 0..1, that was seen in `n_samples` samples.
+    """Return the 95 % confidence interval of a share, 0..1, measured on `n_samples` samples.
 
     Wilson's score interval (E. B. Wilson, J. Am. Stat. Assoc. 22 (1927), p. 209), which Brown, Cai and DasGupta
     (Statistical Science 16 (2001), p. 101) recommend for few samples.
@@ -47,9 +47,11 @@ def share_interval(share: float, n_samples: int) -> tuple[float, float]:
 
 
 def loss_interval(before: np.ndarray, after: np.ndarray) -> tuple[float, float]:
-    """The 95 % interval of the accuracy lost, -1..1, `before` and `after` bool[B]: which of the same samples are right.
+    """Return the 95 % confidence interval of the accuracy loss, -1..1.
 
-    Wald's interval of paired shares with one sample more on either side (D. G. Bonett, R. M. Price, J. Educ. Behav.
+    `before`, `after`: bool[B], whether each of the same samples is answered correctly.
+
+    Wald's interval of paired shares, with one more sample on either side (D. G. Bonett, R. M. Price, J. Educ. Behav.
     Stat. 37 (2012), p. 479).
     """
     n = len(before) + 2
@@ -59,10 +61,10 @@ def loss_interval(before: np.ndarray, after: np.ndarray) -> tuple[float, float]:
 
 
 def ratio_interval(part: np.ndarray, whole: np.ndarray) -> tuple[float, float]:
-    """The 95 % interval of sum(part) / sum(whole), both [B] by sample; 0 where the whole is 0.
+    """Return the 95 % confidence interval of sum(part) / sum(whole), both [B] by sample; 0 where the whole is 0.
 
     Percentiles of N_RESAMPLED bootstrap samples (B. Efron, R. J. Tibshirani, An Introduction to the Bootstrap, 1993,
-    chapter 13), always the same ones. One sample does not show how samples differ: its interval is 0 to 1.
+    chapter 13), drawn with a fixed seed. One sample says nothing about the spread: its interval is 0 to 1.
     """
     if len(part) == 1:
         return 0.0, float(whole.any())

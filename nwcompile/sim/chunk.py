@@ -1,4 +1,4 @@
-"""Chunk: what a stream gave at once: the aligned steps that are complete, and the hardware steps that were done."""
+"""Chunk: one piece of a stream's result, with its complete aligned steps and its hardware steps."""
 
 from dataclasses import dataclass, field
 
@@ -10,12 +10,12 @@ from nwcompile.ir.shown import counted, in_lines
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """A part of the Run of one sample: the Run's arrays are those of its chunks, one after the other.
+    """A part of the Run of one sample. Concatenated, the arrays of all chunks are the arrays of the Run.
 
-    `spikes`, `states` and `output` `[1, k, *shape]` are those of the aligned steps `first_step` and the k - 1 after it,
-    which every layer has done; k may be 0. `counters` int64[n, core], `step_cycles`, `step_energy_pj` and `link_flits`
-    are those of the n hardware steps from `first_hardware_step` on; None as in a Run. Of a network that is not compiled
-    there are none.
+    `spikes`, `states` and `output` `[1, k, *shape]` cover k aligned steps from `first_step` on, which every layer has
+    finished; k may be 0. `counters` int64[n, core], `step_cycles`, `step_energy_pj` and `link_flits` cover n hardware
+    steps from `first_hardware_step` on, and are None where they are None in a Run. A network that is not compiled has
+    no hardware steps.
     """
 
     backend: str
@@ -33,12 +33,12 @@ class Chunk:
 
     @property
     def n_steps(self) -> int:
-        """Aligned steps that it holds."""
+        """Number of aligned steps."""
         return next(iter(self.spikes.values())).shape[1]
 
     @property
     def n_hardware_steps(self) -> int:
-        """Hardware steps that it holds."""
+        """Number of hardware steps."""
         return len(self.counters.get("synops", ()))
 
     def __repr__(self) -> str:

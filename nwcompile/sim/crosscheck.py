@@ -1,4 +1,4 @@
-"""Do the backends agree? Runs one program on several and finds the first difference."""
+"""Crosscheck: run one program on several backends and find the first difference."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from nwcompile.ir.run import COUNTERS, Run
 from nwcompile.sim import BACKENDS, simulate
 from nwcompile.sim.cycle.overload import verify_backend
 from nwcompile.sim.float_difference import FloatDifference, check_network, float_difference
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import prepare_inputs
 
 AGAINST = ("float", *BACKENDS)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The first place where two backends differ: earliest step, then layer order, sample, neuron."""
+    """The first difference between two backends, ordered by step, then layer, sample and neuron."""
 
     quantity: str  # "spikes", "u", "v" or the name of a counter
     step: int
@@ -40,7 +40,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class LayerAgreement:
-    """One layer in all integer backends: `n_spikes` compared in each, and how many of them fired, by backend."""
+    """Comparison of one layer: `n_spikes` values compared per backend, and `fired`, the non-zero ones by backend."""
 
     layer: str
     n_neurons: int
@@ -51,10 +51,10 @@ class LayerAgreement:
 
 @dataclass(frozen=True)
 class Crosscheck:
-    """What comparing gave. `n_compared`: spikes, states and counters looked at in each backend.
+    """Result of a comparison. `n_compared`: spikes, states and counters compared per backend.
 
-    `layers` has a row for each layer; `float_difference` says how far the float network is, if it was compared. That
-    difference is no disagreement: quantizing made it.
+    `layers` has one row per layer. `float_difference` is the distance to the float network, if that was compared.
+    Quantization causes it, so it does not count as disagreement.
     """
 
     agree: bool
@@ -85,12 +85,11 @@ def crosscheck(
     steps=None,
     network: Network | None = None,
 ) -> Crosscheck:
-    """Compare spikes, all states and all integer counters of the backends in `against`, the first being the measure.
+    """Compare spikes, all states and all integer counters of the backends in `against`; the first is the oracle.
 
-    With "float" among them, `network` (the float Network that was compiled) runs on the same input, and how far it is
-    from the first integer backend is told beside the agreement. Raises BackendError for backends that are unknown or
-    fewer than two, OptionError and ModelError for a `network` that is missing or another one, and what `simulate`
-    raises.
+    If `against` contains "float", `network` (the float Network that was compiled) runs on the same input, and its
+    distance to the first integer backend is reported next to the agreement. Raises BackendError for unknown backends
+    or fewer than two, OptionError or ModelError for a missing or different `network`, and the errors of `simulate`.
     """
     against = tuple(dict.fromkeys((against,) if isinstance(against, str) else against))
     for name in against:
@@ -107,22 +106,22 @@ def crosscheck(
     integer = [name for name in against if name != "float"]
     for name in integer:
         verify_backend(program, name)
-    given = prepare(program.network, x, steps, program.chip, program.on_multi_spike)[0]
+    given = prepare_inputs(program.network, x, steps, program.chip, program.on_multi_spike)[0]
     runs = {name: simulate(program, given, name, "cpu", window, "all") for name in integer}
     wanted = simulate(network, x, steps=steps) if "float" in against else None
-    return compare(program, runs, wanted)
+    return compare_runs(program, runs, wanted)
 
 
-def compare(program: Program, runs: dict[str, Run], wanted: Run | None = None) -> Crosscheck:
-    """Compare finished runs of one program on one input (recorded with `record="all"`), and a run of its network."""
+def compare_runs(program: Program, runs: dict[str, Run], wanted: Run | None = None) -> Crosscheck:
+    """Compare runs of one program on one input, recorded with `record="all"`, and a run of its float network."""
     first = next(iter(runs.values()))
     n_compared = sum(s.size for s in first.spikes.values())
     n_compared += sum(a.size for states in first.states.values() for a in states.values())
     n_compared += sum(first.counters[name].size for name in COUNTERS)
-    layers = tuple(_on_host(program, runs, name) for name in program.host_layers)
-    layers += tuple(_agreement(program, runs, name) for name in program.network.layers)
+    layers = tuple(_describe_host_layer(program, runs, name) for name in program.host_layers)
+    layers += tuple(_compare_layer(program, runs, name) for name in program.network.layers)
     differences = [row.first_difference for row in layers if row.first_difference is not None]
-    first_difference = min(differences, key=lambda d: d.step, default=None) or _counters(runs)
+    first_difference = min(differences, key=lambda d: d.step, default=None) or _first_counter_difference(runs)
     gap = None if wanted is None else float_difference(program, wanted, first)
     return Crosscheck(
         agree=first_difference is None,
@@ -135,14 +134,14 @@ def compare(program: Program, runs: dict[str, Run], wanted: Run | None = None) -
     )
 
 
-def _on_host(program: Program, runs: dict[str, Run], layer: str) -> LayerAgreement:
-    """The row of a layer on the host, whose spikes are computed once and are the input of every backend."""
+def _describe_host_layer(program: Program, runs: dict[str, Run], layer: str) -> LayerAgreement:
+    """Return the row of a host layer. Its spikes are computed once and are the input of every backend."""
     spikes = next(iter(runs.values())).spikes[layer]
     fired = {name: int(np.count_nonzero(run.spikes[layer])) for name, run in runs.items()}
     return LayerAgreement(layer, program.host_layers[layer].n_neurons, spikes.size, fired, None)
 
 
-def _agreement(program: Program, runs: dict[str, Run], layer: str) -> LayerAgreement:
+def _compare_layer(program: Program, runs: dict[str, Run], layer: str) -> LayerAgreement:
     first = next(iter(runs))
     best = None
     for quantity in ("spikes", *runs[first].states[layer]):
@@ -166,8 +165,8 @@ def _agreement(program: Program, runs: dict[str, Run], layer: str) -> LayerAgree
     return LayerAgreement(layer, n_neurons, runs[first].spikes[layer].size, fired, best)
 
 
-def _counters(runs: dict[str, Run]) -> Difference | None:
-    """The first counter that differs, in the order of COUNTERS, of runs whose layers are equal."""
+def _first_counter_difference(runs: dict[str, Run]) -> Difference | None:
+    """Return the first counter that differs, in the order of COUNTERS. The layers of the runs are equal."""
     first = next(iter(runs))
     for name in COUNTERS:
         for other in runs.values():

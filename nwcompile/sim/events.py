@@ -1,4 +1,4 @@
-"""Events: steps told by the input lines that spike in them, as the frames that simulators take."""
+"""Events: convert steps given as lists of spiking input lines to the frames that simulators take."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,10 @@ from nwcompile.ir.network import Network
 
 
 def frames_of(network: Network, steps: Sequence[tuple]) -> dict[str, np.ndarray]:
-    """By input int64[n, *shape], of n steps, each (lines, their values): integers, or one number for all.
+    """Return int64[n, *shape] by input, for n steps of (lines, values); `values` are integers, or one for all lines.
 
-    Lines are numbered over all inputs that are given, in their order; values of a line named twice add up. Raises
-    ModelError for numbers that are no lines.
+    Lines are numbered across all inputs, in their order. Values of a repeated line add up. Raises ModelError for
+    numbers outside the lines.
     """
     sizes = {name: node.n_neurons for name, node in network.given.items()}
     n_lines = sum(sizes.values())
@@ -20,7 +20,7 @@ def frames_of(network: Network, steps: Sequence[tuple]) -> dict[str, np.ndarray]
     for t, (lines, values) in enumerate(steps):
         try:
             numbers = np.asarray(lines)
-        except ValueError:  # lists in it differ in length
+        except ValueError:  # nested lists of different lengths
             numbers = np.zeros(())
         if numbers.shape == (0,):
             continue

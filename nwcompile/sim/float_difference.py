@@ -1,4 +1,4 @@
-"""How far a program is from the float network that it was made from, on the same input: rates, spikes and answers."""
+"""Distance between a program and its float network on the same input: rates, spikes and answers."""
 
 import warnings
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ ERROR_CODE = "NW6105"
 class LayerDifference:
     """One layer in float and in fixed point, over all samples and aligned steps.
 
-    `spikes_float`, `spikes_fixed`: payloads added up; `rate_float`, `rate_fixed`: those per neuron, step and sample.
-    `n_differing` of the neurons and steps hold different spikes, first in `first_step`; `share_differing` is their
-    share, 0..1, of those in which either spikes. Of a readout only `membrane_error` is known: the root mean square of
-    the difference over that of the float membrane, None if that is 0 or the scale is unknown.
+    `spikes_float`, `spikes_fixed`: sums of payloads. `rate_float`, `rate_fixed`: the same per neuron, step and sample.
+    `n_differing`: pairs of neuron and step whose spikes differ, first in `first_step`. `share_differing`, 0..1: their
+    share of the pairs in which either network spikes. A readout has only `membrane_error`, the root mean square of
+    the difference over that of the float membrane; None if the latter is 0 or the scale is unknown.
     """
 
     layer: str
@@ -37,7 +37,7 @@ class LayerDifference:
 
 @dataclass(frozen=True)
 class FloatDifference:
-    """All layers, and the answer to every sample (`answers`), or None if there are several output layers.
+    """Differences of all layers, and the answer to each sample (`find_answers`), None for several output layers.
 
     `backend` is the integer backend that ran the program.
     """
@@ -49,45 +49,45 @@ class FloatDifference:
 
     @property
     def n_alike(self) -> int | None:
-        """Number of samples that both answer alike."""
+        """Number of samples with the same answer from both."""
         if self.answers_float is None or self.answers_fixed is None:
             return None
         return sum(a == b for a, b in zip(self.answers_float, self.answers_fixed, strict=True))
 
 
-def answers(run: Run) -> np.ndarray | None:
-    """int64[B]: the output neuron with the largest sum over all steps, the first of equals; None for several outputs.
+def find_answers(run: Run) -> np.ndarray | None:
+    """Return int64[B]: the output neuron with the largest sum over all steps, the first of equals.
 
-    What is summed is the spikes of an output layer that fires, or the membrane of a readout.
+    The sum is over spikes, or over the membrane of a readout. Returns None for several outputs.
     """
     if isinstance(run.output, dict):
         return None
-    return strongest(run.output)
+    return strongest_neuron(run.output)
 
 
 def answer_rule(network: Network) -> str:
-    """By which rule `answers` names the class of a sample."""
+    """Describe the rule by which `find_answers` classifies a sample."""
     fires = any(network.node(name).neuron.fires for name in network.outputs)
     return f"class = output neuron with {'most spikes' if fires else 'the largest sum of its membrane'} over all steps"
 
 
 def warn_of_answers(network: Network, what: str) -> None:
-    """Warn with NwWarning that `what` follows the network's answers, if those of the imported module may differ."""
+    """Warn with NwWarning that `what` uses the network's answers, if the imported module's answers may differ."""
     if network.left_out:
         warnings.warn(
             f"{what} follows the rule '{answer_rule(network)}', but {network.left_out}", NwWarning, stacklevel=3
         )
 
 
-def strongest(output: np.ndarray) -> np.ndarray:
-    """int64[B]: the neuron with the largest sum over all steps of `[B, T, *shape]`, the first of equals."""
+def strongest_neuron(output: np.ndarray) -> np.ndarray:
+    """Return int64[B]: the neuron with the largest sum over all steps of `[B, T, *shape]`, the first of equals."""
     return output.reshape(*output.shape[:2], -1).sum(1).argmax(1)
 
 
 def check_network(program: Program, network: Network | None) -> None:
     """Raise OptionError or ModelError unless `network` is a float network with the layers of `program`.
 
-    Layers that legalizing added, of relay neurons and copies, are the program's alone.
+    Layers that legalization added (relay neurons and copies) exist only in the program.
     """
     if network is None:
         raise OptionError(
@@ -114,14 +114,14 @@ def check_network(program: Program, network: Network | None) -> None:
 
 
 def float_difference(program: Program, wanted: Run, run: Run) -> FloatDifference:
-    """Compare the float run `wanted` with a run of the program, both aligned and of one input."""
+    """Compare the float run `wanted` with a run of the program. Both are aligned and have the same input."""
     names = (*program.host_layers, *program.network.layers)
-    layers = tuple(_layer(program, name, wanted, run) for name in names if name in wanted.spikes)
-    both = [None if (classes := answers(r)) is None else tuple(classes.tolist()) for r in (wanted, run)]
+    layers = tuple(_compare_layer(program, name, wanted, run) for name in names if name in wanted.spikes)
+    both = [None if (classes := find_answers(r)) is None else tuple(classes.tolist()) for r in (wanted, run)]
     return FloatDifference(run.backend, layers, *both)
 
 
-def _layer(program: Program, name: str, wanted: Run, run: Run) -> LayerDifference:
+def _compare_layer(program: Program, name: str, wanted: Run, run: Run) -> LayerDifference:
     node = program.host_layers.get(name) or program.network.node(name)
     if not node.neuron.fires:
         return LayerDifference(name, node.n_neurons, membrane_error=_membrane_error(program, name, wanted, run))

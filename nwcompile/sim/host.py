@@ -1,4 +1,4 @@
-"""What the host computes before the chip: float layers and linear maps, once for every input, on the CPU."""
+"""The host: float layers and linear maps that the CPU computes before the chip, once for every input."""
 
 from dataclasses import dataclass, replace
 
@@ -14,10 +14,10 @@ from nwcompile.sim.values import verify_whole
 
 @dataclass(frozen=True, eq=False)
 class HostRun:
-    """What the host did for some samples: `spikes` [B, T, *shape] of its layers, and its work, summed over samples.
+    """Host results: `spikes` [B, T, *shape] of its layers, and its work, summed over samples.
 
-    `n_macs`: multiplications with weights. `n_writes`: registers written, each only where its number changes.
-    `n_clipped`: numbers beyond the widest that a register or a message holds, which became that.
+    `n_macs`: multiplications with weights. `n_writes`: register writes, counted only where the number changes.
+    `n_clipped`: numbers clipped to the range of a register or message.
     """
 
     host: Host
@@ -27,27 +27,27 @@ class HostRun:
     n_clipped: int
 
 
-def compute(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[Run, int]:
-    """The Run of the host's float network on float32 `[B, T, *shape]`, and how many steps it has.
+def compute_host(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[Run, int]:
+    """Run the host's float network on float32 `[B, T, *shape]`; return the Run and its number of steps.
 
-    It is the reference's, so its spikes are the framework's. Where nothing depends on earlier steps, samples that are
-    the same in all steps are computed once: then it has one step, which stands for all.
+    The reference backend runs it, so the spikes equal the framework's. If nothing depends on earlier steps and the
+    samples are constant, one step is computed and represents all.
     """
     n_computed = 1 if not host.has_delays and _is_static(host, inputs) else n_steps
     return run_network(host.network, {n: x[:, :n_computed] for n, x in inputs.items()}, n_computed, False), n_computed
 
 
 def _is_static(host: Host, inputs: dict[str, np.ndarray]) -> bool:
-    """Whether every input that feeds something is the same in all steps."""
+    """Whether every connected input is constant over the steps."""
     heard = {c.source for c in host.network.connections}
     return all((x == x[:, :1]).all() for name, x in inputs.items() if name in heard)
 
 
 def run_host(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[HostRun, dict[str, np.ndarray]]:
-    """The host's work on float32 `[B, T, *shape]`, and what it gives the chip, int32 `[B, T, *shape]` by input.
+    """Run the host on float32 `[B, T, *shape]`; return its HostRun and the chip's inputs, int32 `[B, T, *shape]`.
 
-    Raises ModelError for samples that change on a chip whose registers are written once, and for numbers that must be
-    whole.
+    Raises ModelError for samples that change over time if the registers are written once, and for fractions where
+    whole numbers are required.
     """
     n_samples = len(next(iter(inputs.values())))
     if host.is_static and not _is_static(host, inputs):
@@ -59,7 +59,7 @@ def run_host(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[H
     if host.way == "exact":
         for name, x in inputs.items():
             verify_whole(name, x)
-    run, n_computed = compute(host, inputs, n_steps)
+    run, n_computed = compute_host(host, inputs, n_steps)
     made, n_writes, n_clipped = {}, 0, 0
     for name, encoding in host.gives.items():
         if encoding.scale is None:
@@ -69,7 +69,7 @@ def run_host(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[H
         numbers, clipped = encode(encoding, run.states[encoding.layer]["v"])
         if encoding.neurons is not None and len(encoding.neurons) < numbers[0, 0].size:
             numbers = numbers.reshape(*numbers.shape[:2], -1)[:, :, encoding.neurons]
-        if host.way != "exact":  # whose two lines take one sign each
+        if host.way != "exact":  # in mode "exact", two lines take one sign each
             n_clipped += clipped * (n_steps if n_computed < n_steps else 1)
         made[name] = np.broadcast_to(numbers, (n_samples, n_steps, *numbers.shape[2:])).astype(np.int32)
         if encoding.register is not None:
@@ -85,7 +85,7 @@ def run_host(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[H
 
 
 def encode(encoding: Encoding, x: np.ndarray) -> tuple[np.ndarray, int]:
-    """Membranes `[B, T, *shape]` as the integers that the chip gets, int64, and how many of them were clipped."""
+    """Convert membranes `[B, T, *shape]` to the chip's integers, int64; also return how many were clipped."""
     assert encoding.scale is not None, "spikes are sent as they are"
     wanted = np.asarray(encoding.scale) * x.astype(np.float64) + np.asarray(encoding.offset)
     if encoding.register is None:
@@ -100,7 +100,7 @@ def encode(encoding: Encoding, x: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def with_host(run: Run, done: HostRun | None) -> Run:
-    """The run with the spikes of the layers on the host, and what the host did; its registers are no activity."""
+    """Add the spikes of host layers and the host's work to a run. Host registers do not count as activity."""
     if done is None:
         return run
     work = HostWork(done.host.way, tuple(done.spikes), done.n_macs, done.n_writes, done.n_clipped)
@@ -108,6 +108,6 @@ def with_host(run: Run, done: HostRun | None) -> Run:
     if activity is not None and done.host.registers:
         activity = activity.without(done.host.registers)
     spikes = done.spikes
-    if run.totals is not None:  # all steps in one, spikes of either sign added up
+    if run.totals is not None:  # one step with the sum of magnitudes
         spikes = {n: np.abs(s, dtype=np.int64).sum(1, keepdims=True) for n, s in spikes.items()}
     return replace(run, spikes={**spikes, **run.spikes}, activity=activity, host=work)

@@ -1,4 +1,4 @@
-"""Inputs: what a person feeds a network, `[B, T, *shape]` or nothing, checked, and what its host makes of it."""
+"""Inputs: check a network's inputs `[B, T, *shape]`, convert them, and run the host on them."""
 
 from collections.abc import Callable
 
@@ -17,24 +17,24 @@ LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 
 class Inputs(dict):
-    """Every input of a network, or of a program and its registers, `[B, T, *shape]`: what `prepare` gives and takes.
+    """Prepared inputs by name, `[B, T, *shape]`, registers included: the result of `prepare_inputs`.
 
-    `shape`: (B, T). `host_run` says what the host did for them (`sim.host.HostRun`), None where there is no host.
+    `shape`: (B, T). `host_run`: the host's results (`sim.host.HostRun`), None without a host.
     """
 
     shape: tuple[int, int] = (1, 1)
     host_run: HostRun | None = None
 
 
-def one_step_more(inputs: Inputs) -> Inputs:
-    """Prepared inputs with an empty step behind the last one."""
+def append_step(inputs: Inputs) -> Inputs:
+    """Append an empty step to prepared inputs."""
     longer = Inputs({name: np.concatenate([a, np.zeros_like(a[:, :1])], 1) for name, a in inputs.items()})
     longer.shape = inputs.shape[0], inputs.shape[1] + 1
     return longer
 
 
-def one_sample(network: Network, sample: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A sample [T, n] by input name as a person gives it: with a sample axis, as the network's layout says."""
+def add_sample_axis(network: Network, sample: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Add a sample axis to a sample [T, n] by input name, in the network's layout."""
     axis = 1 if network.layout == "TB" else 0
     return {
         name: np.expand_dims(array.reshape(len(array), *network.node(name).shape), axis)
@@ -42,7 +42,7 @@ def one_sample(network: Network, sample: dict[str, np.ndarray]) -> dict[str, np.
     }
 
 
-def prepare(
+def prepare_inputs(
     network: Network,
     x,
     steps: int | None = None,
@@ -50,14 +50,14 @@ def prepare(
     on_multi_spike: str = "refuse",
     before: Callable[[int, int, int], None] | None = None,
 ) -> tuple[Inputs, int, int]:
-    """`(inputs, B, T)`: every input as float32 (float network) or int32 (fixed), C-contiguous `[B, T, *shape]`.
+    """Return `(inputs, B, T)`; inputs are C-contiguous `[B, T, *shape]`, float32 (float network) or int32 (fixed).
 
-    `x`, laid out as `network.layout` says, is an array for a network with one input, a dict of arrays by input name for
-    any, or None with `steps=N` (B = 1; an input that is absent stays silent). In layout "B" a sample `[B, *shape]` is
-    repeated `steps` times, or as often as the module looped. What the network's host makes of it is made here, once.
-    Inputs that were prepared already are given back. With a `chip`, values must be what it takes, or what
-    `on_multi_spike` (`Options`) makes of them. `before(B, T, bytes)` is called before large arrays are made, with the
-    bytes of those that take the place of what was given. Raises ModelError for wrong names, shapes, dtypes or values.
+    `x`, in the layout `network.layout`, is an array for a network with one input, a dict of arrays by input name, or
+    None with `steps=N` (B = 1). Missing inputs are silent. In layout "B" a sample `[B, *shape]` is repeated `steps`
+    times, by default as often as the module looped. The network's host runs here, once. Inputs that are already
+    prepared are returned unchanged. With a `chip`, it must accept the values, under `on_multi_spike` (`Options`).
+    `before(B, T, bytes)` is called before large arrays are allocated, with the bytes of converted copies.
+    Raises ModelError for wrong names, shapes, dtypes or values.
     """
     if isinstance(x, Inputs):
         if before is not None:
@@ -70,9 +70,9 @@ def prepare(
     if not named and steps is None:
         expected = "[B, T, *shape]" if network.layout == "BT" else LAYOUTS[network.layout]
         raise ModelError(f"no input: give x of shape {expected}, or x=None with steps=N")
-    arrays = {name: _array(network, name, value, steps) for name, value in named.items()}
+    arrays = {name: _check_array(network, name, value, steps) for name, value in named.items()}
     of_host = () if network.host is None else network.host.network.inputs
-    registers = {c.source for c in network.connections if isinstance(c, Injected)}  # wider than what a message holds
+    registers = {c.source for c in network.connections if isinstance(c, Injected)}  # wider than a message
     for name, array in arrays.items():
         if name in of_host or name in registers:
             continue
@@ -89,11 +89,11 @@ def prepare(
     if steps is not None and steps != n_steps:
         raise ModelError(f"steps={steps} but x has T = {n_steps}; leave steps out or make them equal")
     if before is not None:
-        is_made = (a for n, a in arrays.items() if n not in of_host and a.dtype != _dtype(network))
-        before(n_samples, n_steps, sum(np.dtype(_dtype(network)).itemsize * a.size for a in is_made))
+        is_made = (a for n, a in arrays.items() if n not in of_host and a.dtype != _input_dtype(network))
+        before(n_samples, n_steps, sum(np.dtype(_input_dtype(network)).itemsize * a.size for a in is_made))
     for name, node in network.given.items():
-        arrays.setdefault(name, np.zeros((n_samples, n_steps, *node.shape), _dtype(network)))
-    arrays |= constants(network, n_samples, n_steps)
+        arrays.setdefault(name, np.zeros((n_samples, n_steps, *node.shape), _input_dtype(network)))
+    arrays |= constant_inputs(network, n_samples, n_steps)
     inputs = Inputs()
     inputs.shape = n_samples, n_steps
     if network.host is not None:
@@ -104,29 +104,29 @@ def prepare(
                 verify_values(name, int(made[name].min()), int(made[name].max()), chip, on_multi_spike)
         arrays = {name: array for name, array in arrays.items() if name in network.inputs} | made
     ordered = [*network.inputs, *(name for name in arrays if name not in network.inputs)]
-    inputs.update({name: np.ascontiguousarray(arrays[name], _dtype(network)) for name in ordered})
+    inputs.update({name: np.ascontiguousarray(arrays[name], _input_dtype(network)) for name in ordered})
     return inputs, n_samples, n_steps
 
 
-def constants(network: Network, n_samples: int, n_steps: int) -> dict[str, np.ndarray]:
-    """The inputs that nobody gives samples for, `[B, T, *shape]`: their value in every step."""
+def constant_inputs(network: Network, n_samples: int, n_steps: int) -> dict[str, np.ndarray]:
+    """Return the inputs with a constant value, `[B, T, *shape]`."""
     always = {name: node for name, node in network.inputs.items() if node.constant is not None}
     return {
-        name: np.full((n_samples, n_steps, *node.shape), node.constant, _dtype(network))
+        name: np.full((n_samples, n_steps, *node.shape), node.constant, _input_dtype(network))
         for name, node in always.items()
     }
 
 
-def with_constants(network: Network, samples: Inputs | None) -> Inputs | None:
-    """Prepared samples with the inputs that compiling has added to the network."""
+def add_constants(network: Network, samples: Inputs | None) -> Inputs | None:
+    """Add the inputs that the compiler added to the network to prepared samples."""
     if samples is None or all(name in samples for name in network.inputs):
         return samples
-    grown = Inputs({**samples, **constants(network, *samples.shape)})
+    grown = Inputs({**samples, **constant_inputs(network, *samples.shape)})
     grown.shape, grown.host_run = samples.shape, samples.host_run
     return grown
 
 
-def _dtype(network: Network):
+def _input_dtype(network: Network):
     return np.int32 if network.is_fixed else np.float32
 
 
@@ -144,10 +144,10 @@ def _by_name(network: Network, x) -> dict:
     return {next(iter(network.given)): x}
 
 
-def _array(network: Network, name: str, value, steps: int | None) -> np.ndarray:
-    """Finite numbers `[B, T, *shape]`."""
+def _check_array(network: Network, name: str, value, steps: int | None) -> np.ndarray:
+    """Check one input and return it as finite numbers `[B, T, *shape]`."""
     shape = {**network.inputs, **network.given}[name].shape
-    expected = _expected(network.layout, shape)
+    expected = _expected_shape(network.layout, shape)
     try:
         array = np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError) as e:
@@ -185,8 +185,8 @@ def _array(network: Network, name: str, value, steps: int | None) -> np.ndarray:
     return array
 
 
-def _expected(layout: str, shape: tuple[int, ...]) -> str:
-    """The shape that samples must have, and how it is read where the layout is not the usual one."""
+def _expected_shape(layout: str, shape: tuple[int, ...]) -> str:
+    """Describe the expected shape of samples, with the layout if it is not "BT"."""
     rest = ", ".join(map(str, shape))
     if layout == "TB":
         return f"[T, B, {rest}] (layout 'TB', as the network was imported: steps first, then samples)"

@@ -1,20 +1,20 @@
-"""What a checkpoint keeps of a run: some samples after others, and of these, parts of their steps (`checkpoint.py`)."""
+"""Checkpointed runs are split into groups of samples, and these into parts of their steps (`checkpoint.py`)."""
 
 from nwcompile.checkpoint import digest
 from nwcompile.ir.program import Program
 
-MOST_GROUPS = 256  # Of samples that go through their steps together: each begins a file of its own.
-LEAST_SAMPLES = 64  # Of a group, so that all cores of a machine have some to work at.
+MOST_GROUPS = 256  # Groups of samples that run together; each has its own file.
+LEAST_SAMPLES = 64  # Samples per group, so that every core of the machine has work.
 
 
 def groups_of_samples(n_samples: int, largest: int) -> list[slice]:
-    """The samples by group, of at most so many each."""
+    """Split the samples into groups of at most `largest`."""
     size = min(max(LEAST_SAMPLES, -(-n_samples // MOST_GROUPS)), largest)
     return [slice(first, min(first + size, n_samples)) for first in range(0, n_samples, size)]
 
 
-def content(program: Program) -> str:
-    """SHA-256 of all of a program that what it computes depends on."""
+def program_digest(program: Program) -> str:
+    """Return the SHA-256 of everything in a program that its results depend on."""
     mapping, axons = program.mapping, program.axons
     return digest(
         [

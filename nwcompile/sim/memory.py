@@ -1,7 +1,7 @@
-"""Memory: what a simulation takes for certain, counted before it begins from its samples, steps and neurons.
+"""Memory: a lower bound on the memory of a simulation, from its samples, steps and neurons.
 
-Only arrays are counted that are written whole and are there at one moment, so that nothing is refused that has room.
-`benchmarks/memory.py` compares with what runs take: from as much to `MOST_BEYOND` times as much.
+It counts only arrays that are fully written and exist at the same time, so no run that fits is refused.
+`benchmarks/memory.py` compares it with real runs, which take 1 to `MOST_BEYOND` times as much.
 """
 
 from bisect import bisect_left
@@ -17,72 +17,72 @@ from nwcompile.ir.shown import counted
 from nwcompile.kernels.cores.tables import AXON
 from nwcompile.memory import verify_room
 
-MOST_BEYOND = 3  # A run is taken to need at most so many times what is counted here.
-COUNT_BYTES = 4  # of an Activity's count, and of what the cycle backend records as spikes
-STATE_BYTES = {True: 8, False: 4}  # of a state, a sum and a value, by whether the network is in integers
-WEIGHT_BYTES = 4  # of a weight in the tables of the cycle backend
-TOTALS_BYTES = 24  # of a neuron in a sample: its spikes, and its states u and v
-TOUCHED_BYTES = 1  # of whether anything came to a neuron
-CHUNK_BYTES = {"cpu": 1 << 28, "cuda": 1 << 32}  # of the samples that the sequence backend works on at once
-CHUNK_NUMBER_BYTES = 24  # of a neuron of the widest layer there, in a step of a sample
+MOST_BEYOND = 3  # Upper bound on the ratio of a run's memory to the bytes counted here.
+COUNT_BYTES = 4  # per count of an Activity, and per spike record of the cycle backend
+STATE_BYTES = {True: 8, False: 4}  # per state, sum and value of a network; True: in integers
+WEIGHT_BYTES = 4  # per weight in the tables of the cycle backend
+TOTALS_BYTES = 24  # per neuron and sample: its spikes, and its states u and v
+TOUCHED_BYTES = 1  # per flag "a message arrived" of a neuron
+CHUNK_BYTES = {"cpu": 1 << 28, "cuda": 1 << 32}  # per chunk of samples of the sequence backend
+CHUNK_NUMBER_BYTES = 24  # per neuron of the widest layer, step and sample of a chunk
 
 
 def samples_at_once(network: Network, n_samples: int, n_steps: int, device: str = "cpu") -> int:
     """Samples per chunk of the sequence backend."""
-    return max(1, min(n_samples, CHUNK_BYTES[device] // (CHUNK_NUMBER_BYTES * n_steps * _widest(network))))
+    return max(1, min(n_samples, CHUNK_BYTES[device] // (CHUNK_NUMBER_BYTES * n_steps * _widest_layer(network))))
 
 
 def run_bytes(
     model: Network | Program, n_samples: int, n_steps: int, backend: str, record: str, device: str = "cpu"
 ) -> int:
-    """Bytes that a run takes besides its inputs: what it records, and what its backend holds at the same moment."""
+    """Return the bytes of a run without its inputs: its records, and the arrays its backend holds at the same time."""
     network, n_all = model.network if isinstance(model, Program) else model, n_samples * n_steps
-    spikes, states = _recorded(network, record == "all")
-    n_neurons = _count(network.layers, network)
+    spikes, states = _recorded_bytes(network, record == "all")
+    n_neurons = _count_neurons(network.layers, network)
     if backend == "sequence" and network.is_fixed:
         return _chunk_bytes(network, n_samples, n_steps, spikes + states, device)
     if not isinstance(model, Program):  # the values of all nodes in all steps
-        n_values = _count(network.inputs, network) + _count(network.nodes, network)
+        n_values = _count_neurons(network.inputs, network) + _count_neurons(network.nodes, network)
         return n_all * (spikes + states + STATE_BYTES[network.is_fixed] * n_values)
     if backend == "reference" and record != "totals":
-        return n_all * (spikes + states + _widest(network))
+        return n_all * (spikes + states + _widest_layer(network))
     tables = model.axons.n_axons * AXON.itemsize + WEIGHT_BYTES * sum(map(n_weights, network.connections))
     if record == "totals":
         return tables + TOTALS_BYTES * n_samples * n_neurons
-    counts = COUNT_BYTES * (_count(network.inputs, network) + n_neurons)  # records of threads, beside their sum
-    of_threads = 2 * STATE_BYTES[True] * n_neurons if states else 0  # a layer that keeps its states has all kept
+    counts = COUNT_BYTES * (_count_neurons(network.inputs, network) + n_neurons)  # records per thread, and their sum
+    of_threads = 2 * STATE_BYTES[True] * n_neurons if states else 0  # recording one layer records all
     return tables + n_all * (spikes + states + counts + of_threads)
 
 
 def calibration_bytes(network: Network, n_samples: int, n_steps: int) -> int:
-    """Bytes that `sim.sequence.run.record` takes besides the samples, of a network before it is in integers."""
-    return _chunk_bytes(network, n_samples, n_steps, _recorded(network, False)[0], "cpu")
+    """Return the bytes of `sim.sequence.run.record_activity` without the samples, for a network not yet in integers."""
+    return _chunk_bytes(network, n_samples, n_steps, _recorded_bytes(network, False)[0], "cpu")
 
 
-def _recorded(network: Network, keep_states: bool) -> tuple[int, int]:
-    """Bytes of spikes and of states that a Run holds for each sample and step."""
+def _recorded_bytes(network: Network, keep_states: bool) -> tuple[int, int]:
+    """Return the bytes of spikes and of states in a Run, per sample and step."""
     nodes, size = [network.node(name) for name in network.layers], STATE_BYTES[network.is_fixed]
-    kept = [node for node in nodes if keep_states or not node.neuron.fires]  # Layers that never fire keep theirs.
+    kept = [node for node in nodes if keep_states or not node.neuron.fires]  # States of readouts are always recorded.
     spikes = sum(node.n_neurons * np.dtype(node.neuron.spike_dtype).itemsize for node in nodes)
     return spikes, sum(node.n_neurons * len(node.neuron.state_names) * size for node in kept)
 
 
 def _chunk_bytes(network: Network, n_samples: int, n_steps: int, run: int, device: str) -> int:
-    """Bytes of integers on the sequence backend that records `run` bytes of a sample and step: the larger moment."""
-    updates = STATE_BYTES[True] * n_steps * _count(network.layers, network)
+    """Return the peak bytes of an integer run on the sequence backend that records `run` bytes per sample and step."""
+    updates = STATE_BYTES[True] * n_steps * _count_neurons(network.layers, network)
     n_chunk = samples_at_once(network, n_samples, n_steps, device) if device == "cpu" else 0
     sums = (
         (STATE_BYTES[True] + TOUCHED_BYTES) * n_chunk * n_steps * max(network.node(n).n_neurons for n in network.layers)
     )
-    return updates + max(sums, n_samples * n_steps * (run + _widest(network)))
+    return updates + max(sums, n_samples * n_steps * (run + _widest_layer(network)))
 
 
 def verify_simulation(
     model: Network | Program, n_samples: int, n_steps: int, n_made: int, backend: str, record: str, device: str
 ) -> None:
-    """Raise NotEnoughMemoryError where a run takes more than this process may, with what would have room.
+    """Raise NotEnoughMemoryError if a run exceeds this process's memory; the message says what would fit.
 
-    `n_made`: bytes of the inputs that are yet to be made of what was given.
+    `n_made`: bytes of input arrays that are not yet allocated.
     """
     given: dict[str, Any] = {
         "n_samples": n_samples,
@@ -118,18 +118,18 @@ def verify_simulation(
 
 
 def most_with_room(has_room: Callable[[int], bool], too_many: int) -> int:
-    """The largest number below `too_many` that has room; 0 for none."""
+    """Return the largest number below `too_many` that fits; 0 if none does."""
     return bisect_left(range(1, too_many), True, key=lambda n: not has_room(n))
 
 
-def _count(names, network: Network) -> int:
+def _count_neurons(names, network: Network) -> int:
     return sum(network.node(name).n_neurons for name in names)
 
 
-def _widest(network: Network) -> int:
+def _widest_layer(network: Network) -> int:
     return max(network.node(name).n_neurons for name in (*network.inputs, *network.layers))
 
 
 def n_weights(connection: Connection) -> int:
-    """Numbers that a connection holds as its weight; 0 of a maximum, a mean or a product."""
+    """Number of weights of a connection; 0 for a maximum, a mean or a product."""
     return int(np.size(connection.weight)) if connection.has_weight else 0

@@ -1,4 +1,4 @@
-"""Robustness: how accurate a program is on many devices that differ as devices of its chip do."""
+"""Robustness: the accuracy of a program on many devices with the mismatch of its chip."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ from nwcompile.ir.program import Program
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import accuracy
 from nwcompile.sim.float_difference import warn_of_answers
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import prepare_inputs
 from nwcompile.sim.variation import Devices, verify_variation
 
 ERROR_CODE = "NW6106"
@@ -25,7 +25,7 @@ LARGEST_LABEL = 1 << 53  # Labels are whole numbers that float64 holds exactly.
 class Robustness:
     """Accuracies, 0..1: `ideal` of the program as compiled, `accuracies[i]` of device i (`sim.variation.Devices`).
 
-    `variation`: what the devices were drawn from, with `seed`; `n_samples`: the labeled samples that each answered.
+    `variation` and `seed` define the devices. `n_samples`: number of labeled samples.
     """
 
     ideal: float
@@ -36,26 +36,26 @@ class Robustness:
 
     @property
     def mean(self) -> float:
-        """Mean of the devices."""
+        """Mean accuracy of the devices."""
         return float(np.mean(self.accuracies))
 
     @property
     def std(self) -> float:
-        """Standard deviation of these devices, 0 for one."""
+        """Standard deviation of the accuracies, 0 for one device."""
         return float(np.std(self.accuracies))
 
     @property
     def min(self) -> float:
-        """The worst device."""
+        """Accuracy of the worst device."""
         return min(self.accuracies)
 
     @property
     def lost(self) -> float:
-        """What the mean device loses against the ideal one."""
+        """Accuracy that the mean device loses against the ideal one."""
         return self.ideal - self.mean
 
     def quantile(self, share: float) -> float:
-        """The accuracy that a `share` (0..1) of the devices are below, between devices in proportion."""
+        """Return the accuracy below which a `share` (0..1) of the devices lie, linearly interpolated."""
         return float(np.quantile(self.accuracies, share))
 
 
@@ -73,42 +73,42 @@ def robustness(
     backend: str = "sequence",
     device: str = "cpu",
 ) -> Robustness:
-    """Accuracy of a program on `samples` devices, each with its own mismatch and faults, and on the ideal one.
+    """Measure the accuracy of a program on `samples` devices with mismatch and faults, and on the ideal device.
 
-    `x` is what `simulate` takes, `y` int[B] the labels. `weight`, `threshold` and `leak` are standard deviations as
-    parts of the value (0.3 is 30 %), `stuck` and `dead` shares of synapses and neurons; what is None is as the chip
-    file's `[variation]` says. `nwcompile/sim/variation.py` defines what each does. Equal arguments give equal devices,
-    on any number of threads; device i does not depend on how many there are. Raises OptionError where nothing
-    varies or a number is out of range, and ModelError for unusable `x` or `y`.
+    `x` is an input of `simulate`, `y` int[B] the labels. `weight`, `threshold` and `leak` are relative standard
+    deviations (0.3 is 30 %); `stuck` and `dead` are shares of synapses and neurons. None takes the figure of the chip
+    file's `[variation]`. `nwcompile/sim/variation.py` defines their effects. Equal arguments give equal devices on
+    any number of threads; device i does not depend on the number of devices. Raises OptionError if nothing varies or
+    a number is out of range, and ModelError for unusable `x` or `y`.
     """
     given = Variation(weight, threshold, leak, stuck, dead)
-    ideal, *parts = accuracies(program, x, y, given, samples, seed, backend, device)
-    return Robustness(ideal, tuple(parts), varied(program.chip, given), int(seed), len(y))
+    ideal, *parts = iter_accuracies(program, x, y, given, samples, seed, backend, device)
+    return Robustness(ideal, tuple(parts), merge_variation(program.chip, given), int(seed), len(y))
 
 
-def accuracies(
+def iter_accuracies(
     program: Program, x, y, given: Variation, samples: int, seed: int, backend: str, device: str
 ) -> Iterator[float]:
-    """The accuracy of the ideal device, then of each device: what `robustness` is made of, one after the other."""
+    """Yield the accuracy of the ideal device, then of each device in turn."""
     if not isinstance(program, Program):
         raise OptionError(f"robustness takes an nw.Program, not {type(program).__name__}; compile the network first")
     samples = whole("samples", samples, 1, MAX_DEVICES)
     seed = whole("seed", seed, 0, LARGEST_SEED)
-    devices = Devices(program, varied(program.chip, given), seed)
-    inputs, n_samples, _ = prepare(program.network, x, None, program.chip, program.on_multi_spike)
-    labels = verified_labels(y, n_samples)
+    devices = Devices(program, merge_variation(program.chip, given), seed)
+    inputs, n_samples, _ = prepare_inputs(program.network, x, None, program.chip, program.on_multi_spike)
+    labels = label_array(y, n_samples)
     warn_of_answers(program.network, "the accuracy")
 
-    def part(of: Program) -> float:
+    def device_accuracy(of: Program) -> float:
         return accuracy(simulate(of, inputs, backend, device), labels)
 
-    yield part(program)
+    yield device_accuracy(program)
     for index in range(samples):
-        yield part(devices.device(index))
+        yield device_accuracy(devices.device(index))
 
 
-def varied(chip: Chip, given: Variation) -> Variation:
-    """What is given, and the chip's own figure where that is None; raises OptionError."""
+def merge_variation(chip: Chip, given: Variation) -> Variation:
+    """Fill in the chip's figures where `given` has None. Raises OptionError if nothing varies."""
     verify_variation(given)
     both = {
         name: getattr(chip.variation, name) if value is None else float(value) for name, value in asdict(given).items()
@@ -121,8 +121,8 @@ def varied(chip: Chip, given: Variation) -> Variation:
     return Variation(**both)
 
 
-def verified_labels(y, n_samples: int) -> np.ndarray:
-    """Labels as an array int64[B]; raises ModelError unless they are whole numbers, one for each sample."""
+def label_array(y, n_samples: int) -> np.ndarray:
+    """Return labels as int64[B]. Raises ModelError unless they are whole numbers, one per sample."""
     try:
         labels = np.asarray(y.detach().cpu().numpy() if hasattr(y, "detach") else y)
     except (TypeError, ValueError, RuntimeError):

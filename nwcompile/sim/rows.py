@@ -1,4 +1,4 @@
-"""Rows: the hardware steps that a backend has done of a stream, and how they become each layer's aligned steps."""
+"""Rows: hardware steps of a stream, and their conversion to the aligned steps of each layer."""
 
 from typing import Any, NamedTuple
 
@@ -13,58 +13,58 @@ from nwcompile.ir.schedule import Schedule
 
 
 class Rows(NamedTuple):
-    """What a backend did in some hardware steps; `measured`: fields of a Chunk that not every backend has."""
+    """Results of some hardware steps. `measured`: fields of a Chunk that not every backend has."""
 
     spikes: dict[str, np.ndarray]  # by layer, [1, row, *shape]
-    states: dict[str, dict[str, np.ndarray]]  # by layer and name, of those that are kept, likewise
+    states: dict[str, dict[str, np.ndarray]]  # by layer and state name, [1, row, *shape]; recorded layers only
     counters: dict[str, np.ndarray]  # int64[row, core]
     measured: dict[str, Any]
 
 
-def offsets(schedule: Schedule, window: str = "aligned") -> dict[str, int]:
-    """By how many hardware steps the recorded steps of each layer and input are late."""
+def layer_offsets(schedule: Schedule, window: str = "aligned") -> dict[str, int]:
+    """Return the hardware steps by which the recorded steps of each layer and input are late."""
     is_late = schedule.period == 1 and window == "aligned"
     return schedule.offset if is_late else dict.fromkeys(schedule.offset, 0)
 
 
 def kept_layers(network: Network, keep_states: bool) -> list[str]:
-    """The layers whose states are recorded: all, or those that never fire."""
+    """Return the layers whose states are recorded: all, or those that never fire."""
     return [name for name in network.layers if keep_states or not network.node(name).neuron.fires]
 
 
-def activity_of(program: Program, inputs: dict, spikes: dict) -> Activity:
-    """The Activity of rows: counts by hardware step."""
+def build_activity(program: Program, inputs: dict, spikes: dict) -> Activity:
+    """Build the Activity of rows: counts by hardware step."""
     return Activity.from_spikes(program.network, {**inputs, **spikes}, program.repeats)
 
 
-def energy_of(program: Program, counters: dict, activity: Activity) -> dict[str, np.ndarray] | None:
-    """Energy of every row, for a backend that measures no times."""
+def energy_per_row(program: Program, counters: dict, activity: Activity) -> dict[str, np.ndarray] | None:
+    """Return the energy of every row, for a backend that measures no times."""
     flits = None if program.chip.energy.chip_link_pj is None else link_flits(program, activity, "hardware")
     return step_energy_pj(counters, program.chip, flits)
 
 
 class Late:
-    """A line that gives rows [1, n, ...] back a number of steps later, and nothing but zeros before."""
+    """A delay line for rows [1, n, ...]. The first `n_late` rows that it returns are zeros."""
 
     def __init__(self, n_late: int, shape: tuple[int, ...], dtype):
         self.waiting = np.zeros((1, n_late, *shape), dtype)
 
-    def through(self, rows: np.ndarray) -> np.ndarray:
-        """As many rows as are given, in their place the earlier ones."""
+    def push_rows(self, rows: np.ndarray) -> np.ndarray:
+        """Push rows into the delay line; return the rows of `n_late` steps ago."""
         line = np.concatenate([self.waiting, rows], 1)
         self.waiting = line[:, rows.shape[1] :].copy()
         return line[:, : rows.shape[1]]
 
 
 class Aligned:
-    """Puts the rows of a layer that is `n_late` steps late where they belong: one aligned step after the other."""
+    """Converts the rows of a layer that is `n_late` steps late to consecutive aligned steps."""
 
     def __init__(self, n_late: int, shape: tuple[int, ...], dtype):
         self.n_skipped = n_late
         self.waiting = np.zeros((1, 0, *shape), dtype)
 
-    def take(self, rows: np.ndarray, n_complete: int) -> np.ndarray:
-        """Add rows; gives the next `n_complete` aligned steps, and keeps those after them."""
+    def take_steps(self, rows: np.ndarray, n_complete: int) -> np.ndarray:
+        """Append rows; return the next `n_complete` aligned steps, and keep the rest for later."""
         skipped = min(self.n_skipped, rows.shape[1])
         self.n_skipped -= skipped
         line = np.concatenate([self.waiting, rows[:, skipped:]], 1)

@@ -1,4 +1,4 @@
-"""Session: one sample without an end, fed to a program or network piece by piece, with the same bits as in one run."""
+"""Session: a stream, one sample of unlimited length that is fed in pieces, bit for bit equal to one run."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -15,9 +15,9 @@ from nwcompile.sim import BACKENDS
 from nwcompile.sim.chunk import Chunk
 from nwcompile.sim.cycle.overload import verify_backend
 from nwcompile.sim.events import frames_of
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import prepare_inputs
 from nwcompile.sim.reference.run import output_of
-from nwcompile.sim.rows import Aligned, kept_layers, offsets
+from nwcompile.sim.rows import Aligned, kept_layers, layer_offsets
 from nwcompile.sim.values import verify_counts
 
 ERROR_CODE = "NW6004"
@@ -25,14 +25,14 @@ RECORDS = ("spikes", "all")
 
 
 class Session:
-    """A model with one sample in it that may go on for ever: `feed` it some steps at a time, then `close` it.
+    """A running model with one sample of unlimited length: `feed` it some steps at a time, then `close` it.
 
-    `program` may also be a network that is not compiled, on backend "reference", without hardware steps and times. The
-    chunks that `feed` and `close` give, one after the other, are the arrays of `nw.simulate(program, x, backend)` of
-    all the steps at once, however they are cut. An aligned step is given when every layer has done it: `depth`
-    hardware steps of the chip's pipeline after it was fed. Memory does not grow with the steps. `record="all"` keeps
-    the states of every layer. `model_dt` is the time in seconds that a step of the model stands for, for `figures`.
-    Raises OptionError and BackendError for what is unknown or cannot be streamed.
+    `program` may also be a network that is not compiled; it runs on backend "reference", without hardware steps and
+    times. Concatenated, the chunks that `feed` and `close` return equal the arrays of one
+    `nw.simulate(program, x, backend)` of all steps, wherever the stream is cut. An aligned step is returned when every
+    layer has finished it, `depth` hardware steps of the chip's pipeline after it was fed. Memory does not grow with
+    the steps. `record="all"` records the states of every layer. `model_dt` is the time in seconds that a step of the
+    model represents, for `figures`. Raises OptionError and BackendError for choices that are unknown or do not stream.
     """
 
     @checked("backend", "record")
@@ -60,15 +60,15 @@ class Session:
         self.program, self.backend = program, backend
         self._compiled = compiled = program if isinstance(program, Program) else None
         self.n_steps = 0  # aligned steps fed
-        self.n_given = 0  # aligned steps given back
+        self.n_given = 0  # aligned steps returned
         self.is_open = True
         self._network = replace(network, layout="BT")
         if compiled is not None:
             _verify_streams(compiled, backend)
-            self._stream = _stream_of(backend)(compiled, record == "all")
-            self._late, self._depth = offsets(compiled.schedule), compiled.schedule.depth
+            self._stream = _load_stream(backend)(compiled, record == "all")
+            self._late, self._depth = layer_offsets(compiled.schedule), compiled.schedule.depth
         else:
-            self._stream = _stream_of_network(network, backend, record == "all")
+            self._stream = _load_network_stream(network, backend, record == "all")
             self._late, self._depth = dict.fromkeys((*network.inputs, *network.nodes), 0), 0
         outputs = {name: self._late[name] for name in network.outputs}
         cycle_ns = 1.0 if compiled is None else compiled.chip.core.cycle_ns  # without a chip nothing is timed
@@ -95,23 +95,23 @@ class Session:
         return f"Session ({self.backend}, {state}): {self.n_steps} steps fed, {self.n_given} given back"
 
     def feed(self, x=None, steps: int | None = None) -> Chunk:
-        """Go on by the n steps of `x`, `[n, *shape]`, and give what is complete then.
+        """Simulate the n steps of `x`, `[n, *shape]`, and return the steps that are now complete.
 
-        A dict of such arrays by input name for several inputs; None with `steps=n` for n silent steps. Raises
-        ModelError for unusable input, after which the session goes on as if it had not been fed.
+        `x` is a dict of such arrays by input name for several inputs, and None with `steps=n` for n silent steps.
+        Raises ModelError for unusable input; the session then continues as if it had not been fed.
         """
         self._verify_open()
         if x is None and steps is None:
             raise ModelError("no input: give x, [n, *shape], or steps=n for n silent steps")
         compiled = self._compiled
         limits = () if compiled is None else (compiled.chip, compiled.on_multi_spike)
-        inputs, _, n = prepare(self._network, self._sample(x), steps, *limits)
-        return self._go(inputs, n, None)
+        inputs, _, n = prepare_inputs(self._network, self._add_sample_axis(x), steps, *limits)
+        return self._run_steps(inputs, n, None)
 
     def feed_events(self, events: Iterable) -> Chunk:
-        """Go on by n steps, each the lines that spike in it: `[[3, 17], [], [3]]` are three steps.
+        """Simulate n steps, each given as the lines that spike: `[[3, 17], [], [3]]` are three steps.
 
-        Lines of several inputs are numbered one input after the other; a line named k times has the value k.
+        Lines of several inputs are numbered one input after the other. A line listed k times has the value k.
         """
         if not isinstance(events, Iterable) or (hasattr(events, "ndim") and events.ndim == 0):
             raise ModelError(
@@ -120,41 +120,41 @@ class Session:
         return self.feed(frames_of(self._network, [(lines, 1) for lines in events]))
 
     def close(self) -> Chunk:
-        """End the sample: let the pipeline run empty, and give the steps that were still in it."""
+        """End the sample: drain the pipeline, and return the steps that were still in it."""
         self._verify_open()
         if self.n_steps == 0:
             raise ModelError("the session was fed nothing, so there is no sample to end; feed it a step or more")
         n = self._depth
         silent = {name: np.zeros((1, n, *node.shape), np.int32) for name, node in self._network.inputs.items()}
-        chunk = self._go(silent, n, self.n_steps)
+        chunk = self._run_steps(silent, n, self.n_steps)
         self.is_open = False
         return chunk
 
     def figures(self) -> StreamFigures:
-        """How long steps took, how long output waited, and what load the chip bears, of what was fed until now."""
+        """Return step times, output latencies and sustainable load of the stream so far."""
         return self._times.figures(self._wall_seconds)
 
-    def _go(self, inputs: dict, n: int, n_steps: int | None) -> Chunk:
-        """Do n hardware steps; `n_steps`: T, once there is no more input."""
+    def _run_steps(self, inputs: dict, n: int, n_steps: int | None) -> Chunk:
+        """Simulate n hardware steps. `n_steps`: T once the input has ended, else None."""
         compiled, first, h, start = self._compiled, self.n_given, self.n_steps, perf_counter()
-        self.is_open = False  # where something stops it on the way, it cannot go on
-        rows = self._stream.go(inputs, n, n_steps)
+        self.is_open = False  # an interrupted session cannot continue
+        rows = self._stream.run_steps(inputs, n, n_steps)
         if compiled is not None:
             begins = {name: h - late for name, late in self._late.items()}
             verify_counts(self._network, compiled.chip, compiled.on_multi_spike, rows.spikes, 0, begins)
         self.n_steps += n if n_steps is None else 0
         complete = self.n_steps - (self._depth if n_steps is None else 0)
         k = max(complete - first, 0)
-        spikes = {name: line.take(rows.spikes[name], k) for name, line in self._spikes.items()}
+        spikes = {name: line.take_steps(rows.spikes[name], k) for name, line in self._spikes.items()}
         states = {
-            name: {state: line.take(rows.states[name][state], k) for state, line in lines.items()}
+            name: {state: line.take_steps(rows.states[name][state], k) for state, line in lines.items()}
             for name, lines in self._states.items()
         }
         self.n_given += k
         self.is_open = True
         sent = {name: self._n_sent(name, spikes[name]) for name in self._times.offset}
         cycles, n_rows = rows.measured.get("step_cycles"), 0 if compiled is None else n
-        self._times.take(self._n_events(inputs, n if n_steps is None else 0), n_rows, cycles, sent)
+        self._times.add_rows(self._n_events(inputs, n if n_steps is None else 0), n_rows, cycles, sent)
         self._wall_seconds += perf_counter() - start
         return Chunk(
             backend=self.backend,
@@ -168,14 +168,14 @@ class Session:
         )
 
     def _n_events(self, inputs: dict, n: int) -> np.ndarray:
-        """int64[n]: values of input lines that are not zero, in each of the n steps."""
+        """Return int64[n]: non-zero values of input lines in each of the n steps."""
         events = np.zeros(n, np.int64)
         for name, node in self._network.given.items():
             events += np.count_nonzero(inputs[name][0, :n].reshape(n, node.n_neurons), axis=1)
         return events
 
     def _n_sent(self, name: str, spikes: np.ndarray) -> np.ndarray:
-        """int64[k]: spikes of a layer in each step; one where it never fires."""
+        """Return int64[k]: spikes of a layer in each step; one if it never fires."""
         if not self._network.node(name).neuron.fires:
             return np.ones(spikes.shape[1], np.int64)
         return np.abs(spikes[0].astype(np.int64)).reshape(spikes.shape[1], int(np.prod(spikes.shape[2:]))).sum(1)
@@ -184,19 +184,20 @@ class Session:
         if not self.is_open:
             raise ModelError("the session is closed; begin another one: nw.Session(program)")
 
-    def _sample(self, x):
-        """`x` with a sample axis. Raises ModelError for shapes that are not [n, *shape]."""
+    def _add_sample_axis(self, x):
+        """Add a sample axis to `x`. Raises ModelError for shapes that are not [n, *shape]."""
         given = self._network.given
         if x is None or (not isinstance(x, dict) and len(given) != 1):
-            return x  # what is wrong with it is said by `prepare`
+            return x  # `prepare_inputs` raises the error
         named = x if isinstance(x, dict) else {next(iter(given)): x}
         return {
-            name: _steps(name, array, given[name].shape) if name in given else array for name, array in named.items()
+            name: _check_steps(name, array, given[name].shape) if name in given else array
+            for name, array in named.items()
         }
 
 
-def _steps(name: str, array, shape: tuple[int, ...]):
-    """Steps [n, *shape] of one sample with an axis for it. Raises ModelError for other shapes."""
+def _check_steps(name: str, array, shape: tuple[int, ...]):
+    """Check steps [n, *shape] of one sample and add a sample axis. Raises ModelError for other shapes."""
     is_ragged = False
     try:
         array = array if hasattr(array, "shape") else np.asarray(array)
@@ -209,12 +210,12 @@ def _steps(name: str, array, shape: tuple[int, ...]):
     return array[None]
 
 
-def _stream_of_network(network: Network, backend: str, keep_states: bool):
+def _load_network_stream(network: Network, backend: str, keep_states: bool):
     from nwcompile.sim.reference.stream import NetworkStream
 
     if backend != "reference":
         raise BackendError(
-            f"a network that is not compiled is a stream on backend 'reference' only, not {backend!r}; compile it "
+            f"a network that is not compiled can be streamed on backend 'reference' only, not {backend!r}; compile it "
             "for a chip first"
         )
     return NetworkStream(network, keep_states)
@@ -230,7 +231,7 @@ def _verify_streams(program: Program, backend: str) -> None:
         )
 
 
-def _stream_of(backend: str) -> type:
+def _load_stream(backend: str) -> type:
     if backend == "reference":
         from nwcompile.sim.reference.stream import Stream as OnReference
 

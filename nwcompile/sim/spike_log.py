@@ -1,8 +1,8 @@
-"""Spike logs: what a chip, its hardware description or another simulator printed, against what the program does.
+"""Spike logs: compare the spikes that a chip, an RTL simulation or another simulator logged with a program.
 
-A log tells spikes by aligned step, layer and neuron, or by tick and place on the chip. Places are those of a table that
-an export wrote beside the program; without one, logical cores and the order in which they visit their neurons, and
-ticks are hardware steps. Only what a log can tell is compared: of a bus, the output neurons; of arrays, their layers.
+A log names spikes by aligned step, layer and neuron, or by tick and place on the chip. Places come from a table that
+an export writes next to the program. Without a table they are logical cores and visiting order, and ticks are hardware
+steps. Only what a log contains is compared: for a bus the output neurons, for arrays their layers.
 """
 
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ ERROR_CODE = "NW1008"
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where neurons are: column k of each table belongs to neuron `index[k]` of layer `layer[k]`.
+    """Places of neurons: column k of each table belongs to neuron `index[k]` of layer `layer[k]`.
 
-    `core` and `slot` tell it on the chip, `output` at the bus (-1: nowhere), `first_tick` when its step 0 is.
+    `core` and `slot`: place on the chip. `output`: number at the bus (-1: none). `first_tick`: tick of its step 0.
     """
 
     layer: np.ndarray  # str[neuron]
@@ -33,8 +33,8 @@ class Places:
     first_tick: np.ndarray  # int64[neuron]
 
     @classmethod
-    def of(cls, program: Program) -> "Places":
-        """Logical cores and visiting order of a program; ticks are hardware steps."""
+    def from_program(cls, program: Program) -> "Places":
+        """Build the table from a program's logical cores and visiting order; ticks are hardware steps."""
         network, order, core_of = program.network, program.visiting_order, program.core_of
         slot = np.zeros(len(core_of), np.int64)
         slot[order] = np.arange(len(order)) - np.searchsorted(core_of[order], core_of[order])
@@ -52,10 +52,10 @@ class Places:
 
 @dataclass(frozen=True, eq=False)
 class SpikeLog:
-    """What was logged of one sample: by layer, spikes int64[T, n], and states `u`, `v` where it has them.
+    """The log of one sample: by layer, spikes int64[T, n], and states `u`, `v` if the log has them.
 
-    `told[layer]`: bool[n], the neurons that it could tell of. `early`: (layer, neuron, step) of the first spike before
-    its layer begins, None for none. `window`: whether its steps are those of the layers or of the hardware.
+    `told[layer]`: bool[n], the neurons that the log covers. `early`: (layer, neuron, step) of the first spike before
+    its layer's first step, or None. `window`: "aligned" or "hardware" steps.
     """
 
     spikes: dict[str, np.ndarray]
@@ -67,9 +67,9 @@ class SpikeLog:
 
 @dataclass(frozen=True)
 class LogDifference:
-    """The first place where a log and the program differ.
+    """The first difference between a log and the program.
 
-    `values`: the neuron's states before and after the step (none before its layer's first step), and its numbers.
+    `values`: the neuron's states before and after the step (none before its layer's first step), and its parameters.
     """
 
     quantity: str
@@ -94,9 +94,9 @@ class LogDifference:
 
 @dataclass(frozen=True)
 class LogCheck:
-    """What comparing gave: so many spikes in the log, `n_compared` numbers looked at, and where they differ first.
+    """Result of a comparison: `n_spikes` in the log, `n_compared` numbers, and the first difference.
 
-    `untold`: the layers of which the log tells nothing.
+    `untold`: the layers that the log does not cover.
     """
 
     n_spikes: int
@@ -106,7 +106,7 @@ class LogCheck:
 
     @property
     def agree(self) -> bool:
-        """Whether all that the log tells is what the program does."""
+        """Whether the whole log equals the program."""
         return self.first_difference is None
 
     def __str__(self) -> str:
@@ -119,9 +119,9 @@ class LogCheck:
 def log_of_events(
     program: Program, places: Places, ticks: np.ndarray, at: tuple[np.ndarray, ...], n_steps: int
 ) -> SpikeLog:
-    """The log of spikes at int64[event] `ticks` of neurons `at`: (core, slot), or (output,), int64[event] each.
+    """Build a log from spikes at `ticks` int64[event] of neurons `at`: (core, slot) or (output,), int64[event] each.
 
-    What comes after a layer's last step is left out. Raises ModelError for a place where there is no neuron.
+    Spikes after a layer's last step are ignored. Raises ModelError for a place without a neuron.
     """
     keys = (places.core, places.slot) if len(at) == 2 else (places.output,)
     known = np.ones(len(places.index), bool) if len(at) == 2 else places.output >= 0
@@ -157,7 +157,7 @@ def compare_log(program: Program, log: SpikeLog, run: Run, places: Places, sampl
     for name, index in zip(places.layer, places.index, strict=True):
         there[name][index] = True
     for name, logged_of in log.told.items():
-        told = logged_of & there[name]  # neurons that nobody hears may not be loaded
+        told = logged_of & there[name]  # neurons without targets may not be loaded
         ours = {"spikes": run.spikes[name], **run.states[name]}
         theirs = {**({"spikes": log.spikes[name]} if name in log.spikes else {}), **log.states.get(name, {})}
         for quantity, logged in theirs.items():
@@ -179,12 +179,12 @@ def compare_log(program: Program, log: SpikeLog, run: Run, places: Places, sampl
         n_spikes=sum(int(spikes.sum()) for spikes in log.spikes.values()) + (log.early is not None),
         n_compared=n_compared,
         untold=tuple(name for name in program.network.layers if name not in log.told),
-        first_difference=None if first is None else _difference(program, run, places, sample, first),
+        first_difference=None if first is None else _describe_difference(program, run, places, sample, first),
     )
 
 
 class _Unequal(NamedTuple):
-    """A number of a log that is not the program's."""
+    """A logged number that differs from the program's."""
 
     step: int
     quantity: str
@@ -194,23 +194,23 @@ class _Unequal(NamedTuple):
     expected: int
 
 
-def _difference(program: Program, run: Run, places: Places, sample: int, first: _Unequal) -> LogDifference:
-    """The same with where the neuron is, and what it had."""
+def _describe_difference(program: Program, run: Run, places: Places, sample: int, first: _Unequal) -> LogDifference:
+    """Add the neuron's place, states and parameters to a difference."""
     node, values, step = program.network.node(first.layer), {}, first.step
     neuron = node.neuron
     is_program = isinstance(neuron, NeuronProgram)
 
-    def number(name: str) -> int:
+    def neuron_number(name: str) -> int:
         return int(neuron.array(name, node.shape).reshape(-1)[first.neuron])
 
     for name, state in run.states[first.layer].items():
         of_neuron = state[sample].reshape(state.shape[1], -1)[:, first.neuron]
-        if step >= 0:  # before its first step a layer has no state of its own
-            begins = number(name) if is_program else 0
+        if step >= 0:  # a layer has no state before its first step
+            begins = neuron_number(name) if is_program else 0
             values[f"{name} before"] = int(of_neuron[step - 1]) if step > 0 else begins
             values[f"{name} after"] = int(of_neuron[step])
     for name in neuron.parameters if is_program else ("threshold", "bias", "bias_u"):
-        values[name] = number(name)
+        values[name] = neuron_number(name)
     k = int(np.flatnonzero((places.layer == first.layer) & (places.index == first.neuron))[0])
     return LogDifference(
         **first._asdict(),

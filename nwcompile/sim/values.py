@@ -1,4 +1,4 @@
-"""Values: the numbers that messages carry, as input and as counts of spikes, and the errors where they cannot."""
+"""Values: check that messages can carry the input values and spike counts."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from nwcompile.ir.network import Network
 
 ERROR_CODE = "NW6002"
 LARGEST_SPIKE = (1 << 23) - 1
-MAX_REPEATED_SPIKES = 4095  # Where n spikes are n messages, one neuron sends at most so many of them in a step.
+MAX_REPEATED_SPIKES = 4095  # Messages that a neuron sends in a step at most, if n spikes are n messages.
 
 
 def verify_whole(name: str, array: np.ndarray) -> None:
@@ -32,8 +32,8 @@ def is_whole(array: np.ndarray) -> bool:
     return bool((array == np.trunc(array)).all()) and float(np.abs(array).max(initial=0)) <= LARGEST_SPIKE
 
 
-def takes(chip: Chip, on_multi_spike: str, array: np.ndarray) -> bool:
-    """Whether messages of a chip hold these whole numbers, sent as `on_multi_spike` (`Options`) says."""
+def chip_takes(chip: Chip, on_multi_spike: str, array: np.ndarray) -> bool:
+    """Whether messages of a chip can carry these whole numbers under `on_multi_spike` (`Options`)."""
     try:
         verify_values("x", int(array.min()), int(array.max()), chip, on_multi_spike)
     except ModelError:
@@ -42,7 +42,7 @@ def takes(chip: Chip, on_multi_spike: str, array: np.ndarray) -> bool:
 
 
 def verify_values(name: str, low: int, high: int, chip: Chip, on_multi_spike: str) -> None:
-    """Raise ModelError unless a chip takes input values low..high."""
+    """Raise ModelError unless a chip accepts input values low..high."""
     largest = chip.io.max_value
     if largest is not None and high > largest:
         raise ModelError(
@@ -61,7 +61,7 @@ def verify_values(name: str, low: int, high: int, chip: Chip, on_multi_spike: st
     if on_multi_spike == "repeat":
         if low < smallest_spike:
             raise ModelError(
-                f"{has}, and a negative value cannot be sent as so many spikes; compile with on_multi_spike='graded', "
+                f"{has}, and a negative value cannot be sent as single spikes; compile with on_multi_spike='graded', "
                 "or encode it into two lines, one for each sign"
             )
         if high > MAX_REPEATED_SPIKES:
@@ -87,7 +87,7 @@ def verify_values(name: str, low: int, high: int, chip: Chip, on_multi_spike: st
 
 
 def largest_payload(chip: Chip, is_signed: bool) -> int:
-    """The largest magnitude of a count that a message of the chip carries."""
+    """Return the largest magnitude of a count that a message of the chip can carry."""
     bits = chip.noc.payload_bits
     if bits is None:
         return LARGEST_SPIKE
@@ -102,10 +102,10 @@ def verify_counts(
     first_sample: int = 0,
     first_step: dict[str, int] | None = None,
 ) -> None:
-    """Raise ModelError, naming the first of them, unless a chip's messages can tell how often neurons spike in a step.
+    """Raise ModelError if a neuron spikes more often in a step than the chip's messages can carry.
 
-    `spikes[layer]` is [B, T, *shape]; `on_multi_spike` that of `Options`. First by sample, then by step, then by layer.
-    They begin with sample `first_sample` and, by layer, with step `first_step`.
+    The error names the first such spike count by sample, then step, then layer. `spikes[layer]` is [B, T, *shape] and
+    begins with sample `first_sample` and step `first_step[layer]`. `on_multi_spike` is the option (`Options`).
     """
     repeats, beyond = on_multi_spike == "repeat", {}
     for name in network.layers:
@@ -137,7 +137,7 @@ def verify_counts(
 
 
 def verify_totals(spikes: dict[str, np.ndarray]) -> None:
-    """Raise ModelError where a float layer fires more often than can be counted, or its count is no number."""
+    """Raise ModelError if a float layer's spike count overflows or is not a number."""
     for name, counts in spikes.items():
         if counts.dtype == np.int64 and (np.sum(counts, dtype=np.float64) >= MAX_COUNT or counts.min(initial=0) < 0):
             raise ModelError(

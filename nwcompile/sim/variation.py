@@ -1,25 +1,25 @@
-"""Device variation: what each of many devices, loaded with one program, computes; every device is a Program itself.
+"""Device variation: one program on many devices with mismatch and faults. Every device is a Program itself.
 
-Mismatch acts on analog quantities, so what is drawn must not be rounded away by the program's integers. A weight of 1
-times 1.1 would be 1 again. Numbers are therefore held finer, without changing what the ideal program computes:
-  - The shift of a synaptic sum moves into the weights, `(sum w*s) << shift = sum (w << shift)*s`: the weights get the
-    resolution that the state has anyway, and nothing else changes.
-  - Where that shift is less than FRACTION_BITS, weights, thresholds, biases, clamps and the state's range grow by the
-    powers of two that are missing. A LIF neuron is indifferent to that (only leaks are then rounded finer, and a
-    saturated state is less than 1 old unit larger).
-  - Decays are held in 16 bits, the most a program has.
-What each kind of variation does, e drawn from a standard normal distribution, r from a uniform one in 0..1:
-  weight     w -> round(w * (1 + weight*e)) for every stored weight, one e each: a synapse; or, on chips that share
-             kernels (`weights.sharing`), a number of a kernel in a core. Elsewhere each tap of a convolution is stored
-             for each target neuron, and varies, by itself.
-  stuck      a stored weight is 0 where r < stuck; it still takes its place and is read.
-  threshold  theta -> round(theta * max(1 + threshold*e, 0)), at least 1 where it was above 0, for every neuron. A reset
-             by subtraction subtracts the neuron's own threshold.
-  leak       what a neuron keeps in a step, b = 1 - decay/2^w, becomes b^max(1 + leak*e, 0): its leak rate 1/tau is
-             multiplied, as leak currents vary. Membrane and current each have an e. Without leak, or where nothing is
-             kept, nothing changes.
-  dead       a neuron with r < dead takes no input and never fires; a readout stays at 0.
-Biases, resets to a value, clamps and refractory periods are as designed.
+Mismatch acts on analog quantities, so rounding to the program's integers must not remove it: a weight of 1 times 1.1
+would be 1 again. The numbers therefore get a finer resolution, which does not change what the ideal program computes:
+  - The shift of a synaptic sum moves into the weights, `(sum w*s) << shift = sum (w << shift)*s`. The weights get the
+    resolution that the state already has, and nothing else changes.
+  - If that shift is less than FRACTION_BITS, weights, thresholds, biases, clamps and the state's range are multiplied
+    by the missing powers of two. A LIF neuron is invariant to that, except that leaks are rounded finer and a
+    saturated state is less than 1 old unit larger.
+  - Decays have 16 bits, the most that a program supports.
+Effects of each kind of variation (e is standard normal, r is uniform in 0..1):
+  weight     w -> round(w * (1 + weight*e)) for every stored weight, with its own e. On chips that share kernels
+             (`weights.sharing`) a stored weight is a kernel entry in a core. Elsewhere it is one synapse: each tap of
+             a convolution is stored, and varies, per target neuron.
+  stuck      a stored weight is 0 if r < stuck. It still occupies memory and is read.
+  threshold  theta -> round(theta * max(1 + threshold*e, 0)) per neuron, at least 1 if theta was above 0. A reset by
+             subtraction subtracts the neuron's own threshold.
+  leak       the share that a neuron keeps in a step, b = 1 - decay/2^w, becomes b^max(1 + leak*e, 0). This multiplies
+             its leak rate 1/tau, as leak currents vary. Membrane and current have an e each. Nothing changes if there
+             is no leak, or if nothing is kept.
+  dead       a neuron with r < dead ignores its input and never fires; a readout stays at 0.
+Biases, resets to a value, clamps and refractory periods do not vary.
 """
 
 import os
@@ -39,22 +39,22 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.program import Program
 
 ERROR_CODE = "NW6106"
-FRACTION_BITS = 6  # A unit of weight is cut into 64, so that rounding changes a weight by less than 1 %.
-LARGEST_WEIGHT_BITS = 27  # A factor up to 8 on weights of so many bits stays within the 31 that every backend holds.
+FRACTION_BITS = 6  # A unit of weight is divided into 64, so rounding changes a weight by less than 1 %.
+LARGEST_WEIGHT_BITS = 27  # Weights of 27 bits times a factor up to 8 fit the 31 bits that every backend supports.
 LARGEST_STATE_BITS = 32
 DECAY_BITS = 16
-SYNAPSE_BYTES = 30  # A synapse takes so much memory while a device is drawn and simulated.
-STREAM = int.from_bytes(b"device")  # No other draw of this project has this spawn key.
+SYNAPSE_BYTES = 30  # per synapse while a device is drawn and simulated
+STREAM = int.from_bytes(b"device")  # Spawn key that nothing else in this project uses.
 KINDS = ("weight", "stuck", "threshold", "leak", "dead")
 
 
 @dataclass(frozen=True, eq=False)
 class Devices:
-    """The devices of `seed` that a program is loaded on, each as a Program of its own: `device(0)`, `device(1)`, ...
+    """A program on the devices of `seed`, each a Program of its own: `device(0)`, `device(1)`, ...
 
-    What a device is follows from the seed, its index and the program's structure alone, and each kind of variation has
-    random numbers of its own: `device(3)` has the same dead neurons whatever its weights are, and devices of two
-    programs of one structure are equal in all that is drawn.
+    A device depends only on the seed, its index and the program's structure. Each kind of variation has its own random
+    numbers: `device(3)` has the same dead neurons whatever its weights are, and two programs of the same structure get
+    the same draws.
     """
 
     program: Program
@@ -66,7 +66,7 @@ class Devices:
 
     @checked()
     def device(self, index: int) -> Program:
-        """The program as device `index`, 0 or more, computes it."""
+        """Return the program with the variation of device `index`, 0 or more."""
         if index < 0:
             raise OptionError(f"index={index} of a device must be 0 or more")
         network = self.program.loaded.network
@@ -79,33 +79,33 @@ class Devices:
                 "alike on all devices; vary weight, threshold, stuck or dead"
             )
         dead = {
-            node.name: self._drawn("dead", index, i).random(node.n_neurons) < (self.variation.dead or 0)
+            node.name: self._draw_rng("dead", index, i).random(node.n_neurons) < (self.variation.dead or 0)
             for i, node in enumerate(layers)
         }
-        nodes = {node.name: self._node(node, i, index, dead[node.name]) for i, node in enumerate(layers)}
-        edges = tuple(self._connection(c, i, index, dead[c.target]) for i, c in enumerate(network.connections))
+        nodes = {node.name: self._vary_layer(node, i, index, dead[node.name]) for i, node in enumerate(layers)}
+        edges = tuple(self._vary_connection(c, i, index, dead[c.target]) for i, c in enumerate(network.connections))
         varied = replace(network, nodes={name: nodes[name] for name in network.nodes}, connections=edges)
         return replace(self.program.loaded, network=varied)
 
-    def _drawn(self, kind: str, index: int, place: int) -> np.random.Generator:
-        """The random numbers of one kind for one layer or connection of one device."""
+    def _draw_rng(self, kind: str, index: int, place: int) -> np.random.Generator:
+        """Return the random generator of one kind for one layer or connection of one device."""
         key = (STREAM, index, KINDS.index(kind), place)
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
 
     @cached_property
-    def _finer(self) -> dict[str, tuple[int, int]]:
-        """Of each layer: bits by which its weights grow, and by which its state grows."""
+    def _n_extra(self) -> dict[str, tuple[int, int]]:
+        """Extra bits of the weights and of the state, by layer."""
         network = self.program.network
         return {
-            name: finer(network, name) if self.variation.weight or self.variation.threshold else (0, 0)
+            name: extra_bits(network, name) if self.variation.weight or self.variation.threshold else (0, 0)
             for name in network.layers
         }
 
     @cached_property
-    def _stored(self) -> list[tuple[Connection, np.ndarray, np.ndarray | slice, int]]:
-        """Of each connection: itself, unrolled; its target neurons; the stored weight of each synapse; their number.
+    def _stored_weights(self) -> list[tuple[Connection, np.ndarray, np.ndarray | slice, int]]:
+        """Unrolled connections, each with its target neurons, the stored weight of each synapse, and their number.
 
-        Raises OptionError where the machine has not the memory for that.
+        Raises OptionError if the machine has too little memory.
         """
         network = self.program.network
         n_synapses = sum(synapse_count(network, c) for c in network.connections)
@@ -115,9 +115,9 @@ class Devices:
                 f"{n_synapses * SYNAPSE_BYTES / (1 << 30):.1f} GiB, and this machine has {has / (1 << 30):.1f}: vary "
                 "threshold and leak alone (convolutions stay kernels then), or a smaller network"
             )
-        return [self._unrolled(c) for c in network.connections]
+        return [self._unroll_connection(c) for c in network.connections]
 
-    def _unrolled(self, connection: Connection) -> tuple[Connection, np.ndarray, np.ndarray | slice, int]:
+    def _unroll_connection(self, connection: Connection) -> tuple[Connection, np.ndarray, np.ndarray | slice, int]:
         pre, post, place = synapse_list(connection, self.program.network.node(connection.source).shape)
         stored = slice(None)
         n_stored = len(place)
@@ -133,32 +133,32 @@ class Devices:
         )
         return listed, post, stored, n_stored
 
-    def _connection(self, connection: Connection, i: int, index: int, dead: np.ndarray) -> Connection:
-        """Connection i as device `index` has it; a convolution becomes its synapses, if they differ."""
+    def _vary_connection(self, connection: Connection, i: int, index: int, dead: np.ndarray) -> Connection:
+        """Return connection i on device `index`. A convolution is unrolled if its synapses differ."""
         if isinstance(connection, Injected):  # registers hold what the host writes
-            bits = self._finer[connection.target][0]
+            bits = self._n_extra[connection.target][0]
             return connection.replace(weight=np.where(dead[connection.post], 0, 1 << bits).astype(np.int32))
         if not (self.variation.weight or self.variation.stuck or dead.any()):
             return connection.replace(
-                weight=(np.asarray(connection.weight, np.int64) << self._finer[connection.target][0]).astype(np.int32)
+                weight=(np.asarray(connection.weight, np.int64) << self._n_extra[connection.target][0]).astype(np.int32)
             )
-        connection, post, stored, n_stored = self._stored[i]
-        value = np.ravel(connection.weight) * 2.0 ** self._finer[connection.target][0]
+        connection, post, stored, n_stored = self._stored_weights[i]
+        value = np.ravel(connection.weight) * 2.0 ** self._n_extra[connection.target][0]
         if self.variation.weight:
-            value *= (1 + self.variation.weight * self._drawn("weight", index, i).standard_normal(n_stored))[stored]
+            value *= (1 + self.variation.weight * self._draw_rng("weight", index, i).standard_normal(n_stored))[stored]
         if self.variation.stuck:
-            value[(self._drawn("stuck", index, i).random(n_stored) < self.variation.stuck)[stored]] = 0
+            value[(self._draw_rng("stuck", index, i).random(n_stored) < self.variation.stuck)[stored]] = 0
         value[dead[post]] = 0
         return connection.replace(weight=np.rint(value).astype(np.int32).reshape(np.shape(connection.weight)))
 
-    def _node(self, node: Node, i: int, index: int, dead: np.ndarray) -> Node:
-        """Layer i as device `index` has it."""
-        spec, shape, (in_weight, in_state) = node.neuron, node.shape, self._finer[node.name]
+    def _vary_layer(self, node: Node, i: int, index: int, dead: np.ndarray) -> Node:
+        """Return layer i on device `index`."""
+        spec, shape, (in_weight, in_state) = node.neuron, node.shape, self._n_extra[node.name]
         fixed, dead = spec.fixed, dead.reshape(shape)
         state_bits = fixed.state_bits + in_state
         threshold = spec.array("threshold", shape) << in_state
         if self.variation.threshold:
-            e = self._drawn("threshold", index, i).standard_normal(shape)
+            e = self._draw_rng("threshold", index, i).standard_normal(shape)
             varied = np.rint(threshold * np.maximum(1 + self.variation.threshold * e, 0)).astype(np.int64)
             threshold = np.where(threshold > 0, np.maximum(varied, 1), varied)
         changes = {"threshold": np.where(dead, 1 << (state_bits - 1), threshold)}  # no state reaches that
@@ -169,7 +169,7 @@ class Devices:
                 changes[name] = np.asarray(getattr(spec, name), np.int64) << in_state
         decay_bits = fixed.decay_bits
         if self.variation.leak:
-            drawn, decay_bits = self._drawn("leak", index, i), DECAY_BITS
+            drawn, decay_bits = self._draw_rng("leak", index, i), DECAY_BITS
             for name in ("decay_v", "decay_u"):
                 factor = np.maximum(1 + self.variation.leak * drawn.standard_normal(shape), 0)
                 changes[name] = varied_decay(spec.array(name, shape), fixed.decay_bits, factor)
@@ -179,15 +179,15 @@ class Devices:
 
 
 def memory_bytes() -> int:
-    """Of this machine."""
+    """Bytes of RAM of this machine."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def finer(network: Network, name: str) -> tuple[int, int]:
-    """Bits by which a layer's weights grow, and by which its state does: as many as its shift, or FRACTION_BITS.
+def extra_bits(network: Network, name: str) -> tuple[int, int]:
+    """Return the extra bits of a layer's weights and of its state: its shift, or FRACTION_BITS if that is more.
 
-    Fewer where weights or state would not fit the widest that backends have; none where decays are shifts, which
-    take at least 1 of a state, whatever that stands for.
+    They are fewer if weights or state would exceed the widest integers of the backends. They are 0 if decays are
+    shifts, which subtract at least 1 from a state whatever its unit.
     """
     fixed = network.node(name).neuron.fixed
     if fixed.shifts:
@@ -200,7 +200,7 @@ def finer(network: Network, name: str) -> tuple[int, int]:
 
 
 def varied_decay(decay: np.ndarray, decay_bits: int, factor: np.ndarray) -> np.ndarray:
-    """Decays of `decay_bits` with their leak rates times `factor`, as decays of DECAY_BITS bits, int64."""
+    """Multiply the leak rates of decays of `decay_bits` by `factor`; return decays of DECAY_BITS bits, int64."""
     lost = decay / (1 << decay_bits)
     whole = 1 << DECAY_BITS
     varied = np.rint(whole * (1 - (1 - lost) ** factor)).astype(np.int64)
@@ -208,7 +208,7 @@ def varied_decay(decay: np.ndarray, decay_bits: int, factor: np.ndarray) -> np.n
 
 
 def verify_variation(given: Variation) -> None:
-    """Raise OptionError unless every figure that is given is a number from 0 to 1."""
+    """Raise OptionError unless every given figure is a number from 0 to 1."""
     for name, value in asdict(given).items():
         number = isinstance(value, Real) and not isinstance(value, bool)
         if value is not None and not (number and 0 <= value <= 1):

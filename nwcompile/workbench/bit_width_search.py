@@ -23,10 +23,10 @@ from nwcompile.passes.stages.draft import Draft
 from nwcompile.passes.stages.run import run
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import share_right
-from nwcompile.sim.float_difference import answers, strongest
-from nwcompile.sim.inputs import prepare, with_constants
+from nwcompile.sim.float_difference import find_answers, strongest_neuron
+from nwcompile.sim.inputs import add_constants, prepare_inputs
 from nwcompile.sim.reference.run import output_of
-from nwcompile.sim.sequence.run import trace
+from nwcompile.sim.sequence.run import trace_layers
 
 ERROR_CODE = "NW1007"
 Widths = dict[str, int]
@@ -79,14 +79,14 @@ def narrowest(
     labels = np.asarray(labels)
     calibrated = Draft(network, chip, options, calibration=x if calibration is None else calibration)
     given = run(calibrated, until="input")
-    user = prepare(network, x)[0]
+    user = prepare_inputs(network, x)[0]
     if given.input.host is None:
-        samples = prepare(network, x, None, chip, options.on_multi_spike)[0]
+        samples = prepare_inputs(network, x, None, chip, options.on_multi_spike)[0]
     else:
         samples = behind_host(given.network, given.input.host, user)
     if calibration is None:
         given = replace(given, input=replace(given.input, samples=None))
-    wanted = answers(simulate(network, user))
+    wanted = find_answers(simulate(network, user))
     if wanted is None:
         raise ModelError(f"accuracy needs one output layer; this network has {', '.join(network.outputs)}")
     normal = run(given, after="input", until="normalize").network
@@ -100,11 +100,11 @@ def narrowest(
         chosen = replace(options, bits=None, layer_bits=widths)
         legal = run(replace(given, options=chosen), after="input", until="legalize")  # whether or not it fits
         fixed = run(legal, after="schedule", until="compare")
-        inputs = encode_registers(with_constants(fixed.legal, samples), fixed.registers)
-        spikes, states = trace(fixed.network, inputs, keep_states=False)
+        inputs = encode_registers(add_constants(fixed.legal, samples), fixed.registers)
+        spikes, states = trace_layers(fixed.network, inputs, keep_states=False)
         output = output_of(fixed.network, spikes, states)
         assert isinstance(output, np.ndarray), "the float network had one output layer"
-        return share_right(strongest(output), labels)
+        return share_right(strongest_neuron(output), labels)
 
     float_accuracy = share_right(wanted, labels)
     tries = TriedWidths(accuracy, float_accuracy - drop, on_try)

@@ -10,7 +10,7 @@ import numpy as np
 
 from nwcompile import plugins
 from nwcompile.argument_types import checked
-from nwcompile.cost.operations import Count, Operations, operations
+from nwcompile.cost.operations import Count, Operations, count_operations
 from nwcompile.cost.prediction import predict
 from nwcompile.cost.tool_counts import op_counts, syops
 from nwcompile.errors import ChipError, FitError, LossError, ModelError, OptionError
@@ -27,7 +27,7 @@ from nwcompile.report.html_markup import tag
 from nwcompile.report.html_tables import table
 from nwcompile.report.text import aligned, number
 from nwcompile.sim import simulate
-from nwcompile.sim.inputs import Inputs, prepare
+from nwcompile.sim.inputs import Inputs, prepare_inputs
 from nwcompile.sim.sequence.float_run import run_values
 from nwcompile.threads import at_once, n_threads
 from nwcompile.workbench.figures import figures, reason
@@ -146,7 +146,7 @@ def estimate(
             "nw.from_torch(module, example_input)"
         )
     wanted, boards, broken = _chips(chips)
-    inputs = None if x is None else prepare(network, x)[0]  # samples that are none are no fault of a chip
+    inputs = None if x is None else prepare_inputs(network, x)[0]  # samples that are none are no fault of a chip
     parts: list[Callable[[], Any]] = [partial(_counted, network, inputs)]
     parts += [partial(_on_chip_or_board, network, boards, x, options, chip) for chip in wanted]
     n_at_once = _n_at_once(network, inputs, options)
@@ -242,9 +242,9 @@ def _operations(network: Network, inputs: Inputs) -> tuple[Operations, str | Non
     normal = normalize(network)
     graded = [name for name in normal.inputs if not np.isin(inputs[name], (-1, 0, 1)).all()]
     if network.is_fixed or network.host is not None:
-        return operations(normal, simulate(normal, inputs), graded), IN_INTEGERS
+        return count_operations(normal, simulate(normal, inputs), graded), IN_INTEGERS
     run, values = run_values(network, inputs, inputs.shape[1], False)
-    counted = operations(normal, run, graded)
+    counted = count_operations(normal, run, graded)
     try:
         return replace(counted, syops=syops(network, values), spikingjelly=op_counts(network, values)), None
     except ModelError as e:

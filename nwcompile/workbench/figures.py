@@ -2,7 +2,7 @@
 
 from nwcompile.cost.time.floorline import floorline
 from nwcompile.cost.time.pool import mean_step_cycles
-from nwcompile.cost.traffic.link_flits import flits_of
+from nwcompile.cost.traffic.link_flits import flits_of_run
 from nwcompile.errors import FitError
 from nwcompile.ir.manifest import APPROXIMATE, EXACT, HOST
 from nwcompile.ir.program import Program
@@ -38,7 +38,7 @@ def _step(program: Program, run: Run) -> tuple[float | None, str | None]:
     if not program.chip.has_times:
         cycles = mean_step_cycles(program, run.activity)
         return None if cycles is None else cycles * cycle_us, None
-    bound = floorline(program, run.counters, flits_of(program, run), run.n_samples, run.activity)
+    bound = floorline(program, run.counters, flits_of_run(program, run), run.n_samples, run.activity)
     assert bound is not None, "the chip has times"
     measured = None if run.step_cycles is None else float((run.step_cycles * (cycle_us / run.n_samples)).mean())
     return float(bound.step_us.mean()) if measured is None else measured, bound.bottleneck.kind

@@ -65,13 +65,13 @@ def test_robustness_gives_what_is_done_at_ctrl_c(labeled, command, monkeypatch):
 
         return parts
 
-    monkeypatch.setattr(verb, "accuracies", interrupted(4))
+    monkeypatch.setattr(verb, "iter_accuracies", interrupted(4))
     line = "robustness net.nwc --input data.npz --samples 20 --weight 0.5 --json"
     code, out, err = command(line)
     doc = json.loads(out)
     assert code == 130 and "nwcompile: interrupted after 3 devices" in err
     assert (doc["ideal"], doc["accuracies"], doc["n_devices"], doc["n_devices_wanted"]) == (0.9, [0.8, 0.7, 0.6], 3, 20)
-    monkeypatch.setattr(verb, "accuracies", interrupted(1))
+    monkeypatch.setattr(verb, "iter_accuracies", interrupted(1))
     code, out, err = command(line)
     assert code == 130 and out == "" and err.endswith("nwcompile: interrupted; nothing was half-written\n")
 

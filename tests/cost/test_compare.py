@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nwcompile.cost.compare import Figures, change_percent, measured_figures, moved, predicted_figures
+from nwcompile.cost.compare import Figures, change_percent, measured_figures, moved_neurons, predicted_figures
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.mapping import Mapping
@@ -50,13 +50,13 @@ def test_moved_counts_neurons_whose_site_is_another():
 
     before = program({"fc1": [0, 0, 0, 0], "fc2": [1, 1]}, [[0, 0, 0], [1, 0, 0]])
     after = program({"fc1": [1, 1, 0, 0], "fc2": [2, 2]}, [[2, 1, 1], [0, 0, 0], [1, 0, 0]])
-    rows = moved(before, after)
+    rows = moved_neurons(before, after)
     assert [(r.layer, r.n_neurons, r.cores_before, r.cores_after, r.n_moved) for r in rows] == [
         ("fc1", 4, 1, 2, 2),
         ("fc2", 2, 1, 1, 0),
     ]
     with pytest.raises(ModelError) as error:
-        moved(before, three_cores())
+        moved_neurons(before, three_cores())
     assert str(error.value) == ("these are not mappings of one network: 'in' has 3 and 4 neurons; compile both from it")
 
 

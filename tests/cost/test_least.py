@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.cost.least import least
+from nwcompile.cost.least import find_lower_bounds
 from nwcompile.cost.prediction import predict
 from nwcompile.cost.summary import summarize
 from nwcompile.cost.traffic.events import first_step
@@ -45,14 +45,14 @@ def test_no_mapping_is_below_the_least(name):
             except nw.FitError:
                 continue
             run = nw.simulate(program, samples(), backend="cycle")
-            bound = least(program, run)
-            on_as_many = least(program, run, program.mapping.n_cores)
+            bound = find_lower_bounds(program, run)
+            on_as_many = find_lower_bounds(program, run, program.mapping.n_cores)
             us, nj = figures(program, run)
             n_steps = len(run.counters["synops"])
             assert bound.step_us <= us * EVEN and (nj is None or bound.sample_nj <= nj * EVEN)
             assert bound.step_us <= on_as_many.step_us <= us * EVEN
             assert nj is None or bound.edp_nj_us <= on_as_many.edp_nj_us <= us * n_steps * nj * EVEN
-            bounds.add((bound, least(program, predict(program))))
+            bounds.add((bound, find_lower_bounds(program, predict(program))))
         assert len(bounds) == 1  # whatever the mapping, and known before simulation
 
 
@@ -77,7 +77,7 @@ def test_least_on_some_cores_is_proved_by_equal_prices_in_exact_numbers(n_cores)
         cycles += max(price * send, price * receive) if cost.units != "shared" else price * (send + receive)
     barrier = min(program.chip.barrier_cycles(n) for n in range(1, n_cores + 1)) * len(samples()) * n_steps
     us = (cycles + barrier) * Fraction(program.chip.core.cycle_ns) / 1000 / len(samples()) / n_steps
-    assert least(program, run, n_cores).step_us == pytest.approx(float(us), rel=1e-12)
+    assert find_lower_bounds(program, run, n_cores).step_us == pytest.approx(float(us), rel=1e-12)
 
 
 def test_least_is_that_of_the_best_number_of_cores():
@@ -85,12 +85,12 @@ def test_least_is_that_of_the_best_number_of_cores():
     run = nw.simulate(program, samples(), backend="cycle")
     slow = nw.Chip.load("tiny").replace({"cost.barrier_cycles": {"1": 0, "2": 10**6}})
     on_slow = nw.compile(network(), slow, samples(), nw.Options(n_cores=1))
-    bound = least(on_slow, nw.simulate(on_slow, samples(), backend="cycle"))
+    bound = find_lower_bounds(on_slow, nw.simulate(on_slow, samples(), backend="cycle"))
     assert bound.step_us > 0 and bound.step_us < 10**6 * slow.core.cycle_ns / 1000
-    assert least(program, run).edp_nj_us is None or least(program, run).sample_nj > 0
+    assert find_lower_bounds(program, run).edp_nj_us is None or find_lower_bounds(program, run).sample_nj > 0
 
 
 def test_least_is_not_known_where_mapping_changes_the_network():
     program = nw.compile(network(), nw.Chip.load("tiny").replace({"core.max_destinations": 8}), samples())
-    bound = least(program, predict(program))
+    bound = find_lower_bounds(program, predict(program))
     assert (bound.step_us, bound.sample_nj, bound.edp_nj_us) == (None, None, None)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nwcompile.cost.neuron_program import extra_instructions, instructions
+from nwcompile.cost.neuron_program import chip_instructions, extra_instructions
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.neuron import NeuronSpec
 
@@ -35,7 +35,7 @@ def test_instructions_beyond_the_built_in_neuron(spec, n):
 
 def test_only_programs_take_instructions():
     spec = NeuronSpec(reset="subtract")
-    assert [instructions(Chip.load(name), spec) for name in ("tiny", "loihi1", "loihi2")] == [0, 0, 1]
+    assert [chip_instructions(Chip.load(name), spec) for name in ("tiny", "loihi1", "loihi2")] == [0, 0, 1]
 
 
 def test_programs_do_whatever_neurons_do():

@@ -13,7 +13,7 @@ def times_of(cuts, events, cycles, sent, depth=1, model_dt=None):
     for last in (*cuts, n_steps, n_steps + depth):
         k = max(last - depth - n_given, 0)
         part = {name: np.array(n[n_given : n_given + k], np.int64) for name, n in sent.items()}
-        times.take(np.array(events[first:last], np.int64), last - first, np.array(cycles[first:last]), part)
+        times.add_rows(np.array(events[first:last], np.int64), last - first, np.array(cycles[first:last]), part)
         first, n_given = last, n_given + k
     return times.figures(wall_seconds=2.0)
 
@@ -47,9 +47,9 @@ def test_load_at_which_a_step_takes_as_long_as_the_models(cuts):
 def test_waits_are_told_to_a_thousandth_in_bounded_memory():
     rng, waits = np.random.default_rng(0), Waits({})
     many = rng.integers(1, 1 << 40, 200_000)
-    waits.add(many, np.ones(len(many), np.int64))
+    waits.count_waits(many, np.ones(len(many), np.int64))
     assert waits.quantile(0.99) == pytest.approx(np.quantile(many, 0.99), rel=1e-3)
     assert len(waits.counts) < 41 * 1024
     few = Waits({})
-    few.add(np.array([5, 2000, 7]), np.array([98, 1, 0]))
+    few.count_waits(np.array([5, 2000, 7]), np.array([98, 1, 0]))
     assert (few.quantile(0.5), few.quantile(0.99), few.quantile(1.0)) == (5, 2000, 2000)

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import nwcompile as nw
-from nwcompile.cost.tool_counts import op_counts, shares, syops
+from nwcompile.cost.tool_counts import op_counts, spike_shares, syops
 from nwcompile.errors import ModelError
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import prepare_inputs
 from nwcompile.sim.sequence.float_run import run_values
 from tests.frontend.frameworks import framework
 
@@ -88,7 +88,7 @@ class Stepwise(nn.Module):
 
 def counted(net: nn.Module, x: np.ndarray):
     network = nw.from_torch(net, x)
-    run, values = run_values(network, prepare(network, x)[0], N_STEPS, False)
+    run, values = run_values(network, prepare_inputs(network, x)[0], N_STEPS, False)
     with torch.no_grad():
         there = Stepwise(net)(torch.from_numpy(x)).numpy()
     assert np.array_equal(run.output, there) and there.any()  # the very same spikes are counted
@@ -140,7 +140,7 @@ def test_spikingjelly_counts_of_its_csnn_equal_the_package():
     net = filled(CSNN(4, 3))
     x = (np.round(np.random.default_rng(4).random((2, 1, 28, 28)) * 16) / 16).astype(np.float32)
     network = nw.from_torch(net, x, layout="B")
-    run, values = run_values(network, prepare(network, x)[0], 4, False)
+    run, values = run_values(network, prepare_inputs(network, x)[0], 4, False)
     synops, macs = counters.SynOpCounter(), counters.MACCounter()
     with torch.no_grad(), counters.DispatchCounterMode([synops, macs]):
         rates = net(torch.from_numpy(x)).numpy()
@@ -151,7 +151,7 @@ def test_spikingjelly_counts_of_its_csnn_equal_the_package():
 
 def test_a_step_of_two_numbers_up_to_one_is_spikes_by_their_mean():
     x = np.array([[0, 0.5, 0.5, 0], [1, 0.25, 1, 1], [0, 0.5, 1, 0], [0, 2, 0, 2], [-1, 0, 0, 0], [0, 0, 0, 0]])
-    assert np.array_equal(shares(x.astype(np.float32)), [0.25, 0.8125, np.nan, np.nan, np.nan, 0], equal_nan=True)
+    assert np.array_equal(spike_shares(x.astype(np.float32)), [0.25, 0.8125, np.nan, np.nan, np.nan, 0], equal_nan=True)
 
 
 def test_tools_refuse_connections_that_no_layer_of_torch_is():

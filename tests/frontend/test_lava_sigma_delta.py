@@ -6,7 +6,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.frontend.lava import from_lava
 from nwcompile.frontend.lava.programs import delta_encoder, sigma_delta, sigma_readout
-from nwcompile.sim.sequence.run import trace
+from nwcompile.sim.sequence.run import trace_layers
 from tests.made.lava_files import dense, write
 
 
@@ -28,7 +28,7 @@ def alone(neuron, connection, shape, source_shape) -> nw.Network:
 def both(network: nw.Network, x: np.ndarray) -> dict[str, np.ndarray]:
     """Messages and states of the one layer, the same in reference and sequence."""
     run = nw.simulate(network, x[None], record="all")
-    spikes, states = trace(network, x[None])
+    spikes, states = trace_layers(network, x[None])
     assert np.array_equal(run.spikes["layer"], spikes["layer"])
     for name, values in run.states["layer"].items():
         assert np.array_equal(values, states["layer"][name]), name
@@ -80,7 +80,7 @@ def test_pilotnet_gives_every_stored_number(pilotnet):
     network, stored, x = pilotnet
     run = nw.simulate(network, x, record="all")
     assert_stored(run.spikes, run.states, stored)
-    assert_stored(*trace(network, x), stored)
+    assert_stored(*trace_layers(network, x), stored)
 
 
 @pytest.mark.long
@@ -133,7 +133,7 @@ def test_drawn_nets_send_what_lavas_processes_do(tmp_path):
         x = np.cumsum(rng.integers(-9, 10, (25, 12)), 0)
         network = from_lava(write(tmp_path / "a.net", layers))
         run = nw.simulate(network, x[None], record="all")
-        spikes, states = trace(network, x[None])
+        spikes, states = trace_layers(network, x[None])
         expected = sigma_delta_layers(x, layers)
         for index, sent in enumerate(expected[:-1]):
             assert np.array_equal(run.spikes[f"layer{index}"][0], sent), index

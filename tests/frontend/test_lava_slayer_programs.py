@@ -12,7 +12,7 @@ import nwcompile as nw
 from nwcompile.frontend.lava import from_lava
 from nwcompile.frontend.lava.complex_weights import largest_sum
 from nwcompile.frontend.lava.slayer import LARGEST_PART
-from nwcompile.sim.sequence.run import trace
+from nwcompile.sim.sequence.run import trace_layers
 from tests.made.lava_files import NEURON, dense, write
 
 SCALE = 4096  # SLAYER's states times this are whole numbers; the file's weights and thresholds are its times 64.
@@ -116,7 +116,7 @@ def assert_as_in_slayer(tmp_path, kind: str, is_graded: bool, n_nets: int) -> No
         layers, x = drawn(rng, kind, is_graded)
         network = from_lava(write(tmp_path / "a.net", layers))
         spikes = nw.simulate(network, x[None]).spikes
-        in_sequence = trace(network, x[None])[0]
+        in_sequence = trace_layers(network, x[None])[0]
         for index, layer in enumerate(layers):
             x = later(block(x, layer))
             assert np.array_equal(spikes[f"layer{index}"][0], x), index
@@ -167,7 +167,7 @@ def complex_dense(stored: dict, path) -> nw.Network:
 def test_complex_dense_gives_every_stored_spike(tmp_path, stored):
     network = complex_dense(stored, tmp_path / "a.net")
     x = stored["in"][None]
-    assert np.array_equal(trace(network, x, keep_states=False)[0]["layer0"][0], stored["out"])
+    assert np.array_equal(trace_layers(network, x, keep_states=False)[0]["layer0"][0], stored["out"])
     run = nw.simulate(network, x[:, :200])
     assert np.array_equal(run.spikes["layer0"][0], stored["out"][:200]) and stored["out"][:200].sum() > 3_000
 
@@ -189,7 +189,7 @@ def test_resonator_input_gives_every_stored_spike(tmp_path, stored):
     alone = [c.replace(delay=0) for c in network.connections]  # the stored block has no connection before it
     network = nw.Network.from_arrays({"layer0": (program, (200,))}, alone, {"input": (200,)})
     x = stored["in"][None]
-    assert np.array_equal(trace(network, x, keep_states=False)[0]["layer0"][0], stored["current"])
+    assert np.array_equal(trace_layers(network, x, keep_states=False)[0]["layer0"][0], stored["current"])
 
 
 def test_large_complex_sums_fill_the_state_as_they_would_unpacked(tmp_path):

@@ -32,7 +32,7 @@ from nwcompile.ir.run import Run
 from nwcompile.report.html.page import render_html
 from nwcompile.report.json.collect import collect
 from nwcompile.sim import BACKENDS, simulate
-from nwcompile.sim.crosscheck import compare
+from nwcompile.sim.crosscheck import compare_runs
 from nwcompile.sim.cycle.overload import loses_messages
 from tests.made.figures import contradictions
 from tests.made.random_cases import Case, cases
@@ -144,7 +144,7 @@ def saved_and_loaded(program: Program) -> Program:
 
 def check_runs(case: Case, program: Program, runs: dict[str, Run]) -> None:
     """Runs of all backends are the same, and those of the network, of streams and of totals are theirs."""
-    result = compare(program, runs)
+    result = compare_runs(program, runs)
     assert result.agree, str(result)
     first = next(iter(runs.values()))
     for name, run in runs.items():

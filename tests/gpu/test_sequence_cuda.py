@@ -11,7 +11,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 from nwcompile.ir.connection import Dense  # noqa: E402
 from nwcompile.ir.network import Network  # noqa: E402
 from nwcompile.sim.sequence import run  # noqa: E402
-from nwcompile.sim.sequence.cuda.device import gpu  # noqa: E402
+from nwcompile.sim.sequence.cuda.device import find_gpu  # noqa: E402
 from nwcompile.sim.sequence.cuda.inference import Inference  # noqa: E402
 from nwcompile.sim.sequence.cuda.product import Product, has_bfloat16_sums  # noqa: E402
 from tests.made.nets import FIXED, conv_net, dense_net  # noqa: E402
@@ -28,21 +28,21 @@ def test_gpu_products_are_exact(n_rows, n_source, n_target, widest, high):
         rng.integers(-1, high + 1, (n_rows, n_source)),
     )
     weight[0, 0], x[0] = widest, high
-    given = Product(weight, gpu(), "it")
+    given = Product(weight, find_gpu(), "it")
     way = given.plan(-1, high)
-    sums = given(torch.from_numpy(x.astype(np.int32)).to(gpu()), way).to(torch.int64).cpu().numpy() << way.bits
+    sums = given(torch.from_numpy(x.astype(np.int32)).to(find_gpu()), way).to(torch.int64).cpu().numpy() << way.bits
     assert np.array_equal(sums, x @ weight[0].T)
 
 
 def test_gpu_sums_in_bfloat16_are_among_them():
-    if not has_bfloat16_sums(gpu()):
+    if not has_bfloat16_sums(find_gpu()):
         pytest.skip("this torch or GPU cannot give a bfloat16 product as float32")
-    assert Product(np.full((1, 16, 512), 255), gpu(), "it").plan(-1, 1).in_bfloat16
+    assert Product(np.full((1, 16, 512), 255), find_gpu(), "it").plan(-1, 1).in_bfloat16
 
 
 def equal_to_cpu(network: Network, x: np.ndarray) -> None:
     given, delays = {"in": x.astype(np.int32)}, [c.aligned_delay for c in network.connections]
-    cpu, cuda = (run._run(network, delays, given, x.shape[1], True, device) for device in ("cpu", "cuda"))
+    cpu, cuda = (run._run_network(network, delays, given, x.shape[1], True, device) for device in ("cpu", "cuda"))
     for name in network.layers:
         assert cpu[0][name].any() and np.array_equal(cpu[0][name], cuda[0][name]), name
         assert all(np.array_equal(cpu[1][name][s], cuda[1][name][s]) for s in "uv"), name
@@ -75,6 +75,6 @@ def test_gpu_may_be_another_than_the_current_one():
     for k in range(2):
         own = torch.device("cuda", k)
         x = {"in": torch.from_numpy(binary(20, 100, 30)).to(own)}
-        found.append(Inference(network, run.groups(network), delays, own).infer(x, (20, 100)))
+        found.append(Inference(network, run.layer_groups(network), delays, own).infer(x, (20, 100)))
     for name in network.layers:
         assert torch.equal(found[1].spikes[name].cpu(), found[0].spikes[name].cpu())

@@ -168,7 +168,7 @@ def reading(entries, at=("min", "x", 15), bits=2) -> NeuronProgram:
 def test_a_table_is_a_line_between_its_entries_rounded_to_the_nearest_number():
     program = reading([0, 10, 4, 4, -7])
     program.verify("h", (1,))
-    sent = [int(ProgramState.cleared(program, (1, 1)).step(np.array([[x]]))[0, 0]) for x in range(-1, 17)]
+    sent = [int(ProgramState.from_program(program, (1, 1)).step(np.array([[x]]))[0, 0]) for x in range(-1, 17)]
     exact = [0, 0, 2.5, 5, 7.5, 10, 8.5, 7, 5.5, 4, 4, 4, 4, 4, 1.25, -1.5, -4.25, -4.25]
     assert sent == [int(np.floor(x + 0.5)) for x in exact]
     assert program.n_operations == 2 + 11 and program.n_entries == 5

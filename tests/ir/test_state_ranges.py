@@ -22,7 +22,7 @@ def test_no_step_leaves_the_ranges(program):
     x[:10], x[10:20] = largest, -largest
     reach = state_ranges(program, Range(-largest, largest, True))
     for state in program.states:
-        run = ProgramState.cleared(program.replace(output=state.next, sends="graded"), (1, 30))
+        run = ProgramState.from_program(program.replace(output=state.next, sends="graded"), (1, 30))
         becomes = np.stack([run.step(now) for now in x])
         assert reach[state.name].low <= becomes.min() and becomes.max() <= reach[state.name].high, state
 

@@ -167,7 +167,7 @@ def test_report_of_another_programs_run_is_refused():
         first = next(iter(program.network.layers))
         cut = {**run.activity.counts, first: run.activity.counts[first][:, 1:]}
         collect(program, replace(run, activity=replace(run.activity, counts=cut)))
-    with pytest.raises(ModelError, match="figures of a program are of its run, not of int; nw.simulate gives one"):
+    with pytest.raises(ModelError, match="figures of a program need a Run, not int; nw.simulate returns one"):
         program.cores_frame(3)
 
 

@@ -16,7 +16,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.sim import BACKENDS, simulate
 from nwcompile.sim.crosscheck import crosscheck
-from nwcompile.sim.sequence.run import record
+from nwcompile.sim.sequence.run import record_activity
 from tests.made.nets import FIXED
 from tests.made.random_programs import SIXTY, inputs, programs
 
@@ -96,7 +96,7 @@ def test_recurrent_layer_given_after_the_layer_that_it_feeds():
     edges = [Dense("in", "first", weight), Dense("first", "first", -weight), Dense("first", "second", weight)]
     network = Network.from_arrays({"second": (FIXED, 1), "first": (FIXED, 1)}, edges, {"in": 1})
     x = np.ones((1, 4, 1), np.int8)
-    spikes = record(network, x)[1]
+    spikes = record_activity(network, x)[1]
     assert spikes["first"].any()
     for name, wanted in simulate(network, x).spikes.items():
         assert np.array_equal(spikes[name], wanted)

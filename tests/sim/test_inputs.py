@@ -13,7 +13,7 @@ from nwcompile.ir.network import Network
 from nwcompile.passes.emit.emit import emit
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import crosscheck
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import prepare_inputs
 from tests.made.nets import FIXED, dense_net, feed_forward
 
 NETWORK = dense_net(3, 2)
@@ -27,7 +27,7 @@ def program():
 
 def refused(x, steps=None, network=NETWORK) -> str:
     with pytest.raises(ModelError) as error:
-        prepare(network, x, steps, BINARY)
+        prepare_inputs(network, x, steps, BINARY)
     return str(error.value)
 
 
@@ -86,13 +86,13 @@ def test_inputs_of_several_names_must_be_alike():
     assert refused({"a": ONES, "b": ONES[:1]}, network=network) == (
         "inputs differ in [B, T]: [1, 5], [2, 5]; give them all alike"
     )
-    arrays, *sizes = prepare(network, {"a": ONES}, None)
+    arrays, *sizes = prepare_inputs(network, {"a": ONES}, None)
     assert sizes == [2, 5] and arrays["b"].shape == (2, 5, 3) and not arrays["b"].any()
 
 
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.uint64, np.float16, np.float64, ">f4"])
 def test_input_of_any_kind_of_number_is_the_same(dtype):
-    arrays, n_samples, n_steps = prepare(NETWORK, ONES.astype(dtype), None, BINARY)
+    arrays, n_samples, n_steps = prepare_inputs(NETWORK, ONES.astype(dtype), None, BINARY)
     assert (n_samples, n_steps) == (2, 5)
     assert arrays["in"].dtype == np.int32 and (arrays["in"] == 1).all()
 

@@ -163,7 +163,7 @@ def test_multi_spike_count_beyond_a_message_is_refused(backend, mode, bias, text
          "scale it down or raise noc.payload_bits"),
         ("graded", -4, 1, "has values -4..1, but a message of small carries -3..3 (noc.payload_bits = 3); "
          "scale it down or raise noc.payload_bits"),
-        ("repeat", -1, 2, "has values -1..2, and a negative value cannot be sent as so many spikes; compile with "
+        ("repeat", -1, 2, "has values -1..2, and a negative value cannot be sent as single spikes; compile with "
          "on_multi_spike='graded', or encode it into two lines, one for each sign"),
         ("repeat", 0, 4096, "has values 0..4096, but at most 4095 spikes a step are sent one by one; scale it down, "
          "or compile with on_multi_spike='graded'"),

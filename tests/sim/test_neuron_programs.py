@@ -9,7 +9,7 @@ import torch
 
 import nwcompile as nw
 from nwcompile.cost.neuron_program import extra_instructions
-from nwcompile.cost.time.work import work
+from nwcompile.cost.time.work import compute_work
 from nwcompile.cost.traffic.link_flits import link_flits
 from tests.made.nets import dense_net, integers
 
@@ -75,6 +75,6 @@ def test_every_neuron_runs_alike_in_all_backends_and_its_instructions_take_time(
     free = replace(program, chip=LOIHI2.replace({"cost.instruction_cycles": 0}))
     built_in = nw.simulate(free, x, "cycle")
     assert (run.step_cycles.sum() > built_in.step_cycles.sum()) == (n > 0)
-    done = work(program, run.counters, link_flits(program, run.activity), len(x))
+    done = compute_work(program, run.counters, link_flits(program, run.activity), len(x))
     assert np.array_equal(done.cycles["update"], (185 + 21 * n) * run.counters["neuron_updates"])
     assert (done.bound_cycles <= run.step_cycles).all()

@@ -24,7 +24,7 @@ def test_neurons_fed_with_the_recorded_packets_are_those_of_the_rtl(name):
     network, numbers = recorded_network(rtl)
     sums = np.einsum("cna,tca->tcn", weights(rtl), heard_axons(rtl)).reshape(rtl["T"], -1)
     for layer, ids in numbers.items():
-        state = LayerState.cleared(network.node(layer).neuron, (1, len(ids)))
+        state = LayerState.from_spec(network.node(layer).neuron, (1, len(ids)))
         state.v[0] = rtl["v0"].reshape(-1)[ids]
         for t in range(rtl["T"]):
             spikes = state.step(sums[None, t, ids])

@@ -206,7 +206,7 @@ def test_session_says_what_it_cannot_stream():
     program, _ = small()
     with pytest.raises(nw.OptionError, match="^a Session takes a Program or a Network, not dict$"):
         Session({})
-    text = "^a network that is not compiled is a stream on backend 'reference' only, not 'cycle'; compile it for a chip"
+    text = "^a network that is not compiled can be streamed on backend 'reference' only, not 'cycle'; compile it"
     with pytest.raises(nw.BackendError, match=text):
         Session(program.network, "cycle")
     with pytest.raises(nw.BackendError, match="^unknown backend 'cicle'; choose one of: cycle, reference, sequence$"):

@@ -7,7 +7,7 @@ import nwcompile as nw
 from nwcompile.ir.neuron_programs.program import WRITTEN
 from nwcompile.ir.neuron_programs.ranges import FLOAT_ONLY
 from nwcompile.sim import BACKENDS
-from nwcompile.sim.sequence.run import record, trace
+from nwcompile.sim.sequence.run import record_activity, trace_layers
 from tests.made.neuron_programs import adaptive, cuba, every_operation, integrator
 
 RNG = np.random.default_rng(0)
@@ -30,7 +30,7 @@ def test_the_program_of_every_operation_leaves_none_out():
 def assert_equal_runs(network: nw.Network, x=X) -> dict:
     """Reference and sequence give the same spikes, states and updates; returns the spikes."""
     run = nw.simulate(network, x, record="all")
-    spikes, states = trace(network, x)
+    spikes, states = trace_layers(network, x)
     for name in network.layers:
         assert np.array_equal(run.spikes[name], spikes[name]), name
         assert spikes[name].dtype == run.spikes[name].dtype
@@ -49,11 +49,11 @@ def test_the_built_in_neuron_as_a_program_does_the_same():
     spec = nw.NeuronSpec(threshold=6400, decay_u=1000, decay_v=300, fixed=nw.FixedPoint(overflow="saturate"))
     edges = [nw.Dense("in", "h", weights(20, 12))]
     built_in, program = (fixed({"h": neuron}, edges) for neuron in (spec, cuba(6400, 1000, 300)))
-    (activity, spikes), (same_activity, same) = (record(network, X) for network in (built_in, program))
+    (activity, spikes), (same_activity, same) = (record_activity(network, X) for network in (built_in, program))
     assert spikes["h"].sum() > 100
     assert np.array_equal(spikes["h"], same["h"])
     assert np.array_equal(activity.updates["h"], same_activity.updates["h"])
-    states, same_states = (trace(network, X)[1]["h"] for network in (built_in, program))
+    states, same_states = (trace_layers(network, X)[1]["h"] for network in (built_in, program))
     assert all(np.array_equal(states[name], same_states[name]) for name in ("u", "v"))
     assert_equal_runs(program)
 

@@ -12,7 +12,7 @@ from nwcompile.errors import OptionError
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.network import Network, Node
 from nwcompile.sim.crosscheck import crosscheck
-from nwcompile.sim.variation import Devices, finer, varied_decay
+from nwcompile.sim.variation import Devices, extra_bits, varied_decay
 from tests.made.nets import conv_net, dense_net
 from tests.made.random_programs import OF_PROGRAMS, inputs, programs
 from tests.made.spikes import spikes
@@ -92,11 +92,11 @@ def test_device_weights_and_state_stay_within_what_backends_hold():
     wide = np.full((2, 3), 1 << 15, np.int32)
     fixed = nw.FixedPoint(31, 12, 4)
     network = nw.Network.from_arrays({"a": (nw.NeuronSpec(1, fixed=fixed), 2)}, [nw.Dense("in", "a", wide)], {"in": 3})
-    assert finer(network, "a") == (5, 1)
+    assert extra_bits(network, "a") == (5, 1)
     wider = nw.Network.from_arrays(
         {"a": (nw.NeuronSpec(1, fixed=fixed), 2)}, [nw.Dense("in", "a", wide << 9)], {"in": 3}
     )
-    assert finer(wider, "a") == (2, 0)
+    assert extra_bits(wider, "a") == (2, 0)
 
 
 def test_device_weights_deviate_by_their_part_even_where_they_are_1():

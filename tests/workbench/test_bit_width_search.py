@@ -10,7 +10,7 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.options import Options
 from nwcompile.sim import simulate
-from nwcompile.sim.float_difference import answers
+from nwcompile.sim.float_difference import find_answers
 from nwcompile.workbench.bit_width_search import TriedWidths, narrowest, search
 from tests.made.nets import FIXED, dense_net
 
@@ -50,7 +50,7 @@ def case(n_samples=40):
         {"in": 6},
     )
     x = (rng.random((n_samples, 8, 6)) < rng.random((n_samples, 1, 6))).astype(np.int8)
-    return network, x, answers(simulate(network, x))
+    return network, x, find_answers(simulate(network, x))
 
 
 @pytest.mark.parametrize("chip", ["h1v1", "loihi2"])
@@ -87,7 +87,7 @@ def test_narrowest_keeps_the_accuracy_that_the_compiled_program_has():
     assert found.accuracy >= 0.8 and sum(found.narrowest.values()) < 16 and found.n_weights == {"fc1": 72, "out": 36}
     program = nw.compile(network, TINY, x[:10], Options(layer_bits=found.narrowest))
     run = simulate(program, x[10:], backend="cycle")
-    assert float(np.mean(answers(run) == labels[10:])) == found.accuracy
+    assert float(np.mean(find_answers(run) == labels[10:])) == found.accuracy
 
 
 def test_narrowest_begins_at_the_widths_that_were_chosen():

@@ -31,7 +31,7 @@ def read_places(folder: Path, program: Program) -> Places:
     """The table that an export wrote in `folder`, or else the program's own cores."""
     path = folder / "neurons.csv"
     if not path.is_file():
-        return Places.of(program)
+        return Places.from_program(program)
     table = _columns(path)
     names = ("index", "core", "neuron", "output", "first_tick")
     numbers = [_whole(path, name, table.get(name, [])) for name in names]

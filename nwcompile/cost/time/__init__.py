@@ -1,16 +1,16 @@
-"""Time: the core cycles of every unit, the bound of a step that follows from them, and where measured time went.
+"""Time: the core cycles of every unit, the bound of a step, and a breakdown of measured time.
 
-what it tells                                                   function
-cycles by event, unit and core; the formula of the bound        work.py:work
-the bound of every step and what fills it                       floorline.py:floorline
+content                                                         function
+cycles by event, unit and core; the formula of the bound        work.py:compute_work
+the bound of every step, and its causes                         floorline.py:floorline
 the bound without a barrier: a path over cores and steps        longest_path.py:longest_path
-what the barrier costs                                          sync.py:other_sync
-how layers share the work of a core                             layers.py:layer_share
+the cost of the barrier                                         sync.py:other_sync
+the share of each layer in a core's work                        layers.py:layer_share
 the one change that shortens the step most                      advice.py:advise
-what a single spike costs every core                            spike_cost.py:spike_cost
+the cost of a single spike on every core                        spike_cost.py:spike_cost
 half cycles of a step where hidden neurons are one pool         pool.py:pool_times, mean_step_cycles
-what every core does in every step, waiting included            phases.py:phases
-what the slowest steps waited for                               critical_path.py:critical_paths
-how long messages took, and which links they crowded            message_latency.py:latency
-how long output of a stream waits, and what load a chip bears   stream.py:StreamTimes
+the activity of every core in every step, waiting included      phases.py:core_phases
+the causes of the slowest steps                                 critical_path.py:critical_paths
+latencies of messages, and crowded links                        message_latency.py:summarize_latency
+output latency and sustainable load of a stream                 stream.py:StreamTimes
 """

@@ -1,6 +1,6 @@
 """Advice: the one change that shortens the step most, by the floorline's own formula.
 
-More cores are advised by the rule that also chooses them (`CORES_RULE` of ir/options.py), so never where it chose.
+More cores are advised by the same rule that chooses them (`CORES_RULE` of ir/options.py), so never if it chose them.
 """
 
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ from nwcompile.ir.flat import csr_sums
 from nwcompile.ir.options import CORES_WORTH, weighs_cores
 from nwcompile.ir.program import Program
 
-WORTH_SAYING = 1.05  # A step that becomes less than 5 % shorter is not worth a change.
-# A change of the mapping costs less than one of the model: it wins unless its gain is this many times smaller.
+WORTH_SAYING = 1.05  # A change that shortens the step by less than 5 % is not worth it.
+# A change of the mapping is easier than one of the model: it wins unless its gain is this many times smaller.
 MODEL_CHANGE_PENALTY = 1.5
 
 
 @dataclass(frozen=True)
 class Advice:
-    """One change, and how many times shorter it makes the steps by the same formula (1.0: no estimate)."""
+    """One change, and the factor by which it shortens the steps by the same formula (1.0: no estimate)."""
 
     change: str
     gain: float = 1.0
@@ -31,10 +31,10 @@ class Advice:
 
 
 def advise(program: Program, done: Work, share: LayerShare, busiest: Bottleneck) -> Advice:
-    """The best of the changes that the formula can judge, given what is `busiest` beside the barrier."""
+    """Return the best change by the formula; `busiest` is the bottleneck without the barrier."""
     ranked = []
     now = float(done.bound_cycles.sum())
-    for change, after, penalty in _changes(program, done, share, busiest):
+    for change, after, penalty in _list_changes(program, done, share, busiest):
         gain = now / max(float(after.bound_cycles.sum()), 1.0)
         ranked.append((gain / penalty, Advice(change, gain)))
     _, best = max(ranked, key=lambda f: f[0], default=(0, None))
@@ -53,10 +53,10 @@ def advise(program: Program, done: Work, share: LayerShare, busiest: Bottleneck)
     return Advice("nothing, no single change of the mapping shortens the step by 5 %")
 
 
-def _changes(
+def _list_changes(
     program: Program, done: Work, share: LayerShare, bottleneck: Bottleneck
 ) -> Iterator[tuple[str, Work, float]]:
-    """Each change with the work it leaves and what its gain is divided by before the changes are compared."""
+    """Yield each change with the remaining work, and the divisor of its gain when changes are compared."""
     yield from _fewer_tiles(program, done)
     if bottleneck.link is not None:
         free = replace(done, link_cycles=np.zeros_like(done.link_cycles))
@@ -65,13 +65,13 @@ def _changes(
         sent[: len(program.network.inputs)] = 0
         yield from _fewer_spikes(program, done, share, int(sent.argmax()))
     elif bottleneck.layer is not None:
-        yield from _even(program, done, bottleneck.layer)
-        yield from _spread(program, done, share, bottleneck.layer)
-        yield from _fewer_spikes(program, done, share, _loudest(program, done, share, bottleneck, bottleneck.layer))
+        yield from _balance_layer(program, done, bottleneck.layer)
+        yield from _spread_layer(program, done, share, bottleneck.layer)
+        yield from _fewer_spikes(program, done, share, _main_source(program, done, share, bottleneck, bottleneck.layer))
 
 
-def _loudest(program: Program, done: Work, share: LayerShare, bottleneck: Bottleneck, layer: str) -> int:
-    """The node whose spikes fill the bottleneck: the layer itself where it sends, else what it mostly hears from."""
+def _main_source(program: Program, done: Work, share: LayerShare, bottleneck: Bottleneck, layer: str) -> int:
+    """Return the node whose spikes fill the bottleneck: the layer itself if it sends, else its main source."""
     arriving = share.reads[:, bottleneck.core] if bottleneck.kind == "memory" else share.messages[:, bottleneck.core]
     heard = bottleneck.unit == "receive" or bottleneck.kind == "memory"
     if bottleneck.unit == "shared" and bottleneck.kind == "traffic":
@@ -82,17 +82,17 @@ def _loudest(program: Program, done: Work, share: LayerShare, bottleneck: Bottle
 
 
 def _fewer_tiles(program: Program, done: Work) -> Iterator[tuple[str, Work, float]]:
-    """The same cores on as few routers as hold them."""
+    """Place the same cores on as few routers as possible."""
     chip, mapping = program.chip, program.mapping
     least = -(-mapping.n_cores // chip.noc.cores_per_router)
     if least < mapping.n_tiles:
         tiles = "tile" if least == 1 else "tiles"
         change = f"place the {mapping.n_cores} cores on {least} {tiles} instead of {mapping.n_tiles}"
-        yield change, replace(done, barrier_cycles=_barrier(program, done, least)), 1.0
+        yield change, replace(done, barrier_cycles=_barrier_cycles(program, done, least)), 1.0
 
 
-def _even(program: Program, done: Work, layer: str) -> Iterator[tuple[str, Work, float]]:
-    """Every core of a layer does the mean of their work."""
+def _balance_layer(program: Program, done: Work, layer: str) -> Iterator[tuple[str, Work, float]]:
+    """Give every core of a layer the mean of their work."""
     cores = np.unique(program.mapping.core_of[layer])
     if len(cores) < 2:
         return
@@ -102,10 +102,10 @@ def _even(program: Program, done: Work, layer: str) -> Iterator[tuple[str, Work,
     yield f"deal the work of layer {layer} evenly over its {len(cores)} cores", replace(done, cycles=cycles), 1.0
 
 
-def _spread(program: Program, done: Work, share: LayerShare, layer: str) -> Iterator[tuple[str, Work, float]]:
-    """A layer on twice its cores, or as many as are free: each reads and updates less, its sources send more.
+def _spread_layer(program: Program, done: Work, share: LayerShare, layer: str) -> Iterator[tuple[str, Work, float]]:
+    """Spread a layer over twice its cores, or all free cores: each reads and updates less, its sources send more.
 
-    Only where the cores are worth it, and the number of cores was not chosen by what they are worth.
+    It is advised only if the cores are worth it, and if the same rule did not already choose the number of cores.
     """
     chip, mapping = program.chip, program.mapping
     cores = np.unique(mapping.core_of[layer])
@@ -117,8 +117,8 @@ def _spread(program: Program, done: Work, share: LayerShare, layer: str) -> Iter
     index = share.layers.index(layer)
     cycles = {}
     for event, c in done.cycles.items():
-        stays = event == "message_in" or (event == "visit" and chip.scan_cycles)  # all slots are visited anyway
-        part = np.zeros(c.shape[1]) if stays else share.of(event)[index]
+        stays = event == "message_in" or (event == "visit" and chip.scan_cycles)  # a scan visits all slots
+        part = np.zeros(c.shape[1]) if stays else share.event_share(event)[index]
         cycles[event] = c * (1 - part * (1 - keep))
     home, on_chip = program.core_of, program.core_of >= 0
     axons, is_its = program.axons, np.isin(np.arange(mapping.n_cores), cores)
@@ -131,7 +131,7 @@ def _spread(program: Program, done: Work, share: LayerShare, layer: str) -> Iter
     cycles["message_out"] = cycles["message_out"] * (1 + towards * (1 / keep - 1))
     n_routers = chip.noc.columns * chip.noc.rows
     tiles = min(n_routers, mapping.n_tiles + -(-more // chip.noc.cores_per_router))
-    after = replace(done, cycles=cycles, barrier_cycles=_barrier(program, done, tiles))
+    after = replace(done, cycles=cycles, barrier_cycles=_barrier_cycles(program, done, tiles))
     least_gain = (1 + more / mapping.n_cores) ** CORES_WORTH
     if float(done.bound_cycles.sum()) < least_gain * float(after.bound_cycles.sum()):
         return
@@ -140,7 +140,7 @@ def _spread(program: Program, done: Work, share: LayerShare, layer: str) -> Iter
 
 
 def _fewer_spikes(program: Program, done: Work, share: LayerShare, source: int) -> Iterator[tuple[str, Work, float]]:
-    """Half the spikes of one input or layer: half its messages and what they read."""
+    """Halve the spikes of an input or layer: half its messages and their reads."""
     name = list(program.network.offsets)[source]
     is_input = name in program.network.inputs
     n_inputs = len(program.network.inputs)
@@ -155,7 +155,7 @@ def _fewer_spikes(program: Program, done: Work, share: LayerShare, source: int) 
     yield change, replace(done, cycles=cycles, link_cycles=done.link_cycles * (1 - on_links / 2)), MODEL_CHANGE_PENALTY
 
 
-def _barrier(program: Program, done: Work, n_tiles: int) -> int:
-    """The step's barrier, were `n_tiles` routers in use."""
+def _barrier_cycles(program: Program, done: Work, n_tiles: int) -> int:
+    """Return the cycles of the step's barrier with `n_tiles` routers in use."""
     now = program.chip.barrier_cycles(program.mapping.n_tiles)
     return done.barrier_cycles // now * program.chip.barrier_cycles(n_tiles) if now else 0

@@ -1,7 +1,7 @@
-"""Critical path: what the slowest steps were waiting for, one after the other.
+"""Critical path: the chain of causes in the slowest steps.
 
-Within a step a core works, sends and receives, and nothing that it receives makes it send; so the core that finishes
-last either worked from the beginning, or waited for one message, whose core had worked from the beginning.
+Within a step a core works, sends and receives, and nothing that it receives makes it send. So the core that finishes
+last either worked from the beginning, or waited for one message whose core had worked from the beginning.
 """
 
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from nwcompile.cost.time.layers import layer_share
-from nwcompile.cost.time.work import work
+from nwcompile.cost.time.work import compute_work
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 
-OWN = -1  # In `Profile.path`, no message began the last uninterrupted work: it was the core's own.
+OWN = -1  # In `Profile.path`: the last uninterrupted work was the core's own, not started by a message.
 
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """The longest phase of one hardware step: the core that finished last, and what it waited for.
+    """The longest phase of one hardware step: the core that finished last, and the message that it waited for.
 
-    `parts`: core cycles, which add up to `cycles`: `send`, `stall` and `network` of the message that `core` waited for
-    (sent by `source_layer` on `source_core`, None for an input), then `receive`, the last uninterrupted work, and
-    `link`, until the last link fell idle. Without such a message `source_layer` is None, and `send`, `stall` and
-    `receive` are those of the core itself (in a shared unit `send` is all its work, in any order). `phase` is the
-    largest part. `layer` has most of the core's work. `link`: the busiest on the route of that message, or of the one
-    that stalled the core longest.
+    `parts`: core cycles, with sum `cycles`. `send`, `stall` and `network` belong to the message that `core` waited for
+    (sent by `source_layer` on `source_core`, None for an input). `receive` is the last uninterrupted work, and `link`
+    the time until the last link became idle. Without such a message `source_layer` is None, and `send`, `stall` and
+    `receive` belong to the core itself; in a shared unit `send` is all its work, in any order. `phase` is the largest
+    part. `layer` has most of the core's work. `link`: the busiest on the route of that message, or of the one that
+    stalled the core longest.
     """
 
     step: int
@@ -41,17 +41,17 @@ class CriticalPath:
 
 
 def critical_paths(program: Program, run: Run, n: int = 5) -> tuple[CriticalPath, ...] | None:
-    """Those of the `n` slowest steps, the slowest first; None for a run without profile or times."""
+    """Return the critical paths of the `n` slowest steps, the slowest first; None without profile or times."""
     if run.profile is None or run.step_cycles is None or run.link_flits is None or run.activity is None:
         return None
     path = run.profile.path
-    done = work(program, run.counters, run.link_flits, run.n_samples)
+    done = compute_work(program, run.counters, run.link_flits, run.n_samples)
     share = layer_share(program, run.activity)
     slowest = np.argsort(-path["total"], kind="stable")[:n]
     paths = []
     for h in slowest.tolist():
         row = {name: values[h].item() for name, values in path.items()}
-        parts, core, layer, source = _parts(row), row["core"], row["source_layer"], row["source"]
+        parts, core, layer, source = _split_path(row), row["core"], row["source_layer"], row["source"]
         phase = max(parts, key=lambda part: parts[part])
         unit = "shared" if "shared" in done.units else "send" if source == OWN else "receive"
         paths.append(
@@ -61,7 +61,7 @@ def critical_paths(program: Program, run: Run, n: int = 5) -> tuple[CriticalPath
                 cycles=row["total"],
                 core=core,
                 phase=phase,
-                layer=share.largest(done.cycles, done.units[unit], core),
+                layer=share.largest_layer(done.cycles, done.units[unit], core),
                 source_core=int(program.mapping.core_of[layer][source]) if layer in program.mapping.core_of else None,
                 source_layer=layer or None,
                 link=row["link"] if row["link"] >= 0 else None,
@@ -71,7 +71,7 @@ def critical_paths(program: Program, run: Run, n: int = 5) -> tuple[CriticalPath
     return tuple(paths)
 
 
-def _parts(row: dict) -> dict[str, float]:
+def _split_path(row: dict) -> dict[str, float]:
     after = row["total"] - row["end"]
     if row["source"] >= 0:
         stall = row["stalled"] + row["injected"] - row["ready"]

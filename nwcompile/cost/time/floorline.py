@@ -1,9 +1,9 @@
-"""Floorline: what a hardware step takes at least, and what fills it (DESIGN 6).
+"""Floorline: a lower bound on the time of a hardware step, and its causes (DESIGN 6).
 
 Floorline-style, after arXiv 2511.21549 (whose equations we could not read) and the max-affine runtime model of
 Loihi 2, arXiv 2601.10035. It is a true lower bound: every unit and every link does all of a step's work inside the
-step. Summed over samples and phases it stays one, for a maximum of sums is no more than the sum of the maxima. On a
-chip without a barrier a step's bound is by how much that of all steps until then grows (`cost/time/longest_path.py`).
+step. This also holds for sums over samples and phases, as a maximum of sums never exceeds the sum of the maxima. On a
+chip without a barrier, a step's bound is the increase of the bound on all steps so far (`cost/time/longest_path.py`).
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ import numpy as np
 
 from nwcompile.cost.time.advice import Advice, advise
 from nwcompile.cost.time.layers import LayerShare, layer_share
-from nwcompile.cost.time.work import FILLS, Bottleneck, Work, link_busy, work
+from nwcompile.cost.time.work import FILLS, Bottleneck, Work, compute_work, link_busy
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program
 
@@ -25,11 +25,11 @@ BARRIER = "barrier"
 class Floorline:
     """The bound of every hardware step and its causes; cycles are core cycles, summed over `n_samples` samples.
 
-    `work` holds the busy cycles by event, unit and core; `link` int64[H] the busiest link of each step (-1: no flit);
-    `bottlenecks` one for each step, `bottleneck` the one of all steps together; `time_share` the part of the bound that
-    each layer's work fills, `link_share` the links, `barrier_share` the barrier.
-    For the plot, of one sample: `floor_cycles` is the barrier and the compute of the busiest core in the idlest step,
-    `cycles_per_synop` the mean cost of a synaptic operation, its memory words included.
+    `work`: busy cycles by event, unit and core. `link`: int64[H], the busiest link of each step (-1: no flit).
+    `bottlenecks`: one per step; `bottleneck`: that of all steps together. `time_share`, `link_share`, `barrier_share`:
+    the parts of the bound filled by each layer's work, the links and the barrier.
+    For the plot, per sample: `floor_cycles` is the barrier and the compute of the busiest core in the idlest step,
+    `cycles_per_synop` the mean cost of a synaptic operation with its memory words.
     """
 
     work: Work
@@ -47,25 +47,25 @@ class Floorline:
 
     @cached_property
     def advice(self) -> Advice:
-        """The change worth most; it is looked for when it is asked for, which takes longer than all else."""
+        """The best change. It is computed on first use, as this takes longer than everything else."""
         return self.find_advice()
 
     @property
     def bound_cycles(self) -> np.ndarray:
         """int64[H]: lower bound on the core cycles of each hardware step, summed over the samples.
 
-        Without a barrier only the sums of the first steps are bounds, of the time until the last of these is done.
+        Without a barrier, only sums of the first k steps are bounds, on the time until step k is done.
         """
         return self.work.bound_cycles
 
     @property
     def barrier_cycles(self) -> float:
-        """Core cycles of the barrier in one sample's step, all phases."""
+        """Core cycles of the barrier in one sample's step, summed over its phases."""
         return self.work.barrier_cycles / self.n_samples
 
     @property
     def step_us(self) -> np.ndarray:
-        """float64[H]: the bound as microseconds of one sample's step."""
+        """float64[H]: the bound in microseconds per step of one sample."""
         return self.bound_cycles * (self.cycle_ns / 1000 / self.n_samples)
 
 
@@ -76,21 +76,21 @@ def floorline(
     n_samples: int,
     activity: Activity | None = None,
 ) -> Floorline | None:
-    """The floorline of `counters` (int64[H, core]) and `link_flits` (int64[H, link]), both summed over `n_samples`.
+    """Compute the floorline of `counters` int64[H, core] and `link_flits` int64[H, link], summed over `n_samples`.
 
-    None on a chip without costs. `activity` tells the layers of a core apart; default: what the program was compiled
-    for, and without that, all neurons alike.
+    Returns None for a chip without costs. `activity` divides a core's work among its layers. Default: the activity that
+    the program was compiled for, or a uniform one.
     """
     if not program.chip.has_times:
         return None
-    done = work(program, counters, link_flits, n_samples)
+    done = compute_work(program, counters, link_flits, n_samples)
     share = layer_share(program, activity or program.activity or Activity.uniform(program.network, 1))
     link = np.where(link_flits.any(1), link_busy(program.chip, link_flits).argmax(1), -1)
-    critical = _critical(done)
+    critical = _critical_units(done)
     every = np.arange(len(link))
-    busiest = _busiest(done, share, link, critical, every)
+    busiest = _find_bottleneck(done, share, link, critical, every)
     single_steps = [every[h : h + 1] for h in every]
-    steps = tuple(_or_barrier(done, _busiest(done, share, link, critical, h), h) for h in single_steps)
+    steps = tuple(_or_barrier(done, _find_bottleneck(done, share, link, critical, h), h) for h in single_steps)
     time_share, link_share, barrier_share = _time_share(done, share, critical)
     return Floorline(
         work=done,
@@ -103,25 +103,25 @@ def floorline(
         link_share=link_share,
         barrier_share=barrier_share,
         find_advice=partial(advise, program, done, share, busiest),
-        floor_cycles=float(done.barrier_cycles + _total(done, "compute").max(1).min()) / n_samples,
-        cycles_per_synop=float(_total(done, "memory").sum() / max(counters["synops"].sum(), 1)),
+        floor_cycles=float(done.barrier_cycles + _kind_cycles(done, "compute").max(1).min()) / n_samples,
+        cycles_per_synop=float(_kind_cycles(done, "memory").sum() / max(counters["synops"].sum(), 1)),
     )
 
 
-def tightness(bound_cycles: np.ndarray, measured_cycles: np.ndarray) -> float:
-    """The bound of all steps over what was measured, 0..1; 1 when nothing else took time."""
+def bound_tightness(bound_cycles: np.ndarray, measured_cycles: np.ndarray) -> float:
+    """Return the bound of all steps over the measured time, 0..1; 1 if nothing else took time."""
     return float(np.sum(bound_cycles) / max(np.sum(measured_cycles), 1))
 
 
-def _total(done: Work, kind: str) -> np.ndarray:
-    """[H, core]: the cycles of all events of one kind."""
+def _kind_cycles(done: Work, kind: str) -> np.ndarray:
+    """Return [H, core]: the cycles of all events of one kind."""
     return np.sum([done.cycles[event] for event in FILLS[kind]], axis=0)
 
 
-def _critical(done: Work) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each step: index of the busiest unit, its core, and whether a link is busier still.
+def _critical_units(done: Work) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return for each step the index of the busiest unit, its core, and whether a link is even busier.
 
-    Without a barrier, the units that the longest path goes through; all steps are a link's if one is busy longer.
+    Without a barrier, these are the units on the longest path; a link limits all steps if it is busy longer.
     """
     n_units, n_steps, n_cores = done.busy.shape
     flat = done.busy.transpose(1, 0, 2).reshape(n_steps, n_units * n_cores)
@@ -132,8 +132,8 @@ def _critical(done: Work) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return first // n_cores, first % n_cores, done.link_cycles > flat.max(1)
 
 
-def _busiest(done: Work, share: LayerShare, link, critical, steps: np.ndarray) -> Bottleneck:
-    """The kind with most cycles in the busiest units and links of these steps, and where it has most of them."""
+def _find_bottleneck(done: Work, share: LayerShare, link, critical, steps: np.ndarray) -> Bottleneck:
+    """Return the kind of event with most cycles in the busiest units and links of these steps, and its main place."""
     filled = dict.fromkeys(FILLS, 0)
     place: dict[tuple, int] = {}
     names = tuple(done.units)
@@ -151,20 +151,20 @@ def _busiest(done: Work, share: LayerShare, link, critical, steps: np.ndarray) -
             place[kind, *where] = place.get((kind, *where), 0) + cycles
     kind = max(filled, key=filled.__getitem__)
     _, core, unit, link_id = max((p for p in place if p[0] == kind), key=place.__getitem__)
-    layer = None if core is None else share.largest(done.cycles, done.units[unit], core)
+    layer = None if core is None else share.largest_layer(done.cycles, done.units[unit], core)
     bound = max(int(done.bound_cycles[steps].sum()), 1)
     return Bottleneck(kind=kind, core=core, unit=unit, layer=layer, link=link_id, share=min(filled[kind] / bound, 1.0))
 
 
 def _or_barrier(done: Work, busiest: Bottleneck, steps: np.ndarray) -> Bottleneck:
-    """The barrier, if it fills half of these steps or more; else what is busiest beside it."""
+    """Return the barrier if it fills half of these steps or more, else `busiest`."""
     bound = int(done.bound_cycles[steps].sum())
     barrier = done.barrier_cycles * len(steps)
     return Bottleneck(BARRIER, share=barrier / max(bound, 1)) if 2 * barrier >= bound else busiest
 
 
 def _time_share(done: Work, share: LayerShare, critical) -> tuple[dict[str, float], float, float]:
-    """Part of the whole bound that each layer fills on the busiest cores, that of the links, that of the barrier."""
+    """Return the parts of the bound filled by each layer on the busiest cores, by the links and by the barrier."""
     total = max(float(done.bound_cycles.sum()), 1.0)
     layers = np.zeros(len(share.layers))
     names = tuple(done.units)
@@ -173,6 +173,6 @@ def _time_share(done: Work, share: LayerShare, critical) -> tuple[dict[str, floa
         if by_link:
             links += done.link_cycles[h]
         else:
-            layers += sum(done.cycles[e][h, core] * share.of(e)[:, core] for e in done.units[names[unit]])
+            layers += sum(done.cycles[e][h, core] * share.event_share(e)[:, core] for e in done.units[names[unit]])
     table = {name: float(part) / total for name, part in zip(share.layers, layers, strict=True)}
     return table, float(links) / total, done.barrier_cycles * len(done.bound_cycles) / total

@@ -1,4 +1,4 @@
-"""Which layer a core's work belongs to: counters are per core, people think in layers."""
+"""Attribution of a core's work to its layers: counters are per core, people think in layers."""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,10 @@ from nwcompile.ir.program import SYNAPSE_KINDS, Program
 
 @dataclass(frozen=True, eq=False)
 class LayerShare:
-    """Part of each core's work that each layer causes: `send`, `receive`: float64[layer, core], each column sums to 1.
+    """Share of each layer in each core's work: `send`, `receive`: float64[layer, core]; each column sums to 1.
 
-    `messages`, int64[node, core]: messages that each input or layer (in the order of `Network.offsets`) sends to each
-    core; `reads`, the same: the synaptic operations that they cause there; `sent`, int64[source]: spikes of each.
+    `messages`: int64[node, core], messages of each input or layer (in the order of `Network.offsets`) to each core.
+    `reads`: int64[node, core], the synaptic operations that they cause. `sent`: int64[source], spikes.
     """
 
     layers: tuple[str, ...]
@@ -25,18 +25,18 @@ class LayerShare:
     reads: np.ndarray
     sent: np.ndarray
 
-    def of(self, event: str) -> np.ndarray:
-        """float64[layer, core]: the share that holds for one kind of event."""
+    def event_share(self, event: str) -> np.ndarray:
+        """Return float64[layer, core]: the shares for one kind of event."""
         return self.send if event in SEND else self.receive
 
-    def largest(self, cycles: dict[str, np.ndarray], events: tuple[str, ...], core: int) -> str:
-        """The layer with most of the cycles (float64 or int64[H, core] by event) of `events` on a core."""
-        total = sum(self.of(e)[:, core] * cycles[e][:, core].sum() for e in events)
+    def largest_layer(self, cycles: dict[str, np.ndarray], events: tuple[str, ...], core: int) -> str:
+        """Return the layer with most of the cycles (float64 or int64[H, core] by event) of `events` on a core."""
+        total = sum(self.event_share(e)[:, core] * cycles[e][:, core].sum() for e in events)
         return self.layers[int(np.argmax(total))]
 
 
 def layer_share(program: Program, activity: Activity) -> LayerShare:
-    """How the layers share each core's work when the network is as active as `activity`, on a chip that has times."""
+    """Compute the share of each layer in each core's work under `activity`, on a chip that has times."""
     network, n_cores = program.network, program.mapping.n_cores
     synops = synops_into(network, activity)
     send, receive, held = np.zeros((3, len(network.layers), n_cores))
@@ -45,11 +45,11 @@ def layer_share(program: Program, activity: Activity) -> LayerShare:
         send[i] = np.bincount(cores, _send_cycles(program, name, activity), n_cores)
         receive[i] = np.bincount(cores, synops[name], n_cores)
         held[i] = np.bincount(cores, minlength=n_cores)
-    messages, reads, sent = _arriving(program, activity)
+    messages, reads, sent = _count_arriving(program, activity)
     return LayerShare(
         layers=network.layers,
-        send=_part(send, held),
-        receive=_part(receive, held),
+        send=_column_shares(send, held),
+        receive=_column_shares(receive, held),
         messages=messages,
         reads=reads,
         sent=sent,
@@ -57,7 +57,7 @@ def layer_share(program: Program, activity: Activity) -> LayerShare:
 
 
 def _send_cycles(program: Program, name: str, activity: Activity) -> np.ndarray:
-    """float64[n]: cycles that each neuron of a layer takes of its core's sending unit."""
+    """Return float64[n]: cycles of each neuron of a layer in its core's sending unit."""
     visit, _, spike, message = (getattr(program.chip.cost, f"{event}_cycles") for event in SEND)
     update = update_cycles(program.chip, program.network.node(name).neuron)
     first, spikes = program.network.offsets[name], activity.counts[name].sum(0, dtype=np.int64)
@@ -68,8 +68,8 @@ def _send_cycles(program: Program, name: str, activity: Activity) -> np.ndarray:
     return n_steps * visit + updates * update + spikes * (spike + n_axons * message)
 
 
-def _arriving(program: Program, activity: Activity) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Messages of each node to each core, the synaptic operations they cause, and the spikes of each source."""
+def _count_arriving(program: Program, activity: Activity) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the messages of each node to each core, their synaptic operations, and the spikes of each source."""
     axons, offsets, n_cores = program.axons, program.network.offsets, program.mapping.n_cores
     sent = [activity.counts[name].sum(0, dtype=np.int64) for name in offsets]
     messages, words = np.zeros((2, len(offsets), n_cores), np.int64)
@@ -82,7 +82,7 @@ def _arriving(program: Program, activity: Activity) -> tuple[np.ndarray, np.ndar
     return messages, reads.sum(0), np.concatenate(sent)
 
 
-def _part(amount: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """Each column divided by its sum; a column of zeros takes the parts of `otherwise`."""
+def _column_shares(amount: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    """Divide each column by its sum; a column of zeros uses the column of `otherwise`."""
     amount = np.where(amount.sum(0) > 0, amount, otherwise)
     return np.divide(amount, amount.sum(0), out=np.zeros_like(amount), where=amount.sum(0) > 0)

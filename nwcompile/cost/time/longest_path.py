@@ -1,17 +1,17 @@
-"""The least time of steps that no barrier ends: the longest path over cores and steps, instead of a sum of maxima.
+"""The lower bound of steps without a barrier: the longest path over cores and steps, instead of a sum of maxima.
 
-With `cost.sync = "neighbors"` core c begins step h + 1 once it has sent what it sends in step h, has accumulated what
-it got in it, and has a token of each neighbor n that says the same of what n sends (docs/decisions/noc.md):
+With `cost.sync = "neighbors"`, core c begins step h + 1 once it has sent its messages of step h, has accumulated those
+that it received, and has a token from each neighbor n that n has sent its own (docs/decisions/noc.md):
 
 `start(c, h+1) >= max( sent(c, h), received(c, h), max over n of sent(n, h) + latency(n, c) )`, where
 `sent(c, h) = start(c, h) + send(c, h)`, and
 `received(c, h) = max( received(c, h-1), sent(c, h-1) - tokens(c) ) + receive(c, h)`,
 
-for nobody sends c a message of step h before c has sent a first token of step h - 1, which `tokens(c)` cycles for the
-other ones may follow; and one side of a core does one thing after another. `send` and `receive` are what its sides are
-busy for messages and work of step h; where both share one unit, `receive` is all of that. `latency` is that of an
-idle network, less the cycles for tokens that n sends after that one. Of sums over samples it is a bound on the sum: no
-path of sums is longer than the sum of the longest paths.
+because nobody sends c a message of step h before c has sent its first token of step h - 1; the other tokens may take
+`tokens(c)` more cycles. Each side of a core does one thing after another. `send` and `receive` are the busy cycles of
+its sides for messages and work of step h; if both share one unit, `receive` is all of it. `latency` is that of an idle
+network, minus the cycles of tokens that n sends later. For sums over samples this is a bound on the sum: no path of
+sums is longer than the sum of the longest paths.
 """
 
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from nwcompile.cost.traffic.link_flits import links_on_route
-from nwcompile.cost.traffic.tokens import tokens
+from nwcompile.cost.traffic.tokens import list_tokens
 from nwcompile.ir.flat import csr_offset, csr_sums
 from nwcompile.ir.program import Program
 
 
 @dataclass(frozen=True, eq=False)
 class TokenPaths:
-    """From which core to which a token goes, int64[token], and the least `latency` in core cycles, over all samples.
+    """Source and destination core of each token, int64[token], and its least `latency` in core cycles, all samples.
 
-    `tokens` int64[core]: core cycles in which a core sends its tokens but the first.
+    `tokens`: int64[core], core cycles in which a core sends all its tokens except the first.
     """
 
     here: np.ndarray
@@ -39,9 +39,9 @@ class TokenPaths:
 
 @dataclass(frozen=True, eq=False)
 class LongestPath:
-    """Cycles [H] from the beginning to when all cores can be done with each step, and the path to the end of the last.
+    """Cycles [H] from the start until all cores can have finished each step, and the path to the end of the last step.
 
-    The path has one busy side of a core in each step: `core` int64[H], and whether it `sends`, bool[H].
+    The path has one busy side of a core per step: `core` int64[H], and whether it `sends`, bool[H].
     """
 
     end: np.ndarray
@@ -50,10 +50,10 @@ class LongestPath:
 
 
 def token_paths(program: Program, n_samples: int) -> TokenPaths:
-    """The tokens between cores; those to and from io sites are left out, which leaves it a bound."""
-    chip, sent, n_cores = program.chip, tokens(program), program.mapping.n_cores
+    """Return the tokens between cores. Without those to and from io sites it is still a bound."""
+    chip, sent, n_cores = program.chip, list_tokens(program), program.mapping.n_cores
     of_end = np.bincount(sent.ends[:, 0], minlength=n_cores)
-    n_later = csr_offset(of_end)[sent.ends[:, 0] + 1] - 1 - np.arange(len(sent.ends))  # they are sent in order
+    n_later = csr_offset(of_end)[sent.ends[:, 0] + 1] - 1 - np.arange(len(sent.ends))  # tokens are sent in order
     inside = (sent.ends < n_cores).all(1)
     here, there = sent.ends[inside].T
     offset, link = links_on_route(chip, *sent.site[inside].T)
@@ -68,9 +68,9 @@ def token_paths(program: Program, n_samples: int) -> TokenPaths:
 
 
 def longest_path(send: np.ndarray, receive: np.ndarray, paths: TokenPaths) -> LongestPath:
-    """The longest path through steps in which the sides of cores are busy for `send` and `receive`, both [H, core]."""
+    """Find the longest path; `send` and `receive` [H, core] are the busy cycles of the two sides of each core."""
     n_steps, n_cores = send.shape
-    cycles = np.result_type(send, receive)  # an estimate may be whole on one side only
+    cycles = np.result_type(send, receive)  # in an estimate, only one side may be integer
     start = np.zeros((n_steps + 1, n_cores), cycles)
     sent, received = np.zeros((2, n_steps, n_cores), cycles)
     told = received_before = np.zeros(n_cores, cycles)
@@ -80,16 +80,16 @@ def longest_path(send: np.ndarray, receive: np.ndarray, paths: TokenPaths) -> Lo
         start[h + 1] = np.maximum(sent[h], received[h])
         np.maximum.at(start[h + 1], paths.there, sent[h][paths.here] + paths.latency)
         told, received_before = sent[h] - paths.tokens, received[h]
-    core, sends = _back(start, sent, received, paths)
+    core, sends = _trace_back(start, sent, received, paths)
     return LongestPath(start[1:].max(1), core, sends)
 
 
-def _back(start, sent, received, paths: TokenPaths) -> tuple[np.ndarray, np.ndarray]:
-    """The path that ends where the last core is done, followed back: `core` and `sends` of LongestPath."""
+def _trace_back(start, sent, received, paths: TokenPaths) -> tuple[np.ndarray, np.ndarray]:
+    """Follow the path back from the core that finishes last: `core` and `sends` of LongestPath."""
     n_steps = len(sent)
     core, sends = np.zeros(n_steps, np.int64), np.zeros(n_steps, bool)
     c = int(start[n_steps].argmax())
-    reached = "start"  # of step h + 1; or what is reached of step h is `sent` or `received`
+    reached = "start"  # of step h + 1; otherwise `sent` or `received` of step h
     for h in range(n_steps - 1, -1, -1):
         if reached == "start":
             value = start[h + 1, c]

@@ -1,4 +1,4 @@
-"""Messages: how long they took, and which links they crowded."""
+"""Message latencies of a profiled run, and its crowded links."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ PERCENTILES = (50, 90, 99)
 
 @dataclass(frozen=True)
 class Latency:
-    """Core cycles from when a message is ready to be injected until the receiving core takes it; None: no messages.
+    """Core cycles from when a message is ready for injection until the receiving core takes it; None: no messages.
 
-    `percentiles[p]` is the nearest-rank percentile: the least latency that p of 100 messages do not exceed (above 1024
-    cycles up to 1/512 too long).
+    `percentiles[p]` is the nearest-rank percentile: the least latency that p % of the messages do not exceed. Above
+    1024 cycles it may be too long by up to 1/512.
     """
 
     n_messages: int
@@ -27,9 +27,9 @@ class Latency:
 
 @dataclass(frozen=True)
 class LinkLoad:
-    """One link: flits of all steps and samples, the most in one step, and flits in the buffers that it leads to.
+    """One link: flits of all steps and samples, the most in one step, and flits in the buffers behind it.
 
-    `flits_max_step` is summed over the samples, and None where only totals were kept.
+    `flits_max_step` is summed over the samples, and None if only totals were recorded.
     """
 
     link: int
@@ -39,8 +39,8 @@ class LinkLoad:
     mean: float
 
 
-def latency(profile: Profile) -> Latency:
-    """The latencies of a profiled run."""
+def summarize_latency(profile: Profile) -> Latency:
+    """Summarize the message latencies of a profiled run."""
     n = int(profile.latency_count.sum())
     if n == 0:
         return Latency(0, None, dict.fromkeys(PERCENTILES), None)
@@ -51,9 +51,9 @@ def latency(profile: Profile) -> Latency:
 
 
 def congested_links(run: Run, n: int | None = None) -> tuple[LinkLoad, ...]:
-    """The links of a profiled run that carried flits, most crowded first: by mean flits in their buffers, then flits.
+    """Return the links of a profiled run with flits, most crowded first: by mean flits in their buffers, then flits.
 
-    `n`: that many of them; None: all.
+    `n`: maximum number of links; None: all.
     """
     assert run.profile is not None and run.link_flits is not None, "simulate with profile=True"
     flits, peak_flits = run.link_flits.sum(0), run.link_flits.max(0)

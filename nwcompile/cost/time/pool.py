@@ -1,7 +1,7 @@
-"""Pool: how long a step takes where hidden neurons are one pool and nothing passes through a network (`chip.pool`).
+"""Pool: the time of a step on chips whose hidden neurons are one pool without a network on chip (`chip.pool`).
 
-SynSense publishes the formula, as mean cycles of a step, with its rockpool library (`cycles_model`). Here it is taken
-spike by spike: what a spike costs is that of the synapses of its own neuron.
+SynSense publishes the formula, as mean cycles of a step, in its rockpool library (`cycles_model`). Here it is applied
+spike by spike: the cost of a spike depends on the synapses of its own neuron.
 """
 
 import numpy as np
@@ -15,12 +15,12 @@ from nwcompile.kernels.cores.tables import PoolTimes
 
 
 def pool_times(program: Program) -> PoolTimes:
-    """What steps and events of a program take, sources as in `Network.offsets`; zeros on a chip without such times."""
+    """Return the times of steps and events of a program, sources as in `Network.offsets`; zeros without pool times."""
     network, pool = program.network, program.chip.pool
     of_source = np.zeros(sum(network.node(name).n_neurons for name in network.offsets), np.int64)
     if not program.chip.has_pool_times:
         return PoolTimes(0, of_source)
-    cycles = given_figures(pool)  # all of them, as `check_pool` asks
+    cycles = given_figures(pool)  # `check_pool` requires all of them
     n_lines = sum(node.n_neurons for node in network.inputs.values())
     n_outputs = sum(network.node(name).n_neurons for name in network.outputs)
     n_hidden = len(of_source) - n_lines - n_outputs
@@ -46,7 +46,7 @@ def pool_times(program: Program) -> PoolTimes:
 
 
 def mean_step_cycles(program: Program, activity: Activity | None) -> float | None:
-    """The mean core cycles of a hardware step of one sample, as often as neurons and lines send; None if unknown."""
+    """Return the mean core cycles of a hardware step of one sample under an activity; None if unknown."""
     if activity is None or not program.chip.has_pool_times:
         return None
     times, offsets = pool_times(program), program.network.offsets
@@ -59,9 +59,9 @@ def mean_step_cycles(program: Program, activity: Activity | None) -> float | Non
 
 
 def fed_neurons(network: Network, source: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """By target of a node: which of its neurons are fed, bool[target], and how many each source neuron feeds.
+    """Return by target of a node which of its neurons are fed, bool[target], and the fan-out of each source neuron.
 
-    Weights of 0 feed nothing.
+    Weights of 0 do not count.
     """
     n_source = network.node(source).n_neurons
     pairs: dict[str, list[np.ndarray]] = {}

@@ -1,25 +1,25 @@
-"""Time of a stream, in memory that does not grow: how long its steps take, its output waits, and what load it bears."""
+"""Times of a stream in constant memory: step times, output latencies and sustainable load."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-EXACT_BITS = 11  # Times are counted by their first eleven bits: to 0.1 %.
+EXACT_BITS = 11  # Times are binned by their first eleven bits, to 0.1 %.
 
 
 @dataclass(frozen=True)
 class StreamFigures:
-    """What is known of a stream so far; None where nothing measures it.
+    """Figures of a stream so far; None if not measured.
 
-    An event is a non-zero value of an input line in a step. `latency_us_*`: from the cycle in which the hardware step
-    of an input begins to the end of that in which the output spikes of the same aligned step leave their cores, over
-    the `n_caused` output spikes of steps that had an event (of an output layer that never fires: over such steps);
-    `n_uncaused` came in steps without one. The 99th percentile is told to 0.1 %. With `model_dt_s`, the time that a
-    step of the model stands for: `n_overruns` hardware steps that took longer; `events_per_s` that were fed, and
-    `events_per_s_limit`, those at which a step takes as long, on the line of least squares through the times of all
-    steps over the events that were under way in the pipeline; None where time does not rise with events.
-    `hardware_factor` and `simulator_factor`: time of the chip, and of this computer, over the model's.
+    An event is a non-zero value of an input line in a step. `latency_us_*`: time from the start of an input's hardware
+    step to the end of the step in which the output spikes of the same aligned step leave their cores. It covers the
+    `n_caused` output spikes of steps with an event, or such steps themselves if an output layer never fires.
+    `n_uncaused` output spikes came in steps without an event. The 99th percentile is accurate to 0.1 %.
+    `model_dt_s` is the time that a step of the model represents. With it: `n_overruns` hardware steps took longer;
+    `events_per_s` were fed; at `events_per_s_limit` a step takes exactly that time, by a least-squares line of step
+    times over the events in the pipeline (None if time does not rise with events); `hardware_factor` and
+    `simulator_factor` are the times of the chip and of this computer over the model's time.
     """
 
     n_steps: int
@@ -41,19 +41,19 @@ class StreamFigures:
 
 
 class Waits(NamedTuple):
-    """How long whole numbers of things waited: a histogram of bounded size."""
+    """A histogram of integer waiting times, of bounded size."""
 
     counts: dict[int, int]
 
-    def add(self, waits: np.ndarray, times: np.ndarray) -> None:
-        """Count int64 `waits`, each as often as `times` says."""
+    def count_waits(self, waits: np.ndarray, times: np.ndarray) -> None:
+        """Count int64 `waits`, each `times` times."""
         lost = np.maximum(np.frexp(waits)[1] - EXACT_BITS, 0)
         for wait, n in zip(((waits >> lost) << lost).tolist(), times.tolist(), strict=True):
             if n:
                 self.counts[wait] = self.counts.get(wait, 0) + n
 
     def quantile(self, share: float) -> int | None:
-        """The least wait that at least this share of all did not exceed."""
+        """Return the least wait that at least this share of all waits do not exceed."""
         n_left = share * sum(self.counts.values())
         for wait in sorted(self.counts):
             n_left -= self.counts[wait]
@@ -63,7 +63,7 @@ class Waits(NamedTuple):
 
 
 class StreamTimes:
-    """Adds up the steps of a stream. `offset`: hardware steps by which the output layers are late."""
+    """Accumulates the steps of a stream. `offset`: hardware steps by which the output layers are late."""
 
     def __init__(self, offset: dict[str, int], depth: int, cycle_ns: float, model_dt: float | None):
         self.offset, self.depth = offset, depth
@@ -73,15 +73,15 @@ class StreamTimes:
         self.cycles = self.longest = self.waited = 0
         self.is_timed = False
         self.waits = Waits({})
-        self.fit = [0, 0, 0, 0]  # sums over hardware steps of the events under way, their squares, cycles, products
+        self.fit = [0, 0, 0, 0]  # sums over hardware steps: events in flight, their squares, cycles, products
         self.pending_events = np.zeros(0, np.int64)  # of aligned steps that are not complete
         self.pending_cycles = np.zeros(0, np.int64)  # of hardware steps from the first of them on
         self.under_way = np.zeros(depth, np.int64)  # events of the last `depth` hardware steps
 
-    def take(self, events: np.ndarray, n_rows: int, cycles: np.ndarray | None, sent: dict[str, np.ndarray]) -> None:
-        """Add `n_rows` hardware steps, of `cycles`, into which `events` int64[n] were fed; int64[k] `sent` by layer.
+    def add_rows(self, events: np.ndarray, n_rows: int, cycles: np.ndarray | None, sent: dict[str, np.ndarray]) -> None:
+        """Add `n_rows` hardware steps with their `cycles` and the `events` int64[n] fed into them.
 
-        k aligned steps are complete now; of a layer that never fires one thing is sent in each.
+        `sent`: int64[k] by output layer, its spikes in the k aligned steps that are now complete; 1 if it never fires.
         """
         self.n_steps += len(events)
         self.n_hardware += n_rows
@@ -103,7 +103,7 @@ class StreamTimes:
         for name, n in caused.items():
             begin = self.offset[name] + 1
             waits = ends[begin : begin + k] - ends[:k]
-            self.waits.add(waits, n)
+            self.waits.count_waits(waits, n)
             self.waited += int((waits * n).sum())
         self.pending_cycles = line[k:]
 
@@ -120,7 +120,7 @@ class StreamTimes:
             self.n_overruns += int(np.count_nonzero(cycles > self.limit))
 
     def _limit_load(self) -> float | None:
-        """Events under way at which a hardware step takes as long as a step of the model."""
+        """Return the events in flight at which a hardware step takes as long as a step of the model."""
         load, squares, cycles, products = self.fit
         spread = self.n_hardware * squares - load * load
         rise = self.n_hardware * products - load * cycles
@@ -129,7 +129,7 @@ class StreamTimes:
         return max((self.limit - cycles / self.n_hardware) * spread / rise + load / self.n_hardware, 0.0)
 
     def figures(self, wall_seconds: float) -> StreamFigures:
-        """What is known by now."""
+        """Return the figures so far."""
         us, dt = self.cycle_ns / 1000, self.model_dt
         model = None if dt is None or not self.n_steps else dt * self.n_steps
         is_timed = self.is_timed and self.n_hardware > 0

@@ -1,8 +1,8 @@
-"""What the barrier costs: the bound of the same events if cores waited for their neighbors only, or the other way."""
+"""The cost of the barrier: the bound of the same events with the other kind of synchronization."""
 
 from dataclasses import dataclass, replace
 
-from nwcompile.cost.time.work import work
+from nwcompile.cost.time.work import compute_work
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.cost.traffic.tokens import add_tokens
 from nwcompile.errors import ChipError
@@ -13,16 +13,17 @@ from nwcompile.ir.run import Run
 
 @dataclass(frozen=True)
 class OtherSync:
-    """The other `cost.sync`, and the bound with it: microseconds of a sample's mean hardware step."""
+    """The other `cost.sync`, and its bound in microseconds per mean hardware step of a sample."""
 
     sync: str
     step_us: float
 
 
 def other_sync(program: Program, run: Run) -> OtherSync | None:
-    """The bound of a run's events with the other `cost.sync`, tokens added or left out.
+    """Return the bound of a run's events with the other `cost.sync`, with tokens added or removed.
 
-    None where the chip gives no times, or could not wait so: without routers, in phases, without the barrier's cycles.
+    Returns None if the chip gives no times or cannot use the other kind: it has no routers or no cycles for a barrier,
+    or the program runs in phases.
     """
     chip, waits = program.chip, program.chip.waits_for_neighbors
     if not chip.has_times or run.activity is None or program.schedule.period > 1:
@@ -39,5 +40,5 @@ def other_sync(program: Program, run: Run) -> OtherSync | None:
     add_tokens(changed, counters, run.n_samples)
     if waits:
         add_tokens(program, counters, -run.n_samples)
-    bound = work(changed, counters, link_flits(changed, run.activity, run.window), run.n_samples).bound_cycles
+    bound = compute_work(changed, counters, link_flits(changed, run.activity, run.window), run.n_samples).bound_cycles
     return OtherSync(sync, float((bound * (chip.core.cycle_ns / 1000 / run.n_samples)).mean()))

@@ -1,8 +1,8 @@
-"""Work: the core cycles that each event takes, unit by unit, and the least time of a step that follows from them.
+"""Work: the core cycles of each event, unit by unit, and the resulting lower bound of a step.
 
 One formula (DESIGN 6) serves the bound, the prediction and the advice:
 `T_step >= barrier + max(max over cores and units of the unit's busy cycles, busiest link's cycles)`.
-Where cores wait for their neighbors only, the longest path over cores and steps takes its place (longest_path.py).
+If cores wait for their neighbors only, the longest path over cores and steps replaces it (longest_path.py).
 """
 
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from functools import cached_property
 
 import numpy as np
 
-from nwcompile.cost.neuron_program import instructions
+from nwcompile.cost.neuron_program import chip_instructions
 from nwcompile.cost.time.longest_path import LongestPath, TokenPaths, longest_path, token_paths
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.program import Program
 
-COUNTERS_OF = {  # event: the counters that say how often it happened
+COUNTERS_OF = {  # event: counters whose sum is its count
     "visit": ("neuron_visits",),
     "update": ("neuron_updates",),
     "spike": ("spikes_out",),
@@ -32,7 +32,7 @@ COUNTERS_OF = {  # event: the counters that say how often it happened
 }
 SEND = ("visit", "update", "spike", "message_out")
 RECEIVE = ("message_in", "word", "synop_dense", "synop_sparse", "synop_conv")
-FILLS = {  # what a unit is bound by when these events take most of it; making a spike is the neuron's own work
+FILLS = {  # what bounds a unit if these events take most of its time; generating a spike is the neuron's own work
     "compute": ("visit", "update", "spike"),
     "memory": ("word", "synop_dense", "synop_sparse", "synop_conv"),
     "traffic": ("message_out", "message_in"),
@@ -42,10 +42,10 @@ DIRECTIONS = ("E", "W", "N", "S")
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """What limits one hardware step, or all of them: `kind` is memory, compute, traffic or barrier.
+    """The limit of one hardware step, or of all: `kind` is memory, compute, traffic or barrier.
 
-    `core`, `unit` (send, receive or shared) and the `layer` with most of the unit's work, or the `link` where a link is
-    busier than any unit; all None for the barrier. `share`: the part of the bound that the named kind fills, 0..1.
+    It has a `core`, a `unit` (send, receive or shared) and the `layer` with most of the unit's work, or the `link` if
+    a link is busier than any unit; all are None for the barrier. `share`: the part of the bound that it fills, 0..1.
     """
 
     kind: str
@@ -60,10 +60,10 @@ class Bottleneck:
 class Work:
     """Busy core cycles, summed over samples: `cycles[event]` [H, core], and `link_cycles` [H] of the busiest link.
 
-    `units` names each core's units and the events that each does one after another. `barrier_cycles` is that of one
-    hardware step: once per sample and phase. Float arrays stand for an estimate. `paths` where there is no barrier:
-    what cores wait for. `link_cycles` are then by how much the cycles of the link that was busiest since the beginning
-    grow in each step.
+    `units`: the units of each core, and the events that each processes one after another. `barrier_cycles`: cycles of
+    the barrier in one hardware step, summed over samples and phases. Float arrays mean an estimate. `paths`: the tokens
+    that cores wait for, if there is no barrier. `link_cycles` are then the growth, per step, of the total cycles of the
+    link that is busiest so far.
     """
 
     cycles: dict[str, np.ndarray]
@@ -79,7 +79,7 @@ class Work:
 
     @cached_property
     def path(self) -> LongestPath | None:
-        """What the cores wait for from the first step to the last; None where steps end at a barrier."""
+        """The longest path from the first step to the last; None if steps end with a barrier."""
         if self.paths is None:
             return None
         send: np.ndarray = np.sum([self.cycles[event] for event in SEND], axis=0)
@@ -87,19 +87,19 @@ class Work:
 
     @cached_property
     def bound_cycles(self) -> np.ndarray:
-        """[H]: least core cycles of each hardware step; without a barrier, of all until then, less those before."""
+        """[H]: lower bound in core cycles of each hardware step; without a barrier, the growth of the bound so far."""
         if self.path is not None:
             return np.diff(np.maximum(self.path.end, self.link_cycles.cumsum()), prepend=0)
         return self.barrier_cycles + np.maximum(self.busy.max((0, 2)), self.link_cycles)
 
 
 def n_events(counters: dict[str, np.ndarray], event: str) -> np.ndarray:
-    """How often an event happened, int64[H, core] as the counters."""
+    """Return the count of an event, int64[H, core] like the counters."""
     return sum((counters[name] for name in COUNTERS_OF[event][1:]), counters[COUNTERS_OF[event][0]])
 
 
-def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarray, n_samples: int) -> Work:
-    """The work behind `counters` (int64[H, core]) and `link_flits` (int64[H, link]), on a chip that has times."""
+def compute_work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarray, n_samples: int) -> Work:
+    """Compute the work of `counters` int64[H, core] and `link_flits` int64[H, link], on a chip that has times."""
     chip = program.chip
     cycles: dict[str, np.ndarray] = {}
     cycles |= {e: n_events(counters, e) * np.int64(getattr(chip.cost, f"{e}_cycles")) for e in SEND + RECEIVE}
@@ -115,16 +115,16 @@ def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarr
     paths = token_paths(program, n_samples) if chip.waits_for_neighbors else None
     flits, n_free = (link_flits, 0) if paths is None else (link_flits.cumsum(0), n_samples)
     busiest = link_busy(chip, flits, n_free).max(1, initial=0)
-    busiest = busiest * noc_ticks // core_ticks  # rounded down: it stays a bound
+    busiest = busiest * noc_ticks // core_ticks  # rounded down, so it remains a bound
     if paths is not None:
         busiest = np.diff(busiest, prepend=0)
     return Work(cycles, units, busiest, n_barriers * chip.barrier_cycles(program.mapping.n_tiles), paths)
 
 
 def cycles_of_event(chip: Chip, event: str) -> int:
-    """Core cycles of an event, or 1 where the chip does not say: what a mapping is chosen by needs a figure.
+    """Return the core cycles of an event, or 1 if the chip gives none, as the mapper needs a figure.
 
-    A visit costs nothing where all neurons are visited, used or not: no mapping changes that.
+    A visit costs nothing if all slots are visited, used or not: no mapping changes that.
     """
     if event == "visit" and chip.scan_cycles:
         return 0
@@ -133,20 +133,20 @@ def cycles_of_event(chip: Chip, event: str) -> int:
 
 
 def update_cycles(chip: Chip, spec: NeuronSpec | NeuronProgram) -> int:
-    """Core cycles of an update of such neurons, the instructions of their program included; as `cycles_of_event`."""
-    return cycles_of_event(chip, "update") + instructions(chip, spec) * cycles_of_event(chip, "instruction")
+    """Return the core cycles of an update of such neurons, with their program's instructions (`cycles_of_event`)."""
+    return cycles_of_event(chip, "update") + chip_instructions(chip, spec) * cycles_of_event(chip, "instruction")
 
 
 def link_busy(chip: Chip, link_flits: np.ndarray, n_free: int = 0) -> np.ndarray:
-    """int64[H, link]: least NoC cycles that each link needs for so many flits; the lanes of a bus share them.
+    """Return int64[H, link]: lower bound in NoC cycles on the time of each link for its flits; bus lanes share them.
 
-    `n_free` of the flits count only until they are out of the link, not until it is free again. Without a barrier that
-    is the last flit of each sample: cores go on once it is there.
+    `n_free` of the flits count only until they have left the link, not until it is free again. Without a barrier this
+    is the last flit of each sample: cores continue once it has arrived.
 
-    That is what a link takes for them one after another; or, where that is more, the hops of as many as the buffers
-    that it leads to have slots for, side by side: a flit has its slot from when the link takes it until it goes on.
-    (Little, Oper. Res. 9(3), 1961: flits at a place = rate x time there.) So a link to another chip, whose hops are
-    long, may pass far fewer flits than it has cycles for.
+    The bound is the time of the link for its flits one after another, or their hop latencies divided by the buffer
+    slots behind the link, if that is more: a flit occupies its slot from when the link takes it until it moves on
+    (Little, Oper. Res. 9(3), 1961: flits at a place = rate x time there). So a link to another chip, with its long
+    hops, may pass far fewer flits than it has cycles for.
     """
     flits = link_flits.astype(np.int64)
     if chip.is_bus:
@@ -157,9 +157,9 @@ def link_busy(chip: Chip, link_flits: np.ndarray, n_free: int = 0) -> np.ndarray
 
 
 def link_place(chip: Chip, link: int) -> tuple[int, int, str]:
-    """Router (x, y) of a link id, and its direction E, W, N, S, or `port p inject` or `eject` for a core's own link.
+    """Return the router (x, y) of a link id, and its direction E, W, N, S, or `port p inject` or `port p eject`.
 
-    On a bus: position x and 0, and `segment` (from there to x + 1), `switch` or the core's port.
+    On a bus: position x and 0, and `segment` (from x to x + 1), `switch` or the core's port.
     """
     n_mesh = len(chip.link_cycles) - 2 * chip.n_cores
     if link < n_mesh and chip.is_bus:
@@ -173,7 +173,7 @@ def link_place(chip: Chip, link: int) -> tuple[int, int, str]:
 
 
 def link_name(chip: Chip, link: int) -> str:
-    """A link in words: `(1, 0) E`, `(1, 0) port 2 inject`, `segment 3-4`, `switch 3`."""
+    """Name a link: `(1, 0) E`, `(1, 0) port 2 inject`, `segment 3-4`, `switch 3`."""
     x, y, kind = link_place(chip, link)
     if kind in ("segment", "switch"):
         return lane_name(chip, link)
@@ -181,6 +181,6 @@ def link_name(chip: Chip, link: int) -> str:
 
 
 def lane_name(chip: Chip, link: int) -> str:
-    """A link of a bus that is no core's own: `segment 3-4` or `switch 3`."""
+    """Name a link between cores of a bus: `segment 3-4` or `switch 3`."""
     x, _, kind = link_place(chip, link)
     return f"segment {x}-{x + 1}" if kind == "segment" else f"switch {x}"

@@ -1,6 +1,6 @@
-"""Axons: which axons a mapping needs, and what they take in each core.
+"""Axons: the axons of a mapping, and their memory in each core.
 
-One axon for each source and destination core, whatever the number of synapses there (DESIGN 4.3 and 7).
+There is one axon per source and destination core, for any number of synapses there (DESIGN 4.3 and 7).
 """
 
 from typing import NamedTuple
@@ -9,7 +9,7 @@ import numpy as np
 
 from nwcompile.cost.traffic.destinations import RowsByClass, rows_by_source
 from nwcompile.cost.traffic.memory import kernel_memory, row_memory, stored_kind
-from nwcompile.cost.traffic.wiring import wiring
+from nwcompile.cost.traffic.wiring import connection_wiring
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.flat import csr_offset
@@ -19,23 +19,23 @@ from nwcompile.kernels.mapping import traffic
 
 
 def build_axons(network: Network, core_of: np.ndarray, n_cores: int, chip: Chip) -> Axons:
-    """The axons of a normalized network whose sources lie on the cores `core_of` (only its structure matters).
+    """Build the axons of a normalized network whose sources are on the cores `core_of`; only its structure matters.
 
-    `core_of` is int32[source] in the order `network.offsets`, -1 for input lines; neurons of core -1 have no axon to
-    them. A stored zero counts as a synapse; a convolution's tap outside the map does not. What neurons send to the
-    axon of another reads nothing of its own. Raises ModelError for a connection that `normalize` should have folded.
+    `core_of` is int32[source] in the order `network.offsets`, -1 for input lines; neurons on core -1 have no incoming
+    axons. A stored zero counts as a synapse; a convolution's tap outside the map does not. Neurons that set the axon of
+    another neuron read no synapses themselves. Raises ModelError for a connection that `normalize` should have folded.
     """
     kernel_bits, n_axons, parts = np.zeros(n_cores, np.int64), np.zeros(len(core_of), np.int64), []
     for name, rows in rows_by_source(network, core_of):
         for c, _ in rows:
-            wires, first = wiring(network, c), network.offsets[c.target]
+            wires, first = connection_wiring(network, c), network.offsets[c.target]
             kernel_bits += kernel_memory(c, wires, core_of[first : first + len(wires.target_class)], n_cores, chip)
-        joined = _joined([_rows(network, c, rows_of, chip) for c, rows_of in rows])
-        rows.clear()  # joined, they are not held twice
+        joined = _join_rows([_source_rows(network, c, rows_of, chip) for c, rows_of in rows])
+        rows.clear()  # frees the unjoined rows
         first = network.offsets[name]
         traffic.count_merged(joined.begin, joined.end, joined.core, n_axons[first : first + len(joined.begin)])
         parts.append((first, joined))
-    offset = csr_offset(n_axons)  # of all, so that the axons, much more than their rows, are written where they stay
+    offset = csr_offset(n_axons)  # of all nodes, so that axons, which need more memory than rows, are written in place
     core, synops = np.zeros(offset[-1], np.int32), np.zeros((offset[-1], len(SYNAPSE_KINDS)), np.int32)
     words, row_bits = np.zeros(offset[-1], np.int32), np.zeros(offset[-1], np.int64)
     while parts:
@@ -49,26 +49,26 @@ def build_axons(network: Network, core_of: np.ndarray, n_cores: int, chip: Chip)
 
 
 def sets_other_axon(network: Network) -> np.ndarray:
-    """bool[source]: whether each source has no axons of its own, and sets those of another neuron of its layer."""
+    """Return bool[source]: whether each source sets the axons of another neuron of its layer instead of its own."""
     nodes = [network.node(name) for name in network.offsets]
     every = (node.axon_of if node.axon_of is not None else np.arange(node.n_neurons) for node in nodes)
     return np.concatenate([axon_of != np.arange(len(axon_of)) for axon_of in every])
 
 
 class _Rows(NamedTuple):
-    """Rows of one node's sources: of one connection, or of several joined."""
+    """Rows of one node's sources, for one connection or several joined connections."""
 
     begin: np.ndarray  # int64[source], or [source, connection]
     end: np.ndarray
     kind: int | np.ndarray  # how the connection is stored, or int64[connection]
-    word_bits: int | np.ndarray  # memory that a word takes, 0 of shared kernels; or int64[connection]
+    word_bits: int | np.ndarray  # memory per word, 0 for shared kernels; or int64[connection]
     core: np.ndarray  # int32[row], ascending in each source's rows of a connection
     row: np.ndarray  # int32[row, 2]: synapses, words
 
 
-def _rows(network: Network, connection: Connection, rows: RowsByClass, chip: Chip) -> _Rows:
-    """The `Wiring.rows` of a connection by its sources, and not by their classes."""
-    (offset, core, n_synapses), wires = rows, wiring(network, connection)
+def _source_rows(network: Network, connection: Connection, rows: RowsByClass, chip: Chip) -> _Rows:
+    """Return the `Wiring.core_rows` of a connection by source, not by source class."""
+    (offset, core, n_synapses), wires = rows, connection_wiring(network, connection)
     axon_of, kind = network.node(connection.source).axon_of, stored_kind(wires.kind, chip)
     source_class = wires.source_class if axon_of is None else wires.source_class[axon_of]
     row = np.stack([n_synapses, row_memory(connection, wires, n_synapses, chip)[1]], 1).astype(np.int32)
@@ -82,7 +82,7 @@ def _rows(network: Network, connection: Connection, rows: RowsByClass, chip: Chi
     )
 
 
-def _joined(parts: list[_Rows]) -> _Rows:
+def _join_rows(parts: list[_Rows]) -> _Rows:
     first = csr_offset([len(p.core) for p in parts])[:-1]
     begin, end = (np.stack([p[i] for p in parts], 1) + first for i in range(2))
     return _Rows(
@@ -96,7 +96,7 @@ def _joined(parts: list[_Rows]) -> _Rows:
 
 
 def core_use(axons: Axons, core_of: np.ndarray, n_cores: int) -> dict[str, np.ndarray]:
-    """What each core holds, int64[core]: `neurons`, `in_axons`, `out_axons`, `synapse_bits`."""
+    """Return the use of each core, int64[core]: `neurons`, `in_axons`, `out_axons`, `synapse_bits`."""
     bits, on_chip, n_out = axons.kernel_bits.copy(), core_of >= 0, np.zeros(n_cores, np.int64)
     np.add.at(bits, axons.core, axons.row_bits)
     np.add.at(n_out, core_of[on_chip], np.diff(axons.offset)[on_chip])

@@ -1,4 +1,4 @@
-"""Core traffic: which layers and inputs send how many messages to every core, and which of them cross a link."""
+"""Core traffic: the messages of layers and inputs to every core, and over every link."""
 
 from typing import NamedTuple
 
@@ -12,11 +12,11 @@ from nwcompile.ir.flat import csr_groups, csr_offset
 from nwcompile.ir.program import Program
 from nwcompile.kernels.mapping import traffic
 
-OUTSIDE = -1  # Stands for a core where messages come from input lines, or leave through an io site.
+OUTSIDE = -1  # In place of a core: messages of input lines, or messages that leave through an io site.
 
 
 class CoreTraffic(NamedTuple):
-    """Messages of all steps and samples by where they come from and where they go; no row without messages."""
+    """Messages of all steps and samples by source and destination; rows without messages are omitted."""
 
     source: np.ndarray  # int64[row]: place of the layer or input in `Network.offsets`
     home: np.ndarray  # int64[row]: core of the neurons that send, or OUTSIDE
@@ -26,7 +26,7 @@ class CoreTraffic(NamedTuple):
 
 
 def core_traffic(program: Program, activity: Activity) -> CoreTraffic:
-    """What `activity` sends, as single messages; what leaves through io sites is a row where the chip has them."""
+    """Return the single messages of `activity`; on chips with io sites, with rows for messages that leave the chip."""
     network, axons, n_cores = program.network, program.axons, program.mapping.n_cores
     axon_pair, pair = core_pairs(axons, program.core_of, n_cores)
     every_core, outside = np.arange(n_cores), np.full(n_cores, OUTSIDE)
@@ -39,15 +39,15 @@ def core_traffic(program: Program, activity: Activity) -> CoreTraffic:
         carried = np.zeros(n_cores if is_input else len(pair), np.int64)
         traffic.count_pairs(sent, offset, axons.core if is_input else axon_pair, carried)
         home, to = (outside, every_core) if is_input else pair.T
-        rows.append(_rows(program, name, place, home, to, carried))
+        rows.append(_traffic_rows(program, name, place, home, to, carried))
         if has_sites and name in network.outputs:
             left = np.zeros(n_cores, np.int64)
             np.add.at(left, program.core_of[first:last], sent)
-            rows.append(_rows(program, name, place, every_core, outside, left))
+            rows.append(_traffic_rows(program, name, place, every_core, outside, left))
     return CoreTraffic(*(np.concatenate(column) for column in zip(*rows, strict=True)))
 
 
-def _rows(program: Program, name: str, place: int, home, to, messages: np.ndarray) -> tuple[np.ndarray, ...]:
+def _traffic_rows(program: Program, name: str, place: int, home, to, messages: np.ndarray) -> tuple[np.ndarray, ...]:
     some = np.flatnonzero(messages)
     sent = messages[some]
     at = (np.full(len(some), place), home[some].astype(np.int64), to[some].astype(np.int64))
@@ -55,16 +55,16 @@ def _rows(program: Program, name: str, place: int, home, to, messages: np.ndarra
 
 
 def largest_into(rows: CoreTraffic, n_cores: int, n_largest: int) -> tuple[np.ndarray, np.ndarray]:
-    """The `n_largest` rows with most messages into every core, the largest first: CSR (int64[core + 1], row)."""
+    """Return the `n_largest` rows with most messages into every core, the largest first: CSR (int64[core + 1], row)."""
     inside = np.flatnonzero(rows.to != OUTSIDE)
-    return _largest(rows.to[inside], inside, rows.messages, n_cores, n_largest)
+    return _largest_rows(rows.to[inside], inside, rows.messages, n_cores, n_largest)
 
 
 def largest_over(program: Program, rows: CoreTraffic, n_largest: int, routed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The `n_largest` rows with most flits over every link between routers: CSR (int64[link + 1], row).
+    """Return the `n_largest` rows with most flits over every link between routers: CSR (int64[link + 1], row).
 
-    Of more than `routed` rows only so many, those with most flits, are followed along their routes. A tree takes the
-    routes of single messages, so its rows are the same, but share flits.
+    Only the `routed` rows with most flits are followed along their routes. A tree takes the routes of single messages,
+    so its rows are the same but share flits.
     """
     chip, site, io = program.chip, program.chip.site_index(program.mapping.site_of), io_routes(program)
     followed = np.argsort(-rows.flits, kind="stable")[:routed]
@@ -76,11 +76,11 @@ def largest_over(program: Program, rows: CoreTraffic, n_largest: int, routed: in
         here = np.where(home == OUTSIDE, io[0].site[to], site[home])
         there = np.where(to == OUTSIDE, io[1].site[home], site[to])
     offset, link = links_on_route(chip, here, there)
-    return _largest(link, followed[csr_groups(offset)], rows.flits, len(chip.link_cycles), n_largest)
+    return _largest_rows(link, followed[csr_groups(offset)], rows.flits, len(chip.link_cycles), n_largest)
 
 
-def _largest(group: np.ndarray, row: np.ndarray, amount: np.ndarray, n_groups: int, n_largest: int):
-    """The `n_largest` rows with most of `amount` of each group, the largest first."""
+def _largest_rows(group: np.ndarray, row: np.ndarray, amount: np.ndarray, n_groups: int, n_largest: int):
+    """Return the `n_largest` rows of each group by `amount`, the largest first."""
     order = np.lexsort((-amount[row], group))
     group, row = group[order], row[order]
     first = np.searchsorted(group, np.arange(n_groups))

@@ -1,7 +1,7 @@
-"""Destinations: the cores that every source sends to, kept for classes of sources and not for each of them.
+"""Destinations: the destination cores of every source, stored per class of sources.
 
-The sources of a node that the very same neurons read are a source class: the channels of a pixel under a convolution,
-all neurons under a dense connection. They send to the same cores, so a large map costs no more here than its pixels.
+Sources of a node with exactly the same readers form a source class: the channels of a pixel under a convolution, all
+neurons under a dense connection. They send to the same cores, so a large map costs no more here than its pixels.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.cost.traffic.wiring import wiring
+from nwcompile.cost.traffic.wiring import connection_wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.flat import csr_entries, csr_groups, csr_offset
@@ -17,21 +17,21 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.program import Axons
 from nwcompile.kernels.mapping import link_flits, traffic
 
-RowsByClass = tuple[np.ndarray, np.ndarray, np.ndarray]  # as `Wiring.rows` gives them
-RowsOfNode = tuple[str, list[tuple[Connection, RowsByClass]]]  # an input or layer, and what leaves it
+RowsByClass = tuple[np.ndarray, np.ndarray, np.ndarray]  # result of `Wiring.core_rows`
+RowsOfNode = tuple[str, list[tuple[Connection, RowsByClass]]]  # an input or layer, and its outgoing connections
 
 
 class Destinations(NamedTuple):
-    """Source classes of all nodes that send, and the cores that each sends to, as CSR, ascending."""
+    """Source classes of all sending nodes, and the destination cores of each as CSR, ascending."""
 
     class_of: dict[str, np.ndarray]  # int64[n] by node: source class of each source
-    size: np.ndarray  # int64[class]: sources
+    size: np.ndarray  # int64[class]: number of sources
     offset: np.ndarray  # int64[class + 1]
     core: np.ndarray  # int64[...]
 
 
 class Flows(NamedTuple):
-    """Sources of one class on one core (-1: input lines), and the messages that they send to each destination."""
+    """Sources of one class on one core (-1: input lines), and their messages to each destination."""
 
     source_class: np.ndarray  # int64[flow]
     home: np.ndarray  # int64[flow]
@@ -39,13 +39,13 @@ class Flows(NamedTuple):
 
 
 def source_classes(network: Network) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The source class of every source of each node that sends, int64[n], and the sizes, int64[class].
+    """Return the source class of every source of each sending node, int64[n], and the class sizes, int64[class].
 
-    Neurons that share an axon are of one class, and count once in its size.
+    Neurons that share an axon are in one class, and count once in its size.
     """
     class_of, sizes, n_classes = {}, [np.zeros(0, np.int64)], 0
     for name in network.offsets:
-        leaving = [wiring(network, c) for c in network.out_of(name)]
+        leaving = [connection_wiring(network, c) for c in network.out_of(name)]
         if not leaving:
             continue
         source_class = leaving[0].source_class.astype(np.int64)
@@ -61,51 +61,51 @@ def source_classes(network: Network) -> tuple[dict[str, np.ndarray], np.ndarray]
 
 
 def rows_by_source(network: Network, core_of: np.ndarray) -> Iterator[RowsOfNode]:
-    """By input or layer that sends, in the order `network.offsets`: its connections with their `Wiring.rows`.
+    """Yield for each sending input or layer, in the order `network.offsets`, its connections and `Wiring.core_rows`.
 
-    `core_of` is int32[source] in that order. One node after the other, because the rows of all that a large network
-    sends are more than the network itself.
+    `core_of` is int32[source] in that order. It yields one node at a time, because all rows of a large network need
+    more memory than the network itself.
     """
     for name in network.offsets:
         rows = []
         for c in network.out_of(name):
             first = network.offsets[c.target]
             core_of_targets = core_of[first : first + network.node(c.target).n_neurons]
-            rows.append((c, wiring(network, c).rows(core_of_targets)))
+            rows.append((c, connection_wiring(network, c).core_rows(core_of_targets)))
         if rows:
             yield name, rows
 
 
-def destinations(network: Network, rows: Iterable[RowsOfNode], n_cores: int) -> Destinations:
-    """The Destinations of a normalized network with these `rows_by_source`."""
+def find_destinations(network: Network, rows: Iterable[RowsOfNode], n_cores: int) -> Destinations:
+    """Find the Destinations of a normalized network with these `rows_by_source`."""
     class_of, size = source_classes(network)
     keys = [np.zeros(0, np.int64)]
     for name, leaving in rows:
         classes, one = np.unique(class_of[name], return_index=True)
         base, n_rows = classes[0] * n_cores, sum(len(core) for _, (_, core, _) in leaving)
         first_key = classes * n_cores - base
-        parts = (_keys(network, c, rows_of, one, first_key) for c, rows_of in leaving)
-        keys.append(base + _distinct(parts, len(leaving), int(first_key[-1]) + n_cores, n_rows))
+        parts = (_destination_keys(network, c, rows_of, one, first_key) for c, rows_of in leaving)
+        keys.append(base + _distinct_keys(parts, len(leaving), int(first_key[-1]) + n_cores, n_rows))
     key = np.concatenate(keys)
     offset = csr_offset(np.bincount(key // n_cores, minlength=len(size)))
     return Destinations(class_of, size, offset, key % n_cores)
 
 
-def _keys(network: Network, c: Connection, rows: RowsByClass, one: np.ndarray, first_key) -> np.ndarray:
-    """int64[...]: key of class and core, by class, of the rows of a connection.
+def _destination_keys(network: Network, c: Connection, rows: RowsByClass, one: np.ndarray, first_key) -> np.ndarray:
+    """Return int64[...]: the key of class and core of each row of a connection, ordered by class.
 
     `one`, `first_key`: int64[class], a source of each class, and the key of the class and core 0.
     """
     offset, core, _ = rows
-    at = wiring(network, c).source_class[one]
+    at = connection_wiring(network, c).source_class[one]
     length = np.diff(offset)[at]
     return np.repeat(first_key, length) + core[csr_entries(offset, at)]
 
 
-def _distinct(parts: Iterator[np.ndarray], n_parts: int, n_keys: int, n_entries: int) -> np.ndarray:
-    """int64[...]: the keys 0..n_keys-1 that come in any of the parts, which have about n_entries together, ascending.
+def _distinct_keys(parts: Iterator[np.ndarray], n_parts: int, n_keys: int, n_entries: int) -> np.ndarray:
+    """Return int64[...]: the distinct keys 0..n_keys-1 of all parts, ascending; they have about n_entries in total.
 
-    Many entries are marked in a table of all keys, part after part, as they need not be held together then.
+    Many entries are marked in a table of all keys, part by part, so that they are not in memory together.
     """
     if n_parts == 1:
         return next(parts)
@@ -117,8 +117,8 @@ def _distinct(parts: Iterator[np.ndarray], n_parts: int, n_keys: int, n_entries:
     return np.flatnonzero(is_there)
 
 
-def flows(network: Network, reached: Destinations, core_of: np.ndarray, activity: Activity) -> Flows:
-    """The Flows of all sources over all steps of `activity`, by source class and then by core."""
+def count_flows(network: Network, reached: Destinations, core_of: np.ndarray, activity: Activity) -> Flows:
+    """Count the Flows of all sources over all steps of `activity`, by source class and then by core."""
     keys, sent, width = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], int(core_of.max(initial=-1)) + 2
     for name, source_class in reached.class_of.items():
         first = network.offsets[name]
@@ -131,9 +131,9 @@ def flows(network: Network, reached: Destinations, core_of: np.ndarray, activity
 
 
 def core_messages(reached: Destinations, flow: Flows, n_cores: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of cores (from, to) int64[pair, 2], -1 for input lines, ascending, and their messages int64[pair].
+    """Return pairs of cores (from, to) int64[pair, 2], -1 for input lines, ascending, and their messages int64[pair].
 
-    Pairs between which nothing is sent are left out.
+    Pairs without messages are omitted.
     """
     order = np.argsort(flow.home, kind="stable")
     start = np.searchsorted(flow.home[order], np.arange(-1, n_cores + 1))
@@ -144,9 +144,9 @@ def core_messages(reached: Destinations, flow: Flows, n_cores: int) -> tuple[np.
 
 
 def core_pairs(axons: Axons, core_of: np.ndarray, n_cores: int) -> tuple[np.ndarray, np.ndarray]:
-    """The pairs of cores that have an axon between them: (pair of each axon int32[axon], pair int32[pair, 2]).
+    """Return the pairs of cores with an axon between them: (pair of each axon int32[axon], pair int32[pair, 2]).
 
-    A pair is (from, to), the own core included; axons of input lines belong to no pair, -1.
+    A pair is (from, to), and may be one core twice. Axons of input lines have no pair, -1.
     """
     order = np.argsort(core_of, kind="stable")
     axon_pair = np.full(axons.n_axons, -1, np.int32)

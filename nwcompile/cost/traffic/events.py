@@ -1,15 +1,15 @@
-"""Events: every counter of a run that an activity causes on a program, without simulating it.
+"""Events: every counter of a run that an activity causes on a program, without simulation.
 
-One message per non-zero spike and destination core, whatever the number of synapses there (DESIGN 4.3 and 7).
+There is one message per non-zero spike and destination core, for any number of synapses there (DESIGN 4.3 and 7).
 """
 
 import numpy as np
 
-from nwcompile.cost.neuron_program import instructions
+from nwcompile.cost.neuron_program import chip_instructions
 from nwcompile.cost.traffic.io_sites import io_messages, io_routes
 from nwcompile.cost.traffic.multicast import spike_fanout
 from nwcompile.cost.traffic.tokens import add_tokens
-from nwcompile.cost.traffic.wiring import wiring
+from nwcompile.cost.traffic.wiring import connection_wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.flat import csr_sums
 from nwcompile.ir.network import Network
@@ -18,21 +18,21 @@ from nwcompile.kernels.mapping import traffic
 
 
 def count_events(program: Program, activity: Activity, window: str = "aligned") -> dict[str, np.ndarray]:
-    """Every counter of `nwcompile.ir.run.COUNTERS`, int64[H, core], that `activity` causes on a program.
+    """Count every counter of `nwcompile.ir.run.COUNTERS`, int64[H, core], that `activity` causes on a program.
 
-    Exact, given exact spike counts; `neuron_updates` too where `activity.updates` has the layer, else every neuron
-    counts as updated in its own steps. `window="aligned"`: counts of aligned step t belong to hardware step
-    t + offset. `window="hardware"`: row t of `activity` is hardware step t, and H = T. Where cores wait for their
-    neighbors, tokens are among the messages.
+    The counts are exact for exact spike counts. `neuron_updates` is exact if `activity.updates` has the layer;
+    otherwise every neuron counts as updated in its own steps. `window="aligned"`: counts of aligned step t belong to
+    hardware step t + offset. `window="hardware"`: row t of `activity` is hardware step t, and H = T. If cores wait for
+    their neighbors, messages include tokens.
     """
     n_steps, n_cores = program.schedule.n_hardware_steps(activity.n_steps, window), program.mapping.n_cores
     axons, core_of, sent = program.axons, program.core_of, spike_fanout(program, activity=activity)
 
-    def table(*outer):
+    def zeros(*outer):
         return np.zeros((*outer, n_steps, n_cores), np.int64)
 
-    messages_in, words, synops = table(), table(), table(len(SYNAPSE_KINDS))
-    spikes, messages_out, routed, updates, instructed = table(), table(), table(2), table(), table()
+    messages_in, words, synops = zeros(), zeros(), zeros(len(SYNAPSE_KINDS))
+    spikes, messages_out, routed, updates, instructed = zeros(), zeros(), zeros(2), zeros(), zeros()
     for name, first in program.network.offsets.items():
         count, h0 = activity.counts[name], first_step(program, name, window)
         last = first + count.shape[1]
@@ -43,7 +43,7 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
             traffic.count_departures(
                 count, h0, cores, sent.messages[first:last], sent.hops[first:last], spikes, messages_out, routed
             )
-            n_instructions = instructions(program.chip, program.network.node(name).neuron)
+            n_instructions = chip_instructions(program.chip, program.network.node(name).neuron)
             for t in range(activity.n_steps):
                 updated = activity.updates[name][t] if name in activity.updates else activity.n_samples
                 of_core = _per_core(cores, updated, n_cores)
@@ -61,25 +61,25 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
 
 
 def count_arrivals(axons: Axons, offset: np.ndarray, h0: int, counts, reads, messages, synops, words) -> None:
-    """Add what the axons of one node, from `offset` int64[n + 1] on, receive from step h0 on, and what they read.
+    """Count the messages and reads of one node's axons, at `offset` int64[n + 1], from step h0 on.
 
-    `counts`, `reads`: int[T, n], messages of each source and how often its synapses are read. Adds to messages and
+    `counts`, `reads`: int[T, n], messages of each source, and how often its synapses are read. Adds to messages and
     words, int64[H, core], and synops, int64[kind, H, core].
     """
     traffic.count_arrivals(reads, h0, offset, axons.core, axons.synops, axons.words, messages, synops, words)
-    if reads is not counts:  # of the messages that set one axon only one reads it
+    if reads is not counts:  # of several messages that set one axon, only one reads its synapses
         nothing = np.zeros_like(axons.synops), np.zeros_like(axons.words)
         traffic.count_arrivals(counts - reads, h0, offset, axons.core, *nothing, messages, synops, words)
 
 
 def synops_into(network: Network, activity: Activity) -> dict[str, np.ndarray]:
-    """Stored weights read for each neuron of each layer, int64[n], in all steps and samples of `activity`.
+    """Return the stored weights read for each neuron of each layer, int64[n], in all steps and samples of `activity`.
 
     Zeros in dense rows count, padded taps of convolutions do not (DESIGN 4.3).
     """
     synops = {name: np.zeros(network.node(name).n_neurons, np.int64) for name in network.layers}
     for connection in network.connections:
-        wires = wiring(network, connection)
+        wires = connection_wiring(network, connection)
         sent = activity.reads(connection.source).sum(0, dtype=np.int64)
         of_class = np.zeros(wires.n_source_classes, np.int64)
         np.add.at(of_class, wires.source_class, sent)
@@ -88,7 +88,7 @@ def synops_into(network: Network, activity: Activity) -> dict[str, np.ndarray]:
 
 
 def _count_io(program: Program, activity: Activity, n_steps: int, window: str) -> dict[str, np.ndarray]:
-    """The counters of messages through the chip's io.sites, int64[H, core]; zero where there are none."""
+    """Count the messages through the chip's io.sites, int64[H, core]; zeros without io.sites."""
     routes, shape = io_routes(program), (n_steps, program.mapping.n_cores)
     come, leave, *along = np.zeros((4, *shape), np.int64)
     if routes is not None:
@@ -99,12 +99,12 @@ def _count_io(program: Program, activity: Activity, n_steps: int, window: str) -
 
 
 def first_step(program: Program, name: str, window: str) -> int:
-    """Hardware step of row 0 of the activity of a layer or input."""
+    """Return the hardware step of row 0 of the activity of a layer or input."""
     return program.schedule.offset[name] if window == "aligned" and program.schedule.period == 1 else 0
 
 
 def _per_core(cores: np.ndarray, amount, n_cores: int) -> np.ndarray:
-    """int64[core]: sum of `amount` (a number, or one per neuron) over the neurons of each core."""
+    """Return int64[core]: sum of `amount` (a number, or one per neuron) over the neurons of each core."""
     total = np.zeros(n_cores, np.int64)
     np.add.at(total, cores, amount)
     return total

@@ -13,9 +13,9 @@ from nwcompile.kernels.mapping import traffic
 
 
 class IoRoutes(NamedTuple):
-    """The route of every logical core to or from the io site with the fewest hops, the first of those as near.
+    """The route of every logical core to or from its nearest io site by hops, the first of equals.
 
-    Where routers are merges, messages come from outside at HOST_ROUTER, which counts as its core's own port.
+    If routers are merges, messages enter at HOST_ROUTER, which counts as the port of its core.
     """
 
     site: np.ndarray  # int64[core]: physical core of the site
@@ -23,7 +23,7 @@ class IoRoutes(NamedTuple):
 
 
 def io_routes(program: Program) -> tuple[IoRoutes, IoRoutes] | None:
-    """The routes by which messages come to each core, and those by which they leave it; None without io.sites."""
+    """Return the routes from io sites to each core, and those from each core to io sites; None without io.sites."""
     chip = program.chip
     if not len(chip.io_cores):
         return None
@@ -38,14 +38,14 @@ def io_routes(program: Program) -> tuple[IoRoutes, IoRoutes] | None:
 
 
 def io_ends(chip: Chip) -> tuple[np.ndarray, np.ndarray]:
-    """int64[site] each: physical cores at whose ports messages enter, and leave."""
+    """Return int64[site] each: physical cores at whose ports messages enter and leave."""
     return np.array([HOST_ROUTER]) if chip.has_merges else chip.io_cores, chip.io_cores
 
 
 def io_messages(program: Program, activity: Activity, n_steps: int, first_step, flits: bool = False) -> np.ndarray:
-    """int64[2, H, core]: messages (or their flits) that come to each core from an io site, and leave it to one.
+    """Return int64[2, H, core]: messages (or their flits) from an io site to each core, and from each core to one.
 
-    `n_steps` is H, `first_step(name)` the hardware step of row 0 of the activity of an input or layer.
+    `n_steps` is H, and `first_step(name)` the hardware step of row 0 of the activity of an input or layer.
     """
     network, axons = program.network, program.axons
     messages = np.zeros((2, n_steps, program.mapping.n_cores), np.int64)

@@ -1,4 +1,4 @@
-"""Link flits: how many flits an activity sends over every link of the network on chip, step by step."""
+"""Link flits: the flits of an activity over every link of the network on chip, step by step."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from nwcompile.cost.traffic.destinations import core_pairs
 from nwcompile.cost.traffic.events import first_step
 from nwcompile.cost.traffic.io_sites import io_messages, io_routes
 from nwcompile.cost.traffic.multicast import multicast_trees
-from nwcompile.cost.traffic.tokens import tokens
+from nwcompile.cost.traffic.tokens import list_tokens
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.noc.bus import stretches
@@ -19,12 +19,11 @@ from nwcompile.kernels.mapping import traffic
 def link_flits(
     program: Program, activity: Activity, window: str = "aligned", multicast: str | None = None
 ) -> np.ndarray:
-    """int64[H, link]: flits that cross each link in each hardware step, on the routes of the chip's routing.
+    """Return int64[H, link]: flits over each link in each hardware step, on the routes of the chip's routing.
 
     Links: `router * 4 + direction`, router = y * columns + x, direction 0 E (+x), 1 W (-x), 2 N (+y), 3 S (-y); then
-    the injection and then the ejection link of every physical core; of a bus: ir/noc/bus.py. Messages of input
-    lines, and those to the outside, use links only where the chip has io.sites. `multicast`: "unicast" or "tree"; None:
-    as the chip does.
+    the injection and then the ejection link of every physical core. Links of a bus: ir/noc/bus.py. Messages of input
+    lines and of outputs use links only if the chip has io.sites. `multicast`: "unicast" or "tree"; default: the chip's.
     """
     chip, io_ends = program.chip, io_routes(program)
     n_steps = program.schedule.n_hardware_steps(activity.n_steps, window)
@@ -37,14 +36,14 @@ def link_flits(
         ends = np.concatenate([[io_ends[0].site, site], [site, io_ends[1].site]], 1)
         _along_routes(chip, np.concatenate([*by_site], 1), ends, flits)
     if chip.waits_for_neighbors:
-        sent = tokens(program)
+        sent = list_tokens(program)
         carried = np.full((n_steps, len(sent.ends)), sent.flits * activity.n_samples)
         _along_routes(chip, carried, sent.site.T, flits)
     return flits
 
 
-def flits_of(program: Program, run: Run) -> np.ndarray:
-    """int64[H, link]: flits that a run has measured, or that its activity causes."""
+def flits_of_run(program: Program, run: Run) -> np.ndarray:
+    """Return int64[H, link]: the measured flits of a run, or those that its activity causes."""
     if run.link_flits is not None:
         return run.link_flits
     assert run.activity is not None, "runs of totals measure flits"
@@ -52,7 +51,7 @@ def flits_of(program: Program, run: Run) -> np.ndarray:
 
 
 def _pair_flits(program: Program, activity: Activity, window: str, flits: np.ndarray) -> None:
-    """Add a message to each destination core of every spike to `flits` int64[H, link]."""
+    """Add one message per spike and destination core to `flits` int64[H, link]."""
     mapping, axons, network = program.mapping, program.axons, program.network
     axon_pair, pair = core_pairs(axons, program.core_of, mapping.n_cores)
     carried = np.zeros((len(flits), len(pair)), np.int64)
@@ -66,7 +65,7 @@ def _pair_flits(program: Program, activity: Activity, window: str, flits: np.nda
 
 
 def _along_routes(chip: Chip, carried: np.ndarray, ends: np.ndarray, flits: np.ndarray) -> None:
-    """Add flits carried int64[H, pair] between physical cores `ends` int64[2, pair] to `flits` int64[H, link]."""
+    """Add `carried` int64[H, pair] flits between physical cores `ends` int64[2, pair] to `flits` int64[H, link]."""
     used = carried.any(0)
     carried, ends = carried[:, used], ends[:, used]
     offset, link = links_on_route(chip, *ends)
@@ -76,7 +75,7 @@ def _along_routes(chip: Chip, carried: np.ndarray, ends: np.ndarray, flits: np.n
 
 
 def links_on_route(chip: Chip, here: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The links, those of the cores' own ports left out, between pairs of physical cores, as `routes` gives them."""
+    """Return the links between pairs of physical cores, without the cores' own ports, in the form of `routes`."""
     per = chip.noc.cores_per_router
     if chip.is_bus:
         return stretches(chip.noc.columns, per, here, there)
@@ -84,7 +83,7 @@ def links_on_route(chip: Chip, here: np.ndarray, there: np.ndarray) -> tuple[np.
 
 
 def _tree_flits(program: Program, activity: Activity, window: str, flits: np.ndarray) -> None:
-    """Add one message of every spike, forking on its tree, to `flits` int64[H, link]."""
+    """Add one message per spike, forking on its tree, to `flits` int64[H, link]."""
     chip, network, fan_out = program.chip, program.network, multicast_trees(program, activity)
     carried = np.zeros((len(flits), len(fan_out.home)), np.int64)
     for name in network.layers:

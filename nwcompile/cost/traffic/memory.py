@@ -1,4 +1,4 @@
-"""Synapse memory: what a synapse, a row of synapses and a shared kernel take in a core, in bits and words."""
+"""Synapse memory of a synapse, a row of synapses and a shared kernel in a core, in bits and words."""
 
 import numpy as np
 
@@ -9,37 +9,37 @@ from nwcompile.ir.program import CONV, DENSE, SPARSE
 
 
 def synapse_bits(connection: Connection, kind: int, chip: Chip) -> int:
-    """Bits that one stored synapse of a connection takes on the chip, its index included if sparse."""
+    """Return the bits of one stored synapse of a connection on the chip, with its index if sparse."""
     return (connection.weight_bits or chip.weights.bits) + (chip.weights.index_bits if kind == SPARSE else 0)
 
 
 def row_bits(n_synapses, bits: int, chip: Chip):
-    """Synapse memory of a row of `n_synapses`: blocks of up to `core.block_synapses`, each with its overhead, in words.
+    """Return the bits of a row of `n_synapses`: blocks of up to `core.block_synapses` with overhead, in whole words.
 
-    After the discrete-axon format of Loihi 1 (DESIGN 5). `n_synapses` may be an array.
+    It follows the discrete-axon format of Loihi 1 (DESIGN 5). `n_synapses` may be an array.
     """
     core = chip.core
 
-    def block(n):
+    def block_bits(n):
         return -(-(n * bits + core.block_overhead_bits) // core.word_bits) * core.word_bits
 
     rest = n_synapses % core.block_synapses
-    return n_synapses // core.block_synapses * block(core.block_synapses) + (rest > 0) * block(rest)
+    return n_synapses // core.block_synapses * block_bits(core.block_synapses) + (rest > 0) * block_bits(rest)
 
 
 def stored_kind(kind: int, chip: Chip) -> int:
-    """How a connection of that kind lies in the synapse memory, and so what a synapse of it costs to read.
+    """Return the format of a connection of that kind in the synapse memory, which determines its cost to read.
 
-    Without shared weights a convolution lies there as dense rows, a run of taps for each source (as SANA-FE counts its
+    Without shared weights a convolution is stored as dense rows, a run of taps for each source (as SANA-FE counts its
     convolutions on Loihi 1: reference/models, sanafe_dvs).
     """
     return DENSE if kind == CONV and not chip.weights.sharing else kind
 
 
 def row_memory(connection: Connection, wires: Wiring, n_synapses: np.ndarray, chip: Chip):
-    """Bits that rows of so many synapses of a connection take, int64[row], and words that a message reads of each.
+    """Return the bits of rows of `n_synapses` of a connection, int64[row], and the words that a message reads of each.
 
-    Of a shared kernel a row reads its synapses, but takes nothing.
+    A row of a shared kernel occupies no memory of its own, but its synapses are read.
     """
     bits_each = synapse_bits(connection, wires.kind, chip)
     if stored_kind(wires.kind, chip) == CONV:
@@ -49,16 +49,16 @@ def row_memory(connection: Connection, wires: Wiring, n_synapses: np.ndarray, ch
 
 
 def kernel_groups(connection: Conv2d) -> np.ndarray:
-    """int64[kernel]: the channel group of every kernel (output channel) of a convolution."""
+    """Return int64[kernel]: the channel group of every kernel (output channel) of a convolution."""
     n_kernels = len(connection.weight)
     return np.arange(n_kernels) // (n_kernels // connection.groups)
 
 
 def shared_bits(connection: Conv2d, wires: Wiring, n_kernels: np.ndarray, chip: Chip) -> np.ndarray:
-    """Bits of so many kernels, int64[...], of one channel group that lie in one core.
+    """Return the bits of `n_kernels` int64[...] kernels of one channel group in one core.
 
-    Where the chip stores kernels in rows, there is one for each input channel and tap, with a synapse for each kernel;
-    elsewhere they are their weights' bits alone.
+    If the chip stores kernels in rows, there is a row for each input channel and tap, with a synapse for each kernel.
+    Otherwise only the bits of the weights count.
     """
     bits_each = synapse_bits(connection, wires.kind, chip)
     if not chip.weights.kernel_rows:
@@ -67,9 +67,9 @@ def shared_bits(connection: Conv2d, wires: Wiring, n_kernels: np.ndarray, chip: 
 
 
 def kernel_memory(connection: Connection, wires: Wiring, target_core: np.ndarray, n_cores: int, chip: Chip):
-    """int64[core]: bits of the shared kernels that a connection's targets on each core read; 0 for what is not shared.
+    """Return int64[core]: bits of the shared kernels that a connection's targets on each core read; 0 if not shared.
 
-    `target_core`: int32[target], -1 for targets on none.
+    `target_core`: int32[target], -1 for targets on no core.
     """
     if stored_kind(wires.kind, chip) != CONV:
         return np.zeros(n_cores, np.int64)

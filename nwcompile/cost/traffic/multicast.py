@@ -1,4 +1,4 @@
-"""How the message of a spike reaches several cores: one message to each, or one that forks in the routers."""
+"""Multicast: a spike reaches several cores as one message to each, or as one message that forks in the routers."""
 
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from nwcompile.cost.traffic.destinations import core_pairs
-from nwcompile.cost.traffic.trees import Trees, trees
+from nwcompile.cost.traffic.trees import Trees, build_trees
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_entries, csr_offset
@@ -18,7 +18,7 @@ from nwcompile.kernels.mapping import traffic
 class MulticastTrees(NamedTuple):
     """Multicast trees of a program; sources on one core with the same destination cores share a tree."""
 
-    tree_of: np.ndarray  # int64[source]: -1 for input lines, neurons without axons, and those that are left out
+    tree_of: np.ndarray  # int64[source]: -1 for input lines, neurons without axons, and omitted neurons
     home: np.ndarray  # int64[tree]: logical core of its sources
     offset: np.ndarray  # int64[tree + 1]: into `core`
     core: np.ndarray  # int64[...]: logical destination cores of each tree, ascending
@@ -26,55 +26,55 @@ class MulticastTrees(NamedTuple):
 
 
 class SpikeFanout(NamedTuple):
-    """What one spike of each source sends from its core, without io.sites; nothing of input lines."""
+    """Messages and hops of one spike of each source, without io.sites; 0 for input lines."""
 
     messages: np.ndarray  # int64[source]
     hops: np.ndarray  # int64[source, 2]: east-west, north-south
 
 
 def can_fork(chip: Chip) -> bool:
-    """Whether messages of this chip may fork: in routers, and of one flit, whatever they carry."""
+    """Whether messages of this chip can fork: it has routers, and every message is one flit."""
     return not chip.is_bus and chip.noc.flits_per_message == 1 and chip.noc.payload_flits == 0
 
 
-# The last trees of a program, which does not change, and the activity whose neurons they are for, None: all.
+# The last trees of each (immutable) program, and the activity whose neurons they cover; None: all neurons.
 _known: WeakKeyDictionary[Program, tuple[Activity | None, MulticastTrees]] = WeakKeyDictionary()
 
 
 def multicast_trees(program: Program, activity: Activity | None = None) -> MulticastTrees:
-    """The trees by which the spikes of a program's neurons reach their cores; made once for a program.
+    """Return the trees by which the spikes of a program's neurons reach their cores; they are cached per program.
 
-    With an `activity`, neurons that do not spike in it may be left out: often most of them.
+    With an `activity`, neurons that do not spike in it, often most of them, may be omitted.
     """
     known = _known.get(program)
     if known is None or known[0] not in (None, activity):
-        known = _known[program] = activity, _made(program, activity)
+        known = _known[program] = activity, _build_trees(program, activity)
     return known[1]
 
 
-def _made(program: Program, activity: Activity | None) -> MulticastTrees:
+def _build_trees(program: Program, activity: Activity | None) -> MulticastTrees:
     axons, chip, core_of = program.axons, program.chip, program.core_of
     if activity is not None:
         sends = np.concatenate([activity.counts[name].any(0) for name in program.network.offsets])
         core_of = np.where(sends, core_of, -1)
-    tree_of = np.full(len(axons.offset) - 1, -1)  # sources of one core and set of destination cores share a tree
+    tree_of = np.full(len(axons.offset) - 1, -1)  # sources on one core with the same destination cores share a tree
     first = traffic.same_destinations(axons.offset, axons.core, core_of, tree_of)
     offset = csr_offset(np.diff(axons.offset)[first])
     core = axons.core[csr_entries(axons.offset, first)].astype(np.int64)
     home = core_of[first].astype(np.int64)
     site = chip.site_index(program.mapping.site_of)
-    links_and_branches = trees(chip.grid, chip.noc.cores_per_router, site[home], offset, site[core])
+    links_and_branches = build_trees(chip.grid, chip.noc.cores_per_router, site[home], offset, site[core])
     return MulticastTrees(tree_of, home, offset, core, links_and_branches)
 
 
 def hops_of_axons(program: Program) -> np.ndarray:
-    """int64[axon, 2]: hops east-west and north-south of a message of each axon; none for input lines."""
+    """Return int64[axon, 2]: hops east-west and north-south of a message of each axon; 0 for input lines."""
     axon_pair, along = _hops_of_pairs(program)
-    return np.concatenate([along, np.zeros((1, 2), np.int64)])[axon_pair]  # -1, of an input line, is the last
+    return np.concatenate([along, np.zeros((1, 2), np.int64)])[axon_pair]  # -1 (input line) selects the last row
 
 
 def _hops_of_pairs(program: Program) -> tuple[np.ndarray, np.ndarray]:
-    """The pair of cores of every axon, int32[axon], and each pair's hops, int64[pair, 2]."""
+    """Return the pair of cores of every axon, int32[axon], and each pair's hops, int64[pair, 2]."""
     chip = program.chip
     router = chip.site_index(program.mapping.site_of) // chip.noc.cores_per_router
     axon_pair, pair = core_pairs(program.axons, program.core_of, program.mapping.n_cores)
@@ -82,9 +82,9 @@ def _hops_of_pairs(program: Program) -> tuple[np.ndarray, np.ndarray]:
 
 
 def spike_fanout(program: Program, multicast: str | None = None, activity: Activity | None = None) -> SpikeFanout:
-    """What the spikes of each source send, "unicast" or by "tree"; None: as the chip does.
+    """Return messages and hops per spike of each source, by "unicast" or "tree"; None: as the chip does.
 
-    With an `activity`, of neurons that do not spike in it nothing may be told.
+    With an `activity`, neurons that do not spike in it may have zeros.
     """
     axons, n = program.axons, len(program.core_of)
     if (multicast or program.chip.noc.multicast) == "tree":

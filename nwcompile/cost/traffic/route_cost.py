@@ -1,4 +1,4 @@
-"""Route cost: what the route of a message costs for an objective, detours and slow links between chips included."""
+"""Route cost: the cost of a message's route for an objective, with detours and slow links between chips."""
 
 from fractions import Fraction
 from math import gcd, lcm
@@ -16,28 +16,27 @@ LARGEST_WEIGHT = 10_000  # Ratios of link costs up to this one are kept exactly 
 
 
 class RouteCost(NamedTuple):
-    """The route from router a to b costs `along_x[x[a], x[b]] + along_y[y[a], y[b]]`; columns of `xy` are x and y.
+    """Route costs: from router a to b `along_x[x[a], x[b]] + along_y[y[a], y[b]]`; the columns of `xy` are x and y.
 
-    Without faults the links of a column's or row's routes are alike everywhere; with faults x is the router itself.
+    Without faults, all rows have the same costs along x, and all columns along y. With faults, x is the router itself.
     """
 
     xy: np.ndarray  # int64[router, 2]
     along_x: np.ndarray  # int64[x, x]
     along_y: np.ndarray  # int64[y, y]
 
-    def between(self, a, b) -> np.ndarray:
-        """int64: cost of the routes from routers `a` to routers `b`; both are broadcast."""
+    def between_routers(self, a, b) -> np.ndarray:
+        """Return int64: cost of the routes from routers `a` to routers `b`, which are broadcast."""
         (ax, ay), (bx, by) = np.moveaxis(self.xy[a], -1, 0), np.moveaxis(self.xy[b], -1, 0)
         return self.along_x[ax, bx] + self.along_y[ay, by]
 
 
 def link_weights(chip: Chip, optimize: str) -> tuple[int, int, int, int]:
-    """Cost of a link east-west, north-south, and of both kinds between chips, as whole numbers in proportion.
+    """Return the costs of links east-west, north-south, and of both kinds between chips, as proportional integers.
 
-    `optimize` is that of Options: `traffic` counts links, `energy` the chip's energy of a hop, and of the flits of a
-    message between chips. The others count a
-    message's cycles: of a hop and, beyond what a link within a chip takes, of its flits. Raises OptionError for
-    `energy` on a chip that gives no hop energies.
+    `optimize` is that of Options. `traffic` counts links. `energy` counts the chip's energy of a hop, and of a
+    message's flits between chips. The others count a message's cycles: those of a hop, and of its flits as far as they
+    exceed those on a link within a chip. Raises OptionError for `energy` on a chip without hop energies.
     """
     noc = chip.noc
     ew: float = 1
@@ -58,25 +57,25 @@ def link_weights(chip: Chip, optimize: str) -> tuple[int, int, int, int]:
         slower_cycles = (noc.chip_link_cycles_per_flit or noc.link_cycles_per_flit) - noc.link_cycles_per_flit
         more = noc.flits_per_message * slower_cycles
         slow = (noc.chip_hop_cycles or ew) + more, (noc.chip_hop_cycles or ns) + more
-    return _whole(ew, ns, *slow)
+    return _whole_weights(ew, ns, *slow)
 
 
 def route_cost(chip: Chip, optimize: str) -> RouteCost:
-    """The RouteCost of a chip for an objective of Options, in `link_weights`."""
+    """Compute the RouteCost of a chip for an objective of Options, in units of `link_weights`."""
     grid, (ew, ns, slow_ew, slow_ns) = chip.grid, link_weights(chip, optimize)
     n = len(grid.is_open)
     slow = between_chips(grid, chip.noc.chip_columns, chip.noc.chip_rows)
     link_cost = np.where(slow, [slow_ew, slow_ew, slow_ns, slow_ns], [ew, ew, ns, ns]).astype(np.int64)
     if chip.noc.routing == "up-down":
         xy = np.stack([np.arange(n), np.zeros(n, np.int64)], 1)
-        return RouteCost(xy, _table(grid, np.arange(n), link_cost), np.zeros((1, 1), np.int64))
+        return RouteCost(xy, _cost_table(grid, np.arange(n), link_cost), np.zeros((1, 1), np.int64))
     xy = np.stack([np.arange(n) % grid.columns, np.arange(n) // grid.columns], 1)
     row, column = np.arange(grid.columns), np.arange(grid.rows) * grid.columns
-    return RouteCost(xy, _table(grid, row, link_cost), _table(grid, column, link_cost))
+    return RouteCost(xy, _cost_table(grid, row, link_cost), _cost_table(grid, column, link_cost))
 
 
-def _table(grid, routers: np.ndarray, link_cost: np.ndarray) -> np.ndarray:
-    """int64[at, to]: cost of the routes among some routers whose routes stay among them."""
+def _cost_table(grid, routers: np.ndarray, link_cost: np.ndarray) -> np.ndarray:
+    """Return int64[at, to]: cost of the routes between some routers; these routes use no other routers."""
     position = np.full(len(grid.is_open), -1)
     position[routers] = np.arange(len(routers))
     cost = np.zeros((len(routers), len(routers)), np.int64)
@@ -85,8 +84,8 @@ def _table(grid, routers: np.ndarray, link_cost: np.ndarray) -> np.ndarray:
     return cost
 
 
-def _whole(*weights: float) -> tuple:
-    """The weights as whole numbers without a common divisor: exact up to a largest ratio, else rounded to it."""
+def _whole_weights(*weights: float) -> tuple:
+    """Scale weights to integers without a common divisor: exact up to a ratio of LARGEST_WEIGHT, else rounded."""
     parts = [Fraction(str(w)) for w in weights]
     least = min((p for p in parts if p), default=Fraction(1))
     parts = [(p / least).limit_denominator(LARGEST_WEIGHT) for p in parts]

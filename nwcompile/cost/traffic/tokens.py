@@ -1,8 +1,8 @@
-"""Tokens: with `cost.sync = "neighbors"` a core tells its neighbors at the end of a step what it sent them in it.
+"""Tokens: with `cost.sync = "neighbors"`, a core tells each neighbor at the end of a step how much it sent it.
 
-Neighbors are the cores that it sends to or hears from, itself among them where it sends to itself, and the io sites of
-its input and output. There is a token from each to each in every hardware step, whatever spikes. A token is a message
-of its own that never forks, with a payload: how many messages of the step go to the neighbor.
+Neighbors are the cores to which it sends or from which it receives, which may include itself, and the io sites of its
+input and output. Each sends a token to each in every hardware step, whatever spikes. A token is a separate message that
+never forks. Its payload is the number of messages of the step to that neighbor.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from nwcompile.ir.program import Program
 
 
 class Tokens(NamedTuple):
-    """The tokens of one hardware step; cores are numbered as in the program, and io sites come after them."""
+    """The tokens of one hardware step; cores are numbered as in the program, followed by the io sites."""
 
     ends: np.ndarray  # int64[token, 2]: from, to; ascending
     site: np.ndarray  # int64[token, 2]: the same as physical cores
@@ -24,8 +24,8 @@ class Tokens(NamedTuple):
     flits: int  # of each
 
 
-def tokens(program: Program) -> Tokens:
-    """The tokens of a program, as if its chip's cores waited for their neighbors."""
+def list_tokens(program: Program) -> Tokens:
+    """List the tokens of a program, as if its chip's cores waited for their neighbors."""
     chip, n_cores = program.chip, program.mapping.n_cores
     axon_pair, pair = core_pairs(program.axons, program.core_of, n_cores)
     pairs = [pair.astype(np.int64)]
@@ -47,11 +47,11 @@ def tokens(program: Program) -> Tokens:
 def add_tokens(program: Program, counters: dict[str, np.ndarray], n_samples: int) -> None:
     """Add the tokens of every hardware step to counters int64[H, core], if the chip's cores wait for neighbors.
 
-    They count as the other messages between the same ends do; one between a core and an io site at the core.
+    They count like other messages between the same ends; one between a core and an io site counts at the core.
     """
     if not program.chip.waits_for_neighbors:
         return
-    n_cores, sent = program.mapping.n_cores, tokens(program)
+    n_cores, sent = program.mapping.n_cores, list_tokens(program)
     here, there = sent.ends.T
     inside, comes, leaves = (here < n_cores) & (there < n_cores), here >= n_cores, there >= n_cores
     for names, those, core in (

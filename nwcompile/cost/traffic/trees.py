@@ -1,7 +1,7 @@
-"""Multicast trees: one message to several cores takes the routes of single messages, as one where they run together.
+"""Multicast trees: one message to several cores follows the merged routes of single messages.
 
-The routes from a core to its destinations are merged from their beginning on: copies part where the routes part.
-Every copy goes where a message to one of its destinations would go, so a tree uses no turn that single messages do not.
+The routes from a core to its destinations share their common beginning; the message forks where the routes diverge.
+Every copy follows the route of a message to one of its destinations, so a tree adds no new turns.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from nwcompile.kernels.mapping.trees import merge_routes
 
 @dataclass(frozen=True, eq=False)
 class Trees:
-    """Trees, one a group, as their links and as the branches that routers take.
+    """Trees, one per group, as links and as the branches in routers.
 
-    The branches of a message in a router are consecutive; it arrives with the number of the first. Below `n_cores` (of
-    the chip) `to` is no branch: the message has reached the core of that number among its group's destinations.
+    The branches of a message in a router are consecutive; it arrives with the number of the first. A `to` below
+    `n_cores` (of the chip) is no branch: the message has reached the destination of that number in its group.
     """
 
     offset: np.ndarray  # int64[group + 1]: into `link`
@@ -27,8 +27,8 @@ class Trees:
     root: np.ndarray  # int64[group]: first branch in the source's router, plus n_cores; -1: no destinations
     to: np.ndarray  # int32[branch]: first branch in the next router plus n_cores, or the place among the destinations
     port: np.ndarray  # uint8[branch]: output: E, W, N, S, or HERE + port of a core
-    vc_class: np.ndarray  # uint8[branch]: which channels of it: ANY, BEFORE or AFTER
-    is_last: np.ndarray  # bool[branch]: of the message in that router
+    vc_class: np.ndarray  # uint8[branch]: virtual channels of the output: ANY, BEFORE or AFTER
+    is_last: np.ndarray  # bool[branch]: last branch of the message in that router
 
     @property
     def hops(self) -> np.ndarray:
@@ -39,10 +39,10 @@ class Trees:
         return n_links
 
 
-def trees(grid: Grid, per_router: int, source: np.ndarray, offset: np.ndarray, to: np.ndarray) -> Trees:
-    """The trees from physical cores `source` int[group] to the physical cores `to[offset[k] : offset[k + 1]]`.
+def build_trees(grid: Grid, per_router: int, source: np.ndarray, offset: np.ndarray, to: np.ndarray) -> Trees:
+    """Build the trees from physical cores `source` int[group] to the physical cores `to[offset[k] : offset[k + 1]]`.
 
-    `per_router` is the number of cores at a router. Destinations of a group are different from each other.
+    `per_router` is the number of cores per router. The destinations of a group are distinct.
     """
     n_routers = len(grid.is_open)
     router, core = np.divmod(np.asarray(to, np.int64), per_router)

@@ -1,7 +1,7 @@
-"""Wiring: the synapses of a connection kept symbolic, in classes of neurons that read and are read alike.
+"""Wiring: the synapses of a connection in symbolic form, as classes of neurons with the same sources or targets.
 
-A dense connection is one class on each side; a convolution has one per channel group and pixel, whatever the number
-of channels; a sparse one has a class per neuron. Nothing here is as long as the list of synapses, unless the network
+A dense connection has one class on each side; a convolution has one per channel group and pixel, for any number of
+channels; a sparse one has a class per neuron. Nothing here is as long as the list of synapses, unless the network
 itself is such a list.
 """
 
@@ -21,10 +21,10 @@ from nwcompile.kernels.mapping import traffic
 
 @dataclass(frozen=True, eq=False)
 class Wiring:
-    """Who reads whom: a neuron of target class k has one synapse from every neuron of each of its tapped classes.
+    """The synapses of a connection: a neuron of target class k has one from every neuron of its tapped source classes.
 
-    The source classes that class k taps are `taps[offset[k]:offset[k + 1]]`. `kernel[target]` numbers the kernel that
-    a neuron reads (its output channel) in a convolution, and is None otherwise; `kernel_size` is its weights.
+    The source classes that class k taps are `taps[offset[k]:offset[k + 1]]`. In a convolution, `kernel[target]` is the
+    kernel (output channel) of a neuron, else None; `kernel_size` is the number of its weights.
     """
 
     kind: int  # DENSE, SPARSE or CONV
@@ -37,12 +37,12 @@ class Wiring:
 
     @cached_property
     def source_size(self) -> np.ndarray:
-        """int64[source class]: neurons in each."""
+        """int64[source class]: number of neurons."""
         return np.bincount(self.source_class, minlength=self.n_source_classes)
 
     @cached_property
     def n_source_classes(self) -> int:
-        """Number of source classes, those that nothing taps included."""
+        """Number of source classes, with those that no target taps."""
         return int(self.source_class.max(initial=-1)) + 1
 
     @property
@@ -56,10 +56,10 @@ class Wiring:
         readers = np.bincount(self.target_class, minlength=len(self.offset) - 1)[csr_groups(self.offset)]
         return np.bincount(self.taps, readers, self.n_source_classes).astype(np.int64)[self.source_class]
 
-    def rows(self, core_of: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Synapses that a neuron of each source class has in each core; targets of core -1 are left out.
+    def core_rows(self, core_of: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Count the synapses of a neuron of each source class in each core; targets on core -1 are ignored.
 
-        `core_of` is int32[target]. Gives (offset int64[source class + 1], core int32[row], n_synapses int64[row]):
+        `core_of` is int32[target]. Returns (offset int64[source class + 1], core int32[row], n_synapses int64[row]):
         the rows of class k are `offset[k]:offset[k + 1]`, sorted by core.
         """
         n_classes = len(self.offset) - 1
@@ -71,22 +71,22 @@ class Wiring:
         )
 
 
-_known: WeakKeyDictionary[Connection, tuple[tuple, Wiring]] = WeakKeyDictionary()  # connections do not change
+_known: WeakKeyDictionary[Connection, tuple[tuple, Wiring]] = WeakKeyDictionary()  # connections are immutable
 
 
-def wiring(network: Network, connection: Connection) -> Wiring:
-    """The Wiring of one connection of a normalized network; raises ModelError for other kinds of connection.
+def connection_wiring(network: Network, connection: Connection) -> Wiring:
+    """Return the Wiring of a connection of a normalized network. Raises ModelError for other kinds of connection.
 
-    It is made once for a connection and kept as long as that is: to sort the synapses of a list takes longest.
+    It is cached as long as the connection exists, because sorting a list of synapses is slow.
     """
     shapes = network.node(connection.source).shape, network.node(connection.target).shape
     known = _known.get(connection)
     if known is None or known[0] != shapes:
-        known = _known[connection] = shapes, _made(network, connection)
+        known = _known[connection] = shapes, _build_wiring(network, connection)
     return known[1]
 
 
-def _made(network: Network, connection: Connection) -> Wiring:
+def _build_wiring(network: Network, connection: Connection) -> Wiring:
     source, target = network.node(connection.source), network.node(connection.target)
     if isinstance(connection, Dense):
         return Wiring(
@@ -97,9 +97,12 @@ def _made(network: Network, connection: Connection) -> Wiring:
             taps=np.zeros(1, np.int32),
         )
     if isinstance(connection, Sparse):
-        return _sparse(connection, source.n_neurons, target.n_neurons)
+        post, n_source, n_target = np.asarray(connection.post), source.n_neurons, target.n_neurons
+        offset = csr_offset(np.bincount(post, minlength=n_target))
+        taps = np.asarray(connection.pre)[np.argsort(post, kind="stable")].astype(np.int32)
+        return Wiring(SPARSE, np.arange(n_source, dtype=np.int32), np.arange(n_target, dtype=np.int32), offset, taps)
     if isinstance(connection, Conv2d):
-        return _conv(connection, source.shape)
+        return _conv_wiring(connection, source.shape)
     raise ModelError(
         f"connection {connection.source!r} -> {connection.target!r}: a {type(connection).__name__} has no synapses "
         "to place; normalize the network first",
@@ -108,7 +111,7 @@ def _made(network: Network, connection: Connection) -> Wiring:
 
 
 def axis_taps(connection: Conv2d, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Kernel taps inside the map of every output row and of every output column, int64; `shape` is the source's."""
+    """Return the kernel taps inside the map for every output row and column, int64; `shape` is the source's."""
     (_, *size), (_, *out) = connection.geometry(shape)
     kernel, counts = np.shape(connection.weight)[2:], []
     for a in (0, 1):
@@ -119,7 +122,7 @@ def axis_taps(connection: Conv2d, shape: tuple[int, ...]) -> tuple[np.ndarray, n
 
 
 def synapse_count(network: Network, connection: Connection) -> int:
-    """Stored synapses of a Dense, Conv2d or Sparse connection, in closed form."""
+    """Return the number of stored synapses of a Dense, Conv2d or Sparse connection, in closed form."""
     if isinstance(connection, Conv2d):
         rows, columns = axis_taps(connection, network.node(connection.source).shape)
         n_out, n_in = np.shape(connection.weight)[:2]
@@ -127,14 +130,7 @@ def synapse_count(network: Network, connection: Connection) -> int:
     return int(np.size(connection.weight))
 
 
-def _sparse(connection: Sparse, n_source: int, n_target: int) -> Wiring:
-    post = np.asarray(connection.post)
-    offset = csr_offset(np.bincount(post, minlength=n_target))
-    taps = np.asarray(connection.pre)[np.argsort(post, kind="stable")].astype(np.int32)
-    return Wiring(SPARSE, np.arange(n_source, dtype=np.int32), np.arange(n_target, dtype=np.int32), offset, taps)
-
-
-def _conv(connection: Conv2d, shape: tuple[int, ...]) -> Wiring:
+def _conv_wiring(connection: Conv2d, shape: tuple[int, ...]) -> Wiring:
     (n_in, rows, columns), (n_out, out_rows, out_columns) = connection.geometry(shape)
     weight, groups = np.asarray(connection.weight), connection.groups
     offset, taps = traffic.conv_taps(
@@ -157,6 +153,6 @@ def _conv(connection: Conv2d, shape: tuple[int, ...]) -> Wiring:
 
 
 def _group_pixel(n_channels: int, groups: int, n_pixels: int) -> np.ndarray:
-    """int32[channel * pixel]: index of (channel group, pixel) of every neuron of a map."""
+    """Return int32[channel * pixel]: index of (channel group, pixel) of every neuron of a map."""
     group = np.arange(n_channels, dtype=np.int32) // (n_channels // groups)
     return (group[:, None] * np.int32(n_pixels) + np.arange(n_pixels, dtype=np.int32)).reshape(-1)

@@ -1,8 +1,8 @@
 """The cores of a chip in one micro-step, cycle by cycle, in Numba: `run_events` of event_cores.py for common chips.
 
 A message is one flit in one channel, without loss or multicast. The receive side runs in parallel to the send side and
-takes at least one cycle per message (`suits_cores` of sim/cycle/lockstep.py). Every count, time and flit is that of
-`run_events` (tests/sim/cycle/test_lockstep_cores.py).
+takes at least one cycle per message (`cores_fit_lockstep` of sim/cycle/lockstep.py). Every count, time and flit is that
+of `run_events` (tests/sim/cycle/test_lockstep_cores.py).
 """
 
 from typing import NamedTuple

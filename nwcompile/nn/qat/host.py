@@ -10,7 +10,7 @@ from nwcompile.ir.host import Host
 from nwcompile.ir.network import Network
 from nwcompile.nn.qat.sums import sum_synapses
 from nwcompile.passes.prepare.normalize import normalize
-from nwcompile.sim.host import compute
+from nwcompile.sim.host import compute_host
 
 
 class HostMaps(torch.nn.Module):
@@ -50,7 +50,7 @@ class HostMaps(torch.nn.Module):
         `inputs`: float32 `[B, T, *shape]`. T of the result may be 1. The numbers equal the float reference bit for bit.
         """
         host = self.current_host()
-        run, n_computed = compute(host, inputs, n_steps)
+        run, n_computed = compute_host(host, inputs, n_steps)
         by_layer = {}
         for encoding in host.gives.values():
             value = torch.from_numpy(run.states[encoding.layer]["v"]).flatten(2)

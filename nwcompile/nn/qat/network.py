@@ -33,8 +33,8 @@ from nwcompile.passes.stages.draft import Draft
 from nwcompile.passes.stages.refusal import refuse
 from nwcompile.passes.stages.run import run
 from nwcompile.sim.host import run_host
-from nwcompile.sim.inputs import prepare
-from nwcompile.sim.sequence.run import groups
+from nwcompile.sim.inputs import prepare_inputs
+from nwcompile.sim.sequence.run import layer_groups
 from nwcompile.sim.values import verify_counts
 
 COUNTED = ("multi", "graded")  # Kinds of messages whose numbers may exceed 1.
@@ -107,7 +107,7 @@ class QuantizedNetwork(torch.nn.Module):
             for name in self.names
         )
         self.layers = cast("Sequence[QuantizedLayer | QuantizedProgram]", layers)
-        self.groups = groups(self.float_network)
+        self.groups = layer_groups(self.float_network)
         self._index = {name: i for i, name in enumerate(self.names)}
         self.recalibrate(calibration)
 
@@ -124,9 +124,9 @@ class QuantizedNetwork(torch.nn.Module):
             layer.verify_parameters()
         samples = None
         if calibration is not None and self.host is None:
-            samples = prepare(self.given, calibration, None, self.chip, self.options.on_multi_spike)[0]
+            samples = prepare_inputs(self.given, calibration, None, self.chip, self.options.on_multi_spike)[0]
         elif calibration is not None and self.host is not None:
-            samples = behind_host(self.float_network, self.host.current_host(), prepare(self.given, calibration)[0])
+            samples = behind_host(self.float_network, self.host.current_host(), prepare_inputs(self.given, calibration)[0])
         chosen = choose_scales(self._to_float_network(), self.chip, samples, self.options, self.learned_parameters)
         quantized = describe_scales(chosen, self.chip)
         self.table, self.warnings = quantized.table, [*self._lasting, *quantized.warnings]
@@ -223,8 +223,8 @@ class QuantizedNetwork(torch.nn.Module):
     def _prepare_inputs(self, x, steps: int | None) -> tuple[dict[str, np.ndarray], int, int, dict[str, torch.Tensor]]:
         """Return the chip's input `[B, T, *shape]` by name, B, T, and the float numbers for registers by layer."""
         if self.host is None:
-            return *prepare(self.given, x, steps, self.chip, self.options.on_multi_spike), {}
-        given, n_samples, n_steps = prepare(self.given, x, steps)
+            return *prepare_inputs(self.given, x, steps, self.chip, self.options.on_multi_spike), {}
+        given, n_samples, n_steps = prepare_inputs(self.given, x, steps)
         host = self.host.current_host()
         of_host = {name: given[name] for name in host.network.inputs}
         if self._register_encodings():

@@ -64,7 +64,7 @@ class IntegerNeurons:
             reset_value=_as_float32(reset_value),
             v_min=_as_float32(v_min),
         )
-        rules = tables.neurons(Network({}, {node.name: node}, ()), [node.name])
+        rules = tables.neuron_tables(Network({}, {node.name: node}, ()), [node.name])
         return cls(
             name=node.name,
             rules=rules,
@@ -142,7 +142,7 @@ class _Scan(torch.autograd.Function):
                 ForwardTrace(*(stored[samples] for stored in trace)),
                 u[samples],
                 v[samples],
-                tables.scratch(n),
+                tables.resting_states(n),
             )
 
         run_on_threads(run_samples, len(rows))

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from nwcompile.cost.traffic.destinations import RowsOfNode, destinations, rows_by_source, source_classes
+from nwcompile.cost.traffic.destinations import RowsOfNode, find_destinations, rows_by_source, source_classes
 from nwcompile.cost.traffic.events import synops_into
 from nwcompile.cost.traffic.memory import (
     kernel_groups,
@@ -18,7 +18,7 @@ from nwcompile.cost.traffic.memory import (
     shared_bits,
     synapse_bits,
 )
-from nwcompile.cost.traffic.wiring import Wiring, wiring
+from nwcompile.cost.traffic.wiring import Wiring, connection_wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d
@@ -67,13 +67,13 @@ def count_usage(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int)
     def counted() -> Iterator[RowsOfNode]:
         for name, rows in rows_by_source(network, core_of):
             for c, (offset, core, n_synapses) in rows:
-                wires, first = wiring(network, c), network.offsets[c.target]
+                wires, first = connection_wiring(network, c), network.offsets[c.target]
                 bits[:] += kernel_memory(c, wires, core_of[first : first + len(wires.target_class)], n_cores, chip)
                 size = np.repeat(wires.source_size, np.diff(offset))
                 np.add.at(bits, core, size * row_memory(c, wires, n_synapses, chip)[0])
             yield name, rows
 
-    reached = destinations(network, counted(), n_cores)
+    reached = find_destinations(network, counted(), n_cores)
     for name, source_class in reached.class_of.items():
         first = network.offsets[name]
         fan_out[first : first + len(source_class)] = np.diff(reached.offset)[source_class]
@@ -138,7 +138,7 @@ def settle_out_axons(network: Network, chip: Chip, build: Callable[[np.ndarray],
 
 def fan_in(network: Network, chip: Chip) -> kernels.SynapseTable:
     """Build the SynapseTable of a normalized network, neurons numbered as in ir/flat.py."""
-    wires = [wiring(network, c) for c in network.connections]
+    wires = [connection_wiring(network, c) for c in network.connections]
     first_class = csr_offset([w.n_source_classes for w in wires])
     row_format, step_bits = _row_formats(network, wires, chip)
     class_offset, classes, class_size = _source_classes(network, wires, first_class)

@@ -17,7 +17,7 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.neuron_programs.ranges import LARGEST_INPUT, Range, state_ranges
 from nwcompile.passes.prepare.fold import apply_map, linear_map, row_sums
-from nwcompile.sim.reference.synaptic_sums import effective
+from nwcompile.sim.reference.synaptic_sums import effective_connection
 
 STATES = ("u", "v")
 # The largest positive and negative value that a neuron sends.
@@ -147,7 +147,7 @@ def largest_sums(
     """
     node = network.node(name)
     rise, fall = np.zeros(node.n_neurons), np.zeros(node.n_neurons)
-    for c in map(effective, network.into(name)):
+    for c in map(effective_connection, network.into(name)):
         source = network.node(c.source)
         high, low = payload_of(c.source)
         weight = np.asarray(c.weight, np.int64)
@@ -260,7 +260,7 @@ def _sum_drive(network: Network, name: str, sent: dict, n_steps: int) -> np.ndar
     node = network.node(name)
     n_samples = len(next(iter(sent.values())))
     drive = np.zeros((n_samples, n_steps, *node.shape))
-    for c in map(effective, network.into(name)):
+    for c in map(effective_connection, network.into(name)):
         source, late = network.node(c.source), max(n_steps - c.aligned_delay, 0)
         x = sent[c.source][:, :late].reshape(n_samples * late, source.n_neurons).astype(np.float64)
         y = apply_map(linear_map(c, source.shape, node.shape), x)

@@ -6,7 +6,7 @@ import numpy as np
 
 from nwcompile.cost.time.work import cycles_of_event
 from nwcompile.cost.traffic.memory import stored_kind
-from nwcompile.cost.traffic.wiring import wiring
+from nwcompile.cost.traffic.wiring import connection_wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import join_layers, split_layers
@@ -44,7 +44,7 @@ def _synapse_cycles(network: Network, chip: Chip, activity: Activity) -> dict[st
     """Return int64[n] of every layer: cycles of the synapses of its spikes, on all cores together."""
     caused = {name: np.zeros(network.node(name).n_neurons, np.int64) for name in network.layers}
     for c in (c for c in network.connections if c.source in caused):
-        wires = wiring(network, c)
+        wires = connection_wiring(network, c)
         synop_cycles = cycles_of_event(chip, f"synop_{SYNAPSE_KINDS[stored_kind(wires.kind, chip)]}")
         caused[c.source] += activity.reads(c.source).sum(0, dtype=np.int64) * wires.fan_out * synop_cycles
     return caused

@@ -53,7 +53,7 @@ def verify_pairs(network: Network, chip: Chip) -> None:
         spike, count = int(weights.max()), int(weights.min())
         largest = 1 if spec.spikes == "binary" else spike // count
         a, b = np.indices((largest + 1, 2)).reshape(2, -1)
-        sent = LayerState.cleared(spec, a.shape).step(a * count + b * (count if spec.spikes == "binary" else spike))
+        sent = LayerState.from_spec(spec, a.shape).step(a * count + b * (count if spec.spikes == "binary" else spike))
         if (sent != a * b).any():
             bits = chip.weights.bits
             advice = "use fewer tokens or features, or more weight bits"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.cost.traffic.wiring import Wiring, synapse_count, wiring
+from nwcompile.cost.traffic.wiring import Wiring, connection_wiring, synapse_count
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Connection
@@ -46,7 +46,7 @@ def synapse_graph(network: Network, activity: Activity, max_twins: int, method: 
     OptionError for more than `LARGEST` edges.
     """
     counts = [synapse_count(network, c) for c in network.connections]
-    wires = [wiring(network, c) for c in network.connections]
+    wires = [connection_wiring(network, c) for c in network.connections]
     vertex_of = group_vertices(network, wires, max_twins if sum(counts) > FINE else 1)
     size = np.bincount(vertex_of).astype(np.int64)
     tables = [_as_table(network, c, w, vertex_of) for c, w in zip(network.connections, wires, strict=True)]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nwcompile.cost.traffic.destinations import core_messages, destinations, flows, rows_by_source
+from nwcompile.cost.traffic.destinations import core_messages, count_flows, find_destinations, rows_by_source
 from nwcompile.cost.traffic.io_sites import io_ends
 from nwcompile.cost.traffic.route_cost import RouteCost, route_cost
 from nwcompile.ir.activity import Activity
@@ -26,8 +26,8 @@ def placement_problem(
     and to io.sites. Raises OptionError for an objective that the chip's file has no figures for.
     """
     n_cores, core_of = mapping.n_cores, flat_cores(network, mapping)
-    targets = destinations(network, rows_by_source(network, core_of), n_cores)
-    pair, messages = core_messages(targets, flows(network, targets, core_of, activity), n_cores)
+    targets = find_destinations(network, rows_by_source(network, core_of), n_cores)
+    pair, messages = core_messages(targets, count_flows(network, targets, core_of, activity), n_cores)
     moving = (pair[:, 0] != pair[:, 1]) & (pair[:, 0] >= 0)
     ends = np.concatenate([pair[moving], pair[moving][:, ::-1]]).astype(np.int64)
     key, inverse = np.unique(ends[:, 0] * n_cores + ends[:, 1], return_inverse=True)
@@ -78,7 +78,7 @@ def _io_costs(chip: Chip, costs: RouteCost) -> np.ndarray:
     routers, both_ways = np.arange(len(chip.grid.is_open)), []
     for ends in ((come, routers), (routers, leave)):
         nearest = hops(chip.grid, *ends).sum(-1).argmin(0)
-        both_ways.append(costs.between(*ends)[nearest, routers])
+        both_ways.append(costs.between_routers(*ends)[nearest, routers])
     return np.repeat(both_ways, chip.noc.cores_per_router, axis=1)
 
 

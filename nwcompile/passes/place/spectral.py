@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.sparse import csr_array
 
-from nwcompile.cost.traffic.destinations import destinations, flows, rows_by_source
+from nwcompile.cost.traffic.destinations import count_flows, find_destinations, rows_by_source
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_entries, csr_groups, flat_cores
@@ -43,8 +43,8 @@ def place_by_spectrum(mapping: Mapping, network: Network, chip: Chip, activity: 
 def _shared_messages(mapping: Mapping, network: Network, chip: Chip, activity: Activity) -> csr_array:
     """Return float64[core, core], sparse: messages of neurons whose hyperedge holds both cores; diagonal 0."""
     core_of, n_cores = flat_cores(network, mapping), mapping.n_cores
-    targets = destinations(network, rows_by_source(network, core_of), n_cores)
-    flow = flows(network, targets, core_of, activity)
+    targets = find_destinations(network, rows_by_source(network, core_of), n_cores)
+    flow = count_flows(network, targets, core_of, activity)
     inside = flow.home >= 0
     source_class, home, sent = (a[inside] for a in flow)
     length = np.diff(targets.offset)[source_class]

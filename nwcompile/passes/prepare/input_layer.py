@@ -24,9 +24,9 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.prepare.normalize import normalize
-from nwcompile.sim.host import compute, run_host
-from nwcompile.sim.inputs import Inputs, prepare
-from nwcompile.sim.values import LARGEST_SPIKE, is_whole, largest_payload, takes
+from nwcompile.sim.host import compute_host, run_host
+from nwcompile.sim.inputs import Inputs, prepare_inputs
+from nwcompile.sim.values import LARGEST_SPIKE, chip_takes, is_whole, largest_payload
 
 ERROR_CODE = "NW5007"
 READOUT = NeuronSpec(beta=0.0, fires=False, reset="none")  # Its membrane equals its input of the same step.
@@ -70,9 +70,11 @@ def legalize_input(network: Network, chip: Chip, calibration, options: Options) 
     """
     bare = replace(network, layout="BT", n_steps=None, host=None)
     if network.is_fixed:
-        samples = None if calibration is None else prepare(network, calibration, None, chip, options.on_multi_spike)[0]
+        samples = (
+            None if calibration is None else prepare_inputs(network, calibration, None, chip, options.on_multi_spike)[0]
+        )
         return InputLayer(replace(with_registers(network), layout="BT", host=None), network.host, samples, [])
-    samples = None if calibration is None else prepare(network, calibration)[0]
+    samples = None if calibration is None else prepare_inputs(network, calibration)[0]
     way, used = options.input_layer, _find_feeding(network, network.layers)
     heard = {name: node for name, node in network.inputs.items() if name in used}
     if way not in (None, "exact") and not heard:
@@ -102,7 +104,7 @@ def legalize_input(network: Network, chip: Chip, calibration, options: Options) 
 
 def _keep_input(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
     """Keep the network, with samples that the chip's messages hold. Raises ModelError for others."""
-    samples = None if samples is None else prepare(network, dict(samples), None, chip, options.on_multi_spike)[0]
+    samples = None if samples is None else prepare_inputs(network, dict(samples), None, chip, options.on_multi_spike)[0]
     return InputLayer(network, None, samples, [])
 
 
@@ -144,7 +146,7 @@ def _has_maximum(network: Network, options: Options) -> bool:
 
 
 def _chip_takes(chip: Chip, options: Options, arrays) -> bool:
-    return all(takes(chip, options.on_multi_spike, array) for array in arrays)
+    return all(chip_takes(chip, options.on_multi_spike, array) for array in arrays)
 
 
 def _range_text(arrays) -> str:
@@ -191,7 +193,7 @@ def _try_graded(network: Network, chip: Chip, samples: Inputs | None, options: O
     for name in real:
         is_signed = bool(samples[name].min() < 0)
         widest = min((1 << (GRADED_BITS - is_signed)) - 1, largest_payload(chip, is_signed))
-        if widest < 1 or not takes(chip, options.on_multi_spike, np.array([-widest if is_signed else 0, widest])):
+        if widest < 1 or not chip_takes(chip, options.on_multi_spike, np.array([-widest if is_signed else 0, widest])):
             raise _ClosedError(f"messages of {chip.name} carry no numbers (neuron.spikes)")
         limits = [widest >> k for k in range(GRADED_BITS) if widest >> k >= FEWEST_LEVELS] or [widest]
         units = [_best_unit(samples[name], limit) for limit in limits]
@@ -225,7 +227,7 @@ def _weight_room(network: Network, chip: Chip, samples: Inputs) -> float:
     maps = Network({name: network.inputs[name] for name in first.inputs}, nodes, edges)
     if first.mixed is not None or not all(c.is_linear for c in edges):
         return inf
-    run, _ = compute(Host("graded", maps, {}), {name: samples[name] for name in first.inputs}, samples.shape[1])
+    run, _ = compute_host(Host("graded", maps, {}), {name: samples[name] for name in first.inputs}, samples.shape[1])
     largest = (1 << (chip.state.bits - 1 - chip.state.shift_bits)) / PEAK
     step = (chip.weights.step if chip.weights.exponent_max == 0 else 1) / sqrt(12)
     room = inf
@@ -411,7 +413,7 @@ def _make_input_layer(network: Network, host: Host, samples: Inputs | None, chan
 def behind_host(network: Network, host: Host, samples: Inputs) -> Inputs:
     """Return samples for the network behind the host, from float32 `samples`; registers stay float32."""
     of_host = {name: samples[name] for name in host.network.inputs}
-    run, _ = compute(host, of_host, samples.shape[1])
+    run, _ = compute_host(host, of_host, samples.shape[1])
     made = {} if host.registers else run_host(host, of_host, samples.shape[1])[1]
     left = Inputs()
     left.shape = samples.shape

@@ -23,7 +23,7 @@ from nwcompile.passes.quantize.program_exact import find_counts, input_sums
 from nwcompile.passes.quantize.program_format import Whole, to_whole_numbers, verify_divisors
 from nwcompile.passes.quantize.program_tables import ProgramTables, restore_table
 from nwcompile.passes.quantize.program_units import Measured
-from nwcompile.sim.sequence.run import trace
+from nwcompile.sim.sequence.run import trace_layers
 
 HEADROOM_BITS = 2  # States may become four times as large as in the calibration samples before they saturate.
 ASSUMED_LARGEST = 16.0  # Without samples: the largest magnitude of a state, in units of the float program.
@@ -73,7 +73,7 @@ class FixedLayer:
         inputs = {f"in {name}": Node(f"in {name}", network.node(name).shape) for name in sources}
         edges = tuple(c.replace(source=f"in {c.source}") for c in self.connections)
         alone = Network(inputs, {self.node.name: self.node}, edges)
-        return trace(alone, {f"in {name}": sent[name] for name in sources}, keep_states=False)[0][self.node.name]
+        return trace_layers(alone, {f"in {name}": sent[name] for name in sources}, keep_states=False)[0][self.node.name]
 
 
 def fixed_layer(

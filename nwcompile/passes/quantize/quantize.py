@@ -35,8 +35,8 @@ from nwcompile.passes.quantize.shared import make_once
 from nwcompile.passes.quantize.table import COLUMNS, kept_row, program_states, scaled_row, spike_rates, state_columns
 from nwcompile.sim import simulate
 from nwcompile.sim.host import encode
-from nwcompile.sim.inputs import prepare
-from nwcompile.sim.sequence.run import trace
+from nwcompile.sim.inputs import prepare_inputs
+from nwcompile.sim.sequence.run import trace_layers
 from nwcompile.sim.values import LARGEST_SPIKE
 from nwcompile.threads import raise_if_canceled
 
@@ -194,7 +194,7 @@ def encode_registers(x: dict[str, np.ndarray] | None, registers: dict[str, Encod
 
 def _prepare_inputs(network: Network, chip: Chip, calibration, options: Options) -> dict[str, np.ndarray] | None:
     """Return the samples as the chip takes them, by input, or None."""
-    return None if calibration is None else prepare(network, calibration, None, chip, options.on_multi_spike)[0]
+    return None if calibration is None else prepare_inputs(network, calibration, None, chip, options.on_multi_spike)[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +248,7 @@ def measure_rates(
     if not inputs:
         return table
     kept = searched_samples(fixed, *next(iter(inputs.values())).shape[:2])
-    sent, _ = trace(fixed, {name: array[kept] for name, array in inputs.items()}, keep_states=False)
+    sent, _ = trace_layers(fixed, {name: array[kept] for name, array in inputs.items()}, keep_states=False)
     wanted: dict[str, np.ndarray] = {}
     if samples is not None and not network.is_fixed:
         wanted = simulate(network, {name: samples[name][kept] for name in network.inputs}).spikes
@@ -325,7 +325,7 @@ def _run_samples(
     network: Network, chip: Chip, table: list[dict], x: dict | None, wanted: dict, warnings: list[str]
 ) -> tuple[list[dict], list[str]]:
     """Return the rows and warnings of a fixed-point network, completed by running the samples."""
-    spikes, states_of = ({}, {}) if x is None else trace(network, x)
+    spikes, states_of = ({}, {}) if x is None else trace_layers(network, x)
     silent = input_warnings(x or {})
     warnings = [*warnings, *silent]
     sent = None if x is None else {**x, **spikes}

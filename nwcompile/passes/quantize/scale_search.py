@@ -23,7 +23,7 @@ from nwcompile.passes.quantize.scaled_layer import (
     weight_error,
 )
 from nwcompile.sim.host import encode
-from nwcompile.sim.sequence.run import record, trace
+from nwcompile.sim.sequence.run import record_activity, trace_layers
 
 WHOLE_RANGE = 1.0  # The range of weights without clipping.
 # Ranges of weights to try, over the largest weight: clipping some may represent the others better.
@@ -264,9 +264,9 @@ def _try_scale(layer: Layer, chip: Chip, scale: float, clip: float, evidence: Ev
         x[REGISTERS] = encode(register_encoding(layer, chip, scale), evidence.injected)[0]
     steps = None if x else evidence.wanted.shape[1]
     if not layer.neuron.fires:
-        v = trace(scaled.layer_network(layer), x or None, steps, keep_states=False)[1][layer.node.name]["v"]
+        v = trace_layers(scaled.layer_network(layer), x or None, steps, keep_states=False)[1][layer.node.name]["v"]
         return (0.0, float(np.square(v / scale - evidence.wanted).sum())), scaled, None
-    spikes = record(scaled.layer_network(layer), x or None, steps)[1][layer.node.name]
+    spikes = record_activity(scaled.layer_network(layer), x or None, steps)[1][layer.node.name]
     spikes = np.broadcast_to(spikes, evidence.wanted.shape)
     matched = inf if _is_narrow(layer) else WELL_MATCHED
     return how_far(spikes, evidence.wanted, matched), scaled, spikes

@@ -11,7 +11,7 @@ from nwcompile.passes.fit.split_fan_in import split_fan_in
 from nwcompile.passes.quantize.table import complete_table
 from nwcompile.passes.stages.draft import Draft, Missing, Stage, keep_violations
 from nwcompile.passes.stages.quantize import advise_on_messages, send_sums
-from nwcompile.sim.sequence.run import record
+from nwcompile.sim.sequence.run import record_activity
 from nwcompile.sim.values import verify_counts
 
 
@@ -52,7 +52,7 @@ def _measure_activity(draft: Draft) -> Activity:
     if draft.samples is None:
         return Activity.uniform(draft.network)
     way = draft.options.on_multi_spike
-    activity, spikes = record(draft.network, draft.samples, repeats=way == "repeat")
+    activity, spikes = record_activity(draft.network, draft.samples, repeats=way == "repeat")
     verify_counts(draft.network, draft.chip, way, spikes)
     return activity
 

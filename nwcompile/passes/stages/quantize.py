@@ -17,12 +17,12 @@ from nwcompile.passes.quantize.sums.compare_currents import compare_currents, co
 from nwcompile.passes.quantize.sums.send_sums import schedule_senders
 from nwcompile.passes.quantize.table import complete_table, refitted_row
 from nwcompile.passes.stages.draft import Advice, Draft, Stage
-from nwcompile.sim.inputs import with_constants
+from nwcompile.sim.inputs import add_constants
 
 
 def choose_integers(draft: Draft) -> Draft:
     """Choose the scale of every layer and round its numbers."""
-    given = with_constants(draft.legal, draft.input.samples)
+    given = add_constants(draft.legal, draft.input.samples)
     made = quantize_once(draft.legal, draft.chip, given, draft.options)
     return replace(
         draft,

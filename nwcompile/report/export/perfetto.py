@@ -10,7 +10,7 @@ import json
 
 import numpy as np
 
-from nwcompile.cost.time.phases import BARRIER, IDLE, Phases, phases
+from nwcompile.cost.time.phases import BARRIER, IDLE, Phases, core_phases
 from nwcompile.errors import ModelError
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
@@ -27,7 +27,7 @@ def trace(program: Program, run: Run, n_steps: int = STEPS) -> str:
 
     Raises ModelError for a run of several samples, without a profile, or on a chip without times.
     """
-    phases_of_run = phases(program, run)
+    phases_of_run = core_phases(program, run)
     if phases_of_run is None or run.profile is None or run.n_samples != 1:
         raise ModelError("a trace takes a run of one sample that was simulated with profile=True, on a chip with times")
     shown = min(n_steps, len(phases_of_run.step_cycles))

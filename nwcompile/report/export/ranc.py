@@ -17,8 +17,8 @@ from nwcompile.ir.program import Program
 from nwcompile.report.export.ranc_design import Design
 from nwcompile.report.export.ranc_memory import N_TICKS, Parameters, axon_types, csram, empty_core, packet_words
 from nwcompile.sim import simulate
-from nwcompile.sim.cycle.packets import Packets, packets
-from nwcompile.sim.inputs import one_sample
+from nwcompile.sim.cycle.packets import Packets, trace_packets
+from nwcompile.sim.inputs import add_sample_axis
 
 ERROR_CODE = "NW7101"
 RESETS_BELOW = 0  # RANC's own simulator: negative resets at v < the threshold, as in the RTL; 1: at v <= it.
@@ -82,7 +82,7 @@ def _all_packets(program: Program, sample: dict[str, np.ndarray], n_ticks: int) 
     inputs = {name: np.zeros((1, n_steps, a.shape[1]), np.int32) for name, a in sample.items()}
     for name, a in sample.items():
         inputs[name][0, : len(a)] = a
-    done = packets(program, inputs, n_steps)
+    done = trace_packets(program, inputs, n_steps)
     kept = done.step <= n_ticks
     names = ("step", "source", "core", "sent", "written", "lost")
     of_ticks = {name: getattr(done, name)[kept] for name in names}
@@ -111,7 +111,7 @@ def _sample_files(design: Design, sample: dict, sent: list, done: Packets) -> di
     out = np.stack([done.step[leaves] - 1, design.output[done.source[leaves]], done.written[leaves]], 1)
     width = max(1, (p.n_outputs - 1).bit_length())
     stream = io.BytesIO()
-    np.savez(stream, **one_sample(design.program.network, sample))  # type: ignore[arg-type]
+    np.savez(stream, **add_sample_axis(design.program.network, sample))  # type: ignore[arg-type]
     return {
         "sample.npz": stream.getvalue(),
         "input_packets.csv": _csv("tick,core,axon,delay,word", to_send),
@@ -128,7 +128,7 @@ def _sample_files(design: Design, sample: dict, sent: list, done: Packets) -> di
 def expected_spikes(design: Design, sample: dict[str, np.ndarray]) -> np.ndarray:
     """int64[spike, 3]: tick, core and slot of every spike of a sample, in this order."""
     program = design.program
-    run, spikes = simulate(program, one_sample(program.network, sample), "reference"), []
+    run, spikes = simulate(program, add_sample_axis(program.network, sample), "reference"), []
     for name in program.network.layers:
         of_layer = run.spikes[name][0]
         t, i = np.nonzero(of_layer.reshape(len(of_layer), -1))
@@ -230,7 +230,7 @@ def _readme(design: Design, n_ticks: int, done: Packets | None) -> str:
         f"simulator_config.json {n_ticks + 1}`: line h + 2 of out.txt has a 1 for every output of tick h.",
     ]
     if done is not None:
-        n_late, n_lost = int(done.late(least).sum()), int(done.lost.sum())
+        n_late, n_lost = int(done.is_late(least).sum()), int(done.lost.sum())
         lines += [
             f"input_packets.csv: what to send before each of the {n_ticks} ticks; so do tb_input.txt and "
             "tb_num_inputs.txt.",

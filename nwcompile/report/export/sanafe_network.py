@@ -7,7 +7,7 @@ from itertools import groupby
 import numpy as np
 
 from nwcompile.cost.traffic.memory import stored_kind
-from nwcompile.cost.traffic.wiring import wiring
+from nwcompile.cost.traffic.wiring import connection_wiring
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.connection import Connection, Conv2d, Dense, pair, synapse_list
 from nwcompile.ir.network import Network
@@ -102,7 +102,7 @@ def _synapse_unit(program: Program, name: str) -> str:
     """The unit that reads the synapses of a layer, by their kind; ModelError where kinds with other costs meet."""
     chip, kind_at_cost = program.chip, {}
     for c in program.network.into(name):
-        kind = SYNAPSE_KINDS[stored_kind(wiring(program.network, c).kind, chip)]
+        kind = SYNAPSE_KINDS[stored_kind(connection_wiring(program.network, c).kind, chip)]
         kind_at_cost[getattr(chip.cost, f"synop_{kind}_cycles"), getattr(chip.energy, f"synop_{kind}_pj")] = kind
     if len(kind_at_cost) > 1:
         raise ModelError(

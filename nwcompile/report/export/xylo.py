@@ -15,7 +15,7 @@ from nwcompile.errors import ChipError, ModelError
 from nwcompile.ir.connection import synapse_list
 from nwcompile.ir.program import Program
 from nwcompile.sim import simulate
-from nwcompile.sim.inputs import one_sample
+from nwcompile.sim.inputs import add_sample_axis
 
 ERROR_CODE = "NW7103"
 UNREACHED = (1 << 15) - 1  # The threshold of outputs of which only the membrane is read.
@@ -73,7 +73,7 @@ def xylo_files(program: Program, folder, x: dict[str, np.ndarray] | None = None)
     if x is not None:
         raster, expected, warning = recorded(program, pool, x)
         files |= {"raster.npy": _npy(raster), "expected.npz": _npz(expected)}
-        files["sample.npz"] = _npz(one_sample(program.network, x))
+        files["sample.npz"] = _npz(add_sample_axis(program.network, x))
     sizes = [sum(len(index) for index in places.values()) for places in pool]
     text = README.format(
         name=Path(folder).name, chip=program.chip.name, n_inputs=sizes[0], n_hidden=sizes[1], n_outputs=sizes[2],
@@ -230,7 +230,7 @@ def recorded(
     for name, channels in pool.inputs.items():
         raster[1:, channels] = sample[name]
     late = {name: np.concatenate([a, np.zeros_like(a[:1])]) for name, a in sample.items()}
-    run = simulate(program, one_sample(program.network, late), "sequence", window="hardware", record="all")
+    run = simulate(program, add_sample_axis(program.network, late), "sequence", window="hardware", record="all")
     expected = {}
     for name, places, suffix in (("rec", pool.hidden, ""), ("out", pool.outputs, "_out")):
         of = {f"sim_{name}_spikes": run.spikes,

@@ -4,7 +4,7 @@ import numpy as np
 
 from nwcompile.cost.summary import Summary
 from nwcompile.cost.time.critical_path import CriticalPath
-from nwcompile.cost.time.message_latency import congested_links, latency
+from nwcompile.cost.time.message_latency import congested_links, summarize_latency
 from nwcompile.cost.time.phases import Phases
 from nwcompile.cost.time.work import link_name
 from nwcompile.ir.chip import Chip
@@ -30,7 +30,7 @@ def collect_profile(program: Program, run: Run, summary: Summary) -> dict | None
 def collect_messages(program: Program, run: Run) -> dict:
     """What the Profile of a run says of its messages and links, those of `record="totals"` too, in core cycles."""
     assert run.profile is not None, "simulate with profile=True"
-    noc, latencies = program.chip.noc, latency(run.profile)
+    noc, latencies = program.chip.noc, summarize_latency(run.profile)
     ranks = {f"p{p}": cycles for p, cycles in latencies.percentiles.items()}
     return {
         "cycle_ns": program.chip.core.cycle_ns,

@@ -1,4 +1,4 @@
-"""A program's axons, and the io sites of its chip, as the tables that the core kernels take."""
+"""Tables of a program's axons and of its chip's io sites for the core kernels."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from nwcompile.kernels.cores.tables import AXON, Axons, FanOut, IoAxons, SharedA
 
 
 class AxonTables(NamedTuple):
-    """The axons of a program with what each costs, for those who receive, place and send messages."""
+    """The axons of a program with their costs, as the kernels need them to receive, route and send messages."""
 
     axons: Axons
     sites: Sites
@@ -21,19 +21,19 @@ class AxonTables(NamedTuple):
     shared: SharedAxons | None  # where neurons share axons
 
 
-def axon_tables(program: Program, trees: MulticastTrees | None) -> AxonTables:
-    """The axons with their costs in ticks, and those of output neurons to io sites; with trees, where those begin."""
+def build_axon_tables(program: Program, trees: MulticastTrees | None) -> AxonTables:
+    """Build the axon tables: costs in ticks, axons of output neurons to io sites, and the roots of `trees` if given."""
     chip, offset = program.chip, program.axons.offset
     site = np.concatenate([chip.site_index(program.mapping.site_of), chip.io_cores]).astype(np.int32)
     core_at = np.full(chip.n_cores, -1, np.int32)
     core_at[site] = np.arange(len(site))
-    rows, io = _rows(program), IoAxons(np.zeros(1, np.int64), np.zeros(0, np.int64))
+    rows, io = _build_rows(program), IoAxons(np.zeros(1, np.int64), np.zeros(0, np.int64))
     if (routes := io_routes(program)) is not None:
         come, leave = (core_at[direction.site] for direction in routes)
-        if chip.has_merges:  # from outside; the one io site stands for it
+        if chip.has_merges:  # input enters from outside the grid, at the only io site
             come = np.full_like(leave, program.mapping.n_cores)
-        io = _of_input(program, rows, come)
-        rows, offset = _with_output(program, rows, offset, leave)
+        io = _group_input_axons(program, rows, come)
+        rows, offset = _append_output_axons(program, rows, offset, leave)
     nodes = [program.network.node(name) for name in program.network.offsets]
     flits = np.concatenate([np.full(node.n_neurons, program.message_flits(node.name)) for node in nodes])
     rows["to"], rows["flits"] = site[rows["core"]], flits.astype(np.int32)[rows["source"]]
@@ -44,7 +44,7 @@ def axon_tables(program: Program, trees: MulticastTrees | None) -> AxonTables:
     n_lines = int(np.count_nonzero(program.core_of < 0))
     fan_out, shared = FanOut(offset=offset, sent=np.column_stack([sent.messages, sent.hops]), root=root), None
     if any(node.axon_of is not None for node in program.network.nodes.values()):
-        rows, fan_out, shared = _with_shared(program, rows, fan_out)
+        rows, fan_out, shared = _append_shared_axons(program, rows, fan_out)
     return AxonTables(
         axons=Axons(row=rows, n_cores=program.mapping.n_cores, n_sites=len(site), n_lines=n_lines),
         sites=Sites(site, core_at),
@@ -54,10 +54,10 @@ def axon_tables(program: Program, trees: MulticastTrees | None) -> AxonTables:
     )
 
 
-def _with_shared(program: Program, rows: np.ndarray, fan_out: FanOut) -> tuple[np.ndarray, FanOut, SharedAxons]:
-    """The axons, with those of neurons that share them twice: unread, and read, of sources that come after all others.
+def _append_shared_axons(program: Program, rows: np.ndarray, fan_out: FanOut) -> tuple[np.ndarray, FanOut, SharedAxons]:
+    """Append a second copy of shared axons: the first copy reads no synapses, the second belongs to extra sources.
 
-    The first spike of a step is sent by a neuron's second source, all others by the neuron itself.
+    The first spike of a step is sent by a neuron's extra source, all others by the neuron itself.
     """
     network, n_lines = program.network, count_lines(program.network)
     axon_of = np.full(len(program.core_of), -1)
@@ -87,8 +87,8 @@ def _with_shared(program: Program, rows: np.ndarray, fan_out: FanOut) -> tuple[n
     )
 
 
-def _rows(program: Program) -> np.ndarray:
-    """AXON[axon] of the program's axons, without `to` and `flits`."""
+def _build_rows(program: Program) -> np.ndarray:
+    """Build AXON[axon] of the program's axons, without `to` and `flits`."""
     axons, cost = program.axons, program.chip.cost
     per_synop = np.array([c or 0 for c in (cost.synop_dense_cycles, cost.synop_sparse_cycles, cost.synop_conv_cycles)])
     cycles = (cost.message_in_cycles or 0) + axons.synops.astype(np.int64) @ per_synop
@@ -102,8 +102,8 @@ def _rows(program: Program) -> np.ndarray:
     return rows
 
 
-def _of_input(program: Program, rows: np.ndarray, site_of: np.ndarray) -> IoAxons:
-    """The axons of input lines that each io site sends, by source."""
+def _group_input_axons(program: Program, rows: np.ndarray, site_of: np.ndarray) -> IoAxons:
+    """Group the axons of input lines by the io site that sends them, ordered by source."""
     core, source = rows["core"], rows["source"]
     of_line = np.flatnonzero(program.core_of[source] < 0)
     site = site_of[core[of_line]] - program.mapping.n_cores
@@ -112,8 +112,8 @@ def _of_input(program: Program, rows: np.ndarray, site_of: np.ndarray) -> IoAxon
     return IoAxons(csr_offset(counts), of_line[order])
 
 
-def _with_output(program: Program, rows: np.ndarray, offset: np.ndarray, site_of: np.ndarray):
-    """The axons, and their offsets, with one more of every output neuron: to the io site of its core, all else is 0."""
+def _append_output_axons(program: Program, rows: np.ndarray, offset: np.ndarray, site_of: np.ndarray):
+    """Append an axon of every output neuron to the io site of its core, without costs; return rows and offsets."""
     network = program.network
     goes_out = np.zeros(len(program.core_of), np.int64)
     for name in network.outputs:

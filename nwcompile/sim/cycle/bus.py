@@ -1,4 +1,4 @@
-"""A chip's segmented bus as the tables that the bus kernels take."""
+"""Tables of a chip's segmented bus for the bus kernels."""
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from nwcompile.kernels.noc.bus_cores import ARRIVED, RING, Arrivals, BusNetwork
 from nwcompile.threads import alone
 
 ERROR_CODE = "NW6201"
-# Fields of BusSchedule, and the columns of StepRecord.bus that they are.
+# Fields of BusSchedule and their columns in StepRecord.bus.
 COLUMNS = {
     "slots": SLOTS,
     "transfers": TRANSFERS,
@@ -40,8 +40,8 @@ COLUMNS = {
 }
 
 
-def bus_of(chip: Chip, site: np.ndarray, tick: int = 1) -> Bus:
-    """The bus of a chip, times in ticks of which a NoC cycle has `tick`; `site` int[core] are physical cores in use."""
+def build_bus(chip: Chip, site: np.ndarray, tick: int = 1) -> Bus:
+    """Build the bus of a chip. A NoC cycle has `tick` ticks; `site` int[core] are the physical cores in use."""
     noc = chip.noc
     core = np.argsort(site).astype(np.int64)
     tap = np.empty_like(core)
@@ -65,8 +65,8 @@ def bus_of(chip: Chip, site: np.ndarray, tick: int = 1) -> Bus:
     )
 
 
-def waiting(bus: Bus, n_links: int) -> Waiting:
-    """Empty queues, to be given to `clear_bus` first."""
+def empty_queues(bus: Bus, n_links: int) -> Waiting:
+    """Allocate the queues of a bus; `clear_bus` has to initialize them."""
     n, n_positions = len(bus.position), len(bus.first_tap) - 1
     words, position_words = -(-n // 64), -(-n_positions // 64)
     return Waiting(
@@ -95,26 +95,26 @@ def waiting(bus: Bus, n_links: int) -> Waiting:
 
 
 def bus_network(bus: Bus, n_links: int) -> BusNetwork:
-    """A bus and the cores on it before they begin."""
+    """Build a bus with idle cores."""
     n = len(bus.position)
-    return BusNetwork(bus, waiting(bus, n_links), Arrivals(np.zeros((n, bus.depth), ARRIVED), np.zeros(n, RING)))
+    return BusNetwork(bus, empty_queues(bus, n_links), Arrivals(np.zeros((n, bus.depth), ARRIVED), np.zeros(n, RING)))
 
 
-def schedule_of(parts: list[np.ndarray]) -> BusSchedule:
-    """The schedules of a run, from `StepRecord.bus` of some samples after the other."""
+def collect_schedule(parts: list[np.ndarray]) -> BusSchedule:
+    """Build the BusSchedule of a run from `StepRecord.bus` of consecutive samples."""
     of_all = np.array(parts)
     sums, peaks = of_all.sum(0), of_all.max(0)
     return BusSchedule(**{n: (peaks if n.startswith("peak") else sums)[:, c] for n, c in COLUMNS.items()})
 
 
-def summed_schedule(steps: BusSchedule) -> BusSchedule:
-    """The schedules of many steps as that of one."""
+def sum_schedule(steps: BusSchedule) -> BusSchedule:
+    """Sum the schedules of many steps into one step; peaks are maxima."""
     columns = {name: getattr(steps, name) for name in COLUMNS}
     return BusSchedule(**{n: (a.max if n.startswith("peak") else a.sum)(keepdims=True) for n, a in columns.items()})
 
 
 def links_on_bus(bus: Bus, here: int, there: int) -> list[tuple[int, float]]:
-    """The links that a message takes from one physical core to another, and ticks that a transfer takes of each."""
+    """Return the links of a message between two physical cores, and the ticks that a transfer occupies each."""
     n_positions = len(bus.first_tap) - 1
     _, links = stretches(n_positions, bus.per_position, np.array([here]), np.array([there]))
     inject, eject = 2 * n_positions - 1 + here, 2 * n_positions - 1 + n_positions * bus.per_position + there
@@ -123,9 +123,9 @@ def links_on_bus(bus: Bus, here: int, there: int) -> list[tuple[int, float]]:
 
 
 def send_on_bus(chip: Chip, time, src, size, dst, last: int) -> tuple[np.ndarray, ...]:
-    """Send packets, each in one transfer: (inject, arrive, hops: int64[packet], flits: int64[link]), times in cycles.
+    """Send packets, one transfer each: (inject, arrive, hops: int64[packet], flits: int64[link]), times in cycles.
 
-    -1 for what has not happened by cycle `last`. Raises OptionError for packets longer than one transfer.
+    Times are -1 for events after cycle `last`. Raises OptionError for packets longer than one transfer.
     """
     long = np.flatnonzero(size != 1)
     if long.size:
@@ -133,8 +133,8 @@ def send_on_bus(chip: Chip, time, src, size, dst, last: int) -> tuple[np.ndarray
             f"packet {long[0]} has {size[long[0]]} flits; on the segmented bus of {chip.name} every packet is one "
             "transfer, of 1 flit"
         )
-    bus = bus_of(chip, np.arange(chip.n_cores))
-    queued = waiting(bus, len(chip.link_cycles))
+    bus = build_bus(chip, np.arange(chip.n_cores))
+    queued = empty_queues(bus, len(chip.link_cycles))
     order = np.lexsort((time, src))
     first = csr_offset(np.bincount(src, minlength=chip.n_cores))
     inject, arrive = np.full((2, len(time)), -1)

@@ -1,4 +1,4 @@
-"""Networks of the lockstep engine: which ones suit it, and the tables for its kernels, kernels/noc/lockstep_*.py."""
+"""The lockstep engine: which networks it supports, and the tables for its kernels, kernels/noc/lockstep_*.py."""
 
 import numpy as np
 
@@ -23,29 +23,29 @@ from nwcompile.kernels.noc.mesh import Mesh
 from nwcompile.sim.cycle.noc_tables import n_links
 from nwcompile.threads import alone
 
-LARGEST_AGENDA = 1 << 24  # Numbers in an agenda, 64 MiB each for asks and wakes.
-SLOWEST_LINK = 8  # Cycles a flit; who waits for a link is looked at in each of them, which must not take over.
+LARGEST_AGENDA = 1 << 24  # Numbers in an agenda: 64 MiB each for asks and wakes.
+SLOWEST_LINK = 8  # Cycles per flit. Waiting inputs are polled in each cycle, which would dominate on slower links.
 
 
-def suits(mesh: Mesh) -> bool:
-    """Whether flits can go cycle by cycle: no link takes long for one, latencies are short enough for an agenda."""
+def fits_lockstep(mesh: Mesh) -> bool:
+    """Whether the engine supports this network: links are fast, and latencies short enough for an agenda."""
     return (
         mesh.timing.cycle_ticks == 1
         and _slowest_link(mesh) <= SLOWEST_LINK
         and mesh.n_cores < 1 << TO_BITS
-        and _rows(mesh) * (len(mesh.output) + mesh.n_cores) * mesh.n_vcs <= LARGEST_AGENDA
+        and _agenda_rows(mesh) * (len(mesh.output) + mesh.n_cores) * mesh.n_vcs <= LARGEST_AGENDA
     )
 
 
-def suits_cores(mesh: Mesh, axons: Axons, costs: Costs) -> bool:
-    """Whether the cores of a chip can send and receive cycle by cycle, as kernels/noc/lockstep_cores.py does.
+def cores_fit_lockstep(mesh: Mesh, axons: Axons, costs: Costs) -> bool:
+    """Whether kernels/noc/lockstep_cores.py can simulate the cores of a chip.
 
-    Every message must be one flit in one channel that goes to one core, none be dropped, and receive sides must not
-    wait for send sides. They must need some time for a message, else they could take several in a cycle, and no more
-    than a word of a flit holds.
+    Every message must be one flit in one channel to one core, none may be dropped, and receive sides must not wait for
+    send sides. A receive side must take at least one tick per message, else it could take several in a cycle, and no
+    more ticks than a word of a flit holds.
     """
     return (
-        suits(mesh)
+        fits_lockstep(mesh)
         and mesh.n_vcs == 1
         and len(mesh.branch) == 0
         and not costs.drops
@@ -56,22 +56,22 @@ def suits_cores(mesh: Mesh, axons: Axons, costs: Costs) -> bool:
 
 
 def lockstep_network(mesh: Mesh, n_axons: int) -> LockstepNetwork:
-    """An idle network for the cores of a chip, which send no more than so many messages in a micro-step."""
+    """Build an idle network for the cores of a chip, which send at most `n_axons` messages in a micro-step."""
     net = Lockstep(
-        routers=_routers(mesh),
-        agenda=_agenda(mesh),
+        routers=_build_routers(mesh),
+        agenda=_build_agenda(mesh),
         timers=timers(mesh.n_cores),
         link=_link_numbers(mesh),
         now=np.zeros(N_NOW, np.int64),
         ticks=np.zeros(n_axons, np.uint32),
     )
-    return LockstepNetwork(net, _links(mesh), np.zeros(n_links(mesh), np.int64))
+    return LockstepNetwork(net, _build_links(mesh), np.zeros(n_links(mesh), np.int64))
 
 
-def send(mesh: Mesh, time, src, size, to, last: int) -> tuple[np.ndarray, ...]:
-    """Send packets as nwcompile.sim.cycle.noc.replay does: (inject[packet], arrive[packet], flits[link]).
+def send_in_lockstep(mesh: Mesh, time, src, size, to, last: int) -> tuple[np.ndarray, ...]:
+    """Send packets like nwcompile.sim.cycle.noc.replay_packets: (inject[packet], arrive[packet], flits[link]).
 
-    Bit for bit what nwcompile.kernels.noc.event_replay.replay_events gives, and several times as fast.
+    The result equals nwcompile.kernels.noc.event_replay.replay_events bit for bit, several times as fast.
     """
     order = None
     if (time[1:] < time[:-1]).any():
@@ -89,7 +89,7 @@ def send(mesh: Mesh, time, src, size, to, last: int) -> tuple[np.ndarray, ...]:
     )
     sources = np.zeros(mesh.n_cores, SOURCE)
     sources["packet"] = -1
-    routers, links, vcs, agenda = _routers(mesh), _links(mesh), _virtual_channels(mesh), _agenda(mesh)
+    routers, links, vcs, agenda = _build_routers(mesh), _build_links(mesh), _virtual_channels(mesh), _build_agenda(mesh)
     alone(lambda: replay_lockstep(routers, links, vcs, agenda, packets, sources, last), packets.interrupted)
     inject, arrive = packets.inject, packets.arrive
     if order is not None:
@@ -102,17 +102,17 @@ def send(mesh: Mesh, time, src, size, to, last: int) -> tuple[np.ndarray, ...]:
 
 
 def _link_numbers(mesh: Mesh) -> np.ndarray:
-    """int64[output or source]: number of its link."""
+    """Return int64[output or source]: number of its link."""
     return np.concatenate([mesh.output["link"], mesh.inject_link])
 
 
 def _slowest_link(mesh: Mesh) -> int:
-    """Cycles that the slowest link, or a crossbar input, takes for a flit."""
+    """Return the cycles per flit of the slowest link or crossbar input."""
     return int(max(mesh.timing.link_ticks, mesh.output["held"].max()))
 
 
-def _links(mesh: Mesh) -> np.ndarray | None:
-    """LINK[output or source]; None where every link takes a flit in each cycle."""
+def _build_links(mesh: Mesh) -> np.ndarray | None:
+    """Return LINK[output or source]; None if every link takes a flit per cycle."""
     if _slowest_link(mesh) == 1:
         return None
     links = np.zeros(len(mesh.output) + mesh.n_cores, LINK)
@@ -121,15 +121,15 @@ def _links(mesh: Mesh) -> np.ndarray | None:
 
 
 def _virtual_channels(mesh: Mesh) -> VirtualChannels | None:
-    """The channels of each dateline class; None where there is one channel."""
+    """Return the virtual channels of each dateline class; None if there is only one channel."""
     if mesh.n_vcs == 1:
         return None
     both, before = (1 << mesh.n_vcs) - 1, (1 << mesh.dateline_vc) - 1
     return VirtualChannels(before < both, np.array([both, before, both - before], np.uint64))
 
 
-def _routers(mesh: Mesh) -> Routers:
-    """The routers, empty and idle."""
+def _build_routers(mesh: Mesh) -> Routers:
+    """Build idle routers with empty buffers."""
     given, n, n_ports, n_vcs = mesh.output, len(mesh.output), mesh.n_ports, mesh.n_vcs
     router, port = np.divmod(np.arange(n), n_ports)
     core = np.arange(mesh.n_cores)
@@ -164,15 +164,15 @@ def _routers(mesh: Mesh) -> Routers:
     )
 
 
-def _rows(mesh: Mesh) -> int:
-    """Cycles that an agenda must reach ahead, as a power of two."""
+def _agenda_rows(mesh: Mesh) -> int:
+    """Return how many cycles an agenda must look ahead, as a power of two."""
     timing = mesh.timing
     longest = max(int(mesh.output["latency"].max()), timing.inject_ticks) + timing.credit_ticks + timing.route_ticks + 1
     return max(8, 1 << longest.bit_length())  # `Agenda.used_words` has 8 in a word
 
 
-def _agenda(mesh: Mesh) -> Agenda:
-    rows, n_outputs = _rows(mesh), len(mesh.output)
+def _build_agenda(mesh: Mesh) -> Agenda:
+    rows, n_outputs = _agenda_rows(mesh), len(mesh.output)
     n_channels = (n_outputs + mesh.n_cores) * mesh.n_vcs
     used = np.zeros(rows, np.uint8)
     return Agenda(

@@ -1,4 +1,4 @@
-"""A chip whose routers are merges, as the tables of kernels/noc/merges.py."""
+"""Tables of a chip whose routers are merges, for kernels/noc/merges.py."""
 
 import numpy as np
 
@@ -35,8 +35,8 @@ from nwcompile.kernels.noc.merges import (
     Merges,
 )
 
-# Of each merge: the FIFO of its neighbor that it takes from, in which direction that neighbor lies (E, W, N, S, as in
-# ir/noc/routing.py), the FIFOs of its own router that it takes from, and those that it gives to.
+# Each merge: its neighbor's FIFO that it reads, the direction of that neighbor (E, W, N, S as in ir/noc/routing.py),
+# the FIFOs of its own router that it reads, and those that it writes.
 WIRES = {
     EAST: (EAST_ON, 1, (CORE_EAST,), (EAST_ON, EAST_NORTH, EAST_SOUTH)),
     WEST: (WEST_ON, 0, (CORE_WEST,), (WEST_ON, WEST_NORTH, WEST_SOUTH)),
@@ -44,11 +44,11 @@ WIRES = {
     SOUTH: (SOUTH_ON, 2, (EAST_SOUTH, WEST_SOUTH), (SOUTH_ON, SOUTH_HERE)),
     HERE: (NONE, 0, (NORTH_HERE, SOUTH_HERE), ()),
 }
-ONWARD = {EAST_ON: 0, WEST_ON: 1, NORTH_ON: 2, SOUTH_ON: 3}  # FIFOs behind links, and the direction of those
+ONWARD = {EAST_ON: 0, WEST_ON: 1, NORTH_ON: 2, SOUTH_ON: 3}  # FIFOs behind links, and the links' directions
 
 
 def verify_packets(program: Program, fan_out: FanOut) -> None:
-    """Raise BackendError for a neuron that sends more than the one packet that a spike is."""
+    """Raise BackendError for a neuron that sends more than one packet per spike."""
     n_packets = np.diff(fan_out.offset)
     n_packets[: len(program.core_of)][program.core_of < 0] = 0
     if (n_packets > 1).any():
@@ -60,7 +60,7 @@ def verify_packets(program: Program, fan_out: FanOut) -> None:
 
 
 def merge_network(chip: Chip, n_messages: int, n_logged: int = 0) -> MergeNetwork:
-    """An idle grid, for steps of at most so many messages, of which the first `n_logged` of a run are noted."""
+    """Build an idle grid for at most `n_messages` per step; the first `n_logged` messages of a run are logged."""
     n_routers = chip.noc.columns * chip.noc.rows
     source, sink = np.full((2, n_routers, N_MERGES, 3), NONE, np.int32)
     reader, link = np.zeros((n_routers, N_FIFOS), np.int32), np.full((n_routers, N_FIFOS), -1, np.int32)

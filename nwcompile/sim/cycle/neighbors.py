@@ -1,11 +1,11 @@
-"""Programs on chips whose cores wait for their neighbors only: the tables for kernels/neighbors.py."""
+"""Chips whose cores wait for their neighbors only: the tables for kernels/neighbors.py, and the run."""
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nwcompile.cost.traffic.link_flits import link_flits
-from nwcompile.cost.traffic.tokens import tokens
+from nwcompile.cost.traffic.tokens import list_tokens
 from nwcompile.errors import BackendError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.flat import csr_offset
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from nwcompile.sim.cycle.run import ChipRun, Result, State
 
 
-def with_tokens(program: Program, tables: AxonTables) -> tuple[AxonTables, TokenTables]:
-    """The axons with those of tokens after all others, and which tokens each end sends and takes."""
-    axons, sent = tables.axons, tokens(program)
+def append_tokens(program: Program, tables: AxonTables) -> tuple[AxonTables, TokenTables]:
+    """Append the axons of tokens to the table; return it and the tokens that each end sends and receives."""
+    axons, sent = tables.axons, list_tokens(program)
     n_axons, n_ends = len(axons.row), axons.n_sites
     here, there = sent.ends.T
     rows = np.zeros(len(sent.ends), AXON)
@@ -48,7 +48,7 @@ def with_tokens(program: Program, tables: AxonTables) -> tuple[AxonTables, Token
 
 
 def _n_messages(program: Program, tables: AxonTables) -> np.ndarray:
-    """int64[core and io site]: most messages that it sends in a step, tokens left out."""
+    """Return int64[core and io site]: the most messages that each sends in a step, without tokens."""
     core_of, n_cores = program.core_of, tables.axons.n_cores
     on_chip = core_of >= 0
     n_messages = np.zeros(tables.axons.n_sites, np.int64)
@@ -58,7 +58,7 @@ def _n_messages(program: Program, tables: AxonTables) -> np.ndarray:
 
 
 def input_axons(program: Program) -> InputAxons:
-    """The axons of input lines by core, and the lines that have none."""
+    """Return the axons of input lines by core, and the lines without axons."""
     axons, n_lines = program.axons, int(np.count_nonzero(program.core_of < 0))
     core = axons.core[: axons.offset[n_lines]]
     return InputAxons(
@@ -68,8 +68,8 @@ def input_axons(program: Program) -> InputAxons:
     )
 
 
-def go(chip_run: "ChipRun", job, x: np.ndarray, result: "Result", state: "State") -> None:
-    """Simulate whole samples x int32[b, step, input line]. Raises BackendError where they do not come to an end."""
+def run_with_neighbors(chip_run: "ChipRun", job, x: np.ndarray, result: "Result", state: "State") -> None:
+    """Simulate whole samples x int32[b, step, input line]. Raises BackendError if a step does not end."""
     program, token_tables = chip_run.program, chip_run.tokens
     assert token_tables is not None and chip_run.members is not None and state.event is not None, (
         "it is a chip of these"
@@ -106,12 +106,12 @@ def go(chip_run: "ChipRun", job, x: np.ndarray, result: "Result", state: "State"
     if code == INTERRUPTED:
         raise KeyboardInterrupt
     if code < 0 and code != TOO_OFTEN:
-        raise _stopped(program, code, result.steps.stopped, pace)
+        raise _explain_stop(program, code, result.steps.stopped, pace)
     result.steps.flits[:1] = state.event.queues.flits
 
 
-def _stopped(program: Program, code: int, where: np.ndarray, pace: Pace) -> BackendError:
-    """What to say of a step, `where` = (sample, hardware step), that some core does not come to the end of."""
+def _explain_stop(program: Program, code: int, where: np.ndarray, pace: Pace) -> BackendError:
+    """Return the error for a step, `where` = (sample, hardware step), that some core does not finish."""
     chip, (sample, step) = program.chip, where.tolist()
     late = np.flatnonzero(pace.step == step)
     worst = int(late[pace.left[late, step & 1].argmax()])
@@ -119,11 +119,10 @@ def _stopped(program: Program, code: int, where: np.ndarray, pace: Pace) -> Back
     waits = f"{what} still waits for {pace.left[worst, step & 1]} messages and tokens"
     place, limit = f"step {step} of sample {sample} on {chip.name}", chip.noc.max_step_cycles
     if code == STUCK:
-        return BackendError(f"{place}: cores wait for each other for good, {waits}; please report this chip file")
+        return BackendError(f"{place}: cores wait for each other forever, {waits}; please report this chip file")
     if limit is None:
         return BackendError(
-            f"{place}: not done after twice what all work until then takes one after another, {waits}; please report "
-            "this chip file"
+            f"{place}: not done after twice the sequential time of its work, {waits}; please report this chip file"
         )
     return BackendError(
         f"{place}: not done {limit} cycles after the step before (noc.max_step_cycles), {waits}; send less, place it "
@@ -132,9 +131,9 @@ def _stopped(program: Program, code: int, where: np.ndarray, pace: Pace) -> Back
 
 
 def flits_by_step(program: Program, inputs: dict, spikes: dict, window: str, counted: np.ndarray) -> np.ndarray:
-    """int64[H, link]: flits of the messages of each step, wherever they were when others had gone on.
+    """Return int64[H, link]: flits by the step of their message, even if other cores were already in later steps.
 
-    `counted`: what the links carried, in the same shape, however it is dealt over the steps.
+    `counted`: the flits that the links carried, in the same shape; only its sums over the steps are compared.
     """
     activity: Any = Activity.from_spikes(program.network, {**inputs, **spikes}, program.repeats)
     flits = link_flits(program, activity, window)

@@ -1,4 +1,4 @@
-"""The network on chip by itself: lists of packets, or generated load, without a spiking network."""
+"""The network on chip without a spiking network: replay lists of packets, or generate load."""
 
 from dataclasses import dataclass
 
@@ -15,45 +15,44 @@ from nwcompile.kernels.noc.event_replay import Packets, Sources, replay_events
 from nwcompile.kernels.noc.mesh import Mesh
 from nwcompile.memory import verify_room
 from nwcompile.sim.cycle.bus import send_on_bus
-from nwcompile.sim.cycle.lockstep import send as send_in_lockstep
-from nwcompile.sim.cycle.lockstep import suits
-from nwcompile.sim.cycle.noc_tables import mesh_of, queues
+from nwcompile.sim.cycle.lockstep import fits_lockstep, send_in_lockstep
+from nwcompile.sim.cycle.noc_tables import build_mesh, build_queues
 from nwcompile.threads import alone
 
 ERROR_CODE = "NW6201"
 PATTERNS = ("uniform", "transpose", "neighbor", "hotspot")
 MAX_SIZE_FLITS = 1 << 16  # Sums of flits of all packets in flight stay within 32 bits.
 MAX_TIME_CYCLES = 1 << 48  # Latencies can be added without overflow of 64 bits.
-CHUNK_CYCLES = 1 << 14  # Packets are drawn for so many cycles at once: 130 MB of random numbers for 1024 cores.
-CHUNK_PAIRS = 1 << 17  # Pairs of cores whose routes are held at once: 200 MB on a mesh of 64 x 64.
+CHUNK_CYCLES = 1 << 14  # Cycles per draw of packets: 130 MB of random numbers for 1024 cores.
+CHUNK_PAIRS = 1 << 17  # Pairs of cores whose routes are in memory at once: 200 MB on a mesh of 64 x 64.
 PACKET_BYTES = 80  # A lower bound for a generated packet: 91 were measured with 43 million packets.
-MOST_GROWTH = 1.5  # A latency has settled if that of the second half of the window is at most so many times the first.
-LATENCIES_LONG = 50  # A window is long enough to say so if it is so many mean latencies,
-RELAXATIONS_LONG = 20  # and so many times Q^2 / S, as `_verdict` has them: 2.5 relaxation times of the queues.
-# Packets wait for good if Q^2 is above so many times S and the cycles passed: 2.4 standard deviations of what a queue
-# at exactly its capacity has gathered by then.
+MOST_GROWTH = 1.5  # The latency is stable if its mean in the second half of the window is at most 1.5 times the first.
+LATENCIES_LONG = 50  # Shortest conclusive window, in mean latencies.
+RELAXATIONS_LONG = 20  # Shortest conclusive window, in Q^2 / S of `_is_stable`: 2.5 relaxation times of the queues.
+# The network is saturated if Q^2 exceeds SATURATED * S * (cycles passed): 2.4 standard deviations of the backlog of a
+# queue at exactly its capacity.
 SATURATED = 6.0
 
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """What became of a list of packets, in the order given; times in NoC cycles."""
+    """Result of replaying a list of packets, in the given order; times in NoC cycles."""
 
-    inject: np.ndarray  # int64[packet]: when its head left the source; -1: it has not
-    arrive: np.ndarray  # int64[packet]: when its tail reached the sink; -1: it has not
+    inject: np.ndarray  # int64[packet]: when its head left the source; -1: not yet
+    arrive: np.ndarray  # int64[packet]: when its tail reached the sink; -1: not yet
     hops: np.ndarray  # int64[packet]: links between routers on its route
     link_flits: np.ndarray  # int64[link]: flits carried, links numbered as in `Run.link_flits`
 
 
 @dataclass(frozen=True)
 class Load:
-    """How a network took a generated load.
+    """Result of a generated load.
 
-    Loads are flits per core and cycle, within the measured cycles. `mean_latency`: cycles from the making of a measured
-    packet to the arrival of its tail, waiting at the source included; None unless stable. `stable`: the latency has
-    settled within a window that is long enough to say so; False: packets wait ever longer; None: there are not enough
-    cycles to tell. `bottleneck`: the busiest link, where it is not stable. `link_load`: by link, the share of all
-    cycles in which it was busy.
+    Loads are flits per core and cycle, within the measured cycles. `mean_latency`: cycles from the creation of a
+    measured packet to the arrival of its tail, with the time at the source; None unless stable. `stable`: True if the
+    latency is constant over a window that is long enough, False if packets wait ever longer, None if there are too few
+    cycles to decide. `bottleneck`: the busiest link, if not stable. `link_load`: share of all cycles in which each link
+    was busy.
     """
 
     pattern: str
@@ -66,25 +65,25 @@ class Load:
     link_load: dict[str, float]
 
 
-def replay(chip: Chip, time, src, dst, size, last: int = int(NEVER)) -> Replay:
-    """Send packets of `size[k]` flits, made at cycle `time[k]` in core `src[k]`, to core `dst[k]`.
+def replay_packets(chip: Chip, time, src, dst, size, last: int = int(NEVER)) -> Replay:
+    """Send packets of `size[k]` flits, created at cycle `time[k]` in core `src[k]`, to core `dst[k]`.
 
-    Cores are physical, numbered as sites are: router * cores_per_router + port. A source sends its packets in order of
-    time, then as given, one flit a cycle; a sink takes what arrives. Ends when all have arrived, or at cycle `last`. On
-    a segmented bus a packet is one transfer of 1 flit. Raises OptionError for packets that cannot be.
+    Cores are physical, numbered like sites: router * cores_per_router + port. A source sends its packets ordered by
+    time, then as given, one flit per cycle; a sink takes every flit at once. The replay ends when all packets have
+    arrived, or at cycle `last`. On a segmented bus a packet is one transfer of 1 flit. Raises OptionError for invalid
+    packets.
     """
     if chip.noc.on_full == "drop":
         raise OptionError(f"packets wait at their source, and {chip.name} has noc.on_full = 'drop'; set it to 'stall'")
     if chip.has_merges:
         raise OptionError(
-            f'{chip.name} has noc.router = "merges", through which packets go in a network that is simulated, not by '
-            "themselves"
+            f'{chip.name} has noc.router = "merges", whose packets can only be simulated together with a network'
         )
-    time, src, dst, size = _verified(chip, time, src, dst, size)
+    time, src, dst, size = _verify_packets(chip, time, src, dst, size)
     if chip.is_bus:
         return Replay(*send_on_bus(chip, time, src, size, dst, last))
-    mesh = mesh_of(chip)
-    if suits(mesh):
+    mesh = build_mesh(chip)
+    if fits_lockstep(mesh):
         inject, arrive, flits = send_in_lockstep(mesh, time, src, size, dst, last)
     else:
         order = np.lexsort((time, src))
@@ -96,8 +95,8 @@ def replay(chip: Chip, time, src, dst, size, last: int = int(NEVER)) -> Replay:
 
 
 def send_by_events(mesh: Mesh, time, src, size, to, n_deliveries, last: int) -> tuple[np.ndarray, ...]:
-    """Send packets that are sorted by source and time: (inject[packet], arrive[delivery], flits[link])."""
-    network = queues(mesh)
+    """Send packets sorted by source and time: (inject[packet], arrive[delivery], flits[link])."""
+    network = build_queues(mesh)
     counts = np.broadcast_to(n_deliveries, len(time))
     packets = Packets(
         first=csr_offset(np.bincount(src, minlength=mesh.n_cores)),
@@ -115,7 +114,7 @@ def send_by_events(mesh: Mesh, time, src, size, to, n_deliveries, last: int) -> 
 
 
 def _links_on_route(chip: Chip, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """int64[packet]: links between routers on its route, from a table where packets outnumber pairs of routers."""
+    """Return int64[packet]: links between routers on its route, by table if packets outnumber pairs of routers."""
     n, per_router = len(chip.grid.is_open), chip.noc.cores_per_router
     at, to = (src, dst) if per_router == 1 else (src // per_router, dst // per_router)
     if len(at) < n * n:
@@ -124,10 +123,10 @@ def _links_on_route(chip: Chip, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
     return hops(chip.grid, router[:, None], router).sum(-1).reshape(-1)[at * n + to]
 
 
-def _verified(chip: Chip, time, src, dst, size) -> tuple[np.ndarray, ...]:
-    """The columns of a list of packets as int64[packet]; raises OptionError for packets that cannot be."""
+def _verify_packets(chip: Chip, time, src, dst, size) -> tuple[np.ndarray, ...]:
+    """Return the columns of a list of packets as int64[packet]. Raises OptionError for invalid packets."""
     time, src, dst, size = (
-        _whole(name, values) for name, values in (("time", time), ("src", src), ("dst", dst), ("size", size))
+        _whole_numbers(name, values) for name, values in (("time", time), ("src", src), ("dst", dst), ("size", size))
     )
     for name, values, low, high in (
         ("time", time, 0, MAX_TIME_CYCLES),
@@ -150,16 +149,16 @@ def _verified(chip: Chip, time, src, dst, size) -> tuple[np.ndarray, ...]:
     return time, src, dst, size
 
 
-def load(
+def offer_load(
     chip: Chip, pattern: str, offered: float, flits: int = 1, warmup: int = 1000, cycles: int = 10000, seed: int = 0
 ) -> Load:
-    """Offer `offered` flits per core and cycle in packets of `flits`, and measure those made after `warmup` cycles.
+    """Offer `offered` flits per core and cycle in packets of `flits`; measure packets created after `warmup` cycles.
 
-    Each core makes a packet with probability offered / flits in every cycle, independently (Bernoulli). Patterns, on
-    the grid of cores (x, y), which needs one core a router: `uniform` any core, itself too; `transpose` (y, x);
-    `neighbor` (x + 1, y + 1), going round; `hotspot` all to the core at (columns // 2, rows // 2). Load is kept up
-    while the measured packets arrive, for as long again at most. Raises OptionError, and NotEnoughMemoryError
-    if the packets do not fit in memory.
+    Each core creates a packet with probability offered / flits in every cycle, independently (Bernoulli). Patterns, on
+    the grid of cores (x, y) with one core per router: `uniform` any core, the source included; `transpose` (y, x);
+    `neighbor` (x + 1, y + 1) with wrap-around; `hotspot` always the core at (columns // 2, rows // 2). The load
+    continues while the measured packets arrive, at most for `cycles` more. Raises OptionError, and
+    NotEnoughMemoryError if the packets do not fit in memory.
     """
     noc = chip.noc
     if pattern not in PATTERNS:
@@ -190,10 +189,10 @@ def load(
     work = f"load {offered:g} on {chip.n_cores} cores in {warmup + 2 * cycles} cycles, {n_packets:.3g} packets,"
     verify_room(work, int(PACKET_BYTES * n_packets), lambda _: "lower the load, or measure fewer cycles (--cycles)")
     rng = np.random.default_rng(seed)
-    time, src = _made(rng, warmup + 2 * cycles, chip.n_cores, offered / flits)
-    dst = _destinations(pattern, chip, src, rng)
+    time, src = _draw_packets(rng, warmup + 2 * cycles, chip.n_cores, offered / flits)
+    dst = _draw_destinations(pattern, chip, src, rng)
     last = warmup + 2 * cycles
-    done = replay(chip, time, src, dst, np.full(len(time), flits), last)
+    done = replay_packets(chip, time, src, dst, np.full(len(time), flits), last)
     measured = (time >= warmup) & (time < warmup + cycles)
     if not measured.any():
         raise OptionError(
@@ -203,7 +202,7 @@ def load(
     within = (done.arrive >= warmup) & (done.arrive < warmup + cycles)
     per = flits / (chip.n_cores * cycles)
     made, accepted = measured.sum() * per, within.sum() * per
-    stable = _verdict(chip, time, src, dst, done, flits, warmup, cycles)
+    stable = _is_stable(chip, time, src, dst, done, flits, warmup, cycles)
     latency = float((done.arrive - time)[measured].mean()) if stable else None
     busy = link_busy(chip, done.link_flits)
     busiest = None if stable else link_name(chip, int(np.argmax(busy)))
@@ -221,19 +220,19 @@ def load(
     )
 
 
-def _verdict(chip: Chip, time, src, dst, done: Replay, flits: int, warmup: int, cycles: int) -> bool | None:
-    """`Load.stable` of packets of `flits` that were sent from an idle network, until twice `cycles` after `warmup`.
+def _is_stable(chip: Chip, time, src, dst, done: Replay, flits: int, warmup: int, cycles: int) -> bool | None:
+    """Decide `Load.stable` for packets of `flits`, sent on an initially idle network for `warmup` + 2 `cycles`.
 
-    Q is the root of the mean square, over packets, of how long those of their source wait on average. S is what a link
-    takes for a packet. A queue of mean wait W and service S forgets in about 8 W^2 / S cycles, and one at its capacity
-    gathers sqrt(S t) in t cycles (Brownian limits: Abate and Whitt, Adv. Appl. Probab. 19, 1987). So a window is long
-    or short by Q^2 / S, whatever the network.
+    Q is the root mean square, over packets, of the mean waiting time of their source. S is the time of a link per
+    packet. A queue with mean wait W and service time S relaxes in about 8 W^2 / S cycles, and a queue at its capacity
+    grows to sqrt(S t) in t cycles (Brownian limits: Abate and Whitt, Adv. Appl. Probab. 19, 1987). So Q^2 / S measures
+    whether a window is long, whatever the network.
     """
     arrived = done.arrive >= 0
     if not arrived.any():
         return None
-    latency = np.where(arrived, done.arrive, warmup + 2 * cycles) - time  # at least
-    wait = latency if chip.is_bus else latency - _way_cycles(chip, src, dst, done.hops)
+    latency = np.where(arrived, done.arrive, warmup + 2 * cycles) - time  # a lower bound
+    wait = latency if chip.is_bus else latency - _route_cycles(chip, src, dst, done.hops)
     wait = wait - wait[arrived].min()
     measured = (time >= warmup) & (time < warmup + cycles)
     of_source = np.bincount(src[measured], minlength=chip.n_cores)
@@ -249,8 +248,8 @@ def _verdict(chip: Chip, time, src, dst, done: Replay, flits: int, warmup: int, 
     return True if is_long and halves[1] <= MOST_GROWTH * halves[0] else None
 
 
-def _way_cycles(chip: Chip, src: np.ndarray, dst: np.ndarray, n_hops: np.ndarray) -> np.ndarray:
-    """int64[packet]: latency in cycles of the `n_hops` links between routers on its route."""
+def _route_cycles(chip: Chip, src: np.ndarray, dst: np.ndarray, n_hops: np.ndarray) -> np.ndarray:
+    """Return int64[packet]: latency in cycles of the `n_hops` links between routers on its route."""
     n, latency = chip.n_cores, chip.link_latency
     between_routers = latency[: len(latency) - 2 * n]
     if (between_routers == latency[0]).all():
@@ -264,7 +263,7 @@ def _way_cycles(chip: Chip, src: np.ndarray, dst: np.ndarray, n_hops: np.ndarray
     return cycles[of_packet.reshape(-1)]
 
 
-def _whole(name: str, values) -> np.ndarray:
+def _whole_numbers(name: str, values) -> np.ndarray:
     array = np.asarray(values)
     if array.ndim != 1 or not (array.dtype.kind in "iuf" or array.size == 0):
         raise OptionError(f"packets: {name} must be a list of whole numbers")
@@ -273,8 +272,8 @@ def _whole(name: str, values) -> np.ndarray:
     return array.astype(np.int64)
 
 
-def _made(rng, n_cycles: int, n_cores: int, chance: float) -> tuple[np.ndarray, np.ndarray]:
-    """When and where packets are made, in the order of time; drawn for some cycles after the other, for memory."""
+def _draw_packets(rng, n_cycles: int, n_cores: int, chance: float) -> tuple[np.ndarray, np.ndarray]:
+    """Draw when and where packets are created, in the order of time. Drawing in chunks of cycles limits the memory."""
     parts = [
         np.nonzero(rng.random((min(CHUNK_CYCLES, n_cycles - first), n_cores)) < chance) + np.array([[first], [0]])
         for first in range(0, n_cycles, CHUNK_CYCLES)
@@ -283,7 +282,7 @@ def _made(rng, n_cycles: int, n_cores: int, chance: float) -> tuple[np.ndarray, 
     return time, src
 
 
-def _destinations(pattern: str, chip: Chip, src: np.ndarray, rng) -> np.ndarray:
+def _draw_destinations(pattern: str, chip: Chip, src: np.ndarray, rng) -> np.ndarray:
     columns, rows = chip.noc.columns, chip.noc.rows
     x, y = src % columns, src // columns
     if pattern == "uniform":

@@ -1,4 +1,4 @@
-"""A chip's network on chip as the tables that the router kernels take."""
+"""Tables of a chip's network on chip for the router kernels."""
 
 import numpy as np
 
@@ -21,8 +21,8 @@ from nwcompile.kernels.noc.mesh import (
 )
 
 
-def mesh_of(chip: Chip, tick: int = 1) -> Mesh:
-    """The routers of a chip, times in ticks of which a NoC cycle has `tick`."""
+def build_mesh(chip: Chip, tick: int = 1) -> Mesh:
+    """Build the routers of a chip; a NoC cycle has `tick` ticks."""
     noc, grid = chip.noc, chip.grid
     n_routers, n_ports, n_vcs = noc.columns * noc.rows, 4 + noc.cores_per_router, noc.virtual_channels
     router, port = np.divmod(np.arange(n_routers * n_ports), n_ports)
@@ -66,12 +66,12 @@ def mesh_of(chip: Chip, tick: int = 1) -> Mesh:
 
 
 def n_links(mesh: Mesh) -> int:
-    """How many links there are: four of each router, then injection and ejection of each core."""
+    """Return the number of links: four per router, then injection and ejection of each core."""
     return 4 * mesh.n_routers + 2 * mesh.n_cores
 
 
-def with_trees(mesh: Mesh, trees: Trees) -> Mesh:
-    """The routers with the branches of multicast trees."""
+def add_trees(mesh: Mesh, trees: Trees) -> Mesh:
+    """Add the branches of multicast trees to the routers."""
     branch = np.zeros(len(trees.to), BRANCH)
     branch["to"] = trees.to
     branch["route"] = trees.port | trees.vc_class << PORT_BITS
@@ -80,10 +80,10 @@ def with_trees(mesh: Mesh, trees: Trees) -> Mesh:
 
 
 def route_table(chip: Chip) -> RouteTable:
-    """The routes from every router to every core.
+    """Build the table of routes from every router to every core.
 
-    Without detours, a route depends only on how far the core is east and north, and on whether the router's column is
-    odd. A table of these takes 8 bytes a core.
+    Without detours, a route depends only on the distances east and north, and on the parity of the router's column.
+    Such a table takes 8 bytes per core.
     """
     grid, per_router = chip.grid, chip.noc.cores_per_router
     columns, rows, n = grid.columns, grid.rows, len(grid.is_open)
@@ -93,7 +93,7 @@ def route_table(chip: Chip) -> RouteTable:
         toward, from_router, to_core = grid.detours[0], at * chip.n_cores, core
     else:
         is_odd, dy, dx = np.ogrid[:2, 1 - rows : rows, 1 - columns : columns]
-        x = np.maximum(-dx, 0)  # the first column that has one so far away, or the one after that
+        x = np.maximum(-dx, 0)  # the first column with a router at this distance, or the next one
         here = np.maximum(-dy, 0) * columns + x + (x + is_odd) % 2
         there = here + dy * columns + dx
         toward = ports(grid, here, there) | vc_classes(grid, here, there) << PORT_BITS
@@ -107,8 +107,8 @@ def route_table(chip: Chip) -> RouteTable:
     return RouteTable(from_router.astype(np.int32), to_core.astype(np.int32), route)
 
 
-def queues(mesh: Mesh) -> Queues:
-    """Empty buffers of the routers."""
+def build_queues(mesh: Mesh) -> Queues:
+    """Build empty buffers of the routers."""
     n_buffers = (len(mesh.output) + mesh.n_cores) * mesh.n_vcs
     timing = mesh.timing
     longest = max(

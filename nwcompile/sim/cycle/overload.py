@@ -1,8 +1,8 @@
-"""Overload on a chip: how long a step may take, what is said of one that takes longer, and which messages were lost."""
+"""Overload on a chip: the time limit of a step, the error for longer steps, and lost messages."""
 
 import numpy as np
 
-from nwcompile.cost.neuron_program import instructions
+from nwcompile.cost.neuron_program import chip_instructions
 from nwcompile.cost.time.work import link_busy, link_name
 from nwcompile.cost.traffic.io_sites import io_routes
 from nwcompile.errors import BackendError
@@ -15,12 +15,12 @@ from nwcompile.sim.values import MAX_REPEATED_SPIKES
 
 
 def loses_messages(chip: Chip) -> bool:
-    """Whether messages can be lost: dropped by a full buffer, or come when a core clears its axons."""
+    """Whether messages can be lost: dropped at a full buffer, or arriving while a core clears its axons."""
     return chip.noc.on_full == "drop" or chip.has_merges
 
 
 def verify_backend(program: Program, backend: str) -> None:
-    """Raise BackendError unless the backend can run a program as its chip does: its barriers, the messages it drops."""
+    """Raise BackendError unless the backend can reproduce the chip: its barriers, and the messages that it drops."""
     if program.chip.waits_for_neighbors and program.schedule.period > 1:
         raise BackendError(
             f"execution='phased' needs a barrier after every phase, and cores of {program.chip.name} wait for their "
@@ -42,10 +42,10 @@ def verify_backend(program: Program, backend: str) -> None:
 
 
 def longest_step(program: Program, mesh: Mesh | None, axons: Axons) -> dict[str, int]:
-    """The fields `longest_step`, `longest_idle` and `longest_message` of `Costs`, in ticks.
+    """Return the fields `longest_step`, `longest_idle` and `longest_message` of `Costs`, in ticks.
 
-    A flit-hop takes as long as the slowest link and a whole turn of credits, without anything beside it. A bus (without
-    a mesh) needs only the first, for its schedule ends.
+    The bounds assume that a flit-hop takes as long as the slowest link plus a full credit round trip, with no overlap.
+    A bus (no mesh) needs only the first field, as its schedule always ends.
     """
     chip, cost = program.chip, program.chip.cost
     limit = (chip.noc.max_step_cycles or 0) * chip.ticks[0]
@@ -62,7 +62,7 @@ def longest_step(program: Program, mesh: Mesh | None, axons: Axons) -> dict[str,
         )
     )
     nodes = [program.network.node(name) for name in program.network.layers]
-    update += instruction * max(instructions(chip, node.neuron) for node in nodes)
+    update += instruction * max(chip_instructions(chip, node.neuron) for node in nodes)
     timing = mesh.timing
     hop = int(mesh.output["latency"].max() + mesh.output["held"].max()) + timing.credit_ticks + timing.route_ticks
     hop += timing.inject_ticks + timing.link_ticks + 4 * timing.cycle_ticks
@@ -71,7 +71,7 @@ def longest_step(program: Program, mesh: Mesh | None, axons: Axons) -> dict[str,
     n_hops = 2 + max(int(hops.max(initial=0)) for hops in n_links)
     n_spikes = MAX_REPEATED_SPIKES if program.repeats else 1
     idle = int(np.count_nonzero(program.core_of >= 0)) * (visit + update + n_spikes * spike)
-    idle += program.mapping.n_cores * chip.scan_cycles * chip.ticks[0]  # of neurons that are visited though not in use
+    idle += program.mapping.n_cores * chip.scan_cycles * chip.ticks[0]  # visits of unused neuron slots
     ticks, flits = (int(axons.row[name].max(initial=1)) for name in ("ticks", "flits"))
     return {
         "longest_step": limit,
@@ -80,12 +80,12 @@ def longest_step(program: Program, mesh: Mesh | None, axons: Axons) -> dict[str,
     }
 
 
-def stopped(
+def explain_stop(
     program: Program, code: int, where: np.ndarray, axons: Axons, outbox: Outbox, link_flits: np.ndarray
 ) -> BackendError:
-    """What to say of a step, `where` = (sample, hardware step), whose messages are stuck, or which takes too long.
+    """Return the error for a step, `where` = (sample, hardware step), that is stuck or takes too long.
 
-    Accepted are the flits that reached a core or io site, offered those of all messages of the step (phase); the
+    Accepted flits reached a core or io site; offered flits are those of all messages of the step (phase). The
     bottleneck is the link that needs longest for its flits.
     """
     chip, messages = program.chip, outbox.message[: int(outbox.first[-1])]
@@ -102,7 +102,7 @@ def stopped(
     limit = chip.noc.max_step_cycles
     if limit is None:
         return BackendError(
-            f"{place}: not done after twice what its work would take one after another, {loads}{link}; "
+            f"{place}: not done after twice the sequential time of its work, {loads}{link}; "
             "please report this chip file"
         )
     return BackendError(
@@ -112,9 +112,10 @@ def stopped(
 
 
 def take_losses(program: Program, received: np.ndarray, counters: dict[str, np.ndarray]) -> Dropped | None:
-    """The messages dropped, of int64[H, core and io site, N_COUNTS_LOST]; their hops are taken out of `counters`.
+    """Return the dropped messages of `received` int64[H, core and io site, N_COUNTS_LOST].
 
-    None for a chip that loses none. Those that cores clear have gone all their way.
+    The hops that they did not make are subtracted from `counters`. Messages that a core clears made all their hops.
+    Returns None for a chip that loses no messages.
     """
     if not loses_messages(program.chip):
         return None

@@ -1,4 +1,4 @@
-"""Every packet of a sample on a chip whose routers are merges: when it is sent, and when it is there or lost."""
+"""Packet traces on chips whose routers are merges: when each packet of a sample is sent, and arrives or is lost."""
 
 from dataclasses import dataclass
 
@@ -15,12 +15,12 @@ ERROR_CODE = "NW6201"
 
 @dataclass(frozen=True, eq=False)
 class Packets:
-    """The packets of one sample in the order in which they are there, cycles counted from the tick of their step.
+    """The packets of one sample in order of arrival; cycles count from the tick of their step.
 
-    `step`: hardware steps; `source` numbers input lines and neurons as the program's `Network.offsets` does, `core` is
-    the logical core that a packet goes to, -1 for spikes that leave the chip. Packets of input lines come after a
-    step's scan, and `step_cycles` says when the next step may begin. `clear` is the cycle in which a core forgets what
-    its axons heard: a packet that is there in that very cycle is `lost`.
+    `step`: hardware step. `source`: input line or neuron, numbered as in the program's `Network.offsets`. `core`:
+    logical destination core, -1 for spikes that leave the chip. Packets of input lines are sent after a step's scan,
+    and `step_cycles` says when the next step may begin. A packet is `lost` if it arrives in the very cycle in which
+    its core clears its axons.
     """
 
     step: np.ndarray  # int64[packet]
@@ -29,29 +29,29 @@ class Packets:
     sent: np.ndarray  # int64[packet]
     written: np.ndarray  # int64[packet]
     lost: np.ndarray  # bool[packet]
-    step_cycles: np.ndarray  # int64[H]: of each hardware step, until its last packet is there
+    step_cycles: np.ndarray  # int64[H]: cycles of each hardware step until its last packet has arrived
 
     @property
     def period_cycles(self) -> int:
-        """Cycles from tick to tick with which every packet is there in time."""
+        """Smallest tick period in cycles with which every packet arrives in time."""
         return int(self.step_cycles.max())
 
-    def late(self, period_cycles: int) -> np.ndarray:
-        """bool[packet]: whether each would act a tick late, were ticks so many cycles apart."""
+    def is_late(self, period_cycles: int) -> np.ndarray:
+        """Return bool[packet]: whether each acts one tick late with this tick period."""
         return self.written > period_cycles
 
 
-def packets(program: Program, inputs: dict[str, np.ndarray], n_steps: int, window: str = "aligned") -> Packets:
-    """The packets of one sample: `inputs[name]` is int32[1, T, ...], as `sim.inputs.prepare` gives it."""
-    return _packets(program, inputs, n_steps, window, None)
+def trace_packets(program: Program, inputs: dict[str, np.ndarray], n_steps: int, window: str = "aligned") -> Packets:
+    """Trace the packets of one sample: `inputs[name]` is int32[1, T, ...], as `sim.inputs.prepare_inputs` returns."""
+    return _trace_packets(program, inputs, n_steps, window, None)
 
 
-def packets_of_spikes(program: Program, inputs: dict[str, np.ndarray], spikes: np.ndarray) -> Packets:
-    """The same for spikes recorded elsewhere, in aligned steps: int[T, neuron], in the order of the layers."""
-    return _packets(program, inputs, len(spikes), "aligned", spikes)
+def trace_packets_of_spikes(program: Program, inputs: dict[str, np.ndarray], spikes: np.ndarray) -> Packets:
+    """Trace the packets of spikes recorded elsewhere in aligned steps: int[T, neuron], in the order of the layers."""
+    return _trace_packets(program, inputs, len(spikes), "aligned", spikes)
 
 
-def _packets(program: Program, inputs: dict, n_steps: int, window: str, spikes: np.ndarray | None) -> Packets:
+def _trace_packets(program: Program, inputs: dict, n_steps: int, window: str, spikes: np.ndarray | None) -> Packets:
     chip = program.chip
     if not chip.has_merges:
         raise OptionError(f'packets are followed on chips with noc.router = "merges", which {chip.name} is not')
@@ -60,12 +60,12 @@ def _packets(program: Program, inputs: dict, n_steps: int, window: str, spikes: 
     run = ChipRun(program, n_steps, n_hardware, window)
     lines = [inputs[name].reshape(1, n_steps, -1) for name in program.network.inputs]
     x = np.concatenate([*lines, np.zeros((1, n_steps, 0), np.int32)], 2)
-    result = run.result((1, n_steps), n_hardware, False, None, is_shared=spikes is not None)
+    result = run.empty_result((1, n_steps), n_hardware, False, None, is_shared=spikes is not None)
     if spikes is not None:
         result.neurons.spikes[0] = spikes
     axons = run.axons.axons
-    state = run.state(n_logged=len(axons.row) * n_hardware * program.schedule.period)
-    run.go(run.job(computes=spikes is None), x, result, state)
+    state = run.idle_state(n_logged=len(axons.row) * n_hardware * program.schedule.period)
+    run.run_job(run.build_job(computes=spikes is None), x, result, state)
     assert state.merges is not None, "such chips have no other routers"
     log = state.merges.log[: state.merges.now[N_LOGGED]]
     rows = axons.row[log["axon"]]

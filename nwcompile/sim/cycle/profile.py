@@ -1,4 +1,4 @@
-"""What the cycle kernels note in a profiled run: the empty probes, and the Profile that is made of full ones."""
+"""Profiled runs: the probes that the cycle kernels fill, and the Profile built from them."""
 
 from typing import Any, NamedTuple
 
@@ -27,16 +27,16 @@ PATH_TIMES = {"total": "ticks"} | {name: name for name in ("ready", "stalled", "
 
 
 class Ends(NamedTuple):
-    """Between which physical cores messages go; sources are numbered by `network`."""
+    """Physical cores at the ends of messages; sources are numbered as in `network`."""
 
     network: Network
     site: np.ndarray  # int32[core and io site]
     source: np.ndarray  # int64[source]: -1 for input lines
-    entry: np.ndarray | None  # int64[core]: where those of input lines come from; None: they use no links
+    entry: np.ndarray | None  # int64[core]: entry of input messages; None: they use no links
 
 
 def probes_for(net: Mesh | Bus, n_steps: int, n_cores: int, n_sites: int, flight_steps: int, per_cycle: int) -> Probes:
-    """Empty notes for H = `n_steps` hardware steps, with the flits in flight for the first `flight_steps` of them.
+    """Build empty probes for H = `n_steps` hardware steps, with flits in flight for the first `flight_steps`.
 
     `n_sites`: cores and io sites; `per_cycle`: ticks of a core cycle.
     """
@@ -60,8 +60,8 @@ def probes_for(net: Mesh | Bus, n_steps: int, n_cores: int, n_sites: int, flight
     )
 
 
-def profile(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends: Ends, n_ticks: int) -> Profile:
-    """The Profile of notes on consecutive samples; `flits` int64[H, link] and `n_ticks` are of all steps."""
+def build_profile(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends: Ends, n_ticks: int) -> Profile:
+    """Build the Profile from probes of consecutive samples; `flits` int64[H, link] and `n_ticks` cover all steps."""
     n_links, ticks = flits.shape[1], parts[0].ticks_per_cycle
     peak, mean = np.zeros(n_links, np.int64), np.zeros(n_links)
     link = link_of_group(net)
@@ -83,13 +83,13 @@ def profile(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends: Ends,
         latency_count=counts[taken],
         latency_sum=sum(int(probes.total[0]) for probes in parts),
         latency_max=latest,
-        path=_path(net, parts, flits, ends),
-        flight=_flight(parts[0]),
+        path=_critical_path(net, parts, flits, ends),
+        flight=_flight_curves(parts[0]),
     )
 
 
-def summed(probes: Probes) -> Probes:
-    """The notes of many steps as those of one: sums, and the longest phase of all."""
+def sum_probes(probes: Probes) -> Probes:
+    """Sum the probes of many steps into one step; the path is the longest phase of all."""
     longest = probes.path["ticks"].argmax()
     return probes._replace(
         stall=probes.stall.sum(0, keepdims=True),
@@ -99,16 +99,16 @@ def summed(probes: Probes) -> Probes:
 
 
 def queue_sizes(net: Mesh | Bus) -> tuple[int, int]:
-    """How many groups of buffers there are, and flits that each of them holds."""
+    """Return the number of buffer groups, and the flits that each holds."""
     if isinstance(net, Bus):
         return 2 * len(net.tap), net.depth
     return len(net.output) + net.n_cores, net.n_vcs * net.depth
 
 
 def link_of_group(net: Mesh | Bus) -> np.ndarray:
-    """int64[group]: the link that leads to the buffers of each input of a router, then of each core; -1 none.
+    """Return int64[group]: the link to the buffers of each router input, then of each core; -1: none.
 
-    On a bus a group is a core's queue before its injection port, or behind its ejection port.
+    On a bus, a group is a core's queue at its injection or ejection port.
     """
     if isinstance(net, Bus):
         return net.port_link.T.reshape(-1)
@@ -121,14 +121,14 @@ def link_of_group(net: Mesh | Bus) -> np.ndarray:
 
 
 def last_of_bin(index: np.ndarray) -> np.ndarray:
-    """int64: the largest latency of each bin of `bin_of`."""
+    """Return int64: the largest latency of each bin of `bin_of`."""
     half = 1 << (EXACT_BITS - 1)
     shift = np.maximum(index // half - 1, 0)
     return ((index - shift * half + 1) << shift) - 1
 
 
-def _path(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends: Ends) -> dict[str, np.ndarray]:
-    """What PATH has of the longest phase of each step, the first of equal ones, and the busiest link of its message."""
+def _critical_path(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends: Ends) -> dict[str, np.ndarray]:
+    """Return the PATH columns of each step's longest phase (the first of equals), and its message's busiest link."""
     rows = np.stack([probes.path for probes in parts])
     row = rows[rows["ticks"].argmax(0), np.arange(rows.shape[1])]
     columns = {name: row[name] for name in PATH_NAMES}
@@ -140,7 +140,7 @@ def _path(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends: Ends) -
     columns["source"] = np.where(is_message, number, row["source"])
     for h in np.flatnonzero(is_message | (blocked >= 0)):
         last = int(ends.site[row["core"][h]])
-        if blocked[h] >= 0:  # what is behind the link that it could not use
+        if blocked[h] >= 0:  # the route behind the link that was blocked
             route = links_between(net, last, int(blocked[h]))[1:]
         else:
             first = int(ends.source[row["source"][h]])
@@ -152,9 +152,9 @@ def _path(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends: Ends) -
 
 
 def links_between(net: Mesh | Bus, here: int, there: int) -> list[tuple[int, float]]:
-    """The links that a message takes from a physical core to another, the cores' own included, and ticks a flit.
+    """Return the links of a message between two physical cores, the cores' own included, and their ticks per flit.
 
-    `there` may be a branch, as in mesh.SLOT: then all links of the tree.
+    `there` may be a branch, as in mesh.SLOT; then the result has all links of the tree.
     """
     if isinstance(net, Bus):
         return links_on_bus(net, here, there)
@@ -162,7 +162,7 @@ def links_between(net: Mesh | Bus, here: int, there: int) -> list[tuple[int, flo
     todo = [(here // net.per_router, there)]
     while todo:
         router, to = todo.pop()
-        for route, onward in _branches(net, router, to):
+        for route, onward in _next_branches(net, router, to):
             output = net.output[router * net.n_ports + (route & ((1 << PORT_BITS) - 1))]
             links.append((int(output["link"]), int(output["held"])))
             if output["down_node"] < net.n_routers:
@@ -170,16 +170,16 @@ def links_between(net: Mesh | Bus, here: int, there: int) -> list[tuple[int, flo
     return links
 
 
-def _branches(mesh: Mesh, router: int, to: int) -> list[tuple[int, int]]:
-    """How a message goes on from a router: (as in RouteTable, `to` of the copy), one or several."""
+def _next_branches(mesh: Mesh, router: int, to: int) -> list[tuple[int, int]]:
+    """Return the next hops of a message at a router: (route as in RouteTable, `to` of the copy), one or more."""
     if to < mesh.n_cores:
         return [(int(route_to.py_func(mesh.routes, router, to)), to)]
     rows = mesh.branch[to - mesh.n_cores :]
     return [(int(row["route"]), int(row["to"])) for row in rows[: 1 + int(np.argmax(rows["is_last"]))]]
 
 
-def _flight(probes: Probes) -> tuple[np.ndarray, ...]:
-    """Points (core cycles, flits) of each step; between the most of an interval and its end nothing is kept."""
+def _flight_curves(probes: Probes) -> tuple[np.ndarray, ...]:
+    """Return points (core cycles, flits) of each step: the maximum and the last value of each interval."""
     steps = []
     for points, shift in zip(probes.flight, probes.shift, strict=True):
         used = np.flatnonzero(points[:, 0] >= 0)

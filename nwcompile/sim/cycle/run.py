@@ -1,4 +1,4 @@
-"""The cycle-level backend: cores and a flit-by-flit network on chip, by events or in lockstep: it alone tells times."""
+"""The cycle backend: cores and a flit-by-flit network on chip, simulated by events or in lockstep, with times."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from nwcompile.checkpoint import is_keeping
 from nwcompile.cost.energy import energy_pj, step_energy_pj
-from nwcompile.cost.neuron_program import instructions
+from nwcompile.cost.neuron_program import chip_instructions
 from nwcompile.cost.time.pool import pool_times
 from nwcompile.cost.traffic.io_sites import io_routes
 from nwcompile.cost.traffic.multicast import multicast_trees
@@ -51,21 +51,21 @@ from nwcompile.kernels.noc.bus_cores import BusNetwork
 from nwcompile.kernels.noc.lockstep_cores import LockstepNetwork
 from nwcompile.kernels.noc.merges import MergeNetwork
 from nwcompile.sim.cycle import neighbors
-from nwcompile.sim.cycle.axons import axon_tables
-from nwcompile.sim.cycle.bus import bus_network, bus_of, schedule_of
-from nwcompile.sim.cycle.kept import run_kept
-from nwcompile.sim.cycle.lockstep import lockstep_network, suits_cores
+from nwcompile.sim.cycle.axons import build_axon_tables
+from nwcompile.sim.cycle.bus import build_bus, bus_network, collect_schedule
+from nwcompile.sim.cycle.kept import run_with_checkpoint
+from nwcompile.sim.cycle.lockstep import cores_fit_lockstep, lockstep_network
 from nwcompile.sim.cycle.merges import merge_network, verify_packets
-from nwcompile.sim.cycle.noc_tables import mesh_of, queues, with_trees
-from nwcompile.sim.cycle.overload import longest_step, loses_messages, stopped, take_losses
-from nwcompile.sim.cycle.profile import Ends, probes_for, profile
-from nwcompile.sim.reference.run import finish
+from nwcompile.sim.cycle.noc_tables import add_trees, build_mesh, build_queues
+from nwcompile.sim.cycle.overload import explain_stop, longest_step, loses_messages, take_losses
+from nwcompile.sim.cycle.profile import Ends, build_profile, probes_for
+from nwcompile.sim.reference.run import finish_run
 from nwcompile.sim.sequence import tables
 from nwcompile.sim.values import MAX_REPEATED_SPIKES, verify_counts
 from nwcompile.threads import n_threads, over_samples, over_steps
 
 ERROR_CODE = "NW6104"
-# Counters of a Run, in the order of the columns that kernels count in: of what cores receive, and of what they send.
+# Counters of a Run in the column order of the kernels: counters of the receive side, and of the send side.
 RECEIVED = ("synops_dense", "synops_sparse", "synops_conv", "synops", "weight_reads", "messages_in",
             "messages_io_in")  # fmt: skip
 SENT = ("neuron_visits", "neuron_updates", "neuron_instructions", "spikes_out", "messages_out", "hops_ew", "hops_ns",
@@ -77,7 +77,7 @@ def run_program(
 ) -> Run:
     """Simulate a program on its chip; `inputs[name]` is int32 `[B, T, *shape]`. Raises BackendError if stuck.
 
-    With `flight_steps` the Run has a Profile, and that the flits in flight in so many steps.
+    With `flight_steps` the Run has a Profile, with the flits in flight in the first `flight_steps` steps.
     """
     network, schedule = program.network, program.schedule
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
@@ -88,14 +88,14 @@ def run_program(
     keep = keep_states or any(not network.node(n).neuron.fires for n in network.layers)
     notes = None
     if is_keeping():
-        records, steps = run_kept(chip_run, x, keep)
+        records, steps = run_with_checkpoint(chip_run, x, keep)
     else:
         results = chip_run.run_some(x, slice(0, len(x)), keep, flight_steps)
         records, steps = [r.neurons for r in results], [r.steps for r in results]
         notes = None if flight_steps is None else [r.probes for r in results]
-    spikes = spikes_of(program, [r.spikes for r in records])
+    spikes = split_spikes(program, [r.spikes for r in records])
     kept = [name for name in network.layers if keep_states or not network.node(name).neuron.fires]
-    states = chip_run.states(kept, [(r.u, r.v, r.words) for r in records])
+    states = chip_run.collect_states(kept, [(r.u, r.v, r.words) for r in records])
     received: Any = sum(s.received for s in steps)
     sent: Any = sum(s.sent for s in steps)
     flits: Any = sum(s.flits for s in steps)
@@ -105,14 +105,14 @@ def run_program(
     dropped = take_losses(program, received, counters)
     if chip_run.waits:
         flits = neighbors.flits_by_step(program, inputs, spikes, window, flits)
-    measured = chip_run.measured(counters, flits, cycles, n_samples * schedule.period, notes)
+    measured = chip_run.measured_fields(counters, flits, cycles, n_samples * schedule.period, notes)
     if program.chip.is_bus:
-        measured["bus"] = schedule_of([s.bus for s in steps])
-    return finish(program, "cycle", "cpu", window, spikes, states, inputs, counters, dropped=dropped, **measured)
+        measured["bus"] = collect_schedule([s.bus for s in steps])
+    return finish_run(program, "cycle", "cpu", window, spikes, states, inputs, counters, dropped=dropped, **measured)
 
 
 def named_counters(program: Program, received: np.ndarray, sent: np.ndarray) -> dict[str, np.ndarray]:
-    """The counters of a Run, int64[H, core], of int64[H, core and io site, ...] and int64[H, core, SENT]."""
+    """Build a Run's counters int64[H, core] from int64[H, core and io site, RECEIVED] and int64[H, core, SENT]."""
     counters = {name: received[:, : program.mapping.n_cores, i] for i, name in enumerate(RECEIVED)}
     counters |= {name: sent[:, :, i] for i, name in enumerate(SENT)}
     counters["hops"] = counters["hops_ew"] + counters["hops_ns"]
@@ -127,17 +127,17 @@ def named_counters(program: Program, received: np.ndarray, sent: np.ndarray) -> 
     return counters
 
 
-def spikes_of(program: Program, parts: list[np.ndarray]) -> dict[str, np.ndarray]:
-    """`layers_of` spikes, for all layers, in the type of each."""
+def split_spikes(program: Program, parts: list[np.ndarray]) -> dict[str, np.ndarray]:
+    """Split spikes by layer (`split_layers`), in the spike type of each layer."""
     network = program.network
     types = {name: network.node(name).neuron.spike_dtype for name in network.layers}
-    return layers_of(program, network.layers, parts, types)
+    return split_layers(program, network.layers, parts, types)
 
 
-def layers_of(program: Program, names, parts: list[np.ndarray], types: dict | None = None) -> dict[str, np.ndarray]:
-    """The part [B, T, *shape] of each of these layers in arrays [b, T, neuron] of consecutive samples.
+def split_layers(program: Program, names, parts: list[np.ndarray], types: dict | None = None) -> dict[str, np.ndarray]:
+    """Split arrays [b, T, neuron] of consecutive samples into arrays [B, T, *shape] of these layers.
 
-    Of the type in `types`, or that of the arrays.
+    `types`: number type of each layer; default: the type of the arrays.
     """
     network, parts_of = program.network, {}
     n_lines = count_lines(network)
@@ -150,15 +150,15 @@ def layers_of(program: Program, names, parts: list[np.ndarray], types: dict | No
 
 
 class Result(NamedTuple):
-    """What some samples, or some of their steps, gave."""
+    """Records of some samples, or of some of their steps."""
 
     neurons: NeuronRecord
     steps: StepRecord
-    probes: Probes | None  # None where nothing is profiled
+    probes: Probes | None  # None without a profile
 
 
 class State(NamedTuple):
-    """Everything that changes while samples run: queues, messages, cores, neurons, sums on their way."""
+    """Everything that changes while samples run: queues, messages, cores, neurons, sums in flight."""
 
     cores: ChipCores
     net: SpikingNet
@@ -184,38 +184,38 @@ class State(NamedTuple):
 
 
 class ChipRun:
-    """A program's constant tables; `run` simulates some samples with a state of its own."""
+    """The constant tables of a program on its chip, and the functions that simulate samples with them."""
 
     def __init__(self, program: Program, n_steps: int, n_hardware: int, window: str):
         jit.wait_for_others()
         self.program, self.chip, self.n_hardware = program, program.chip, n_hardware
         network, chip = program.network, program.chip
         trees = multicast_trees(program) if chip.noc.multicast == "tree" else None
-        self.axons, self.tokens = axon_tables(program, trees), None
+        self.axons, self.tokens = build_axon_tables(program, trees), None
         if chip.waits_for_neighbors:
-            self.axons, self.tokens = neighbors.with_tokens(program, self.axons)
+            self.axons, self.tokens = neighbors.append_tokens(program, self.axons)
         self.mesh, self.bus = None, None
         if chip.has_merges:
             verify_packets(program, self.axons.fan_out)
         elif chip.is_bus:
-            self.bus = bus_of(chip, self.axons.sites.site, chip.ticks[1])
+            self.bus = build_bus(chip, self.axons.sites.site, chip.ticks[1])
         else:
-            mesh = mesh_of(chip, chip.ticks[1])
-            self.mesh = mesh if trees is None else with_trees(mesh, trees.trees)
-        self.costs = self._costs()
+            mesh = build_mesh(chip, chip.ticks[1])
+            self.mesh = mesh if trees is None else add_trees(mesh, trees.trees)
+        self.costs = self._build_costs()
         self.waits = chip.waits_for_neighbors
         self.is_in_lockstep = (
-            self.mesh is not None and not self.waits and suits_cores(self.mesh, self.axons.axons, self.costs)
+            self.mesh is not None and not self.waits and cores_fit_lockstep(self.mesh, self.axons.axons, self.costs)
         )
-        self.neurons = tables.neurons(network, network.layers)
-        self.programs = tables.programs(network, network.layers)
+        self.neurons = tables.neuron_tables(network, network.layers)
+        self.programs = tables.program_tables(network, network.layers)
         self.pool = pool_times(program)
-        self.synapses = tables.synapses(network, program.schedule.within(n_hardware), program.mapping)
+        self.synapses = tables.synapse_tables(network, program.schedule.within(n_hardware), program.mapping)
         by_message = self.costs.drops or self.waits
-        self.members = tables.members(network, program.mapping, program.core_of) if by_message else None
-        self.plan = self._plan(n_steps, window)
+        self.members = tables.member_tables(network, program.mapping, program.core_of) if by_message else None
+        self.plan = self._build_plan(n_steps, window)
 
-    def _costs(self) -> Costs:
+    def _build_costs(self) -> Costs:
         cost, per_cycle = self.chip.cost, self.chip.ticks[0]
         return Costs(
             visit=(cost.visit_cycles or 0) * per_cycle,
@@ -229,12 +229,12 @@ class ChipRun:
             **longest_step(self.program, self.mesh, self.axons.axons),
         )
 
-    def _plan(self, n_steps: int, window: str) -> Plan:
+    def _build_plan(self, n_steps: int, window: str) -> Plan:
         program, network = self.program, self.program.network
         n_inputs = int(np.count_nonzero(program.core_of < 0))
         nodes = [network.node(n) for n in network.layers]
         offset = [np.full(node.n_neurons, program.schedule.offset[node.name]) for node in nodes]
-        n_instructions = [np.full(node.n_neurons, instructions(self.chip, node.neuron)) for node in nodes]
+        n_instructions = [np.full(node.n_neurons, chip_instructions(self.chip, node.neuron)) for node in nodes]
         counts = np.bincount(program.core_of[n_inputs:], minlength=program.mapping.n_cores)
         return Plan(
             n_steps=n_steps,
@@ -252,84 +252,85 @@ class ChipRun:
         )
 
     def run_some(self, x: np.ndarray, some: slice, keep: bool, flight_steps: int | None) -> list[Result]:
-        """Simulate some of the samples on the cores at hand: the Results of consecutive samples.
+        """Simulate some samples on all cores of the machine; return the Results of consecutive samples.
 
-        Fewer samples than cores share the cores step by step, where they can (`shares_steps`) and are not profiled.
+        Fewer samples than cores are parallelized over steps, if possible (`shares_steps`) and not profiled.
         """
         first, n_samples = some.start, some.stop - some.start
         if flight_steps is None and self.shares_steps(n_samples):
             try:
                 return self.run_steps(x[some], keep, first)
-            except (BackendError, ModelError):  # the first of several steps that must stop is the one to be named
+            except (BackendError, ModelError):  # a sequential run names the first step that fails
                 pass
 
-        def work(part: slice) -> Result:
-            return self.run(x, slice(first + part.start, first + part.stop), keep, flight_steps)
+        def run_one_part(part: slice) -> Result:
+            return self.run_part(x, slice(first + part.start, first + part.stop), keep, flight_steps)
 
-        return over_samples(n_samples, work, self.plan.interrupted)
+        return over_samples(n_samples, run_one_part, self.plan.interrupted)
 
-    def run(self, x: np.ndarray, part: slice, keep: bool, flight_steps: int | None) -> Result:
-        """Simulate some of the samples. Raises ModelError where a neuron spikes too often to be sent."""
-        result = self.result((part.stop - part.start, self.plan.n_steps), self.n_hardware, keep, flight_steps)
-        self.go(self.job(first_sample=part.start), x[part], result, self.state(flight_steps is not None))
-        self.verify(result.neurons, part.start)
+    def run_part(self, x: np.ndarray, part: slice, keep: bool, flight_steps: int | None) -> Result:
+        """Simulate some of the samples. Raises ModelError if a neuron spikes more often than a message can carry."""
+        result = self.empty_result((part.stop - part.start, self.plan.n_steps), self.n_hardware, keep, flight_steps)
+        self.run_job(
+            self.build_job(first_sample=part.start), x[part], result, self.idle_state(flight_steps is not None)
+        )
+        self.verify_spikes(result.neurons, part.start)
         return result
 
     def shares_steps(self, n_samples: int) -> bool:
-        """Whether so few samples are better run by `share`, and can be: no message is lost, all steps end together."""
+        """Whether `run_shared` pays off and applies: few samples, no lost messages, and all steps end together."""
         return n_samples < n_threads() and not self.costs.drops and not self.waits
 
     def run_steps(self, x: np.ndarray, keep: bool, first_sample: int = 0) -> list[Result]:
-        """Simulate each sample, over its steps.
-
-        `first_sample` is the number of the first in the errors of the run.
-        """
+        """Simulate the samples in parallel over their steps. `first_sample`: number of the first one in errors."""
         shape = (1, self.plan.n_steps)
-        results = [self.result(shape, self.n_hardware, keep, None, is_shared=True) for _ in x]
-        self.share(x, results, [self.state() for _ in x], first_sample)
+        results = [self.empty_result(shape, self.n_hardware, keep, None, is_shared=True) for _ in x]
+        self.run_shared(x, results, [self.idle_state() for _ in x], first_sample)
         for b, result in enumerate(results):
-            self.verify(result.neurons, first_sample + b)
+            self.verify_spikes(result.neurons, first_sample + b)
         return results
 
-    def share(
+    def run_shared(
         self, x: np.ndarray, results: list[Result], computing: list[State], first_sample: int, first_step: int = 0
     ) -> None:
-        """Simulate the steps that each result has rows for: one thread computes neurons, all move what they have sent.
+        """Simulate the steps that each result has rows for: one thread computes the neurons, all move the messages.
 
-        `computing`: where the neurons of each sample are.
+        `computing`: state with the neurons of each sample.
         """
         idle: list = []
 
-        def some(b: int, steps: slice, state: State, computes: bool) -> None:
+        def run_rows(b: int, steps: slice, state: State, computes: bool) -> None:
             r, now = results[b], slice(first_step + steps.start, first_step + steps.stop)
             rows = {name: getattr(r.steps, name)[steps] for name in ("received", "sent", "cycles", "flits", "bus")}
             neurons = r.neurons._replace(updated=r.neurons.updated[:, steps])
-            job = self.job(first_sample=first_sample + b, first_step=now.start, computes=computes, moves=not computes)
-            self.go(job, x[b : b + 1, now], Result(neurons, r.steps._replace(**rows), None), state)
+            job = self.build_job(
+                first_sample=first_sample + b, first_step=now.start, computes=computes, moves=not computes
+            )
+            self.run_job(job, x[b : b + 1, now], Result(neurons, r.steps._replace(**rows), None), state)
 
         def move(b: int, steps: slice) -> None:
             try:
                 state = idle.pop()
             except IndexError:
-                state = self.state()
-            some(b, steps, state, False)
+                state = self.idle_state()
+            run_rows(b, steps, state, False)
             idle.append(state)
 
         n_rows = len(results[0].steps.cycles)
-        over_steps(len(x), n_rows, lambda b, steps: some(b, steps, computing[b], True), move, self.plan.interrupted)
+        over_steps(len(x), n_rows, lambda b, steps: run_rows(b, steps, computing[b], True), move, self.plan.interrupted)
 
-    def verify(self, record: NeuronRecord, first_sample: int, first_step: int = 0) -> None:
-        """Raise ModelError where a neuron fires more often at once than a message tells.
+    def verify_spikes(self, record: NeuronRecord, first_sample: int, first_step: int = 0) -> None:
+        """Raise ModelError if a neuron fires more often at once than a message can carry.
 
-        The record begins with these.
+        `first_sample`, `first_step`: numbers of the first sample and step of the record.
         """
         if self.plan.repeats:
             program = self.program
-            spikes = layers_of(program, program.network.layers, [record.spikes])
+            spikes = split_layers(program, program.network.layers, [record.spikes])
             first = dict.fromkeys(spikes, first_step)
             verify_counts(program.network, self.chip, program.on_multi_spike, spikes, first_sample, first)
 
-    def job(
+    def build_job(
         self,
         first_sample: int = 0,
         first_step: int = 0,
@@ -337,15 +338,15 @@ class ChipRun:
         computes: bool = True,
         moves: bool = True,
     ) -> Job:
-        """What one call is to do: all of it, if nothing else is said."""
+        """Build the job of one kernel call; by default it computes neurons and moves messages."""
         return Job(first_sample, first_step, by_hardware, computes=computes, moves=moves)
 
-    def result(
+    def empty_result(
         self, shape: tuple[int, int], n_rows: int, keep: bool, flight_steps: int | None, is_shared: bool = False
     ) -> Result:
-        """Zeros for spikes (and states, if they are kept) of `shape` samples and steps, and `n_rows` hardware steps.
+        """Allocate records of `shape` samples and steps, with states if `keep`, and of `n_rows` hardware steps.
 
-        With `flight_steps` there are probes. `is_shared`: some compute neurons, others go on with what is recorded.
+        With `flight_steps` there are probes. `is_shared`: one thread computes neurons, others move their messages.
         """
         n_cores, n_neurons, n_sites = self.program.mapping.n_cores, len(self.neurons.rule_of), self.axons.axons.n_sites
         kept = (*shape, n_neurons) if keep else (0, 0, 0)
@@ -363,7 +364,7 @@ class ChipRun:
         return Result(neurons, self.step_record(n_rows), probes)
 
     def step_record(self, n_rows: int) -> StepRecord:
-        """Zeros for so many hardware steps."""
+        """Allocate the record of `n_rows` hardware steps."""
         n_cores, n_sites = self.program.mapping.n_cores, self.axons.axons.n_sites
         return StepRecord(
             received=np.zeros((n_rows, n_sites, N_COUNTS_LOST if self.costs.drops else N_COUNTS), np.int64),
@@ -374,12 +375,12 @@ class ChipRun:
             stopped=np.zeros(2, np.int64),
         )
 
-    def drive(self) -> Drive:
-        """No synaptic sums on their way."""
-        return tables.drive(int(self.synapses.connection["delay"].max(initial=1)) + 1, len(self.program.core_of))
+    def empty_drive(self) -> Drive:
+        """Return an empty buffer of synaptic sums in flight."""
+        return tables.empty_drive(int(self.synapses.connection["delay"].max(initial=1)) + 1, len(self.program.core_of))
 
-    def state(self, is_profiled: bool = False, n_logged: int = 0) -> State:
-        """An idle chip; lockstep where it suits, but a profile needs the events. Merges may log so many packets."""
+    def idle_state(self, is_profiled: bool = False, n_logged: int = 0) -> State:
+        """Build an idle chip, in lockstep if supported and not profiled. Merges log up to `n_logged` packets."""
         n_sites, n_axons = self.axons.axons.n_sites, len(self.axons.axons.row)
         n_sources, n_neurons = len(self.program.core_of), len(self.neurons.rule_of)
         work = CoreWork(
@@ -410,11 +411,11 @@ class ChipRun:
         elif self.is_in_lockstep and not is_profiled:
             lockstep = lockstep_network(self.mesh, n_axons)
         else:
-            event = EventNetwork(self.mesh, queues(self.mesh))
+            event = EventNetwork(self.mesh, build_queues(self.mesh))
         return State(
             cores=ChipCores(core_tables, self.pool, self.axons.fan_out, self.axons.io, work),
-            net=SpikingNet(self.neurons, self.synapses, tables.scratch(n_neurons), self.drive()),
-            programs=tables.of_samples(self.programs),
+            net=SpikingNet(self.neurons, self.synapses, tables.resting_states(n_neurons), self.empty_drive()),
+            programs=tables.copy_programs(self.programs),
             lossy=lossy,
             shared=shared,
             event=event,
@@ -423,25 +424,25 @@ class ChipRun:
             merges=merges,
         )
 
-    def go(self, job: Job, x: np.ndarray, result: Result, state: State) -> None:
-        """Simulate the job's hardware steps of x int32[b, step, input line], as many as `result.steps` has rows."""
+    def run_job(self, job: Job, x: np.ndarray, result: Result, state: State) -> None:
+        """Simulate the job on x int32[b, step, input line], as many hardware steps as `result.steps` has rows."""
         neurons, steps, probes = result
         x = np.ascontiguousarray(x)
         if self.waits:
-            neighbors.go(self, job, x, result, state)
+            neighbors.run_with_neighbors(self, job, x, result, state)
             return
         code = run_samples(self.plan, job, *state, probes, neurons, steps, x)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         if code in (STUCK, TOO_LONG):
             outbox = state.cores.work.outbox
-            raise stopped(self.program, code, steps.stopped, self.axons.axons, outbox, state.link_flits)
+            raise explain_stop(self.program, code, steps.stopped, self.axons.axons, outbox, state.link_flits)
 
-    def states(self, names: list[str], records: list[tuple]) -> dict[str, dict[str, np.ndarray]]:
-        """The states [B, T, *shape] of layers in the (u, v, words) of consecutive samples, as NeuronRecord has them."""
+    def collect_states(self, names: list[str], records: list[tuple]) -> dict[str, dict[str, np.ndarray]]:
+        """Return the states [B, T, *shape] of layers from (u, v, words) of consecutive samples, as in NeuronRecord."""
         program, network = self.program, self.program.network
         u, v, words = zip(*records, strict=True)
-        of_u, of_v = (layers_of(program, names, list(parts)) for parts in (u, v))
+        of_u, of_v = (split_layers(program, names, list(parts)) for parts in (u, v))
         states = {name: {"u": of_u[name], "v": of_v[name]} for name in names}
         for name in (name for name in names if name in network.programs):
             node, first = network.node(name), network.offsets[name] - count_lines(network)
@@ -449,8 +450,8 @@ class ChipRun:
             states[name] = {state: x.reshape(*x.shape[:2], *node.shape) for state, x in values.items()}
         return states
 
-    def ends(self) -> Ends:
-        """Where the messages of a profile come from and go to."""
+    def message_ends(self) -> Ends:
+        """Return the ends of messages for a profile."""
         core_of, routes = self.program.core_of, io_routes(self.program)
         site = self.axons.sites.site
         return Ends(
@@ -460,8 +461,8 @@ class ChipRun:
             entry=None if routes is None else routes[0].site,
         )
 
-    def measured(self, counters: dict, flits: np.ndarray, cycles: np.ndarray, n_barriers: int, notes) -> dict:
-        """What a Run says of time and energy; `n_barriers` belong to each row, `notes` are the Probes or None."""
+    def measured_fields(self, counters: dict, flits: np.ndarray, cycles: np.ndarray, n_barriers: int, notes) -> dict:
+        """Return the Run's fields on time and energy. `n_barriers`: barriers per row. `notes`: the Probes, or None."""
         chip, program = self.chip, self.program
         fields: dict[str, Any] = {"link_flits": flits}
         if chip.gives_times:
@@ -472,5 +473,5 @@ class ChipRun:
         net = self.mesh or self.bus
         if notes is not None and net is not None:
             n_ticks = int(cycles.sum()) * chip.ticks[0]
-            fields["profile"] = profile(net, notes, flits, self.ends(), n_ticks)
+            fields["profile"] = build_profile(net, notes, flits, self.message_ends(), n_ticks)
         return fields

@@ -1,8 +1,8 @@
-"""Order: where the sum of a chip that saturates at every addition may depend on the order of its spikes.
+"""Order: find sums that may depend on the order of spikes, on a chip that saturates at every addition.
 
-Backends add up all spikes of a step and clip once. A chip that adds them one by one, and stays at its limit when that
-is passed on the way, gives the same unless both signs are added and the limit can be passed: then 127 + 127 - 128 may
-end lower than 126. What no order can change is proved here from the two one-sided sums.
+Backends add all spikes of a step and clip once. A chip that adds them one by one and saturates gives the same result,
+unless both signs occur and a partial sum can pass the limit: then 127 + 127 - 128 may end below 126. The two one-sided
+sums prove which results no order can change.
 """
 
 import numpy as np
@@ -14,14 +14,14 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.program import Program
 from nwcompile.sim.reference.synaptic_sums import effective_network
 
-CHUNK = 1 << 22  # So many sums are held at once, 32 MiB of each sign.
+CHUNK = 1 << 22  # Sums per chunk: 32 MiB for each sign.
 
 
 def order_dependent(model: Network | Program, window: str, inputs: dict, spikes: dict) -> dict[str, np.ndarray] | None:
-    """By layer where the current may depend on the order of spikes, int64[place, 3]: sample, step, neuron.
+    """Return where currents may depend on the order of spikes, by layer int64[place, 3]: sample, step, neuron.
 
-    `spikes` of every layer in the steps of the `window`. None where no layer has decays by shift, for only there every
-    addition saturates.
+    `spikes` holds every layer, in the steps of the `window`. Returns None if no layer has decays by shift, as only
+    there every addition saturates.
     """
     network = model.network if isinstance(model, Program) else model
     layers = [
@@ -34,13 +34,13 @@ def order_dependent(model: Network | Program, window: str, inputs: dict, spikes:
     if isinstance(model, Program) and window == "hardware" and model.schedule.period == 1:
         delays = list(model.schedule.delay)
     sent = {**inputs, **spikes}
-    return {name: _places(network, name, delays, sent, len(spikes[name])) for name in layers}
+    return {name: _find_places(network, name, delays, sent, len(spikes[name])) for name in layers}
 
 
-def _places(network: Network, name: str, delays, sent: dict, n_samples: int) -> np.ndarray:
+def _find_places(network: Network, name: str, delays, sent: dict, n_samples: int) -> np.ndarray:
     node = network.node(name)
     edges = [(c, delay) for c, delay in zip(network.connections, delays, strict=True) if c.target == name]
-    maps = [_signed(c, network) for c, _ in edges]
+    maps = [_split_signs(c, network) for c, _ in edges]
     n_steps = sent[name].shape[1]
     size = max(1, CHUNK // (n_steps * node.n_neurons))
     places = [np.zeros((0, 3), np.int64)]
@@ -54,12 +54,12 @@ def _places(network: Network, name: str, delays, sent: dict, n_samples: int) -> 
             for values, ups, downs in ((np.maximum(x, 0), excites, inhibits), (np.minimum(x, 0), inhibits, excites)):
                 up[:, n_steps - late.shape[1] :] += (ups @ values.T).T.reshape(shape)
                 down[:, n_steps - late.shape[1] :] += (downs @ values.T).T.reshape(shape)
-        places.append(np.argwhere(_is_open(node, up, down)) + (start, 0, 0))
+        places.append(np.argwhere(_depends_on_order(node, up, down)) + (start, 0, 0))
     return np.concatenate(places)
 
 
-def _signed(connection: Connection, network: Network) -> tuple[csr_array, csr_array]:
-    """The positive and the negative weights of a connection, int64[target, source]."""
+def _split_signs(connection: Connection, network: Network) -> tuple[csr_array, csr_array]:
+    """Split the weights of a connection into positive and negative ones, int64[target, source] each."""
     source, target = (network.node(name) for name in (connection.source, connection.target))
     pre, post, place = synapse_list(connection, source.shape)
     weight = np.asarray(connection.weight).reshape(-1)[place].astype(np.int64)
@@ -68,8 +68,8 @@ def _signed(connection: Connection, network: Network) -> tuple[csr_array, csr_ar
     return tuple(csr_array((part, (post, pre)), shape=shape) for part in parts)
 
 
-def _is_open(node: Node, up: np.ndarray, down: np.ndarray) -> np.ndarray:
-    """Where sums of both signs, `up` and `down` [B, T, n], come in one step and one alone would pass the limit."""
+def _depends_on_order(node: Node, up: np.ndarray, down: np.ndarray) -> np.ndarray:
+    """Return where `up` and `down` [B, T, n] are both non-zero in a step and one alone would pass the limit."""
     spec, fixed = node.neuron, node.neuron.fixed
     low, high = fixed.limits
     k_u, bias = (spec.array(key, node.shape).reshape(-1) for key in ("decay_u", "bias_u"))

@@ -1,4 +1,4 @@
-"""One step of a layer whose neurons are a program, in NumPy: the definition of every operation of NeuronProgram."""
+"""One step of a layer of neuron programs in NumPy. It defines every operation of NeuronProgram."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand
 
 
 def _rounded_once(function: Callable) -> Callable:
-    """A function computed in float64 and rounded to its operand's type: NumPy's own of float32 are less exact."""
+    """Compute a function in float64 and round to its operand's type; NumPy's float32 versions are less exact."""
     return lambda x: function(x.astype(np.float64)).astype(x.dtype)
 
 
@@ -47,70 +47,70 @@ MEANING: dict[str, Callable] = {
 
 @dataclass(eq=False)
 class ProgramState:
-    """States of a layer for B samples, `named[state]` [B, *layer], and the parameters as numbers of the same type."""
+    """States of a layer for B samples, `named[state]` [B, *layer], and the parameters in the same number type."""
 
     program: NeuronProgram
     named: dict[str, np.ndarray]
     parameters: dict[str, np.ndarray]
-    rests: np.ndarray  # bool[*layer]: see `rests`
+    rests: np.ndarray  # bool[*layer]: see `stays_at_rest`
     dtype: type
 
     @classmethod
-    def cleared(cls, program: NeuronProgram, shape: tuple[int, ...], dtype: type = np.float32) -> "ProgramState":
-        """The states as a sample begins, of shape [B, *layer]; a float program's in `dtype`."""
+    def from_program(cls, program: NeuronProgram, shape: tuple[int, ...], dtype: type = np.float32) -> "ProgramState":
+        """Build the initial states of shape [B, *layer]; `dtype` is the type of a float program."""
         dtype = np.int64 if program.is_fixed else dtype
         initial: dict[str, np.ndarray] = {s.name: np.asarray(s.initial, dtype) for s in program.states}
         return cls(
             program=program,
             named={name: np.broadcast_to(value, shape).copy() for name, value in initial.items()},
             parameters={name: np.asarray(value, dtype) for name, value in program.parameters.items()},
-            rests=rests(program, shape[1:]),
+            rests=stays_at_rest(program, shape[1:]),
             dtype=dtype,
         )
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """All that the next step begins with, to be written as well."""
+        """Everything that the next step depends on, as writeable arrays."""
         self.named = {name: a if a.flags.writeable else a.copy() for name, a in self.named.items()}
         return self.named
 
     def step(self, x: np.ndarray) -> np.ndarray:
-        """Update from the synaptic input `x` [B, *layer]; returns what leaves, of the same shape (0 of a readout)."""
+        """Update from the synaptic input `x` [B, *layer]; return the output of the same shape (0 for a readout)."""
         program = self.program
         values = {INPUT: x.astype(self.dtype, copy=False), **self.named, **self.parameters, **program.tables}
 
-        def of(operand: Operand):
+        def read_operand(operand: Operand):
             return values[operand] if isinstance(operand, str) else self.dtype(operand)
 
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             for operation in program.operations:
-                given = map(of, operation.operands)
+                given = map(read_operand, operation.operands)
                 if operation.kind == "number":
                     result = next(given).astype(self.dtype)
                 else:
                     result = MEANING[operation.kind](*given)
                 values[operation.result] = result
-        sent = np.broadcast_to(of(program.output) if program.fires else self.dtype(0), x.shape)
-        self.named = {s.name: self._kept(s, of(s.next), x.shape) for s in program.states}
+        sent = np.broadcast_to(read_operand(program.output) if program.fires else self.dtype(0), x.shape)
+        self.named = {s.name: self._limit_state(s, read_operand(s.next), x.shape) for s in program.states}
         return sent
 
-    def _kept(self, state, value, shape: tuple[int, ...]) -> np.ndarray:
-        """What a state holds of its next value."""
+    def _limit_state(self, state, value, shape: tuple[int, ...]) -> np.ndarray:
+        """Limit the next value of a state to its bits."""
         if state.bits is not None:
             value = (modulo if state.overflow == "modulo" else saturate)(value, state.bits)
         return np.broadcast_to(value, shape)
 
     @property
     def is_at_rest(self) -> np.ndarray:
-        """Neurons with nothing to update but events: their states are 0 and stay so without input."""
+        """Neurons that need no update without events: their states are 0 and stay 0 without input."""
         still = np.ones((1,), bool) & self.rests
         for value in self.named.values():
             still = still & (value == 0)
         return still
 
 
-def rests(program: NeuronProgram, shape: tuple[int, ...]) -> np.ndarray:
-    """Whether a neuron whose states are all 0 stays so without input and sends nothing, bool[*shape]."""
+def stays_at_rest(program: NeuronProgram, shape: tuple[int, ...]) -> np.ndarray:
+    """Whether a neuron with all states 0 keeps them without input and sends nothing, bool[*shape]."""
     dtype = np.int64 if program.is_fixed else np.float32
     nothing = np.zeros((1, *shape), dtype)
     parameters = {name: np.asarray(value, dtype) for name, value in program.parameters.items()}

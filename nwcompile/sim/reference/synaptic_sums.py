@@ -1,4 +1,4 @@
-"""Connections in NumPy, batch first: what a target receives from a source, in float32 or int64."""
+"""Connections in NumPy, batch first: synaptic sums of a target in float32 or int64."""
 
 from dataclasses import replace
 
@@ -12,18 +12,18 @@ from nwcompile.ir.neuron_programs.program import NeuronProgram
 NO_LIMIT = 1 << 40  # No effective weight is as large as this, so none is clipped.
 
 
-def apply(connection: Connection, x: np.ndarray, target_shape: tuple[int, ...]) -> np.ndarray:
-    """Synaptic input `[B, *target_shape]` from source values `x` `[B, *source_shape]`, the connection's bias included.
+def apply_connection(connection: Connection, x: np.ndarray, target_shape: tuple[int, ...]) -> np.ndarray:
+    """Return the synaptic input `[B, *target_shape]` for source values `x` `[B, *source_shape]`, with the bias.
 
-    int64 where the weights are integers. float32 in float networks: the sum, bias included, is taken in float64 and
-    rounded once, so that (float32 weights times spikes fill far fewer bits than float64 has) it does not depend on the
-    order of adding, and with it on the BLAS library or its threads.
+    The result is int64 for integer weights and float32 in float networks. Float sums, bias included, are taken in
+    float64 and rounded once. Float32 weights times spikes need far fewer bits than float64 has, so the result does not
+    depend on the order of additions, and thus on the BLAS library or its threads.
     """
     wide = x.astype(np.float64 if np.issubdtype(x.dtype, np.floating) else np.int64, copy=False)
     y = (
-        _sparse(connection, wide, int(np.prod(target_shape)))
+        _apply_sparse(connection, wide, int(np.prod(target_shape)))
         if isinstance(connection, Sparse)
-        else _map(connection, wide)
+        else _apply_map(connection, wide)
     )
     y = y.reshape(len(x), *target_shape)
     if (bias := connection.bias_per_neuron(target_shape)) is not None:
@@ -32,17 +32,17 @@ def apply(connection: Connection, x: np.ndarray, target_shape: tuple[int, ...]) 
 
 
 def effective_network(network: Network) -> Network:
-    """A fixed-point network with the weights it computes with: mantissas times 2**exponent, clipped by no chip."""
-    return Network(network.inputs, network.nodes, tuple(effective(c) for c in network.connections))
+    """Return a fixed-point network with its effective weights, mantissa times 2**exponent, not clipped by a chip."""
+    return Network(network.inputs, network.nodes, tuple(effective_connection(c) for c in network.connections))
 
 
-def effective(connection: Connection) -> Connection:
-    """A fixed-point connection with the weights it computes with, int64."""
+def effective_connection(connection: Connection) -> Connection:
+    """Return a fixed-point connection with its effective weights, int64."""
     return connection.replace(weight=effective_weight(connection.weight, connection.exponent, NO_LIMIT), exponent=0)
 
 
 def fold_bias(network: Network, node: Node) -> Node:
-    """A fixed-point node with the biases of its connections in its `bias_u`, or added to the input of its program."""
+    """Move the biases of a fixed-point node's connections into its `bias_u`, or the input of its program."""
     biases = [c.bias_per_neuron(node.shape) for c in network.into(node.name) if c.bias is not None]
     if not biases:
         return node
@@ -53,27 +53,31 @@ def fold_bias(network: Network, node: Node) -> Node:
 
 
 def fold_biases(network: Network) -> Network:
-    """A fixed-point network whose connections have no biases: its neurons have them."""
+    """Move the biases of all connections of a fixed-point network into its neurons."""
     nodes = {name: fold_bias(network, node) for name, node in network.nodes.items()}
     edges = (c if c.bias is None else c.replace(bias=None) for c in network.connections)
     return Network(network.inputs, nodes, tuple(edges))
 
 
-def structure(connection: Connection) -> Connection:
-    """The same connection with every stored weight 1 and no bias: it counts synaptic events."""
+def unit_connection(connection: Connection) -> Connection:
+    """Set every stored weight to 1 and remove the bias, so that the connection counts synaptic events."""
     return connection.replace(weight=np.ones(np.shape(connection.weight), np.int64), bias=None, exponent=0)
 
 
-def _map(connection: Connection, x: np.ndarray) -> np.ndarray:
+def _apply_map(connection: Connection, x: np.ndarray) -> np.ndarray:
     if isinstance(connection, Scale):
         return connection.per_neuron("scale", x.shape[1:]) * x + connection.per_neuron("shift", x.shape[1:])
     if isinstance(connection, Pool2d):
-        return _pool(connection, x)
+        return _apply_pool(connection, x)
     if isinstance(connection, MaxPool2d):
-        return _maxima(connection, x)
+        lowest = -np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).min
+        maps = x if x.ndim == 4 else x[:, :, None]
+        taps = sliding_windows(maps, pair(connection.kernel), connection.strides, connection.padding, 1, lowest)
+        return taps.max((4, 5))
     if isinstance(connection, MatMul):
-        return _products(connection, x)
-    weight = _weight(connection, x.dtype)
+        left, right = np.split(x.reshape(len(x), -1), [int(np.prod(connection.left))], axis=1)
+        return left.reshape(-1, *connection.left) @ right.reshape(-1, *connection.right)
+    weight = _typed_weight(connection, x.dtype)
     if isinstance(connection, Dense):
         return x.reshape(len(x), -1) @ weight.T
     if isinstance(connection, Conv1d):
@@ -82,21 +86,24 @@ def _map(connection: Connection, x: np.ndarray) -> np.ndarray:
     return convolve(connection, x, weight)
 
 
-def _weight(connection: Connection, dtype) -> np.ndarray:
-    """The weights as they are computed with, float32 in a float network, in the type that sums are taken in."""
+def _typed_weight(connection: Connection, dtype) -> np.ndarray:
+    """Return the weights, float32 in a float network, converted to the type of the sums."""
     number = np.float32 if np.issubdtype(dtype, np.floating) else np.int64
     return np.asarray(connection.weight).astype(number, copy=False).astype(dtype, copy=False)
 
 
-def _sparse(connection: Sparse, x: np.ndarray, n_target: int) -> np.ndarray:
+def _apply_sparse(connection: Sparse, x: np.ndarray, n_target: int) -> np.ndarray:
     out = np.zeros((n_target, len(x)), x.dtype)
-    weight = _weight(connection, x.dtype)
+    weight = _typed_weight(connection, x.dtype)
     np.add.at(out, connection.post, x.reshape(len(x), -1).T[connection.pre] * weight[:, None])
     return out.T
 
 
-def windows(x: np.ndarray, kernel, stride, padding, dilation, around=0) -> np.ndarray:
-    """`[B, C, rows, columns, k_rows, k_columns]`: taps of every window of `x` `[B, C, H, W]`, padded with `around`."""
+def sliding_windows(x: np.ndarray, kernel, stride, padding, dilation, around=0) -> np.ndarray:
+    """Return the taps of every window of `x` `[B, C, H, W]`, padded with `around`.
+
+    The shape is `[B, C, rows, columns, k_rows, k_columns]`.
+    """
     (ph, pw) = pair(padding)
     (dh, dw) = pair(dilation)
     (sh, sw) = pair(stride)
@@ -107,10 +114,10 @@ def windows(x: np.ndarray, kernel, stride, padding, dilation, around=0) -> np.nd
 
 
 def convolve(connection: Conv2d, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Cross-correlation of `x` with `weight`, as torch.nn.functional.conv2d defines it."""
+    """Cross-correlate `x` with `weight`, as torch.nn.functional.conv2d does."""
     if connection.source_shape is not None:
         x = x.reshape(len(x), *connection.source_shape)
-    taps = windows(x, weight.shape[2:], connection.stride, connection.padding, connection.dilation)
+    taps = sliding_windows(x, weight.shape[2:], connection.stride, connection.padding, connection.dilation)
     parts = []
     per_in = weight.shape[1]
     per_out = weight.shape[0] // connection.groups
@@ -121,21 +128,10 @@ def convolve(connection: Conv2d, x: np.ndarray, weight: np.ndarray) -> np.ndarra
     return np.concatenate(parts, -1).transpose(0, 3, 1, 2)
 
 
-def _pool(connection: Pool2d, x: np.ndarray) -> np.ndarray:
+def _apply_pool(connection: Pool2d, x: np.ndarray) -> np.ndarray:
     stride = connection.kernel if connection.stride is None else connection.stride
-    total = windows(x, pair(connection.kernel), stride, connection.padding, 1).sum((4, 5), dtype=x.dtype)
+    total = sliding_windows(x, pair(connection.kernel), stride, connection.padding, 1).sum((4, 5), dtype=x.dtype)
     if connection.kind == "sum":
         return total
     rows, columns = pair(connection.kernel)
     return total / x.dtype.type(rows * columns)
-
-
-def _products(connection: MatMul, x: np.ndarray) -> np.ndarray:
-    left, right = np.split(x.reshape(len(x), -1), [int(np.prod(connection.left))], axis=1)
-    return left.reshape(-1, *connection.left) @ right.reshape(-1, *connection.right)
-
-
-def _maxima(connection: MaxPool2d, x: np.ndarray) -> np.ndarray:
-    lowest = -np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).min
-    maps = x if x.ndim == 4 else x[:, :, None]
-    return windows(maps, pair(connection.kernel), connection.strides, connection.padding, 1, lowest).max((4, 5))

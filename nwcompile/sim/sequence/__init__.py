@@ -1,11 +1,11 @@
-"""The sequence-parallel backend: all steps of a layer at once, bit for bit as the reference.
+"""The sequence-parallel backend: all steps of a layer at once, bit for bit equal to the reference.
 
 purpose                                              function                 file or folder
-a network or a program, layer after layer            run_program              run.py
-a sample without an end                              Stream                   stream.py
-a network as the flat arrays that kernels take       neurons, synapses        tables.py
-a float network that is not compiled                 run_network              float_run.py
-the same on a GPU                                    Inference                cuda/
+simulate a program, layer after layer                run_program              run.py
+simulate a stream                                    Stream                   stream.py
+flat arrays of a network for the kernels             synapse_tables           tables.py
+simulate a float network that is not compiled        run_network              float_run.py
+simulate on a GPU                                    Inference                cuda/
 """
 
 ERROR_CODE = "NW6103"

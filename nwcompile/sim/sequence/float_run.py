@@ -1,9 +1,9 @@
-"""Float networks on whole sequences: each layer's `[B, T, *shape]` at once, with the reference's numbers, bit for bit.
+"""Float networks on whole sequences: each layer's `[B, T, *shape]` at once, bit for bit equal to the reference.
 
-Synaptic sums are those of the reference: over many steps at once where float64 provably holds every partial sum, so
-that no order of adding matters, else step by step in the shapes that the reference has. Neuron programs scan over time
-in the kernel that is written for each. Built-in neurons take the reference's step, and so do programs with `exp` or
-`tanh`, whose last bits every library has of its own. Layers that feed each other go step by step.
+Synaptic sums cover many steps at once if float64 provably holds every partial sum, so that the order of additions does
+not matter; otherwise they go step by step in the reference's shapes. Neuron programs scan over time in a generated
+kernel. Built-in neurons use the reference's step, and so do programs with `exp` or `tanh`, whose last bits depend on
+the library. Layers that feed each other go step by step.
 """
 
 from math import prod
@@ -16,14 +16,14 @@ from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.run import Run
 from nwcompile.kernels.cores.programs.build import build_module
 from nwcompile.kernels.cores.programs.source import WITHOUT_KERNEL
-from nwcompile.sim.reference.run import cleared, finish, record_spikes
-from nwcompile.sim.reference.synaptic_sums import apply
+from nwcompile.sim.reference.run import finish_run, initial_state, record_spikes
+from nwcompile.sim.reference.synaptic_sums import apply_connection
 from nwcompile.sim.rows import kept_layers
-from nwcompile.sim.sequence.run import groups
+from nwcompile.sim.sequence.run import layer_groups
 from nwcompile.threads import raise_if_canceled
 
 LARGEST_EXACT = 1 << 53  # Whole numbers up to here are exact in float64.
-CHUNK_NUMBERS = 1 << 22  # Sums of many steps are taken in pieces of so many numbers, which bounds their memory.
+CHUNK_NUMBERS = 1 << 22  # Numbers per chunk of sums; it limits the memory.
 MANTISSA_BITS = 24  # of a float32
 
 
@@ -36,44 +36,46 @@ def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, k
 def run_values(
     network: Network, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool
 ) -> tuple[Run, dict[str, np.ndarray]]:
-    """The run, and what every input, layer and junction sends to its readers, float32[B, T, *shape] by name."""
+    """Return the Run, and the output of every input, layer and junction, float32[B, T, *shape] by name."""
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
     values = {name: x.astype(np.float32) for name, x in inputs.items()}
     layers: dict[str, _Neurons] = {}
     for node in network.nodes.values():
         values[node.name] = np.zeros((n_samples, n_steps, *node.shape), np.float32)
         if node.neuron is not None:
-            layers[node.name] = _neurons(node, n_samples, n_steps, keep_states or not node.neuron.fires)
-    for names in groups(network):
+            has_kernel = isinstance(node.neuron, NeuronProgram) and ProgramScan.has_kernel(node.neuron)
+            kind = _Programs if has_kernel else _Neurons
+            layers[node.name] = kind(node, n_samples, n_steps, keep_states or not node.neuron.fires)
+    for names in layer_groups(network):
         is_loop = any(c.source in names and c.target in names for c in network.connections)
         for steps in (range(t, t + 1) for t in range(n_steps)) if is_loop else (range(n_steps),):
             raise_if_canceled()
             for name in names:
                 node = network.node(name)
-                x = _drive(network, node, values, steps)
+                x = _sum_inputs(network, node, values, steps)
                 sent = layers[name].run(x, steps) if name in layers else x
                 values[name][:, steps.start : steps.stop] = node.heard(sent)
     spikes = {name: layers[name].spikes for name in network.layers}
     states = {name: layers[name].states for name in kept_layers(network, keep_states)}
-    return finish(network, "sequence", "cpu", "aligned", spikes, states, inputs, {}), values
+    return finish_run(network, "sequence", "cpu", "aligned", spikes, states, inputs, {}), values
 
 
-def _drive(network: Network, node: Node, values: dict[str, np.ndarray], steps: range) -> np.ndarray:
-    """Synaptic sums into a layer or junction in some steps, float32[B, step, *shape]."""
+def _sum_inputs(network: Network, node: Node, values: dict[str, np.ndarray], steps: range) -> np.ndarray:
+    """Return the synaptic sums of a layer or junction in some steps, float32[B, step, *shape]."""
     n_samples = len(values[node.name])
     total = np.zeros((n_samples, len(steps), *node.shape), np.float32)
     for c in network.into(node.name):
         source, first = values[c.source], steps.start - c.aligned_delay
-        for part in _parts(c, source, len(steps), node):
+        for part in _exact_parts(c, source, len(steps), node):
             times = range(first + part.start, first + part.stop)
             x = np.stack([source[:, t] if t >= 0 else np.zeros_like(source[:, 0]) for t in times], 1)
-            flat = apply(c, x.reshape(-1, *x.shape[2:]), node.shape)
+            flat = apply_connection(c, x.reshape(-1, *x.shape[2:]), node.shape)
             total[:, part] = total[:, part] + flat.reshape(n_samples, len(times), *node.shape)
     return total
 
 
-def _parts(connection: Connection, source: np.ndarray, n_steps: int, node: Node) -> list[slice]:
-    """The steps whose sums may be taken at once without another result."""
+def _exact_parts(connection: Connection, source: np.ndarray, n_steps: int, node: Node) -> list[slice]:
+    """Split the steps into slices whose sums can be taken at once without changing the result."""
     size = 1
     if n_steps > 1 and _is_exact(connection, source):
         taps = prod(np.shape(connection.weight)[1:]) if isinstance(connection, Conv2d) else 1
@@ -83,7 +85,7 @@ def _parts(connection: Connection, source: np.ndarray, n_steps: int, node: Node)
 
 
 def _is_exact(connection: Connection, source: np.ndarray) -> bool:
-    """Whether float64 holds every partial sum of what the source has sent."""
+    """Whether float64 holds every partial sum of the source's values exactly."""
     if not isinstance(connection, Dense | Conv2d | Sparse) or (source != np.trunc(source)).any():
         return False
     weight = np.abs(np.asarray(connection.weight, np.float32).astype(np.float64))
@@ -100,17 +102,17 @@ def _is_exact(connection: Connection, source: np.ndarray) -> bool:
 
 
 class _Neurons:
-    """A layer of float neurons over time, by the reference's step: what it sent, and the states wanted."""
+    """A layer of float neurons over time, computed by the reference's step, with its output and recorded states."""
 
     def __init__(self, node: Node, n_samples: int, n_steps: int, keep_states: bool):
         shape = (n_samples, n_steps, *node.shape)
         self.spikes = np.zeros(shape, node.neuron.spike_dtype)
         names = node.neuron.state_names if keep_states else ()
         self.states = {name: np.zeros(shape, np.float32) for name in names}
-        self.state = cleared(node, n_samples)
+        self.state = initial_state(node, n_samples)
 
     def run(self, x: np.ndarray, steps: range) -> np.ndarray:
-        """Go on from the step before: from the sums of some steps, what leaves in these."""
+        """Advance the layer by some steps with the sums `x`; return its output in these steps."""
         for i, t in enumerate(steps):
             record_spikes(self.spikes, t, self.state.step(np.ascontiguousarray(x[:, i])))
             for name, kept in self.states.items():
@@ -119,7 +121,7 @@ class _Neurons:
 
 
 class _Programs(_Neurons):
-    """A layer of a float program, by the kernel that is written for it."""
+    """A layer of a float program, computed by its generated kernel."""
 
     def __init__(self, node: Node, n_samples: int, n_steps: int, keep_states: bool):
         super().__init__(node, n_samples, n_steps, keep_states)
@@ -134,13 +136,8 @@ class _Programs(_Neurons):
         return sent
 
 
-def _neurons(node: Node, n_samples: int, n_steps: int, keep_states: bool) -> _Neurons:
-    has_kernel = isinstance(node.neuron, NeuronProgram) and ProgramScan.takes(node.neuron)
-    return (_Programs if has_kernel else _Neurons)(node, n_samples, n_steps, keep_states)
-
-
 class ProgramScan:
-    """B samples of a layer of a float program, in the kernel of its own; they go on where the call before ended."""
+    """B samples of a layer of a float program in its generated kernel; each call continues where the last one ended."""
 
     def __init__(self, program: NeuronProgram, shape: tuple[int, ...], n_samples: int, dtype: type = np.float32):
         size = (n_samples, prod(shape))
@@ -152,12 +149,12 @@ class ProgramScan:
         self.state: np.ndarray = np.array(initial, dtype).reshape(-1)
 
     @staticmethod
-    def takes(program: NeuronProgram) -> bool:
+    def has_kernel(program: NeuronProgram) -> bool:
         """Whether there is a kernel for a float program."""
         return not any(operation.kind in WITHOUT_KERNEL for operation in program.operations)
 
     def run(self, x: np.ndarray, keep_states: bool = False) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """What leaves for the sums `x` [B, T, *shape], and the states after each step, likewise, if they are wanted."""
+        """Return the output for the sums `x` [B, T, *shape], and with `keep_states` the states after each step."""
         n_samples, n_steps, *shape = x.shape
         drive = np.ascontiguousarray(x, self.state.dtype)
         sent, sizes = np.empty(drive.size, drive.dtype), (0, n_samples, n_samples, n_steps, prod(shape))

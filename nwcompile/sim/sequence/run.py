@@ -1,9 +1,9 @@
-"""The sequence-parallel backend: each layer's whole `[B, T, N]` tensor at once, exact integers.
+"""The sequence-parallel backend: each layer's whole `[B, T, N]` tensor at once, in exact integers.
 
-Synaptic sums of a feed-forward layer are one GEMM or convolution over all samples and steps, done in the float type
-whose whole numbers provably hold every partial sum; convolutions of few spikes are added up spike by spike. The neurons
-then scan over time in a Numba kernel. Layers that feed each other (recurrent groups) run their time loop inside one
-kernel. Counters follow from the spikes. On a GPU, `sim.cuda` does the same.
+The synaptic sums of a feed-forward layer are one GEMM or convolution over all samples and steps, in a float type that
+provably represents every partial sum exactly. Convolutions of few spikes are added spike by spike. The neurons then
+scan over time in a Numba kernel. Layers that feed each other (recurrent groups) run their time loop inside one kernel.
+Counters follow from the spikes. `sim.sequence.cuda` does the same on a GPU.
 """
 
 from dataclasses import replace
@@ -23,93 +23,93 @@ from nwcompile.kernels.cores.neuron import scan
 from nwcompile.kernels.cores.programs.build import build_module
 from nwcompile.kernels.cores.programs.call import Programs
 from nwcompile.kernels.cores.synapse import convolution_drive, scan_loop, sparse_drive
-from nwcompile.sim.inputs import prepare
-from nwcompile.sim.kept import content, groups_of_samples
+from nwcompile.sim.inputs import prepare_inputs
+from nwcompile.sim.kept import groups_of_samples, program_digest
 from nwcompile.sim.memory import samples_at_once
-from nwcompile.sim.reference.run import finish
+from nwcompile.sim.reference.run import finish_run
 from nwcompile.sim.reference.synaptic_sums import convolve, effective_network, fold_biases
 from nwcompile.sim.sequence import tables
 from nwcompile.threads import over_samples
 
-SPARSE_SHARE = 32  # A spike takes so many times as long in a loop over spikes as a number in a matrix product.
-SHORT_UPDATES = 1 << 16  # Fewer neuron updates take less time than it takes to start threads for them.
+SPARSE_SHARE = 32  # Time of a spike in a loop over spikes, relative to a number in a matrix product.
+SHORT_UPDATES = 1 << 16  # Below this number of neuron updates, starting threads takes longer than the updates.
 
 
 def run_program(
     program: Program, inputs: dict, n_steps: int, keep_states: bool, window: str, device: str = "cpu"
 ) -> Run:
     """Simulate a program; `inputs[name]` is int32 `[B, T, *shape]`."""
-    delays = _delays(program.network, n_steps)
+    delays = _clip_delays(program.network, n_steps)
     if window == "hardware" and program.schedule.period == 1:
         delays = list(program.schedule.within(n_steps))
     if is_keeping():
-        spikes, states, updates = _run_kept(program, delays, inputs, n_steps, keep_states)
+        spikes, states, updates = _run_with_checkpoint(program, delays, inputs, n_steps, keep_states)
     else:
-        spikes, states, updates = _run(program.network, delays, inputs, n_steps, keep_states, device)
-    run = finish(program, "sequence", device, window, spikes, states, inputs, {})
+        spikes, states, updates = _run_network(program.network, delays, inputs, n_steps, keep_states, device)
+    run = finish_run(program, "sequence", device, window, spikes, states, inputs, {})
     assert run.activity is not None, "finish counts spikes"
     activity = replace(run.activity, updates=updates)
     counters = count_events(program, activity, window)
     return with_energy(program, replace(run, counters=counters, activity=activity))
 
 
-def record(
+def record_activity(
     network: Network, x, steps: int | None = None, repeats: bool = False
 ) -> tuple[Activity, dict[str, np.ndarray]]:
-    """Activity (with neuron updates) and spikes of a fixed-point network that has no mapping yet, aligned.
+    """Return activity (with neuron updates) and aligned spikes of a fixed-point network that has no mapping yet.
 
     `repeats`: n spikes of a step are n messages.
     """
-    inputs, _, n_steps = prepare(network, x, steps)
+    inputs, _, n_steps = prepare_inputs(network, x, steps)
     network = effective_network(fold_biases(network))
-    spikes, _, updates = _run(network, _delays(network, n_steps), inputs, n_steps, False)
+    spikes, _, updates = _run_network(network, _clip_delays(network, n_steps), inputs, n_steps, False)
     counts = {name: x.astype(np.int32, copy=False) for name, x in inputs.items()}  # float32 from a float network
     return replace(Activity.from_spikes(network, {**counts, **spikes}, repeats), updates=updates), spikes
 
 
-def trace(network: Network, x, steps: int | None = None, keep_states: bool = True) -> tuple[dict, dict]:
-    """Spikes and states of every layer of a fixed-point network that has no mapping yet, aligned: two dicts by name.
+def trace_layers(network: Network, x, steps: int | None = None, keep_states: bool = True) -> tuple[dict, dict]:
+    """Return aligned spikes and states of a fixed-point network that has no mapping yet, two dicts by layer.
 
     States are `u` and `v`, int64 `[B, T, *shape]`; without `keep_states` only those of readouts.
     """
-    inputs, _, n_steps = prepare(network, x, steps)
+    inputs, _, n_steps = prepare_inputs(network, x, steps)
     network = effective_network(fold_biases(network))
-    return _run(network, _delays(network, n_steps), inputs, n_steps, keep_states)[:2]
+    return _run_network(network, _clip_delays(network, n_steps), inputs, n_steps, keep_states)[:2]
 
 
-def _delays(network: Network, n_steps: int) -> list[int]:
-    """The delay of each connection, those beyond a run of `n_steps` as long as it: nothing arrives in it."""
+def _clip_delays(network: Network, n_steps: int) -> list[int]:
+    """Return the delay of each connection, at most `n_steps`: with longer ones nothing arrives in the run either."""
     return [min(c.aligned_delay, n_steps) for c in network.connections]
 
 
-def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool, device: str = "cpu"):
-    """Spikes, kept states and update counts of every layer, with `delays[i]` steps on connection i."""
+def _run_network(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool, device: str = "cpu"):
+    """Return spikes, recorded states and update counts of every layer; connection i has `delays[i]` steps."""
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
-    spikes, states, updates = _blank(network, n_samples, n_steps, keep_states)
+    spikes, states, updates = _empty_arrays(network, n_samples, n_steps, keep_states)
     size = samples_at_once(network, n_samples, n_steps, device)
-    plans = _plans(network, delays, device)
+    plans = _build_plans(network, delays, device)
     for start in range(0, n_samples, size):
         chunk = slice(start, start + size)
         sources = {name: x[chunk] for name, x in inputs.items()}
         for plan in plans:
-            plan.run(sources, chunk, n_steps, spikes, states, updates)
+            plan.run_chunk(sources, chunk, n_steps, spikes, states, updates)
             sources.update({name: network.node(name).heard(spikes[name][chunk]) for name in plan.names})
     return spikes, states, updates
 
 
-def _run_kept(program: Program, delays, inputs: dict, n_steps: int, keep_states: bool):
-    """What `_run` gives, by some steps of some samples after others, which the checkpoint keeps."""
+def _run_with_checkpoint(program: Program, delays, inputs: dict, n_steps: int, keep_states: bool):
+    """Return the same as `_run_network`, computed by groups of samples and steps that the checkpoint stores."""
     network, pace, longest = program.network, Pace(), max(delays, default=0)
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
-    spikes, states, updates = _blank(network, n_samples, n_steps, keep_states)
-    plans = [LayerGroup(network, names, delays) for names in groups(network)]
-    of_program = content(program)
+    spikes, states, updates = _empty_arrays(network, n_samples, n_steps, keep_states)
+    plans = [LayerGroup(network, names, delays) for names in layer_groups(network)]
+    of_program = program_digest(program)
 
     def run_some(some: slice) -> None:
-        begun = [plan.cleared(some.stop - some.start) for plan in plans]
+        begun = [plan.initial_state(some.stop - some.start) for plan in plans]
         counts = {name: np.zeros_like(count) for name, count in updates.items()}
 
-        def go(steps: slice) -> None:
+        def run_steps(steps: slice) -> None:
             known = slice(max(steps.start - longest, 0), steps.stop)
             sources = {name: x[some, known] for name, x in inputs.items()}
             now = {name: a[:, steps] for name, a in spikes.items()}
@@ -117,7 +117,7 @@ def _run_kept(program: Program, delays, inputs: dict, n_steps: int, keep_states:
             counted = {name: count[steps] for name, count in counts.items()}
             for plan, at in zip(plans, begun, strict=True):
                 at = at._replace(first_step=steps.start)
-                plan.run(sources, some, steps.stop - steps.start, now, kept, counted, at)
+                plan.run_chunk(sources, some, steps.stop - steps.start, now, kept, counted, at)
                 sources.update({name: network.node(name).heard(spikes[name][some, known]) for name in plan.names})
 
         arrays = {f"spikes/{name}": a for name, a in spikes.items()}
@@ -126,7 +126,7 @@ def _run_kept(program: Program, delays, inputs: dict, n_steps: int, keep_states:
         record |= {f"updates/{name}": Recorded(count) for name, count in counts.items()}
         state = {f"{i}/{name}": a for i, at in enumerate(begun) for name, a in at.arrays.items()}
         given = [of_program, delays, n_steps, keep_states, {name: x[some] for name, x in inputs.items()}]
-        in_parts("sequence", lambda: given, Steps(n_steps, go, record, lambda: state), pace)
+        in_parts("sequence", lambda: given, Steps(n_steps, run_steps, record, lambda: state), pace)
         for name, count in counts.items():
             updates[name] += count
 
@@ -135,8 +135,8 @@ def _run_kept(program: Program, delays, inputs: dict, n_steps: int, keep_states:
     return spikes, states, updates
 
 
-def _blank(network: Network, n_samples: int, n_steps: int, keep_states: bool) -> tuple[dict, dict, dict]:
-    """Arrays by layer: spikes and kept states, to be filled, and update counts of 0."""
+def _empty_arrays(network: Network, n_samples: int, n_steps: int, keep_states: bool) -> tuple[dict, dict, dict]:
+    """Allocate arrays by layer: spikes and recorded states (uninitialized), and update counts (zeros)."""
     spikes: dict[str, np.ndarray] = {}
     states: dict[str, dict[str, np.ndarray]] = {}
     updates: dict[str, np.ndarray] = {}
@@ -150,20 +150,20 @@ def _blank(network: Network, n_samples: int, n_steps: int, keep_states: bool) ->
     return spikes, states, updates
 
 
-def _plans(network: Network, delays, device: str) -> list:
-    """What runs the layers, one after the other: groups on the CPU, all of them at once on a GPU."""
+def _build_plans(network: Network, delays, device: str) -> list:
+    """Return the objects that run the layers, in order: one per layer group on the CPU, a single one on a GPU."""
     if device == "cpu":
-        return [LayerGroup(network, names, delays) for names in groups(network)]
-    from nwcompile.sim.sequence.cuda.device import gpu
+        return [LayerGroup(network, names, delays) for names in layer_groups(network)]
+    from nwcompile.sim.sequence.cuda.device import find_gpu
 
-    device_of_torch = gpu()  # says what is missing, before Triton is imported
+    device_of_torch = find_gpu()  # raises a clear error before Triton is imported
     from nwcompile.sim.sequence.cuda.inference import Inference
 
-    return [Inference(network, groups(network), delays, device_of_torch)]
+    return [Inference(network, layer_groups(network), delays, device_of_torch)]
 
 
-def groups(network: Network) -> list[list[str]]:
-    """The nodes that run together: those that feed each other, in the order of the network; sources first."""
+def layer_groups(network: Network) -> list[list[str]]:
+    """Group the nodes that feed each other, in the order of the network; groups are sorted sources first."""
     import networkx
 
     graph = networkx.DiGraph()
@@ -177,11 +177,11 @@ def groups(network: Network) -> list[list[str]]:
 
 
 class Kept(NamedTuple):
-    """What a scan over time leaves beside spikes; states of 0 samples where they are not wanted."""
+    """Results of a scan over time except spikes; states that are not recorded have 0 samples."""
 
     u: np.ndarray  # int64[sample, step, neuron]
     v: np.ndarray  # int64[sample, step, neuron]
-    words: np.ndarray  # int64[sample, step, word]: states of neurons that are programs
+    words: np.ndarray  # int64[sample, step, word]: states of neuron programs
     updates: np.ndarray  # int64[step, neuron], over all samples
 
 
@@ -194,14 +194,14 @@ class LayerGroup:
         inside = [c.source in names and c.target in names for c in network.connections]
         edges = list(zip(network.connections, delays, inside, strict=True))
         self.outer = [(c, delay) for c, delay, within in edges if c.target in names and not within]
-        self.neurons = tables.neurons(network, names)
+        self.neurons = tables.neuron_tables(network, names)
         self.is_loop = any(inside)
-        self.is_program = not self.is_loop and names[0] in network.programs  # and has a kernel of its own
-        self.programs = tables.programs(network, names, by_address=self.is_loop)
+        self.is_program = not self.is_loop and names[0] in network.programs  # it has a generated kernel
+        self.programs = tables.program_tables(network, names, by_address=self.is_loop)
         if self.is_loop:
             inner = tuple(c for c, _, within in edges if within)
-            nodes = {name: network.node(name) for name in network.layers}  # in this order: fewer edges keep its numbers
-            self.inner = tables.synapses(
+            nodes = {name: network.node(name) for name in network.layers}  # keeps the numbering of the full network
+            self.inner = tables.synapse_tables(
                 Network(network.inputs, nodes, inner), [delay for _, delay, within in edges if within]
             )
             first = network.offsets
@@ -209,7 +209,7 @@ class LayerGroup:
             self.n_slots = int(self.inner.connection["delay"].max()) + 1
             self.n_sources = len(self.inner.node_of)
 
-    def run(
+    def run_chunk(
         self,
         sources: dict,
         chunk: slice,
@@ -219,9 +219,9 @@ class LayerGroup:
         updates: dict,
         at: tables.SimState | None = None,
     ) -> None:
-        """Fill the chunk's part of `spikes`, `states` and `updates` of these layers, going on from `at` if given."""
+        """Fill the chunk's part of `spikes`, `states` and `updates` of these layers, continuing from `at` if given."""
         n_samples = len(next(iter(spikes.values()))[chunk])
-        drive, touched = self.driven(sources, n_samples, n_steps)
+        drive, touched = self.sum_inputs(sources, n_samples, n_steps)
         out = np.empty(drive.shape, np.result_type(*(node.neuron.spike_dtype for node in self.nodes)))
         kept = self.scan(drive, touched, out, any(name in states for name in self.names), at)
         first = 0
@@ -238,10 +238,10 @@ class LayerGroup:
                     states[name][state][chunk] = value.reshape(shape)
             first += node.n_neurons
 
-    def driven(self, sources: dict, n_samples: int, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Synaptic sums from outside the group, int64[B, T, n], and where a message arrived, uint8 likewise.
+    def sum_inputs(self, sources: dict, n_samples: int, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the synaptic sums from outside the group, int64[B, T, n], and where a message arrived, uint8[B, T, n].
 
-        Sources may have more steps, those before the first one.
+        Sources may have extra steps at the beginning, from before the first step.
         """
         n = len(self.neurons.rule_of)
         drive = np.zeros((n_samples, n_steps, n), np.int64)
@@ -253,38 +253,38 @@ class LayerGroup:
                 if c.target == node.name:
                     n_known = sources[c.source].shape[1]
                     late = sources[c.source][:, max(n_known - n_steps - delay, 0) : max(n_known - delay, 0)]
-                    if n_heard := late.shape[1]:  # steps, the last ones
-                        _drive(c, late, drive[:, -n_heard:, part], touched[:, -n_heard:, part])
+                    if n_heard := late.shape[1]:  # the last steps
+                        _add_drive(c, late, drive[:, -n_heard:, part], touched[:, -n_heard:, part])
             first += node.n_neurons
         return drive, touched
 
-    def cleared(self, n_samples: int) -> tables.SimState:
-        """Where samples begin."""
-        inner = tables.drive(self.n_slots, self.n_sources) if self.is_loop else None
-        return tables.cleared(n_samples, len(self.neurons.rule_of), inner, self.programs)
+    def initial_state(self, n_samples: int) -> tables.SimState:
+        """Return the state at the beginning of samples."""
+        inner = tables.empty_drive(self.n_slots, self.n_sources) if self.is_loop else None
+        return tables.initial_state(n_samples, len(self.neurons.rule_of), inner, self.programs)
 
     def scan(self, drive, touched, out, keep_states: bool = False, at: tables.SimState | None = None) -> "Kept":
-        """Scan over time: spikes into `out`, the rest of what the neurons did.
+        """Scan the neurons over time, write spikes to `out`, and return the other results.
 
-        Every sample from cleared state; or from where it is, which `at` holds and is moved on.
+        Samples begin in their initial state, or in the state `at`, which is updated in place.
         """
         n_samples, n_steps, n = drive.shape
         n_words = len(self.programs.state)
         sizes = ((n_samples, n_steps, size) if keep_states else (0, 0, 0) for size in (n, n, n_words))
         u, v, words = (np.empty(size, np.int64) for size in sizes)
 
-        def part(samples: slice) -> np.ndarray:
+        def scan_part(samples: slice) -> np.ndarray:
             counts = np.zeros((n_steps, n), np.int64)
             if at is None:
-                some(samples, counts, self.cleared(1), 0)
+                scan_samples(samples, counts, self.initial_state(1), 0)
             else:
                 for b in range(samples.start, samples.stop):
-                    some(slice(b, b + 1), counts, at, b)
+                    scan_samples(slice(b, b + 1), counts, at, b)
             return counts
 
-        def some(samples: slice, counts: np.ndarray, at: tables.SimState, b: int) -> None:
-            """Scan over some samples, with the state of sample b of `at`."""
-            now, inner, programs = at.of(b, self.programs)
+        def scan_samples(samples: slice, counts: np.ndarray, at: tables.SimState, b: int) -> None:
+            """Scan some samples, with the state of sample b of `at`."""
+            now, inner, programs = at.sample_state(b, self.programs)
             states = (array[samples] if keep_states else array for array in (u, v))
             run = (drive[samples], touched[samples], out[samples], *states, counts, now, at.first_step)
             kept_words = words[samples] if keep_states else words
@@ -296,13 +296,13 @@ class LayerGroup:
                 scan(self.neurons, *run)
 
         is_short = not self.is_loop and not self.is_program and drive.size < SHORT_UPDATES
-        updates: Any = sum(over_samples(n_samples, part, is_short=is_short))
+        updates: Any = sum(over_samples(n_samples, scan_part, is_short=is_short))
         return Kept(u, v, words, updates)
 
     def _scan_program(
         self, programs: Programs, first_step: int, run: tuple, words: np.ndarray, counts: np.ndarray
     ) -> None:
-        """Scan the only layer, a program, by a kernel of its own."""
+        """Scan the only layer, a program, in its generated kernel."""
         node = self.nodes[0]
         n = node.n_neurons
         n_given = len(node.neuron.parameters) * n
@@ -313,7 +313,7 @@ class LayerGroup:
         scan_of(given, entries, initial, programs.rests, *run, kept, counts, state, first_step)
 
 
-def _drive(connection: Connection, source: np.ndarray, drive, touched) -> None:
+def _add_drive(connection: Connection, source: np.ndarray, drive, touched) -> None:
     """Add a connection's integer input for whole sequences to `drive` [B, T, n], and mark `touched`."""
     n_samples, n_steps = source.shape[:2]
     flat = source.reshape(n_samples, n_steps, -1)
@@ -343,12 +343,12 @@ def _drive(connection: Connection, source: np.ndarray, drive, touched) -> None:
             .astype(np.uint8)
         )
     else:
-        row, post, order = tables.csr(connection, flat.shape[2])
+        row, post, order = tables.build_csr(connection, flat.shape[2])
         sparse_drive(row, post, np.asarray(connection.weight)[order].astype(np.int64), flat, drive, touched)
 
 
 def _exact_type(connection: Connection, x: np.ndarray):
-    """The fastest number type in which every partial sum of |weight| * |x| is exact."""
+    """Return the fastest number type in which every partial sum of |weight| * |x| is exact."""
     weight = np.abs(np.asarray(connection.weight).astype(np.int64))
     row_sum = int(weight.sum(tuple(range(1, weight.ndim))).max(initial=0))
     largest = row_sum * max(-int(x.min(initial=0)), int(x.max(initial=0)))
@@ -356,7 +356,7 @@ def _exact_type(connection: Connection, x: np.ndarray):
 
 
 def _convolve_float64(connection: Conv2d, images: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """torch's convolution in float64: always a plain sum of products there, never Winograd, TF32 or bfloat16."""
+    """Convolve with torch in float64, which always uses plain sums of products, never Winograd, TF32 or bfloat16."""
     import torch
 
     x, kernel = (torch.from_numpy(np.ascontiguousarray(a, np.float64)) for a in (images, weight))

@@ -1,4 +1,4 @@
-"""A fixed-point network as the flat arrays that the kernels take."""
+"""Flat arrays of a fixed-point network for the kernels."""
 
 from typing import NamedTuple
 
@@ -16,22 +16,22 @@ from nwcompile.kernels.cores.programs.build import build_module
 from nwcompile.kernels.cores.programs.call import PROGRAM, Programs
 from nwcompile.kernels.cores.synapse import CONNECTION, CONV, DENSE, SPARSE, Drive, Members, Synapses
 from nwcompile.sim.reference.neuron_step import LONG_AGO, NO_CLAMP
-from nwcompile.sim.reference.program_step import rests
+from nwcompile.sim.reference.program_step import stays_at_rest
 
 LARGEST_WEIGHT = (1 << 31) - 1
-NO_CAP = 1 << 40  # No neuron fires so many spikes at once.
+NO_CAP = 1 << 40  # More spikes than a neuron can fire at once.
 
 
-def neurons(network: Network, layers) -> Neurons:
-    """Parameters of all neurons of `layers`, one after the other; zeros for those that are programs."""
-    made = [_rules(network.node(name)) for name in layers]
+def neuron_tables(network: Network, layers) -> Neurons:
+    """Build the parameters of all neurons of `layers` in order; neuron programs have zeros."""
+    made = [_layer_rules(network.node(name)) for name in layers]
     first = csr_offset([len(rules) for rules, _ in made])
     rule_of = [(first[i] + part).astype(np.int32) for i, (_, part) in enumerate(made)]
-    return Neurons(_joined([rules for rules, _ in made], RULE), _joined(rule_of, np.int32))
+    return Neurons(_join_arrays([rules for rules, _ in made], RULE), _join_arrays(rule_of, np.int32))
 
 
-def _rules(node) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct RULEs of a layer, and the rule of every neuron, int64[neuron]."""
+def _layer_rules(node) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct RULEs of a layer, and the rule of every neuron, int64[neuron]."""
     spec, n = node.neuron, node.n_neurons
     if isinstance(spec, NeuronProgram):
         return np.zeros(1, RULE), np.zeros(n, np.int64)
@@ -41,7 +41,7 @@ def _rules(node) -> tuple[np.ndarray, np.ndarray]:
         numbers["reset_value"] = spec.array("reset_value", node.shape).reshape(-1)
     if spec.v_min is not None:
         numbers["v_min"] = spec.array("v_min", node.shape).reshape(-1)
-    first, rule_of = _distinct(n, numbers.values())
+    first, rule_of = _distinct_rows(n, numbers.values())
     rules = np.zeros(len(first), RULE)
     rules["v_min"] = NO_CLAMP
     for name, number in numbers.items():
@@ -57,15 +57,15 @@ def _rules(node) -> tuple[np.ndarray, np.ndarray]:
     rules["state_bits"], rules["decay_bits"] = spec.fixed.state_bits, spec.fixed.decay_bits
     rules["shift"] = spec.fixed.shift_bits
     is_quiet = ~rules["fires"] | (rules["threshold"] > 0) | rules["strict"] & (rules["threshold"] == 0)
-    is_quiet &= spec.spikes != "gated"  # whose count of spikes lies where others count steps
+    is_quiet &= spec.spikes != "gated"  # gated neurons store their spike count in the step counter
     rules["sleeps"] = is_quiet & (rules["bias_u"] == 0) & (rules["bias"] == 0) & (rules["v_min"] <= 0)
     return rules, rule_of
 
 
-def _distinct(n: int, columns) -> tuple[np.ndarray, np.ndarray]:
-    """Where every distinct combination of the columns int64[n] first comes, and which one each entry has, int64[n].
+def _distinct_rows(n: int, columns) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first index of every distinct row of the columns int64[n], and the row number of each entry, int64[n].
 
-    Column after column, as most are one number throughout, and to sort whole rows takes many times as long.
+    It works column by column: most columns are constant, and sorting whole rows takes many times as long.
     """
     first, combination = np.zeros(min(n, 1), np.int64), np.zeros(n, np.int64)
     for column in columns:
@@ -78,10 +78,10 @@ def _distinct(n: int, columns) -> tuple[np.ndarray, np.ndarray]:
     return first, combination
 
 
-def programs(network: Network, layers, by_address: bool = True) -> Programs:
-    """The programs among `layers`, whose neurons are numbered one layer after the other.
+def program_tables(network: Network, layers, by_address: bool = True) -> Programs:
+    """Build the tables of the programs in `layers`; neurons are numbered one layer after the other.
 
-    `by_address`: their steps are called from kernels for all neurons, and not only by a kernel of their own.
+    `by_address`: kernels for all kinds of neurons call the steps by address, not only their generated kernels.
     """
     nodes = [network.node(name) for name in layers]
     first = csr_offset([node.n_neurons for node in nodes])
@@ -93,7 +93,7 @@ def programs(network: Network, layers, by_address: bool = True) -> Programs:
         program, part = node.neuron, slice(first[i], first[i + 1])
         if isinstance(program, NeuronProgram):
             layer_of[part] = i
-            still[part] = rests(program, node.shape).reshape(-1)
+            still[part] = stays_at_rest(program, node.shape).reshape(-1)
             entry["address"] = build_module(program.structure).c_step.address if by_address else 0
             entry["first"], entry["n"], entry["n_states"] = first[i], node.n_neurons, len(program.states)
             entry["given"], entry["word"] = (sum(map(len, words)) for words in (given, initial))
@@ -103,11 +103,11 @@ def programs(network: Network, layers, by_address: bool = True) -> Programs:
     numbers, words = np.concatenate(given), np.concatenate(initial)
     table["given"] = numbers.ctypes.data + table["given"] * numbers.itemsize
     made = Programs(layer=table, layer_of=layer_of, given=numbers, rests=still, state=words, initial=words)
-    return of_samples(made)
+    return copy_programs(made)
 
 
-def of_samples(made: Programs, state: np.ndarray | None = None) -> Programs:
-    """The same programs with states of their own, as a sample begins; or with these, int64[word], which are kept."""
+def copy_programs(made: Programs, state: np.ndarray | None = None) -> Programs:
+    """Copy programs with new initial states, or with the given states int64[word], which are shared, not copied."""
     state = made.initial.copy() if state is None else state
     table = made.layer.copy()
     table["state"] = state.ctypes.data + table["word"] * state.itemsize
@@ -115,55 +115,55 @@ def of_samples(made: Programs, state: np.ndarray | None = None) -> Programs:
 
 
 def program_states(made: Programs, node, words: np.ndarray, first: int) -> dict[str, np.ndarray]:
-    """By name the states [..., n] of a layer whose neurons begin with number `first`, of the words [..., word] kept."""
+    """Return the states [..., n] by name from words [..., word], for a layer whose first neuron is `first`."""
     entry = made.layer[made.layer_of[first]]
     n = node.n_neurons
     begins = (int(entry["word"]) + n * s for s in range(len(node.neuron.states)))
     return {name: words[..., at : at + n] for name, at in zip(node.neuron.state_names, begins, strict=True)}
 
 
-def scratch(n: int) -> States:
-    """Cleared state of n neurons."""
+def resting_states(n: int) -> States:
+    """Return the initial state of n neurons."""
     return States(np.zeros(n, np.int64), np.zeros(n, np.int64), np.full(n, LONG_AGO))
 
 
-def drive(n_slots: int, n_sources: int) -> Drive:
-    """No synaptic sums on their way."""
+def empty_drive(n_slots: int, n_sources: int) -> Drive:
+    """Return an empty buffer of synaptic sums in flight."""
     return Drive(np.zeros((n_slots, n_sources), np.int64), np.zeros((n_slots, n_sources), np.uint8))
 
 
 class SimState(NamedTuple):
-    """The state of a simulation between two steps. Each array has a first axis for samples."""
+    """The state of a simulation between two steps. The first axis of each array is the sample."""
 
-    first_step: int  # the step that comes next
+    first_step: int  # the next step
     states: States
-    drive: Drive | None  # sums on their way between them; None where they do not hear each other
+    drive: Drive | None  # sums in flight between the neurons; None if they are not connected
     words: np.ndarray  # int64[sample, word]: `Programs.state`
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """All of it but the number of the step."""
+        """All arrays of the state by name, without the step number."""
         drive = {} if self.drive is None else self.drive._asdict()
         return {**self.states._asdict(), **drive, "words": self.words}
 
-    def of(self, b: int, made: Programs) -> tuple[States, Drive | None, Programs]:
-        """Sample b by itself, for kernels that move it on."""
+    def sample_state(self, b: int, made: Programs) -> tuple[States, Drive | None, Programs]:
+        """Return views of sample b for kernels that update it in place."""
         drive = None if self.drive is None else Drive(*(a[b] for a in self.drive))
-        return States(*(a[b] for a in self.states)), drive, of_samples(made, self.words[b])
+        return States(*(a[b] for a in self.states)), drive, copy_programs(made, self.words[b])
 
 
-def cleared(n_samples: int, n_neurons: int, drive: Drive | None, made: Programs) -> SimState:
-    """The state in which samples begin; `drive`: that of one."""
+def initial_state(n_samples: int, n_neurons: int, drive: Drive | None, made: Programs) -> SimState:
+    """Return the initial state of samples. `drive`: empty sums of one sample."""
 
     def of_all(array: np.ndarray) -> np.ndarray:
         return np.repeat(array[None], n_samples, 0)
 
     drive = None if drive is None else Drive(*map(of_all, drive))
-    return SimState(0, States(*map(of_all, scratch(n_neurons))), drive, of_all(made.initial))
+    return SimState(0, States(*map(of_all, resting_states(n_neurons))), drive, of_all(made.initial))
 
 
-def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synapses:
-    """All connections of an effective network, with `delays[i]` in the steps the caller counts.
+def synapse_tables(network: Network, delays, mapping: Mapping | None = None) -> Synapses:
+    """Build the tables of all connections of an effective network; `delays[i]` is in steps of the caller.
 
     With a mapping, the rows of sparse connections are sorted by the core of their targets.
     """
@@ -173,14 +173,14 @@ def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synaps
     leaving = [[i for i, c in enumerate(network.connections) if c.source == name] for name in names]
     table = np.zeros(len(network.connections), CONNECTION)
     sparse = [c for c in network.connections if not isinstance(c, Dense | Conv2d)]
-    # made at once and filled, because large networks have no room for their synapses twice
+    # allocated once and filled in place, as the synapses of large networks do not fit into memory twice
     weights = np.empty(sum(np.size(c.weight) for c in network.connections), np.int32)
     rows = np.empty(sum(network.node(c.source).n_neurons + 1 for c in sparse), np.int64)
     posts = np.empty(sum(np.size(c.weight) for c in sparse), np.int32)
     n_weights = n_rows = n_posts = n_places = 0
     for entry, c, delay in zip(table, network.connections, delays, strict=True):
         cores = None if mapping is None else mapping.core_of[c.target]
-        kind, weight, row, post = _connection(network, c, cores)
+        kind, weight, row, post = _flatten_connection(network, c, cores)
         entry["kind"], entry["target"], entry["delay"] = kind, index[c.target], delay
         entry["weight_first"], entry["row_first"], entry["place_first"] = n_weights, n_rows, n_places
         rows[n_rows : n_rows + len(row)] = row + n_posts
@@ -203,12 +203,12 @@ def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synaps
     )
 
 
-def _joined(parts, dtype) -> np.ndarray:
+def _join_arrays(parts, dtype) -> np.ndarray:
     return np.concatenate([*parts, np.zeros(0, dtype)]).astype(dtype, copy=False)
 
 
-def _connection(network: Network, connection, cores):
-    """Kind, flat weights, row starts and posts of one connection."""
+def _flatten_connection(network: Network, connection, cores):
+    """Return kind, flat weights, row starts and targets of one connection."""
     nothing = np.zeros(0, np.int64)
     weight = np.asarray(connection.weight)
     if weight.size and np.abs(weight.astype(np.int64)).max() > LARGEST_WEIGHT:
@@ -219,14 +219,14 @@ def _connection(network: Network, connection, cores):
         return DENSE, np.ascontiguousarray(weight.T).reshape(-1).astype(np.int32), nothing, nothing
     if isinstance(connection, Conv2d):
         return CONV, np.moveaxis(weight, 0, -1).reshape(-1).astype(np.int32), nothing, nothing
-    row, post, order = csr(connection, network.node(connection.source).n_neurons, cores)
+    row, post, order = build_csr(connection, network.node(connection.source).n_neurons, cores)
     return SPARSE, weight[order].astype(np.int32), row, post
 
 
-def csr(connection, n_source: int, cores: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Row starts int64[source + 1], targets int32[synapse] and the order of a Sparse connection by source.
+def build_csr(connection, n_source: int, cores: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sort a Sparse connection by source: row starts int64[source + 1], targets int32[synapse] and the order.
 
-    In a row synapses stand as given, or by the core of their target, `cores` int32[target].
+    Within a row, synapses keep their order, or are sorted by the core of their target, `cores` int32[target].
     """
     key = connection.pre
     if cores is not None:
@@ -240,7 +240,7 @@ def csr(connection, n_source: int, cores: np.ndarray | None = None) -> tuple[np.
 
 
 def _set_geometry(entry: np.void, connection: Conv2d, source_shape) -> int:
-    """Fill in the fields of a CONNECTION that tell a convolution's shape; returns the places of its output map."""
+    """Fill in the geometry of a convolution in a CONNECTION; return the number of pixels of its output map."""
     (_, entry["height"], entry["width"]), target = connection.geometry(source_shape)
     _, entry["group_in"], entry["kernel_height"], entry["kernel_width"] = np.shape(connection.weight)
     entry["channels_out"], entry["out_height"], entry["out_width"] = target
@@ -250,8 +250,8 @@ def _set_geometry(entry: np.void, connection: Conv2d, source_shape) -> int:
     return int(target[1] * target[2])
 
 
-def members(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
-    """Neurons of each node by core, and the output channels of each convolution by place and core."""
+def member_tables(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
+    """Group the neurons of each node by core, and the output channels of each convolution by pixel and core."""
     parts, counts = [], []
     for name in network.offsets:
         cores = mapping.core_of.get(name)
@@ -263,15 +263,15 @@ def members(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
     offset = csr_offset(np.concatenate(counts))
     return Members(
         offset=offset,
-        neuron=_joined(parts, np.int32),
+        neuron=_join_arrays(parts, np.int32),
         core_of=core_of.astype(np.int32),
-        **_cells(network, mapping),
+        **_cell_tables(network, mapping),
         n_cores=mapping.n_cores,
     )
 
 
-def _cells(network: Network, mapping: Mapping) -> dict[str, np.ndarray]:
-    """The fields of `Members` about cells, all convolutions one after the other."""
+def _cell_tables(network: Network, mapping: Mapping) -> dict[str, np.ndarray]:
+    """Build the fields of `Members` about cells (pixel and core), all convolutions one after the other."""
     places, cores, starts, channels = [], [], [], []
     n_cells = n_channels = 0
     for c in network.connections:
@@ -291,8 +291,8 @@ def _cells(network: Network, mapping: Mapping) -> dict[str, np.ndarray]:
         n_channels += order.size
     starts.append(np.array([n_channels]))
     return {
-        "place": _joined(places, np.int64),
-        "cell_core": _joined(cores, np.int32),
-        "cell_first": _joined(starts, np.int64),
-        "channel": _joined(channels, np.int32),
+        "place": _join_arrays(places, np.int64),
+        "cell_core": _join_arrays(cores, np.int32),
+        "cell_first": _join_arrays(starts, np.int64),
+        "channel": _join_arrays(channels, np.int32),
     }

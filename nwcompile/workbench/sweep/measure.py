@@ -6,7 +6,7 @@ from time import perf_counter
 
 from nwcompile import flow
 from nwcompile.code_version import code_version
-from nwcompile.cost.least import least
+from nwcompile.cost.least import find_lower_bounds
 from nwcompile.cost.prediction import predict
 from nwcompile.errors import BackendError, NwError
 from nwcompile.ir.program import Program
@@ -89,5 +89,5 @@ def of_point(program: Program, run: Run) -> dict:
     table = figures(program, run)
     n_cores, nj, us = table.pop("n_cores"), table["sample_nj"], table["sample_us"]
     edp = None if nj is None or us is None else nj * us
-    bounds = {f"least_{name}": value for name, value in asdict(least(program, run)).items()}
+    bounds = {f"least_{name}": value for name, value in asdict(find_lower_bounds(program, run)).items()}
     return {"n_cores_used": n_cores, **table, "edp_nj_us": edp, **bounds}

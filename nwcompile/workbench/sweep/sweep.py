@@ -19,7 +19,7 @@ from nwcompile.report.html_tables import table
 from nwcompile.report.text import aligned, number
 from nwcompile.sim import BACKENDS
 from nwcompile.sim.accuracy import check_labels
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import prepare_inputs
 from nwcompile.workbench.sweep.front import LARGEST, LEAST, front
 from nwcompile.workbench.sweep.measure import OUT_OF_MEMORY, PREDICTION, Measured
 from nwcompile.workbench.sweep.page import page
@@ -297,7 +297,7 @@ def _question(network, x, labels, calibration, backend: str | None, grid) -> tup
     for samples in inputs.values():
         _check_samples(network, samples)
     if calibration is not None:
-        prepare(network, calibration)
+        prepare_inputs(network, calibration)
     return Question(network, inputs, None if calibration is None else Samples(calibration), backend), grid
 
 
@@ -306,7 +306,7 @@ def _check_samples(network: Network, samples: Samples) -> None:
         if samples.labels is not None:
             raise OptionError("labels need samples; give x")
         return
-    n_samples = len(next(iter(prepare(network, samples.x)[0].values())))
+    n_samples = len(next(iter(prepare_inputs(network, samples.x)[0].values())))
     labels = samples.labels
     if labels is None:
         return

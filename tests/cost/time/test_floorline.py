@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nwcompile.cost.time.advice import Advice
-from nwcompile.cost.time.floorline import floorline, tightness
+from nwcompile.cost.time.floorline import bound_tightness, floorline
 from nwcompile.cost.time.work import Bottleneck, link_busy, link_name
 from nwcompile.cost.traffic.axons import build_axons
 from nwcompile.cost.traffic.events import count_events, synops_into
@@ -278,7 +278,7 @@ def test_floorline_never_exceeds_the_measured_step_time(units, execution):
         run = simulate(program, rng.integers(0, 2, (3, 8, 12)), backend="cycle")
         line = floorline(program, run.counters, run.link_flits, run.n_samples)
         assert (line.bound_cycles <= run.step_cycles).all()
-        assert 0.5 < tightness(line.bound_cycles, run.step_cycles) <= 1
+        assert 0.5 < bound_tightness(line.bound_cycles, run.step_cycles) <= 1
 
 
 def test_link_is_busy_until_the_last_flit_of_a_sample_is_out_of_it():
@@ -335,7 +335,7 @@ def test_floorline_never_exceeds_the_measured_time_of_any_chip_in_any_mode(name,
 
 
 def test_tightness_is_the_bound_over_the_measured_time():
-    assert tightness(np.array([30, 60]), np.array([40, 80])) == 0.75
+    assert bound_tightness(np.array([30, 60]), np.array([40, 80])) == 0.75
 
 
 def test_link_name_says_where_a_link_is():

@@ -108,8 +108,8 @@ def test_pool_has_no_profile():
     with pytest.raises(BackendError) as error:
         nw.simulate(drawn(1, "xylo_imu"), events(1), "cycle", profile=True)
     assert str(error.value) == (
-        "profiles follow flits through a network, and xylo_imu is one pool of neurons without any; leave profile out: "
-        "Run.step_cycles tells how long its steps take"
+        "profiles follow flits through a network, and xylo_imu is one pool of neurons without one; leave profile out: "
+        "Run.step_cycles has the times of its steps"
     )
 
 

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nwcompile.cost.time.critical_path import critical_paths
-from nwcompile.cost.time.message_latency import congested_links, latency
-from nwcompile.cost.time.phases import phases
+from nwcompile.cost.time.message_latency import congested_links, summarize_latency
+from nwcompile.cost.time.phases import core_phases
 from nwcompile.flow import compile
 from nwcompile.ir.options import Options
 from nwcompile.kernels.cores import probes
 from nwcompile.report.json.collect import collect
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle.profile import last_of_bin
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import prepare_inputs
 from tests.made.nets import float_net, registers_as_inputs
 from tests.made.programs import chip_without, crowded, run_of, spikes_in, three_cores
 from tests.made.random_programs import inputs, programs
@@ -27,7 +27,7 @@ from tests.made.random_programs import inputs, programs
 def test_phases_of_every_unit_add_up_to_the_step(units):
     program, x = crowded(cost__units=units)
     run = simulate(program, x, backend="cycle", profile=True)
-    found = phases(program, run)
+    found = core_phases(program, run)
     assert tuple(found.units) == (("send", "receive") if units == "overlap" else ("shared",))
     for table in found.units.values():
         assert all((cycles >= 0).all() for cycles in table.values())
@@ -42,7 +42,7 @@ def test_phases_of_every_unit_add_up_to_the_step(units):
 def test_phases_of_any_program_fit_and_critical_parts_add_up(data):
     program = data.draw(programs())
     run = simulate(program, data.draw(inputs(program)), backend="cycle", profile=True)
-    found = phases(program, run)
+    found = core_phases(program, run)
     for table in found.units.values():
         assert all((cycles >= 0).all() for cycles in table.values())
     for path in critical_paths(program, run, 100):
@@ -68,7 +68,7 @@ def test_critical_path_of_a_program_with_registers_names_the_layers_that_sent(ch
     program = compile(float_net(6, 20, 12, 4), chip, x, Options(input_layer="bias"))
     run = simulate(program, x, backend="cycle", profile=True)
     bare = registers_as_inputs(program)
-    given = dict(prepare(program.network, x, None, program.chip)[0])
+    given = dict(prepare_inputs(program.network, x, None, program.chip)[0])
     found = critical_paths(program, run, 100)
     assert found == critical_paths(bare, simulate(bare, given, backend="cycle", profile=True), 100)
     assert {path.source_layer for path in found} >= {"fc1", "fc2"}
@@ -77,9 +77,9 @@ def test_critical_path_of_a_program_with_registers_names_the_layers_that_sent(ch
 
 def test_critical_path_and_phases_need_a_profile_and_times():
     program = three_cores()
-    assert phases(program, run_of(program)) is None and critical_paths(program, run_of(program)) is None
+    assert core_phases(program, run_of(program)) is None and critical_paths(program, run_of(program)) is None
     timeless = three_cores(chip_without("cost.spike_cycles"))
-    assert phases(timeless, run_of(timeless, profile=True)) is None
+    assert core_phases(timeless, run_of(timeless, profile=True)) is None
 
 
 @settings(max_examples=50, deadline=None)
@@ -92,7 +92,7 @@ def test_latency_percentiles_equal_those_of_a_list(values):
     profile = replace(
         profile, latency_cycles=cycles, latency_count=count, latency_sum=sum(values), latency_max=max(values)
     )
-    found = latency(profile)
+    found = summarize_latency(profile)
     assert (found.n_messages, found.largest) == (len(values), max(values))
     assert found.mean == pytest.approx(sum(values) / len(values))
     for p, cycles in found.percentiles.items():
@@ -102,7 +102,7 @@ def test_latency_percentiles_equal_those_of_a_list(values):
 
 def test_latency_of_no_message_is_none():
     program = three_cores()
-    found = latency(simulate(program, np.zeros((1, 1, 4)), backend="cycle", profile=True).profile)
+    found = summarize_latency(simulate(program, np.zeros((1, 1, 4)), backend="cycle", profile=True).profile)
     assert (found.n_messages, found.mean, found.largest) == (0, None, None)
     assert found.percentiles == {50: None, 90: None, 99: None}
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nwcompile.cost.time.spike_cost import idle_cycles, spike_cost
-from nwcompile.cost.time.work import work
+from nwcompile.cost.time.work import compute_work
 from tests.made.chips import small_chip
 from tests.made.programs import chip_without, run_of, three_cores
 
@@ -17,7 +17,7 @@ def test_spike_costs_add_up_to_the_work_of_a_run(multicast, units, sites):
     run = run_of(program, "sequence")
     counters = {**run.counters, "neuron_updates": run.counters["neuron_visits"]}
     n_rows = len(counters["synops"])
-    done = work(program, counters, np.zeros((n_rows, len(program.chip.link_cycles)), int), 2)
+    done = compute_work(program, counters, np.zeros((n_rows, len(program.chip.link_cycles)), int), 2)
     cycles, synops = n_rows * run.n_samples * idle_cycles(program), np.zeros(program.mapping.n_cores, int)
     for name in program.network.offsets:
         sent, cost = run.activity.counts[name].sum(0), spike_cost(program, name)

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from nwcompile.cost.traffic.axons import build_axons, core_use
 from nwcompile.cost.traffic.destinations import (
-    _distinct,
+    _distinct_keys,
     core_messages,
     core_pairs,
-    destinations,
-    flows,
+    count_flows,
+    find_destinations,
     rows_by_source,
 )
 from nwcompile.ir.activity import Activity
@@ -48,7 +48,7 @@ def test_account_of_source_classes_is_that_of_all_axons(seed, sharing):
 def test_distinct_keys_of_parts_are_those_of_all_together(n_keys):
     rng = np.random.default_rng(0)
     parts = [rng.integers(0, 40, 30) for _ in range(3)]
-    assert np.array_equal(_distinct(iter(parts), 3, n_keys, 90), np.unique(np.concatenate(parts)))
+    assert np.array_equal(_distinct_keys(iter(parts), 3, n_keys, 90), np.unique(np.concatenate(parts)))
 
 
 @settings(max_examples=30)
@@ -60,8 +60,8 @@ def test_core_messages_of_classes_are_those_of_all_axons(seed):
     spikes = np.concatenate([activity.counts[name].sum(0, dtype=np.int64) for name in network.offsets])
     is_sent = axon_pair >= 0
     messages = np.bincount(axon_pair[is_sent], spikes[axons.source[is_sent]], len(pair)).astype(np.int64)
-    found = destinations(network, rows_by_source(network, core_of), N_CORES)
-    of_classes, sent = core_messages(found, flows(network, found, core_of, activity), N_CORES)
+    found = find_destinations(network, rows_by_source(network, core_of), N_CORES)
+    of_classes, sent = core_messages(found, count_flows(network, found, core_of, activity), N_CORES)
     inside = of_classes[:, 0] >= 0
     assert np.array_equal(of_classes[inside], pair[messages > 0])
     assert np.array_equal(sent[inside], messages[messages > 0])

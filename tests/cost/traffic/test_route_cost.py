@@ -30,8 +30,8 @@ def test_way_cost_is_the_sum_of_the_links_on_the_way(keys):
     a, b = (r.reshape(-1) for r in np.meshgrid(routers, routers))
     offset, link = routes(chip.grid, a, b)
     sums = np.diff(np.concatenate([[0], np.cumsum(cost[link])])[offset])
-    assert route_cost(chip, "time").between(a, b).tolist() == sums.tolist()
-    assert route_cost(chip, "traffic").between(a, b).tolist() == np.diff(offset).tolist()
+    assert route_cost(chip, "time").between_routers(a, b).tolist() == sums.tolist()
+    assert route_cost(chip, "traffic").between_routers(a, b).tolist() == np.diff(offset).tolist()
 
 
 def test_link_weights_are_exact_proportions():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nwcompile.cost.energy import energy_pj, step_energy_pj
-from nwcompile.cost.time.work import work
+from nwcompile.cost.time.work import compute_work
 from nwcompile.cost.traffic.axons import build_axons
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.cost.traffic.link_flits import link_flits
@@ -34,7 +34,7 @@ def remapped(program: Program, core_of: dict, sites=None) -> Program:
 def figures(program: Program, activity: Activity) -> tuple[int, float, float]:
     """Messages, seconds by the floorline and picojoules of an activity."""
     counters = count_events(program, activity)
-    done = work(program, counters, link_flits(program, activity), activity.n_samples)
+    done = compute_work(program, counters, link_flits(program, activity), activity.n_samples)
     seconds = float(done.bound_cycles.sum()) * program.chip.core.cycle_ns * 1e-9
     return int(counters["messages_out"].sum()), seconds, energy_pj(step_energy_pj(counters, program.chip))["total"]
 

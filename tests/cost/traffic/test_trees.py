@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nwcompile.cost.traffic.trees import trees
+from nwcompile.cost.traffic.trees import build_trees
 from nwcompile.ir.noc.routing import HERE, routes
 from tests.made.chips import small_chip
 
@@ -21,7 +21,7 @@ def of(shape, n_groups=40, seed=0):
     source = rng.choice(cores, n_groups)
     sets = [np.sort(rng.choice(cores, rng.integers(0, 12), replace=False)) for _ in range(n_groups)]
     offset = np.concatenate([[0], np.cumsum([len(s) for s in sets])])
-    return c, source, sets, trees(c.grid, 2, source, offset, np.concatenate(sets))
+    return c, source, sets, build_trees(c.grid, 2, source, offset, np.concatenate(sets))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -62,6 +62,6 @@ def test_a_tree_has_the_links_of_the_single_ways_each_once_where_ways_stay_toget
 
 def test_a_tree_along_one_row_takes_each_link_once():
     c = small_chip().replace({"noc.columns": 4, "noc.rows": 1, "noc.cores_per_router": 1})
-    found = trees(c.grid, 1, np.array([0]), np.array([0, 3]), np.array([1, 2, 3]))
+    found = build_trees(c.grid, 1, np.array([0]), np.array([0, 3]), np.array([1, 2, 3]))
     assert found.link.tolist() == [0, 4, 8]
     assert found.hops.tolist() == [[3, 0]]

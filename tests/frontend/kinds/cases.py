@@ -103,7 +103,7 @@ def steps(module: torch.nn.Module, x: torch.Tensor, shape: tuple[int, ...], by_k
     program.verify("layer", shape)
     x = x if weight is None else torch.nn.functional.linear(x, weight)
     currents, dtype = x.numpy(), x.numpy().dtype.type
-    state = ProgramState.cleared(program, (x.shape[1], *shape), dtype)
+    state = ProgramState.from_program(program, (x.shape[1], *shape), dtype)
 
     def by_reference(x_t: np.ndarray) -> np.ndarray:
         sent = state.step(x_t)

@@ -83,7 +83,7 @@ def test_steps_over_several_neurons_are_refused(step, text):
 def test_exponentials_of_float32_are_rounded_once(name, exact):
     found = program(lambda states, x: ({"v": getattr(torch, name)(x)}, None))
     x = np.random.default_rng(0).normal(0, 2, (1000, 3)).astype(np.float32)
-    state = ProgramState.cleared(found, x.shape)
+    state = ProgramState.from_program(found, x.shape)
     state.step(x)
     assert (state.named["v"] == exact(x.astype(np.float64)).astype(np.float32)).all()
     assert (np.diff(state.named["v"]) != 0).any()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nwcompile.cost.time.work import work
+from nwcompile.cost.time.work import compute_work
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.cost.traffic.multicast import spike_fanout
 from nwcompile.ir.flat import split_layers
@@ -69,7 +69,7 @@ def test_loads_are_those_of_the_axons_and_events_of_a_mapping(seed):
     mapping = Mapping(split_layers(network, core_of[cluster_of]), chip.sites[:n_cores])
     program = emit(network, timing, mapping, chip, None, {}, "repeat")
     counters = count_events(program, activity)
-    done = work(program, counters, np.zeros((counters["synops"].shape[0], 1), np.int64), activity.n_samples)
+    done = compute_work(program, counters, np.zeros((counters["synops"].shape[0], 1), np.int64), activity.n_samples)
     in_use = np.arange(len(busy.load)) % N_CORES < n_cores
     assert np.array_equal(busy.load[in_use].T, np.concatenate(list(done.busy), 1))
     assert busy.total[cluster_state.TIME] == done.bound_cycles.sum()

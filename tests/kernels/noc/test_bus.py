@@ -6,7 +6,7 @@ import pytest
 from nwcompile.kernels.jit import kernel
 from nwcompile.kernels.noc import bus as kernels
 from nwcompile.kernels.noc.bus import SLOTS, TRANSFERS, clear_bus, fill_slot
-from nwcompile.sim.cycle.bus import bus_of, waiting
+from nwcompile.sim.cycle.bus import build_bus, empty_queues
 from tests.kernels.noc.naive_bus import fault, filled, least_slots
 from tests.made.buses import bus_chip
 
@@ -29,7 +29,7 @@ def bus(columns, lanes, cores_per_router=1, cores=None):
     """A bus whose taps are all cores, or those given."""
     chip = bus_chip(noc__columns=columns, noc__lanes=lanes, noc__cores_per_router=cores_per_router,
                     noc__buffer_flits=64)  # fmt: skip
-    return bus_of(chip, np.arange(chip.n_cores) if cores is None else np.array(cores))
+    return build_bus(chip, np.arange(chip.n_cores) if cores is None else np.array(cores))
 
 
 def pattern(kind, n, count, rng):
@@ -46,7 +46,7 @@ def pattern(kind, n, count, rng):
 
 def queued(b, pairs):
     """Messages 0, 1, ... that wait from time 0 on."""
-    s = waiting(b, 4 * len(b.first_tap) + 2 * len(b.position))
+    s = empty_queues(b, 4 * len(b.first_tap) + 2 * len(b.position))
     clear_bus(b, s)
     for k, (source, target) in enumerate(pairs):
         enqueue(b, s, source, target, k)

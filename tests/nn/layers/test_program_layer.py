@@ -101,7 +101,7 @@ def test_what_cannot_be_is_said(make, text):
 def test_the_kernel_gives_the_references_numbers(program, real):
     """In two calls, the second of which goes on from the states of the first; all that is kept is the same, too."""
     x = (np.random.default_rng(0).normal(size=(2, 21, 37)) * 3).astype(real)
-    reference = ProgramState.cleared(program, (2, 37), np.dtype(real).type)
+    reference = ProgramState.from_program(program, (2, 37), np.dtype(real).type)
     wanted, wanted_states = [], []
     for t in range(21):
         wanted.append(reference.step(x[:, t]))

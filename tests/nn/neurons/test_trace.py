@@ -55,7 +55,7 @@ def test_a_program_gives_torchs_numbers_bit_for_bit(name, dtype):
     assert program.sends == sends
     x = scale * torch.randn(40, 7, 50, dtype=dtype, generator=torch.Generator().manual_seed(0))
     kind = {torch.float32: np.float32, torch.float64: np.float64}[dtype]
-    ours = ProgramState.cleared(program, (7, 50), kind)
+    ours = ProgramState.from_program(program, (7, 50), kind)
     parameters = {key: value.to(dtype) for key, value in neuron.parameter_tensors({}).items()}
     full = {state.name: torch.full((7, 50), state.initial, dtype=dtype) for state in program.states}
     if dtype == torch.float64:  # the parameters of the program are float32 numbers
@@ -85,7 +85,7 @@ def test_rounding_is_torchs_and_what_nothing_follows_from_is_no_matter():
     program = rounded.program()
     assert program.sends == "graded"
     x = torch.cat((torch.arange(-9, 10) / 2, 20 * torch.randn(2000), torch.tensor([0.49999997, -0.49999997, 2.0**24])))
-    sent = ProgramState.cleared(program, (1, len(x))).step(x[None].numpy())
+    sent = ProgramState.from_program(program, (1, len(x))).step(x[None].numpy())
     assert np.array_equal(sent[0], torch.round(x).numpy())
 
 
@@ -104,7 +104,7 @@ def test_what_is_changed_in_place_changes_its_views():
 
 def test_whole_numbers_are_followed_as_torch_computes_them():
     program = adaptive.program()
-    ours = ProgramState.cleared(program, (3, 20))
+    ours = ProgramState.from_program(program, (3, 20))
     x = torch.randint(-40, 80, (60, 3, 20), generator=torch.Generator().manual_seed(1))
     state = {"v": torch.zeros(3, 20, dtype=torch.int64), "a": torch.zeros(3, 20, dtype=torch.int64)}
     n_sent = 0

@@ -9,7 +9,7 @@ import torch
 
 import nwcompile as nw
 from nwcompile import nn
-from nwcompile.cost.time.work import work
+from nwcompile.cost.time.work import compute_work
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.nn import busiest_core_loss, spikes_of
 from nwcompile.sim import simulate
@@ -53,7 +53,7 @@ def test_busiest_core_loss_in_cycles_is_the_floorline_with_every_neuron_updated(
     program = program_of(chip)
     run, spikes = run_of(program)
     counters = {**run.counters, "neuron_updates": run.counters["neuron_visits"]}
-    busy = work(program, counters, np.zeros((len(run.counters["synops"]), len(chip.link_cycles)), int), 1).busy
+    busy = compute_work(program, counters, np.zeros((len(run.counters["synops"]), len(chip.link_cycles)), int), 1).busy
     assert busiest_core_loss(spikes, program, work="cycles") == pytest.approx(busy.max((0, 2)).mean())
 
 

@@ -8,14 +8,14 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.passes.analyze import state_range as module
 from nwcompile.passes.analyze.state_range import state_bits, state_range
-from nwcompile.sim.sequence.run import trace
+from nwcompile.sim.sequence.run import trace_layers
 
 WIDE = FixedPoint(state_bits=32)
 
 
 def found(network, x):
     """The range of every layer, on samples `x`."""
-    spikes, states = trace(network, x)
+    spikes, states = trace_layers(network, x)
     sent = {"in": x, **spikes}
     return {name: state_range(network, name, sent, states[name]) for name in network.layers}, states
 
@@ -98,12 +98,12 @@ def test_bound_of_v_counts_with_a_current_that_wraps_to_the_other_sign():
 
 def test_range_of_a_layer_reads_no_weights_but_its_own(monkeypatch):
     """Of a large network, all weights of which are widened for the sums of every layer, gigabytes would be copied."""
-    read, effective = [], module.effective
-    monkeypatch.setattr(module, "effective", lambda c: read.append(c.target) or effective(c))
+    read, effective = [], module.effective_connection
+    monkeypatch.setattr(module, "effective_connection", lambda c: read.append(c.target) or effective(c))
     spec = NeuronSpec(threshold=640, fixed=WIDE)
     edges = [Dense("in", "a", np.eye(3, dtype=int)), Dense("a", "b", np.eye(3, dtype=int))]
     network = Network.from_arrays({"a": spec, "b": spec}, edges, {"in": 3})
     x = np.ones((1, 4, 3), np.int32)
-    spikes, states = trace(network, x)
+    spikes, states = trace_layers(network, x)
     state_range(network, "b", {"in": x, **spikes}, states["b"])
     assert set(read) == {"b"}

@@ -22,7 +22,7 @@ from nwcompile.passes.prepare.fold import (
     to_connection,
     to_matrix,
 )
-from nwcompile.sim.reference.synaptic_sums import apply
+from nwcompile.sim.reference.synaptic_sums import apply_connection
 
 SHAPE = (4, 5, 4)
 N = 80
@@ -124,7 +124,7 @@ def test_connection_computes_what_its_map_says(seed, kind):
     rng = np.random.default_rng(seed)
     m, x, bias = random_map(rng, kind), integers(rng, 3, N), integers(rng, N)
     c = to_connection(m, "a", "b", 0, bias, SHAPE, SHAPE)
-    got = apply(c, x.reshape(3, *SHAPE).astype(np.float32), SHAPE)
+    got = apply_connection(c, x.reshape(3, *SHAPE).astype(np.float32), SHAPE)
     np.testing.assert_array_equal(got.reshape(3, -1), apply_map(m, x) + bias)
 
 

@@ -50,7 +50,7 @@ def test_a_step_in_whole_numbers_is_within_some_units_of_the_float_one(name):
     fixed = to_whole_numbers(program, bits, 24, gain).program
     fixed.verify("h", shape[1:])
     x = RNG.integers(-100, 100, shape)
-    ours, wanted = (ProgramState.cleared(p, shape, np.float64) for p in (fixed, program))
+    ours, wanted = (ProgramState.from_program(p, shape, np.float64) for p in (fixed, program))
     start = {key: value + RNG.normal(0, spread, shape) for key, value in wanted.named.items()}
     ours.named = {key: np.rint(value * 2**bits).astype(np.int64) for key, value in start.items()}
     wanted.named = {key: value / 2**bits for key, value in ours.named.items()}
@@ -73,7 +73,7 @@ def adding(state, x):
 def test_sums_of_input_and_counts_are_exact_whatever_the_gain():
     gain, bits, n_steps = 0.0371, 10, 300
     fixed = to_whole_numbers(adding.program(), bits, 24, gain).program
-    state, floats = (ProgramState.cleared(p, (1, 40), np.float64) for p in (fixed, adding.program()))
+    state, floats = (ProgramState.from_program(p, (1, 40), np.float64) for p in (fixed, adding.program()))
     x = RNG.integers(-9, 10, (n_steps, 1, 40))
     sent = np.array([(state.step(now), floats.step(now * gain)) for now in x])
     assert np.array_equal(state.named["total"], x.sum(0))  # in weight units, no rounding in any step
@@ -87,7 +87,7 @@ def test_a_state_with_other_input_too_is_no_plain_sum():
         return {"v": state.v + x}, x > 0.5
 
     fixed = to_whole_numbers(echo.program(), 10, 24, 0.3).program
-    state = ProgramState.cleared(fixed, (1, 1), np.float64)
+    state = ProgramState.from_program(fixed, (1, 1), np.float64)
     state.step(np.array([[100]]))
     assert state.named["v"][0, 0] == pytest.approx(0.3 * 100 * 2**10, abs=2)
 

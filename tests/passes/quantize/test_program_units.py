@@ -79,7 +79,7 @@ def test_in_other_units_spikes_are_the_same_and_states_as_much_larger(neuron):
     found, factor = find_units(program, find_counts(program)), 0.5
     other = scale_program(program, found, factor)
     x = RNG.normal(0.3, 1.0, (60, 1, 40))
-    ours, wanted = (ProgramState.cleared(p, (1, 40), np.float64) for p in (other, program))
+    ours, wanted = (ProgramState.from_program(p, (1, 40), np.float64) for p in (other, program))
     sent = np.array([(ours.step(now * factor), wanted.step(now)) for now in x])
     assert np.array_equal(sent[:, 0], sent[:, 1]) and sent.any()
     for name, values in wanted.named.items():

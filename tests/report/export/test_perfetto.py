@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from nwcompile.cost.time.work import work
+from nwcompile.cost.time.work import compute_work
 from nwcompile.errors import ModelError
 from nwcompile.report.export.perfetto import trace
 from nwcompile.sim import simulate
@@ -46,7 +46,7 @@ def test_trace_slices_nest_and_add_up(units):
         for e in slices:
             if e["name"] in spent:
                 spent[e["name"]] += e["dur"]
-    done = work(program, run.counters, run.link_flits, 1)
+    done = compute_work(program, run.counters, run.link_flits, 1)
     for name, event in EVENTS.items():
         assert spent[name] == pytest.approx(done.cycles[event].sum() / 1000), name
     assert spent["stalled"] == pytest.approx(run.profile.stall_cycles.sum() / 1000) and spent["stalled"] > 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.cost.compare import measured_figures, moved
+from nwcompile.cost.compare import measured_figures, moved_neurons
 from nwcompile.cost.prediction import predict
 from nwcompile.ir.artifact import write_files
 from nwcompile.ir.mapping import Mapping
@@ -269,7 +269,7 @@ def test_two_runs_side_by_side(visit, tmp_path):
     x = np.random.default_rng(1).integers(0, 2, (2, 9, 4))
     runs = [simulate(program, x, "cycle") for program in programs]
     figures = [measured_figures(program, run) for program, run in zip(programs, runs, strict=True)]
-    compared = diff(*figures, moved(*programs), "measured", GATE, 0.0)
+    compared = diff(*figures, moved_neurons(*programs), "measured", GATE, 0.0)
     reports = {name: collect(p, run) for name, p, run in zip(("a.nwc", EVIL), programs, runs, strict=True)}
     write_files(diff_files(compared, reports, tmp_path))
     page = visit(tmp_path / "diff.html")

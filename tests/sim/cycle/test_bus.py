@@ -23,7 +23,7 @@ from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.report.export.perfetto import trace
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import crosscheck
-from nwcompile.sim.cycle.noc import load, replay
+from nwcompile.sim.cycle.noc import offer_load, replay_packets
 from tests.made.buses import FREE, bus_chip, busy_program, pairs_program
 from tests.made.nets import dense_net
 from tests.made.random_programs import OF_PROGRAMS, buses, inputs, programs
@@ -188,21 +188,21 @@ def test_noc_latency_on_an_idle_bus_is_exact():
     chip = bus_chip(noc__cores_per_router=1)
     src, dst = (a.ravel() for a in np.meshgrid(np.arange(6), np.arange(6)))
     for a, b in zip(src, dst, strict=True):
-        done = replay(chip, [15 * 7], [a], [b], [1])
+        done = replay_packets(chip, [15 * 7], [a], [b], [1])
         assert done.inject[0] == 105 and done.arrive[0] - 105 == 2 + 2 * abs(a - b) + 3
         assert done.hops[0] == abs(a - b)
 
 
 def test_noc_packets_wait_for_the_next_slot_and_for_lanes():
     chip = bus_chip(noc__cores_per_router=1, noc__lanes=1)
-    done = replay(chip, [1, 1, 1, 20], [0, 1, 4, 5], [3, 2, 5, 0], [1] * 4)
+    done = replay_packets(chip, [1, 1, 1, 20], [0, 1, 4, 5], [3, 2, 5, 0], [1] * 4)
     assert done.inject.tolist() == [15, 30, 15, 45]
     assert done.link_flits[:5].tolist() == [2, 3, 2, 1, 2]
 
 
 def test_noc_load_on_a_bus_saturates_and_names_its_busiest_switch():
     chip = bus_chip(noc__cores_per_router=1, noc__columns=8)
-    light, heavy = load(chip, "uniform", 0.002, cycles=20000), load(chip, "uniform", 0.2, cycles=20000)
+    light, heavy = offer_load(chip, "uniform", 0.002, cycles=20000), offer_load(chip, "uniform", 0.2, cycles=20000)
     assert light.stable and light.mean_latency < 2 * chip.slot_cycles
     assert not heavy.stable and heavy.accepted < 0.1 and heavy.bottleneck.startswith("switch ")
 
@@ -210,7 +210,7 @@ def test_noc_load_on_a_bus_saturates_and_names_its_busiest_switch():
 def test_noc_refuses_long_packets_on_a_bus():
     chip = bus_chip()
     with pytest.raises(OptionError) as error:
-        replay(chip, [0], [0], [1], [4])
+        replay_packets(chip, [0], [0], [1], [4])
     assert str(error.value) == (
         "packet 0 has 4 flits; on the segmented bus of small bus every packet is one transfer, of 1 flit"
     )
@@ -221,5 +221,5 @@ def test_noc_refuses_long_packets_on_a_bus():
 ])  # fmt: skip
 def test_replay_on_a_bus_that_is_cut_off_says_what_has_not_arrived(last, inject, arrive):
     """Two packets of a core: in slots at 0 and 15, 5 and 4 segments of 2 cycles away."""
-    done = replay(bus_chip(noc__cores_per_router=1), [0, 0], [0, 0], [5, 4], [1, 1], last)
+    done = replay_packets(bus_chip(noc__cores_per_router=1), [0, 0], [0, 0], [5, 4], [1, 1], last)
     assert (done.inject.tolist(), done.arrive.tolist()) == (inject, arrive)

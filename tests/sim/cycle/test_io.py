@@ -5,7 +5,7 @@ import pytest
 
 from nwcompile.cost.time.critical_path import critical_paths
 from nwcompile.cost.time.floorline import floorline
-from nwcompile.cost.time.phases import phases
+from nwcompile.cost.time.phases import core_phases
 from nwcompile.errors import ChipError, ModelError
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.mapping import Mapping
@@ -120,7 +120,7 @@ def test_a_profile_names_the_input_that_a_core_waited_for_and_how_long_output_to
     assert text in render_text(doc).splitlines() and text in render_html(doc)
     assert (doc["io"]["sites"], doc["io"]["messages_in_per_sample"]) == (["0,0,0"], 1)
     assert doc["verdict"].startswith("fits small: 1 of 11 cores;")
-    for table in phases(program, run).units.values():
+    for table in core_phases(program, run).units.values():
         np.testing.assert_array_equal(sum(table.values()), run.step_cycles[:, None])
 
 

@@ -18,7 +18,7 @@ from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle import run
 from nwcompile.sim.cycle.lockstep import SLOWEST_LINK
-from nwcompile.sim.cycle.noc_tables import mesh_of
+from nwcompile.sim.cycle.noc_tables import build_mesh
 from nwcompile.sim.cycle.run import ChipRun
 from tests.made.chips import small_chip
 from tests.made.nets import FIXED
@@ -63,7 +63,7 @@ def both(program: Program, x, **options) -> list:
     """The Run or error by the kernel that is chosen, and event by event."""
     one = attempt(program, x, "cycle", **options)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "suits_cores", lambda *_: False)
+        patch.setattr(run, "cores_fit_lockstep", lambda *_: False)
         return [one, attempt(program, x, "cycle", **options)]
 
 
@@ -185,14 +185,14 @@ def test_messages_that_wait_for_each_other_are_stuck_in_the_same_words(monkeypat
     """All go round the square in one direction, however far: a circle in one channel."""
 
     def turned(chip, tick):
-        mesh = mesh_of(chip, tick)
+        mesh = build_mesh(chip, tick)
         onward = (chip.grid.neighbor == np.array([1, 3, 0, 2])[:, None]).argmax(1)
         router, core = np.arange(4, dtype=np.int32), np.arange(8, dtype=np.int32)
         is_here = router[:, None] == core // 2
         route = np.where(is_here, HERE + core % 2, onward[:, None]).astype(np.uint8)
         return mesh._replace(routes=RouteTable(router * 8, core, route.reshape(-1)))
 
-    monkeypatch.setattr(run, "mesh_of", turned)
+    monkeypatch.setattr(run, "build_mesh", turned)
     one, other = both(square(), spikes_in())
     assert one == other
     assert "messages got stuck" in one

@@ -11,15 +11,15 @@ from nwcompile.kernels.cores.tables import FanOut
 from nwcompile.report.json.messages import collect_dropped
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle.merges import verify_packets
-from nwcompile.sim.cycle.noc import replay
-from nwcompile.sim.cycle.packets import packets, packets_of_spikes
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.cycle.noc import replay_packets
+from nwcompile.sim.cycle.packets import trace_packets, trace_packets_of_spikes
+from nwcompile.sim.inputs import prepare_inputs
 from tests.made.nets import dense_net, float_net, registers_as_inputs
 from tests.made.ranc_cases import CASES, PLAIN, bus, case, recorded_input, recorded_program
 
 
 def given(program, rtl: dict) -> dict[str, np.ndarray]:
-    return prepare(program.network, recorded_input(rtl), None, program.chip, "refuse")[0]
+    return prepare_inputs(program.network, recorded_input(rtl), None, program.chip, "refuse")[0]
 
 
 def sent_by_neurons(done, program, numbers, rtl: dict) -> np.ndarray:
@@ -49,7 +49,7 @@ def test_cycle_gives_every_recorded_spike_membrane_and_packet(name):
         spikes, v = (rtl[key].reshape(rtl["T"], -1)[:, ids] for key in ("rtl_spike", "rtl_v"))
         assert np.array_equal(run.spikes[layer][0], spikes) and np.array_equal(run.states[layer]["v"][0], v), layer
     assert run.n_dropped == rtl["packets"][:, 9].sum()
-    done = packets(program, given(program, rtl), rtl["T"])
+    done = trace_packets(program, given(program, rtl), rtl["T"])
     assert np.array_equal(sent_by_neurons(done, program, numbers, rtl), recorded_packets(rtl))
 
 
@@ -61,7 +61,7 @@ def test_packets_of_recorded_spikes_and_scans_keep_the_recorded_cycles(name):
     spikes = np.zeros((rtl["T"], len(program.core_of) - rtl["A"] * rtl["X"] * rtl["Y"]), np.int32)
     number = np.concatenate([numbers[layer] for layer in program.network.layers])
     spikes[:] = rtl["rtl_spike"].reshape(rtl["T"], -1)[:, number]
-    done = packets_of_spikes(program, given(program, rtl), spikes)
+    done = trace_packets_of_spikes(program, given(program, rtl), spikes)
     table = sent_by_neurons(done, program, numbers, rtl)
     assert np.array_equal(table, recorded_packets(rtl))
     n, visit = rtl["N"], rtl["A"] + 2
@@ -80,7 +80,7 @@ def test_packets_of_the_host_take_the_recorded_cycles(name):
     """But for the four runs whose host packets come with delays and in an order of their own, which no program has."""
     rtl = case(name)
     program, _ = recorded_program(rtl)
-    done = packets(program, given(program, rtl), rtl["T"])
+    done = trace_packets(program, given(program, rtl), rtl["T"])
     of_host = done.source < program.network.inputs["in"].n_neurons
     ours = np.stack([done.step, done.source, done.written - done.sent], 1)[of_host]
     tick, core, _, target, axon, *_, sent, written, _ = rtl["packets"][rtl["packets"][:, 1] < 0].T
@@ -91,8 +91,8 @@ def test_packets_of_the_host_take_the_recorded_cycles(name):
 def test_packet_that_is_late_at_a_short_period_is_told_with_the_period_that_avoids_it():
     rtl = case("grid3x3_congested")
     program, _ = recorded_program(rtl)
-    done = packets(program, given(program, rtl), rtl["T"])
-    assert not done.late(done.period_cycles).any() and done.late(done.period_cycles - 1).sum() >= 1
+    done = trace_packets(program, given(program, rtl), rtl["T"])
+    assert not done.is_late(done.period_cycles).any() and done.is_late(done.period_cycles - 1).sum() >= 1
     assert done.period_cycles == simulate(program, recorded_input(rtl), "cycle").step_cycles.max()
 
 
@@ -117,23 +117,23 @@ def test_chip_with_merges_refuses_what_they_are_not(change, text):
 def test_packets_of_a_program_with_registers_number_its_own_neurons():
     x = np.random.default_rng(0).random((1, 1, 6)).astype(np.float32).repeat(8, 1)
     program = compile(float_net(6, 4, 3, beta=1.0), "ranc", x, Options(input_layer="bias"))
-    given, bare = prepare(program.network, x, None, program.chip)[0], registers_as_inputs(program)
-    done, wanted = packets(program, given, 8), packets(bare, given, 8)
+    given, bare = prepare_inputs(program.network, x, None, program.chip)[0], registers_as_inputs(program)
+    done, wanted = trace_packets(program, given, 8), trace_packets(bare, given, 8)
     assert np.array_equal(done.source, wanted.source - 4) and len(done.source)
 
 
 def test_packets_are_followed_on_merges_only():
     program = compile(dense_net(2, 3), "tiny")
     with pytest.raises(OptionError, match='packets are followed on chips with noc.router = "merges"'):
-        packets(program, {"in": np.ones((1, 3, 2), np.int32)}, 3)
+        trace_packets(program, {"in": np.ones((1, 3, 2), np.int32)}, 3)
 
 
 def test_merges_refuse_packets_without_a_network_and_profiles():
-    with pytest.raises(OptionError, match="packets go in a network that is simulated, not by themselves"):
-        replay(Chip.load("ranc"), [0], [0], [1], [1])
+    with pytest.raises(OptionError, match="packets can only be simulated together with a network"):
+        replay_packets(Chip.load("ranc"), [0], [0], [1], [1])
     rtl = case("one_neuron")
     program, _ = recorded_program(rtl)
-    with pytest.raises(BackendError, match="says when each packet is sent and there"):
+    with pytest.raises(BackendError, match="writes when each packet is sent and arrives"):
         simulate(program, recorded_input(rtl), "cycle", profile=True)
 
 

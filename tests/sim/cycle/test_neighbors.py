@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nwcompile.cost.least import least
+from nwcompile.cost.least import find_lower_bounds
 from nwcompile.cost.time.floorline import floorline
 from nwcompile.cost.time.longest_path import TokenPaths, longest_path
 from nwcompile.cost.traffic.link_flits import link_flits
-from nwcompile.cost.traffic.tokens import tokens
+from nwcompile.cost.traffic.tokens import list_tokens
 from nwcompile.errors import BackendError, ChipError, FitError
 from nwcompile.flow import compile
 from nwcompile.ir.chip import Chip
@@ -61,13 +61,13 @@ def test_all_but_tokens_is_as_with_a_barrier_and_no_step_is_done_before_its_boun
         more = free.counters[name] - count
         assert (more == more[0]).all()  # in every step alike
         assert name.startswith(("messages", "hops", "deliveries")) or not more.any(), name
-    n_inside = np.count_nonzero((tokens(program).ends < program.mapping.n_cores).all(1))
+    n_inside = np.count_nonzero((list_tokens(program).ends < program.mapping.n_cores).all(1))
     n_more = free.counters["messages_out"].sum(1) - joint.counters["messages_out"].sum(1)
     assert (n_more == n_inside * free.n_samples).all()
     assert np.array_equal(free.link_flits, link_flits(program, free.activity))
     bound = floorline(program, free.counters, free.link_flits, free.n_samples).bound_cycles
     assert (bound >= 0).all() and (bound.cumsum() <= free.step_cycles.cumsum()).all()
-    assert least(program, free).step_us <= free.step_cycles.mean() / free.n_samples / 1000 + 1e-9
+    assert find_lower_bounds(program, free).step_us <= free.step_cycles.mean() / free.n_samples / 1000 + 1e-9
 
 
 def step_cycles(x, **chip):
@@ -186,14 +186,14 @@ def test_a_deadlock_is_named(monkeypatch):
     """Cores that wait for a token too many wait for good."""
     from nwcompile.sim.cycle import neighbors
 
-    made = neighbors.with_tokens
+    made = neighbors.append_tokens
 
     def one_too_many(program, tables):
         axons, of_step = made(program, tables)
         return axons, of_step._replace(n_taken=of_step.n_taken + (np.arange(len(of_step.n_taken)) == 5))
 
-    monkeypatch.setattr(neighbors, "with_tokens", one_too_many)
-    wanted = r"step 0 of sample 0 on small: cores wait for each other for good, core 5 still waits for 1 messages"
+    monkeypatch.setattr(neighbors, "append_tokens", one_too_many)
+    wanted = r"step 0 of sample 0 on small: cores wait for each other forever, core 5 still waits for 1 messages"
     with pytest.raises(BackendError, match=wanted):
         simulate(all_to_all(), None, "cycle", steps=3)
 
@@ -203,11 +203,11 @@ def test_a_message_before_its_time_is_found(monkeypatch):
     from nwcompile.sim.cycle import neighbors
 
     def one_way(program):
-        whole = tokens(program)
+        whole = list_tokens(program)
         keep = whole.ends[:, 0] <= whole.ends[:, 1]
         return whole._replace(ends=whole.ends[keep], site=whole.site[keep], hops=whole.hops[keep])
 
-    monkeypatch.setattr(neighbors, "tokens", one_way)
+    monkeypatch.setattr(neighbors, "list_tokens", one_way)
     edges = [Dense("in", "a", np.full((2, 1), 2, np.int8)), Dense("a", "b", np.full((60, 2), 2, np.int8))]
     network = Network.from_arrays({"a": (FIXED, 2), "b": (FIXED, 60)}, edges, {"in": 1})
     mapping = Mapping.from_arrays({"a": [0, 0], "b": [1] * 60}, [[0, 0, 0], [2, 0, 0]])

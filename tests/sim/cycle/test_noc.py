@@ -10,7 +10,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.errors import NotEnoughMemoryError, OptionError
 from nwcompile.memory import Room
-from nwcompile.sim.cycle.noc import _way_cycles, load, replay
+from nwcompile.sim.cycle.noc import _route_cycles, offer_load, replay_packets
 
 SETTINGS = [("spec", 1, 8), ("spec", 4, 8), ("spec", 1, 4), ("la", 1, 8), ("def", 1, 8), ("def", 4, 8)]
 
@@ -33,7 +33,9 @@ def test_zero_load_latency_is_exact(reference):
     rows = rows_of(reference / "booksim" / "zero_load.csv")
     assert rows
     for row in rows:
-        done = replay(mesh(row["preset"], int(row["k"])), [7], [int(row["src"])], [int(row["dst"])], [int(row["size"])])
+        done = replay_packets(
+            mesh(row["preset"], int(row["k"])), [7], [int(row["src"])], [int(row["dst"])], [int(row["size"])]
+        )
         assert (done.arrive - 7).tolist() == [int(row["latency"])], row
         assert done.hops.tolist() == [int(row["hops_links"])]
 
@@ -46,7 +48,7 @@ def test_every_packet_of_every_trace_arrives_at_its_cycle(reference):
         packets = [column(rows, name) for name in ("time", "src", "dst", "size")]
         k = int(path.name.partition("_k")[2].partition("_")[0].partition(".")[0])
         for preset, n_vcs, buffer in SETTINGS:
-            done = replay(mesh(preset, k, n_vcs, buffer), *packets)
+            done = replay_packets(mesh(preset, k, n_vcs, buffer), *packets)
             stem = f"{preset}_v{n_vcs}_b{buffer}"
             np.testing.assert_array_equal(done.inject, column(rows, f"{stem}_inject"), f"{path.name} {stem}")
             np.testing.assert_array_equal(done.arrive, column(rows, f"{stem}_arrive"), f"{path.name} {stem}")
@@ -59,7 +61,7 @@ def test_one_flow_streams_at_the_rate_of_booksim(reference):
     for row in rows_of(reference / "booksim" / "stream_throughput.csv"):
         n, size, n_vcs = int(row["packets"]), int(row["packet_size"]), int(row["num_vcs"])
         chip = mesh(row["preset"], 8, n_vcs, int(row["vc_buf_size"]))
-        arrive = replay(chip, np.zeros(n), np.zeros(n), np.full(n, 7), np.full(n, size)).arrive
+        arrive = replay_packets(chip, np.zeros(n), np.zeros(n), np.full(n, 7), np.full(n, size)).arrive
         rate = (n - 1) * size / (arrive.max() - arrive.min())
         assert rate == pytest.approx(float(row["flits_per_cycle"]), rel=0.01), row
 
@@ -73,7 +75,7 @@ def test_bursts_of_all_nodes_take_as_long_as_in_booksim(reference):
         x, y = src % k, src // k
         dst = x * k + y if row["pattern"] == "transpose" else (y + 1) % k * k + (x + 1) % k
         chip = mesh(row["preset"], k, int(row["num_vcs"]), int(row["vc_buf_size"]))
-        done = replay(chip, np.zeros(len(src)), src, dst, np.full(len(src), size))
+        done = replay_packets(chip, np.zeros(len(src)), src, dst, np.full(len(src), size))
         assert done.arrive.max() == int(row["makespan"]), row
         assert done.arrive.mean() == pytest.approx(float(row["mean_latency"]), rel=1e-4), row
 
@@ -85,11 +87,11 @@ def test_latency_under_load_and_saturation_are_those_of_booksim(reference, prese
             and (int(r["packet_size"]), int(r["vc_buf_size"]), int(r["k"])) == (flits, buffer, 8)]  # fmt: skip
     saturation = next(float(r["acc_flit_avg"]) for r in rows if r["sim_type"] == "throughput")
     chip = mesh(preset, 8, 1, buffer)
-    assert load(chip, "uniform", 0.9, flits, cycles=3000).accepted == pytest.approx(saturation, rel=0.07)
+    assert offer_load(chip, "uniform", 0.9, flits, cycles=3000).accepted == pytest.approx(saturation, rel=0.07)
     below = [r for r in rows if r["sim_type"] == "latency" and float(r["offered_flit_rate"]) <= 0.7 * saturation]
     assert below
     for row in below[::2]:
-        got = load(chip, "uniform", float(row["offered_flit_rate"]), flits, cycles=6000)
+        got = offer_load(chip, "uniform", float(row["offered_flit_rate"]), flits, cycles=6000)
         assert got.stable
         assert got.mean_latency == pytest.approx(float(row["plat_avg"]), rel=0.03), row
 
@@ -106,7 +108,7 @@ def test_a_load_that_booksim_calls_unstable_is_never_called_stable_and_its_links
         for row in rows[first_unstable - 1 : first_unstable + 1]:
             offered, is_stable = float(row["offered_flit_rate"]), row["stable"] == "1"
             got = [
-                load(mesh(preset, 8, n_vcs, buffer), pattern.split("(")[0], offered, flits, cycles=n)
+                offer_load(mesh(preset, 8, n_vcs, buffer), pattern.split("(")[0], offered, flits, cycles=n)
                 for n in (300, 20000)
             ]
             assert got[0].stable in (None, is_stable) and got[1].stable is is_stable, row
@@ -118,43 +120,43 @@ def test_a_load_that_booksim_calls_unstable_is_never_called_stable_and_its_links
 
 @pytest.mark.parametrize("cycles", [1000, 10000, 40000])
 def test_latency_that_grows_with_the_window_is_not_stable(cycles):
-    assert load(mesh("spec"), "uniform", 0.4, cycles=cycles).stable is False
+    assert offer_load(mesh("spec"), "uniform", 0.4, cycles=cycles).stable is False
 
 
 def test_a_window_of_few_latencies_is_too_short_to_tell():
-    short, long = (load(mesh("spec", 4), "uniform", 0.3, cycles=n) for n in (300, 5000))
+    short, long = (offer_load(mesh("spec", 4), "uniform", 0.3, cycles=n) for n in (300, 5000))
     assert (short.stable, short.mean_latency) == (None, None) and long.stable is True
     assert short.bottleneck in short.link_load
 
 
 def test_a_queue_near_its_capacity_needs_a_window_of_many_relaxations():
     """All 16 cores send to one, 0.96 flits a cycle: by M/D/1 each waits W = 12 cycles, and 20 W^2 are 2880."""
-    short, long = (load(mesh("spec", 4), "hotspot", 0.96 / 16, cycles=n) for n in (1500, 20000))
+    short, long = (offer_load(mesh("spec", 4), "hotspot", 0.96 / 16, cycles=n) for n in (1500, 20000))
     assert short.stable is None and long.stable is True and 50 * long.mean_latency < 1500
 
 
 @pytest.mark.parametrize("flits, cycles, seed", [(4, 1500, 9), (16, 4000, 9), (16, 4000, 11)])
 def test_a_latency_that_grows_within_the_window_has_not_settled(flits, cycles, seed):
     """Four cores send one as much as it takes, so that no latency lasts, in windows that are long by its mean."""
-    assert load(mesh("spec", 2), "hotspot", 1 / 4, flits, warmup=0, cycles=cycles, seed=seed).stable is None
+    assert offer_load(mesh("spec", 2), "hotspot", 1 / 4, flits, warmup=0, cycles=cycles, seed=seed).stable is None
 
 
 def test_a_saturated_network_names_its_busiest_link():
-    got = load(mesh("spec", 4), "hotspot", 0.5, cycles=500)
+    got = offer_load(mesh("spec", 4), "hotspot", 0.5, cycles=500)
     assert (got.stable, got.mean_latency, got.bottleneck) == (False, None, "(2, 2) port 0 eject")
     assert got.accepted == pytest.approx(1 / 16, rel=0.02)
-    assert load(mesh("spec", 4), "hotspot", 0.5, cycles=500) == got
-    assert changed(load(mesh("spec", 4), "hotspot", 0.5, cycles=500, seed=1), n_packets=got.n_packets) != got
+    assert offer_load(mesh("spec", 4), "hotspot", 0.5, cycles=500) == got
+    assert changed(offer_load(mesh("spec", 4), "hotspot", 0.5, cycles=500, seed=1), n_packets=got.n_packets) != got
 
 
 def test_a_load_does_not_depend_on_how_many_cycles_are_drawn_at_once(monkeypatch):
-    wanted = load(mesh("spec", 4), "uniform", 0.2, warmup=100, cycles=300, seed=1)
+    wanted = offer_load(mesh("spec", 4), "uniform", 0.2, warmup=100, cycles=300, seed=1)
     monkeypatch.setattr("nwcompile.sim.cycle.noc.CHUNK_CYCLES", 7)
-    assert load(mesh("spec", 4), "uniform", 0.2, warmup=100, cycles=300, seed=1) == wanted
+    assert offer_load(mesh("spec", 4), "uniform", 0.2, warmup=100, cycles=300, seed=1) == wanted
 
 
 def test_a_replay_that_is_cut_off_says_what_has_not_arrived():
-    done = replay(mesh("spec", 4), [0, 5, 50], [0, 0, 3], [3, 3, 0], [1, 1, 1], last=40)
+    done = replay_packets(mesh("spec", 4), [0, 5, 50], [0, 0, 3], [3, 3, 0], [1, 1, 1], last=40)
     assert done.arrive.tolist() == [14, 19, -1]
     assert done.inject.tolist() == [0, 5, -1]
 
@@ -172,7 +174,7 @@ BAD = [
 @pytest.mark.parametrize(("packets", "text"), BAD)
 def test_packets_that_cannot_be_are_named(packets, text):
     with pytest.raises(OptionError) as error:
-        replay(mesh("spec", 4), *packets)
+        replay_packets(mesh("spec", 4), *packets)
     assert str(error.value) == text
 
 
@@ -194,14 +196,14 @@ BAD_LOADS = [
 @pytest.mark.parametrize(("changes", "text"), BAD_LOADS)
 def test_loads_that_cannot_be_are_named(changes, text):
     with pytest.raises(OptionError) as error:
-        load(mesh("spec", 4), **{"pattern": "uniform", "offered": 0.1, **changes})
+        offer_load(mesh("spec", 4), **{"pattern": "uniform", "offered": 0.1, **changes})
     assert str(error.value) == text
 
 
 def test_a_load_of_more_packets_than_memory_holds_is_refused(monkeypatch):
     monkeypatch.setattr("nwcompile.memory.room", lambda: Room(1 << 20, "for this test"))
     with pytest.raises(NotEnoughMemoryError) as error:
-        load(mesh("spec", 4), "uniform", 0.5, cycles=500_000)
+        offer_load(mesh("spec", 4), "uniform", 0.5, cycles=500_000)
     assert str(error.value) == (
         "load 0.5 on 16 cores in 1001000 cycles, 8.01e+06 packets, needs 611 MiB of memory or more, and this process "
         "may take 1 MiB (for this test); lower the load, or measure fewer cycles (--cycles)"
@@ -214,13 +216,13 @@ def test_cycles_of_a_way_are_those_of_its_links(monkeypatch, ew, ns):
     chip = mesh("spec", 4).replace({"noc.hop_cycles_ew": ew, "noc.hop_cycles_ns": ns})
     src, dst = (ends.reshape(-1) for ends in np.meshgrid(range(16), range(16)))
     columns, rows = abs(src % 4 - dst % 4), abs(src // 4 - dst // 4)
-    assert _way_cycles(chip, src, dst, columns + rows).tolist() == (ew * columns + ns * rows).tolist()
+    assert _route_cycles(chip, src, dst, columns + rows).tolist() == (ew * columns + ns * rows).tolist()
 
 
 def test_traffic_patterns_need_a_grid_of_cores():
     with pytest.raises(OptionError) as error:
-        load(nw.Chip.load("loihi1"), "uniform", 0.1)
+        offer_load(nw.Chip.load("loihi1"), "uniform", 0.1)
     assert str(error.value) == "traffic needs one core a router; loihi1 has noc.cores_per_router=4"
     with pytest.raises(OptionError) as error:
-        load(mesh("spec", 4).replace({"noc.rows": 3}), "transpose", 0.1)
+        offer_load(mesh("spec", 4).replace({"noc.rows": 3}), "transpose", 0.1)
     assert str(error.value) == "traffic transpose needs a square mesh; mesh_spec has 4 x 3 routers"

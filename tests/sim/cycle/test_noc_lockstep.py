@@ -10,8 +10,8 @@ from nwcompile.ir.noc.routing import EAST, HERE, NORTH, SOUTH, WEST
 from nwcompile.kernels.noc.event_queue import NEVER
 from nwcompile.kernels.noc.mesh import RouteTable
 from nwcompile.sim.cycle import noc
-from nwcompile.sim.cycle.lockstep import suits
-from nwcompile.sim.cycle.noc_tables import mesh_of
+from nwcompile.sim.cycle.lockstep import fits_lockstep
+from nwcompile.sim.cycle.noc_tables import build_mesh
 from tests.made.chips import small_chip
 
 TRAFFIC = ("random", "burst", "all to one", "few")
@@ -48,13 +48,13 @@ def packets(c, traffic, seed, n=400):
 
 def both(c, listed, last=NEVER):
     """The same packets by the kernel that is chosen for them, and event by event."""
-    return [noc.replay(c, *listed, last), by_events(c, listed, last)]
+    return [noc.replay_packets(c, *listed, last), by_events(c, listed, last)]
 
 
 def by_events(c, listed, last):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(noc, "suits", lambda mesh: False)
-        return noc.replay(c, *listed, last)
+        patch.setattr(noc, "fits_lockstep", lambda mesh: False)
+        return noc.replay_packets(c, *listed, last)
 
 
 def assert_same(one, other):
@@ -64,7 +64,7 @@ def assert_same(one, other):
 
 @given(chips(), st.sampled_from(TRAFFIC), st.integers(0, 99))
 def test_every_packet_has_the_cycles_of_the_events(c, traffic, seed):
-    assert suits(mesh_of(c))
+    assert fits_lockstep(build_mesh(c))
     assert_same(*both(c, packets(c, traffic, seed)))
 
 
@@ -87,11 +87,11 @@ def test_a_mesh_in_overload_and_all_to_one(n_vcs):
 def test_flits_that_wait_for_each_other_in_a_circle_end_a_replay(monkeypatch):
     """No routing of ours does so: here every message goes round clockwise until it is there."""
     c = small_chip(noc__columns=2, noc__cores_per_router=1, noc__buffer_flits=1)
-    mesh = mesh_of(c)
+    mesh = build_mesh(c)
     route = np.where(np.eye(4), HERE, np.array([[EAST], [NORTH], [SOUTH], [WEST]])).astype(np.uint8)
     router = np.arange(4, dtype=np.int32)
     routes = RouteTable(router * 4, router, route.reshape(-1))
-    monkeypatch.setattr(noc, "mesh_of", lambda chip: mesh._replace(routes=routes))
+    monkeypatch.setattr(noc, "build_mesh", lambda chip: mesh._replace(routes=routes))
     src = np.tile(np.arange(4), 50)
     lists, events = both(c, (np.zeros(200, int), src, 3 - src, np.ones(200, int)))
     assert_same(lists, events)
@@ -103,7 +103,7 @@ def test_one_cycle_of_credit_more_is_seen():
     c, late = (small_chip(noc__buffer_flits=2, noc__credit_cycles=cycles) for cycles in (2, 3))
     listed = packets(c, "all to one", 0)
     with pytest.raises(AssertionError):
-        assert_same(noc.replay(c, *listed), by_events(late, listed, NEVER))
+        assert_same(noc.replay_packets(c, *listed), by_events(late, listed, NEVER))
 
 
 OTHERS = [
@@ -115,5 +115,5 @@ OTHERS = [
 
 @pytest.mark.parametrize("keys", OTHERS)
 def test_other_networks_go_event_by_event(keys):
-    assert suits(mesh_of(small_chip()))
-    assert not suits(mesh_of(small_chip(**{f"noc__{name}": value for name, value in keys.items()})))
+    assert fits_lockstep(build_mesh(small_chip()))
+    assert not fits_lockstep(build_mesh(small_chip(**{f"noc__{name}": value for name, value in keys.items()})))

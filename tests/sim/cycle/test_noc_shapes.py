@@ -5,7 +5,7 @@ import pytest
 
 from nwcompile.errors import OptionError
 from nwcompile.ir.noc.routing import between_chips, hops, routes
-from nwcompile.sim.cycle.noc import load, replay
+from nwcompile.sim.cycle.noc import offer_load, replay_packets
 from tests.long import EXAMPLES
 from tests.made.layouts import LAYOUTS, chip_of_layout, usable
 
@@ -37,7 +37,7 @@ def test_every_packet_arrives_once_through_the_smallest_buffers(layout, traffic)
         c = chip_of_layout(layout, buffer_flits=1)
         src = rng.choice(usable(c), N_PACKETS)
         dst = targets(c, traffic, src, rng)
-        done = replay(c, rng.integers(0, 50, N_PACKETS), src, dst, size)
+        done = replay_packets(c, rng.integers(0, 50, N_PACKETS), src, dst, size)
         assert (done.arrive >= 0).all()
         np.testing.assert_array_equal(done.hops, hops(c.grid, src // 2, dst // 2).sum(1))
         flits = np.zeros_like(done.link_flits)
@@ -58,7 +58,7 @@ def test_nothing_is_lost_or_stuck_in_many_flit_hops(layout):
         for traffic in TRAFFIC:
             src, size = rng.choice(usable(c), n), rng.integers(1, 4, n)
             dst = targets(c, traffic, src, rng)
-            done = replay(c, np.sort(rng.integers(0, n // 50, n)), src, dst, size)
+            done = replay_packets(c, np.sort(rng.integers(0, n // 50, n)), src, dst, size)
             assert (done.arrive > done.inject).all() and (done.inject >= 0).all()
             assert done.link_flits[150:].sum() == done.link_flits[100:150].sum() == size.sum()
             n_moved += int((size * (done.hops + 1)).sum())
@@ -75,31 +75,33 @@ def test_a_packet_alone_takes_as_long_as_its_way(layout):
         way = noc.inject_cycles + cycles[link].sum() + noc.eject_cycles
         slowest = c.link_cycles[link].max(initial=1)
         for size in (1, 4):
-            done = replay(c, [7], [src], [dst], [size])
+            done = replay_packets(c, [7], [src], [dst], [size])
             assert done.arrive[0] - 7 == way + (size - 1) * slowest, (src, dst, size)
 
 
 def test_a_link_between_chips_carries_a_flit_in_as_many_cycles_as_it_says():
     c = chip_of_layout("chips", rows=1, chip_rows=None, buffer_flits=16)
     src, dst = np.zeros(200, int), np.full(200, 9)
-    assert np.diff(np.sort(replay(c, src, src, dst, src + 1).arrive))[20:].mean() == 4
-    within = replay(c, src, src, dst - 4, src + 1)
+    assert np.diff(np.sort(replay_packets(c, src, src, dst, src + 1).arrive))[20:].mean() == 4
+    within = replay_packets(c, src, src, dst - 4, src + 1)
     assert np.diff(np.sort(within.arrive))[20:].mean() == 1
 
 
 def test_a_torus_carries_more_than_a_mesh():
     keys = {"cores_per_router": 1, "columns": 8, "rows": 8, "virtual_channels": 8, "hop_cycles_ns": 4}
-    mesh, torus = (load(chip_of_layout(name, **keys), "uniform", 0.55, cycles=4000) for name in ("xy", "torus xy"))
+    mesh, torus = (
+        offer_load(chip_of_layout(name, **keys), "uniform", 0.55, cycles=4000) for name in ("xy", "torus xy")
+    )
     assert (torus.stable, mesh.stable) == (True, False)
 
 
 def test_packets_to_a_router_out_of_use_are_refused():
     c = chip_of_layout("faults", cores_per_router=1)
     with pytest.raises(OptionError) as caught:
-        replay(c, [0, 1], [0, 7], [1, 0], [1, 1])
+        replay_packets(c, [0, 1], [0, 7], [1, 0], [1, 1])
     assert str(caught.value) == "packet 1: core 7 or 0 is at a router of noc.faults"
     with pytest.raises(OptionError) as caught:
-        load(c, "uniform", 0.1)
+        offer_load(c, "uniform", 0.1)
     assert str(caught.value) == (
         "traffic goes to every core; small has routers out of use, take them out of noc.faults"
     )

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from nwcompile.cost.traffic.trees import trees
+from nwcompile.cost.traffic.trees import build_trees
 from nwcompile.kernels.noc.event_queue import NEVER
-from nwcompile.sim.cycle.noc import Replay, replay, send_by_events
-from nwcompile.sim.cycle.noc_tables import mesh_of, with_trees
+from nwcompile.sim.cycle.noc import Replay, replay_packets, send_by_events
+from nwcompile.sim.cycle.noc_tables import add_trees, build_mesh
 from tests.long import EXAMPLES
 from tests.made.layouts import LAYOUTS, chip_of_layout, usable
 
@@ -21,11 +21,11 @@ def replay_trees(c, time, src, lists) -> Replay:
     time, src = np.asarray(time, np.int64), np.asarray(src, np.int64)
     length = np.array([len(cores) for cores in lists])
     offset = np.concatenate([[0], np.cumsum(length)])
-    planned = trees(c.grid, c.noc.cores_per_router, src, offset, np.concatenate(lists))
+    planned = build_trees(c.grid, c.noc.cores_per_router, src, offset, np.concatenate(lists))
     order = np.lexsort((time, src))
     inject, arrive = np.full(len(time), -1), np.empty(offset[-1], np.int64)
     inject[order], arrived, flits = send_by_events(
-        with_trees(mesh_of(c), planned), time[order], src[order], np.ones(len(time), np.int64), planned.root[order],
+        add_trees(build_mesh(c), planned), time[order], src[order], np.ones(len(time), np.int64), planned.root[order],
         length[order], NEVER,
     )  # fmt: skip
     arrive[np.concatenate([np.arange(offset[k], offset[k + 1]) for k in order])] = arrived
@@ -39,7 +39,7 @@ def random_lists(c, n, longest, rng):
 
 def link_flits(c, src, lists):
     offset = np.concatenate([[0], np.cumsum([len(x) for x in lists])])
-    planned = trees(c.grid, c.noc.cores_per_router, src, offset, np.concatenate(lists))
+    planned = build_trees(c.grid, c.noc.cores_per_router, src, offset, np.concatenate(lists))
     n_mesh = 4 * c.noc.columns * c.noc.rows
     parts = planned.link, n_mesh + src, n_mesh + c.n_cores + np.concatenate(lists)
     return sum(np.bincount(part, minlength=len(c.link_cycles)) for part in parts)
@@ -58,7 +58,7 @@ def test_every_destination_gets_its_copy_once_through_the_smallest_buffers(layou
 def test_trees_of_one_destination_are_single_messages(layout):
     rng, c, n = np.random.default_rng(2), chip_of_layout(layout), 2000
     time, src, dst = rng.integers(0, 300, n), rng.choice(usable(c), n), rng.choice(usable(c), n)
-    single, tree = replay(c, time, src, dst, np.ones(n)), replay_trees(c, time, src, dst[:, None])
+    single, tree = replay_packets(c, time, src, dst, np.ones(n)), replay_trees(c, time, src, dst[:, None])
     for name in ("inject", "arrive", "hops", "link_flits"):
         np.testing.assert_array_equal(getattr(single, name), getattr(tree, name))
 
@@ -66,7 +66,7 @@ def test_trees_of_one_destination_are_single_messages(layout):
 def test_copies_leave_a_router_one_cycle_after_the_other():
     """From the corner of a row: 3 copies at the first router (E, and both of its cores), then 2 at each."""
     c = chip_of_layout("xy", columns=3, rows=1)
-    single = [int(replay(c, [0], [0], [d], [1]).arrive[0]) for d in range(6)]
+    single = [int(replay_packets(c, [0], [0], [d], [1]).arrive[0]) for d in range(6)]
     tree = replay_trees(c, [0], [0], [np.arange(6)]).arrive
     assert (tree - single).tolist() == [1, 2, 1, 2, 0, 1]
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nwcompile.cost.time.floorline import floorline
-from nwcompile.cost.time.phases import phases
+from nwcompile.cost.time.phases import core_phases
 from nwcompile.errors import BackendError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Dense
@@ -23,7 +23,7 @@ from nwcompile.report.json.collect import collect
 from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import crosscheck
-from nwcompile.sim.cycle.noc import replay
+from nwcompile.sim.cycle.noc import replay_packets
 from tests.long import EXAMPLES
 from tests.made.chips import small_chip
 from tests.made.nets import FIXED
@@ -123,7 +123,7 @@ def test_what_is_not_lost_arrives(data):
         assert run.link_flits[:, -2 * n_cores : -n_cores].sum() == run.link_flits[:, -n_cores:].sum()
     bound = floorline(program, counters, run.link_flits, run.n_samples).bound_cycles
     assert (bound <= run.step_cycles).all()
-    for table in phases(program, run).units.values():
+    for table in core_phases(program, run).units.values():
         assert all((cycles >= 0).all() for cycles in table.values())
     if run.n_dropped == 0:
         other = simulate(stalls, x, "cycle")
@@ -215,7 +215,7 @@ def test_other_backends_refuse_a_chip_that_drops():
         crosscheck(program, x, against=("cycle", "sequence"))
     assert str(caught.value) == f"backend 'sequence' {text}"
     with pytest.raises(OptionError) as caught:
-        replay(program.chip, [0], [0], [1], [1])
+        replay_packets(program.chip, [0], [0], [1], [1])
     assert str(caught.value) == "packets wait at their source, and small has noc.on_full = 'drop'; set it to 'stall'"
 
 
@@ -271,7 +271,7 @@ def test_a_run_that_we_let_hang_says_so(monkeypatch):
     with pytest.raises(BackendError) as caught:
         simulate(program, x, "cycle")
     assert str(caught.value) == (
-        "step 1 of sample 0 on small: not done after twice what its work would take one after another, "
+        "step 1 of sample 0 on small: not done after twice the sequential time of its work, "
         "4 of 8 flits offered were accepted; the busiest link is (0, 0) port 1 eject; please report this chip file"
     )
     monkeypatch.setattr("nwcompile.sim.cycle.run.run_samples", lambda *_: STUCK)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nwcompile.cost.time.work import RECEIVE, SEND, work
+from nwcompile.cost.time.work import RECEIVE, SEND, compute_work
 from nwcompile.cost.unicast_vs_tree import compare_multicast
 from nwcompile.errors import OptionError
 from nwcompile.kernels.cores.probes import N_BINS, bin_of
@@ -32,7 +32,7 @@ def test_profile_changes_nothing_and_phases_fit_into_the_step(units):
     run, found = profiled(program, x)
     assert plain.profile is None and np.array_equal(plain.step_cycles, run.step_cycles)
     assert all(np.array_equal(plain.counters[name], run.counters[name]) for name in plain.counters)
-    done = work(program, run.counters, run.link_flits, run.n_samples)
+    done = compute_work(program, run.counters, run.link_flits, run.n_samples)
     length = (run.step_cycles - done.barrier_cycles)[:, None]
     send, receive = (sum(done.cycles[event] for event in events) for events in (SEND, RECEIVE))
     assert found.stall_cycles.sum() > 100 and (found.stall_cycles[:, 2] == 0).all()  # core 2 sends nothing
@@ -49,7 +49,7 @@ def test_profile_time_in_buffers_is_time_in_flight():
     program, x = crowded()
     run, found = profiled(program, x)
     assert found.latency_count.sum() == run.counters["messages_out"].sum()
-    length = run.step_cycles.sum() - work(program, run.counters, run.link_flits, 3).barrier_cycles * 14
+    length = run.step_cycles.sum() - compute_work(program, run.counters, run.link_flits, 3).barrier_cycles * 14
     in_buffers = found.link_mean.sum() * length  # Little's law, one flit a message
     assert in_buffers == pytest.approx(found.latency_sum - found.stall_cycles.sum(), rel=1e-12)
     carried = run.link_flits.sum(0) > 0

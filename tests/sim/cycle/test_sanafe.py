@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from nwcompile.cost.time.floorline import floorline, tightness
+from nwcompile.cost.time.floorline import bound_tightness, floorline
 from nwcompile.sim import BACKENDS, simulate
 from tests.made.sanafe import dvs_program, random_net
 
@@ -77,4 +77,4 @@ def test_bound_is_tight_where_links_are_not_busy(net, reference):
     bound = floorline(program, run.counters, run.link_flits, run.n_samples).bound_cycles
     assert (run.link_flits * program.chip.link_cycles).sum(0).max() < 0.3 * run.step_cycles.sum()
     assert (bound <= run.step_cycles).all()
-    assert tightness(bound, run.step_cycles) >= 0.95
+    assert bound_tightness(bound, run.step_cycles) >= 0.95

@@ -106,7 +106,7 @@ def test_totals_name_the_step_in_which_a_neuron_fires_too_often():
 @pytest.mark.parametrize(
     "more, text",
     [
-        ({"backend": "reference"}, "record='totals' is of backend 'cycle' only, not 'reference'; use record='spikes'"),
+        ({"backend": "reference"}, "record='totals' needs backend 'cycle', not 'reference'; use record='spikes'"),
         ({"backend": "cycle", "flight_steps": 3, "profile": True},
          "record='totals' keeps no steps, so there are no flits in flight to show; use record='spikes'"),
     ],

@@ -18,7 +18,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import MESSAGES, OVERFLOWS, RESET_TIMINGS, RESETS, FixedPoint, NeuronSpec
 from nwcompile.nn.ops import gpu
 from nwcompile.sim import memory, simulate
-from nwcompile.sim.crosscheck import compare
+from nwcompile.sim.crosscheck import compare_runs
 from nwcompile.sim.reference.program_step import ProgramState
 from nwcompile.sim.reference.run import run_network
 from nwcompile.sim.sequence import run
@@ -39,7 +39,7 @@ def on_cpu_tensors():
     """Kernels that are interpreted take CPU tensors."""
     with pytest.MonkeyPatch.context() as patch:
         if os.environ.get("TRITON_INTERPRET") == "1":
-            patch.setattr(device, "gpu", lambda: torch.device("cpu"))
+            patch.setattr(device, "find_gpu", lambda: torch.device("cpu"))
         yield
 
 
@@ -47,9 +47,9 @@ def agrees(network: Network, x: np.ndarray) -> None:
     """The spikes, states and updates of a network's aligned steps equal those of the reference and the CPU's scan."""
     delays = [c.aligned_delay for c in network.connections]
     given = {"in": x.astype(np.int32)}
-    spikes, states, updates = run._run(network, delays, given, x.shape[1], True, "cuda")
+    spikes, states, updates = run._run_network(network, delays, given, x.shape[1], True, "cuda")
     wanted = run_network(network, given, x.shape[1], True)
-    counted = run._run(network, delays, given, x.shape[1], True)[2]
+    counted = run._run_network(network, delays, given, x.shape[1], True)[2]
     assert any(s.any() for s in spikes.values())
     for name in network.layers:
         assert np.array_equal(spikes[name], wanted.spikes[name]), name
@@ -71,7 +71,7 @@ def test_cuda_agrees_on_random_programs(neurons, data):
     x, window = data.draw(inputs(program)), data.draw(st.sampled_from(["aligned", "hardware"]))
     runs = {"reference": simulate(program, x, window=window, record="all"),
             "cuda": simulate(program, x, "sequence", "cuda", window, "all")}  # fmt: skip
-    result = compare(program, runs)
+    result = compare_runs(program, runs)
     assert result.agree, str(result)
     assert runs["cuda"].device == "cuda" and runs["cuda"].energy_pj == runs["reference"].energy_pj
 
@@ -217,15 +217,15 @@ def test_cuda_weights_of_any_layout_in_memory():
 
 def test_cuda_network_without_inputs():
     network = Network.from_arrays({"a": (FIXED.replace(bias=30), 3)}, [], {})
-    spikes, _, updates = run._run(network, [], {}, 6, False, "cuda")
+    spikes, _, updates = run._run_network(network, [], {}, 6, False, "cuda")
     assert np.array_equal(spikes["a"], run_network(network, {}, 6, False).spikes["a"]) and spikes["a"].any()
     assert (updates["a"] == 1).all()
 
 
 def test_cuda_spikes_are_the_same_without_counters():
     network = conv_net()
-    found = Inference(network, run.groups(network), [0, 0], device.gpu())
-    x = {"in": torch.from_numpy(spikes_in(2, 9, 2, 6, 5)).to(device.gpu(), torch.int8)}
+    found = Inference(network, run.layer_groups(network), [0, 0], device.find_gpu())
+    x = {"in": torch.from_numpy(spikes_in(2, 9, 2, 6, 5)).to(device.find_gpu(), torch.int8)}
     counted, plain = (found.infer(x, (2, 9), counts=counts) for counts in (True, False))
     assert plain.updates == {} and counted.updates["out"].any() and counted.spikes["out"].any()
     for name in network.layers:
@@ -242,7 +242,7 @@ def test_cuda_agrees_on_registers_that_the_host_writes():
     x = rng.normal(size=(2, 9, 3)).astype(np.float32)
     program = compile(network, "loihi1", x, Options(input_layer="bias"))
     runs = {name: simulate(program, x, "sequence", name, record="all") for name in ("cpu", "cuda")}
-    assert compare(program, runs).agree and runs["cuda"].spikes["a"].any()
+    assert compare_runs(program, runs).agree and runs["cuda"].spikes["a"].any()
 
 
 def test_cuda_every_operation_of_neuron_programs():
@@ -281,15 +281,15 @@ def test_cuda_programs_in_a_loop_with_built_in_neurons(delay):
 def test_cuda_float_programs_give_the_references_numbers(program):
     """In two calls, the second of which goes on from the states of the first; 37 lanes are two programs of a kernel."""
     x = np.random.default_rng(0).normal(size=(1, 21, 37)).astype(np.float32) * 3
-    reference = ProgramState.cleared(program, (1, 37))
+    reference = ProgramState.from_program(program, (1, 37))
     wanted = np.stack([reference.step(x[:, t]) for t in range(21)], 1)
     rows = [program.array(name, (37,)) for name in program.parameters]
-    given = torch.from_numpy(np.array(rows, np.float32).reshape(-1, 37)).to(device.gpu())
+    given = torch.from_numpy(np.array(rows, np.float32).reshape(-1, 37)).to(device.find_gpu())
     initial = np.array([program.array(name, (37,)) for name in program.state_names], np.float32).reshape(-1, 1, 37)
-    state = torch.from_numpy(initial).to(device.gpu())
+    state = torch.from_numpy(initial).to(device.find_gpu())
     with np.errstate(all="ignore"):  # the interpreter computes in NumPy
         parts = [
-            gpu.run_program(program.structure, given, torch.from_numpy(part).to(device.gpu()), state)
+            gpu.run_program(program.structure, given, torch.from_numpy(part).to(device.find_gpu()), state)
             for part in (x[:, :18], x[:, 18:])
         ]
     assert np.array_equal(torch.cat(parts, 1).cpu().numpy(), wanted, equal_nan=True), program
@@ -311,7 +311,7 @@ def test_cuda_agrees_on_tables_of_drawn_curves(neuron):
     assume(program.manifest["quantization"][0]["rate_fixed"] > 0)
     runs = {"reference": simulate(program, x, record="all"),
             "cuda": simulate(program, x, "sequence", "cuda", record="all")}  # fmt: skip
-    result = compare(program, runs)
+    result = compare_runs(program, runs)
     assert result.agree, str(result)
 
 
@@ -320,7 +320,7 @@ def test_cuda_refuses_sums_that_programs_are_not_proved_for():
         {"a": (integrator.program(), 1)}, [Dense("in", "a", np.full((1, 2), 1 << 30))], {"in": 2}
     )
     with pytest.raises(BackendError) as error:
-        run._run(network, [0], {"in": spikes_in(1, 2, 2, low=1 << 10, high=1 << 10)}, 2, False, "cuda")
+        run._run_network(network, [0], {"in": spikes_in(1, 2, 2, low=1 << 10, high=1 << 10)}, 2, False, "cuda")
     assert str(error.value) == (
         "layer 'a': sums of up to 2199023255552 are beyond 1099511627776, the most that neuron programs are proved "
         "for; use device='cpu'"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nwcompile.ir.connection import Conv2d
-from nwcompile.sim.reference.synaptic_sums import apply, structure
+from nwcompile.sim.reference.synaptic_sums import apply_connection, unit_connection
 from nwcompile.sim.sequence import run
 
 GEOMETRY = [
@@ -25,9 +25,9 @@ def test_a_convolution_gives_the_references_sums_and_events(geometry, sparse_sha
     target = c.output_shape(shape)
     n = int(np.prod(target))
     drive, touched = np.zeros((2, 5, n + 3), np.int64), np.zeros((2, 5, n + 3), np.uint8)
-    run._drive(c, x, drive[:, 2:, 1:-2], touched[:, 2:, 1:-2])
+    run._add_drive(c, x, drive[:, 2:, 1:-2], touched[:, 2:, 1:-2])
     for b in range(2):
-        sums, events = apply(c, x[b], target), apply(structure(c), (x[b] != 0) * 1, target)
+        sums, events = apply_connection(c, x[b], target), apply_connection(unit_connection(c), (x[b] != 0) * 1, target)
         np.testing.assert_array_equal(drive[b, 2:, 1:-2], sums.reshape(3, -1))
         np.testing.assert_array_equal(touched[b, 2:, 1:-2], events.reshape(3, -1) > 0)
     assert not drive[:, :2].any() and not drive[:, :, 0].any() and not touched[:, :, -2:].any()

@@ -18,7 +18,7 @@ from nwcompile.sim import simulate  # noqa: E402
 from nwcompile.sim.sequence.cuda import product, synapses  # noqa: E402
 from nwcompile.sim.sequence.cuda.inference import Inference  # noqa: E402
 from nwcompile.sim.sequence.cuda.neurons import GpuNeurons  # noqa: E402
-from nwcompile.sim.sequence.cuda.product import Product, ProductPlan, digits, n_digits  # noqa: E402
+from nwcompile.sim.sequence.cuda.product import Product, ProductPlan, n_digits, split_digits  # noqa: E402
 from tests.kernels.gpu.harness import interpreted_tests  # noqa: E402
 from tests.long import EXAMPLES  # noqa: E402
 from tests.made.nets import FIXED, dense_net  # noqa: E402
@@ -60,7 +60,7 @@ def test_cuda_without_triton_is_refused(monkeypatch):
 )
 def test_digits_hold_exactly_their_range(low, high, n):
     assert n_digits(low, high) == n
-    parts = digits(np.array([low, high, (low + high) // 2]), n)
+    parts = split_digits(np.array([low, high, (low + high) // 2]), n)
     assert all(-128 <= d.min() and d.max() <= 127 for d in parts)
     assert sum(d << 8 * i for i, d in enumerate(parts)).tolist() == [low, high, (low + high) // 2]
 
@@ -166,7 +166,7 @@ def test_cuda_gathers_for_more_targets_than_the_second_axis_of_a_grid_holds(monk
     monkeypatch.setattr(synapses, "gather", Recorder())
     n = 64 * 65535 + 1
     edge = Sparse("in", "a", np.array([0]), np.array([n - 1]), np.array([1]))
-    synapses.SparseSynapses(edge, n, CPU, "it").touched(torch.ones((1, 1), dtype=torch.int8))
+    synapses.SparseSynapses(edge, n, CPU, "it").touched_targets(torch.ones((1, 1), dtype=torch.int8))
     assert grids == [(65536,)]
 
 
@@ -217,6 +217,6 @@ def test_neurons_decay_by_the_upper_half_of_a_32_bit_product(decay_bits):
     ],
 )
 def test_neurons_leave_out_only_what_has_no_effect(spec, largest, left_in):
-    options = neurons(**spec).options(largest)
+    options = neurons(**spec).kernel_options(largest)
     found = {name for name in ("OVERFLOW", "LEAKS", "REFRACTS", "CLAMPS", "RESATURATES") if options[name]}
     assert found == left_in

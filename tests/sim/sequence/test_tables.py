@@ -4,7 +4,7 @@ import numpy as np
 
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
-from nwcompile.sim.sequence.tables import neurons
+from nwcompile.sim.sequence.tables import neuron_tables
 
 
 def test_neurons_have_the_rules_of_their_layers_and_share_them():
@@ -14,7 +14,7 @@ def test_neurons_have_the_rules_of_their_layers_and_share_them():
     mixed = plain.replace(bias=bias, threshold=threshold, v_min=-7, reset="value", reset_value=5)
     layers = {"a": (plain, (3, 4, 5)), "b": (plain.replace(bias=bias), (3, 4, 5)), "c": (mixed, (3, 4, 5))}
     network = Network.from_arrays(layers, [], {"in": 1})
-    made = neurons(network, ["a", "b", "c"])
+    made = neuron_tables(network, ["a", "b", "c"])
     assert made.rule_of.dtype == np.int32 and len(made.rule_of) == 180
     pairs = np.unique(np.stack([np.broadcast_to(bias, (3, 4, 5)), threshold]).reshape(2, -1), axis=1).shape[1]
     assert len(made.rule) == 1 + len(np.unique(bias)) + pairs

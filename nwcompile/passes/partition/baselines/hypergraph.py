@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.cost.traffic.wiring import synapse_count, wiring
+from nwcompile.cost.traffic.wiring import connection_wiring, synapse_count
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
@@ -66,7 +66,7 @@ def load_library():
 
 def build_hypergraph(network: Network, activity: Activity, max_twins: int) -> Hypergraph:
     """Build one hyperedge for every vertex, itself and all its readers, with up to `max_twins` twins per vertex."""
-    wires = [wiring(network, c) for c in network.connections]
+    wires = [connection_wiring(network, c) for c in network.connections]
     n_synapses = sum(synapse_count(network, c) for c in network.connections)
     vertex_of = group_vertices(network, wires, max_twins if n_synapses > FINE else 1)
     n_vertices = int(vertex_of.max()) + 1
@@ -74,7 +74,7 @@ def build_hypergraph(network: Network, activity: Activity, max_twins: int) -> Hy
     n_pins = n_vertices
     for c, w in zip(network.connections, wires, strict=True):
         first, n = network.offsets[c.target], network.node(c.target).n_neurons
-        offset, target, _ = w.rows(vertex_of[first : first + n])
+        offset, target, _ = w.core_rows(vertex_of[first : first + n])
         first, n = network.offsets[c.source], network.node(c.source).n_neurons
         source, at = np.unique(vertex_of[first : first + n], return_index=True)
         row = w.source_class[at]

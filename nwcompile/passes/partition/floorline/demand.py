@@ -7,7 +7,7 @@ import numpy as np
 from nwcompile.cost.time.work import cycles_of_event, update_cycles
 from nwcompile.cost.traffic.destinations import source_classes
 from nwcompile.cost.traffic.memory import stored_kind, synapse_bits
-from nwcompile.cost.traffic.wiring import wiring
+from nwcompile.cost.traffic.wiring import connection_wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_entries, csr_groups, csr_offset, csr_sums, neuron_offsets
@@ -364,7 +364,7 @@ def _row_formats(network: Network, chip: Chip, table: SynapseTable) -> tuple[np.
     row_bits = np.concatenate([np.zeros((n, 1), np.int64), np.cumsum(table.step_bits, 1)], 1)
     shared, synop = np.zeros(n, np.int64), np.zeros(n, np.int64)
     for i, c in enumerate(network.connections):
-        kind = wiring(network, c).kind
+        kind = connection_wiring(network, c).kind
         if kind == CONV and chip.weights.sharing:
             shared[i] = synapse_bits(c, kind, chip)
         synop[i] = cycles_of_event(chip, f"synop_{SYNAPSE_KINDS[stored_kind(kind, chip)]}")

@@ -291,7 +291,7 @@ def compact_sites(chip: Chip, n_cores: int) -> np.ndarray:
     router = usable // chip.noc.cores_per_router
     way, (routers, n_cores_at) = route_cost(chip, "traffic"), np.unique(router, return_counts=True)
     center = compact_router(way.xy[routers], way.along_x, way.along_y, n_cores_at, min(n_cores, len(usable)))
-    return usable[np.argsort(way.between(routers[center], router), kind="stable")[:n_cores]]
+    return usable[np.argsort(way.between_routers(routers[center], router), kind="stable")[:n_cores]]
 
 
 def place_cores(search: Search, cores: np.ndarray, sites: np.ndarray) -> np.ndarray:
@@ -311,7 +311,7 @@ def place_cores(search: Search, cores: np.ndarray, sites: np.ndarray) -> np.ndar
 def message_costs(chip: Chip, sites: np.ndarray) -> np.ndarray:
     """Return int64[core, core]: the cost of a message between two cores at their sites int64[core]."""
     router = sites // chip.noc.cores_per_router
-    hops = route_cost(chip, "traffic").between(router[:, None], router)
+    hops = route_cost(chip, "traffic").between_routers(router[:, None], router)
     return HOP_COST * hops + 1 - np.eye(len(sites), dtype=np.int64)
 
 

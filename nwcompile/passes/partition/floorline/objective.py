@@ -4,7 +4,7 @@ import numpy as np
 
 from nwcompile.cost.time.work import cycles_of_event
 from nwcompile.cost.traffic.memory import stored_kind
-from nwcompile.cost.traffic.wiring import wiring
+from nwcompile.cost.traffic.wiring import connection_wiring
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
@@ -61,7 +61,7 @@ def fixed_pj(network: Network, chip: Chip, activity: Activity, n_steps: int) -> 
         total += pj["visit_pj"] * n * n_steps * activity.n_samples + pj["update_pj"] * float(updates)
         total += pj["spike_pj"] * float(activity.counts[name].sum())
     for c in network.connections:
-        wires = wiring(network, c)
+        wires = connection_wiring(network, c)
         spikes = activity.reads(c.source).sum(0, dtype=np.int64)
         kind = SYNAPSE_KINDS[stored_kind(wires.kind, chip)]
         total += pj[f"synop_{kind}_pj"] * float(spikes @ wires.fan_out)

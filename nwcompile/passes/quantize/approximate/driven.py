@@ -22,7 +22,7 @@ class DrivenLayer:
         self.alone, self.node = alone, alone.node(name)
         self.n_samples, self.n_steps = next(iter(sent.values())).shape[:2]
         self.delays = [min(c.aligned_delay, self.n_steps) for c in alone.connections]
-        self.drive, self.touched = self._layer_group(self.node.neuron).driven(sent, self.n_samples, self.n_steps)
+        self.drive, self.touched = self._layer_group(self.node.neuron).sum_inputs(sent, self.n_samples, self.n_steps)
 
     @property
     def largest_drive(self) -> int:

@@ -16,7 +16,7 @@ from nwcompile.passes.legalize.pool_spikes import FULL
 from nwcompile.passes.prepare.fold import linear_map, to_matrix
 from nwcompile.passes.quantize.approximate.driven import DrivenLayer
 from nwcompile.sim.reference.synaptic_sums import effective_network
-from nwcompile.sim.sequence.run import LayerGroup, groups, trace
+from nwcompile.sim.sequence.run import LayerGroup, layer_groups, trace_layers
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,23 +84,23 @@ def find_windows(network: Network, name: str) -> Windows:
 
 
 def ideal_trace(network: Network, inputs: dict[str, np.ndarray]) -> tuple[dict, dict]:
-    """Return spikes of every layer and states of readouts, as `trace` does, on a chip with every feature.
+    """Return spikes of every layer and states of readouts, as `trace_layers` does, on a chip with every feature.
 
     `inputs[name]`: `[B, T, *shape]`. Full-resolution layers of pooled ones are left out: the ideal chip has none.
     """
     pooled = pooled_layers(network)
     if not pooled:
-        return trace(network, inputs, keep_states=False)
+        return trace_layers(network, inputs, keep_states=False)
     full = {FULL.format(name): name for name in pooled}
     sent = dict(inputs)
     states: dict[str, dict[str, np.ndarray]] = {}
-    for names in groups(network):
+    for names in layer_groups(network):
         if names[0] in full:
             name = full[names[0]]
             sent[name] = _run_pooled_layer(network, name, sent)
         elif names[0] not in pooled:
             part = _isolate_layers(network, names)
-            spikes, kept = trace(part, {source: sent[source] for source in part.inputs}, keep_states=False)
+            spikes, kept = trace_layers(part, {source: sent[source] for source in part.inputs}, keep_states=False)
             sent |= spikes
             states |= kept
     return {name: sent[name] for name in network.layers if name in sent}, states

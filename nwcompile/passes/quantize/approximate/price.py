@@ -11,9 +11,9 @@ from nwcompile.ir.options import MAX_LOSS, Options
 from nwcompile.ir.shown import counted
 from nwcompile.passes.quantize.approximate.ideal import ideal_trace
 from nwcompile.sim.accuracy import loss_interval, ratio_interval
-from nwcompile.sim.float_difference import answer_rule, strongest, warn_of_answers
+from nwcompile.sim.float_difference import answer_rule, strongest_neuron, warn_of_answers
 from nwcompile.sim.reference.run import output_of
-from nwcompile.sim.sequence.run import trace
+from nwcompile.sim.sequence.run import trace_layers
 
 ERROR_CODE = "NW5002"
 HELD_OUT = 5  # Every fifth sample, 20 %, is held out: no parameter of an approximation is fitted to it.
@@ -83,7 +83,7 @@ def measure_price(ideal: Network, chip: Network, inputs: dict, labels: np.ndarra
 
     `ideal` may hold pooled layers (`ideal.py`); full-resolution layers, which only the chip has, are not compared.
     """
-    runs = [ideal_trace(ideal, inputs), trace(chip, inputs, keep_states=False)]
+    runs = [ideal_trace(ideal, inputs), trace_layers(chip, inputs, keep_states=False)]
     wanted, got = (spikes for spikes, _ in runs)
     firing = [name for name in wanted if ideal.node(name).neuron.fires]
     n_samples = len(next(iter(inputs.values())))
@@ -161,7 +161,7 @@ def check_loss(price: Price | None, options: Options, chip_name: str, network: N
 
 def _network_answers(network: Network, spikes: dict, states: dict) -> np.ndarray | None:
     output = output_of(network, spikes, states)
-    return strongest(output) if isinstance(output, np.ndarray) else None
+    return strongest_neuron(output) if isinstance(output, np.ndarray) else None
 
 
 def _spike_rate(spikes: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""Which device `device="cuda"` is."""
+"""The device of `device="cuda"`."""
 
 from importlib.util import find_spec
 
@@ -9,8 +9,8 @@ from nwcompile.errors import BackendError
 ERROR_CODE = "NW6102"
 
 
-def gpu() -> torch.device:
-    """The GPU. Raises BackendError where torch finds none, or Triton is missing."""
+def find_gpu() -> torch.device:
+    """Return the GPU. Raises BackendError if torch finds none, or Triton is missing."""
     if not torch.cuda.is_available():
         raise BackendError(
             f"device 'cuda' needs a GPU that torch can use, and torch {torch.__version__} finds none; use device='cpu'"

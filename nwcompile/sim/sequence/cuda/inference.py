@@ -1,8 +1,8 @@
-"""The sequence-parallel backend on a GPU: the same whole numbers as on the CPU, bit for bit.
+"""The sequence-parallel backend on a GPU: the same integers as on the CPU, bit for bit.
 
-Synaptic sums are exact matrix products (`product.py`), or gathered for sparse connections; the time loop of the
-neurons is inside one Triton kernel (`kernels/gpu/neuron.py`). Layers that feed each other advance together by as many
-steps as their shortest delay. What cannot be proved exact is refused, never approximated.
+Synaptic sums are exact matrix products (`product.py`), or gathers for sparse connections. The time loop of the neurons
+is inside one Triton kernel (`kernels/gpu/neuron.py`). Layers that feed each other advance together by as many steps as
+their shortest delay. Sums that cannot be proved exact raise an error; nothing is approximated.
 """
 
 from contextlib import nullcontext
@@ -17,14 +17,14 @@ from nwcompile.sim.sequence.cuda.loop import loop_of
 from nwcompile.sim.sequence.cuda.neurons import GpuNeurons, Scan
 from nwcompile.sim.sequence.cuda.product import INT32, INT64, ProductPlan, verify_sum
 from nwcompile.sim.sequence.cuda.programs import GpuProgram, ProgramScan
-from nwcompile.sim.sequence.cuda.synapses import synapses
+from nwcompile.sim.sequence.cuda.synapses import build_synapses
 
 Range = tuple[int, int]  # least and largest value
 
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """What the layers did, by name, on the device: spikes and kept states `[B, T, *shape]`, updates int32[T, n]."""
+    """Results by layer on the device: spikes and recorded states `[B, T, *shape]`, updates int32[T, n]."""
 
     spikes: dict[str, torch.Tensor]
     states: dict[str, dict[str, torch.Tensor]]
@@ -33,7 +33,7 @@ class Recorded:
 
 @dataclass(frozen=True, eq=False)
 class Edge:
-    """A connection into a layer: its delay in steps, its synapses on the device, and how they are summed."""
+    """A connection into a layer: its delay in steps, its synapses on the device, and the plan of their sums."""
 
     source: str
     delay: int
@@ -42,9 +42,9 @@ class Edge:
 
 
 class Inference:
-    """A fixed-point network of effective weights on a device, run as often as wished; weights are moved there once.
+    """A fixed-point network of effective weights on a device. Its weights are copied there once for all runs.
 
-    `groups`: names of layers that run together, sources first; `delays[i]`: steps of connection i.
+    `groups`: names of layers that run together, sources first. `delays[i]`: steps of connection i.
     """
 
     def __init__(self, network: Network, groups: list[list[str]], delays, device: torch.device):
@@ -55,7 +55,7 @@ class Inference:
         }
         self.into: dict[str, list[tuple]] = {name: [] for name in network.layers}
         for c, delay in zip(network.connections, delays, strict=True):
-            into = synapses(c, network.node(c.source), network.node(c.target), device)
+            into = build_synapses(c, network.node(c.source), network.node(c.target), device)
             self.into[c.target].append((c.source, int(delay), into))
         self.loops = {}
         for name, *others in groups:
@@ -63,8 +63,8 @@ class Inference:
             one_kernel = own_loops and not others and name not in network.programs
             self.loops[name] = loop_of(network.node(name), own_loops, device) if one_kernel else None
 
-    def run(self, sources: dict, chunk: slice, n_steps: int, spikes: dict, states: dict, updates: dict) -> None:
-        """Fill the chunk's part of the NumPy arrays of all layers, from those of its inputs."""
+    def run_chunk(self, sources: dict, chunk: slice, n_steps: int, spikes: dict, states: dict, updates: dict) -> None:
+        """Fill the chunk's part of the NumPy arrays of all layers, from the chunk's inputs `sources`."""
         ranges = {name: (min(int(x.min()), 0), max(int(x.max()), 0)) for name, x in sources.items()}
         kinds = {name: np.int8 if low >= -128 and high <= 127 else np.int32 for name, (low, high) in ranges.items()}
         given = {name: torch.from_numpy(x.astype(kinds[name])).to(self.device) for name, x in sources.items()}
@@ -86,47 +86,47 @@ class Inference:
         counts: bool = True,
         ranges: dict[str, Range] | None = None,
     ) -> Recorded:
-        """Spikes for int8 or int32 `inputs[name]` `[B, T, *shape]`; states of readouts, or of all layers.
+        """Return spikes for int8 or int32 `inputs[name]` `[B, T, *shape]`, and states of readouts or of all layers.
 
-        `shape`: (B, T). `counts`: count neuron updates, for which every event must be known. `ranges`: bounds of the
-        values of every input; looked up if not given. Raises BackendError where sums cannot be proved exact.
+        `shape`: (B, T). `counts`: count neuron updates, which needs every event. `ranges`: bounds of the values of
+        every input; default: computed. Raises BackendError if sums cannot be proved exact.
         """
         ranges = dict(ranges or {name: range_of(x) for name, x in inputs.items()})
         sources = dict(inputs)
         done = Recorded({}, {}, {})
-        with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():  # kernels start there
+        with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():  # kernels launch there
             for names in self.groups:
                 self._run_group(names, shape, sources, ranges, keep_states, counts, done)
         return done
 
     def _run_group(self, names, shape, sources: dict, ranges: dict, keep_states, counts, done: Recorded) -> None:
-        ranges |= {name: self.neurons[name].range for name in names}
+        ranges |= {name: self.neurons[name].spike_range for name in names}
         edges = {name: [Edge(s, d, syn, syn.plan(*ranges[s])) for s, d, syn in self.into[name]] for name in names}
         inner = {name: [e for e in into if e.source in names] for name, into in edges.items()}
         drives, scans = {}, {}
         for name in names:
             neurons = self.neurons[name]
             largest = sum(e.synapses.row_sum * max(-ranges[e.source][0], ranges[e.source][1]) for e in edges[name])
-            verify_sum(f"layer {name!r}", neurons.drive(largest), INT64)
+            verify_sum(f"layer {name!r}", neurons.largest_drive(largest), INT64)
             drives[name] = Drive((*shape, neurons.n), self.device, largest, counts)
             for edge in edges[name]:
                 if edge.source not in names:
-                    drives[name].add(edge, sources[edge.source], slice(0, shape[1]))
+                    drives[name].add_edge(edge, sources[edge.source], slice(0, shape[1]))
             keeps = keep_states or not neurons.node.neuron.fires
             n_samples, n_steps = shape
             scans[name] = neurons.scan(n_samples, n_steps, largest, keeps, counts)
         loop, first = self.loops[names[0]], scans[names[0]]
         if loop is not None and isinstance(first, Scan) and not first.is_wide:
-            first.run_loop(*drives[names[0]].of(slice(0, shape[1])), loop)
+            first.run_loop(*drives[names[0]].step_inputs(slice(0, shape[1])), loop)
         else:
-            _advance(inner, drives, scans, shape[1])
+            _advance_group(inner, drives, scans, shape[1])
         for name, scan in scans.items():
-            self._record(name, scan, done)
-            sources[name] = _heard(self.neurons[name].node, done.spikes[name])
+            self._record_layer(name, scan, done)
+            sources[name] = _heard_spikes(self.neurons[name].node, done.spikes[name])
             if self.neurons[name].node.neuron.message in ("multi", "graded"):
                 ranges[name] = range_of(sources[name])
 
-    def _record(self, name: str, scan: Scan | ProgramScan, done: Recorded) -> None:
+    def _record_layer(self, name: str, scan: Scan | ProgramScan, done: Recorded) -> None:
         shape = self.neurons[name].node.shape
         done.spikes[name] = scan.spikes.unflatten(2, shape)
         if scan.keeps:
@@ -135,7 +135,7 @@ class Inference:
             done.updates[name] = scan.updates
 
 
-def _heard(node: Node, spikes: torch.Tensor) -> torch.Tensor:
+def _heard_spikes(node: Node, spikes: torch.Tensor) -> torch.Tensor:
     """`Node.heard` of spikes on a device."""
     if node.axon_of is None:
         return spikes
@@ -144,24 +144,24 @@ def _heard(node: Node, spikes: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(flat).scatter_reduce_(2, axon_of, flat, "amax").view_as(spikes)
 
 
-def _advance(inner: dict[str, list[Edge]], drives: dict, scans: dict, n_steps: int) -> None:
-    """Run layers over all steps, so many at a time as the shortest delay of the connections between them allows.
+def _advance_group(inner: dict[str, list[Edge]], drives: dict, scans: dict, n_steps: int) -> None:
+    """Run layers over all steps, in chunks as long as the shortest delay of the connections between them.
 
-    Those without delay act within the steps of a time: their sources come first.
+    Connections without delay act within a chunk, so their sources come first.
     """
     length = min([n_steps, *(edge.delay for edges in inner.values() for edge in edges if edge.delay)])
     for start in range(0, n_steps, length):
         steps = slice(start, min(start + length, n_steps))
         for name, scan in scans.items():
             for edge in inner[name]:
-                drives[name].add(edge, scans[edge.source].spikes, steps)
-            scan.advance(*drives[name].of(steps), steps, length < n_steps)
+                drives[name].add_edge(edge, scans[edge.source].spikes, steps)
+            scan.advance(*drives[name].step_inputs(steps), steps, length < n_steps)
 
 
 class Drive:
-    """What arrives at a layer: sums [sample, step, neuron], to be shifted left by `bits`, and where there were events.
+    """Input of a layer: sums [sample, step, neuron], to be shifted left by `bits`, and events.
 
-    `largest` bounds the sums, shifted. Events, uint8 [sample, step, neuron or 1], only with `counts`.
+    `largest` bounds the shifted sums. Events are uint8 [sample, step, neuron or 1], and only present with `counts`.
     """
 
     def __init__(self, shape: tuple[int, int, int], device: torch.device, largest: int, counts: bool):
@@ -170,31 +170,31 @@ class Drive:
         self.sums: torch.Tensor | None = None
         self.touched: torch.Tensor | None = None
 
-    def add(self, edge: Edge, source: torch.Tensor, steps: slice) -> None:
-        """Add what arrives in `steps` over a connection; source: [sample, step, ...] from step 0 on."""
+    def add_edge(self, edge: Edge, source: torch.Tensor, steps: slice) -> None:
+        """Add the input of a connection in `steps`; source: [sample, step, ...] from step 0 on."""
         first = max(steps.start, edge.delay)
         if first >= steps.stop:
             return
         rows = source[:, first - edge.delay : steps.stop - edge.delay]
         rows = rows.reshape(-1, *rows.shape[2:])
-        part = edge.synapses.sums(rows, edge.plan).unflatten(0, (self.shape[0], -1))
-        events = edge.synapses.touched(rows).unflatten(0, (self.shape[0], -1)) if self.counts else None
+        part = edge.synapses.sum_rows(rows, edge.plan).unflatten(0, (self.shape[0], -1))
+        events = edge.synapses.touched_targets(rows).unflatten(0, (self.shape[0], -1)) if self.counts else None
         if self.sums is None and part.shape == self.shape:
             self.sums, self.bits, self.touched = part, edge.plan.bits, events
             return
-        self._cleared()[:, first : steps.stop] += part.to(self.number) << edge.plan.bits
+        self._open_sums()[:, first : steps.stop] += part.to(self.number) << edge.plan.bits
         if events is not None and self.touched is not None:
             if events.shape[2] > self.touched.shape[2]:
                 self.touched = self.touched.expand(self.shape).contiguous()
             self.touched[:, first : steps.stop] |= events
 
-    def of(self, steps: slice) -> tuple[torch.Tensor, int, torch.Tensor | None]:
-        """Sums of these steps, their bits, and events."""
-        sums = self._cleared() if self.sums is None else self.sums
+    def step_inputs(self, steps: slice) -> tuple[torch.Tensor, int, torch.Tensor | None]:
+        """Return the sums of these steps, their bits, and events."""
+        sums = self._open_sums() if self.sums is None else self.sums
         return sums[:, steps], self.bits, None if self.touched is None else self.touched[:, steps]
 
-    def _cleared(self) -> torch.Tensor:
-        """Sums, 0 at first, that more can be added to."""
+    def _open_sums(self) -> torch.Tensor:
+        """Return sums to which more can be added; they begin with 0."""
         if self.sums is None:
             self.sums = torch.zeros(self.shape, dtype=self.number, device=self.device)
             if self.counts:
@@ -205,6 +205,6 @@ class Drive:
 
 
 def range_of(x: torch.Tensor) -> Range:
-    """Least and largest value, 0 among them."""
+    """Return the least and largest value of `x` and 0."""
     low, high = torch.aminmax(x)
     return min(int(low), 0), max(int(high), 0)

@@ -1,4 +1,4 @@
-"""A layer's neurons on a GPU: which numbers 32 bits are proved to hold, and one run of the scan over time."""
+"""A layer's neurons on a GPU: a proof that 32 bits suffice, and one run of the scan over time."""
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ RULE_ROWS = ("threshold", "decay_u", "decay_v", "bias_u", "bias", "reset_value",
 
 
 class GpuNeurons:
-    """A layer's neurons as the kernel takes them."""
+    """A layer's neurons in the form that the kernel takes."""
 
     def __init__(self, node: Node, device: torch.device):
         self.node, self.n, self.device = node, node.n_neurons, device
@@ -32,8 +32,8 @@ class GpuNeurons:
         self._rules: dict[bool, torch.Tensor] = {}
 
     @property
-    def range(self) -> tuple[int, int]:
-        """Least and largest spike that is possible."""
+    def spike_range(self) -> tuple[int, int]:
+        """Least and largest possible spike."""
         spec = self.node.neuron
         if not spec.fires:
             return 0, 0
@@ -42,11 +42,11 @@ class GpuNeurons:
             return 0, fits if spec.max_spikes is None else min(fits, spec.max_spikes)
         return (-1 if spec.message == "bipolar" else 0), 1
 
-    def options(self, largest: int) -> dict[str, int | bool]:
-        """What the kernels know of these neurons when they are compiled, for sums of at most `largest`."""
+    def kernel_options(self, largest: int) -> dict[str, int | bool]:
+        """Return the compile-time constants of the kernels for these neurons and sums of at most `largest`."""
         spec, fixed = self.node.neuron, self.node.neuron.fixed
         leaks = bool((self.numbers["decay_u"] != fixed.fastest).any())
-        overflows = leaks or fixed.overflow in ("modulo", "clip") or self.drive(largest) > self.limit
+        overflows = leaks or fixed.overflow in ("modulo", "clip") or self.largest_drive(largest) > self.limit
         stays = {
             "zero": True, "none": True, "value": self.most["reset_value"] <= self.limit,
             "subtract": spec.reset_timing != "both" and bool((self.numbers["threshold"] >= 0).all()),
@@ -62,18 +62,18 @@ class GpuNeurons:
             "SHIFTS": fixed.shifts, "MOST": spec.max_spikes or 0,
         }  # fmt: skip
 
-    def drive(self, largest: int) -> int:
-        """The most that sums up to `largest`, with their bias and shifted, add to u in a step."""
+    def largest_drive(self, largest: int) -> int:
+        """Return the largest shifted input to u in a step, with bias, for sums of at most `largest`."""
         return (largest + self.most["bias_u"]) << self.node.neuron.fixed.shift_bits
 
     def fits_32_bits(self, largest: int) -> bool:
-        """Whether no value on the way overflows 32 bits, for sums of at most `largest`.
+        """Whether no intermediate value overflows 32 bits, for sums of at most `largest`.
 
-        A u that wraps is within its range again where the drive is no more than the whole range, 2**state_bits; then
-        every u is at most half of it. The product in `decay` needs states of at most 2**30.
+        A u that wraps is back in its range if the drive is at most the whole range, 2**state_bits; then every u is at
+        most half of it. The product in `decay` needs states of at most 2**30.
         """
         half = self.limit + 1
-        drive = self.drive(largest)
+        drive = self.largest_drive(largest)
         threshold = max(self.most["threshold"], self.limit)
         if self.node.neuron.fixed.overflow == "wrap" and drive > 2 * half:
             return False
@@ -82,13 +82,13 @@ class GpuNeurons:
         return half <= 1 << 30 and max(half + drive, before, after) <= INT32
 
     def scan(self, n_samples: int, n_steps: int, largest: int, keeps: bool, counts: bool) -> "Scan":
-        """A run over so many samples and steps."""
+        """Prepare a run over `n_samples` samples and `n_steps` steps."""
         return Scan(self, n_samples, n_steps, largest, keeps, counts)
 
-    def rule(self, is_wide: bool) -> torch.Tensor:
-        """The numbers of `RULE_ROWS`: int64[8, n], or int32[8, n] for the 32-bit kernel.
+    def rule_table(self, is_wide: bool) -> torch.Tensor:
+        """Return the numbers of `RULE_ROWS`: int64[8, n], or int32[8, n] for the 32-bit kernel.
 
-        Decays as what they keep, or as the shifts that they are.
+        Decays are stored as the share that is kept, or as shifts.
         """
         if is_wide not in self._rules:
             fixed, numbers = self.node.neuron.fixed, dict(self.numbers)
@@ -105,14 +105,14 @@ class GpuNeurons:
 class Scan:
     """One run of a layer over n_steps of n_samples: its outputs, and its state between two calls.
 
-    `largest` bounds the sums: `is_wide`, in 64 bits, where those need it. `updates`: int32[step, neuron], only if
-    `counts`.
+    `largest` bounds the sums and decides whether 64 bits are needed (`is_wide`). `updates`: int32[step, neuron], only
+    with `counts`.
     """
 
     def __init__(self, neurons: GpuNeurons, n_samples: int, n_steps: int, largest: int, keeps: bool, counts: bool):
         self.neurons, self.keeps, self.counts = neurons, keeps, counts
         self.is_wide = not neurons.fits_32_bits(largest)
-        self.options = neurons.options(largest)
+        self.options = neurons.kernel_options(largest)
         device, shape = neurons.device, (n_samples, n_steps, neurons.n)
         number = torch.int64 if self.is_wide else torch.int32
         kind = torch.int32 if neurons.node.neuron.spikes == "multi" else torch.int8
@@ -123,16 +123,16 @@ class Scan:
 
     @property
     def states(self) -> dict[str, torch.Tensor]:
-        """The states by name, [sample, step, neuron], where they are kept."""
+        """The recorded states by name, [sample, step, neuron]."""
         return {"u": self.u, "v": self.v}
 
     def advance(self, sums: torch.Tensor, bits: int, touched: torch.Tensor | None, steps: slice, resumes: bool) -> None:
-        """Run these steps from their sums [sample, step, neuron], to be shifted by `bits`, and events, if any.
+        """Run these steps on their sums [sample, step, neuron], to be shifted by `bits`, and events, if any.
 
-        `resumes`: they are not all steps, so states are kept for the next.
+        `resumes`: these are not all steps, so the state is stored for the next call.
         """
         n_samples, n_steps, n = sums.shape
-        events, strides, flags = self._given(sums, touched)
+        events, strides, flags = self._kernel_inputs(sums, touched)
         out = self.spikes[:, steps]
         if resumes and steps.start == 0:
             self.state[:2], self.state[2] = 0, LONG_AGO
@@ -140,7 +140,7 @@ class Scan:
         scan[(-(-n_samples * n // block),)](
             sums,
             events,
-            self.neurons.rule(self.is_wide),
+            self.neurons.rule_table(self.is_wide),
             self.state,
             out,
             self.u[:, steps],
@@ -162,14 +162,14 @@ class Scan:
         )
 
     def run_loop(self, sums: torch.Tensor, bits: int, touched: torch.Tensor | None, loop: Loop) -> None:
-        """Run all steps of a layer that is fed its own spikes too; sums and events are those from outside."""
+        """Run all steps of a recurrent layer; sums and events are those from other layers."""
         n_samples, n_steps, n = sums.shape
-        events, strides, flags = self._given(sums, touched)
+        events, strides, flags = self._kernel_inputs(sums, touched)
         size = max(16, 1 << (n - 1).bit_length())
         scan_loop[(n_samples,)](
             sums,
             events,
-            self.neurons.rule(False),
+            self.neurons.rule_table(False),
             loop.weight,
             loop.synapse,
             self.spikes,
@@ -187,8 +187,8 @@ class Scan:
             enable_fp_fusion=False,
         )
 
-    def _given(self, sums: torch.Tensor, touched: torch.Tensor | None):
-        """Events, the strides of both inputs, and what is asked of the kernel."""
+    def _kernel_inputs(self, sums: torch.Tensor, touched: torch.Tensor | None):
+        """Return the events, the strides of both inputs, and the kernel's flags."""
         events, strides = given_events(sums, touched, self.spikes)
         is_touched = self.counts and touched is not None
         flags = {**self.options, "KEEPS": self.keeps, "COUNTS": self.counts, "TOUCHED": is_touched}

@@ -1,10 +1,10 @@
-"""Products of whole numbers on a GPU's matrix units, exact because a bound on every partial sum is proved first.
+"""Exact integer products on a GPU's matrix units, with a bound on every partial sum that is proved first.
 
-Weights and payloads are cut into digits of base 256, -128..127 each, after a power of two that all weights share is
-taken out: 8-bit weights and spikes are one digit each. A product of digits is one int8 matrix product summed in int32.
-Where a product would need several, and weights and payloads are at most 256 (bfloat16 holds those) with sums of at most
-2**24 (float32 holds those, and with them every partial sum, in any order), one bfloat16 product summed and given as
-float32 does instead. No other number types are used.
+A power of two common to all weights is factored out. Weights and payloads are then split into digits of base 256,
+-128..127 each; 8-bit weights and spikes are one digit. A product of digits is one int8 matrix product with int32 sums.
+If several such products were needed, one bfloat16 product with float32 sums and result replaces them, provided that
+weights and payloads are at most 256 (exact in bfloat16) and sums at most 2**24 (exact in float32, as is every partial
+sum in any order). No other number types are used.
 """
 
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ INT32 = (1 << 31) - 1  # The largest sum that an int32 holds.
 INT64 = (1 << 62) - 1  # The largest sum allowed in an int64, half of what it holds, so that adding a drive stays exact.
 FLOAT32 = 1 << 24  # Whole numbers up to here, and partial sums below, are exact in float32.
 BFLOAT16 = 256  # Whole numbers up to here are exact in bfloat16.
-BLOCK_WEIGHTS = 1 << 22  # So many weights are looked at together, which bounds the memory for their digits.
-MIN_ROWS = 32  # torch._int_mm refuses matrices of 16 rows or fewer, so smaller ones are filled up to 32.
-ROW_MULTIPLE = 8  # torch._int_mm wants the numbers of rows to be multiples of this.
-COLUMN_MULTIPLE = 16  # torch._int_mm wants the numbers of columns to be multiples of this.
+BLOCK_WEIGHTS = 1 << 22  # Weights per block; it limits the memory for their digits.
+MIN_ROWS = 32  # torch._int_mm refuses matrices of 16 rows or fewer, so smaller ones are padded to 32.
+ROW_MULTIPLE = 8  # torch._int_mm needs row counts that are multiples of this.
+COLUMN_MULTIPLE = 16  # torch._int_mm needs column counts that are multiples of this.
 
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """How a product is computed: `bits` are taken out of all weights; digits of each side, or one bfloat16 product.
+    """Plan of a product: `bits` factored out of all weights, and the digits of each side or one bfloat16 product.
 
-    `largest`: no partial sum is beyond it (without the bits taken out).
+    `largest`: bound on every partial sum, without the factored bits.
     """
 
     bits: int
@@ -39,13 +39,13 @@ class ProductPlan:
     largest: int
 
     @property
-    def number(self) -> torch.dtype:
-        """Of the sums."""
+    def dtype(self) -> torch.dtype:
+        """Number type of the sums."""
         return torch.int32 if self.largest <= INT32 else torch.int64
 
 
 class Product:
-    """Integer weights [group, target, source] on a device, to be multiplied with payloads; `name` is for errors."""
+    """Integer weights [group, target, source] on a device, to be multiplied by payloads; `name` is for errors."""
 
     def __init__(self, weight: np.ndarray, device: torch.device, name: str):
         weight = np.asarray(weight)
@@ -68,22 +68,22 @@ class Product:
         return self._row_sums(0, 1)[0]
 
     def _row_sums(self, bits: int, n: int) -> list[int]:
-        """The largest sum of the magnitudes of one target's weights, without `bits`, by each of their n digits."""
+        """Return the largest sum of magnitudes of one target's weights, without `bits`, for each of the n digits."""
         rows = self.weight.reshape(-1, self.weight.shape[-1])
         size = max(1, BLOCK_WEIGHTS // rows.shape[1])
         sums = np.zeros(n, np.int64)
         for first in range(0, len(rows), size):
-            parts = digits(rows[first : first + size].astype(np.int64) >> bits, n)
+            parts = split_digits(rows[first : first + size].astype(np.int64) >> bits, n)
             sums = np.maximum(sums, [np.abs(part).sum(1).max() for part in parts])
         return sums.tolist()
 
     def plan(self, low: int, high: int) -> ProductPlan:
-        """How payloads low..high are multiplied. Raises BackendError where no exact plan is known."""
+        """Return the plan for payloads low..high. Raises BackendError if no exact plan exists."""
         if (low, high) not in self._plans:
-            self._plans[low, high] = self._plan(low, high)
+            self._plans[low, high] = self._make_plan(low, high)
         return self._plans[low, high]
 
-    def _plan(self, low: int, high: int) -> ProductPlan:
+    def _make_plan(self, low: int, high: int) -> ProductPlan:
         lowest = self.least >> self.bits
         highest = self.most >> self.bits
         largest = max(-low, high)
@@ -101,25 +101,25 @@ class Product:
         return ProductPlan(self.bits, n_weight, n_payload, False, total)
 
     def __call__(self, payload: torch.Tensor, plan: ProductPlan, group: int = 0) -> torch.Tensor:
-        """payload int[row, source] times the weights of a group: `plan.number`[row, target], without `plan.bits`."""
+        """Multiply payload int[row, source] by a group's weights: `plan.dtype`[row, target] without `plan.bits`."""
         n_rows = len(payload)
         n_target = self.weight.shape[1]
-        operands = self._operand(plan)[group]
+        operands = self._operand_matrices(plan)[group]
         if plan.in_bfloat16:
             return bfloat16_product(payload, operands[0]).to(torch.int32)
         total = None
         payload = payload.to(torch.int64) if plan.n_payload > 1 else payload
-        for b, x in enumerate(digits(payload, plan.n_payload)):
-            x = padded(x)
+        for b, x in enumerate(split_digits(payload, plan.n_payload)):
+            x = pad_matrix(x)
             for a, w in enumerate(operands):
                 part = torch._int_mm(x, w.t())[:n_rows, :n_target]
-                part = part if total is None and plan.number == torch.int32 else part.to(plan.number) << 8 * (a + b)
+                part = part if total is None and plan.dtype == torch.int32 else part.to(plan.dtype) << 8 * (a + b)
                 total = part if total is None else total + part
         assert total is not None, "every number has a digit"
         return total
 
-    def _operand(self, plan: ProductPlan) -> list[list[torch.Tensor]]:
-        """The weights of each group as matrices on the device: one for each digit."""
+    def _operand_matrices(self, plan: ProductPlan) -> list[list[torch.Tensor]]:
+        """Return the weights of each group as matrices on the device, one per digit."""
         key = (plan.n_weight, plan.in_bfloat16)
         if key not in self._operands:
             scaled = [torch.from_numpy(np.array(w, order="C")).to(self.device) >> self.bits for w in self.weight]
@@ -127,12 +127,14 @@ class Product:
                 self._operands[key] = [[w.to(torch.bfloat16)] for w in scaled]
             else:
                 wide = scaled if plan.n_weight == 1 else [w.to(torch.int64) for w in scaled]
-                self._operands[key] = [[padded(d, COLUMN_MULTIPLE) for d in digits(w, plan.n_weight)] for w in wide]
+                self._operands[key] = [
+                    [pad_matrix(d, COLUMN_MULTIPLE) for d in split_digits(w, plan.n_weight)] for w in wide
+                ]
         return self._operands[key]
 
 
 def verify_sum(name: str, largest: int, limit: int) -> None:
-    """Raise BackendError, naming where, unless partial sums of at most `largest` are within what is summed exactly."""
+    """Raise BackendError, with `name`, if partial sums of up to `largest` exceed the exact range `limit`."""
     if largest > limit:
         raise BackendError(
             f"{name}: sums of up to {largest} are beyond {limit}, the most that device 'cuda' adds exactly here; "
@@ -141,15 +143,15 @@ def verify_sum(name: str, largest: int, limit: int) -> None:
 
 
 def n_digits(low: int, high: int) -> int:
-    """How many digits -128..127 of base 256 hold all numbers low..high."""
+    """Return how many digits -128..127 of base 256 represent all numbers low..high."""
     n = 1
     while low < -128 * ((256**n - 1) // 255) or high > 127 * ((256**n - 1) // 255):
         n += 1
     return n
 
 
-def digits(x, n: int) -> list:
-    """The n digits of whole numbers (array or tensor), lowest first: sum(d * 256**i) is x, each in -128..127."""
+def split_digits(x, n: int) -> list:
+    """Split integers (array or tensor) into n digits, lowest first: x = sum(d * 256**i), each d in -128..127."""
     digits_of_x = []
     for _ in range(n - 1):
         low = ((x + 128) & 255) - 128
@@ -158,8 +160,8 @@ def digits(x, n: int) -> list:
     return [*digits_of_x, x]
 
 
-def padded(x: torch.Tensor, rows: int = ROW_MULTIPLE) -> torch.Tensor:
-    """A matrix as int8, with zeros added to sizes that int8 products take: rows a multiple of `rows`, and columns.
+def pad_matrix(x: torch.Tensor, rows: int = ROW_MULTIPLE) -> torch.Tensor:
+    """Convert a matrix to int8, padded with zeros to sizes that int8 products take: rows a multiple of `rows`.
 
     cuBLAS refuses some sizes, and gave wrong sums for odd ones (pytorch/pytorch#106840).
     """
@@ -173,13 +175,13 @@ def padded(x: torch.Tensor, rows: int = ROW_MULTIPLE) -> torch.Tensor:
 
 
 def has_bfloat16_sums(device: torch.device) -> bool:
-    """Whether a bfloat16 product can be given as float32 there: a GPU from sm_80, and a torch that offers it."""
+    """Whether a bfloat16 product can return float32: it needs a GPU from sm_80 on and support in torch."""
     offered = "dtype" in torch.ops.aten.mm.overloads()
     return device.type == "cuda" and offered and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def bfloat16_product(payload: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """float32[row, target] of whole numbers up to 256, in bfloat16 with float32 sums that are never rounded between."""
+    """Multiply integers up to 256 in bfloat16 with float32 sums that are never rounded; return float32[row, target]."""
     settings = torch.backends.cuda.matmul
     before = settings.allow_bf16_reduced_precision_reduction
     settings.allow_bf16_reduced_precision_reduction = False

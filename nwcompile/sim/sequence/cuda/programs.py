@@ -1,4 +1,4 @@
-"""A layer of neuron programs on a GPU: whether 32 bits hold its numbers, and one run of its kernel over time."""
+"""A layer of neuron programs on a GPU: a proof that 32 bits suffice, and one run of its kernel over time."""
 
 import numpy as np
 import torch
@@ -8,29 +8,29 @@ from nwcompile.ir.network import Node
 from nwcompile.ir.neuron_programs.ranges import LARGEST_INPUT, fits_32_bits, ranges
 from nwcompile.kernels.cores.programs.build import build_gpu_module
 from nwcompile.kernels.gpu.program import scan
-from nwcompile.sim.reference.program_step import rests
+from nwcompile.sim.reference.program_step import stays_at_rest
 from nwcompile.sim.sequence.cuda.launch import AHEAD_STEPS, block_of, given_events
 
 
 class GpuProgram:
-    """A layer's program as the kernel takes it."""
+    """A layer's program in the form that the kernel takes."""
 
     def __init__(self, node: Node, device: torch.device):
         self.node, self.n, self.device = node, node.n_neurons, device
         self.program = node.neuron
-        self.rests = torch.from_numpy(rests(self.program, node.shape).reshape(-1).astype(np.uint8)).to(device)
+        self.rests = torch.from_numpy(stays_at_rest(self.program, node.shape).reshape(-1).astype(np.uint8)).to(device)
         self._numbers: dict[bool, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
 
     @property
-    def range(self) -> tuple[int, int]:
-        """Least and largest number that is possible as a message."""
+    def spike_range(self) -> tuple[int, int]:
+        """Least and largest possible message value."""
         if not self.program.fires:
             return 0, 0
         sent = ranges(self.program, AssertionError)[self.program.output]
         return min(int(sent.low), 0), max(int(sent.high), 0)
 
-    def drive(self, largest: int) -> int:
-        """The most that sums up to `largest` are. Raises BackendError where the program is not proved for so many."""
+    def largest_drive(self, largest: int) -> int:
+        """Return `largest`, the bound on the sums. Raises BackendError if the program is not proved for such sums."""
         if largest > LARGEST_INPUT:
             raise BackendError(
                 f"layer {self.node.name!r}: sums of up to {largest} are beyond {LARGEST_INPUT}, the most that neuron "
@@ -39,26 +39,23 @@ class GpuProgram:
         return largest
 
     def scan(self, n_samples: int, n_steps: int, largest: int, keeps: bool, counts: bool) -> "ProgramScan":
-        """A run over so many samples and steps."""
+        """Prepare a run over `n_samples` samples and `n_steps` steps."""
         return ProgramScan(self, n_samples, n_steps, largest, keeps, counts)
 
-    def numbers(self, is_wide: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Parameters [parameter, n], entries of tables [entry] and initial states [state, n], int64 or int32."""
+    def number_tensors(self, is_wide: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return parameters [parameter, n], table entries [entry] and initial states [state, n], int64 or int32."""
         if is_wide not in self._numbers:
             kind = np.int64 if is_wide else np.int32
             of_names = self.program.parameters, self.program.state_names
-            given, initial = (self._rows(names, kind).to(self.device) for names in of_names)
+            rows = ([self.program.array(name, self.node.shape) for name in names] for names in of_names)
+            given, initial = (torch.from_numpy(np.array(r, kind).reshape(-1, self.n)).to(self.device) for r in rows)
             entries = torch.from_numpy(self.program.entries.astype(kind)).to(self.device)
             self._numbers[is_wide] = given, entries, initial
         return self._numbers[is_wide]
 
-    def _rows(self, names, kind: type) -> torch.Tensor:
-        rows = [self.program.array(name, self.node.shape) for name in names]
-        return torch.from_numpy(np.array(rows, kind).reshape(-1, self.n))
-
 
 class ProgramScan:
-    """One run of a layer of programs; as `neurons.Scan`."""
+    """One run of a layer of programs, with the interface of `neurons.Scan`."""
 
     def __init__(self, neurons: GpuProgram, n_samples: int, n_steps: int, largest: int, keeps: bool, counts: bool):
         self.neurons, self.keeps, self.counts = neurons, keeps, counts
@@ -75,13 +72,13 @@ class ProgramScan:
 
     @property
     def states(self) -> dict[str, torch.Tensor]:
-        """The states by name, [sample, step, neuron], where they are kept."""
+        """The recorded states by name, [sample, step, neuron]."""
         return {name: self.kept[:, :, s] for s, name in enumerate(self.neurons.program.state_names)}
 
     def advance(self, sums: torch.Tensor, bits: int, touched: torch.Tensor | None, steps: slice, resumes: bool) -> None:
-        """Run these steps from their sums [sample, step, neuron], to be shifted by `bits`, and events, if any."""
+        """Run these steps on their sums [sample, step, neuron], to be shifted by `bits`, and events, if any."""
         n_samples, n_steps, n = sums.shape
-        given, entries, initial = self.neurons.numbers(self.is_wide)
+        given, entries, initial = self.neurons.number_tensors(self.is_wide)
         events, strides = given_events(sums, touched, self.spikes)
         out, kept = self.spikes[:, steps], self.kept[:, steps]
         if resumes and steps.start == 0:

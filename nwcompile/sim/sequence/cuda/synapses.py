@@ -1,8 +1,8 @@
-"""Connections on a GPU: what rows of spikes give at the targets, in whole numbers, and where anything arrived at all.
+"""Connections on a GPU: integer sums at the targets for rows of spikes, and where messages arrived.
 
-Every kind has `row_sum`, the largest sum of the magnitudes of one target's weights; `plan(low, high)`, how payloads in
-these bounds are summed; `sums(rows, plan)`, `plan.number`[row, target] without `plan.bits`; and `touched(rows)`,
-uint8[row, target or 1]. Rows are steps of samples, [row, *source_shape].
+Every kind has `row_sum`, the largest sum of magnitudes of one target's weights; `plan(low, high)`, the plan of sums for
+payloads in these bounds; `sum_rows(rows, plan)`, `plan.dtype`[row, target] without `plan.bits`; and
+`touched_targets(rows)`, uint8[row, target or 1]. Rows are steps of samples, [row, *source_shape].
 """
 
 from functools import cached_property
@@ -16,13 +16,13 @@ from nwcompile.ir.network import Node
 from nwcompile.kernels.gpu.sparse_sums import gather
 from nwcompile.sim.sequence.cuda.product import INT32, INT64, Product, ProductPlan, verify_sum
 
-PATCH_BYTES = 1 << 28  # A convolution's unfolded input takes at most so much memory at a time.
-GATHER_ROWS = 16  # A program of the gather kernel adds up so many rows of input, with sums in registers.
-GATHER_TARGETS = 64  # A program of the gather kernel serves so many target neurons.
+PATCH_BYTES = 1 << 28  # Most memory for a convolution's unfolded input at a time.
+GATHER_ROWS = 16  # Rows of input per program of the gather kernel, with sums in registers.
+GATHER_TARGETS = 64  # Target neurons per program of the gather kernel.
 
 
-def synapses(connection: Connection, source: Node, target: Node, device: torch.device):
-    """The connection on the device."""
+def build_synapses(connection: Connection, source: Node, target: Node, device: torch.device):
+    """Copy a connection to the device."""
     name = f"connection {connection.source!r} -> {connection.target!r}"
     if isinstance(connection, Dense):
         return DenseSynapses(connection, device, name)
@@ -38,15 +38,15 @@ class DenseSynapses:
         self.product = Product(np.asarray(connection.weight)[None], device, name)
         self.plan, self.row_sum = self.product.plan, self.product.row_sum
 
-    def sums(self, rows: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
+    def sum_rows(self, rows: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
         return self.product(rows.flatten(1), plan)
 
-    def touched(self, rows: torch.Tensor) -> torch.Tensor:
+    def touched_targets(self, rows: torch.Tensor) -> torch.Tensor:
         return (rows.flatten(1) != 0).any(1, keepdim=True).to(torch.uint8)
 
 
 class ConvSynapses:
-    """A convolution as products of its unfolded input, so many images at a time as PATCH_BYTES hold."""
+    """A convolution as products of its unfolded input, as many images at a time as PATCH_BYTES allow."""
 
     def __init__(self, connection: Conv2d, source: Node, device: torch.device, name: str):
         self.c, self.source_shape = connection, tuple(connection.source_shape or source.shape)
@@ -58,19 +58,19 @@ class ConvSynapses:
         )
         self.plan, self.row_sum = self.product.plan, self.product.row_sum
 
-    def sums(self, rows: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
+    def sum_rows(self, rows: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
         images = rows.reshape(-1, *self.source_shape)
-        size = max(1, PATCH_BYTES // (self._taps(images[:1]).numel() * images.element_size()))
-        return torch.cat([self._sums(part, plan) for part in images.split(size)])
+        size = max(1, PATCH_BYTES // (self._unfold_taps(images[:1]).numel() * images.element_size()))
+        return torch.cat([self._sum_images(part, plan) for part in images.split(size)])
 
-    def touched(self, rows: torch.Tensor) -> torch.Tensor:
+    def touched_targets(self, rows: torch.Tensor) -> torch.Tensor:
         images = rows.reshape(-1, *self.source_shape)
         events = (images != 0).unflatten(1, (self.c.groups, -1)).any(2).to(torch.uint8)
-        reached = self._taps(events).amax((4, 5))
+        reached = self._unfold_taps(events).amax((4, 5))
         return reached.repeat_interleave(self.n_channels // self.c.groups, 1).flatten(1)
 
-    def _sums(self, images: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
-        taps = self._taps(images).unflatten(1, (self.c.groups, -1))
+    def _sum_images(self, images: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
+        taps = self._unfold_taps(images).unflatten(1, (self.c.groups, -1))
         parts = []
         for g in range(self.c.groups):
             patches = taps[:, g].permute(0, 2, 3, 1, 4, 5)
@@ -78,8 +78,8 @@ class ConvSynapses:
             parts.append(sums.unflatten(0, patches.shape[:3]))
         return torch.cat(parts, -1).permute(0, 3, 1, 2).flatten(1)
 
-    def _taps(self, images: torch.Tensor) -> torch.Tensor:
-        """A view [image, channel, row, column, kernel row, kernel column] of images, padded with zeros."""
+    def _unfold_taps(self, images: torch.Tensor) -> torch.Tensor:
+        """Return a view [image, channel, row, column, kernel row, kernel column] of images, padded with zeros."""
         (sh, sw) = pair(self.c.stride)
         (ph, pw) = pair(self.c.padding)
         (dh, dw) = pair(self.c.dilation)
@@ -106,7 +106,7 @@ class SparseSynapses:
         self.row, self.source, self.weight = (torch.from_numpy(a).to(device) for a in arrays)
 
     def plan(self, low: int, high: int) -> ProductPlan:
-        """Sums in 32 bits where those hold them. Raises BackendError where 62 bits do not."""
+        """Plan sums in 32 bits if they fit, else in 64. Raises BackendError if they exceed 62 bits."""
         largest = self.row_sum * max(-low, high)
         verify_sum(self.name, largest, INT64)
         return ProductPlan(0, 1, 1, False, largest)
@@ -115,14 +115,16 @@ class SparseSynapses:
     def narrow_weight(self) -> torch.Tensor:
         return self.weight.to(torch.int32)
 
-    def sums(self, rows: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
+    def sum_rows(self, rows: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
         is_narrow = plan.largest <= INT32 and self.row_sum <= INT32
-        return self._gather(rows, self.narrow_weight if is_narrow else self.weight, plan.number, False)
+        return self._gather_sums(rows, self.narrow_weight if is_narrow else self.weight, plan.dtype, False)
 
-    def touched(self, rows: torch.Tensor) -> torch.Tensor:
-        return self._gather(rows, self.weight, torch.uint8, True)
+    def touched_targets(self, rows: torch.Tensor) -> torch.Tensor:
+        return self._gather_sums(rows, self.weight, torch.uint8, True)
 
-    def _gather(self, rows: torch.Tensor, weight: torch.Tensor, number: torch.dtype, is_events: bool) -> torch.Tensor:
+    def _gather_sums(
+        self, rows: torch.Tensor, weight: torch.Tensor, number: torch.dtype, is_events: bool
+    ) -> torch.Tensor:
         rows = rows.flatten(1).contiguous()
         n_rows, n_source = rows.shape
         out = torch.empty((n_rows, self.n_target), dtype=number, device=rows.device)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nwcompile.cost.time.work import work
+from nwcompile.cost.time.work import compute_work
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.ir.options import Options
@@ -39,7 +39,7 @@ def test_link_time_is_that_of_the_program(name, seed):
     activity = type(activity)(silent, 1)
     timing = schedule(network)
     program = emit(network, timing, mapping, chip, None, {})
-    done = work(program, count_events(program, activity), link_flits(program, activity), 1)
+    done = compute_work(program, count_events(program, activity), link_flits(program, activity), 1)
     cores = np.concatenate([mapping.core_of[n] for n in network.layers])
     clusters = np.random.default_rng(seed).permutation(len(cores))
     demand = cluster_demand(network, chip, activity, timing, clusters, mapping.n_cores)

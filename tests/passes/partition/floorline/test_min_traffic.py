@@ -152,7 +152,7 @@ def test_compact_sites_are_those_with_the_shortest_routes_between_all_pairs(chan
     chip = small_chip().replace(changes)
     usable = np.flatnonzero(chip.limit("max_neurons") > 0)
     router = usable // chip.noc.cores_per_router
-    length = route_cost(chip, "traffic").between(router[:, None], router)
+    length = route_cost(chip, "traffic").between_routers(router[:, None], router)
     for n_cores in range(1, len(usable) + 1):
         nearest = [np.argsort(row, kind="stable")[:n_cores] for row in length]
         wanted = min(nearest, key=lambda cores: length[np.ix_(cores, cores)].sum())
