@@ -1,4 +1,4 @@
-"""Arguments of public functions are compared with their annotations before anything is computed."""
+"""Argument types: compare the arguments of public functions with their annotations before any work."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -20,16 +20,16 @@ WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "True or
          Path: "a path", Callable: "a function", np.ndarray: "an array"}  # fmt: skip
 ITEMS = {int: " of whole numbers", float: " of numbers", str: " of texts"}
 NO_ROOM = ("allocate memory", "Allocation failed", "calculation overflowed", "multiplication overflow")  # torch's texts
-MOST = 1 << 63  # Whole numbers are below it.
-MOST_SHOWN = 60  # Longer values are shown as their type.
+MOST = 1 << 63  # Whole numbers have to be below this.
+MOST_SHOWN = 60  # Characters of a value; for a longer one only the type is shown.
 
 
 def checked(*names: str) -> Callable[[Function], Function]:
-    """Make a function refuse arguments that are not of the annotated types, with an OptionError that names them.
+    """Make a function raise an OptionError for arguments whose types differ from their annotations.
 
     `names`: the parameters to check, by default all. A NumPy number counts as a Python number, a list as a tuple and a
-    string as a path; True and False are not numbers. Parameters without an annotation take anything. If an allocation
-    fails inside the function, NotEnoughMemoryError is raised.
+    string as a path; True and False are not numbers. Parameters without an annotation accept anything. If an allocation
+    fails inside the function, it raises NotEnoughMemoryError.
     """
 
     def with_types(function: Function) -> Function:
@@ -61,7 +61,7 @@ def checked(*names: str) -> Callable[[Function], Function]:
 
 
 def checked_fields(noun) -> None:
-    """Refuse fields of a dataclass that are not of the annotated types, as `checked` does: its `__post_init__`."""
+    """Raise OptionError for fields of a dataclass without their annotated types; to be called in `__post_init__`."""
     for field in fields(noun):
         _verify(type(noun).__name__, field.name, getattr(noun, field.name), field.type)
 
@@ -72,7 +72,7 @@ def _verify(where: str, name: str, value, kind: Any) -> None:
 
 
 def is_of(value, kind: Any) -> bool:
-    """Whether a value is of an annotated type; of lists and dicts, whether every item is."""
+    """Whether a value has an annotated type. The items of lists and dicts are checked too."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return any(is_of(value, one) for one in _alternatives(inner))
@@ -83,7 +83,7 @@ def is_of(value, kind: Any) -> bool:
     if kind is bool:
         return isinstance(value, bool | np.bool_)
     if kind is Path:
-        return isinstance(value, str | PathLike) and "\0" not in str(value)  # which no system takes
+        return isinstance(value, str | PathLike) and "\0" not in str(value)  # No system accepts a path with a NUL.
     if Callable in (kind, origin):
         return callable(value)
     if origin is Literal:
@@ -113,12 +113,12 @@ _hints = cache(get_type_hints)
 
 
 def _alternatives(kinds: Sequence) -> list:
-    """The kinds of a union; where a path is one of them, a text is a path."""
+    """The types of a union, without `str` if `Path` is one of them: a string is a path then."""
     return [kind for kind in kinds if kind is not str or Path not in kinds]
 
 
 def _is_whole(value) -> bool:
-    """Whether a value is a whole number of 64 bits."""
+    """Whether a value is an integer that fits into 64 bits."""
     try:
         return not isinstance(value, bool) and -MOST <= index(value) < MOST
     except TypeError:
@@ -137,13 +137,13 @@ def _is_number(value) -> bool:
 
 
 def _brief(value) -> str:
-    """A short value as it is written, or the type of any other value."""
+    """Format a short value; of any other value, only its type."""
     text = shown(value) if isinstance(value, str | Real | None | complex | tuple | list) else ""
     return text if 0 < len(text) <= MOST_SHOWN else f"<{type(value).__name__}>"
 
 
 def _in_words(kind: Any) -> str:
-    """An annotated type as a person says it: `a whole number or None`."""
+    """Describe an annotated type in words: `a whole number or None`."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return " or ".join(_in_words(one) for one in _alternatives(inner))

@@ -1,11 +1,11 @@
 """The command line: `nwcompile VERB ...`. Results go to stdout, progress and warnings to stderr.
 
-Exit code 0: good; 1: does not fit, does not agree, or is worse (report --diff); 2: wrong usage or unusable input;
+Exit code 0: success; 1: does not fit, does not agree, or is worse (report --diff); 2: wrong usage or unusable input;
 130: interrupted.
 
-what every verb shares                     verbs.py (their list), arguments.py (flags), inputs/, outputs/
+shared by all verbs                        verbs.py (their list), arguments.py (flags), inputs/, outputs/
 a model for a chip                         compile.py, check.py, estimate.py, show.py, bits.py (bits_file.py: its file)
-what a program does                        simulate.py, evaluate.py, crosscheck.py, report.py, robustness.py, noc.py
+running a program                          simulate.py, evaluate.py, crosscheck.py, report.py, robustness.py, noc.py
 many points; other tools; recorded spikes  sweep.py; export.py; verify.py
 help                                       chips.py, explain.py, completion.py
 """
@@ -26,7 +26,7 @@ USAGE = "usage: nwcompile VERB ...   (nwcompile VERB --help says more)"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command line and return its exit code; prints one sentence instead of a traceback for bad input."""
+    """Run one command line and return its exit code. Bad input prints one sentence instead of a traceback."""
     argv = sys.argv[1:] if argv is None else argv
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

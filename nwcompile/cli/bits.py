@@ -1,4 +1,4 @@
-"""`nwcompile bits`: the narrowest weights of each layer that keep the accuracy, as a file that `--bits` reads."""
+"""`nwcompile bits`: find the narrowest weights of each layer that keep the accuracy, and write a file for `--bits`."""
 
 import sys
 from argparse import Namespace
@@ -19,8 +19,8 @@ from nwcompile.sim.float_difference import warn_of_answers
 from nwcompile.workbench.bit_width_search import Narrowed, narrowest
 
 ERROR_CODE = "NW1006"
-CALIBRATION_SHARE = 0.2  # A fifth of the samples calibrates where no others are given for it; the rest judges.
-MOST_CALIBRATION = 200  # More calibration samples would make every try of widths take longer.
+CALIBRATION_SHARE = 0.2  # Share of the samples for calibration without --calibration; the others are evaluated.
+MOST_CALIBRATION = 200  # More calibration samples would slow down every try of widths.
 
 
 def run(args: Namespace) -> int:
@@ -63,7 +63,7 @@ def run(args: Namespace) -> int:
 
 
 def _percent(text: str) -> float:
-    """`1%` or `0.5`: points of accuracy that may be lost."""
+    """Parse `1%` or `0.5`, points of accuracy that may be lost."""
     try:
         value = float(text.strip().removesuffix("%"))
     except ValueError:
@@ -76,14 +76,14 @@ def _percent(text: str) -> float:
 
 
 def _labels(args: Namespace, data: Data) -> np.ndarray | None:
-    """The labels of `--labels`; None where they lie beside the samples of `--input`, or ModelError if nowhere."""
+    """The labels of `--labels`; None if the file of `--input` has them. Raises ModelError if neither has."""
     if args.labels is None and data.y is None:
         raise ModelError(f"{args.input}: no labels; give them with --labels Y.npy, or under the key y of a .npz file")
     return None if args.labels is None else read_labels(args.labels)
 
 
 def _labeled(args: Namespace, data: Data, labels: np.ndarray | None, layout: str) -> Data:
-    """The samples of `--input`, which lie as the network's layout says, with their labels."""
+    """The samples of `--input` in the network's layout, with their labels."""
     if labels is None:
         return data.laid_out(layout)
     data = replace(data, y=None).laid_out(layout)
@@ -95,7 +95,7 @@ def _labeled(args: Namespace, data: Data, labels: np.ndarray | None, layout: str
 
 
 def _split(args: Namespace, data: Data) -> tuple[object, Data, str]:
-    """Calibration samples, those that the accuracy is taken on (never the same), and a sentence about them."""
+    """Split the data into calibration samples and disjoint evaluation samples, with a sentence about them."""
     n = len(data.labels)
     if args.calibration is not None:
         return read_data(args.calibration).x, data, f"accuracy on all {n} samples; calibrated on {args.calibration}"

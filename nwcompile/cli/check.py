@@ -1,4 +1,4 @@
-"""`nwcompile check`: does a model fit a chip? Exit code 1 and the violations if not; nothing is written."""
+"""`nwcompile check`: say whether a model fits a chip. Exit code 1 and the violations if not; writes nothing."""
 
 from argparse import Namespace
 

@@ -1,4 +1,4 @@
-"""`nwcompile chips list`, `chips show NAME`, `chips schema`: the chip models, every figure with its source."""
+"""`nwcompile chips list`, `chips show NAME`, `chips schema`: show chip models, every figure with its source."""
 
 import warnings
 from argparse import Namespace
@@ -34,7 +34,7 @@ def _list(args: Namespace) -> None:
 
 
 def _loaded(name: str) -> Chip | None:
-    """The chip of that name; None with a warning where a plugin cannot give it, so that the others are listed."""
+    """Load the chip of that name; return None with a warning if a plugin fails, so that the others are listed."""
     try:
         return Chip.load(name)
     except NwError as e:

@@ -1,4 +1,4 @@
-"""`nwcompile compile`: a model becomes DIR/net.nwc, with the report of what its calibration predicts."""
+"""`nwcompile compile`: compile a model to DIR/net.nwc, with a report predicted from its calibration."""
 
 from argparse import Namespace
 
@@ -40,7 +40,7 @@ def run(args: Namespace) -> int:
 
 
 def plan(args: Namespace) -> int:
-    """Print what lies where and what that costs, and write nothing."""
+    """Print the mapping and its cost; write nothing."""
     program = compiled(args)
     doc = collect(program, predict(program))
     if args.json:
@@ -51,10 +51,10 @@ def plan(args: Namespace) -> int:
 
 
 def program_for(args: Namespace, network: Network | None = None, samples=None) -> Program:
-    """The program of a .nwc file, or MODEL (its `network`, if that is read already) compiled as the flags say.
+    """Load a .nwc file, or compile MODEL (its `network`, if already read) with the given flags.
 
-    `samples`: what the program is to run on. Raises OptionError if they have real values and MODEL would be compiled
-    for whole numbers.
+    `samples`: the input of the later run. Raises OptionError if they have real values and MODEL would be compiled for
+    integers.
     """
     if is_program(args.model):
         return program_of(args.model, args.set)
@@ -69,7 +69,7 @@ def program_for(args: Namespace, network: Network | None = None, samples=None) -
 
 
 def compiled(args: Namespace, network: Network | None = None) -> Program:
-    """MODEL compiled for the chip with the options that were named; stages are shown on stderr."""
+    """Compile MODEL for the chip with the given options; stages are shown on stderr."""
     chip, options = chip_of(args), options_of(args)
     data = Data(None) if args.calibration is None else read_data(args.calibration)
     if network is None:

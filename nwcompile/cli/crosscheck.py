@@ -1,6 +1,6 @@
-"""`nwcompile crosscheck`: do the backends agree bit for bit, and how far is the float network? Exit code 1 if not.
+"""`nwcompile crosscheck`: check that the backends agree bit for bit, and compare with the float network.
 
-Only backends that compute in integers can disagree; what quantizing changed is told, and is no failure.
+Exit code 1 if integer backends disagree. The difference of the float network is reported, but is not a failure.
 """
 
 from argparse import Namespace
@@ -30,7 +30,7 @@ def run(args: Namespace) -> int:
     network = model_network(args, data.example)
     if network is not None:
         data = data.laid_out(network.layout)
-        prepare(network, data.x, args.steps)  # what cannot be run is not compiled first
+        prepare(network, data.x, args.steps)  # Reject wrong input before compiling.
     program = program_for(args, network, data.x)
     if network is None:
         data = data.laid_out(program.network.layout)

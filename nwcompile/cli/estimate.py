@@ -1,4 +1,4 @@
-"""`nwcompile estimate`: one model on many chips, side by side. Exit code 1 if it fits none of them."""
+"""`nwcompile estimate`: compare one model on many chips. Exit code 1 if it fits none of them."""
 
 from argparse import Namespace
 from dataclasses import asdict, replace

@@ -1,4 +1,4 @@
-"""`nwcompile evaluate`: accuracy on labeled samples, of the float model and of the program."""
+"""`nwcompile evaluate`: measure the accuracy of the float model and of the program on labeled samples."""
 
 from argparse import Namespace
 
@@ -36,7 +36,7 @@ def run(args: Namespace) -> int:
     program = None if only_float else program_for(args, network, data.x)
     of_answers = network
     if of_answers is None:
-        assert program is not None, "the model is one"
+        assert program is not None, "the model is a program"
         of_answers = program.network
         data = data.laid_out(of_answers.layout)
     backend = args.backend or "sequence"
@@ -65,7 +65,7 @@ def run(args: Namespace) -> int:
 
 
 def measured(args: Namespace, program: Program, result: Run, data: Data) -> dict | None:
-    """The `accuracy` of `nw.report`: of the run, and of the float model if one was named; None without labels."""
+    """The `accuracy` argument of `nw.report`: of the run, and of the float model if given; None without labels."""
     if data.y is None:
         return None
     accuracies = {"chip": accuracy(result, data.y)}

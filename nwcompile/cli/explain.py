@@ -1,4 +1,4 @@
-"""`nwcompile explain CODE`: what an error means, an example that raises it, and what to do; or the list of codes."""
+"""`nwcompile explain CODE`: print the meaning, an example and the cure of an error; or list all codes."""
 
 from argparse import Namespace
 

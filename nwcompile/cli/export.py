@@ -1,4 +1,4 @@
-"""`nwcompile export PROGRAM --to NAME -o DIR`: a mapped network as the files of a chip's tool, or of a simulator."""
+"""`nwcompile export PROGRAM --to NAME -o DIR`: write a program as the files of a chip's tool or of a simulator."""
 
 from argparse import Namespace
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def run(args: Namespace) -> int:
 
 
 def exporter(name: str) -> tuple[Callable, Callable]:
-    """The functions of a format, built in or a plugin's: its files, and the note about them."""
+    """Look up the two functions of a format, built-in or a plugin's: one for its files, one for the note about them."""
     pair = plugins.chosen(plugins.EXPORTERS, "format", name, EXPORTS)
     if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(map(callable, pair))):
         raise OptionError(
@@ -43,7 +43,7 @@ def exporter(name: str) -> tuple[Callable, Callable]:
 
 
 def sample(program: Program, data: Data, index: int) -> dict[str, np.ndarray] | None:
-    """Spikes [T, n] of one sample by input name, as the chip takes them; None without data."""
+    """Spikes [T, n] of one sample by input name, as the chip receives them; None without data."""
     if data.x is None:
         return None
     x = prepare(program.network, data.x, None, program.chip, program.on_multi_spike)[0]

@@ -1,4 +1,4 @@
-"""`nwcompile report`: run a program on an input and write report.{json,html}; or compare two programs (--diff)."""
+"""`nwcompile report`: run a program on an input and write report.{json,html}, or compare two programs (--diff)."""
 
 import time
 from argparse import Namespace
@@ -22,7 +22,7 @@ from nwcompile.report.json.collect import collect
 from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
 
-# Neurons times steps: u and v take 512 MiB then, and as much again while they are put in order.
+# Neurons times steps for which u and v take 512 MiB, and temporarily twice as much while they are sorted.
 LARGEST_STATES = 1 << 25
 
 
@@ -62,7 +62,7 @@ def run(args: Namespace) -> int:
 
 
 def _samples(args: Namespace, program: Program) -> Data:
-    """The samples of --input, laid out as the program says, or the steps of --stream as one sample."""
+    """The samples of --input in the program's layout, or the steps of --stream as one sample."""
     if args.stream is None:
         return data_of(args).laid_out(program.network.layout)
     given = {"--input": args.input, "--steps": args.steps, "--samples": args.samples}
@@ -72,9 +72,9 @@ def _samples(args: Namespace, program: Program) -> Data:
 
 
 def kept(program: Program, samples, steps: int | None) -> str:
-    """What the run records: states too, in which membrane updates are counted, unless that would take too much memory.
+    """Choose what the run records: states too, for membrane updates, unless they would take too much memory.
 
-    The report says which: without states it has no membrane updates.
+    Without states the report has no membrane updates, and says so.
     """
     given = next(iter(samples.values())) if isinstance(samples, dict) else samples
     n_steps = (steps or 0) if given is None else given.shape[0] * given.shape[1]
@@ -82,9 +82,9 @@ def kept(program: Program, samples, steps: int | None) -> str:
 
 
 def compare(args: Namespace) -> int:
-    """`report --diff A B`: 0 if no figure of --gate is worse in B by more than --tolerance percent, else 1.
+    """Run `report --diff A B`: 0 if no figure of --gate is worse in B by more than --tolerance percent, else 1.
 
-    With -o both reports side by side are written, too.
+    With -o, also write both reports side by side.
     """
     if args.program is not None:
         raise OptionError("--diff names both programs; leave PROGRAM.nwc out")

@@ -1,4 +1,4 @@
-"""`nwcompile robustness`: the accuracy of a program on many devices that differ, and on the ideal one."""
+"""`nwcompile robustness`: measure the accuracy of a program on many devices with mismatch, and on the ideal one."""
 
 import sys
 from argparse import Namespace
@@ -17,14 +17,14 @@ from nwcompile.sim.robustness import Robustness, accuracies, varied
 
 ERROR_CODE = "NW1006"
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-N_BINS = 10  # A histogram of ten bars shows the shape of a hundred devices without gaps.
-INTERRUPTED = 130  # The exit code that shells expect of a command that was interrupted.
+N_BINS = 10  # Ten bins show the distribution of a hundred devices without gaps.
+INTERRUPTED = 130  # The exit code of an interrupted command, by convention of shells.
 
 
 def run(args: Namespace) -> int:
     program = program_of(args.program, args.set)
     given = Variation(args.weight, args.threshold, args.leak, args.stuck, args.dead)
-    variation = varied(program.chip, given)  # before the samples are read
+    variation = varied(program.chip, given)  # Raises before the samples are read.
     data = read_data(args.input)
     if data.y is None:
         raise ModelError(f"{args.input}: no labels; robustness needs them under the key y of a .npz file")
@@ -45,7 +45,7 @@ def run(args: Namespace) -> int:
 
 
 def _show(parts: list[float], n_devices: int) -> None:
-    """A line of progress for the ideal device and each tenth of the others."""
+    """Print progress for the ideal device and for each tenth of the others."""
     done = len(parts) - 1
     if done == 0:
         print(f"ideal device: {_percent(parts[0])}", file=sys.stderr, flush=True)
@@ -92,7 +92,7 @@ def _json(result: Robustness, args: Namespace, program: Program) -> dict:
 
 
 def _histogram(result: Robustness) -> tuple[np.ndarray, np.ndarray]:
-    """Devices in each of N_BINS equal bins from the worst to the best device, and the bins' N_BINS + 1 edges."""
+    """The number of devices in each of N_BINS equal bins from the worst to the best, and the N_BINS + 1 edges."""
     width = max(max(result.accuracies) - result.min, 1 / result.n_samples)  # at least one sample, for equal devices
     high = min(result.min + width, 1.0)
     return np.histogram(result.accuracies, N_BINS, (high - width, high))

@@ -1,4 +1,4 @@
-"""`nwcompile show MODEL [--core N]`: what lies on the cores of a program, or of a model compiled for a chip."""
+"""`nwcompile show MODEL [--core N]`: show the cores of a program, or of a model compiled for a chip."""
 
 from argparse import Namespace
 
@@ -29,7 +29,7 @@ def run(args: Namespace) -> int:
 
 
 def core(program: Program, c: int) -> dict:
-    """Everything about one core: neurons, what they take and its limits, axons, registers."""
+    """Describe one core: neurons, used resources and limits, axons, registers."""
     slices = program.mapping.who(c)
     row = cores(program)[c]
     chip, physical = program.chip, program.chip.site_index(program.mapping.site_of[c : c + 1])[0]
@@ -48,7 +48,7 @@ def core(program: Program, c: int) -> dict:
 
 
 def _in_axons(program: Program, c: int) -> list[dict]:
-    """Fan-in axons by the input or layer they come from."""
+    """Fan-in axons by source, an input or a layer."""
     axons, here = program.axons, program.axons.core == c
     rows = []
     for name, first in program.network.offsets.items():
@@ -60,7 +60,7 @@ def _in_axons(program: Program, c: int) -> list[dict]:
 
 
 def _out_axons(program: Program, c: int) -> list[dict]:
-    """Fan-out axons by the core they go to."""
+    """Fan-out axons by target core."""
     leaving = program.core_of[program.axons.source] == c
     targets, n_axons = np.unique(program.axons.core[leaving], return_counts=True)
     sites = program.mapping.site_of
@@ -73,7 +73,7 @@ def _out_axons(program: Program, c: int) -> list[dict]:
 
 
 def _registers(program: Program, layer: str, neurons: np.ndarray) -> dict:
-    """What the core's registers hold for one slice: one value, or [least, largest] where neurons differ."""
+    """The registers of one slice: one value, or [least, largest] if neurons differ."""
     node, chip = program.network.node(layer), program.chip
     if layer in program.network.programs:
         numbers = {n: node.neuron.array(n, node.shape).reshape(-1)[neurons] for n in node.neuron.parameters}
@@ -92,7 +92,7 @@ def _registers(program: Program, layer: str, neurons: np.ndarray) -> dict:
 
 
 def _span(values: np.ndarray) -> int | list[int]:
-    """One value, or [least, largest] where they differ."""
+    """One value, or [least, largest] if values differ."""
     low, high = int(values.min()), int(values.max())
     return low if low == high else [low, high]
 

@@ -1,4 +1,4 @@
-"""`nwcompile simulate`: run a program or a float network, print what happened, keep the arrays if asked."""
+"""`nwcompile simulate`: run a program or a float network, print figures, and write arrays if requested."""
 
 import io
 import sys
@@ -29,7 +29,7 @@ from nwcompile.report.text import profile_lines
 from nwcompile.sim import simulate
 from nwcompile.sim.session import Session
 
-INTERRUPTED = 130  # as the shell names Ctrl-C
+INTERRUPTED = 130  # the exit code after Ctrl-C, by convention of shells
 
 
 def run(args: Namespace) -> int:
@@ -76,7 +76,7 @@ def run(args: Namespace) -> int:
 
 
 def run_stream(args: Namespace) -> int:
-    """Feed `--stream` to the program; print figures at the end, or at Ctrl-C those of the steps until then."""
+    """Feed `--stream` to the program, and print figures at its end or at Ctrl-C."""
     _check_stream_flags(args)
     check_flags(args, args.backend or "cycle")
     no_nir_flags(args, f"{args.model} is a program")
@@ -101,7 +101,7 @@ def run_stream(args: Namespace) -> int:
 
 
 def _check_stream_flags(args: Namespace) -> None:
-    """Raise OptionError for what cannot be a stream."""
+    """Raise OptionError for flags that do not go with `--stream`."""
     if not is_program(args.model):
         raise OptionError(f"--stream runs a program; compile {args.model} first")
     given = {
@@ -124,7 +124,7 @@ def _check_stream_flags(args: Namespace) -> None:
 
 
 def _more(args: Namespace, model, result: Run, seconds: float) -> dict:
-    """What `--profile` and `--model-dt` ask for beside the summary: profile, real_time, energy."""
+    """The figures for `--profile` and `--model-dt`: profile, real_time, energy."""
     if not args.profile and args.model_dt is None:
         return {}
     if result.totals is None:
@@ -135,7 +135,7 @@ def _more(args: Namespace, model, result: Run, seconds: float) -> dict:
 
 
 def summary(result: Run) -> dict:
-    """The figures of a run as plain values: totals over the batch, cycles by hardware step."""
+    """Summarize a run as plain values: totals over the batch, cycles by hardware step."""
     n_steps = next(iter(result.spikes.values())).shape[1] if result.totals is None else result.totals.n_steps
     spiked = np.count_nonzero if result.totals is None else np.sum
     return {
@@ -202,9 +202,9 @@ def _times(result: Run, program: Program) -> str:
 
 
 def _npz(result: Run, model) -> bytes:
-    """Spikes, states, counters and cycles as one .npz: keys `spikes/LAYER`, `states/LAYER/NAME`, `counters/NAME`.
+    """Pack arrays into one .npz: keys `spikes/LAYER`, `states/LAYER/NAME`, `counters/NAME`, `step_cycles`, `output`.
 
-    Of a run on a bus also `bus/NAME`, of a profiled one `phases/UNIT/PHASE`.
+    A run on a bus also has `bus/NAME`, a profiled one `phases/UNIT/PHASE`.
     """
     outputs = result.output if isinstance(result.output, dict) else {"": result.output}
     arrays: dict[str, Any] = {f"output/{name}".rstrip("/"): a for name, a in outputs.items()}

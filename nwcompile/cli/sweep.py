@@ -1,4 +1,4 @@
-"""`nwcompile sweep`: the points of a plan.toml, each kept when it is done. Exit code 1 if no point has figures."""
+"""`nwcompile sweep`: compute and store the points of a plan.toml. Exit code 1 if no point has figures."""
 
 import sys
 from argparse import Namespace
@@ -18,8 +18,8 @@ from nwcompile.workbench.sweep.store import FILE
 from nwcompile.workbench.sweep.sweep import PAGE, Sweep, sweep
 
 ERROR_CODE = "NW7005"
-INTERRUPTED = 130  # The exit code that shells expect of a command that was interrupted.
-SECONDS_BETWEEN_LINES = 10  # Of progress in a file; on a terminal the line is written anew for every point.
+INTERRUPTED = 130  # The exit code of an interrupted command, by convention of shells.
+SECONDS_BETWEEN_LINES = 10  # Time between progress lines in a file; a terminal updates its line at every point.
 
 
 def run(args: Namespace) -> int:
@@ -66,7 +66,7 @@ def run(args: Namespace) -> int:
 
 
 class Progress:
-    """What `sweep` calls after each point: how many are done, and the time that is left at this pace."""
+    """Callback of `sweep` that prints the number of finished points and the estimated time left."""
 
     def __init__(self) -> None:
         self.start = perf_counter()
@@ -88,21 +88,21 @@ class Progress:
         print(line, end=end, file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """The line of a terminal is over."""
+        """End the progress line of a terminal."""
         if self.is_terminal and self.n_computed:
             print(file=sys.stderr, flush=True)
         self.is_terminal = False
 
 
 def clock(seconds: float) -> str:
-    """`0:07`, `12:40`, `3:02:11`."""
+    """Format a duration as `0:07`, `12:40` or `3:02:11`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def _read(plan: Plan) -> tuple[Network, dict]:
-    """The network, and what the plan says about samples and points, as `sweep` takes it."""
+    """Read the network, and the arguments of `sweep` about samples and points."""
     names = plan.grid.get(INPUT)
     if names is not None and plan.input is not None:
         raise OptionError("the grid names the files of input; leave out `input` above it")
@@ -126,7 +126,7 @@ def _read(plan: Plan) -> tuple[Network, dict]:
 
 
 def _tell(made: Sweep) -> None:
-    """What of the folder was left aside."""
+    """Print which entries of the folder were ignored."""
     if made.folder is None:
         return
     path = made.folder / FILE

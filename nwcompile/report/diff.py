@@ -1,4 +1,4 @@
-"""Diff: two mappings of one network as JSON values, as text, and as a verdict for a gate. Formats, computes nothing."""
+"""Diff: compare two mappings of one network as JSON values, as text, and as a verdict for a gate."""
 
 from dataclasses import asdict
 
@@ -14,7 +14,7 @@ GATE = ("cores", "hops_per_step", "step_us", "sample_nj")
 def diff(
     before: Figures, after: Figures, layers: tuple[Moved, ...], source: str, gate: tuple[str, ...], tolerance: float
 ) -> dict:
-    """What `nwcompile report --diff` says: figures, their change, the layers, and what of `gate` is worse.
+    """The content of diff.json: figures, their change, the layers, and the figures of `gate` that are worse.
 
     A figure is worse if it is larger by more than `tolerance` percent, or no longer known. `source`: predicted or
     measured.
@@ -33,20 +33,20 @@ def diff(
 
 
 def diff_text(doc: dict) -> str:
-    """The same for a terminal: verdict, figures, layers."""
+    """Format a comparison for the terminal: verdict, figures, layers."""
     blocks = [[diff_verdict(doc)], aligned(figure_rows(doc), n_left=1), aligned(layer_rows(doc), n_left=1)]
     return "\n\n".join("\n".join(block) for block in blocks)
 
 
 def diff_verdict(doc: dict) -> str:
-    """What of the gate is worse, and by how much, or what all is no worse."""
+    """List the figures of the gate that are worse, and by how much, or those that are not worse."""
     named = ", ".join(f"{WORDS[name]} {_worse(doc, name)}" for name in doc["worse"])
     beyond = f" by more than {doc['tolerance_percent']:g} %" if doc["tolerance_percent"] else ""
     return f"worse{beyond}: {named}" if named else "no worse: " + ", ".join(WORDS[name] for name in doc["gate"])
 
 
 def figure_rows(doc: dict) -> list[tuple[str, ...]]:
-    """Headings, and one row a figure of the two."""
+    """The headings and one row per figure."""
     rows: list[tuple[str, ...]] = [(f"{doc['source']}", "before", "after", "change")]
     for name in NAMES:
         values = ("–" if doc[side][name] is None else grouped(doc[side][name]) for side in ("before", "after"))
@@ -55,7 +55,7 @@ def figure_rows(doc: dict) -> list[tuple[str, ...]]:
 
 
 def layer_rows(doc: dict) -> list[tuple[str, ...]]:
-    """Headings, and one row a layer."""
+    """The headings and one row per layer."""
     rows: list[tuple[str, ...]] = [("layer", "neurons", "cores before", "after", "neurons moved")]
     for r in doc["layers"]:
         counts = (grouped(r[key]) for key in ("n_neurons", "cores_before", "cores_after", "n_moved"))
@@ -64,7 +64,7 @@ def layer_rows(doc: dict) -> list[tuple[str, ...]]:
 
 
 def _worse(doc: dict, name: str) -> str:
-    """By how much a figure is worse; where it grew from nothing, from what to what."""
+    """Format by how much a figure is worse; a growth from 0 is shown as both values."""
     after, change = doc["after"][name], doc["change_percent"][name]
     if after is None:
         return "no longer known"
@@ -72,7 +72,7 @@ def _worse(doc: dict, name: str) -> str:
 
 
 def _change(percent: float | None) -> str:
-    """A change that is no change to one digit has as many as it takes."""
+    """Format a change in percent; a change below 0.05 % is shown with one significant digit."""
     if percent is None:
         return "–"
     return f"{percent:+.1f} %" if percent == 0 or abs(percent) >= 0.05 else f"{percent:+.1g} %"

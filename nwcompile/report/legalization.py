@@ -1,4 +1,4 @@
-"""Legalization in the report: one row for each change that the chip needed, what it cost, and all of it together."""
+"""Legalization in the report: one row for each change that the chip needed with its price, and the total price."""
 
 from nwcompile.ir.manifest import APPROXIMATE
 from nwcompile.report.html_markup import Markup, join, tag
@@ -7,21 +7,21 @@ from nwcompile.report.text import aligned, percent, whole_price
 
 HEADINGS = ("layer", "was", "the chip has", "how it is met", "label", "price")
 ABOUT = (
-    "What was rewritten for the chip. “Exact”: every spike is as the same integers give on an ideal chip with every "
-    "neuron feature. “Approximate”: the nearest neuron that the chip has, refitted; its price is the difference from "
-    "that ideal run on samples that nothing was fitted to. “Host”: the CPU computes it. Quantization is not in these "
-    "prices; its own error stands in the table below."
+    "Rewrites of the network for the chip. “Exact”: spike for spike equal to the same integers on an ideal chip with "
+    "every neuron feature. “Approximate”: the nearest neuron that the chip has, refitted; its price is the difference "
+    "from that ideal run on held-out samples. “Host”: computed by the CPU. These prices do not include quantization, "
+    "whose error is in the table below."
 )
 
 
 def legalization_lines(doc: dict) -> list[str]:
-    """Lines for the terminal: the table, and what all changes cost together; none where nothing was changed."""
+    """Lines for the terminal: the table, and the total price; empty if nothing was changed."""
     rows = [_row(change) for change in doc["legalization"]]
     return [*aligned([HEADINGS, *rows], n_left=len(HEADINGS)), *_whole_lines(doc)] if rows else []
 
 
 def legalization_table(doc: dict) -> Markup:
-    """The same for the page."""
+    """Render the changes and their total price for the page."""
     columns = [(heading, "name" if i == 0 else "left") for i, heading in enumerate(HEADINGS)]
     rows: list[list[object]] = []
     for change in doc["legalization"]:
@@ -44,7 +44,7 @@ def _row(change: dict) -> tuple[str, ...]:
 
 
 def _price(price: dict | None) -> str:
-    """`rate 0.104 → 0.103 (-0.5 %), 45.7 % of its spikes changed`; other figures by their names."""
+    """Format a price: `rate 0.104 → 0.103 (-0.5 %), 45.7 % of its spikes changed`; other figures by name."""
     if not price:
         return ""
     known = dict(price)

@@ -1,4 +1,4 @@
-"""Neuron programs in the report: each state's unit and width, each table's range and error."""
+"""Neuron programs in the report: the unit and width of each state, the range and error of each table."""
 
 from collections.abc import Iterable
 from math import ceil, floor, frexp, log10
@@ -6,7 +6,7 @@ from math import ceil, floor, frexp, log10
 from nwcompile.report.text import grouped, number
 
 HEADINGS = ("layer", "state", "unit", "scale", "width", "used", "enough", "beyond it")
-N_LEFT = 3  # Names and units are set to the left.
+N_LEFT = 3  # Columns of names and units are left-aligned.
 UNKNOWN = "–"
 DOES = {"saturate": "saturates", "modulo": "goes round"}
 ABOUT = (
@@ -17,12 +17,12 @@ ABOUT = (
 
 
 def state_rows(doc: dict) -> list[tuple[str, ...]]:
-    """A row for every state of a neuron program."""
+    """One row for every state of a neuron program."""
     return [_row(layer, state) for layer, entry in _programs(doc) for state in entry["states"]]
 
 
 def notes(doc: dict) -> list[str]:
-    """A sentence for each program, with its parameters, and for each of its tables."""
+    """One sentence for each program with its parameters, and one for each of its tables."""
     texts = []
     for layer, entry in _programs(doc):
         of = f"layer {layer}: program {entry['program']} of {entry['instructions']} instructions"
@@ -54,7 +54,7 @@ def _row(layer: str, state: dict) -> tuple[str, ...]:
 
 
 def _scale(state: dict) -> str:
-    """`Q5.18` where a bit is a power of two of the float program's unit, else `123 665 units`."""
+    """Format a scale: `Q5.18` if it is a power of two of a dimensionless state, else `123 665 units`."""
     unit, scale = state.get("unit"), state.get("scale")
     if scale is None:
         return UNKNOWN
@@ -65,7 +65,7 @@ def _scale(state: dict) -> str:
 
 
 def _parameters(parameters: Iterable[dict]) -> str:
-    """`; parameters: membrane base, jump; dimensionless rho`."""
+    """List parameters by unit: `; parameters: membrane base, jump; dimensionless rho`."""
     by_unit: dict[str, list[str]] = {}
     for row in parameters:
         by_unit.setdefault(row["unit"], []).append(row["parameter"])
@@ -74,7 +74,7 @@ def _parameters(parameters: Iterable[dict]) -> str:
 
 
 def _table(table: dict) -> str:
-    """What a table stands for, where it is known, and how wrong it is."""
+    """Describe a table: its function, its range, and its error."""
     low, high, first, last = (number(table[name]) for name in ("low", "high", "first", "last"))
     is_whole = table["bounds"] == "proved" and (low, high) == (first, last)
     rule = "" if is_whole else f"; what lies outside {first}..{last} counts as the nearer end"
@@ -86,7 +86,7 @@ def _table(table: dict) -> str:
 
 
 def _at_most(x: float) -> str:
-    """Three significant digits, never below the number."""
+    """Format with three significant digits, rounded up."""
     if x <= 0:
         return "0"
     last = 10.0 ** (floor(log10(x)) - 2)
@@ -94,5 +94,5 @@ def _at_most(x: float) -> str:
 
 
 def width(largest: int) -> int:
-    """Bits of a signed number."""
+    """Bits of a signed integer."""
     return int(largest).bit_length() + 1

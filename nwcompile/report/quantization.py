@@ -1,4 +1,4 @@
-"""Quantization in the report: per layer what its integers are, what they lost, and how large its states become."""
+"""Quantization in the report: per layer its integers, their error, and the range of its states."""
 
 from nwcompile.report import neuron_states
 from nwcompile.report.html_markup import Markup, join, tag
@@ -7,7 +7,7 @@ from nwcompile.report.text import aligned, grouped, number, percent
 
 HEADINGS = ("layer", "weights", "scale", "clipped weights", "weight error", "tau", "tau error",
             "rate", "as in float", "bits of u", "bits of v")  # fmt: skip
-N_LEFT = 1  # The first column, the layer's name, is set to the left; numbers are set to the right.
+N_LEFT = 1  # The first column, the layer's name, is left-aligned; numbers are right-aligned.
 UNKNOWN = "–"
 ABOUT = (
     "“Clipped”: beyond the largest weight of the width at this scale. “Tau”: time constants of current (u) and "
@@ -18,10 +18,7 @@ ABOUT = (
 
 
 def quantization_lines(doc: dict) -> list[str]:
-    """Lines for the terminal: a table of the layers whose integers are known, and what could overflow.
-
-    Then come the states of neuron programs, and their tables.
-    """
+    """Lines for the terminal: tables of the layers and of the states of neuron programs, then notes on overflow."""
     rows, states = _rows(doc), neuron_states.state_rows(doc)
     if not rows:
         return []
@@ -30,7 +27,7 @@ def quantization_lines(doc: dict) -> list[str]:
 
 
 def quantization_table(doc: dict) -> Markup:
-    """The same for the page, without columns that no layer has a figure for."""
+    """Render the tables and notes for the page, without columns that have no figure."""
     columns = [(heading, "name" if i < N_LEFT else "right") for i, heading in enumerate(HEADINGS)]
     rows = [[None if cell == UNKNOWN else cell for cell in row] for row in _rows(doc)]
     kept = [i for i in range(len(columns)) if any(row[i] is not None for row in rows)]
@@ -40,7 +37,7 @@ def quantization_table(doc: dict) -> Markup:
 
 
 def overflow_notes(doc: dict) -> list[str]:
-    """A sentence for each layer whose states are not proved wide enough, then for each program and its tables."""
+    """One sentence for each layer whose states may overflow, then one for each program and each of its tables."""
     texts = {r["layer"]: (r["quantization"] or {}).get("overflow") for r in doc["layers"]}
     return [*(f"layer {name}: {text}" for name, text in texts.items() if text), *neuron_states.notes(doc)]
 
@@ -78,7 +75,7 @@ def _row(layer: str, entry: dict) -> tuple[str, ...]:
 
 
 def _taus(entry: dict) -> str:
-    """`u 2.5 → 2.49, v 10 → 10 steps`, only the states that leak."""
+    """Format time constants: `u 2.5 → 2.49, v 10 → 10 steps`, only of states that leak."""
     parts = []
     for state in ("u", "v"):
         wanted, chip = entry.get(f"tau_{state}"), entry.get(f"tau_{state}_chip")
@@ -89,7 +86,7 @@ def _taus(entry: dict) -> str:
 
 
 def _change(before: str | None, after: str | None, unit: str = "") -> str:
-    """`0.17 → 0.16 spikes`, or the one that is known."""
+    """Format a change: `0.17 → 0.16 spikes`, or only the known value."""
     known = [x for x in (before, after) if x is not None]
     return f"{' → '.join(known)} {unit}".rstrip() if known else UNKNOWN
 
@@ -99,7 +96,7 @@ def _span(value) -> str:
 
 
 def _bits(entry: dict, state: str) -> str:
-    """`18, 22 of 24 bits`: used, enough, there are."""
+    """Format widths of a state: `18, 22 of 24 bits` used, enough for any input, and available."""
     if entry.get("state_bits") is None:
         return UNKNOWN
     used, enough = (entry.get(f"{state}_{what}") for what in ("largest", "bound"))

@@ -1,4 +1,4 @@
-"""Terminal: all that is shown of a report, from the content of report.json."""
+"""Terminal: a report as text, from the content of report.json."""
 
 from nwcompile.report.host import host_lines
 from nwcompile.report.json.neurobench import neurobench_lines
@@ -8,7 +8,7 @@ from nwcompile.report.text import fit_table, layer_table, profile_lines, unknown
 
 
 def render_text(doc: dict) -> str:
-    """What the terminal shows: verdict, fit, layers, changes, quantization, profile, NeuroBench, warnings."""
+    """Format a report: verdict, fit, layers, changes, quantization, profile, NeuroBench, warnings."""
     notes = [
         *([doc["multi_spike"]["text"]] if doc["multi_spike"] else []),
         *([doc["multicast"]["text"]] if doc["multicast"] else []),

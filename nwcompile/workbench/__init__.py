@@ -1,4 +1,4 @@
-"""The workbench: questions about many points at once, each answered by compiling it.
+"""The workbench: compile and compare many chips, options or bit widths.
 
 question                                                       function
 which chip: cores, time and energy, side by side               estimate.py:estimate

@@ -1,10 +1,9 @@
-"""Bit-width search: the fewest bits of each layer's weights with which a network keeps an accuracy on given samples.
+"""Bit-width search: find the fewest weight bits per layer with which a network keeps an accuracy on given samples.
 
-A greedy search. First all layers lose a bit at a time together, as long as the accuracy allows. Then each loses one bit
-by itself, which orders the layers: the least sensitive first (of equals the one with more weights, then the one nearer
-to the output). In that order each layer is narrowed as far as it goes, those before it left as narrow as they are.
-Whole networks are tried, not layers: each goes through the stages of the compiler up to `prove`, those left out that
-ask whether it fits, and is run by the sequence backend.
+The search is greedy. First all layers lose a bit at a time together, as long as the accuracy allows. Then each layer
+alone loses one bit, which orders the layers: the least sensitive first (ties: the one with more weights, then the one
+nearer to the output). In that order each layer is narrowed as far as possible. Every try evaluates the whole network:
+it runs the compiler's stages up to `prove`, without the checks of whether it fits, and the sequence backend.
 """
 
 from collections.abc import Callable
@@ -34,10 +33,9 @@ Widths = dict[str, int]
 
 @dataclass(frozen=True)
 class Narrowed:
-    """Widths by layer: at the `start`, and the narrowest, None where even `start` does not keep the accuracy.
+    """The result of a search: widths by layer at the `start`, and the narrowest (None if `start` is too inaccurate).
 
-    Parts of the evaluated samples whose answer is the label, 0..1: in float, at the start, and of every width tried, in
-    order (`tried`). `n_weights` by layer.
+    Accuracies are shares of the evaluated samples, 0..1. `tried` has every try in order. `n_weights` is by layer.
     """
 
     start: Widths
@@ -48,12 +46,12 @@ class Narrowed:
 
     @property
     def accuracy_start(self) -> float:
-        """The accuracy of the widths at the start."""
+        """The accuracy at the start widths."""
         return self.tried[0][1]
 
     @property
     def accuracy(self) -> float | None:
-        """The accuracy of the widths that were found."""
+        """The accuracy at the narrowest widths."""
         return next((part for widths, part in self.tried if widths == self.narrowest), None)
 
 
@@ -67,11 +65,11 @@ def narrowest(
     drop: float,
     on_try: Callable | None = None,
 ) -> Narrowed:
-    """The narrowest weights with which a float network loses at most `drop` (0..1) of its float accuracy on `x`.
+    """Find the narrowest weights with which a float network loses at most `drop` (0..1) of its float accuracy on `x`.
 
-    Scales are searched on `calibration`, the accuracy is that of samples `x` `[B, T, *shape]` with `labels` int[B]. The
+    `calibration` chooses the scales; the accuracy is that of samples `x` `[B, T, *shape]` with `labels` int[B]. The
     search starts at the widths of `options`, or the chip's own. `on_try(widths, accuracy)` is called after each try.
-    Raises ModelError for a network in integers or with several outputs, and what `quantize` raises.
+    Raises ModelError for a network in integers or with several outputs, and the errors of `quantize`.
     """
     if network.is_fixed:
         raise ModelError("the network is in integers already; widths are searched for float networks")
@@ -98,7 +96,7 @@ def narrowest(
 
     def accuracy(widths: Widths) -> float:
         chosen = replace(options, bits=None, layer_bits=widths)
-        legal = run(replace(given, options=chosen), after="input", until="legalize")  # whether or not it fits
+        legal = run(replace(given, options=chosen), after="input", until="legalize")  # even if it does not fit
         fixed = run(legal, after="schedule", until="prove")
         inputs = encoded(with_constants(fixed.legal, samples), fixed.registers)
         spikes, states = trace(fixed.network, inputs, keep_states=False)
@@ -114,7 +112,7 @@ def narrowest(
 
 @dataclass(eq=False)
 class TriedWidths:
-    """Widths that were tried: none is tried twice; `keeps` says whether their accuracy is at least `least`."""
+    """Cache of tried widths and their accuracies; `keeps` compares an accuracy with `least`."""
 
     accuracy: Callable[[Widths], float]
     least: float
@@ -122,7 +120,7 @@ class TriedWidths:
     made: list[tuple[Widths, float]] = field(default_factory=list)
 
     def of(self, widths: Widths) -> float:
-        """Their accuracy."""
+        """Return the accuracy of these widths, from the cache if they were tried before."""
         for known, part in self.made:
             if known == widths:
                 return part
@@ -137,7 +135,7 @@ class TriedWidths:
 
 
 def search(start: Widths, n_weights: dict[str, int], tries: TriedWidths) -> Widths:
-    """The greedy search from widths that keep the accuracy; layers in topological order."""
+    """Search greedily from widths that keep the accuracy; layers are in topological order."""
     widths = start
     while any(bits > 1 for bits in widths.values()):
         together = {name: max(bits - 1, 1) for name, bits in widths.items()}

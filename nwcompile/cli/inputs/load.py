@@ -1,4 +1,4 @@
-"""What a verb works on: models, programs and chips, from what was written on the command line."""
+"""Load: read the models, programs and chips that the command line names."""
 
 import os
 import sys
@@ -31,17 +31,17 @@ PICKLES = (".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 
 def chip_of(args: Namespace) -> Chip:
-    """The chip that was named, with the keys that were set."""
+    """Load the chip of `--chip`, with the keys of `--set`."""
     return Chip.load(args.chip).replace(args.set)
 
 
 def is_program(spec: str) -> bool:
-    """Whether MODEL names a program that is compiled already."""
+    """Whether MODEL is a compiled program."""
     return Path(spec).suffix == ".nwc"
 
 
 def program_of(path: str, changes: dict) -> Program:
-    """A .nwc file, with keys of its chip changed that compiling does not depend on."""
+    """Load a .nwc file, and change keys of its chip on which compiling does not depend."""
     if not is_program(path):
         raise OptionError(f"{path}: expected a .nwc program, as `nwcompile compile` makes it", code="NW1003")
     program = Program.load(path)
@@ -54,7 +54,7 @@ def program_of(path: str, changes: dict) -> Program:
 
 
 def neuron_of(settings: list[tuple[str, object]]) -> dict | None:
-    """What `--neuron` flags state: of all neurons with `FIELD=VALUE`, of one node or layer with `NODE.FIELD=VALUE`."""
+    """Collect `--neuron` flags: `FIELD=VALUE` for all neurons, `NODE.FIELD=VALUE` for one node or layer."""
     from nwcompile.frontend.nir.overrides import CHOICES
 
     common: dict[str, object] = {}
@@ -67,7 +67,7 @@ def neuron_of(settings: list[tuple[str, object]]) -> dict | None:
 
 
 def network_of(spec: str, args: Namespace, example: np.ndarray | None = None) -> Network:
-    """The network of a .nir or .net file or of `package.module:factory`, which may need the `example`."""
+    """Read the network of a .nir or .net file or of `package.module:factory`, which may need the `example`."""
     check_kind(spec)
     if Path(spec).suffix == ".nir":
         from nwcompile.frontend.nir import from_nir
@@ -101,7 +101,7 @@ def network_of(spec: str, args: Namespace, example: np.ndarray | None = None) ->
 
 
 def model_network(args: Namespace, example: np.ndarray | None = None) -> Network | None:
-    """The network of MODEL; where that is a program, of the --model that was named for it, or None."""
+    """Read the network of MODEL; if that is a program, the network of --model, or None without it."""
     if is_program(args.model):
         return None if args.model_of is None else network_of(args.model_of, args, example)
     if args.model_of is not None:
@@ -110,7 +110,7 @@ def model_network(args: Namespace, example: np.ndarray | None = None) -> Network
 
 
 def check_kind(spec: str) -> None:
-    """Raise ModelError for a pickled file, and OptionError for what names no model."""
+    """Raise ModelError for a pickled file, and OptionError for a name that is not a model."""
     if Path(spec).suffix.lower() in PICKLES or _is_pickled(Path(spec)):
         raise ModelError(
             f"{spec}: a pickled file; nothing is unpickled, because that runs code which the file holds; export the "
@@ -133,7 +133,7 @@ def check_kind(spec: str) -> None:
 
 
 def check_usage(args: Namespace, needs_chip: bool = True) -> None:
-    """Raise an NwError, before any work, for a chip that is missing or unknown and for flags that change nothing."""
+    """Raise an NwError, before any work, for a missing or unknown chip and for flags without effect."""
     if not is_program(args.model):
         check_kind(args.model)
         if args.chip is not None:
@@ -159,13 +159,13 @@ def check_usage(args: Namespace, needs_chip: bool = True) -> None:
 
 
 def no_nir_flags(args: Namespace, reason: str) -> None:
-    """Raise OptionError if a flag was given that only a .nir file needs."""
+    """Raise OptionError if a flag for .nir files was given."""
     if args.dt is not None or args.dialect is not None or args.neuron:
         raise OptionError(f"--dt, --dialect and --neuron say how to read a .nir file; {reason}", code="NW1002")
 
 
 def writable(folder: str) -> Path:
-    """That folder, if it exists or can be made, before any work is done; raises OptionError."""
+    """Check, before any work, that a folder exists or can be created, and return it; raises OptionError."""
     if not folder:
         raise OptionError("-o: the name of the folder is empty", code="NW1005")
     path = Path(folder)
@@ -177,7 +177,7 @@ def writable(folder: str) -> Path:
 
 
 def writable_file(file: str) -> Path:
-    """That file, if it exists or can be made, before any work is done; raises OptionError."""
+    """Check, before any work, that a file can be written, and return it; raises OptionError."""
     path = Path(file)
     if path.is_dir():
         raise OptionError(f"-o {file}: is a folder; give the name of a file in it", code="NW1005")
@@ -185,7 +185,7 @@ def writable_file(file: str) -> Path:
 
 
 def _is_pickled(path: Path) -> bool:
-    """Whether a file begins as a pickle does, or is a zip that holds one, as torch.save writes it."""
+    """Whether a file starts like a pickle, or is a zip with a pickle, as written by torch.save."""
     try:
         with path.open("rb") as file:
             start = file.read(2)
@@ -218,7 +218,7 @@ def _factory(spec: str) -> Callable:
 
 
 def _read_by_plugin(spec: str, read: Callable) -> Network:
-    """The network that a plugin's function reads from a file; raises ModelError."""
+    """Read a network from a file with a plugin's function; raises ModelError."""
     made = _call(spec, partial(read, spec))
     if not isinstance(made, Network):
         raise ModelError(f"{spec}: its plugin gave {type(made).__name__}, not a Network", code="NW1103")

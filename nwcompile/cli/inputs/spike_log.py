@@ -1,4 +1,4 @@
-"""A log of spikes as a person gives it: a CSV file of events, or arrays by layer."""
+"""Spike log: read a user's log of spikes, a CSV file of events or arrays by layer."""
 
 import csv
 import re
@@ -17,7 +17,7 @@ from nwcompile.sim.spike_log import Places, SpikeLog, log_of_events
 
 ERROR_CODE = "NW1008"
 FORMS = (("tick", "core", "neuron"), ("tick", "output"), ("step", "layer", "neuron"))
-# What the tools of a pool of neurons (Xylo) call what they record: of which neurons it is, and what.
+# Names of recordings in the tools of a pool of neurons (Xylo): the kind of neurons, and the quantity.
 RECORDED = {
     "sim_rec_spikes": ("hidden", "spikes"), "sim_v": ("hidden", "v"), "sim_i": ("hidden", "u"),
     "sim_out_spikes": ("outputs", "spikes"), "sim_v_out": ("outputs", "v"), "sim_i_out": ("outputs", "u"),
@@ -28,7 +28,7 @@ FORMS_TEXT = "; or ".join(", ".join(form) for form in FORMS)
 
 
 def read_places(folder: Path, program: Program) -> Places:
-    """The table that an export wrote in `folder`, or else the program's own cores."""
+    """Read the table of neurons that an export wrote to `folder`; without one, use the program's own cores."""
     path = folder / "neurons.csv"
     if not path.is_file():
         return Places.of(program)
@@ -45,7 +45,7 @@ def read_places(folder: Path, program: Program) -> Places:
 
 
 def _on_chip(program: Program) -> Iterator[tuple[str, int]]:
-    """Layer and number of every neuron that is loaded: of RANC those that somebody hears, elsewhere all."""
+    """Yield layer and number of every exported neuron: on RANC those that are read, elsewhere all."""
     network = program.network
     is_heard = Design(program).is_heard if program.chip.has_merges else np.ones(len(program.core_of), bool)
     for name in network.layers:
@@ -54,11 +54,11 @@ def _on_chip(program: Program) -> Iterator[tuple[str, int]]:
 
 
 def read_log(path: str, program: Program, places: Places, n_steps: int) -> SpikeLog:
-    """The log of one sample, of a .csv file with one of the headers of FORMS (more columns do not matter), or a .npz.
+    """Read the log of one sample: a .csv file with one of the headers of FORMS (other columns are ignored), or a .npz.
 
-    Arrays of a .npz are [T, n] (or [1, T, n]) under the name of a layer, or of its state as `LAYER.v`; or those of
-    the tools of a pool of neurons (RECORDED), row 0 of which is an empty step before the sample. A .txt is what RANC's
-    testbench compares: an output in binary on every line, with how many there are in each tick in COUNTS beside it.
+    Arrays of a .npz are [T, n] (or [1, T, n]) under the name of a layer, or of its state as `LAYER.v`; or those of the
+    tools of a pool of neurons (RECORDED), whose row 0 is an empty step before the sample. A .txt is a file of RANC's
+    testbench: one output in binary per line, with the number of outputs per tick in the file COUNTS next to it.
     """
     if Path(path).suffix == ".npz":
         arrays = {key: _whole_array(path, key, a) for key, a in arrays_of(path, "[T, n] by layer").items()}
@@ -118,7 +118,7 @@ def _of_pool(path: str, arrays: dict[str, np.ndarray], program: Program, n_steps
 
 
 def _of_testbench(path: Path, places: Places) -> tuple[np.ndarray, tuple[np.ndarray]]:
-    """Tick and output of every spike, int64[spike] each."""
+    """Read tick and output of every spike, int64[spike] each."""
     if not np.any(places.output >= 0):
         raise ModelError(f"{path}: texts of RANC's testbench tell outputs, and this folder has no neurons.csv of one")
     outputs, counts = (_numbers(file, base) for file, base in ((path, 2), (path.with_name(COUNTS), 10)))
@@ -128,7 +128,7 @@ def _of_testbench(path: Path, places: Places) -> tuple[np.ndarray, tuple[np.ndar
 
 
 def _numbers(path: Path, base: int) -> np.ndarray:
-    """A whole number from every line of a file, int64[line]."""
+    """Read one integer per line of a file, int64[line]."""
     try:
         words = path.read_text(encoding="utf-8-sig").split()
     except (OSError, UnicodeDecodeError) as e:
@@ -140,7 +140,7 @@ def _numbers(path: Path, base: int) -> np.ndarray:
 
 
 def pool_slots(program: Program, places: Places) -> np.ndarray:
-    """The index of every neuron of `places` among the hidden neurons of a pool, or among its outputs: int64[neuron]."""
+    """int64[neuron]: the index of every neuron of `places` among the hidden neurons or the outputs of a pool."""
     pool = pool_of(program)
     index = {**pool.hidden, **pool.outputs}
     return np.array([index[layer][i] for layer, i in zip(places.layer, places.index, strict=True)], np.int64)
@@ -166,13 +166,13 @@ def _of_arrays(path: str, arrays: dict[str, np.ndarray], program: Program, n_ste
 
 
 def _states(program: Program, layer: str) -> tuple[str, ...]:
-    """The names of the states that a run records of a layer."""
+    """The names of a layer's states in a run."""
     neuron = program.network.node(layer).neuron
     return tuple(s.name for s in neuron.states) if isinstance(neuron, NeuronProgram) else ("u", "v")
 
 
 def _steps(path: str, key: str, array: np.ndarray, n_steps: int, n: int, what: str) -> np.ndarray:
-    """The first steps of an array [T, n] or [1, T, n], as [n_steps, n]. Raises ModelError, saying `what` they are."""
+    """The first steps of an array [T, n] or [1, T, n] as [n_steps, n]. Raises ModelError; `what` explains the axes."""
     lengths = array.shape[: 2 if array.shape[:1] == (1,) else 1]
     if not any(length >= n_steps and length * n == array.size for length in lengths):
         raise ModelError(f"{path}: {key} of shape {list(array.shape)} must be [{n_steps}, {n}], {what}")
@@ -180,7 +180,7 @@ def _steps(path: str, key: str, array: np.ndarray, n_steps: int, n: int, what: s
 
 
 def _whole_array(path: str, key: str, array: np.ndarray) -> np.ndarray:
-    """The array as int64."""
+    """Convert an array to int64."""
     if array.dtype.kind not in "biuf":
         raise ModelError(f"{path}: {key} must hold whole numbers, and is of type {array.dtype}")
     is_whole = (np.abs(array.astype(np.float64)) < 2.0**62) & (array == np.floor(array.astype(np.float64)))
@@ -190,7 +190,7 @@ def _whole_array(path: str, key: str, array: np.ndarray) -> np.ndarray:
 
 
 def _columns(path: Path) -> dict[str, list[str]]:
-    """The columns of a CSV file by the names in its first line."""
+    """Read the columns of a CSV file by the names in its first line."""
     try:
         rows = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
     except (OSError, UnicodeDecodeError, csv.Error) as e:

@@ -1,4 +1,4 @@
-"""Steps of one sample, from a file or standard input that may have no end: text, frames (.npy, .npz), event files."""
+"""Stream: read the steps of one sample from a file or standard input: text, frames (.npy, .npz), event files."""
 
 import re
 import sys
@@ -19,11 +19,11 @@ from nwcompile.sim.values import verify_values
 
 ERROR_CODE = "NW6004"
 STANDARD_INPUT = "-"
-TEXT = ("", ".txt")  # Suffixes of text, for which the readers of event files, and torch with them, are not imported.
+TEXT = ("", ".txt")  # Suffixes of text, which do not import the readers of event files and torch.
 US_PER_S = 1e6  # Event files have microseconds.
-CHUNK_STEPS = 64  # So many steps at most are fed at once.
-BLOCK_BYTES = 1 << 16  # So much text at most is read at once; of a pipe, what is there.
-LONGEST_LINE_BYTES = 1 << 24  # What has no end of line for so long is no text of steps.
+CHUNK_STEPS = 64  # Steps per chunk, at most.
+BLOCK_BYTES = 1 << 16  # Bytes of text per read, at most; a pipe returns the available ones.
+LONGEST_LINE_BYTES = 1 << 24  # A longer line means that the file is not a text of steps.
 EVENT = re.compile(r"([0-9]{1,9})(?::(-?[0-9]{1,9}))?")
 
 NO_STEPS = "--stream {}: it holds no step"
@@ -32,9 +32,9 @@ Frames = dict[str, np.ndarray]
 
 
 def steps_of(path: str, program: Program, model_dt: float | None = None) -> Iterator[Frames]:
-    """The steps by input int[n, *shape], some at a time as they come; raises ModelError for what cannot be read.
+    """Yield the steps by input, int[n, *shape], in chunks as they arrive. Raises ModelError for unreadable data.
 
-    Of an event file a step is the events of `model_dt` seconds; raises OptionError without it.
+    A step of an event file has the events of `model_dt` seconds; raises OptionError without it.
     """
     if path == STANDARD_INPUT and sys.stdin is None:
         raise OptionError("--stream -: there is no standard input to read from; give a file, or let a pipe feed it")
@@ -52,7 +52,7 @@ def steps_of(path: str, program: Program, model_dt: float | None = None) -> Iter
 
 
 def read_stream(path: str, program: Program, model_dt: float | None = None) -> Data:
-    """All steps of a stream as one sample, laid out as the program says; raises as `steps_of` does."""
+    """Read all steps of a stream as one sample in the program's layout; raises as `steps_of` does."""
     chunks = list(steps_of(path, program, model_dt))
     if not chunks:
         raise OptionError(NO_STEPS.format(path))
@@ -74,7 +74,7 @@ def _of_file(path: str, program: Program) -> Iterator[Frames]:
 
 
 def _of_text(stream, source: str, program: Program) -> Iterator[Frames]:
-    """One step a line: the numbers of the input lines that spike in it, `3 17 17`, or with a value, `3:2`."""
+    """Read one step per line: the numbers of the input lines that spike, `3 17 17`, or with a value, `3:2`."""
     rest, number = b"", 0
     while block := stream.read1(BLOCK_BYTES):
         *lines, rest = (rest + block).split(b"\n")
@@ -88,7 +88,7 @@ def _of_text(stream, source: str, program: Program) -> Iterator[Frames]:
 
 
 def _until_wrong(lines: list[bytes], first: int, source: str, program: Program) -> Iterator[Frames]:
-    """Lines as frames; where one is wrong, those before it one by one, and then what is said of it."""
+    """Parse lines to frames. If a line is wrong, yield the lines before it one by one, then raise its error."""
     try:
         frames = iter([_frames(lines, first, source, program)])
     except ModelError:
@@ -97,7 +97,7 @@ def _until_wrong(lines: list[bytes], first: int, source: str, program: Program) 
 
 
 def _frames(lines: list[bytes], first: int, source: str, program: Program) -> Frames:
-    """Lines of text as frames; `first` is the number of the first line."""
+    """Parse lines of text to frames; `first` is the number of the first line."""
     network, n_lines = program.network, sum(node.n_neurons for node in program.network.given.values())
     steps = [_events(line, f"{source}: line {first + i}", n_lines) for i, line in enumerate(lines)]
     frames = frames_of(network, steps)
@@ -128,7 +128,7 @@ def _events(line: bytes, where: str, n_lines: int) -> tuple[list[int], list[int]
 
 
 def _of_arrays(path: str, program: Program) -> Iterator[Frames]:
-    """Frames of a .npy file, or of a .npz file under the key x or the names of the inputs."""
+    """Read frames of a .npy file, or of a .npz file under the key x or the names of the inputs."""
     given = program.network.given
     with _opened(path) as file:
         members = _members(file, path, list(given)) if path.endswith(".npz") else dict.fromkeys(given, file)
@@ -145,7 +145,7 @@ def _of_arrays(path: str, program: Program) -> Iterator[Frames]:
 
 
 def _of_events(path: str, program: Program, model_dt: float | None) -> Iterator[Frames]:
-    """Steps of an event file from its first event to its last: a pixel is 1 in a step in which it has an event."""
+    """Read steps of an event file from its first to its last event; a pixel is 1 in a step with an event."""
     from nwcompile.nn.data import Binning, read_events
 
     if model_dt is None:
@@ -179,7 +179,7 @@ def _of_events(path: str, program: Program, model_dt: float | None) -> Iterator[
 
 
 def _members(file: IO[bytes], path: str, names: list[str]) -> dict[str, IO[bytes]]:
-    """The arrays of a .npz file by input: one alone may be called x."""
+    """Open the arrays of a .npz file by input; a single input may be called x."""
     try:
         archive = zipfile.ZipFile(file)
         kept = {name.removesuffix(".npy") for name in archive.namelist()}
@@ -192,7 +192,7 @@ def _members(file: IO[bytes], path: str, names: list[str]) -> dict[str, IO[bytes
 
 
 class _Frames:
-    """An array [T, *shape], or with a sample axis of 1, in a file that is read some steps at a time."""
+    """An array [T, *shape], or with a sample axis of 1, in a file that is read in chunks of steps."""
 
     def __init__(self, file: IO[bytes], path: str, name: str, shape: tuple[int, ...]):
         self.file, self.path, self.shape = file, path, shape

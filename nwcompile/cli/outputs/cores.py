@@ -1,4 +1,4 @@
-"""The cores of a program, one row each: what `show` lists and `compile --plan-only` plans."""
+"""Cores: the cores of a program, one row each, for `show` and `compile --plan-only`."""
 
 from nwcompile.cli.outputs.text import table
 from nwcompile.cost.traffic.axons import core_use
@@ -8,7 +8,7 @@ from nwcompile.ir.shown import counted
 
 
 def cores(program: Program) -> list[dict]:
-    """One row for each logical core: its site, its layers and what it takes."""
+    """One row per logical core: its site, its layers and its used resources."""
     mapping = program.mapping
     used = core_use(program.axons, program.core_of, mapping.n_cores)
     return [
@@ -24,7 +24,7 @@ def cores(program: Program) -> list[dict]:
 
 
 def cores_text(program: Program) -> str:
-    """The same as a table."""
+    """Format the cores as a table."""
     rows = cores(program)
     head = f"{counted(len(rows), 'core')} of {program.chip.n_cores} on {program.chip.name}"
     lines = []
@@ -35,5 +35,5 @@ def cores_text(program: Program) -> str:
 
 
 def site_text(site: list[int]) -> str:
-    """A site as (x, y, port)."""
+    """Format a site as (x, y, port)."""
     return f"({', '.join(map(str, site))})"

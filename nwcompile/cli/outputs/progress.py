@@ -1,4 +1,4 @@
-"""Progress on stderr: one line for every stage of the compiler."""
+"""Progress: print one line on stderr for every stage of the compiler."""
 
 import sys
 
@@ -14,7 +14,7 @@ from nwcompile.passes.stages.draft import Draft
 from nwcompile.passes.stages.run import STAGES as ALL_STAGES
 from nwcompile.report.text import improved, stage_line
 
-# Stages that go over an earlier one's result, where needed.
+# Stages that revise the result of an earlier stage, if needed.
 REPEATS = {"delays": "prove", "compare": "prove", "split": "prove", "merge": "calibrate", "copies": "partition"}
 SOMETIMES = {"input", "approximate", "limit", *REPEATS}
 STAGES = tuple(stage.name for stage in ALL_STAGES if stage.name not in SOMETIMES)
@@ -24,13 +24,13 @@ OF_MAPPINGS = ("partition", "copies", "place", "check", "interleave")
 
 
 def stages_of(options: Options) -> tuple[str, ...]:
-    """The stages that these options ask for, in order."""
+    """The stages that run with these options, in order."""
     asked = {"approximate": bool(options.approximate), "limit": options.step_limit_us is not None}
     return tuple(stage.name for stage in ALL_STAGES if asked.get(stage.name, stage.name in STAGES))
 
 
 class Progress:
-    """What `flow.compile` calls after each stage: prints name, size, seconds and the figure that the stage improved."""
+    """Callback of `flow.compile` that prints the name, size, seconds and improved figure of each stage."""
 
     def __init__(self, network: Network, chip: Chip, options: Options):
         self.before = Draft(given=network, chip=chip, options=options)
@@ -47,7 +47,7 @@ class Progress:
 
 
 def _size(name: str, draft: Draft) -> str:
-    """The size of the result of a stage."""
+    """The size of a stage's result."""
     if name in OF_NETWORKS:
         return f"{counted(len(draft.network.layers), 'layer')}, {counted(count_neurons(draft.network), 'neuron')}"
     if name in OF_TIMING:
@@ -65,7 +65,7 @@ def _size(name: str, draft: Draft) -> str:
 
 
 def _figure(name: str, before: Draft, after: Draft) -> str:
-    """The figure that a stage improved, or that says how well it did."""
+    """The figure that a stage improved, or that describes its quality."""
     if name == "normalize":
         return improved("connections", len(after.given.connections), len(after.network.connections))
     if name == "prove" or name in REPEATS:

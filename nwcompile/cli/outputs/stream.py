@@ -1,4 +1,4 @@
-"""What `nwcompile simulate --stream` prints and writes: the output step by step, and figures of the whole."""
+"""Stream: the output of `nwcompile simulate --stream`, spikes step by step and total figures."""
 
 import sys
 from collections import Counter
@@ -22,7 +22,7 @@ from nwcompile.sim.session import Session
 
 @contextmanager
 def written(path: str | None) -> Iterator[TextIO | None]:
-    """The file of `-o`, written while the stream runs; None without one."""
+    """Open the file of `-o`, which is written while the stream runs; None without one."""
     if path is None or path == STANDARD_INPUT:
         yield None if path is None else sys.stdout
         return
@@ -32,7 +32,7 @@ def written(path: str | None) -> Iterator[TextIO | None]:
 
 
 class Totals:
-    """What a stream has given so far, added up."""
+    """Sums over a stream so far."""
 
     def __init__(self, program: Program):
         self.program = program
@@ -42,7 +42,7 @@ class Totals:
         self.n_dropped = 0
 
     def take(self, chunk: Chunk, output: TextIO | None) -> None:
-        """Add a chunk, and write its output."""
+        """Add a chunk and write its output."""
         for name, spikes in chunk.spikes.items():
             self.spikes[name] += int(np.count_nonzero(spikes))
         for name, counts in chunk.counters.items():
@@ -67,7 +67,7 @@ class Totals:
         }
 
     def text(self, session: Session, figures: StreamFigures) -> str:
-        """The figures for a terminal."""
+        """Format the figures for a terminal."""
         n = counted(figures.n_steps, "step")
         head = f"a stream of {n} with {counted(figures.n_events, 'event')}; backend {session.backend}"
         rows: list[tuple] = []
@@ -86,7 +86,7 @@ class Totals:
 
 
 def stream_lines(figures: StreamFigures) -> list[str]:
-    """Times of a stream in words."""
+    """Describe the times of a stream."""
     lines = ["no times: only backend cycle measures them, on a chip that gives its costs"]
     if figures.step_us_mean is not None:
         steps, mean, longest = counted(figures.n_hardware_steps, "step"), figures.step_us_mean, figures.step_us_longest
@@ -112,7 +112,7 @@ def stream_lines(figures: StreamFigures) -> list[str]:
 
 
 def _lines(chunk: Chunk) -> Iterator[str]:
-    """The output of a chunk, a line each step, as the text that `--stream` reads."""
+    """Format the output of a chunk as text for `--stream`, one line per step."""
     outputs = chunk.output if isinstance(chunk.output, dict) else {"": chunk.output}
     flat = np.concatenate([a[0].reshape(chunk.n_steps, int(np.prod(a.shape[2:]))) for a in outputs.values()], 1)
     for step in flat:

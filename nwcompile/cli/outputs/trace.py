@@ -1,4 +1,4 @@
-"""The flags `--profile`, `--trace` and `--model-dt` of `simulate` and `report`."""
+"""Trace: the flags `--profile`, `--trace` and `--model-dt` of `simulate` and `report`."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -12,7 +12,7 @@ from nwcompile.sim import simulate
 
 
 def check_flags(args: Namespace, backend: str) -> Path | None:
-    """The file to write a trace to, None without `--trace`; raises OptionError for flags that cannot be."""
+    """The file for the trace, None without `--trace`. Raises OptionError for wrong or conflicting flags."""
     if args.model_dt is not None and not 0 < args.model_dt < float("inf"):
         raise OptionError(f"--model-dt {args.model_dt:g} must be a time in seconds above 0")
     if args.trace_steps is not None and args.trace is None:
@@ -29,7 +29,7 @@ def check_flags(args: Namespace, backend: str) -> Path | None:
 
 
 def check_times(args: Namespace, program: Program) -> None:
-    """Raise OptionError where `--profile` or `--trace` are asked of a chip without costs."""
+    """Raise OptionError if `--profile` or `--trace` is given for a chip without costs."""
     for flag, given in (("--trace", args.trace is not None), ("--profile", getattr(args, "profile", False))):
         if given and not program.chip.has_times:
             raise OptionError(
@@ -38,7 +38,7 @@ def check_times(args: Namespace, program: Program) -> None:
 
 
 def write_trace(args: Namespace, file: Path, program: Program, samples, window: str) -> None:
-    """Write the trace of the first sample's first steps."""
+    """Simulate and write the trace of the first sample's first steps."""
     n, steps = args.trace_steps or STEPS, args.steps
     if isinstance(samples, dict):
         samples = {name: a[:1, :n] for name, a in samples.items()}

@@ -1,7 +1,7 @@
-"""RANC: a program as the memory files of its RTL, the packets of a sample, and the file of its own simulator.
+"""RANC: export a program as the memory files of its RTL, the packets of a sample, and the input of its simulator.
 
 Mack et al., RANC, IEEE TCAD 41(1), 2022, doi 10.1109/TCAD.2020.3038151; formats as its published sources read them.
-With a sample, the spikes to expect go along, in the forms that `nwcompile verify` reads back.
+With a sample, the expected spikes are exported too, in formats that `nwcompile verify` reads.
 """
 
 import io
@@ -21,7 +21,7 @@ from nwcompile.sim.cycle.packets import Packets, packets
 from nwcompile.sim.inputs import one_sample
 
 ERROR_CODE = "NW7101"
-RESETS_BELOW = 0  # RANC's own simulator: negative resets at v < the threshold, as in the RTL; 1: at v <= it.
+RESETS_BELOW = 0  # In RANC's simulator, negative resets occur at v < the threshold, as in the RTL; 1: at v <= it.
 
 NOTE = (
     "no potential can wrap in the first {proved} ticks, whatever spikes arrive; layers begin one tick after the other, "
@@ -30,9 +30,9 @@ NOTE = (
 
 
 def ranc_files(program: Program, folder, sample: dict[str, np.ndarray] | None = None) -> dict[Path, bytes]:
-    """The files of a program by path; `sample`: spikes [T, n] of one sample by input name, or None for none.
+    """Render the files of a program, by path. `sample`: spikes [T, n] of one sample by input name, or None.
 
-    Raises ModelError and ChipError for what RANC cannot be loaded with, or whose potentials could wrap.
+    Raises ModelError and ChipError for programs that RANC does not support, or whose potentials could wrap.
     """
     design = Design(program)
     p = design.parameters
@@ -61,13 +61,13 @@ def ranc_files(program: Program, folder, sample: dict[str, np.ndarray] | None = 
 
 
 def note(program: Program) -> str:
-    """What was proved, in a sentence."""
+    """One sentence about the proved number of ticks."""
     design = Design(program)
     return NOTE.format(proved=f"{design.n_proved_ticks:,}", columns=design.parameters.columns)
 
 
 def _n_ticks(program: Program, sample: dict[str, np.ndarray]) -> int:
-    """Ticks from the first to the last in which a layer has a step of the sample."""
+    """The number of ticks until the last layer has done the last step of the sample."""
     missing = [name for name in program.network.inputs if name not in sample]
     if missing:
         raise OptionError(f"the network reads input {missing[0]!r}; give a sample of it with --input")
@@ -77,7 +77,7 @@ def _n_ticks(program: Program, sample: dict[str, np.ndarray]) -> int:
 
 
 def _all_packets(program: Program, sample: dict[str, np.ndarray], n_ticks: int) -> Packets:
-    """The packets of all ticks: layers that are through with the sample go on without input until the last one is."""
+    """The packets of all ticks. Layers that finish early continue without input until the last layer is done."""
     n_steps = n_ticks + 1 - min(program.schedule.offset[name] for name in program.network.layers)
     inputs = {name: np.zeros((1, n_steps, a.shape[1]), np.int32) for name, a in sample.items()}
     for name, a in sample.items():
@@ -90,7 +90,7 @@ def _all_packets(program: Program, sample: dict[str, np.ndarray], n_ticks: int) 
 
 
 def input_packets(design: Design, sample: dict[str, np.ndarray]) -> list[list[tuple[int, int, int]]]:
-    """(core, axon, delay) of the packets to send before each tick: those of step t before tick t."""
+    """(core, axon, delay) of the packets to send before each tick; the packets of step t come before tick t."""
     network, ticks = design.program.network, []
     for t in range(len(next(iter(sample.values()), ()))):
         lines = [network.offsets[name] + np.flatnonzero(a[t]) for name, a in sample.items()]
@@ -100,7 +100,7 @@ def input_packets(design: Design, sample: dict[str, np.ndarray]) -> list[list[tu
 
 
 def _sample_files(design: Design, sample: dict, sent: list, done: Packets) -> dict[str, bytes]:
-    """Input and expected output, as tables and as the text files of RANC's testbench."""
+    """Render input and expected output, as tables and as the text files of RANC's testbench."""
     p, n_ticks = design.parameters, len(sent) + design.program.schedule.depth - 1
     rows = [(t, *packet) for t, tick in enumerate(sent) for packet in tick]
     tick, core, axon, delay = np.array(rows, np.int64).reshape(-1, 4).T
@@ -141,7 +141,7 @@ def expected_spikes(design: Design, sample: dict[str, np.ndarray]) -> np.ndarray
 
 
 def _sent_by_neurons(design: Design, done: Packets) -> np.ndarray:
-    """int64[packet, 7]: what neurons send, to core -1 where that is the output bus."""
+    """int64[packet, 7]: the packets sent by neurons; core -1 is the output bus."""
     ours = design.program.core_of[done.source] >= 0
     source, to = done.source[ours], done.core[ours]
     home, there = design.place[design.program.core_of[source]], np.where(to < 0, -1, design.place[to])
@@ -150,7 +150,7 @@ def _sent_by_neurons(design: Design, done: Packets) -> np.ndarray:
 
 
 def _neurons(design: Design) -> bytes:
-    """Where every neuron is that anybody hears, and which output it is."""
+    """Render neurons.csv: the place of every neuron that is read, and its output number."""
     program, rows = design.program, []
     for name in program.network.layers:
         first, begins = program.network.offsets[name], program.schedule.offset[name] - 1
@@ -161,7 +161,7 @@ def _neurons(design: Design) -> bytes:
 
 
 def _simulator(design: Design, sent: list) -> bytes:
-    """The input of RANC's own simulator."""
+    """Render the input of RANC's own simulator."""
     p, cores = design.parameters, []
     for place, core in sorted(design.cores.items()):
         neurons = [
@@ -216,7 +216,7 @@ def _simulator_config(parameters: Parameters) -> bytes:
 
 
 def _readme(design: Design, n_ticks: int, done: Packets | None) -> str:
-    """What to load where, in ten lines or so."""
+    """Describe in about ten lines which file to load where."""
     p, program = design.parameters, design.program
     least = program.chip.scan_cycles + program.chip.barrier_cycles(program.mapping.n_tiles)
     lines = [

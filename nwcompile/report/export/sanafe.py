@@ -1,7 +1,8 @@
-"""SANA-FE: a program as the two files that this simulator reads, so that a judge of someone else's can run it.
+"""SANA-FE: export a program as the two files of this simulator, so that an independent tool can run it.
 
 Boyle et al., SANA-FE, IEEE TCAD 44(8), 2025; formats and attributes as SANA-FE 2.2 documents them. A step there is a
-hardware step here, so `window="hardware"` gives the same counts. What it would compute otherwise is refused.
+hardware step here, so `window="hardware"` gives the same counts. Programs that SANA-FE would compute differently are
+refused.
 """
 
 from fractions import Fraction
@@ -30,11 +31,11 @@ NOTE = (
 
 
 def sanafe_files(program: Program, folder, x: dict[str, np.ndarray] | None = None) -> dict[Path, bytes]:
-    """The files `folder`/arch.yaml and `folder`/snn.yaml of a program, by path.
+    """Render the files `folder`/arch.yaml and `folder`/snn.yaml of a program, by path.
 
-    `x`: spikes [T, n] of one sample by input name, where the network has inputs. Their lines become neurons without
-    cost beside the cores that they feed, so that as here only receiving costs. Raises ModelError and ChipError, naming
-    the layer or key, for what SANA-FE has no figure or rule for, and OptionError if the input is missing.
+    `x`: spikes [T, n] of one sample by input name, if the network has inputs. Input lines become neurons without cost,
+    on the tiles of the cores that they feed, so that only receiving has a cost, as in nwcompile. Raises ModelError and
+    ChipError, which name the layer or key, for features without an equivalent, and OptionError for missing input.
     """
     missing = [name for name in program.network.inputs if x is None or name not in x]
     if missing:
@@ -51,12 +52,12 @@ def sanafe_files(program: Program, folder, x: dict[str, np.ndarray] | None = Non
 
 
 def note(program: Program) -> str:
-    """What differs there, in a sentence."""
+    """One sentence about the differences of SANA-FE."""
     return NOTE.format(chip=program.chip.name)
 
 
 def _check_chip(chip: Chip) -> None:
-    """Raise ChipError for what SANA-FE's architectures cannot say."""
+    """Raise ChipError for features that SANA-FE's architectures lack."""
     noc = chip.noc
     slow = noc.chip_hop_cycles or noc.chip_link_cycles_per_flit or chip.energy.chip_link_pj
     asked = {"topology": (noc.topology, "mesh"), "on_full": (noc.on_full, "stall"),
@@ -78,7 +79,7 @@ def _check_chip(chip: Chip) -> None:
 
 
 def _check_neurons(program: Program) -> None:
-    """Raise ModelError for layers and connections that SANA-FE's LIF neurons would compute otherwise."""
+    """Raise ModelError for layers and connections that SANA-FE's LIF neurons would compute differently."""
     for name in program.network.programs:
         raise ModelError(f"layer {name!r} is a neuron program, and SANA-FE knows no neuron but its LIF")
     for name in program.network.layers:
@@ -128,7 +129,7 @@ def _architecture(chip: Chip, n_lines: int) -> list[str]:
         for event, word in (("visit", "access_neuron"), ("update", "update_neuron"), ("spike", "spike_out"))
     ]
     last_tile, last_core = noc.columns * noc.rows - 1, noc.cores_per_router - 1
-    name = "".join(c if c.isalnum() and c.isascii() else "_" for c in chip.name)  # no YAML reader takes it otherwise
+    name = "".join(c if c.isalnum() and c.isascii() else "_" for c in chip.name)  # safe for any YAML reader
     return [
         "architecture:",
         f"  name: {name}",
@@ -167,7 +168,7 @@ def _core(n_neurons: int, message_in: str, somas: list[str], message_out: str, s
 
 
 def _input_core(n_lines: int) -> list[str]:
-    """A core whose neurons send at no cost, each from a unit of its own that holds its spikes."""
+    """A core whose neurons send without cost; each has its own unit with its spikes."""
     free = [f"energy_{word}: 0.0, latency_{word}: 0.0" for word in ("access_neuron", "update_neuron", "spike_out")]
     return [
         "        - name: input[0..0]",

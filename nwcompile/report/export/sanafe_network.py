@@ -1,4 +1,4 @@
-"""The network and the mapping of a program in the form of SANA-FE's snn.yaml (see `nwcompile.report.export.sanafe`)."""
+"""SANA-FE network: the network and mapping of a program as snn.yaml (see `nwcompile.report.export.sanafe`)."""
 
 import json
 from collections.abc import Iterator
@@ -14,15 +14,15 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 
 ERROR_CODE = "NW7102"
-UNIT = 64  # A membrane unit of SANA-FE is 64 of ours: its neurons round to 1/64.
+UNIT = 64  # A membrane unit of SANA-FE is 64 units here, as its neurons round to 1/64.
 NEVER = 1e30  # A threshold that no membrane reaches, for a layer that does not fire.
 
 
 def network_lines(program: Program, x: dict[str, np.ndarray]) -> tuple[list[str], int]:
-    """Lines of snn.yaml, and how many input lines the fullest tile needs neurons for.
+    """The lines of snn.yaml, and the largest number of input lines on a tile.
 
-    A layer is a group of its neurons in order. An input is a group for every tile with cores that it feeds, of the
-    lines that feed them. `x`: spikes [T, n] of each input.
+    A layer is a group of its neurons in order. An input has a group for every tile whose cores it feeds, with the lines
+    that feed them. `x`: spikes [T, n] of each input.
     """
     group = _names(program.network)
     inputs = list(_inputs(program, x, group))
@@ -62,7 +62,7 @@ def _names(network: Network) -> dict[str, str]:
 
 
 def _group(program: Program, name: str, group: str) -> list[str]:
-    """Lines of one layer: what all its neurons have, and what runs of them have."""
+    """The lines of one layer: common attributes, then those that differ, by runs of equal neurons."""
     node = program.network.node(name)
     spec, shift = node.neuron, node.neuron.fixed.shift_bits
     of = {field: spec.array(field, node.shape).reshape(-1) for field in ("threshold", "decay_v", "bias", "bias_u")}
@@ -99,7 +99,7 @@ def _group(program: Program, name: str, group: str) -> list[str]:
 
 
 def _synapse_unit(program: Program, name: str) -> str:
-    """The unit that reads the synapses of a layer, by their kind; ModelError where kinds with other costs meet."""
+    """The unit that reads the synapses of a layer, by kind. Raises ModelError for kinds with different costs."""
     chip, kind_at_cost = program.chip, {}
     for c in program.network.into(name):
         kind = SYNAPSE_KINDS[stored_kind(wiring(program.network, c).kind, chip)]
@@ -114,7 +114,7 @@ def _synapse_unit(program: Program, name: str) -> str:
 
 
 def _mapping(program: Program, group: dict[str, str]) -> list[str]:
-    """Lines that map runs of neurons, in the order in which cores visit them; a tile is counted along y first."""
+    """The lines that map runs of neurons, in the cores' visiting order; tiles are numbered along y first."""
     rows, offsets, layers = program.chip.noc.rows, program.network.offsets, list(program.network.layers)
     place = [f"{x * rows + y}.{port}" for x, y, port in program.mapping.site_of.tolist()]
     order, lines = program.visiting_order, []
@@ -150,13 +150,13 @@ def _inputs(program: Program, x: dict[str, np.ndarray], group) -> Iterator[tuple
 
 
 def _scale(network: Network, target: str) -> float:
-    """What a weight of 1 adds to a membrane there."""
+    """The amount that a weight of 1 adds to a membrane of SANA-FE."""
     scale = (1 << network.node(target).neuron.fixed.shift_bits) / UNIT
     return int(scale) if scale >= 1 else scale
 
 
 def _edge(network: Network, connection: Connection, group: dict[str, str]) -> str:
-    """One connection between layers, as compact as the format allows: it has no padding, dilation or groups."""
+    """One connection between layers, in its most compact form; conv2d there has no padding, dilation or groups."""
     scale, ends = _scale(network, connection.target), f"{group[connection.source]} -> {group[connection.target]}"
     if isinstance(connection, Dense):
         return (
@@ -187,13 +187,13 @@ def _sparse(source: str, target: str, pre: np.ndarray, post: np.ndarray, weight:
 
 
 def synapses(network: Network, connection: Connection) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Every stored synapse of a Dense, Sparse or Conv2d connection: source, target and weight, int64[synapse] each."""
+    """Source, target and weight of every stored synapse of a connection, int64[synapse] each."""
     pre, post, place = synapse_list(connection, network.node(connection.source).shape)
     return pre.astype(np.int64), post.astype(np.int64), np.ravel(connection.weight).astype(np.int64)[place]
 
 
 def _runs(values) -> Iterator[tuple]:
-    """(first, last, value) of every run of equal values."""
+    """Yield (first, last, value) of every run of equal values."""
     first = 0
     for value, run in groupby(values):
         n = len(list(run))

@@ -1,7 +1,7 @@
-"""Xylo: a program as the arrays that the vendor's tool makes a chip's configuration of, and what the chip then does.
+"""Xylo: export a program as the arrays of the vendor's configuration tool, with the expected behavior of the chip.
 
 The names are the arguments of `config_from_specification` in SynSense's rockpool (documented there for XyloAudio 2,
-XyloAudio 3 and XyloIMU), so `config_from_specification(**numpy.load("specification.npz"))` is all that is left to do.
+XyloAudio 3 and XyloIMU), so `config_from_specification(**numpy.load("specification.npz"))` configures the chip.
 """
 
 import io
@@ -18,8 +18,8 @@ from nwcompile.sim import simulate
 from nwcompile.sim.inputs import one_sample
 
 ERROR_CODE = "NW7103"
-UNREACHED = (1 << 15) - 1  # The threshold of outputs of which only the membrane is read.
-WIDEST_SHIFT = 7  # A weight of 8 bits, shifted further, would not fit the 16 bits of a current.
+UNREACHED = (1 << 15) - 1  # The threshold of outputs whose membrane is read instead of spikes.
+WIDEST_SHIFT = 7  # An 8-bit weight that is shifted further does not fit the 16 bits of a current.
 FED, FILLS, BOTH, NEITHER, FEEDS = range(
     5
 )  # The order of hidden neurons: what inputs feed first, what outputs read last.
@@ -46,7 +46,7 @@ UNKNOWN = (
 
 
 class Pool(NamedTuple):
-    """Where the neurons of a program lie on the chip."""
+    """The positions of a program's neurons on the chip."""
 
     inputs: dict[str, np.ndarray]  # by input: the channel of each line
     hidden: dict[str, np.ndarray]  # by layer: the index of each neuron
@@ -54,10 +54,10 @@ class Pool(NamedTuple):
 
 
 def xylo_files(program: Program, folder, x: dict[str, np.ndarray] | None = None) -> dict[Path, bytes]:
-    """The files of a program for a Xylo chip, by path; `x`: events [T, n] of one sample by input name, or None.
+    """Render the files of a program for a Xylo chip, by path. `x`: events [T, n] of one sample by input name, or None.
 
-    Raises ChipError for a chip whose neurons are not a pool with decays by shift, and ModelError for what it is not
-    told how to do.
+    Raises ChipError for a chip whose neurons are not a pool with decays by shift, and ModelError for features that the
+    chip does not support.
     """
     _check(program)
     pool = pool_of(program)
@@ -84,7 +84,7 @@ def xylo_files(program: Program, folder, x: dict[str, np.ndarray] | None = None)
 
 
 def note(program: Program) -> str:
-    """What remains to be done there, in a sentence."""
+    """One sentence about the remaining step in the vendor's tool."""
     return (
         "config_from_specification(**numpy.load('specification.npz')) of rockpool makes the chip's configuration; "
         "spikes are those of the vendor's simulator, no board was at hand"
@@ -113,10 +113,10 @@ def _check(program: Program) -> None:
 
 
 def pool_of(program: Program) -> Pool:
-    """Places of all neurons: hidden ones that inputs feed come first, those that feed outputs last.
+    """Assign positions to all neurons: hidden neurons that inputs feed come first, those that feed outputs last.
 
-    The chips with fewer input and output rows than hidden neurons have them for the first and the last ones. Neurons
-    that do both come as soon as outputs can read them; neurons that do neither make room before them.
+    Chips with fewer input and output rows than hidden neurons have these rows for the first and the last neurons.
+    Neurons that do both are at the first positions that outputs can read; neurons that do neither fill up before them.
     """
     network = program.network
     hidden = [name for name in network.layers if name not in network.outputs]
@@ -147,7 +147,7 @@ def pool_of(program: Program) -> Pool:
 
 
 def _places(network, names) -> dict[str, np.ndarray]:
-    """One index after the other for the neurons of these nodes."""
+    """Number the neurons of these nodes consecutively."""
     places, n = {}, 0
     for name in names:
         places[name] = np.arange(n, n + network.node(name).n_neurons)
@@ -158,7 +158,7 @@ def _places(network, names) -> dict[str, np.ndarray]:
 def specification(program: Program, pool: Pool) -> dict[str, np.ndarray]:
     """The arguments of `config_from_specification` for this chip.
 
-    Raises ModelError for weights that no 8 bits and a shift give.
+    Raises ModelError for weights that 8 bits and a shift cannot represent.
     """
     sizes = {kind: sum(len(index) for index in getattr(pool, kind).values()) for kind in Pool._fields}
     arrays = {}
@@ -176,8 +176,8 @@ def specification(program: Program, pool: Pool) -> dict[str, np.ndarray]:
     _check_rows(arrays, core.max_input_targets, core.max_output_sources)
     room = int(program.chip.max_neurons.sum()) - (core.max_outputs or 0)
     if core.max_input_targets is not None and core.max_input_targets < room:
-        # The tool of such a chip (XyloAudio 3, XyloIMU) takes an axis of synaptic currents; that of XyloAudio 2 takes
-        # one for two currents, and no axis for one.
+        # The tool of such a chip (XyloAudio 3, XyloIMU) expects an axis of synaptic currents. The tool of XyloAudio 2
+        # expects this axis only for two currents.
         arrays["weights_in"] = arrays["weights_in"][:, : core.max_input_targets, None]
         arrays["weights_rec"] = arrays["weights_rec"][:, :, None]
     for suffix, bias, places in (("", "bias_hidden", pool.hidden), ("_out", "bias_out", pool.outputs)):
@@ -189,7 +189,7 @@ def specification(program: Program, pool: Pool) -> dict[str, np.ndarray]:
 
 
 def _check_rows(arrays: dict[str, np.ndarray], n_first: int | None, n_last: int | None) -> None:
-    """The tools of the chips take the first columns of what comes in and the last rows of what goes out."""
+    """Raise ModelError unless inputs reach only the first hidden neurons, and outputs read only the last ones."""
     n = len(arrays["weights_rec"])
     reached, read = np.flatnonzero(arrays["weights_in"].any(0)), np.flatnonzero(arrays["weights_out"].any(1))
     if reached.max(initial=0) >= (n_first or n) or read.min(initial=n) < n - (n_last or n):
@@ -210,7 +210,7 @@ def _by_index(program: Program, places: dict[str, np.ndarray], field: str) -> np
 
 
 def _split(weights: np.ndarray, group: str) -> tuple[np.ndarray, int]:
-    """Weights as int8 and the shift of all."""
+    """Split weights into int8 mantissas and one common shift."""
     for shift in range(WIDEST_SHIFT + 1):
         mantissa = weights >> shift
         if (mantissa << shift == weights).all() and np.abs(mantissa + 0.5).max(initial=0) < 128:
@@ -221,9 +221,9 @@ def _split(weights: np.ndarray, group: str) -> tuple[np.ndarray, int]:
 def recorded(
     program: Program, pool: Pool, sample: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, dict[str, np.ndarray], str]:
-    """The raster of a sample, what the chip does with it, and a sentence on the order of spikes.
+    """Simulate a sample: return its raster, the expected recordings, and a sentence on the order of spikes.
 
-    An empty step comes first, so that row h is hardware step h, in which events of step h - 1 act here.
+    An empty step comes first, so that row h is hardware step h, in which events of step h - 1 take effect.
     """
     n_steps = len(next(iter(sample.values()))) + 1
     raster = np.zeros((n_steps, sum(len(channels) for channels in pool.inputs.values())), np.int64)

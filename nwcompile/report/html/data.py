@@ -1,6 +1,6 @@
-"""Data: what report.js needs of report.json, small: columns instead of rows, whole numbers packed.
+"""Data: the part of report.json that report.js needs, compact: columns instead of rows, packed integers.
 
-Packed numbers are base 64 of bytes; a number is seven bits a byte, the lowest first, and its last byte is below 128.
+Packed integers are base 64 of bytes: seven bits per byte, lowest bits first; the last byte of a number is below 128.
 """
 
 from base64 import b64encode
@@ -14,14 +14,14 @@ from nwcompile.report.html_markup import Markup
 
 CORE_COLUMNS = ("x", "y", "port", "in_axons", "out_axons", "synapse_bits", "note")
 CORE_MEANS = ("synops_per_step", "busy_us_per_step", "energy_pj_per_sample")
-MOST_BYTES = 2_000_000  # Of a run in a page; a larger one is slow to open, and to send.
-SPARE_BYTES = 200  # Numbers of steps in sentences are of more digits where more steps are kept.
+MOST_BYTES = 2_000_000  # Bytes per run in a page; a larger page is slow to open and to send.
+SPARE_BYTES = 200  # Step numbers in sentences have more digits if more steps are included.
 
 
 def within_limit(page: Callable[[list[dict]], str], docs: list[dict]) -> str:
-    """The page of these runs with as many of their first steps as `MOST_BYTES` for each leave room for, at least one.
+    """Render the page of these runs with as many first steps as fit into `MOST_BYTES` per run, at least one.
 
-    What else a page has is never left out: drawings alone take 2 MB from some 1,200 cores on.
+    Other content is never left out: from about 1,200 cores on, drawings alone take 2 MB.
     """
     least = page([first_steps(doc, 0) for doc in docs])
     room = MOST_BYTES - (len(least.encode()) + SPARE_BYTES) // len(docs)
@@ -29,7 +29,7 @@ def within_limit(page: Callable[[list[dict]], str], docs: list[dict]) -> str:
 
 
 def first_steps(doc: dict, n_bytes: int) -> dict:
-    """The report with its first step, and those after it that take no more than so many bytes of the page."""
+    """The report with its first step, and the following steps that fit into `n_bytes` of the page."""
     by_step = doc["by_step"]
     tables = [np.array(table) for table in (*by_step["cores"].values(), by_step["flits"]) if table]
     if not tables:
@@ -51,12 +51,12 @@ def first_steps(doc: dict, n_bytes: int) -> dict:
 
 
 def page_data(doc: dict) -> Markup:
-    """The script element that holds the data of one report."""
+    """The script element with the data of one report."""
     return embedded(data_of(doc))
 
 
 def embedded(data: dict) -> Markup:
-    """The script element that holds these plain values; no text in it can end it, or begin another."""
+    """The script element with these plain values, escaped so that no text can close the element."""
     text = dumps(data, separators=(",", ":"), allow_nan=False)
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -64,12 +64,12 @@ def embedded(data: dict) -> Markup:
 
 
 def _short(figures: list[float | None]) -> list[float | None]:
-    """Seven digits of figures of which the page shows three."""
+    """Round figures to seven digits; the page shows three."""
     return [None if x is None else float(f"{x:.7g}") for x in figures]
 
 
 def data_of(doc: dict) -> dict:
-    """The same as plain values."""
+    """The data of one report as plain values."""
     cores, traffic, by_step = doc["cores"], doc["traffic"], doc["by_step"]
     place = {name: i for i, name in enumerate(traffic["sources"])}
     columns: dict = {name: [core[name] for core in cores] for name in CORE_COLUMNS}
@@ -91,7 +91,7 @@ def data_of(doc: dict) -> dict:
 
 
 def _links(rows: list[dict]) -> dict:
-    """Columns; `kind` counts in `kinds`, and `peak_flits` is 1 more, 0 where it is not known."""
+    """The columns of the links. `kind` is an index into `kinds`; `peak` is the peak of flits plus 1, 0 if unknown."""
     kinds = list(dict.fromkeys(link["kind"] for link in rows))
     place = {kind: i for i, kind in enumerate(kinds)}
     peaks = (link.get("peak_flits") for link in rows)
@@ -105,7 +105,7 @@ def _links(rows: list[dict]) -> dict:
 
 
 def packed(numbers: Iterable[int]) -> str:
-    """Whole numbers from 0 on as text."""
+    """Pack non-negative integers into a text."""
     data = bytearray()
     for n in numbers:
         while n > 127:
@@ -120,7 +120,7 @@ def _flat(table: list[list[int]]) -> Iterable[int]:
 
 
 def _traffic(listed: list[dict | None]) -> Iterable[int]:
-    """How many rows; the others, and 1 more (0: not known); the rows, with cores as their number and 1 more."""
+    """Yield per item: the number of rows, `others` plus 1 (0: unknown), then the rows, with cores as number plus 1."""
     for item in listed:
         rows, others = ([], None) if item is None else (item["rows"], item["others"])
         yield len(rows)
@@ -133,6 +133,6 @@ def _traffic(listed: list[dict | None]) -> Iterable[int]:
 
 
 def _bound(b: dict) -> str:
-    """What bounds a step, in words."""
+    """Describe the bottleneck of a step."""
     where = f": link {b['link']}" if b["link"] else f": {b['layer']} on core {b['core']}" if b["unit"] else ""
     return f"{b['kind']}-bound{where}"

@@ -1,4 +1,4 @@
-"""Diff page: two runs side by side, with one scale of colors and one slider over the steps of both."""
+"""Diff page: two runs side by side, with a common color scale and a common slider over the steps."""
 
 from nwcompile.report.diff import diff_verdict, figure_rows, layer_rows
 from nwcompile.report.html.data import page_data, within_limit
@@ -25,7 +25,7 @@ ABOUT = {
 
 
 def render_diff(doc: dict, reports: dict[str, dict]) -> str:
-    """The page of a comparison (as report/diff.py gives it) and both reports by the names of their programs."""
+    """Render the page of a comparison, from `doc` of report/diff.py and both reports by program name."""
     names = list(reports) if len(reports) > 1 else list(reports) * 2
     docs = [reports[name] for name in names]
     line = f"nwcompile report --diff, {doc['source']}: {names[0]} before, {names[1]} after"
@@ -33,7 +33,7 @@ def render_diff(doc: dict, reports: dict[str, dict]) -> str:
                  class_=None if doc["ok"] else "bad")  # fmt: skip
     hottest = [_hottest(docs, lambda report: [core[core_heat(docs[0])[0]] for core in report["cores"]]),
                _hottest(docs, lambda report: [link["flits_per_step"] for link in report["links"]])]  # fmt: skip
-    if core_heat(docs[0]) != core_heat(docs[1]):  # one of two chips has no times
+    if core_heat(docs[0]) != core_heat(docs[1]):  # One of the chips has no times.
         hottest[0] = None
     drawn = [_drawn(side, name, report, hottest) for side, name, report in zip(SIDES, names, docs, strict=True)]
     figures, layers = (_table(rows) for rows in (figure_rows(doc), layer_rows(doc)))

@@ -1,4 +1,4 @@
-"""Maps: the chip seen from above, north up. Cores colored by their work, links by their flits; details by hovering."""
+"""Maps: the chip from above, north up, with cores colored by work and links by flits; hovering shows details."""
 
 from math import isqrt
 
@@ -8,16 +8,16 @@ from nwcompile.report.text import grouped, number, percent
 WIDTH = 640  # Units of the drawing, which scales with the page.
 MARGIN = 22  # Units around the map, with room for the numbers of columns and rows.
 LARGEST_PITCH = 76  # Pixels from router to router of a small chip, whose squares would be clumsy if larger.
-SMALLEST_PITCH = 3  # Pixels of a large one, of which less could not be seen.
+SMALLEST_PITCH = 3  # Pixels from router to router of a large chip; less would be invisible.
 LABELED_PITCH = 44  # Pixels from router to router from which a core's number fits into its square.
 HEAT = ((0.0, (254, 243, 199)), (0.25, (253, 202, 96)), (0.5, (245, 142, 50)), (0.75, (213, 74, 36)),
         (1.0, (127, 29, 29)))  # fmt: skip
-DARK_FROM = 0.77  # From this part of the largest load on white numbers are easier to read than black ones.
+DARK_FROM = 0.77  # From this share of the largest load on, white numbers are more readable than black ones.
 DIRECTIONS = {"E": (1, 0), "W": (-1, 0), "N": (0, 1), "S": (0, -1)}
 
 
 def heat(part: float) -> str:
-    """Color of a part 0..1 of the largest value: pale yellow, orange, dark red."""
+    """The color of a share 0..1 of the largest value: pale yellow, orange, dark red."""
     part = min(max(part, 0.0), 1.0)
     for (low, a), (high, b) in zip(HEAT, HEAT[1:], strict=False):
         if part <= high:
@@ -27,7 +27,7 @@ def heat(part: float) -> str:
 
 
 class Grid:
-    """Where routers and cores lie in the drawing."""
+    """The positions of routers and cores in the drawing."""
 
     def __init__(self, chip: dict):
         self.columns, self.rows, self.ports = chip["columns"], chip["rows"], chip["cores_per_router"]
@@ -38,7 +38,7 @@ class Grid:
         self.down = -(-self.ports // self.across)
 
     def center(self, x: int, y: int) -> tuple[float, float]:
-        """Centre of router (x, y)."""
+        """The center of router (x, y)."""
         return MARGIN + (x + 0.5) * self.pitch, MARGIN + (self.rows - 0.5 - y) * self.pitch
 
     def squares(self, size: float, class_: str) -> Markup:
@@ -51,7 +51,7 @@ class Grid:
         return tag("path", d="".join(path), class_=class_)
 
     def axes(self) -> Markup:
-        """x below, y to the left."""
+        """Number the columns below and the rows to the left."""
         every = 1 if self.pitch >= 20 else 4 if self.pitch >= 8 else 16
         marks = []
         for x in range(0, self.columns, every):
@@ -61,7 +61,7 @@ class Grid:
         return join(marks)
 
     def drawing(self, label: str, *children: Markup) -> Markup:
-        """The whole drawing."""
+        """Put the children into one drawing."""
         box = f"0 0 {self.width:.0f} {self.height:.0f}"
         return tag(
             "svg",
@@ -75,14 +75,14 @@ class Grid:
 
 
 def core_heat(doc: dict) -> tuple[str, str]:
-    """By which figure of a core the map is colored, and its unit: busy time, or synops where there are no costs."""
+    """The figure that colors the cores, and its unit: busy time, or synops if the chip has no costs."""
     return ("busy_us_per_step", "us a step") if doc["time"] else ("synops_per_step", "synops a step")
 
 
 def core_map(doc: dict, hottest: float | None = None) -> Markup:
-    """Every core in use at its site, colored by `core_heat`; `hottest` ends the scale, by default the largest figure.
+    """Draw every used core at its site, colored by `core_heat`. `hottest`: the end of the scale, or the largest figure.
 
-    Squares are in the order of `cores` of report.json, by which report.js knows them.
+    Squares are in the order of `cores` of report.json; report.js relies on it.
     """
     grid = Grid(doc["chip"])
     tile = grid.pitch * 0.9
@@ -119,9 +119,9 @@ def _about_core(core: dict) -> str:
 
 
 def link_map(doc: dict, hottest: float | None = None) -> Markup:
-    """Every link of the mesh that carried flits, and each router by the flits of its cores' own links.
+    """Draw every link of the mesh that carried flits, and each router colored by the flits of its cores' own links.
 
-    Both are in the order of `links` of report.json, by which report.js knows them.
+    Both are in the order of `links` of report.json; report.js relies on it.
     """
     grid = Grid(doc["chip"])
     hottest = hottest or max((link["flits_per_step"] for link in doc["links"]), default=0) or 1
@@ -152,7 +152,7 @@ def link_map(doc: dict, hottest: float | None = None) -> Markup:
 
 
 def _mesh(grid: Grid) -> Markup:
-    """The links that there are, in grey."""
+    """Draw all links of the mesh in grey."""
     lines = []
     for y in range(grid.rows):
         lines.append("M{:.1f} {:.1f}H{:.1f}".format(*grid.center(0, y), grid.center(grid.columns - 1, y)[0]))
@@ -162,7 +162,7 @@ def _mesh(grid: Grid) -> Markup:
 
 
 def _arrow(grid: Grid, size: float, thick: float, link: dict, hottest: float) -> Markup:
-    """One link as an arrow, on the right-hand side of its direction."""
+    """Draw a link as an arrow, on the right-hand side of its direction."""
     dx, dy = DIRECTIONS[link["kind"]][0], -DIRECTIONS[link["kind"]][1]
     cx, cy = grid.center(link["x"], link["y"])
     start, end = size / 2 + 1, grid.pitch - size / 2 - 1
@@ -181,7 +181,7 @@ def _arrow(grid: Grid, size: float, thick: float, link: dict, hottest: float) ->
 
 
 def _outline(corners: list[tuple[float, float]]) -> str:
-    """A closed path with few characters: from corner to corner by one decimal, of which a large chip has thousands."""
+    """Write a closed path compactly, with relative corners and one decimal: a large chip has thousands of paths."""
     x, y = (round(v, 1) for v in corners[0])
     path = f"M{x:g} {y:g}l"
     for corner in corners[1:]:
@@ -192,7 +192,7 @@ def _outline(corners: list[tuple[float, float]]) -> str:
 
 
 def _segment(grid: Grid, size: float, thick: float, link: dict, hottest: float) -> Markup:
-    """One segment of a bus, all its lanes together."""
+    """Draw a segment of a bus, all its lanes together."""
     cx, cy = grid.center(link["x"], link["y"])
     part = link["flits_per_step"] / hottest
     about = f"segment {link['x']}-{link['x'] + 1}: {number(link['flits_per_step'])} transfers a step, "
@@ -209,7 +209,7 @@ def _segment(grid: Grid, size: float, thick: float, link: dict, hottest: float) 
 
 
 def legend(what: str, hottest: float) -> Markup:
-    """The scale of the colors."""
+    """Draw the color scale."""
     stops = ", ".join(f"{heat(part)} {100 * part:.0f}%" for part, _ in HEAT)
     bar = tag("span", class_="scale", style=f"background:linear-gradient(90deg, {stops})")
     ends = tag("span", "0"), bar, tag("span", number(hottest), class_="hottest")

@@ -1,4 +1,4 @@
-"""Notebook: what a Network, a Program and a Run show when they are the last line of a notebook's cell."""
+"""Notebook: the HTML of a Network, a Program and a Run as the last expression of a notebook cell."""
 
 from html import escape
 
@@ -13,27 +13,27 @@ from nwcompile.report.html_tables import table
 from nwcompile.report.json.collect import collect
 from nwcompile.report.text import grouped, number
 
-PAGE_HEIGHT = 640  # Pixels of a report inside a cell; it scrolls.
+PAGE_HEIGHT = 640  # Pixels of a report inside a cell, which scrolls.
 
 
 def html_of_network(network: Network) -> str:
-    """The first line of its text, and its graph from top to bottom."""
+    """Render the first line of a network's repr, and its graph."""
     return tag("div", _head(network), network_graph(network))
 
 
 def html_of_program(program: Program) -> str:
-    """The report of what its calibration predicts: verdict, fit, cores and links."""
+    """Render the report that is predicted from the program's calibration."""
     return tag("div", _head(program), page_in_a_cell(collect(program, predict(program))))
 
 
 def page_in_a_cell(doc: dict) -> Markup:
-    """The page of a report.json in a frame of its own, which scrolls."""
+    """Render a report in its own frame, which scrolls."""
     page = escape(render_html(doc))
     return Markup(f'<iframe srcdoc="{page}" style="width:100%;height:{PAGE_HEIGHT}px;border:0"></iframe>')
 
 
 def html_of_run(run: Run) -> str:
-    """The first line of its text, what every layer sent, and time and energy where they are known."""
+    """Render the first line of a run's repr, the spikes of every layer, and time and energy if known."""
     columns = [("layer", "left"), ("neurons", "right"), ("spikes", "right"), ("spikes per neuron and step", "right")]
     rows: list[list[object]] = [
         [row["layer"], grouped(row["neurons"]), grouped(row["spikes"]), number(row["spikes_per_neuron_and_step"])]

@@ -1,4 +1,4 @@
-"""HTML: the content of report.json as one page that has all it needs in itself: style, script, drawings."""
+"""HTML: the content of report.json as one self-contained page with style, script and drawings."""
 
 from pathlib import Path
 
@@ -20,9 +20,9 @@ SCRIPT = Path(__file__).with_name("report.js").read_text()
 
 
 def whole_page(title: str, *content: Markup, more_style: str = "", script: str = SCRIPT) -> str:
-    """A page of this content, with the style and the script of reports; the script comes last, when all is there.
+    """Build a page with the style and script of reports. The script comes last, when all elements exist.
 
-    `more_style` is added to the style; a page of something else has a `script` of its own.
+    `more_style` is appended to the style; other pages pass their own `script`.
     """
     viewport = tag("meta", name="viewport", content="width=device-width, initial-scale=1")
     style = tag("style", Markup(STYLE + more_style))
@@ -31,7 +31,7 @@ def whole_page(title: str, *content: Markup, more_style: str = "", script: str =
 
 
 def render_html(doc: dict) -> str:
-    """The whole page of one run."""
+    """Render the page of one run."""
     notes = tag(
         "div",
         *_crosscheck(doc),
@@ -103,12 +103,12 @@ ABOUT_LAYERS = (
 
 
 def row(*cards: Markup) -> Markup:
-    """Cards side by side, where the page is wide enough."""
+    """Put cards side by side, if the page is wide enough."""
     return tag("div", *cards, class_="grid")
 
 
 def card(width: str, title: str, about: str | None, *content: Markup) -> Markup:
-    """A part of the page: `width` "half", "whole" or that of its column, a title, what it is about, what it shows."""
+    """Build a card with title, description and content. `width`: "half", "whole", or "" for the width of its column."""
     return tag(
         "section",
         tag("h2", title),
@@ -129,7 +129,7 @@ def _header(doc: dict) -> Markup:
 
 
 def _verdict(doc: dict) -> Markup:
-    """The sentence; on a narrow page without the advice, which is the first of the rows below."""
+    """Render the verdict. A narrow page hides its advice, which is also the first row below."""
     advice = f"; {verdict_parts(doc)[-1]}"
     if doc["advice"] is None or not doc["verdict"].endswith(advice):
         return tag("p", doc["verdict"], class_="verdict")
@@ -137,7 +137,7 @@ def _verdict(doc: dict) -> Markup:
 
 
 def _tiles(doc: dict) -> Markup:
-    """The main figures, large."""
+    """Render the main figures in large type."""
     cores, time, energy, accuracy = doc["fit"][0], doc["time"], doc["energy"], doc["accuracy"] or {}
     tiles = [
         _tile("cores in use", f"{cores['used']}", f"of {cores['limit']}", percent(cores["percent"]) + " of the chip")
@@ -190,7 +190,7 @@ def _fit(doc: dict) -> Markup:
 
 
 def cores_card(doc: dict, hottest: float | None = None) -> Markup:
-    """The map of the cores; `hottest` as in `core_map`."""
+    """Render the map of the cores; `hottest` as in `core_map`."""
     about = (
         "Every core in use at its place on the chip, x to the right, y upwards, colored by "
         + ("how long its busiest unit works in a mean step." if doc["time"] else "its synops in a mean step.")
@@ -200,13 +200,13 @@ def cores_card(doc: dict, hottest: float | None = None) -> Markup:
 
 
 def links_card(doc: dict, hottest: float | None = None) -> Markup:
-    """The map of the links; `hottest` as in `link_map`."""
+    """Render the map of the links; `hottest` as in `link_map`."""
     about = ABOUT_SEGMENTS if doc["chip"]["topology"] == "segmented_bus" else ABOUT_LINKS
     return card("half", "Links", about + ("" if doc["io"] else NO_IO), link_map(doc, hottest))
 
 
 def floorline_card(doc: dict) -> Markup:
-    """The floorline plot of a run on a chip with times."""
+    """Render the floorline plot of a run on a chip with times."""
     about = (
         "The line is the floor (barrier and compute) and the slope (reading synapses). Points on the floor are "
         "compute- or barrier-bound, on the slope memory-bound; how far a point lies above both is what messages cost. "
@@ -216,7 +216,7 @@ def floorline_card(doc: dict) -> Markup:
 
 
 def steps_card(doc: dict) -> Markup:
-    """The times of the steps of a run on a chip with times."""
+    """Render the times of the steps of a run on a chip with times."""
     about = "Time of each hardware step, mean of the samples, and what bounds it."
     return card("half", "Step by step", about, step_plot(doc))
 
@@ -285,7 +285,7 @@ def _crosscheck(doc: dict) -> list[Markup]:
 
 
 def _paragraph(doc: dict, key: str, title: str, end: str = ".") -> list[Markup]:
-    """A card with the text of `doc[key]`, if there is one."""
+    """A card with the text of `doc[key]`, if it is not None."""
     return [] if doc[key] is None else [card("", title, None, tag("p", doc[key]["text"], end))]
 
 

@@ -1,4 +1,4 @@
-"""Plots: the floorline (time of a step against the synops of its busiest core), the steps, and power over time."""
+"""Plots: the floorline (step time against the synops of the busiest core), the steps, and power over time."""
 
 from itertools import accumulate
 from math import ceil, floor, log10
@@ -10,10 +10,10 @@ from nwcompile.report.text import grouped, number
 WIDTH = 640  # Units of the drawing, which scales with the page.
 HEIGHT = 360  # Units: a plot is 16 to 9.
 LEFT = 66  # Units from the edge to the plot, with room for the numbers of the y axis.
-RIGHT = 18  # Units from the plot to the edge, where nothing is written.
-TOP = 18  # Units from the edge to the plot, where nothing is written.
+RIGHT = 18  # Units from the plot to the edge, without text.
+TOP = 18  # Units from the edge to the plot, without text.
 BOTTOM = 56  # Units from the plot to the edge, with room for the numbers and the name of the x axis.
-MOST_POINTS = 1000  # More points than that lie on each other in a plot 640 units wide.
+MOST_POINTS = 1000  # More points would overlap in a plot 640 units wide.
 KINDS = ("memory", "compute", "traffic", "barrier")
 SERIES = {
     "core": "a core, mean of the steps",
@@ -24,7 +24,7 @@ SERIES = {
 
 
 class Axis:
-    """One axis, from a value to a place in the drawing; `log` or linear."""
+    """One axis, which maps a value to a position in the drawing; `log` or linear."""
 
     def __init__(self, values: list[float], start: float, end: float, log: bool):
         self.start, self.end, self.log = start, end, log
@@ -37,7 +37,7 @@ class Axis:
             self.low, self.high = 0.0, ceil((high or 1.0) / step - 1e-9) * step
 
     def at(self, value: float) -> float:
-        """Place of a value; what lies below the axis is put at its start."""
+        """The position of a value; values below the axis are put at its start."""
         if self.log:
             part = log10(max(value, self.low) / self.low) / log10(self.high / self.low)
         else:
@@ -46,11 +46,11 @@ class Axis:
 
     @property
     def ends(self) -> str:
-        """Values and places of both ends, by which report.js puts other values on the axis."""
+        """Values and positions of both ends; report.js uses them to place other values."""
         return f"{self.low!r} {self.high!r} {self.start} {self.end}"
 
     def ticks(self) -> list[float]:
-        """Round values along the axis."""
+        """The round values to label along the axis."""
         if not self.log:
             step = _nice(self.high / 5)
             return [i * step for i in range(round(self.high / step) + 1)]
@@ -61,16 +61,16 @@ class Axis:
 
 
 def _nice(x: float) -> float:
-    """The least of 1, 2, 5 times a power of ten that is not below x."""
+    """Round up to 1, 2 or 5 times a power of ten."""
     power = 10.0 ** floor(log10(x))
     return next(m * power for m in (1, 2, 5, 10) if m * power >= x * 0.999)
 
 
 def floorline_plot(doc: dict) -> Markup:
-    """Time against synops (both log): every core in a mean step, the busiest of each step, the floor and the slope.
+    """Plot time against synops (both log): every core in a mean step, the busiest of each step, floor and slope.
 
-    A core alone would take the barrier and what its busiest unit works. Points of cores are in the order of `cores` of
-    report.json, by which report.js knows them.
+    The time of a core is the barrier plus the work of its busiest unit. Points of cores are in the order of `cores` of
+    report.json; report.js relies on it.
     """
     steps, lines = doc["steps"], doc["floorline"]
     series = {
@@ -105,13 +105,13 @@ def _core_point(core: int, point: tuple[float, float], x_axis: Axis, y_axis: Axi
 
 
 def _knee(lines: dict) -> float:
-    """Synops at which the slope leaves the floor."""
+    """The number of synops at which the slope leaves the floor."""
     above = lines["floor_us"] - lines["barrier_us"]
     return above / lines["us_per_synop"] if above > 0 and lines["us_per_synop"] > 0 else 2.0
 
 
 def _lines(lines: dict, x_axis: Axis, y_axis: Axis) -> Markup:
-    """The floor, and the slope from where it leaves the floor to the end of the axis."""
+    """Draw the floor and, from the knee to the end of the axis, the slope."""
     floor_us, slope, barrier = lines["floor_us"], lines["us_per_synop"], lines["barrier_us"]
     path = f"M{x_axis.start:.1f} {y_axis.at(floor_us):.1f}"
     steps = [x_axis.low * (x_axis.high / x_axis.low) ** (i / 120) for i in range(121)]
@@ -139,7 +139,7 @@ def _point(name: str, h: int, point: tuple[float, float], kind: str, x_axis: Axi
 
 
 def step_plot(doc: dict) -> Markup:
-    """Measured, bound and predicted time of each hardware step."""
+    """Plot the measured, bound and predicted time of each hardware step."""
     steps = doc["steps"]
     series = {
         name: steps[f"{name}_us"] for name in ("predicted", "bound", "measured") if steps[f"{name}_us"] is not None
@@ -165,7 +165,7 @@ def step_plot(doc: dict) -> Markup:
 
 
 def energy_plot(doc: dict) -> Markup:
-    """Power of each hardware step over the time of a sample; the energy of each step where no times are known."""
+    """Plot the power of each hardware step over the time of a sample, or the energy of each step without times."""
     steps, power = doc["steps"], doc["steps"]["power_mw"]
     values = steps["energy_pj"] if power is None else power
     label_x, label_y, unit = ("hardware step", "energy of a step, pJ", "pJ")
@@ -183,13 +183,13 @@ def energy_plot(doc: dict) -> Markup:
 
 
 def _some(values: list) -> list[tuple[int, Any]]:
-    """All values with their index, or evenly spaced ones where there are more than can be seen."""
+    """Pair values with their index; if there are more than MOST_POINTS, only evenly spaced ones."""
     every = -(-len(values) // MOST_POINTS)
     return [(i, values[i]) for i in range(0, len(values), max(every, 1))]
 
 
 def _frame(title: str, x_axis: Axis, y_axis: Axis, label_x: str, label_y: str, *marks: Markup) -> Markup:
-    """Axes, grid and labels around the marks."""
+    """Draw axes, grid and labels around the marks."""
     grid = []
     for v in y_axis.ticks():
         grid.append(tag("path", d=f"M{x_axis.start} {y_axis.at(v):.1f}H{x_axis.end}", class_="grid-line"))
@@ -224,7 +224,7 @@ def _frame(title: str, x_axis: Axis, y_axis: Axis, label_x: str, label_y: str, *
 
 
 def _key(doc: dict, names: list[str]) -> Markup:
-    """What the marks mean: the series, and the colors of those bottlenecks that occur."""
+    """Draw the legend: the series, and the colors of the bottlenecks that occur."""
     entries = [tag("span", tag("i", class_=f"mark {name}"), SERIES[name]) for name in names]
     kinds_met = {b["kind"] for b in doc["steps"]["bottleneck"]}
     entries += [tag("span", tag("i", class_=f"mark dot {k}"), f"{k}-bound") for k in KINDS if k in kinds_met]

@@ -1,10 +1,10 @@
-"""Cards of report.html about a profiled run: the phases of the cores, messages and links, critical paths."""
+"""Profile tables: cards of report.html about a profiled run: core phases, messages and links, critical paths."""
 
 from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.html_tables import NO_BREAK, table
 from nwcompile.report.text import PARTS, PHASES, grouped, latency_text, number, percent, sender
 
-MOST_CORES = 8  # The cores that work longest; the others are much like them.
+MOST_CORES = 8  # Cores listed, those that work longest; the others are similar.
 COLORS = {
     "visit": "#1c6fd1", "update": "#4c93e6", "spike": "#8fbdf0", "message_out": "#7a3fc4", "stall": "#b91c1c",
     "message_in": "#a87be0", "word": "#f2a65a", "synop": "#d9480f", "idle": "#e9edf1", "barrier": "#aab2bc",
@@ -13,7 +13,7 @@ PART_COLORS = {"send": "#1c6fd1", "stall": "#b91c1c", "network": "#7a3fc4", "rec
 
 
 def phase_tables(profile: dict) -> Markup:
-    """A legend, the phases of all cores together, and those of the cores that work longest."""
+    """Render a legend, the mean phases of all cores, and those of the cores that work longest."""
     units = profile["phases"]["mean_cycles_per_step"]
     columns = [
         ("core", "name"),
@@ -45,7 +45,7 @@ def _worked(cells: dict[str, float]) -> list[str]:
 
 
 def message_tables(profile: dict) -> Markup:
-    """Latencies, and the most crowded links."""
+    """Render the latencies and the most crowded links."""
     latency, ns = profile["latency_cycles"], profile["cycle_ns"]
     if latency["n_messages"] == 0:
         return tag("p", latency_text(profile))
@@ -74,12 +74,12 @@ def message_tables(profile: dict) -> Markup:
 
 
 def _grouped(amount: float) -> str:
-    """A figure that no line may end in."""
+    """Format a figure without line breaks inside."""
     return grouped(amount).replace(" ", NO_BREAK)
 
 
 def critical_table(profile: dict) -> Markup:
-    """One row for each of the slowest steps."""
+    """Render one row for each of the slowest steps."""
     columns = [("step", "name"), ("cycles", "right"), ("ends with", "left"), ("waits for", "left"),
                ("over link", "left"), ("what the time is", "left")]  # fmt: skip
     rows: list[list[object]] = []
@@ -100,7 +100,7 @@ def critical_table(profile: dict) -> Markup:
 
 
 def stack(cells: dict[str, float], names: dict[str, str], colors: dict[str, str]) -> Markup:
-    """A bar of parts, each as wide as its share of them all."""
+    """Draw a bar of parts, each as wide as its share of the sum."""
     total = sum(cells.values()) or 1.0
     bars = [
         tag(
@@ -115,6 +115,6 @@ def stack(cells: dict[str, float], names: dict[str, str], colors: dict[str, str]
 
 
 def legend(keys: list[str], names: dict[str, str], colors: dict[str, str]) -> Markup:
-    """What the colors of `stack` mean."""
+    """Draw the legend of the colors of a bar."""
     marks = [tag("span", tag("i", class_="mark", style=f"background:{colors[key]}"), names[key]) for key in keys]
     return tag("div", *marks, class_="legend")

@@ -1,4 +1,4 @@
-"""Collect: all figures of a report as plain JSON values, units in the keys. Text and HTML are made from this alone."""
+"""Collect: all figures of a report as plain JSON values, with units in the keys; the source of text and HTML."""
 
 from dataclasses import asdict
 from math import inf, nan, prod
@@ -31,18 +31,17 @@ from nwcompile.sim.accuracy import share_interval
 from nwcompile.sim.crosscheck import Crosscheck
 from nwcompile.sim.float_difference import answer_rule
 
-REPORT_SCHEMA = 1  # It grows when a key of report.json changes its meaning or goes.
+REPORT_SCHEMA = 1  # Incremented when a key of report.json changes its meaning or is removed.
 
 
 def collect(
     program: Program, run: Run, accuracy=None, crosscheck=None, model_dt=None, wall_seconds=None
 ) -> dict[str, Any]:
-    """The content of report.json: what `Summary` says of the run, and where all of it comes from.
+    """Collect the content of report.json: the `Summary` of the run, and its provenance.
 
-    `accuracy`: a number (that of the chip) or {"float": ..., "chip": ...}, 0..1; with "n_samples", their number, the
-    report has 95 % intervals, too. `crosscheck`: a Crosscheck.
-    `model_dt`: seconds that a step of the model stands for, and `wall_seconds` what simulating took. Raises ModelError
-    for a run that is not one of `program`.
+    `accuracy`: a number (the chip's) or {"float": ..., "chip": ...}, 0..1; with "n_samples" the report also has 95 %
+    intervals. `crosscheck`: a Crosscheck. `model_dt`: seconds per step of the model. `wall_seconds`: the duration of
+    the simulation. Raises ModelError if `run` is not a run of `program`.
     """
     for noun, kind in ((program, Program), (run, Run), (crosscheck, Crosscheck | None)):
         if not isinstance(noun, kind):
@@ -95,7 +94,7 @@ def collect(
 
 
 def _pool_step_us(program: Program, run: Run) -> float | None:
-    """The mean step of a pool of neurons, by what they send, on a chip that has such times."""
+    """The mean step of a pool of neurons, from their activity, on a chip that has such times."""
     cycles = mean_step_cycles(program, run.activity)
     return None if cycles is None else cycles * program.chip.core.cycle_ns / 1000
 
@@ -139,7 +138,7 @@ def _percent(used: int, limit: int | None) -> float | None:
 
 
 def _time(summary: Summary) -> dict | None:
-    """Means of a hardware step, and of a sample; `source`: whether `step_us` is measured or the floorline's bound."""
+    """Mean times of a hardware step and a sample; `source`: whether `step_us` is measured or the floorline's bound."""
     if summary.bound is None or summary.step_us is None:
         return None
     curves = {"measured": summary.measured_us, "bound": summary.bound_us, "predicted": summary.predicted_us}
@@ -156,7 +155,7 @@ def _time(summary: Summary) -> dict | None:
 
 
 def _sync(summary: Summary) -> dict | None:
-    """What the barrier costs: the bound of a mean step with it, and without; None where the chip has no choice."""
+    """The cost of the barrier: the bound of a mean step with and without it; None if the chip has no choice."""
     other = summary.other_sync
     if other is None or summary.bound is None:
         return None
@@ -179,7 +178,7 @@ def _bottleneck(bottleneck: Bottleneck, chip: Chip) -> dict:
 
 
 def _steps(summary: Summary, chip: Chip) -> dict:
-    """Per hardware step, means per sample; lists are null where nothing is known."""
+    """Lists by hardware step, means per sample; null if unknown."""
     table = {"max_synops": summary.max_synops, "measured_us": summary.measured_us, "bound_us": summary.bound_us,
              "energy_pj": summary.step_energy_pj, "power_mw": summary.step_power_mw,
              "predicted_max_synops": summary.predicted_synops, "predicted_us": summary.predicted_us}  # fmt: skip
@@ -189,7 +188,7 @@ def _steps(summary: Summary, chip: Chip) -> dict:
 
 
 def _floorline(bound: Floorline | None) -> dict | None:
-    """The lines of the floorline plot: barrier, barrier and compute, and the time of a synop."""
+    """The lines of the floorline plot: barrier, barrier plus compute, and the time per synop."""
     if bound is None:
         return None
     us = bound.cycle_ns / 1000
@@ -198,7 +197,7 @@ def _floorline(bound: Floorline | None) -> dict | None:
 
 
 def _work(summary: Summary) -> dict | None:
-    """Core cycles of a mean step and sample: `cycles_per_step[event]` a list by core; the events of each unit."""
+    """Core cycles per mean step and sample: `cycles_per_step[event]` is a list by core; and the events of each unit."""
     if summary.bound is None:
         return None
     done = summary.bound.work
@@ -209,9 +208,9 @@ def _work(summary: Summary) -> dict | None:
 
 
 def _energy(summary: Summary, chip: Chip) -> dict | None:
-    """Energy of a sample, in all and by kind. The total does not include kinds that are None.
+    """Energy of a sample, total and by kind. The total does not include kinds that are None.
 
-    A kind is None if the chip file has no figure for it; static power is None if no times were measured.
+    A kind is None if the chip file has no figure for it. Static power is None if no times were measured.
     """
     if summary.energy_pj is None:
         return None
@@ -227,7 +226,7 @@ def _energy(summary: Summary, chip: Chip) -> dict | None:
 
 
 def real_time(run: Run, model_dt: float | None, wall_seconds: float | None) -> dict | None:
-    """How long the hardware and the simulator take for a second of the model's time; below 1 is faster than real."""
+    """Seconds that the hardware and the simulator take per second of model time; below 1 is faster than real time."""
     if model_dt is None:
         return None
     n_steps = next(iter(run.spikes.values())).shape[1] if run.totals is None else run.totals.n_steps
@@ -240,7 +239,7 @@ def real_time(run: Run, model_dt: float | None, wall_seconds: float | None) -> d
 
 
 def _multi_spike(program: Program, summary: Summary) -> dict | None:
-    """What sends several spikes a step; messages and synops a sample as sent, were they binary, and one by one."""
+    """The senders of several spikes a step; messages and synops per sample as sent, if binary, and one by one."""
     if summary.multi is None:
         return None
     sources = [
@@ -265,7 +264,7 @@ def _multi_spike(program: Program, summary: Summary) -> dict | None:
 
 
 def _io(program: Program, summary: Summary) -> dict | None:
-    """What comes and goes through the chip's io.sites; None where it has none."""
+    """The messages through the chip's io.sites; None if it has none."""
     if program.chip.io.sites is None:
         return None
     doc = {"sites": list(program.chip.io.sites), "messages_in_per_sample": summary.events["messages_io_in"],
@@ -274,7 +273,7 @@ def _io(program: Program, summary: Summary) -> dict | None:
 
 
 def layer_rows(program: Program, summary: Summary) -> list[dict]:
-    """One row a layer: its neurons, cores and quantization, and means of a step and sample."""
+    """One row per layer: its neurons, cores and quantization, and means per step and sample."""
     quantized = {row["layer"]: row for row in program.manifest.get("quantization", [])}
     rows = []
     for row in summary.layers:
@@ -296,7 +295,7 @@ def layer_rows(program: Program, summary: Summary) -> list[dict]:
 
 
 def core_rows(program: Program, summary: Summary) -> list[dict]:
-    """One row a logical core in use."""
+    """One row per logical core in use."""
     held: list[dict[str, int]] = [{} for _ in range(program.mapping.n_cores)]
     for name, cores in program.mapping.core_of.items():
         for core, n in enumerate(np.bincount(cores, minlength=len(held))):
@@ -324,7 +323,7 @@ def core_rows(program: Program, summary: Summary) -> list[dict]:
 
 
 def link_rows(program: Program, summary: Summary) -> list[dict]:
-    """One row a link that carried flits; peak and mean are the flits in the buffers that it leads to."""
+    """One row per link that carried flits; peak and mean are the flits in the buffers at its end."""
     rows, loads = [], {load.link: load for load in summary.loads or ()}
     for i in np.flatnonzero(summary.link_flits).tolist():
         x, y, kind = link_place(program.chip, i)

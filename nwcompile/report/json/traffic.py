@@ -1,4 +1,4 @@
-"""Traffic: who sends to every core, and what crosses every link, as plain values for report.json."""
+"""Traffic: the senders of every core and the traffic of every link, as plain values for report.json."""
 
 import numpy as np
 
@@ -7,19 +7,19 @@ from nwcompile.cost.traffic.core_traffic import OUTSIDE, largest_into, largest_o
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 
-MOST_SENDERS = 8  # Of a core; the others are summed up.
-MOST_CROSSING = 4  # Of a link; the others are summed up.
-MOST_ROUTED = 200_000  # Rows followed along their routes, those with most flits; following more takes seconds.
+MOST_SENDERS = 8  # Senders listed per core; the others are summed up.
+MOST_CROSSING = 4  # Senders listed per link; the others are summed up.
+MOST_ROUTED = 200_000  # Rows followed along their routes, those with most flits; more would take seconds.
 
 
 def collect_traffic(program: Program, run: Run, summary: Summary) -> dict:
-    """Sums of steps and samples, whole numbers: by core what comes in, and by link between routers what crosses it.
+    """Integer sums over steps and samples: by core, the incoming messages; by link between routers, the flits.
 
-    Lists are in the order of `cores` and `links` of report.json; a row is [source, from, to, messages or flits] with
-    the place of a layer or input in `sources`, and null for a core that is none: an input line, or an io site. `others`
-    are the messages, or flits, of all rows that are left out; null for a link whose messages are trees, which share
-    flits, or were dropped on the way. The links of the cores' own ports have no rows: what they carry is what the core
-    sends and gets.
+    Lists are in the order of `cores` and `links` of report.json. A row is [source, from, to, messages or flits]:
+    `source` is an index into `sources` (layers and inputs); `from` and `to` are cores, null for an input line or an io
+    site. `others` is the sum of messages or flits over all rows that are left out; null for a link whose messages are
+    trees, which share flits, or were dropped on the way. The links of the cores' own ports have no rows, as their
+    traffic is that of the core.
     """
     rows, chip = summary.traffic, program.chip
     table = np.stack([rows.source, rows.home, rows.to], 1)

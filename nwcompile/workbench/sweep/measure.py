@@ -1,4 +1,4 @@
-"""Measure: one point of a sweep compiled and run, and its figures or the reason why there are none."""
+"""Measure: compile and run one point of a sweep, and return its figures or the reason why there are none."""
 
 from dataclasses import asdict, dataclass
 from math import isfinite
@@ -19,14 +19,14 @@ from nwcompile.workbench.figures import figures, reason
 from nwcompile.workbench.sweep.points import Point, Question
 
 ERROR_CODE = "NW7007"
-PREDICTION = "prediction"  # The backend that simulates nothing: the events of the calibration, the floorline's bound.
+PREDICTION = "prediction"  # No simulation: the events of the calibration and the floorline's bound.
 NO_MEMORY = "not enough memory; give fewer samples or processes, or a machine with more"
 OUT_OF_MEMORY = "MemoryError"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What came of a point: its figures, or the error in one sentence after its kind; seconds; files, if asked for."""
+    """The result of a point: figures, or an error as `Kind: sentence`; seconds; and files, if requested."""
 
     figures: dict
     error: str | None
@@ -35,10 +35,9 @@ class Measured:
 
 
 def measure(question: Question, point: Point, version: str, keep: bool = False) -> Measured:
-    """The point compiled, run and measured, in whatever process this is; `keep`: with net.nwc and its report.
+    """Compile, run and measure a point in this process; with `keep`, return net.nwc and its report too.
 
-    Nothing that goes wrong with a point is raised. Raises BackendError where this process has another nwcompile than
-    `version`.
+    Errors of the point are returned, not raised. Raises BackendError if nwcompile here is not `version`.
     """
     here = code_version()
     if version != here:
@@ -52,7 +51,7 @@ def measure(question: Question, point: Point, version: str, keep: bool = False) 
             table, kept = _measured(question, point, keep)
         except MemoryError as e:
             error = f"{OUT_OF_MEMORY}: {reason(e) if isinstance(e, NwError) else NO_MEMORY}"
-        except Exception as e:  # a point that breaks is a row, and no end of the sweep
+        except Exception as e:  # A point that fails is a row; the sweep continues.
             defect = "" if isinstance(e, NwError) else "a defect, please report it: "
             error = f"{type(e).__name__}: {defect}{reason(e)}"
     return Measured(table, error, perf_counter() - start, kept)
@@ -75,7 +74,7 @@ def _measured(question: Question, point: Point, keep: bool) -> tuple[dict, dict[
 
 
 def _run(program: Program, samples, backend: str) -> tuple[Run, float | None]:
-    """The run that figures are taken from, and the accuracy, where there are labels."""
+    """Run or predict the program, and compute the accuracy if there are labels."""
     if backend != PREDICTION:
         run = simulate(program, samples.x, backend=backend)
         return run, None if samples.labels is None else accuracy(run, samples.labels)
@@ -85,7 +84,7 @@ def _run(program: Program, samples, backend: str) -> tuple[Run, float | None]:
 
 
 def of_point(program: Program, run: Run) -> dict:
-    """The figures of a row: those of an estimate, `n_cores` as n_cores_used, the energy-delay product, and bounds."""
+    """The figures of a row: those of an estimate (`n_cores` as n_cores_used), the energy-delay product, and bounds."""
     table = figures(program, run)
     n_cores, nj, us = table.pop("n_cores"), table["sample_nj"], table["sample_us"]
     edp = None if nj is None or us is None else nj * us

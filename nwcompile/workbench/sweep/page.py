@@ -1,7 +1,7 @@
 """Page: the table of a sweep as one self-contained page: two figures and the front, parallel coordinates, the points.
 
-What moves is drawn by `page.js` beside this file from the rows, which lie in the page; without scripts the front's
-table is left. Nothing comes from the network.
+`page.js` draws the interactive parts from the rows, which are embedded in the page. Without scripts only the table of
+the front is shown. The page loads nothing from the network.
 """
 
 import json
@@ -16,7 +16,7 @@ from nwcompile.report.html_tables import table
 from nwcompile.report.text import number
 
 SCRIPT = Path(__file__).with_name("page.js").read_text()
-MOST_ROWS = 5000  # More lines are no picture any more, and take a browser seconds: the best are drawn, and some more.
+MOST_ROWS = 5000  # More rows are unreadable and slow in a browser; only the best and a sample of the others are drawn.
 LABELS = {
     "n_cores_used": "cores used", "step_us": "step, us", "sample_us": "sample, us", "sample_nj": "energy, nJ",
     "power_mw": "power, mW", "edp_nj_us": "energy x time, nJ us", "accuracy": "accuracy",
@@ -46,7 +46,7 @@ button.id { background: none; color: var(--compute); cursor: pointer; }
 
 
 def page(swept, has_report: Callable[[str], bool]) -> str:
-    """The page of a Sweep; `has_report` says of which points, by id, the folder holds a report."""
+    """Render the page of a Sweep. `has_report(point_id)` says whether the folder has the report of a point."""
     rows, front = list(swept.rows), {row["id"] for row in swept.front}
     drawn = _few(rows, front)
     columns = _columns(swept, drawn)
@@ -86,14 +86,14 @@ def page(swept, has_report: Callable[[str], bool]) -> str:
 
 
 def report_of(point_id: str) -> str:
-    """Where the page finds the report of a point."""
+    """The path of a point's report, relative to the page."""
     return f"points/{point_id}/report.html"
 
 
 def _columns(swept, rows: list[dict]) -> list[dict]:
-    """Settings, then figures that are known: name, label, the texts of an axis that is none of numbers.
+    """Describe the columns: settings, then known figures, each with name, label, and the texts of a non-numeric axis.
 
-    `lacks`: some points have no number there, such as the energy on a chip whose file gives none.
+    `lacks`: some points have no number there, such as the energy on a chip without energy figures.
     """
     known = [name for name in LABELS if any(row.get(name) is not None for row in rows)]
     columns = []
@@ -115,14 +115,14 @@ def _columns(swept, rows: list[dict]) -> list[dict]:
 
 
 def _cells(row: dict, columns: list[dict], settings: tuple[str, ...]) -> list:
-    """A number, a text or nothing for each column; a point that failed has settings only, and these come first."""
+    """The cells of a row: a number, a text or None per column. A failed point has only settings, which are first."""
     of_row = columns if row["error"] is None else columns[: len(settings)]
     cells = [row.get(column["name"]) for column in of_row]
     return [v if column["values"] is None else _text(v) for column, v in zip(of_row, cells, strict=True)]
 
 
 def _text(value) -> str:
-    """A value as page.js and the tables write it."""
+    """Format a value as page.js and the tables do."""
     value = json.dumps(value) if isinstance(value, dict | list) else value
     return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -133,7 +133,7 @@ def _first(columns: list[dict], names: tuple[str, ...]) -> int:
 
 
 def _few(rows: list[dict], front: set[str]) -> list[dict]:
-    """All rows, or those of the front and others evenly spread, in their order."""
+    """Select all rows, or the front and an even sample of the others, in their order."""
     if len(rows) <= MOST_ROWS:
         return rows
     rest = [row for row in rows if row["id"] not in front]

@@ -1,8 +1,8 @@
-"""Search: which points of a space to compute next, by Optuna, for several objectives at once.
+"""Search: let Optuna choose which points of a space to compute next, for several objectives at once.
 
-Points are asked for in batches of a fixed size, and what came of a batch is told in its order. So a search depends on
-its seed alone, not on how many processes there are or when it was interrupted: run again it asks for the same points,
-and those in the table are not computed again.
+Points are requested in batches of a fixed size, and results are reported in the order of the batch. So a search depends
+only on its seed, not on the number of processes or on interruptions: a second run requests the same points, and those
+in the table are not computed again.
 """
 
 import warnings
@@ -14,13 +14,13 @@ from nwcompile.ir.chip_sections import KEYS
 from nwcompile.workbench.sweep.points import OPTIONS, Point, Space, plain
 
 NO_OPTUNA = "a search needs optuna, which is not installed: pip install 'nwcompile[sweep]'"
-BATCH = 8  # Points asked for at once: so many processes are busy, and a hundred trials learn from twelve batches.
+BATCH = 8  # Points requested at once: keeps 8 processes busy, and 100 trials still learn from 12 batches.
 LARGEST_SEED = 2**32 - 1  # NumPy's.
 
 
 @dataclass(frozen=True)
 class Search:
-    """How a space is searched: so many trials, equal ones counted each; which points is drawn with the seed."""
+    """Settings of a search: the number of trials, repeated points included, and the seed of the sampler."""
 
     trials: int
     seed: int = 0
@@ -37,9 +37,9 @@ def searched(
     maximize: tuple[str, ...],
     computed: Callable[[list[Point]], dict[str, dict]],
 ) -> Iterator[Point]:
-    """The points that the search asks for, one a trial; `computed` gives the rows of some points by id.
+    """Yield the point of each trial; `computed(points)` returns the rows of points by id.
 
-    The first trial is the point of the compiler's defaults, as far as the space has them.
+    The first trial is the point with the compiler's defaults, where the space has them.
     """
     try:
         import optuna
@@ -62,7 +62,7 @@ def searched(
 
 
 def _study(optuna, seed: int, directions: list):
-    """An empty study, made without a word."""
+    """Create an empty study, without log messages."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
@@ -74,7 +74,7 @@ def _study(optuna, seed: int, directions: list):
 
 
 def _distribution(optuna, values: tuple):
-    """Values by index: in order where they are numbers that grow (None may come first), else as names."""
+    """Distribution over indices: ordered if the values are ascending numbers (None may be first), else categorical."""
     numbers = values[1:] if values[0] is None else values
     ordered = all(isinstance(v, int | float) and not isinstance(v, bool) for v in numbers)
     if ordered and list(numbers) == sorted(numbers):
@@ -83,7 +83,7 @@ def _distribution(optuna, values: tuple):
 
 
 def _defaults(space: Space) -> dict[str, int]:
-    """The index of what each key is without a sweep; where that is no value of the key, the first."""
+    """The index of each key's default value, or 0 if the default is not among its values."""
     start = {}
     for key, values in space.values.items():
         default = getattr(space.options, key) if key in OPTIONS else None

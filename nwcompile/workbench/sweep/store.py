@@ -1,7 +1,7 @@
-"""Store: the table of a sweep, one line of JSON a point, written when the point is done; what a later sweep reuses.
+"""Store: the table of a sweep, one line of JSON per finished point, which a later sweep reuses.
 
-A last line that a crash cut is taken away: its point was never told to be done. The file is locked while it is
-written to; the system lets go of the lock when its process ends, however it ends.
+An incomplete last line after a crash is removed; its point was never reported as done. The file is locked while it is
+open; the system releases the lock when the process ends, even if it is killed.
 """
 
 import json
@@ -16,9 +16,9 @@ FILE = "sweep.jsonl"
 
 
 class Store:
-    """The rows of a folder's table by point id, the last of each; with no folder, in memory only.
+    """The rows of a folder's table by point id, the last one of each; without a folder, in memory only.
 
-    `n_unreadable` counts lines that are no row.
+    `n_unreadable` counts lines that are not rows.
     """
 
     def __init__(self, folder: Path | None):
@@ -45,13 +45,13 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Let others write."""
+        """Release the lock."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def add(self, row: dict) -> None:
-        """Keep a row; with a folder it is on disk when this returns. Raises ArtifactError."""
+        """Add a row; with a folder, it is on disk when this returns. Raises ArtifactError."""
         self.rows[row["id"]] = row
         if self._file is None:
             return
@@ -90,7 +90,7 @@ class Store:
 
 
 def _row(line: bytes) -> dict | None:
-    """A line as a row, or None."""
+    """Parse a line; return None if it is not a row."""
     try:
         row = json.loads(line, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -100,5 +100,5 @@ def _row(line: bytes) -> dict | None:
 
 
 def _refuse(constant: str) -> None:
-    """No row is written with a NaN or an infinity."""
+    """Raise ValueError for NaN and infinity, which no row contains."""
     raise ValueError(constant)

@@ -1,4 +1,4 @@
-"""Sweep: one network at many points of chips, options and inputs; each kept when it is done, none computed twice."""
+"""Sweep: run one network at many points of chips, options and inputs; store each point, and compute none twice."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,21 +32,21 @@ DEFAULTS = Options()
 TIMES = ("step_us", "sample_us", "edp_nj_us", "least_step_us", "least_edp_nj_us")
 ENERGIES = ("sample_nj", "edp_nj_us", "least_sample_nj", "least_edp_nj_us")
 FIGURES = ("n_cores_used", "step_us", "sample_us", "sample_nj", "power_mw", "edp_nj_us", "accuracy")
-KEPT = ("front", "all")  # Of which points programs and reports can be kept.
-OF_THE_MACHINE = (KILLED, OUT_OF_MEMORY)  # Errors that another machine, or a calmer one, need not have.
+KEPT = ("front", "all")  # The points whose programs and reports can be stored.
+OF_THE_MACHINE = (KILLED, OUT_OF_MEMORY)  # Errors that may not occur again on a larger or less busy machine.
 PAGE = "sweep.html"
-MOST_SHOWN = 12  # Rows of the best on a terminal; the page has all.
+MOST_SHOWN = 12  # Rows of the front on a terminal; the page has all.
 POINTS = "points"  # The folder of programs and reports, in folders by point id.
 FILES = ("net.nwc", "report.json", "report.html")
 
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """What `sweep` gives: a row a point, in the order of the grid or of the search, and which of them are best.
+    """The result of `sweep`: one row per point, in the order of the grid or the search, and which of them are best.
 
-    A row has the id of its point, nwcompile's version, what tells model and samples from others, the settings, the
-    figures (none where there is an `error`) and the seconds that it took. `n_computed` rows were made now; `n_stale`
-    rows in the folder are of another version, model or samples, `n_unreadable` lines are no rows.
+    A row has the id of its point, nwcompile's version, hashes of model and samples, the settings, the figures (none if
+    there is an `error`) and the seconds that it took. `n_computed` rows were computed by this call; `n_stale` rows in
+    the folder are of another version, model or samples; `n_unreadable` lines are not rows.
     """
 
     rows: tuple[dict, ...]
@@ -73,7 +73,7 @@ class Sweep:
 
     @property
     def front(self) -> list[dict]:
-        """The rows that no other row beats in every objective."""
+        """The rows that no other row dominates in the objectives."""
         return [self.rows[i] for i in front(list(self.rows), self.minimize, self.maximize)]
 
     @property
@@ -83,7 +83,7 @@ class Sweep:
 
     @property
     def line(self) -> str:
-        """What there is, in one line."""
+        """Summary in one line."""
         wanted = [*(f"least {name}" for name in self.minimize), *(f"highest {name}" for name in self.maximize)]
         reused = len(self.rows) - self.n_computed
         how = f"{self.n_computed} computed" + (f" now, {reused} before" if reused else "")
@@ -95,7 +95,7 @@ class Sweep:
 
     @property
     def failures(self) -> list[str]:
-        """Why points failed, the most frequent reason first, five at most."""
+        """The reasons why points failed, the most frequent first, at most five."""
         reasons: dict[str, int] = {}
         for row in self.failed:
             reasons[row["error"]] = reasons.get(row["error"], 0) + 1
@@ -104,11 +104,11 @@ class Sweep:
         return [*(f"{counted(n, 'point')} failed: {text}" for text, n in listed[:5]), *more]
 
     def to_frame(self):
-        """A row a point as a pandas.DataFrame; figures of points that failed are missing."""
+        """Return one row per point as a pandas.DataFrame; figures of failed points are missing."""
         return data_frame(list(self.rows))
 
     def _cells(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """The front as a table: id, settings that differ, figures."""
+        """The front as a table: id, settings, figures."""
         rows = self.front
         shown_figures = [name for name in FIGURES if any(row.get(name) is not None for row in rows)]
         header = ("id", *self.settings, *shown_figures)
@@ -135,19 +135,19 @@ def sweep(
     keep: str | None = None,
     on_point: Callable | None = None,
 ) -> Sweep:
-    """The network compiled and run at every point of `grid`, or at those that a `search` (so many trials) asks for.
+    """Compile and run a network at every point of `grid`, or at the points of a `search` (a number of trials).
 
-    `grid`: {key: values}; a key is one of the chip file ("noc.buffer_flits"), a field of Options, "layer_bits.NAME",
-    "chip", or "input" with {name: samples or (samples, labels)} as values, `x` being None then. Other keys are those of
-    `chip` and `options`. Points are calibrated on `calibration` (default: their samples `x`) and run on `backend`:
-    "cycle" (default with samples), "sequence", "reference", or "prediction", which simulates nothing.
-    `folder` keeps each point when it is done (sweep.jsonl) and takes those that are there; there come sweep.html, and
-    with `keep` "front" or "all" the programs and reports of the best or all points. `minimize` and `maximize` name
-    figures; default: time, energy and cores, and the accuracy, where they are known. `processes` work at once, one for
-    each core at hand by default; `cluster` "dask" or the address of a dask scheduler has it done there.
-    `on_point(row, n_done, n_points)` is called for each. Rows do not depend on how they are computed, but for the
-    seconds. Raises ModelError, ChipError and OptionError for what no point could be computed with, ArtifactError for a
-    folder that cannot be written or that another sweep writes to, BackendError for a cluster that cannot be reached.
+    `grid`: {key: values}. A key is one of the chip file ("noc.buffer_flits"), a field of Options, "layer_bits.NAME",
+    "chip", or "input" with values {name: samples or (samples, labels)}; then `x` is None. Keys that the grid lacks are
+    as in `chip` and `options`. Points are calibrated on `calibration` (default: their samples `x`) and run on
+    `backend`: "cycle" (default with samples), "sequence", "reference", or "prediction", which does not simulate.
+    `folder` stores each finished point (sweep.jsonl), and stored points are reused. It also gets sweep.html and, with
+    `keep` "front" or "all", the programs and reports of the best or all points. `minimize` and `maximize` name figures;
+    the default is time, energy, cores and accuracy, where known. `processes` run in parallel, by default one for each
+    available core; `cluster` is "dask" or the address of a dask scheduler.
+    `on_point(row, n_done, n_points)` is called after each point. Except for the seconds, rows do not depend on how they
+    are computed. Raises ModelError, ChipError and OptionError for errors that every point would have, ArtifactError for
+    a folder that cannot be written or is in use by another sweep, BackendError for an unreachable cluster.
     """
     question, grid = _question(network, x, labels, calibration, backend, grid)
     if not isinstance(options, Options):
@@ -190,7 +190,7 @@ def sweep(
 
 
 class Making:
-    """The rows of a sweep while they are made: `rows` by point id, and of how many points (`n_points`) that is."""
+    """The state of a running sweep: `rows` by point id, and the total number of points, `n_points`."""
 
     def __init__(self, question: Question, store: Store, workers: Workers, keeps_all: bool, on_point: Callable | None):
         self.question, self.store, self.workers = question, store, workers
@@ -200,7 +200,7 @@ class Making:
 
     @property
     def n_stale(self) -> int:
-        """Rows of the folder that another version wrote, or that are of another model or other samples."""
+        """The number of rows in the folder that are of another version, model or samples."""
         data = {self.question.data(name) for name in self.question.inputs}
         known = (code_version(), self.question.model)
         return sum(
@@ -209,12 +209,12 @@ class Making:
         )
 
     def announced(self, points: list[Point]) -> list[Point]:
-        """The points, as all that there are."""
+        """Set the total number of points and return the points."""
         self.n_points = len(points)
         return points
 
     def rows_of(self, points: list[Point]) -> dict[str, dict]:
-        """The rows of these points, and of all before: those that are in the store, and others computed."""
+        """Load the rows of these points from the store, compute the missing ones, and return all rows so far."""
         missing: dict[str, Point] = {}
         for point in points:
             row = self.store.rows.get(point.id)
@@ -230,15 +230,15 @@ class Making:
         return self.rows
 
     def keep(self, points: list[Point]) -> None:
-        """Have the programs and reports of these points in the folder."""
+        """Write the programs and reports of these points that the folder lacks."""
         missing = [point for point in points if not self.has_files(point.id)]
         for point, measured in self.workers.measured(missing, keep=True):
             self._write(point, measured)
             if measured.figures.get("program") != self.rows[point.id].get("program"):
-                self._add(point, measured)  # a point that depends on the machine's speed (time_budget_s)
+                self._add(point, measured)  # The program depends on the machine's speed (time_budget_s).
 
     def has_files(self, point_id: str) -> bool:
-        """Whether the folder has the report of a point."""
+        """Whether the folder has the program and the report of a point."""
         folder = self._folder(point_id)
         return folder is not None and all((folder / name).is_file() for name in FILES)
 
@@ -264,12 +264,12 @@ class Making:
 
 
 def _may_go_better(row: dict) -> bool:
-    """Whether a row has no figures for want of memory: on a calmer or larger machine it may have some."""
+    """Whether a row failed for lack of memory, so that it may succeed on a larger or less busy machine."""
     return row["error"] is not None and row["error"].partition(":")[0] in OF_THE_MACHINE
 
 
 def _question(network, x, labels, calibration, backend: str | None, grid) -> tuple[Question, dict]:
-    """What is asked, and the grid with names for its inputs. Raises errors that every point would have."""
+    """Build the Question, and replace the grid's inputs by their names. Raises errors that every point would have."""
     if not isinstance(network, Network):
         raise ModelError(
             f"sweep takes a Network, not {type(network).__name__}; make one with nw.from_torch(module, example_input)"
@@ -320,7 +320,7 @@ def _check_samples(network: Network, samples: Samples) -> None:
 
 
 def _objectives(space: Space, minimize, maximize) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The figures that a point is judged by: those that are named, or of the usual ones those that will be known."""
+    """The objectives: the named figures, or the default ones that the chip files and samples can provide."""
     chips = space.values.get(CHIP, (space.chip,))
     unknown: dict[str, str] = {}
     if not all(chip.gives_times for chip in chips):
