@@ -42,7 +42,7 @@ def checked(*names: str) -> Callable[[Function], Function]:
             for name, value in parameters.bind(*given, **named).arguments.items():
                 kind = hints().get(name, Any)
                 if name in chosen:
-                    _verify(function.__qualname__.removesuffix(".__init__"), name, value, kind)
+                    _verify_type(function.__qualname__.removesuffix(".__init__"), name, value, kind)
             try:
                 return function(*given, **named)
             except (MemoryError, RuntimeError) as e:
@@ -63,19 +63,19 @@ def checked(*names: str) -> Callable[[Function], Function]:
 def checked_fields(noun) -> None:
     """Raise OptionError for fields of a dataclass without their annotated types; to be called in `__post_init__`."""
     for field in fields(noun):
-        _verify(type(noun).__name__, field.name, getattr(noun, field.name), field.type)
+        _verify_type(type(noun).__name__, field.name, getattr(noun, field.name), field.type)
 
 
-def _verify(where: str, name: str, value, kind: Any) -> None:
-    if not is_of(value, kind):
-        raise OptionError(f"{where}: {name}={_brief(value)} must be {_in_words(kind)}", code="NW1010")
+def _verify_type(where: str, name: str, value, kind: Any) -> None:
+    if not has_type(value, kind):
+        raise OptionError(f"{where}: {name}={_brief_text(value)} must be {_describe_type(kind)}", code="NW1010")
 
 
-def is_of(value, kind: Any) -> bool:
+def has_type(value, kind: Any) -> bool:
     """Whether a value has an annotated type. The items of lists and dicts are checked too."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return any(is_of(value, one) for one in _alternatives(inner))
+        return any(has_type(value, one) for one in _list_alternatives(inner))
     if kind is int:
         return _is_whole(value)
     if kind is float:
@@ -93,18 +93,18 @@ def is_of(value, kind: Any) -> bool:
         return (
             isinstance(value, dict)
             and kind.__required_keys__ <= set(value)
-            and all(is_of(value[key], hints[key]) for key in set(hints) & set(value))
+            and all(has_type(value[key], hints[key]) for key in set(hints) & set(value))
         )
     what = origin or kind
     if what in (tuple, list, Sequence):
         is_fixed = what is tuple and inner and inner[-1] is not ...
         kinds = inner if is_fixed else inner[:1] * len(value) if isinstance(value, tuple | list) else ()
         return isinstance(value, tuple | list) and (
-            not inner or (len(kinds) == len(value) and all(map(is_of, value, kinds)))
+            not inner or (len(kinds) == len(value) and all(map(has_type, value, kinds)))
         )
     if what in (dict, Mapping):
         return isinstance(value, Mapping) and (
-            not inner or all(is_of(k, inner[0]) and is_of(v, inner[1]) for k, v in value.items())
+            not inner or all(has_type(k, inner[0]) and has_type(v, inner[1]) for k, v in value.items())
         )
     return what is Any or not isinstance(what, type) or isinstance(value, what)
 
@@ -112,7 +112,7 @@ def is_of(value, kind: Any) -> bool:
 _hints = cache(get_type_hints)
 
 
-def _alternatives(kinds: Sequence) -> list:
+def _list_alternatives(kinds: Sequence) -> list:
     """The types of a union, without `str` if `Path` is one of them: a string is a path then."""
     return [kind for kind in kinds if kind is not str or Path not in kinds]
 
@@ -136,17 +136,17 @@ def _is_number(value) -> bool:
     return True
 
 
-def _brief(value) -> str:
+def _brief_text(value) -> str:
     """Format a short value; of any other value, only its type."""
     text = shown(value) if isinstance(value, str | Real | None | complex | tuple | list) else ""
     return text if 0 < len(text) <= MOST_SHOWN else f"<{type(value).__name__}>"
 
 
-def _in_words(kind: Any) -> str:
+def _describe_type(kind: Any) -> str:
     """Describe an annotated type in words: `a whole number or None`."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return " or ".join(_in_words(one) for one in _alternatives(inner))
+        return " or ".join(_describe_type(one) for one in _list_alternatives(inner))
     if origin is Literal:
         return f"one of {', '.join(map(repr, inner))}"
     what = origin or kind

@@ -50,7 +50,7 @@ class Checkpoint:
                 f"checkpoint {self.folder} cannot be used: {e.strerror}; choose a folder you may write to"
             ) from None
         try:
-            if not locked(self._lock):
+            if not try_lock(self._lock):
                 raise ArtifactError(
                     f"checkpoint {self.folder} is being used by another process; wait until that is done, or choose "
                     "another folder"
@@ -89,7 +89,7 @@ class Checkpoint:
 
     def path(self, name: str, given) -> Path:
         """The file of a result that depends only on `name` and `given`."""
-        return self.folder / f"{name}-{digest([code_version(), name, given])}.nwk"
+        return self.folder / f"{name}-{hash_values([code_version(), name, given])}.nwk"
 
     def stored(self, path: Path) -> dict[str, np.ndarray] | None:
         """Read the arrays of a file; return None if it is missing, or damaged, with a warning."""
@@ -125,7 +125,7 @@ class Checkpoint:
 
 
 @contextmanager
-def keeping(folder) -> Iterator[None]:
+def use_checkpoint(folder) -> Iterator[None]:
     """Store results that are computed inside this context in `folder`; None: store nothing."""
     if folder is None:
         yield
@@ -138,7 +138,7 @@ def keeping(folder) -> Iterator[None]:
             _CURRENT.reset(token)
 
 
-def is_keeping() -> bool:
+def has_checkpoint() -> bool:
     """Whether a checkpoint is active in this context."""
     return _CURRENT.get() is not None
 
@@ -155,7 +155,7 @@ class Recorded(NamedTuple):
     array: np.ndarray
     late: int = 0
 
-    def of(self, steps: slice) -> np.ndarray:
+    def select_rows(self, steps: slice) -> np.ndarray:
         """View of the rows that these steps fill."""
         first, stop = (min(max(at - self.late, 0), len(self.array)) for at in (steps.start, steps.stop))
         return self.array[first:stop]
@@ -174,7 +174,7 @@ class Steps(NamedTuple):
 
     def left_by(self, steps: slice) -> dict[str, np.ndarray]:
         """The results of these steps, which are the last ones that were done."""
-        recorded = {f"record/{name}": rows.of(steps) for name, rows in self.record.items()}
+        recorded = {f"record/{name}": rows.select_rows(steps) for name, rows in self.record.items()}
         return {"end": np.array([steps.stop])} | recorded | {f"state/{name}": a for name, a in self.state().items()}
 
     def take(self, first: int, left: dict[str, np.ndarray]) -> None:
@@ -213,7 +213,7 @@ def in_parts(name: str, given: Callable[[], object], work: Steps, pace: Pace) ->
     if checkpoint is None:
         work.go(slice(0, work.n_steps))
         return
-    whole, first = digest(given()), 0
+    whole, first = hash_values(given()), 0
     while first < work.n_steps:
         path = checkpoint.path(name, [whole, first])
         left = checkpoint.stored(path)
@@ -225,7 +225,7 @@ def in_parts(name: str, given: Callable[[], object], work: Steps, pace: Pace) ->
         first = int(left["end"][0])
 
 
-def locked(file: int) -> bool:
+def try_lock(file: int) -> bool:
     """Lock a file until its descriptor is closed or the process ends; return False if another process has the lock."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -234,24 +234,24 @@ def locked(file: int) -> bool:
     return True
 
 
-def digest(given) -> str:
+def hash_values(given) -> str:
     """SHA-256 of arrays, strings and numbers, and of tuples, lists and dicts of them."""
     total = hashlib.sha256()
-    _add(total, given)
+    _update_hash(total, given)
     return total.hexdigest()
 
 
-def _add(total, value) -> None:
+def _update_hash(total, value) -> None:
     """Add a value to a hash: an array with its dtype and shape; a tuple, list or dict item by item."""
     if isinstance(value, np.ndarray):
         total.update(f"array {value.dtype.descr} {value.shape} ".encode())
         total.update(np.ascontiguousarray(value).tobytes())
     elif isinstance(value, dict):
-        _add(total, [part for key in sorted(value) for part in (key, value[key])])
+        _update_hash(total, [part for key in sorted(value) for part in (key, value[key])])
     elif isinstance(value, tuple | list):
         total.update(f"list {len(value)} ".encode())
         for part in value:
-            _add(total, part)
+            _update_hash(total, part)
     elif value is None or isinstance(value, str | int | float | np.generic):
         total.update(f"{type(value).__name__} {value!r} ".encode())
     else:

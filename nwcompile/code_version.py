@@ -44,13 +44,13 @@ def method_version(method: Callable) -> str:
         lines = inspect.findsource(function)[0]
     except (OSError, TypeError):
         lines = []
-    text = f"{''.join(lines)}\n{None if code is None else _instructions(code)}\n{given!r}"
+    text = f"{''.join(lines)}\n{None if code is None else _read_instructions(code)}\n{given!r}"
     return hashlib.sha256(text.encode()).hexdigest()[:N_DIGITS]
 
 
-def _instructions(code: CodeType) -> tuple:
+def _read_instructions(code: CodeType) -> tuple:
     """The bytecode of a function and of its inner functions, without addresses."""
-    constants = [_instructions(part) if isinstance(part, CodeType) else repr(part) for part in code.co_consts]
+    constants = [_read_instructions(part) if isinstance(part, CodeType) else repr(part) for part in code.co_consts]
     return code.co_code, code.co_names, constants
 
 

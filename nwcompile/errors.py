@@ -30,7 +30,7 @@ def error_titles() -> dict[str, str]:
     return dict(re.findall(r"^\| \[(\w+)\]\(\1\.md\) \| (.*) \|$", lines, re.MULTILINE))
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Escape control characters and line breaks, so that a terminal shows the text in one line."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
@@ -52,7 +52,7 @@ class NwError(Exception):
     _code: str | None = None
 
     def __init__(self, *lines: str, code: str | None = None):
-        super().__init__("\n".join(map(printable, lines)))
+        super().__init__("\n".join(map(escape_controls, lines)))
         if code is not None:
             self._code = code
 
@@ -68,7 +68,7 @@ class NwError(Exception):
 
     def ending(self, text: str) -> Self:
         """Append `text` to the sentence and return this error. Its traceback, and so its code, stays."""
-        self.args = (f"{self}{printable(text)}",)
+        self.args = (f"{self}{escape_controls(text)}",)
         return self
 
 
@@ -158,11 +158,7 @@ class FitError(NwError):
     _code = "NW5001"
 
     def __init__(
-        self,
-        chip_name: str,
-        violations: Iterable[Violation],
-        change: str | None = None,
-        elsewhere: str | None = None,
+        self, chip_name: str, violations: Iterable[Violation], change: str | None = None, elsewhere: str | None = None
     ):
         self.chip_name, self.violations = chip_name, tuple(violations)
         self.change, self.elsewhere = change, elsewhere
@@ -197,7 +193,7 @@ def unknown_choice(kind: str, word: object, choices: Iterable[str]) -> str:
     return f"unknown {kind} {name!r}; choose one of: {', '.join(listed)}{more}"
 
 
-def whole(name: str, value, least: int, largest: int | None = None) -> int:
+def check_int(name: str, value, least: int, largest: int | None = None) -> int:
     """Return `value` as an int; raise OptionError unless it is from `least` to `largest` (None: no limit)."""
     try:
         number = index(value)

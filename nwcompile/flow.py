@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nwcompile import warm_up
 from nwcompile.argument_types import checked
-from nwcompile.checkpoint import keeping
+from nwcompile.checkpoint import use_checkpoint
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
@@ -45,21 +45,21 @@ def compile(
     `options.max_loss`, ArtifactError if `checkpoint` cannot be used, and NotEnoughMemoryError before work that does not
     fit into memory. Warns (NwWarning) if there are too few samples to judge `options.max_loss`.
     """
-    chip = _verified(network, chip, options, mapping)
+    chip = _verify_arguments(network, chip, options, mapping)
     if checkpoint is not None and options.time_budget_s is not None:
         raise OptionError(
             "checkpoint: with time_budget_s the clock decides what is found, so what is kept could not be continued to "
             "the same program; leave one of them out"
         )
     warm_up.start(chip)
-    with keeping(checkpoint):
+    with use_checkpoint(checkpoint):
         draft = Draft(given=network, chip=chip, options=options, calibration=calibration, labels=labels)
         if mapping is not None:
             draft = replace(draft, given_mapping=mapping, mapping=mapping)
         return run(draft, on_stage=on_stage, refuse=refuse).program
 
 
-def _verified(network, chip, options, mapping) -> Chip:
+def _verify_arguments(network, chip, options, mapping) -> Chip:
     """Check the types of all arguments and load the chip."""
     if not isinstance(network, Network):
         raise ModelError(

@@ -28,26 +28,26 @@ FRONTENDS = "nwcompile.frontends"
 EXPORTERS = "nwcompile.exporters"
 
 
-def chosen(group: str, kind: str, name: Any, built_in: Mapping[str, Any]) -> Any:
+def look_up(group: str, kind: str, name: Any, built_in: Mapping[str, Any]) -> Any:
     """Look up `name`, built-in or from a plugin. Raises OptionError if it is neither, both, or fails to load."""
-    if isinstance(name, str) and found(group, kind, name, built_in):
-        return loaded(group, kind, name)
+    if isinstance(name, str) and has_plugin(group, kind, name, built_in):
+        return load_plugin(group, kind, name)
     if not isinstance(name, str) or name not in built_in:
-        raise OptionError(unknown_choice(kind, name, names(group, built_in)), code="NW1101")
+        raise OptionError(unknown_choice(kind, name, list_names(group, built_in)), code="NW1101")
     return built_in[name]
 
 
-def found(group: str, kind: str, name: str, built_in: Iterable[str]) -> bool:
+def has_plugin(group: str, kind: str, name: str, built_in: Iterable[str]) -> bool:
     """Whether a plugin provides that name. Raises OptionError if a built-in choice has the same name."""
-    points = installed(group).get(name)
+    points = find_entry_points(group).get(name)
     if points and name in built_in:
         raise OptionError(f"{_from(points[0])}: {kind} {name!r} is the name of a built-in one; give it another name")
     return bool(points)
 
 
-def loaded(group: str, kind: str, name: str) -> Any:
+def load_plugin(group: str, kind: str, name: str) -> Any:
     """Load the plugin of that name. Raises OptionError if two plugins provide it, or if its import fails."""
-    first, *others = installed(group)[name]
+    first, *others = find_entry_points(group)[name]
     if others:
         raise OptionError(f"{_from(first)} and {_from(others[0])} both give {kind} {name!r}; uninstall one of them")
     try:
@@ -60,13 +60,13 @@ def loaded(group: str, kind: str, name: str) -> Any:
         ) from None
 
 
-def names(group: str, built_in: Iterable[str] = ()) -> list[str]:
+def list_names(group: str, built_in: Iterable[str] = ()) -> list[str]:
     """All available names: the built-in ones in their order, then those of plugins."""
-    return [*dict.fromkeys([*built_in, *sorted(installed(group))])]
+    return [*dict.fromkeys([*built_in, *sorted(find_entry_points(group))])]
 
 
 @cache
-def installed(group: str) -> dict[str, list["EntryPoint"]]:
+def find_entry_points(group: str) -> dict[str, list["EntryPoint"]]:
     """The entry points of a group, by name, from the installed packages. None is imported."""
     from importlib.metadata import entry_points  # imported here because it takes longer than --help
 

@@ -72,7 +72,7 @@ def at_once(
             raise
 
 
-def alone(work: Callable[[], None], interrupted: np.ndarray) -> None:
+def run_alone(work: Callable[[], None], interrupted: np.ndarray) -> None:
     """Do `work` in another thread, so that the main thread can receive Ctrl-C."""
     at_once(lambda _: work(), (0,), 1, interrupted)
 
@@ -92,7 +92,7 @@ def over_samples(
     return at_once(work, [slice(bounds[k], bounds[k + 1]) for k in range(n_slices)], n_slices, interrupted)
 
 
-def chunks_of(n_steps: int) -> Iterator[slice]:
+def chunk_steps(n_steps: int) -> Iterator[slice]:
     """Divide steps into chunks, short at the start, when other threads wait for input, and short again at the end."""
     first = 0
     while first < n_steps:
@@ -112,7 +112,7 @@ def over_steps(
 
     The first error cancels the work that has not started.
     """
-    chunks = list(chunks_of(n_steps))
+    chunks = list(chunk_steps(n_steps))
     with ThreadPoolExecutor(n_threads()) as pool:
         moves = []
 

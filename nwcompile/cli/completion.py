@@ -16,11 +16,11 @@ CHIP_FUNCTION = "_nwcompile_chips"
 def run(args: Namespace) -> int:
     if args.json or args.set:
         raise OptionError("completion: --json and --set change nothing here; leave them out")
-    print(library().complete(command_line(), args.shell))
+    print(import_shtab().complete(command_line(), args.shell))
     return 0
 
 
-def library():
+def import_shtab():
     """Import shtab; raises OptionError if it is not installed."""
     try:
         import shtab
@@ -32,7 +32,7 @@ def library():
 
 def command_line() -> Parser:
     """Build one parser for all verbs, with a completion for each argument."""
-    shtab = library()
+    shtab = import_shtab()
     whole = Parser(prog="nwcompile")
     whole.add_argument("--version", action="store_true", help="print the version")
     verbs = whole.add_subparsers(dest="verb")

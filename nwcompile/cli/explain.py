@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from nwcompile.cli.outputs.text import as_json, table
+from nwcompile.cli.outputs.text import as_json, format_table
 from nwcompile.errors import ERROR_PAGES, OptionError, error_titles
 
 
@@ -11,7 +11,9 @@ def run(args: Namespace) -> int:
         raise OptionError("explain: --set changes a chip, and this shows a page")
     if args.code is None:
         listed = [{"code": code, "title": title} for code, title in error_titles().items()]
-        print(as_json(listed) if args.json else table(("code", "title"), [tuple(row.values()) for row in listed]))
+        print(
+            as_json(listed) if args.json else format_table(("code", "title"), [tuple(row.values()) for row in listed])
+        )
         return 0
     page = (ERROR_PAGES / f"{args.code}.md").read_text(encoding="utf-8")
     print(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nwcompile.cli.inputs.load import chip_of
+from nwcompile.cli.inputs.load import load_chip
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.ir.artifact import write_bytes
@@ -18,7 +18,7 @@ COLUMNS = ("time", "src", "dst", "size")
 
 
 def run(args: Namespace) -> int:
-    chip = chip_of(args)
+    chip = load_chip(args)
     if (args.trace_in is None) == (args.traffic is None):
         raise OptionError("noc: give either --trace-in PACKETS.csv or --traffic PATTERN")
     if args.traffic is not None:

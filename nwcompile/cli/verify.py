@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from nwcompile.cli.inputs.data import Data, read_data
-from nwcompile.cli.inputs.load import is_program, program_of
+from nwcompile.cli.inputs.load import is_program, load_program
 from nwcompile.cli.inputs.spike_log import pool_slots, read_log, read_places
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
@@ -28,7 +28,7 @@ def run(args: Namespace) -> int:
     if not path.is_file():
         how = "name a folder of `nwcompile compile` or `export`, or a .nwc"
         raise OptionError(f"{path}: there is no such program; {how}")
-    program = program_of(str(path), {})
+    program = load_program(str(path), {})
     given = args.input or (str(folder / SAMPLE) if (folder / SAMPLE).is_file() else None)
     if given is None and args.steps is None:
         raise OptionError("no input: give --input X.npz, the sample that the log is of, or --steps N without input")

@@ -21,7 +21,7 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.html.diff_page import render_diff
 from nwcompile.report.html.page import render_html
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 
 NUMBERS = re.compile(r"\[\n([-+.,\seE\dnul]+)\]")  # No text holds a line break of its own in JSON.
 
@@ -45,28 +45,28 @@ def report(
     (then nothing is written), and ModelError if `run` is not a run of `program`.
     """
     seconds = (None if s is None else float(s) for s in (model_dt, wall_seconds))
-    doc = collect(program, run, accuracy, crosscheck, *seconds)
-    write_files(files(doc, path))
+    doc = collect_report(program, run, accuracy, crosscheck, *seconds)
+    write_files(render_files(doc, path))
     return doc
 
 
-def files(doc: dict, folder) -> dict[Path, bytes]:
+def render_files(doc: dict, folder) -> dict[Path, bytes]:
     """Render the files of a report, by path: report.json and report.html."""
-    return {Path(folder) / "report.json": as_file(doc), Path(folder) / "report.html": render_html(doc).encode()}
+    return {Path(folder) / "report.json": format_json(doc), Path(folder) / "report.html": render_html(doc).encode()}
 
 
-def diff_files(doc: dict, reports: dict[str, dict], folder) -> dict[Path, bytes]:
+def render_diff_files(doc: dict, reports: dict[str, dict], folder) -> dict[Path, bytes]:
     """Render the files of a comparison, by path, from `doc` of report/diff.py and both reports by program name.
 
     Two programs of the same name (a file compared with itself) have one report.
     """
     return {
-        Path(folder) / "diff.json": as_file({**doc, "reports": reports}),
+        Path(folder) / "diff.json": format_json({**doc, "reports": reports}),
         Path(folder) / "diff.html": render_diff(doc, reports).encode(),
     }
 
 
-def as_file(doc: dict) -> bytes:
+def format_json(doc: dict) -> bytes:
     """Format JSON for reading: one line per key, and one per list of numbers."""
     text = dumps(doc, indent=1, allow_nan=False)
     return NUMBERS.sub(lambda numbers: "[" + " ".join(numbers[1].split()) + "]", text).encode()

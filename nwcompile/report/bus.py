@@ -7,7 +7,7 @@ from nwcompile.cost.time.work import lane_name, link_name
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.html_markup import Markup, join, tag
-from nwcompile.report.html_tables import bar, table
+from nwcompile.report.html_tables import bar, html_table
 from nwcompile.report.text import grouped, number, percent
 
 MOST_SEGMENTS = 16  # Rows of the table, the busiest segments.
@@ -62,4 +62,4 @@ def bus_card(bus: dict) -> Markup:
     rows = sorted(bus["segments"], key=lambda r: -r["transfers_per_step"])[:MOST_SEGMENTS]
     cells = [[r["segment"], number(r["transfers_per_step"]), bar(r["use_percent"])] for r in rows]
     columns = [("segment", "name"), ("transfers a step", "right"), ("of its lanes' slots", "left")]
-    return join([*(tag("p", text) for text in bus["text"]), table(columns, cells)])
+    return join([*(tag("p", text) for text in bus["text"]), html_table(columns, cells)])

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from nwcompile.cost.compare import NAMES, Figures, Moved, change_percent
-from nwcompile.report.text import aligned, grouped
+from nwcompile.report.text import align_rows, grouped
 
 WORDS = {"cores": "cores", "messages_per_step": "messages a step", "hops_per_step": "hops a step",
          "hottest_link_cycles": "hottest link, cycles a step", "step_us": "us a step",
@@ -11,7 +11,7 @@ WORDS = {"cores": "cores", "messages_per_step": "messages a step", "hops_per_ste
 GATE = ("cores", "hops_per_step", "step_us", "sample_nj")
 
 
-def diff(
+def collect_diff(
     before: Figures, after: Figures, layers: tuple[Moved, ...], source: str, gate: tuple[str, ...], tolerance: float
 ) -> dict:
     """The content of diff.json: figures, their change, the layers, and the figures of `gate` that are worse.
@@ -34,13 +34,13 @@ def diff(
 
 def diff_text(doc: dict) -> str:
     """Format a comparison for the terminal: verdict, figures, layers."""
-    blocks = [[diff_verdict(doc)], aligned(figure_rows(doc), n_left=1), aligned(layer_rows(doc), n_left=1)]
+    blocks = [[diff_verdict(doc)], align_rows(figure_rows(doc), n_left=1), align_rows(layer_rows(doc), n_left=1)]
     return "\n\n".join("\n".join(block) for block in blocks)
 
 
 def diff_verdict(doc: dict) -> str:
     """List the figures of the gate that are worse, and by how much, or those that are not worse."""
-    named = ", ".join(f"{WORDS[name]} {_worse(doc, name)}" for name in doc["worse"])
+    named = ", ".join(f"{WORDS[name]} {_format_worse(doc, name)}" for name in doc["worse"])
     beyond = f" by more than {doc['tolerance_percent']:g} %" if doc["tolerance_percent"] else ""
     return f"worse{beyond}: {named}" if named else "no worse: " + ", ".join(WORDS[name] for name in doc["gate"])
 
@@ -50,7 +50,7 @@ def figure_rows(doc: dict) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [(f"{doc['source']}", "before", "after", "change")]
     for name in NAMES:
         values = ("–" if doc[side][name] is None else grouped(doc[side][name]) for side in ("before", "after"))
-        rows.append((WORDS[name], *values, _change(doc["change_percent"][name])))
+        rows.append((WORDS[name], *values, _change_text(doc["change_percent"][name])))
     return rows
 
 
@@ -63,15 +63,15 @@ def layer_rows(doc: dict) -> list[tuple[str, ...]]:
     return rows
 
 
-def _worse(doc: dict, name: str) -> str:
+def _format_worse(doc: dict, name: str) -> str:
     """Format by how much a figure is worse; a growth from 0 is shown as both values."""
     after, change = doc["after"][name], doc["change_percent"][name]
     if after is None:
         return "no longer known"
-    return _change(change) if change is not None else f"{grouped(doc['before'][name])} -> {grouped(after)}"
+    return _change_text(change) if change is not None else f"{grouped(doc['before'][name])} -> {grouped(after)}"
 
 
-def _change(percent: float | None) -> str:
+def _change_text(percent: float | None) -> str:
     """Format a change in percent; a change below 0.05 % is shown with one significant digit."""
     if percent is None:
         return "–"

@@ -12,27 +12,27 @@ LINK_COLUMNS = ("link", "x", "y", "kind", "flits_per_step")  # the columns if th
 
 def cores_frame(program: Program, run: Run | None = None):
     """One row per core in use; `layers` is a text with numbers of neurons, `hidden: 8, out: 10`."""
-    rows = core_rows(program, _summary(program, run))
+    rows = core_rows(program, _summarize_run(program, run))
     return data_frame([{**row, "layers": ", ".join(f"{k}: {n}" for k, n in row["layers"].items())} for row in rows])
 
 
 def links_frame(program: Program, run: Run | None = None):
     """One row per link that carried flits."""
-    rows = link_rows(program, _summary(program, run))
+    rows = link_rows(program, _summarize_run(program, run))
     return data_frame(rows if rows else {name: [] for name in LINK_COLUMNS})
 
 
 def layers_frame(program: Program, run: Run | None = None):
     """One row per layer. `cores` is a list; the columns of the quantization table begin with `quantization_`."""
-    rows = layer_rows(program, _summary(program, run))
-    return data_frame([_flat(row) for row in rows])
+    rows = layer_rows(program, _summarize_run(program, run))
+    return data_frame([_flatten_row(row) for row in rows])
 
 
-def _summary(program: Program, run: Run | None) -> Summary:
+def _summarize_run(program: Program, run: Run | None) -> Summary:
     return summarize(program, predict(program) if run is None else run)
 
 
-def _flat(row: dict) -> dict:
+def _flatten_row(row: dict) -> dict:
     table = row["quantization"] or {}
     kept = {key: value for key, value in row.items() if key != "quantization"}
     return kept | {f"quantization_{key}": value for key, value in table.items()}

@@ -30,7 +30,7 @@ def collect_host(program: Program, run: Run, synops_per_sample: float) -> dict |
         "macs_per_step": host.macs,
         "macs_once": None if work is None else work.n_macs < host.macs * n_outer,
         "writes_per_step": None if work is None else work.n_writes / n_outer,
-        "messages_per_step": None if activity is None else _messages(program, run) / (activity.n_samples * n_steps),
+        "messages_per_step": None if activity is None else _n_messages(program, run) / (activity.n_samples * n_steps),
         "clipped": None if work is None else work.n_clipped,
         "neurons_on_chip_percent": 100 * n_neurons / (n_neurons + host.n_neurons),
         "synops_on_chip_percent": 100 * synops_per_sample / all_synops if all_synops else 100.0,
@@ -40,7 +40,7 @@ def collect_host(program: Program, run: Run, synops_per_sample: float) -> dict |
     return doc
 
 
-def _messages(program: Program, run: Run) -> int:
+def _n_messages(program: Program, run: Run) -> int:
     """The number of messages from input lines to cores, over all steps and samples."""
     assert run.activity is not None, "the caller checks it"
     n_axons = np.diff(program.axons.offset)

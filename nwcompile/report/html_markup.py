@@ -12,7 +12,7 @@ class Markup(str):
 def tag(element: str, /, *children: object, **attributes: object) -> Markup:
     """Build `<element attributes>children</element>`; `stroke_width` becomes `stroke-width`, None is left out."""
     pairs = (
-        f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"'
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_value_text(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
@@ -23,11 +23,11 @@ def tag(element: str, /, *children: object, **attributes: object) -> Markup:
 def join(children) -> Markup:
     """Concatenate children; strings other than Markup are escaped, None is left out."""
     return Markup(
-        "".join(c if isinstance(c, Markup) else escape(_text(c), quote=False) for c in children if c is not None)
+        "".join(c if isinstance(c, Markup) else escape(_value_text(c), quote=False) for c in children if c is not None)
     )
 
 
-def _text(value: object) -> str:
+def _value_text(value: object) -> str:
     """Format a value; floats get at most one decimal, to keep the file small."""
     if isinstance(value, float):
         return f"{value:.1f}".removesuffix(".0")

@@ -1,7 +1,7 @@
 """Tables of report.html. On a narrow page each table scrolls in its own box."""
 
 from nwcompile.report.html_markup import Markup, join, tag
-from nwcompile.report.text import binding, grouped, number, percent, resource
+from nwcompile.report.text import binding_text, grouped, number, percent, resource_name
 
 KINDS = {
     "visit": "neuron visits", "update": "neuron updates", "spike": "spikes", "message_out": "messages out",
@@ -17,7 +17,7 @@ ROWS = {"measured": "measured by the cycle backend", "bound": "bound of this run
         "predicted": "predicted from calibration"}  # fmt: skip
 
 
-def table(columns: list[tuple[str, str]], rows: list[list[object]], foot: list[object] | None = None) -> Markup:
+def html_table(columns: list[tuple[str, str]], rows: list[list[object]], foot: list[object] | None = None) -> Markup:
     """Build a table. `columns`: (heading, "left" | "right" | "name"); cells are text, markup, or None for empty.
 
     `foot`: a row that stays last when the others are sorted.
@@ -52,17 +52,17 @@ def fit_table(doc: dict) -> Markup:
         if r["core"] is None:
             worst: list[object] = [None, None, None, None]
         else:
-            worst = [f"core {r['core']}", _with(r["used"], unit), _limit(r["limit"], unit), bar(r["percent"])]
+            worst = [f"core {r['core']}", _with_unit(r["used"], unit), _limit_text(r["limit"], unit), bar(r["percent"])]
         rows.append(
             [
-                resource(r["resource"]),
+                resource_name(r["resource"]),
                 *worst,
-                _with(r["total_used"], unit),
-                _limit(r["total_limit"], unit),
+                _with_unit(r["total_used"], unit),
+                _limit_text(r["total_limit"], unit),
                 bar(r["total_percent"]),
             ]
         )
-    return table(columns, rows)
+    return html_table(columns, rows)
 
 
 def layer_table(doc: dict) -> Markup:
@@ -75,16 +75,16 @@ def layer_table(doc: dict) -> Markup:
         rows.append(
             [
                 r["layer"],
-                _with(r["neurons"], "neurons"),
-                tag("span", cores, title=_listed(r["cores"])),
-                binding(r),
-                _with(r["spikes_per_step"], "spikes"),
-                _with(r["synops_per_step"], "synops"),
+                _with_unit(r["neurons"], "neurons"),
+                tag("span", cores, title=_list_cores(r["cores"])),
+                binding_text(r),
+                _with_unit(r["spikes_per_step"], "spikes"),
+                _with_unit(r["synops_per_step"], "synops"),
                 bar(r["time_percent"], "time"),
             ]
         )
     kept = [i for i in range(len(columns)) if any(row[i] is not None for row in rows)]
-    return table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    return html_table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
 
 
 def energy_table(doc: dict) -> Markup:
@@ -93,7 +93,7 @@ def energy_table(doc: dict) -> Markup:
     total = kinds.pop("total")
     columns = [("event", "name"), ("energy a sample", "right"), ("of all", "right")]
     rows: list[list[object]] = [
-        [KINDS[kind], _with(pj / 1000, "nJ"), bar(100 * pj / total if total else 0.0, "energy")]
+        [KINDS[kind], _with_unit(pj / 1000, "nJ"), bar(100 * pj / total if total else 0.0, "energy")]
         for kind, pj in sorted(kinds.items(), key=lambda item: -(item[1] or 0))
         if pj
     ]
@@ -103,7 +103,7 @@ def energy_table(doc: dict) -> Markup:
         if pj is None
     ]
     everything = "all together" if kinds.get("static") is not None else "all events"
-    return table(columns, rows, foot=[everything, _with(total / 1000, "nJ"), None])
+    return html_table(columns, rows, foot=[everything, _with_unit(total / 1000, "nJ"), None])
 
 
 def time_table(doc: dict) -> Markup:
@@ -123,7 +123,7 @@ def time_table(doc: dict) -> Markup:
             )
     columns = [("time", "name"), ("mean step", "right"), ("longest step", "right"), ("sample", "right"),
                ("of measured", "right")]  # fmt: skip
-    return table(columns, rows)
+    return html_table(columns, rows)
 
 
 def time_shares(doc: dict) -> Markup:
@@ -139,15 +139,15 @@ def time_shares(doc: dict) -> Markup:
     return join([tag("div", *bars, class_="stack"), tag("div", *marks, class_="legend")])
 
 
-def _with(amount: float, unit: str) -> str:
+def _with_unit(amount: float, unit: str) -> str:
     """Format a figure and its unit; a line may break between them, but not inside the figure."""
     return f"{grouped(amount).replace(' ', NO_BREAK)} {unit.removesuffix('s') if amount == 1 else unit}"
 
 
-def _limit(limit: int | None, unit: str) -> str:
-    return "no limit" if limit is None else _with(limit, unit)
+def _limit_text(limit: int | None, unit: str) -> str:
+    return "no limit" if limit is None else _with_unit(limit, unit)
 
 
-def _listed(cores: list[int]) -> str:
+def _list_cores(cores: list[int]) -> str:
     shown = ", ".join(map(str, cores[:24]))
     return f"cores {shown}" + (f" and {len(cores) - 24} more" if len(cores) > 24 else "")

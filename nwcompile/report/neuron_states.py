@@ -18,42 +18,42 @@ ABOUT = (
 
 def state_rows(doc: dict) -> list[tuple[str, ...]]:
     """One row for every state of a neuron program."""
-    return [_row(layer, state) for layer, entry in _programs(doc) for state in entry["states"]]
+    return [_state_row(layer, state) for layer, entry in _find_programs(doc) for state in entry["states"]]
 
 
-def notes(doc: dict) -> list[str]:
+def program_notes(doc: dict) -> list[str]:
     """One sentence for each program with its parameters, and one for each of its tables."""
     texts = []
-    for layer, entry in _programs(doc):
+    for layer, entry in _find_programs(doc):
         of = f"layer {layer}: program {entry['program']} of {entry['instructions']} instructions"
-        texts.append(f"{of}{_parameters(entry.get('parameters') or ())}")
-        texts += [f"layer {layer}: {_table(table)}" for table in entry.get("tables") or ()]
+        texts.append(f"{of}{_list_parameters(entry.get('parameters') or ())}")
+        texts += [f"layer {layer}: {_describe_table(table)}" for table in entry.get("tables") or ()]
     return texts
 
 
-def _programs(doc: dict) -> Iterable[tuple[str, dict]]:
+def _find_programs(doc: dict) -> Iterable[tuple[str, dict]]:
     for row in doc["layers"]:
         entry = row["quantization"] or {}
         if entry.get("states") and {"program", "instructions"} <= set(entry):
             yield row["layer"], entry
 
 
-def _row(layer: str, state: dict) -> tuple[str, ...]:
+def _state_row(layer: str, state: dict) -> tuple[str, ...]:
     bits, bound, largest = state["bits"], state["bound"], state["largest"]
-    is_proved = bound is not None and width(bound) <= bits
+    is_proved = bound is not None and signed_bits(bound) <= bits
     return (
         layer,
         state["state"],
         state.get("unit") or UNKNOWN,
-        _scale(state),
+        _format_scale(state),
         f"{bits} bits",
-        UNKNOWN if largest is None else f"{width(largest)} bits",
-        UNKNOWN if bound is None else f"{width(bound)} bits",
+        UNKNOWN if largest is None else f"{signed_bits(largest)} bits",
+        UNKNOWN if bound is None else f"{signed_bits(bound)} bits",
         "never, proved" if is_proved else DOES[state["overflow"]],
     )
 
 
-def _scale(state: dict) -> str:
+def _format_scale(state: dict) -> str:
     """Format a scale: `Q5.18` if it is a power of two of a dimensionless state, else `123 665 units`."""
     unit, scale = state.get("unit"), state.get("scale")
     if scale is None:
@@ -64,7 +64,7 @@ def _scale(state: dict) -> str:
     return "1" if unit == "count" else f"{grouped(scale)} units"
 
 
-def _parameters(parameters: Iterable[dict]) -> str:
+def _list_parameters(parameters: Iterable[dict]) -> str:
     """List parameters by unit: `; parameters: membrane base, jump; dimensionless rho`."""
     by_unit: dict[str, list[str]] = {}
     for row in parameters:
@@ -73,19 +73,19 @@ def _parameters(parameters: Iterable[dict]) -> str:
     return f"; parameters: {'; '.join(parts)}" if parts else ""
 
 
-def _table(table: dict) -> str:
+def _describe_table(table: dict) -> str:
     """Describe a table: its function, its range, and its error."""
     low, high, first, last = (number(table[name]) for name in ("low", "high", "first", "last"))
     is_whole = table["bounds"] == "proved" and (low, high) == (first, last)
     rule = "" if is_whole else f"; what lies outside {first}..{last} counts as the nearer end"
-    error, units = _at_most(table["error"]), _at_most(table["error_units"])
+    error, units = _round_up(table["error"]), _round_up(table["error_units"])
     return (
         f"{table['of']} is a table of {table['entries']} entries for {table['argument']} of {low}..{high} "
         f"({table['bounds']}{rule}), wrong by at most {error} ({units} units)"
     )
 
 
-def _at_most(x: float) -> str:
+def _round_up(x: float) -> str:
     """Format with three significant digits, rounded up."""
     if x <= 0:
         return "0"
@@ -93,6 +93,6 @@ def _at_most(x: float) -> str:
     return number(ceil(x / last) * last)
 
 
-def width(largest: int) -> int:
+def signed_bits(largest: int) -> int:
     """Bits of a signed integer."""
     return int(largest).bit_length() + 1

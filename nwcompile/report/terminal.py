@@ -4,7 +4,7 @@ from nwcompile.report.host import host_lines
 from nwcompile.report.json.neurobench import neurobench_lines
 from nwcompile.report.legalization import legalization_lines
 from nwcompile.report.quantization import quantization_lines
-from nwcompile.report.text import fit_table, layer_table, profile_lines, unknown, verdict_lines
+from nwcompile.report.text import fit_table, layer_table, profile_lines, unknown_lines, verdict_lines
 
 
 def render_text(doc: dict) -> str:
@@ -17,7 +17,7 @@ def render_text(doc: dict) -> str:
         *([doc["dropped"]["text"]] if doc["dropped"] else []),
         *(doc["bus"]["text"] if doc["bus"] else []),
         *([doc["time"]["sync"]["text"]] if doc["time"] and doc["time"]["sync"] else []),
-        *unknown(doc),
+        *unknown_lines(doc),
         *(f"warning: {text}" for text in doc["warnings"]),
     ]
     profile = profile_lines(doc["profile"], doc["real_time"], doc["energy"])

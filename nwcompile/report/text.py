@@ -39,7 +39,7 @@ def percent(x: float | None) -> str:
     return "–" if x is None else f"{x:.1f} %"
 
 
-def verdict(doc: dict) -> str:
+def format_verdict(doc: dict) -> str:
     """One sentence of at most MOST_VERDICT characters: fit, time, energy, and what to do.
 
     Parts that are too long are left out here; `verdict_rows` has all of them in full.
@@ -69,7 +69,7 @@ def verdict_parts(doc: dict) -> list[str]:
     if accuracy:
         values = [percent(100 * accuracy[k]) for k in ("float", "chip") if accuracy.get(k) is not None]
         parts.append(f"accuracy {' -> '.join(values)}")
-    n_approximate = len(_approximate(doc))
+    n_approximate = len(_approximate_layers(doc))
     if n_approximate:
         parts.append(f"approximate in {n_approximate} layer{'s' if n_approximate > 1 else ''}")
     if advice is not None:
@@ -84,7 +84,7 @@ def verdict_rows(doc: dict) -> list[list[str]]:
     if advice is not None:
         rows.append(["do", advice["text"]])
     if b is not None:
-        cause = bottleneck(b).replace("-bound", "", 1)
+        cause = bottleneck_text(b).replace("-bound", "", 1)
         rows.append(["bound by", f"{cause}; {percent(b['share_percent'])} of the step"])
     if b is not None and weighs_cores(doc["provenance"].get("options", {})):
         rows.append(["cores", CORES_RULE])
@@ -93,18 +93,18 @@ def verdict_rows(doc: dict) -> list[list[str]]:
         rows.append(["fewest cores", f"{n} hold{'s' if n == 1 else ''} it, at {number(fewest['step_us'])} us a step"])
     if doc["accuracy"] and doc["accuracy"].get("n_samples"):
         rows.append(["accuracy", accuracy_text(doc["accuracy"])])
-    if _approximate(doc):
-        price = whole_price(doc["price"])
-        rows.append(["approximate", f"{', '.join(_approximate(doc))}: {price or 'by how much is not known'}"])
+    if _approximate_layers(doc):
+        price = price_text(doc["price"])
+        rows.append(["approximate", f"{', '.join(_approximate_layers(doc))}: {price or 'by how much is not known'}"])
     return rows
 
 
 def verdict_lines(doc: dict) -> list[str]:
     """Lines of the verdict and of its rows."""
-    return [doc["verdict"], *aligned([tuple(row) for row in doc["verdict_rows"]], n_left=2)]
+    return [doc["verdict"], *align_rows([tuple(row) for row in doc["verdict_rows"]], n_left=2)]
 
 
-def _approximate(doc: dict) -> list[str]:
+def _approximate_layers(doc: dict) -> list[str]:
     """The layers with approximations, without duplicates."""
     return list(dict.fromkeys(row["layer"] for row in doc["legalization"] if row["label"] == APPROXIMATE))
 
@@ -134,7 +134,7 @@ def accuracy_text(accuracy: dict) -> str:
     return f"{', '.join(parts)}; {grouped(n)} sample{'s' if n > 1 else ''}, 95 % intervals"
 
 
-def whole_price(price: dict | None) -> str:
+def price_text(price: dict | None) -> str:
     """Format the price of all approximations: `2.1 % (1.8 to 2.5) of the spikes changed (20 samples held out)`.
 
     Intervals are at 95 %. With few samples, changed answers are shown as a number, as a share would be too uncertain.
@@ -143,7 +143,7 @@ def whole_price(price: dict | None) -> str:
     if price is None:
         return ""
     n_samples = price["n_samples"]
-    interval = _interval(price, "spikes_changed_interval_percent")
+    interval = _range_text(price, "spikes_changed_interval_percent")
     parts = [f"{percent(price['spikes_changed_percent'])}{interval} of the spikes"]
     if price["output_changed_percent"] is not None:
         share = price["output_changed_percent"]
@@ -153,25 +153,25 @@ def whole_price(price: dict | None) -> str:
     text = f"{' and '.join(parts)} changed"
     if price["accuracy_chip"] is not None and price["accuracy_ideal"] is not None:
         before, after = (percent(100 * price[key]) for key in ("accuracy_ideal", "accuracy_chip"))
-        points = _interval(price, "accuracy_lost_interval_points", " points lost")
+        points = _range_text(price, "accuracy_lost_interval_points", " points lost")
         text += f", accuracy {before} -> {after}{points}"
     return f"{text} ({grouped(n_samples)} sample{'s' if n_samples > 1 else ''} held out)"
 
 
-def _interval(table: dict, key: str, unit: str = "") -> str:
+def _range_text(table: dict, key: str, unit: str = "") -> str:
     """Format a 95 % interval as ` (1.2 to 3.4)`; return "" if the table, of an older program, lacks the key."""
     ends = table.get(key)
     return "" if ends is None else f" ({ends[0]:.1f} to {ends[1]:.1f}{unit})"
 
 
-def bottleneck(b: dict) -> str:
+def bottleneck_text(b: dict) -> str:
     """Format `memory-bound: fc1 on core 3, receive`, `traffic-bound: link (1, 0) E` or `barrier-bound`."""
     if b["link"] is not None:
         return f"{b['kind']}-bound: link {b['link']}"
     return f"{b['kind']}-bound" + (f": {b['layer']} on core {b['core']}, {b['unit']}" if b["core"] is not None else "")
 
 
-def multi_spike(m: dict) -> str:
+def multi_spike_text(m: dict) -> str:
     """One sentence: the senders of several spikes a step, how often, how they are sent, and the cost."""
     who = []
     for i, r in enumerate(m["sources"]):
@@ -197,7 +197,7 @@ def critical_text(doc: dict) -> str:
     """Describe one critical path."""
     waits = ""
     if doc["source_layer"] is not None:
-        waits = f", waits for {sender(doc)} over link {doc['link']}"
+        waits = f", waits for {sender_text(doc)} over link {doc['link']}"
     elif doc["link"] is not None:
         waits = f", stalled on the way over link {doc['link']}"
     parts = ", ".join(f"{grouped(cycles)} {PARTS[part]}" for part, cycles in doc["parts"].items() if cycles)
@@ -206,7 +206,7 @@ def critical_text(doc: dict) -> str:
     )
 
 
-def sender(doc: dict) -> str:
+def sender_text(doc: dict) -> str:
     """Name the sender of the message that a critical path waited for: a layer on its core, or an input."""
     return doc["source_layer"] + ("" if doc["source_core"] is None else f" on core {doc['source_core']}")
 
@@ -278,7 +278,7 @@ def real_time_text(real_time: dict) -> str:
     return f"for a second of the model's time (a step is {real_time['model_dt_s']:g} s) " + ", ".join(known)
 
 
-def unknown(doc: dict) -> list[str]:
+def unknown_lines(doc: dict) -> list[str]:
     """Sentences about figures that the report lacks on this chip."""
     lacks = f"the chip file of {doc['chip']['name']} lacks figures that they need"
     sentences = [] if doc["energy"] else [f"no energies: {lacks}"]
@@ -308,17 +308,17 @@ def fit_table(doc: dict) -> list[str]:
     for r in doc["fit"]:
         rows.append(
             (
-                resource(r["resource"]),
+                resource_name(r["resource"]),
                 "–" if r["core"] is None else f"core {r['core']}",
-                _amount(r["used"], r["unit"]),
-                _limit(r["limit"]),
+                _with_unit(r["used"], r["unit"]),
+                _limit_text(r["limit"]),
                 percent(r["percent"]),
-                _amount(r["total_used"], r["unit"]),
-                _limit(r["total_limit"]),
+                _with_unit(r["total_used"], r["unit"]),
+                _limit_text(r["total_limit"]),
                 percent(r["total_percent"]),
             )
         )
-    return aligned(rows, n_left=2)
+    return align_rows(rows, n_left=2)
 
 
 def layer_table(doc: dict) -> list[str]:
@@ -330,7 +330,7 @@ def layer_table(doc: dict) -> list[str]:
         rows.append(
             (
                 r["layer"],
-                binding(r),
+                binding_text(r),
                 grouped(r["neurons"]),
                 grouped(r["n_cores"]),
                 grouped(r["spikes_per_step"]),
@@ -338,13 +338,13 @@ def layer_table(doc: dict) -> list[str]:
                 percent(r["time_percent"]),
             )
         )
-    return aligned(rows, n_left=2)
+    return align_rows(rows, n_left=2)
 
 
-def binding(layer: dict) -> str:
+def binding_text(layer: dict) -> str:
     """The resource that fills a core of a layer most, with its use: `fan-in axons 19.1 %`."""
     binding_key = layer["binding_resource"]
-    return "–" if binding_key is None else f"{resource(binding_key)} {percent(layer['binding_percent'])}"
+    return "–" if binding_key is None else f"{resource_name(binding_key)} {percent(layer['binding_percent'])}"
 
 
 def stage_line(index: int, n_stages: int, name: str, size: str, seconds: float, figure: str = "") -> str:
@@ -352,30 +352,30 @@ def stage_line(index: int, n_stages: int, name: str, size: str, seconds: float, 
     return "  ".join(part for part in (f"[{index}/{n_stages}] {name}", size, f"{seconds:.1f} s", figure) if part)
 
 
-def improved(what: str, before: float, after: float) -> str:
+def change_text(what: str, before: float, after: float) -> str:
     """Format the figure that a stage improved: `hops/step 41 210 -> 17 904`."""
     return f"{what} {grouped(before)} -> {grouped(after)}"
 
 
-def resource(name: str) -> str:
+def resource_name(name: str) -> str:
     """The name of a resource: `fan-in axons`, `synapse memory`, `cores`."""
     return RESOURCE_OF[name].name if name in RESOURCE_OF else name
 
 
-def _amount(used: int, unit: str) -> str:
+def _with_unit(used: int, unit: str) -> str:
     return f"{grouped(used)} {unit.removesuffix('s') if used == 1 else unit}"
 
 
-def _limit(limit: int | None) -> str:
+def _limit_text(limit: int | None) -> str:
     return "no limit" if limit is None else f"of {grouped(limit)}"
 
 
-def aligned(rows: list[tuple[str, ...]], n_left: int) -> list[str]:
+def align_rows(rows: list[tuple[str, ...]], n_left: int) -> list[str]:
     """Format rows as lines with aligned columns, the first `n_left` to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(_cells(row, widths, n_left)).rstrip() for row in rows]
+    return ["  ".join(_pad_cells(row, widths, n_left)).rstrip() for row in rows]
 
 
-def _cells(row: tuple[str, ...], widths: list[int], n_left: int) -> Iterable[str]:
+def _pad_cells(row: tuple[str, ...], widths: list[int], n_left: int) -> Iterable[str]:
     for i, (cell, width) in enumerate(zip(row, widths, strict=True)):
         yield cell.ljust(width) if i < n_left else cell.rjust(width)

@@ -1,6 +1,6 @@
 """What a checkpoint keeps of a run: some samples after others, and of these, parts of their steps (`checkpoint.py`)."""
 
-from nwcompile.checkpoint import digest
+from nwcompile.checkpoint import hash_values
 from nwcompile.ir.program import Program
 
 MOST_GROUPS = 256  # Of samples that go through their steps together: each begins a file of its own.
@@ -16,7 +16,7 @@ def groups_of_samples(n_samples: int, largest: int) -> list[slice]:
 def content(program: Program) -> str:
     """SHA-256 of all of a program that what it computes depends on."""
     mapping, axons = program.mapping, program.axons
-    return digest(
+    return hash_values(
         [
             [program.network.hash, program.chip.hash, repr(program.schedule), program.on_multi_spike],
             [mapping.core_of, mapping.site_of, mapping.visit],

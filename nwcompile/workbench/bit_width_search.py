@@ -55,7 +55,7 @@ class Narrowed:
         return next((part for widths, part in self.tried if widths == self.narrowest), None)
 
 
-def narrowest(
+def find_narrowest(
     network: Network,
     chip: Chip,
     calibration,
@@ -106,7 +106,7 @@ def narrowest(
 
     float_accuracy = share_right(wanted, labels)
     tries = TriedWidths(accuracy, float_accuracy - drop, on_try)
-    narrowest_widths = search(start, n_weights, tries) if tries.keeps(start) else None
+    narrowest_widths = search_widths(start, n_weights, tries) if tries.keeps(start) else None
     return Narrowed(start, narrowest_widths, float_accuracy, tries.made, n_weights)
 
 
@@ -119,7 +119,7 @@ class TriedWidths:
     on_try: Callable | None = None
     made: list[tuple[Widths, float]] = field(default_factory=list)
 
-    def of(self, widths: Widths) -> float:
+    def measure_accuracy(self, widths: Widths) -> float:
         """Return the accuracy of these widths, from the cache if they were tried before."""
         for known, part in self.made:
             if known == widths:
@@ -131,10 +131,10 @@ class TriedWidths:
         return part
 
     def keeps(self, widths: Widths) -> bool:
-        return self.of(widths) >= self.least - 1e-12
+        return self.measure_accuracy(widths) >= self.least - 1e-12
 
 
-def search(start: Widths, n_weights: dict[str, int], tries: TriedWidths) -> Widths:
+def search_widths(start: Widths, n_weights: dict[str, int], tries: TriedWidths) -> Widths:
     """Search greedily from widths that keep the accuracy; layers are in topological order."""
     widths = start
     while any(bits > 1 for bits in widths.values()):
@@ -142,14 +142,14 @@ def search(start: Widths, n_weights: dict[str, int], tries: TriedWidths) -> Widt
         if not tries.keeps(together):
             break
         widths = together
-    alone = {name: _narrower(widths, name) for name in widths if widths[name] > 1}
+    alone = {name: _narrow_layer(widths, name) for name in widths if widths[name] > 1}
     rank = {name: i for i, name in enumerate(widths)}
-    order = sorted(alone, key=lambda name: (-tries.of(alone[name]), -n_weights[name], -rank[name]))
+    order = sorted(alone, key=lambda name: (-tries.measure_accuracy(alone[name]), -n_weights[name], -rank[name]))
     for name in order:
-        while widths[name] > 1 and tries.keeps(_narrower(widths, name)):
-            widths = _narrower(widths, name)
+        while widths[name] > 1 and tries.keeps(_narrow_layer(widths, name)):
+            widths = _narrow_layer(widths, name)
     return widths
 
 
-def _narrower(widths: Widths, name: str) -> Widths:
+def _narrow_layer(widths: Widths, name: str) -> Widths:
     return {**widths, name: widths[name] - 1}

@@ -20,9 +20,9 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.ir.shown import in_lines
 from nwcompile.report.html.network_graph import network_graph
-from nwcompile.report.html.notebook import page_in_a_cell
+from nwcompile.report.html.notebook import render_frame
 from nwcompile.report.html_markup import tag
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 from nwcompile.report.text import percent
 from nwcompile.sim import simulate
 
@@ -51,16 +51,16 @@ class Demo:
         return in_lines(TITLE, rows, "lines")
 
     def _repr_html_(self) -> str:
-        page = page_in_a_cell(self.report)
+        page = render_frame(self.report)
         title = tag("p", tag("b", TITLE))
         return tag("div", title, network_graph(self.network), page)
 
     @cached_property
     def report(self) -> dict:
         """The content of report.json, with the accuracy in float and on the chip."""
-        in_float = accuracy(simulate(self.network, self.x).spikes["digit"], self.labels)
-        on_chip = accuracy(self.run.spikes["digit"], self.labels)
-        return collect(self.program, self.run, {"float": in_float, "chip": on_chip})
+        in_float = measure_accuracy(simulate(self.network, self.x).spikes["digit"], self.labels)
+        on_chip = measure_accuracy(self.run.spikes["digit"], self.labels)
+        return collect_report(self.program, self.run, {"float": in_float, "chip": on_chip})
 
 
 def demo(chip: Chip | str = "loihi1") -> Demo:
@@ -73,17 +73,17 @@ def demo(chip: Chip | str = "loihi1") -> Demo:
     spec = NeuronSpec(threshold=1.0, beta=exp(-STEP_S / TAU_S), reset="zero")
     edges = [Dense("image", "hidden", weights[0]), Dense("hidden", "digit", weights[1])]
     network = Network.from_arrays({"hidden": spec, "digit": spec}, edges, {"image": 64})
-    x = encode(images)
+    x = encode_images(images)
     program = compile(network, chip, x[:100])
     return Demo(network, x, labels, program, simulate(program, x, backend="cycle"))
 
 
-def encode(images: np.ndarray) -> np.ndarray:
+def encode_images(images: np.ndarray) -> np.ndarray:
     """Encode gray values 0..16 of `[n, 64]` as spikes float32[n, T, 64], evenly spread over the steps."""
     steps = np.arange(N_STEPS + 1)[:, None]
     return np.diff(images[:, None].astype(np.int64) * steps // N_STEPS, axis=1).astype(np.float32)
 
 
-def accuracy(spikes: np.ndarray, labels: np.ndarray) -> float:
+def measure_accuracy(spikes: np.ndarray, labels: np.ndarray) -> float:
     """The share of images, 0..1, whose label has the most output spikes `[n, T, 10]`."""
     return float((spikes.sum(1).argmax(1) == labels).mean())

@@ -24,13 +24,13 @@ from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.memory import n_with_room
 from nwcompile.passes.quantize.shared import sharing
 from nwcompile.report.html_markup import tag
-from nwcompile.report.html_tables import table
-from nwcompile.report.text import aligned, number
+from nwcompile.report.html_tables import html_table
+from nwcompile.report.text import align_rows, number
 from nwcompile.sim import simulate
 from nwcompile.sim.inputs import Inputs, prepare
 from nwcompile.sim.sequence.float_run import run_values
 from nwcompile.threads import at_once, n_threads
-from nwcompile.workbench.figures import figures, reason
+from nwcompile.workbench.figures import collect_figures, describe_failure
 
 ALL = "all"  # The word for every chip and board that a refusal may name.
 DEFAULTS = Options(partitioner="coarse")  # It maps a network in a few seconds.
@@ -77,20 +77,22 @@ class Estimate:
 
     def __repr__(self) -> str:
         header, rows = self._cells()
-        counts = [""] + aligned([COUNTS, *self._counts()], n_left=1) if self.counts else []
-        return "\n".join([*aligned([header, *rows], n_left=1), *counts, "", *self.lines]).rstrip()
+        counts = [""] + align_rows([COUNTS, *self._counts()], n_left=1) if self.counts else []
+        return "\n".join([*align_rows([header, *rows], n_left=1), *counts, "", *self.lines]).rstrip()
 
     def _repr_html_(self) -> str:
         header, rows = self._cells()
         columns = [(name, "left" if name in ("chip", "as", "bound by") else "right") for name in header]
         counted = [
-            table(
+            html_table(
                 [(name, "right" if i else "left") for i, name in enumerate(COUNTS)],
                 [list(row) for row in self._counts()],
             )
         ]
         paragraphs = (tag("p", line) for line in self.lines)
-        return tag("div", table(columns, [list(row) for row in rows]), *(counted if self.counts else ()), *paragraphs)
+        return tag(
+            "div", html_table(columns, [list(row) for row in rows]), *(counted if self.counts else ()), *paragraphs
+        )
 
     def to_frame(self):
         """Return one row per chip as a pandas.DataFrame, with the fields of OnChip as columns."""
@@ -112,10 +114,10 @@ class Estimate:
 
     def _cells(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         header = ("chip", "cores", "as", "step us", "sample us", "sample nJ", "mean mW", "bound by")
-        return header, [_cells_of(row) for row in self.chips]
+        return header, [_row_cells(row) for row in self.chips]
 
 
-def _cells_of(row: OnChip) -> tuple[str, ...]:
+def _row_cells(row: OnChip) -> tuple[str, ...]:
     if not row.fits:
         return (row.chip, "does not fit", *[NOT_ON] * 6)
     figures = [row.step_us, row.sample_us, row.sample_nj, row.power_mw]
@@ -145,11 +147,11 @@ def estimate(
             f"estimate takes a Network, not {type(network).__name__}; make one with "
             "nw.from_torch(module, example_input)"
         )
-    wanted, boards, broken = _chips(chips)
+    wanted, boards, broken = _load_chips(chips)
     inputs = None if x is None else prepare(network, x)[0]  # Raise here, as wrong samples do not depend on the chip.
-    parts: list[Callable[[], Any]] = [partial(_counted, network, inputs)]
-    parts += [partial(_on_chip_or_board, network, boards, x, options, chip) for chip in wanted]
-    n_at_once = _n_at_once(network, inputs, options)
+    parts: list[Callable[[], Any]] = [partial(_try_to_count, network, inputs)]
+    parts += [partial(_estimate_chip_or_board, network, boards, x, options, chip) for chip in wanted]
+    n_at_once = _count_parallel(network, inputs, options)
     with sharing():
         try:
             made = at_once(call, parts, n_at_once)
@@ -161,15 +163,15 @@ def estimate(
     return Estimate((*rows, *broken), counts, note)
 
 
-def _chips(chips: Sequence[str | Chip] | str) -> tuple[list[Chip], dict[str, list[Chip]], list[OnChip]]:
+def _load_chips(chips: Sequence[str | Chip] | str) -> tuple[list[Chip], dict[str, list[Chip]], list[OnChip]]:
     """Load the chips; for "all" also return the shipped boards by chip, smallest first, and rows of failed plugins."""
     if isinstance(chips, str) and chips == ALL:
-        shipped = [Chip.load(name) for name in Chip.shipped() if name not in plugins.installed(plugins.CHIPS)]
+        shipped = [Chip.load(name) for name in Chip.shipped() if name not in plugins.find_entry_points(plugins.CHIPS)]
         boards: dict[str, list[Chip]] = {}
         for chip in sorted(shipped, key=lambda chip: chip.n_cores):
             if chip.listing.board_of is not None:
                 boards.setdefault(chip.listing.board_of, []).append(chip)
-        given, broken = _of_plugins()
+        given, broken = _load_plugin_chips()
         return [*(chip for chip in shipped if chip.listing.board_of is None), *given], boards, broken
     is_one = isinstance(chips, str) or not isinstance(chips, Iterable) or getattr(chips, "ndim", 1) == 0
     named = [chips] if is_one else list(chips)
@@ -180,18 +182,18 @@ def _chips(chips: Sequence[str | Chip] | str) -> tuple[list[Chip], dict[str, lis
     return [chip if isinstance(chip, Chip) else Chip.load(chip) for chip in named], {}, []
 
 
-def _of_plugins() -> tuple[list[Chip], list[OnChip]]:
+def _load_plugin_chips() -> tuple[list[Chip], list[OnChip]]:
     """Load the chips and boards of plugins, and make a row for each that fails to load."""
     given, broken = [], []
-    for name in plugins.names(plugins.CHIPS):
+    for name in plugins.list_names(plugins.CHIPS):
         try:
             given.append(Chip.load(name))
         except (ChipError, OptionError) as e:
-            broken.append(OnChip(name, reason=reason(e)))
+            broken.append(OnChip(name, reason=describe_failure(e)))
     return given, broken
 
 
-def _n_at_once(network: Network, inputs: Inputs | None, options: Options) -> int:
+def _count_parallel(network: Network, inputs: Inputs | None, options: Options) -> int:
     """The number of chips to compile for in parallel, limited by cores and memory.
 
     One if the result depends on a clock, if a plugin may not be thread-safe, or if the network cannot be normalized.
@@ -205,36 +207,36 @@ def _n_at_once(network: Network, inputs: Inputs | None, options: Options) -> int
         return 1
 
 
-def _on_chip_or_board(network: Network, boards: dict[str, list[Chip]], x, options: Options, chip: Chip) -> OnChip:
+def _estimate_chip_or_board(network: Network, boards: dict[str, list[Chip]], x, options: Options, chip: Chip) -> OnChip:
     """The row of the chip, or of its smallest board that the network fits, if it does not fit the chip."""
-    row = _on(network, chip, x, options)
+    row = _estimate_chip(network, chip, x, options)
     if row.fits:
         return row
-    on_boards = (_on(network, board, x, options) for board in boards.get(chip.name, ()))
+    on_boards = (_estimate_chip(network, board, x, options) for board in boards.get(chip.name, ()))
     return next((larger for larger in on_boards if larger.fits), row)
 
 
-def _on(network: Network, chip: Chip, x, options: Options) -> OnChip:
+def _estimate_chip(network: Network, chip: Chip, x, options: Options) -> OnChip:
     alone = replace(chip, listing=replace(chip.listing, folder=None))  # A FitError shall not try all other chips.
     try:
         program = compile(network, alone, x, options)
     except (FitError, LossError, ModelError) as e:
-        return OnChip(chip.name, reason=reason(e))
-    return OnChip(chip.name, **figures(program, predict(program)))
+        return OnChip(chip.name, reason=describe_failure(e))
+    return OnChip(chip.name, **collect_figures(program, predict(program)))
 
 
-def _counted(network: Network, inputs: Inputs | None) -> tuple[Operations | None, str | None]:
+def _try_to_count(network: Network, inputs: Inputs | None) -> tuple[Operations | None, str | None]:
     """Count the operations of a sample; None if not counted, with a note on what is not."""
     if inputs is None:
         real = ", and the figures are for spikes, though the model's example has real values" * network.real_example
         return None, f"operations are not counted without samples{real}; give --input (x=)"
     try:
-        return _operations(network, inputs)
+        return _count_operations(network, inputs)
     except ModelError as e:
         return None, f"operations are not counted: {str(e).splitlines()[0]}"
 
 
-def _operations(network: Network, inputs: Inputs) -> tuple[Operations, str | None]:
+def _count_operations(network: Network, inputs: Inputs) -> tuple[Operations, str | None]:
     """Count the operations of a sample in a run of the network, and say why a tool does not count them.
 
     Raises ModelError if no tool does.

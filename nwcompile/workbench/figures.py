@@ -9,7 +9,7 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 
 
-def figures(program: Program, run: Run) -> dict:
+def collect_figures(program: Program, run: Run) -> dict:
     """The figures of a program and a run, as in its report; None if the chip file lacks them.
 
     Times are means of a hardware step and of a sample in microseconds: measured, or the floorline's bound, or the mean
@@ -17,7 +17,7 @@ def figures(program: Program, run: Run) -> dict:
     limits the step, None without a floorline.
     """
     labels = {change["label"] for change in program.legalization}
-    step_us, bound = _step(program, run)
+    step_us, bound = _mean_step(program, run)
     sample_us = None if step_us is None else step_us * len(run.counters["synops"])
     sample_nj = None if run.energy_pj is None else run.energy_pj["total"] / 1000 / run.n_samples
     return {
@@ -32,7 +32,7 @@ def figures(program: Program, run: Run) -> dict:
     }
 
 
-def _step(program: Program, run: Run) -> tuple[float | None, str | None]:
+def _mean_step(program: Program, run: Run) -> tuple[float | None, str | None]:
     """The mean step in microseconds, and what limits it."""
     cycle_us = program.chip.core.cycle_ns / 1000
     if not program.chip.has_times:
@@ -44,7 +44,7 @@ def _step(program: Program, run: Run) -> tuple[float | None, str | None]:
     return float(bound.step_us.mean()) if measured is None else measured, bound.bottleneck.kind
 
 
-def reason(error: Exception) -> str:
+def describe_failure(error: Exception) -> str:
     """Say in one sentence why a point has no figures; for a FitError, the first violation and the change that helps."""
     if not isinstance(error, FitError):
         return " ".join((str(error).splitlines() or [""])[0].split()) or type(error).__name__

@@ -66,14 +66,14 @@ class Data:
         return data if self.n_first is None else data.first(self.n_first)
 
 
-def data_of(args: Namespace) -> Data:
+def read_input(args: Namespace) -> Data:
     """Read the file of `--input`, limited to `--samples`; no input with `--steps` alone."""
     if args.input is None and args.steps is None:
         raise OptionError("no input: give --input X.npz, or --steps N to run without input")
-    return first_of(args.input, args.samples)
+    return read_first(args.input, args.samples)
 
 
-def first_of(path: str | None, n_first: int | None, flag: str = "--samples") -> Data:
+def read_first(path: str | None, n_first: int | None, flag: str = "--samples") -> Data:
     """Read the first `n_first` samples of a file (None: all; no path: no input); `flag` is named in errors."""
     if n_first is not None and n_first < 1:
         raise OptionError(f"{flag} {n_first} must be 1 or more")
@@ -86,7 +86,7 @@ def first_of(path: str | None, n_first: int | None, flag: str = "--samples") -> 
 
 def read_data(path: str) -> Data:
     """Read samples and labels of a .npz (key `x`, or one key per input; labels in `y`) or .npy file; no pickle."""
-    arrays = arrays_of(path, "[B, T, *shape]")
+    arrays = read_arrays(path, "[B, T, *shape]")
     y = arrays.pop("y", None)
     if not arrays:
         raise ModelError(f"{path}: holds no samples; store them under the key x, as [B, T, *shape]")
@@ -113,7 +113,7 @@ def labels_error(path: str, y: np.ndarray, arrays: dict[str, np.ndarray], layout
 
 def read_labels(path: str) -> np.ndarray:
     """Read labels of a .npy file, or of a .npz file under the key `y` or as its only array."""
-    arrays = arrays_of(path, "[B]")
+    arrays = read_arrays(path, "[B]")
     y = arrays.get("y", next(iter(arrays.values())) if len(arrays) == 1 else None)
     if y is None or y.ndim != 1:
         raise ModelError(f"{path}: expected one array of labels, of shape [B], under the key y")
@@ -126,7 +126,7 @@ def _check_whole(path: str, y: np.ndarray) -> None:
         raise ModelError(f"{path}: labels y must be whole numbers, each the index of an output neuron")
 
 
-def arrays_of(path: str, shape: str) -> dict[str, np.ndarray]:
+def read_arrays(path: str, shape: str) -> dict[str, np.ndarray]:
     """Read the arrays of a .npz file by key, or the array of a .npy file as `x`; no pickle."""
     if Path(path).suffix not in (".npz", ".npy"):
         from nwcompile.nn.data.event_files import FORMATS
@@ -142,12 +142,12 @@ def arrays_of(path: str, shape: str) -> dict[str, np.ndarray]:
             loaded = np.load(stream, allow_pickle=False)
             arrays = {"x": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
     except Exception as e:  # A damaged zip or array header raises many kinds of errors.
-        reason = e.strerror if isinstance(e, OSError) and e.strerror else sentence(e)
+        reason = e.strerror if isinstance(e, OSError) and e.strerror else one_line(e)
         raise ModelError(f"{path}: cannot be read: {reason}") from None
     return arrays
 
 
-def sentence(e: BaseException) -> str:
+def one_line(e: BaseException) -> str:
     """Format an exception of another library as one line: type and message."""
     text = " ".join(str(e).split())
     return f"{type(e).__name__}: {text}" if text else type(e).__name__

@@ -1,13 +1,13 @@
 """Cores: the cores of a program, one row each, for `show` and `compile --plan-only`."""
 
-from nwcompile.cli.outputs.text import table
+from nwcompile.cli.outputs.text import format_table
 from nwcompile.cost.traffic.axons import core_use
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCES
 from nwcompile.ir.shown import counted
 
 
-def cores(program: Program) -> list[dict]:
+def core_rows(program: Program) -> list[dict]:
     """One row per logical core: its site, its layers and its used resources."""
     mapping = program.mapping
     used = core_use(program.axons, program.core_of, mapping.n_cores)
@@ -25,13 +25,13 @@ def cores(program: Program) -> list[dict]:
 
 def cores_text(program: Program) -> str:
     """Format the cores as a table."""
-    rows = cores(program)
+    rows = core_rows(program)
     head = f"{counted(len(rows), 'core')} of {program.chip.n_cores} on {program.chip.name}"
     lines = []
     for row in rows:
         layers = ", ".join(f"{layer} {n}" for layer, n in row["layers"].items())
         lines.append((row["core"], site_text(row["site"]), layers, *(row[r.key] for r in RESOURCES), row["note"] or ""))
-    return f"{head}\n\n{table(('core', 'site', 'layers', *(r.name for r in RESOURCES), 'note'), lines)}"
+    return f"{head}\n\n{format_table(('core', 'site', 'layers', *(r.name for r in RESOURCES), 'note'), lines)}"
 
 
 def site_text(site: list[int]) -> str:

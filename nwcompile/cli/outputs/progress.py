@@ -12,7 +12,7 @@ from nwcompile.ir.shown import counted
 from nwcompile.passes.place.place import routed_cost
 from nwcompile.passes.stages.draft import Draft
 from nwcompile.passes.stages.run import STAGES as ALL_STAGES
-from nwcompile.report.text import improved, stage_line
+from nwcompile.report.text import change_text, stage_line
 
 # Stages that revise the result of an earlier stage, if needed.
 REPEATS = {"delays": "prove", "compare": "prove", "split": "prove", "merge": "calibrate", "copies": "partition"}
@@ -23,7 +23,7 @@ OF_TIMING = ("schedule", "delays", "compare", "split")
 OF_MAPPINGS = ("partition", "copies", "place", "check", "interleave")
 
 
-def stages_of(options: Options) -> tuple[str, ...]:
+def list_stages(options: Options) -> tuple[str, ...]:
     """The stages that run with these options, in order."""
     asked = {"approximate": bool(options.approximate), "limit": options.step_limit_us is not None}
     return tuple(stage.name for stage in ALL_STAGES if asked.get(stage.name, stage.name in STAGES))
@@ -39,14 +39,16 @@ class Progress:
         if name == "input" and after.input.text is not None:
             print(f"input: {after.input.text}  {seconds:.1f} s", file=sys.stderr, flush=True)
         elif name != "input":
-            stages = stages_of(after.options)
+            stages = list_stages(after.options)
             place = stages.index(REPEATS.get(name, name)) + 1
-            line = stage_line(place, len(stages), name, _size(name, after), seconds, _figure(name, self.before, after))
+            line = stage_line(
+                place, len(stages), name, _result_size(name, after), seconds, _improved_figure(name, self.before, after)
+            )
             print(line, file=sys.stderr, flush=True)
         self.before = after
 
 
-def _size(name: str, draft: Draft) -> str:
+def _result_size(name: str, draft: Draft) -> str:
     """The size of a stage's result."""
     if name in OF_NETWORKS:
         return f"{counted(len(draft.network.layers), 'layer')}, {counted(count_neurons(draft.network), 'neuron')}"
@@ -64,10 +66,10 @@ def _size(name: str, draft: Draft) -> str:
     return counted(draft.program.axons.n_axons, "axon") if name == "emit" else ""
 
 
-def _figure(name: str, before: Draft, after: Draft) -> str:
+def _improved_figure(name: str, before: Draft, after: Draft) -> str:
     """The figure that a stage improved, or that describes its quality."""
     if name == "normalize":
-        return improved("connections", len(after.given.connections), len(after.network.connections))
+        return change_text("connections", len(after.given.connections), len(after.network.connections))
     if name == "prove" or name in REPEATS:
         made = after.changes[len(before.changes) :]
         return "; ".join(f"{change.layer}: {change.how}" for change in made)
@@ -83,9 +85,9 @@ def _figure(name: str, before: Draft, after: Draft) -> str:
         activity = after.activity
         rate = float(np.mean(np.concatenate([activity.rate(layer) for layer in after.network.layers])))
         return f"{'' if activity.updates else 'assumed '}{100 * rate:.1f} % of neurons a step"
-    return improved("hops a step and sample", _hops(before), _hops(after)) if name == "place" else ""
+    return change_text("hops a step and sample", _mean_hops(before), _mean_hops(after)) if name == "place" else ""
 
 
-def _hops(draft: Draft) -> float:
+def _mean_hops(draft: Draft) -> float:
     messages = routed_cost(draft.mapping, draft.network, draft.chip, draft.activity, "traffic")
     return messages / (draft.activity.n_steps * draft.activity.n_samples)

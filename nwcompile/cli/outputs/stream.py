@@ -9,9 +9,9 @@ from typing import TextIO
 
 import numpy as np
 
-from nwcompile.cli.inputs.load import writable_file
+from nwcompile.cli.inputs.load import check_file
 from nwcompile.cli.inputs.stream import STANDARD_INPUT
-from nwcompile.cli.outputs.text import table
+from nwcompile.cli.outputs.text import format_table
 from nwcompile.cost.time.stream import StreamFigures
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS
@@ -21,12 +21,12 @@ from nwcompile.sim.session import Session
 
 
 @contextmanager
-def written(path: str | None) -> Iterator[TextIO | None]:
+def open_output(path: str | None) -> Iterator[TextIO | None]:
     """Open the file of `-o`, which is written while the stream runs; None without one."""
     if path is None or path == STANDARD_INPUT:
         yield None if path is None else sys.stdout
         return
-    file = writable_file(path)
+    file = check_file(path)
     with file.open("w", encoding="ascii") as output:
         yield output
 
@@ -52,7 +52,7 @@ class Totals:
             self.energy_pj = None if steps is None else self.energy_pj + float(steps["total"].sum())
         self.n_dropped += 0 if chunk.dropped is None else int(chunk.dropped.at.sum())
         if output is not None:
-            output.writelines(_lines(chunk))
+            output.writelines(_output_lines(chunk))
             output.flush()
 
     def as_dict(self, session: Session, figures: StreamFigures) -> dict:
@@ -75,13 +75,13 @@ class Totals:
             size = self.program.network.node(name).n_neurons
             rate = self.spikes[name] / max(session.n_given * size, 1)
             rows.append((name, size, self.spikes[name], f"{rate:.4f}"))
-        counters = table(("counter", "total"), [(name, self.counters[name]) for name in COUNTERS])
+        counters = format_table(("counter", "total"), [(name, self.counters[name]) for name in COUNTERS])
         lines = stream_lines(figures)
         if self.energy_pj is not None:
             lines.append(f"energy: {self.energy_pj / 1000:.3f} nJ")
         if self.n_dropped:
             lines.append(f"dropped: {counted(self.n_dropped, 'message')}")
-        layers = table(("layer", "neurons", "spikes", "a neuron and step"), rows)
+        layers = format_table(("layer", "neurons", "spikes", "a neuron and step"), rows)
         return "\n\n".join([head, layers, counters, "\n".join(lines)])
 
 
@@ -111,7 +111,7 @@ def stream_lines(figures: StreamFigures) -> list[str]:
     return lines
 
 
-def _lines(chunk: Chunk) -> Iterator[str]:
+def _output_lines(chunk: Chunk) -> Iterator[str]:
     """Format the output of a chunk as text for `--stream`, one line per step."""
     outputs = chunk.output if isinstance(chunk.output, dict) else {"": chunk.output}
     flat = np.concatenate([a[0].reshape(chunk.n_steps, int(np.prod(a.shape[2:]))) for a in outputs.values()], 1)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def format_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Format rows under a header, with columns two spaces apart; numbers right-aligned, texts left-aligned."""
     lines = [list(header), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
@@ -22,7 +22,7 @@ def as_json(value) -> str:
     return json.dumps(value, indent=1, default=lambda v: v.tolist() if hasattr(v, "tolist") else str(v))
 
 
-def ranges(indices: Iterable[int]) -> str:
+def format_ranges(indices: Iterable[int]) -> str:
     """Format sorted indices as `0-63, 70`."""
     parts: list[list[int]] = []
     for i in indices:

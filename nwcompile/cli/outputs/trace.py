@@ -3,11 +3,11 @@
 from argparse import Namespace
 from pathlib import Path
 
-from nwcompile.cli.inputs.load import writable_file
+from nwcompile.cli.inputs.load import check_file
 from nwcompile.errors import OptionError
 from nwcompile.ir import artifact
 from nwcompile.ir.program import Program
-from nwcompile.report.export.perfetto import STEPS, trace
+from nwcompile.report.export.perfetto import STEPS, format_trace
 from nwcompile.sim import simulate
 
 
@@ -25,7 +25,7 @@ def check_flags(args: Namespace, backend: str) -> Path | None:
         return None
     if backend != "cycle":
         raise OptionError(f"--trace needs times, and only backend 'cycle' measures them, not {backend!r}")
-    return writable_file(args.trace)
+    return check_file(args.trace)
 
 
 def check_times(args: Namespace, program: Program) -> None:
@@ -47,4 +47,4 @@ def write_trace(args: Namespace, file: Path, program: Program, samples, window: 
     if steps is not None:
         steps = min(steps, n)
     run = simulate(program, samples, "cycle", args.device, window, steps=steps, profile=True, flight_steps=n)
-    artifact.write_bytes(file, trace(program, run, n).encode())
+    artifact.write_bytes(file, format_trace(program, run, n).encode())

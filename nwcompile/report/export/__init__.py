@@ -5,5 +5,5 @@ SANA-FE: arch.yaml and snn.yaml                                 sanafe.py:sanafe
 Xylo: the arguments of the vendor's configuration tool          xylo.py:xylo_files
 RANC: memory files of an FPGA design, packets, expected spikes  ranc.py:ranc_files, ranc_design.py, ranc_memory.py
 all that export a program, by name                              formats.py:EXPORTS
-ui.perfetto.dev: a timeline                                     perfetto.py:trace
+ui.perfetto.dev: a timeline                                     perfetto.py:format_trace
 """

@@ -107,39 +107,39 @@ def csram(parameters: Parameters, core: CoreMemory) -> bytes:
     neuron, wide = core.neuron, parameters.potential_bits
     fields = [
         core.connected[:, ::-1],
-        _bits(neuron["v0"], wide),
-        _bits(neuron["reset_potential"], wide),
-        _bits(core.weight, parameters.weight_bits).reshape(parameters.n_neurons, -1),
-        _bits(neuron["leak"], parameters.leak_bits),
-        _bits(neuron["threshold"], wide),
-        _bits(neuron["negative_threshold"], wide),
-        _bits(neuron["reset_mode"], 1),
-        _bits(neuron["dx"], OFFSET_BITS),
-        _bits(neuron["dy"], OFFSET_BITS),
-        _bits(neuron["axon"], parameters.axon_bits),
-        _bits(neuron["delay"], DELAY_BITS),
+        _to_bits(neuron["v0"], wide),
+        _to_bits(neuron["reset_potential"], wide),
+        _to_bits(core.weight, parameters.weight_bits).reshape(parameters.n_neurons, -1),
+        _to_bits(neuron["leak"], parameters.leak_bits),
+        _to_bits(neuron["threshold"], wide),
+        _to_bits(neuron["negative_threshold"], wide),
+        _to_bits(neuron["reset_mode"], 1),
+        _to_bits(neuron["dx"], OFFSET_BITS),
+        _to_bits(neuron["dy"], OFFSET_BITS),
+        _to_bits(neuron["axon"], parameters.axon_bits),
+        _to_bits(neuron["delay"], DELAY_BITS),
     ]
-    return _lines(np.concatenate(fields, 1))
+    return _to_lines(np.concatenate(fields, 1))
 
 
 def axon_types(parameters: Parameters, core: CoreMemory) -> bytes:
     """Render tc_NNN.mem, one line per axon."""
-    return _lines(_bits(core.axon_type, max(1, (parameters.n_types - 1).bit_length())))
+    return _to_lines(_to_bits(core.axon_type, max(1, (parameters.n_types - 1).bit_length())))
 
 
 def packet_words(parameters: Parameters, dx, dy, axon, delay) -> list[str]:
     """Format packets as the text of their bits, most significant first."""
     widths = (OFFSET_BITS, OFFSET_BITS, parameters.axon_bits, DELAY_BITS)
-    fields = [_bits(np.asarray(values), n) for values, n in zip((dx, dy, axon, delay), widths, strict=True)]
-    return _lines(np.concatenate(fields, 1)).decode().split()
+    fields = [_to_bits(np.asarray(values), n) for values, n in zip((dx, dy, axon, delay), widths, strict=True)]
+    return _to_lines(np.concatenate(fields, 1)).decode().split()
 
 
-def _bits(values: np.ndarray, n_bits: int) -> np.ndarray:
+def _to_bits(values: np.ndarray, n_bits: int) -> np.ndarray:
     """bool[..., bit]: integers in two's complement, most significant bit first."""
     return (np.asarray(values, np.int64)[..., None] >> np.arange(n_bits - 1, -1, -1)) & 1 != 0
 
 
-def _lines(bits: np.ndarray) -> bytes:
+def _to_lines(bits: np.ndarray) -> bytes:
     """Format rows of bits as lines of text."""
     text = np.full((bits.shape[0], bits.shape[1] + 1), ord("\n"), np.uint8)
     text[:, :-1] = ord("0") + bits.astype(np.uint8)

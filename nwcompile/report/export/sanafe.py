@@ -46,12 +46,12 @@ def sanafe_files(program: Program, folder, x: dict[str, np.ndarray] | None = Non
     _check_neurons(program)
     lines, n_lines = network_lines(program, x or {})
     return {
-        Path(folder) / "arch.yaml": "\n".join(_architecture(program.chip, n_lines)).encode(),
+        Path(folder) / "arch.yaml": "\n".join(_architecture_lines(program.chip, n_lines)).encode(),
         Path(folder) / "snn.yaml": "\n".join(lines).encode(),
     }
 
 
-def note(program: Program) -> str:
+def sanafe_note(program: Program) -> str:
     """One sentence about the differences of SANA-FE."""
     return NOTE.format(chip=program.chip.name)
 
@@ -110,19 +110,19 @@ def _check_neurons(program: Program) -> None:
         raise ModelError("the program runs in phases, and SANA-FE runs all layers at once; compile it pipelined")
 
 
-def _architecture(chip: Chip, n_lines: int) -> list[str]:
+def _architecture_lines(chip: Chip, n_lines: int) -> list[str]:
     """Lines of arch.yaml; every tile has one more core for `n_lines` input lines, if there are any."""
     noc, cost, energy = chip.noc, chip.cost, given_figures(chip.energy)
     table = ", ".join(
-        f"{tiles}: {_seconds(cycles, chip.core.cycle_ns)}" for tiles, cycles in (cost.barrier_cycles or {}).items()
+        f"{tiles}: {_to_seconds(cycles, chip.core.cycle_ns)}" for tiles, cycles in (cost.barrier_cycles or {}).items()
     )
-    ew, ns = (_seconds(cycles, noc.cycle_ns) for cycles in (noc.hop_cycles_ew, noc.hop_cycles_ns))
+    ew, ns = (_to_seconds(cycles, noc.cycle_ns) for cycles in (noc.hop_cycles_ew, noc.hop_cycles_ns))
     ways = (("east", "west"), energy["hop_ew_pj"], ew), (("north", "south"), energy["hop_ns_pj"], ns)
-    hops = [f"energy_{d}_hop: {_joules(pj)}, latency_{d}_hop: {s}" for both, pj, s in ways for d in both]
+    hops = [f"energy_{d}_hop: {_to_joules(pj)}, latency_{d}_hop: {s}" for both, pj, s in ways for d in both]
 
     def unit(event: str, joules: str, seconds: str) -> str:
         pj, cycles = energy[f"{event}_pj"], getattr(cost, f"{event}_cycles")
-        return f"{joules}: {_joules(pj)}, {seconds}: {_seconds(cycles, chip.core.cycle_ns)}"
+        return f"{joules}: {_to_joules(pj)}, {seconds}: {_to_seconds(cycles, chip.core.cycle_ns)}"
 
     soma = [
         unit(event, f"energy_{word}", f"latency_{word}")
@@ -140,16 +140,16 @@ def _architecture(chip: Chip, n_lines: int) -> list[str]:
         f"      attributes: {{{', '.join(hops)}}}",
         "      core:",
         f"        - name: core[0..{last_core}]",
-        *_core(int(np.max(chip.core.max_neurons)), unit("message_in", "energy_message_in", "latency_message_in"),
+        *_core_lines(int(np.max(chip.core.max_neurons)), unit("message_in", "energy_message_in", "latency_message_in"),
                [f"            - {{name: lif, attributes: {{model: leaky_integrate_fire, {', '.join(soma)}}}}}"],
                unit("message_out", "energy_message_out", "latency_message_out"),
                [unit(f"synop_{kind}", "energy_process_spike", "latency_process_spike") for kind in SYNAPSES]),
-        *(_input_core(n_lines) if n_lines else []),
+        *(_input_core_lines(n_lines) if n_lines else []),
         "",
     ]  # fmt: skip
 
 
-def _core(n_neurons: int, message_in: str, somas: list[str], message_out: str, synapses: list[str]) -> list[str]:
+def _core_lines(n_neurons: int, message_in: str, somas: list[str], message_out: str, synapses: list[str]) -> list[str]:
     attributes = f"buffer_position: soma, buffer_inside_unit: false, max_neurons_supported: {n_neurons}"
     return [
         f"          attributes: {{{attributes}}}",
@@ -167,21 +167,21 @@ def _core(n_neurons: int, message_in: str, somas: list[str], message_out: str, s
     ]  # fmt: skip
 
 
-def _input_core(n_lines: int) -> list[str]:
+def _input_core_lines(n_lines: int) -> list[str]:
     """A core whose neurons send without cost; each has its own unit with its spikes."""
     free = [f"energy_{word}: 0.0, latency_{word}: 0.0" for word in ("access_neuron", "update_neuron", "spike_out")]
     return [
         "        - name: input[0..0]",
-        *_core(n_lines, "energy_message_in: 0.0, latency_message_in: 0.0",
+        *_core_lines(n_lines, "energy_message_in: 0.0, latency_message_in: 0.0",
                [f"            - {{name: 'line[0..{n_lines - 1}]', attributes: {{model: input, {', '.join(free)}}}}}"],
                "energy_message_out: 0.0, latency_message_out: 0.0",
                ["energy_process_spike: 0.0, latency_process_spike: 0.0"] * len(SYNAPSES)),
     ]  # fmt: skip
 
 
-def _seconds(cycles: int, cycle_ns: float) -> str:
+def _to_seconds(cycles: int, cycle_ns: float) -> str:
     return f"{float(cycles * Fraction(str(cycle_ns)))!r}e-9"
 
 
-def _joules(pj: float) -> str:
+def _to_joules(pj: float) -> str:
     return f"{float(pj)!r}e-12"

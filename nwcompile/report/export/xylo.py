@@ -59,21 +59,21 @@ def xylo_files(program: Program, folder, x: dict[str, np.ndarray] | None = None)
     Raises ChipError for a chip whose neurons are not a pool with decays by shift, and ModelError for features that the
     chip does not support.
     """
-    _check(program)
-    pool = pool_of(program)
-    arrays = specification(program, pool)
+    _check_program(program)
+    pool = assign_pool(program)
+    arrays = build_specification(program, pool)
     files = {
-        "specification.npz": _npz(arrays),
-        "specification.json": _json({name: array.tolist() for name, array in arrays.items()}),
-        "neurons.json": _json(
+        "specification.npz": _pack_npz(arrays),
+        "specification.json": _to_json({name: array.tolist() for name, array in arrays.items()}),
+        "neurons.json": _to_json(
             {kind: {n: i.tolist() for n, i in places.items()} for kind, places in pool._asdict().items()}
         ),
     }
     warning = UNKNOWN
     if x is not None:
-        raster, expected, warning = recorded(program, pool, x)
-        files |= {"raster.npy": _npy(raster), "expected.npz": _npz(expected)}
-        files["sample.npz"] = _npz(one_sample(program.network, x))
+        raster, expected, warning = simulate_sample(program, pool, x)
+        files |= {"raster.npy": _pack_npy(raster), "expected.npz": _pack_npz(expected)}
+        files["sample.npz"] = _pack_npz(one_sample(program.network, x))
     sizes = [sum(len(index) for index in places.values()) for places in pool]
     text = README.format(
         name=Path(folder).name, chip=program.chip.name, n_inputs=sizes[0], n_hidden=sizes[1], n_outputs=sizes[2],
@@ -83,7 +83,7 @@ def xylo_files(program: Program, folder, x: dict[str, np.ndarray] | None = None)
     return {Path(folder) / name: data for name, data in files.items()}
 
 
-def note(program: Program) -> str:
+def xylo_note(program: Program) -> str:
     """One sentence about the remaining step in the vendor's tool."""
     return (
         "config_from_specification(**numpy.load('specification.npz')) of rockpool makes the chip's configuration; "
@@ -91,7 +91,7 @@ def note(program: Program) -> str:
     )
 
 
-def _check(program: Program) -> None:
+def _check_program(program: Program) -> None:
     if program.chip.core.max_outputs is None or not program.chip.fixed_point.shifts:
         raise ChipError(
             f"{program.chip.name}: not a chip of the Xylo family, whose decays are shifts (state.decay) and whose "
@@ -112,7 +112,7 @@ def _check(program: Program) -> None:
             )
 
 
-def pool_of(program: Program) -> Pool:
+def assign_pool(program: Program) -> Pool:
     """Assign positions to all neurons: hidden neurons that inputs feed come first, those that feed outputs last.
 
     Chips with fewer input and output rows than hidden neurons have these rows for the first and the last neurons.
@@ -140,13 +140,13 @@ def pool_of(program: Program) -> Pool:
     index = np.empty(n, np.int64)
     index[order] = np.arange(n)
     return Pool(
-        inputs=_places(network, network.inputs),
+        inputs=_number_neurons(network, network.inputs),
         hidden={name: index[first[name] : first[name] + network.node(name).n_neurons] for name in hidden},
-        outputs=_places(network, network.outputs),
+        outputs=_number_neurons(network, network.outputs),
     )
 
 
-def _places(network, names) -> dict[str, np.ndarray]:
+def _number_neurons(network, names) -> dict[str, np.ndarray]:
     """Number the neurons of these nodes consecutively."""
     places, n = {}, 0
     for name in names:
@@ -155,7 +155,7 @@ def _places(network, names) -> dict[str, np.ndarray]:
     return places
 
 
-def specification(program: Program, pool: Pool) -> dict[str, np.ndarray]:
+def build_specification(program: Program, pool: Pool) -> dict[str, np.ndarray]:
     """The arguments of `config_from_specification` for this chip.
 
     Raises ModelError for weights that 8 bits and a shift cannot represent.
@@ -170,7 +170,7 @@ def specification(program: Program, pool: Pool) -> dict[str, np.ndarray]:
                 pre, post, place = synapse_list(c, program.network.node(c.source).shape)
                 at = getattr(pool, source)[c.source][pre], getattr(pool, target)[c.target][post]
                 np.add.at(weights, at, np.asarray(c.weight).reshape(-1)[place].astype(np.int64))
-        mantissa, shift = _split(weights, group)
+        mantissa, shift = _split_shift(weights, group)
         arrays[f"weights_{group}"], arrays[f"weight_shift_{group}"] = mantissa, np.asarray(shift)
     core = program.chip.core
     _check_rows(arrays, core.max_input_targets, core.max_output_sources)
@@ -183,7 +183,7 @@ def specification(program: Program, pool: Pool) -> dict[str, np.ndarray]:
     for suffix, bias, places in (("", "bias_hidden", pool.hidden), ("_out", "bias_out", pool.outputs)):
         for name, field in ((f"dash_mem{suffix}", "decay_v"), (f"dash_syn{suffix}", "decay_u"),
                             (f"threshold{suffix}", "threshold"), (bias, "bias")):  # fmt: skip
-            arrays[name] = _by_index(program, places, field)
+            arrays[name] = _values_by_index(program, places, field)
     has_bias = arrays["bias_hidden"].any() or arrays["bias_out"].any()
     return {name: array for name, array in arrays.items() if has_bias or not name.startswith("bias")}
 
@@ -200,7 +200,7 @@ def _check_rows(arrays: dict[str, np.ndarray], n_first: int | None, n_last: int 
         )
 
 
-def _by_index(program: Program, places: dict[str, np.ndarray], field: str) -> np.ndarray:
+def _values_by_index(program: Program, places: dict[str, np.ndarray], field: str) -> np.ndarray:
     values = np.zeros(sum(len(index) for index in places.values()), np.int64)
     for name, index in places.items():
         node = program.network.node(name)
@@ -209,7 +209,7 @@ def _by_index(program: Program, places: dict[str, np.ndarray], field: str) -> np
     return values
 
 
-def _split(weights: np.ndarray, group: str) -> tuple[np.ndarray, int]:
+def _split_shift(weights: np.ndarray, group: str) -> tuple[np.ndarray, int]:
     """Split weights into int8 mantissas and one common shift."""
     for shift in range(WIDEST_SHIFT + 1):
         mantissa = weights >> shift
@@ -218,7 +218,7 @@ def _split(weights: np.ndarray, group: str) -> tuple[np.ndarray, int]:
     raise ModelError(f"the weights of group {group!r} are not those of 8 bits and one shift; compile the network again")
 
 
-def recorded(
+def simulate_sample(
     program: Program, pool: Pool, sample: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, dict[str, np.ndarray], str]:
     """Simulate a sample: return its raster, the expected recordings, and a sentence on the order of spikes.
@@ -245,17 +245,17 @@ def recorded(
     return raster, expected, text
 
 
-def _npz(arrays: dict[str, np.ndarray]) -> bytes:
+def _pack_npz(arrays: dict[str, np.ndarray]) -> bytes:
     stored = io.BytesIO()
     np.savez_compressed(stored, **arrays)  # type: ignore[arg-type]
     return stored.getvalue()
 
 
-def _npy(array: np.ndarray) -> bytes:
+def _pack_npy(array: np.ndarray) -> bytes:
     stored = io.BytesIO()
     np.save(stored, array, allow_pickle=False)
     return stored.getvalue()
 
 
-def _json(value) -> bytes:
+def _to_json(value) -> bytes:
     return (json.dumps(value) + "\n").encode()

@@ -18,7 +18,7 @@ MOST_BYTES = 2_000_000  # Bytes per run in a page; a larger page is slow to open
 SPARE_BYTES = 200  # Step numbers in sentences have more digits if more steps are included.
 
 
-def within_limit(page: Callable[[list[dict]], str], docs: list[dict]) -> str:
+def render_within_limit(page: Callable[[list[dict]], str], docs: list[dict]) -> str:
     """Render the page of these runs with as many first steps as fit into `MOST_BYTES` per run, at least one.
 
     Other content is never left out: from about 1,200 cores on, drawings alone take 2 MB.
@@ -52,10 +52,10 @@ def first_steps(doc: dict, n_bytes: int) -> dict:
 
 def page_data(doc: dict) -> Markup:
     """The script element with the data of one report."""
-    return embedded(data_of(doc))
+    return embed_data(collect_data(doc))
 
 
-def embedded(data: dict) -> Markup:
+def embed_data(data: dict) -> Markup:
     """The script element with these plain values, escaped so that no text can close the element."""
     text = dumps(data, separators=(",", ":"), allow_nan=False)
     for sign in "<>&":
@@ -68,7 +68,7 @@ def _short(figures: list[float | None]) -> list[float | None]:
     return [None if x is None else float(f"{x:.7g}") for x in figures]
 
 
-def data_of(doc: dict) -> dict:
+def collect_data(doc: dict) -> dict:
     """The data of one report as plain values."""
     cores, traffic, by_step = doc["cores"], doc["traffic"], doc["by_step"]
     place = {name: i for i, name in enumerate(traffic["sources"])}
@@ -81,30 +81,30 @@ def data_of(doc: dict) -> dict:
     return {
         "n_samples": doc["run"]["n_samples"], "n_steps": doc["run"]["n_hardware_steps"],
         "topology": doc["chip"]["topology"], "heat": HEAT, "sources": traffic["sources"], "cores": columns,
-        "links": _links(doc["links"]), "work": work, "floorline": doc["floorline"],
-        "traffic": {"cores": packed(_traffic(traffic["cores"])), "links": packed(_traffic(traffic["links"]))},
-        "by_step": {"n_steps": by_step["n_steps"], "flits": packed(_flat(by_step["flits"])),
-                    "cores": {name: packed(_flat(table)) for name, table in by_step["cores"].items()}},
+        "links": _pack_links(doc["links"]), "work": work, "floorline": doc["floorline"],
+        "traffic": {name: pack_integers(_flatten_traffic(traffic[name])) for name in ("cores", "links")},
+        "by_step": {"n_steps": by_step["n_steps"], "flits": pack_integers(_flat_table(by_step["flits"])),
+                    "cores": {name: pack_integers(_flat_table(table)) for name, table in by_step["cores"].items()}},
         "step_us": steps["measured_us"] or steps["bound_us"],
-        "bounds": None if steps["bottleneck"] is None else [_bound(b) for b in steps["bottleneck"]],
+        "bounds": None if steps["bottleneck"] is None else [_bound_text(b) for b in steps["bottleneck"]],
     }  # fmt: skip
 
 
-def _links(rows: list[dict]) -> dict:
+def _pack_links(rows: list[dict]) -> dict:
     """The columns of the links. `kind` is an index into `kinds`; `peak` is the peak of flits plus 1, 0 if unknown."""
     kinds = list(dict.fromkeys(link["kind"] for link in rows))
     place = {kind: i for i, kind in enumerate(kinds)}
     peaks = (link.get("peak_flits") for link in rows)
     return {
-        "x": packed(link["x"] for link in rows), "y": packed(link["y"] for link in rows), "kinds": kinds,
-        "kind": packed(place[link["kind"]] for link in rows),
+        "x": pack_integers(link["x"] for link in rows), "y": pack_integers(link["y"] for link in rows), "kinds": kinds,
+        "kind": pack_integers(place[link["kind"]] for link in rows),
         "flits": _short([link["flits_per_step"] for link in rows]),
-        "peak": packed(0 if peak is None else peak + 1 for peak in peaks),
+        "peak": pack_integers(0 if peak is None else peak + 1 for peak in peaks),
         "mean": _short([link.get("mean_flits") for link in rows]),
     }  # fmt: skip
 
 
-def packed(numbers: Iterable[int]) -> str:
+def pack_integers(numbers: Iterable[int]) -> str:
     """Pack non-negative integers into a text."""
     data = bytearray()
     for n in numbers:
@@ -115,11 +115,11 @@ def packed(numbers: Iterable[int]) -> str:
     return b64encode(data).decode()
 
 
-def _flat(table: list[list[int]]) -> Iterable[int]:
+def _flat_table(table: list[list[int]]) -> Iterable[int]:
     return (n for row in table for n in row)
 
 
-def _traffic(listed: list[dict | None]) -> Iterable[int]:
+def _flatten_traffic(listed: list[dict | None]) -> Iterable[int]:
     """Yield per item: the number of rows, `others` plus 1 (0: unknown), then the rows, with cores as number plus 1."""
     for item in listed:
         rows, others = ([], None) if item is None else (item["rows"], item["others"])
@@ -132,7 +132,7 @@ def _traffic(listed: list[dict | None]) -> Iterable[int]:
             yield n
 
 
-def _bound(b: dict) -> str:
+def _bound_text(b: dict) -> str:
     """Describe the bottleneck of a step."""
     where = f": link {b['link']}" if b["link"] else f": {b['layer']} on core {b['core']}" if b["unit"] else ""
     return f"{b['kind']}-bound{where}"

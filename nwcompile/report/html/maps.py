@@ -96,7 +96,7 @@ def core_map(doc: dict, hottest: float | None = None) -> Markup:
         y = cy - tile / 2 + core["port"] // grid.across * cell
         part = core[key] / hottest
         size = cell * 0.94
-        title = tag("title", _about_core(core))
+        title = tag("title", _describe_core(core))
         corner, rounded = {"x": x + cell * 0.03, "y": y + cell * 0.03}, min(3.0, cell / 8)
         squares.append(tag("rect", title, **corner, width=size, height=size, rx=rounded, fill=heat(part)))
         if grid.pitch >= LABELED_PITCH:
@@ -104,10 +104,10 @@ def core_map(doc: dict, hottest: float | None = None) -> Markup:
             labels.append(tag("text", core["core"], x=x + cell / 2, y=y + cell / 2 + 4, class_=shade))
     cores = tag("g", *squares, class_="cores")
     drawing = grid.drawing("cores of the chip", grid.squares(tile, "tile"), cores, *labels, grid.axes())
-    return join([drawing, legend(f"busiest unit, {unit}" if doc["time"] else unit, hottest)])
+    return join([drawing, heat_legend(f"busiest unit, {unit}" if doc["time"] else unit, hottest)])
 
 
-def _about_core(core: dict) -> str:
+def _describe_core(core: dict) -> str:
     lines = [f"core {core['core']} at ({core['x']}, {core['y']}) port {core['port']}"]
     lines += [f"{name}: {grouped(n)} neurons" for name, n in core["layers"].items()]
     if core["busy_us_per_step"] is not None:
@@ -134,24 +134,24 @@ def link_map(doc: dict, hottest: float | None = None) -> Markup:
     )
     for link in doc["links"]:
         if link["kind"] == "segment":
-            arrows.append(_segment(grid, size, thick, link, hottest))
+            arrows.append(_draw_segment(grid, size, thick, link, hottest))
         elif link["kind"] in DIRECTIONS:
-            arrows.append(_arrow(grid, size, thick, link, hottest))
+            arrows.append(_draw_arrow(grid, size, thick, link, hottest))
         else:
             local.setdefault((link["x"], link["y"]), []).append((link["kind"], link["flits_per_step"]))
     squares = []
     for (x, y), carried in local.items():
         cx, cy = grid.center(x, y)
         lines = [f"{place} ({x}, {y})", *(f"{kind}: {number(flits)} flits a step" for kind, flits in carried)]
-        corner, fill = {"x": cx - size / 2, "y": cy - size / 2}, heat(max(flits for _, flits in carried) / hottest)
+        corner, fill = ({"x": cx - size / 2, "y": cy - size / 2}, heat(max(flits for _, flits in carried) / hottest))
         title = tag("title", "\n".join(lines))
         squares.append(tag("rect", title, **corner, width=size, height=size, rx=size / 8, fill=fill))
     marks = tag("g", *arrows, class_="links"), tag("g", *squares, class_="routers")
-    drawing = grid.drawing("links of the chip", _mesh(grid), grid.squares(size, "tile"), *marks, grid.axes())
-    return join([drawing, legend(f"flits a step; squares: of each {place}, the busiest of {its_links}", hottest)])
+    drawing = grid.drawing("links of the chip", _draw_mesh(grid), grid.squares(size, "tile"), *marks, grid.axes())
+    return join([drawing, heat_legend(f"flits a step; squares: of each {place}, the busiest of {its_links}", hottest)])
 
 
-def _mesh(grid: Grid) -> Markup:
+def _draw_mesh(grid: Grid) -> Markup:
     """Draw all links of the mesh in grey."""
     lines = []
     for y in range(grid.rows):
@@ -161,7 +161,7 @@ def _mesh(grid: Grid) -> Markup:
     return tag("path", d="".join(lines), class_="mesh", stroke_width=max(grid.pitch * 0.02, 0.4))
 
 
-def _arrow(grid: Grid, size: float, thick: float, link: dict, hottest: float) -> Markup:
+def _draw_arrow(grid: Grid, size: float, thick: float, link: dict, hottest: float) -> Markup:
     """Draw a link as an arrow, on the right-hand side of its direction."""
     dx, dy = DIRECTIONS[link["kind"]][0], -DIRECTIONS[link["kind"]][1]
     cx, cy = grid.center(link["x"], link["y"])
@@ -177,10 +177,10 @@ def _arrow(grid: Grid, size: float, thick: float, link: dict, hottest: float) ->
     flits, part = link["flits_per_step"], link["flits_per_step"] / hottest
     about = f"link ({link['x']}, {link['y']}) {link['kind']}: {number(flits)} flits a step"
     about += f", {percent(100 * part)} of the busiest"
-    return tag("path", tag("title", about), d=_outline(outline), fill=heat(part))
+    return tag("path", tag("title", about), d=_closed_path(outline), fill=heat(part))
 
 
-def _outline(corners: list[tuple[float, float]]) -> str:
+def _closed_path(corners: list[tuple[float, float]]) -> str:
     """Write a closed path compactly, with relative corners and one decimal: a large chip has thousands of paths."""
     x, y = (round(v, 1) for v in corners[0])
     path = f"M{x:g} {y:g}l"
@@ -191,7 +191,7 @@ def _outline(corners: list[tuple[float, float]]) -> str:
     return path.replace(" -", "-").rstrip() + "z"
 
 
-def _segment(grid: Grid, size: float, thick: float, link: dict, hottest: float) -> Markup:
+def _draw_segment(grid: Grid, size: float, thick: float, link: dict, hottest: float) -> Markup:
     """Draw a segment of a bus, all its lanes together."""
     cx, cy = grid.center(link["x"], link["y"])
     part = link["flits_per_step"] / hottest
@@ -208,7 +208,7 @@ def _segment(grid: Grid, size: float, thick: float, link: dict, hottest: float) 
     )
 
 
-def legend(what: str, hottest: float) -> Markup:
+def heat_legend(what: str, hottest: float) -> Markup:
     """Draw the color scale."""
     stops = ", ".join(f"{heat(part)} {100 * part:.0f}%" for part, _ in HEAT)
     bar = tag("span", class_="scale", style=f"background:linear-gradient(90deg, {stops})")

@@ -25,7 +25,7 @@ RULES = (
 
 def network_graph(network: Network) -> Markup:
     """Draw a network in its own box, which scrolls if the drawing is large."""
-    rank = _ranks(network)
+    rank = _rank_nodes(network)
     rows: list[list[str]] = [[] for _ in range(max(rank.values(), default=0) + 1)]
     for name, level in rank.items():
         rows[level].append(name)
@@ -37,7 +37,7 @@ def network_graph(network: Network) -> Markup:
         left = (width - len(row) * (BOX_WIDTH + GAP_X) + GAP_X) / 2
         for i, name in enumerate(row):
             place[name] = (left + i * (BOX_WIDTH + GAP_X), GAP_Y / 2 + level * (BOX_HEIGHT + GAP_Y))
-    lines = [_line(c, place, rank) for c in network.connections]
+    lines = [_draw_connection(c, place, rank) for c in network.connections]
     boxes = [
         _box(node, place[name], name in network.inputs) for name, node in {**network.inputs, **network.nodes}.items()
     ]
@@ -47,7 +47,7 @@ def network_graph(network: Network) -> Markup:
     return tag("div", drawing, style=f"max-height:{MOST_HEIGHT}px;overflow:auto")
 
 
-def _ranks(network: Network) -> dict[str, int]:
+def _rank_nodes(network: Network) -> dict[str, int]:
     """The row of every input and node: one below the lowest that feeds it, without feedback connections."""
     rank = dict.fromkeys(network.inputs, 0)
     for name in network.order:
@@ -70,7 +70,7 @@ def _box(node: Node, at: tuple[float, float], is_input: bool) -> Markup:
     )
 
 
-def _line(edge: Connection, place: dict[str, tuple[float, float]], rank: dict[str, int]) -> Markup:
+def _draw_connection(edge: Connection, place: dict[str, tuple[float, float]], rank: dict[str, int]) -> Markup:
     """Draw a connection from source to target; one that skips rows or points back bends around on the right."""
     (x0, y0), (x1, y1) = place[edge.source], place[edge.target]
     is_back = rank[edge.source] >= rank[edge.target]

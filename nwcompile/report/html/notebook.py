@@ -9,8 +9,8 @@ from nwcompile.ir.run import Run
 from nwcompile.report.html.network_graph import network_graph
 from nwcompile.report.html.page import render_html
 from nwcompile.report.html_markup import Markup, tag
-from nwcompile.report.html_tables import table
-from nwcompile.report.json.collect import collect
+from nwcompile.report.html_tables import html_table
+from nwcompile.report.json.collect import collect_report
 from nwcompile.report.text import grouped, number
 
 PAGE_HEIGHT = 640  # Pixels of a report inside a cell, which scrolls.
@@ -18,15 +18,15 @@ PAGE_HEIGHT = 640  # Pixels of a report inside a cell, which scrolls.
 
 def html_of_network(network: Network) -> str:
     """Render the first line of a network's repr, and its graph."""
-    return tag("div", _head(network), network_graph(network))
+    return tag("div", _first_line(network), network_graph(network))
 
 
 def html_of_program(program: Program) -> str:
     """Render the report that is predicted from the program's calibration."""
-    return tag("div", _head(program), page_in_a_cell(collect(program, predict(program))))
+    return tag("div", _first_line(program), render_frame(collect_report(program, predict(program))))
 
 
-def page_in_a_cell(doc: dict) -> Markup:
+def render_frame(doc: dict) -> Markup:
     """Render a report in its own frame, which scrolls."""
     page = escape(render_html(doc))
     return Markup(f'<iframe srcdoc="{page}" style="width:100%;height:{PAGE_HEIGHT}px;border:0"></iframe>')
@@ -41,8 +41,8 @@ def html_of_run(run: Run) -> str:
     ]
     took = None if run.seconds is None else tag("p", f"time: {number(run.seconds * 1e6)} us")
     spent = None if run.energy_pj is None else tag("p", f"energy: {number(run.energy_pj['total'] / 1000)} nJ")
-    return tag("div", _head(run), table(columns, rows) if rows else None, took, spent)
+    return tag("div", _first_line(run), html_table(columns, rows) if rows else None, took, spent)
 
 
-def _head(noun: Network | Program | Run) -> Markup:
+def _first_line(noun: Network | Program | Run) -> Markup:
     return tag("p", tag("b", repr(noun).splitlines()[0]))

@@ -31,9 +31,9 @@ class Axis:
         values = [v for v in values if v > 0 or not log] or [1.0]
         low, high = min(values), max(values)
         if log:
-            self.low, self.high = 1 / _nice(1.02 / low), _nice(high * 1.02)
+            self.low, self.high = 1 / _round_up(1.02 / low), _round_up(high * 1.02)
         else:
-            step = _nice((high or 1.0) / 5)
+            step = _round_up((high or 1.0) / 5)
             self.low, self.high = 0.0, ceil((high or 1.0) / step - 1e-9) * step
 
     def at(self, value: float) -> float:
@@ -52,7 +52,7 @@ class Axis:
     def ticks(self) -> list[float]:
         """The round values to label along the axis."""
         if not self.log:
-            step = _nice(self.high / 5)
+            step = _round_up(self.high / 5)
             return [i * step for i in range(round(self.high / step) + 1)]
         decades = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
         wide = log10(self.high / self.low) > 3.2
@@ -60,7 +60,7 @@ class Axis:
         return [v for v in candidates if self.low * 0.999 <= v <= self.high * 1.001]
 
 
-def _nice(x: float) -> float:
+def _round_up(x: float) -> float:
     """Round up to 1, 2 or 5 times a power of ten."""
     power = 10.0 ** floor(log10(x))
     return next(m * power for m in (1, 2, 5, 10) if m * power >= x * 0.999)
@@ -84,18 +84,18 @@ def floorline_plot(doc: dict) -> Markup:
     }
     cores = [(c["synops_per_step"], lines["barrier_us"] + c["busy_us_per_step"]) for c in doc["cores"]]
     points = [*(point for name in series for point in series[name]), *cores]
-    x = Axis([p[0] for p in points] + [_knee(lines) / 2], LEFT, WIDTH - RIGHT, log=True)
+    x = Axis([p[0] for p in points] + [_knee_synops(lines) / 2], LEFT, WIDTH - RIGHT, log=True)
     y = Axis([p[1] for p in points] + [lines["floor_us"] * 0.7], HEIGHT - BOTTOM, TOP, log=True)
     marks = [tag("g", *(_core_point(c["core"], p, x, y) for c, p in zip(doc["cores"], cores, strict=True)),
                  class_="core-points")]  # fmt: skip
     for name, group in series.items():
         marks += [
-            _point(name, h, p, steps["bottleneck"][h]["kind"] if name == "measured" else "", x, y)
-            for h, p in _some(group)
+            _step_point(name, h, p, steps["bottleneck"][h]["kind"] if name == "measured" else "", x, y)
+            for h, p in _thin_out(group)
         ]
     label_x, label_y = "synops of a core, or of the busiest one, in a step (log)", "time of a step, us (log)"
     names = ["core", *series]
-    return join([_frame("floorline", x, y, label_x, label_y, _lines(lines, x, y), *marks), _key(doc, names)])
+    return join([_frame("floorline", x, y, label_x, label_y, _floor_and_slope(lines, x, y), *marks), _key(doc, names)])
 
 
 def _core_point(core: int, point: tuple[float, float], x_axis: Axis, y_axis: Axis) -> Markup:
@@ -104,13 +104,13 @@ def _core_point(core: int, point: tuple[float, float], x_axis: Axis, y_axis: Axi
     return tag("circle", tag("title", about), cx=x_axis.at(synops), cy=y_axis.at(us), r=2.5)
 
 
-def _knee(lines: dict) -> float:
+def _knee_synops(lines: dict) -> float:
     """The number of synops at which the slope leaves the floor."""
     above = lines["floor_us"] - lines["barrier_us"]
     return above / lines["us_per_synop"] if above > 0 and lines["us_per_synop"] > 0 else 2.0
 
 
-def _lines(lines: dict, x_axis: Axis, y_axis: Axis) -> Markup:
+def _floor_and_slope(lines: dict, x_axis: Axis, y_axis: Axis) -> Markup:
     """Draw the floor and, from the knee to the end of the axis, the slope."""
     floor_us, slope, barrier = lines["floor_us"], lines["us_per_synop"], lines["barrier_us"]
     path = f"M{x_axis.start:.1f} {y_axis.at(floor_us):.1f}"
@@ -127,7 +127,7 @@ def _lines(lines: dict, x_axis: Axis, y_axis: Axis) -> Markup:
     return join([tag("path", tag("title", about), d=path, class_="floorline"), text])
 
 
-def _point(name: str, h: int, point: tuple[float, float], kind: str, x_axis: Axis, y_axis: Axis) -> Markup:
+def _step_point(name: str, h: int, point: tuple[float, float], kind: str, x_axis: Axis, y_axis: Axis) -> Markup:
     synops, us = point
     about = f"{SERIES[name]}, step {h}: {number(us)} us, {grouped(synops)} synops on the busiest core"
     about += f", {kind}-bound" if kind else ""
@@ -152,9 +152,9 @@ def step_plot(doc: dict) -> Markup:
         tag("path", d=f"M{x.start} {y.at(b):.1f}H{x.end}", class_="floor") for b in [doc["floorline"]["barrier_us"]]
     ]
     for name, values in series.items():
-        d = "M" + "L".join(f"{x.at(h):.1f} {y.at(v):.1f}" for h, v in _some(values))
+        d = "M" + "L".join(f"{x.at(h):.1f} {y.at(v):.1f}" for h, v in _thin_out(values))
         marks.append(tag("path", tag("title", SERIES[name]), d=d, class_=f"line {name}"))
-    for h, us in _some(steps["measured_us"] or steps["bound_us"]):
+    for h, us in _thin_out(steps["measured_us"] or steps["bound_us"]):
         b = steps["bottleneck"][h]
         where = (
             f"link {b['link']}" if b["link"] else f"{b['layer']} on core {b['core']}, {b['unit']}" if b["unit"] else ""
@@ -176,13 +176,13 @@ def energy_plot(doc: dict) -> Markup:
     x = Axis([float(ends[-1])], LEFT, WIDTH - RIGHT, log=False)
     y = Axis(values, HEIGHT - BOTTOM, TOP, log=False)
     d = f"M{x.start:.1f} {y.at(values[0]):.1f}"
-    d += "".join(f"V{y.at(values[h]):.1f}H{x.at(end):.1f}" for h, end in _some(ends))
+    d += "".join(f"V{y.at(values[h]):.1f}H{x.at(end):.1f}" for h, end in _thin_out(ends))
     peak = max(range(len(values)), key=values.__getitem__)
     about = f"most in hardware step {peak}: {number(values[peak])} {unit}"
     return _frame("energy", x, y, label_x, label_y, tag("path", tag("title", about), d=d, class_="line measured"))
 
 
-def _some(values: list) -> list[tuple[int, Any]]:
+def _thin_out(values: list) -> list[tuple[int, Any]]:
     """Pair values with their index; if there are more than MOST_POINTS, only evenly spaced ones."""
     every = -(-len(values) // MOST_POINTS)
     return [(i, values[i]) for i in range(0, len(values), max(every, 1))]

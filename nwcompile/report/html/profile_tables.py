@@ -1,8 +1,8 @@
 """Profile tables: cards of report.html about a profiled run: core phases, messages and links, critical paths."""
 
 from nwcompile.report.html_markup import Markup, join, tag
-from nwcompile.report.html_tables import NO_BREAK, table
-from nwcompile.report.text import PARTS, PHASES, grouped, latency_text, number, percent, sender
+from nwcompile.report.html_tables import NO_BREAK, html_table
+from nwcompile.report.text import PARTS, PHASES, grouped, latency_text, number, percent, sender_text
 
 MOST_CORES = 8  # Cores listed, those that work longest; the others are similar.
 COLORS = {
@@ -25,19 +25,19 @@ def phase_tables(profile: dict) -> Markup:
     rows: list[list[object]] = []
     for unit, of in units.items():
         cells = {phase: sum(cycles) / len(cycles) for phase, cycles in of.items()}
-        rows.append(["mean of all", unit, *_worked(cells), stack(cells, PHASES, COLORS)])
+        rows.append(["mean of all", unit, *_work_shares(cells), stacked_bar(cells, PHASES, COLORS)])
     order = sorted(
         ((unit, core) for unit, of in units.items() for core in range(len(of["idle"]))),
         key=lambda place: units[place[0]]["idle"][place[1]],
     )
     for unit, core in order[:MOST_CORES]:
         cells = {phase: cycles[core] for phase, cycles in units[unit].items()}
-        rows.append([f"core {core}", unit, *_worked(cells), stack(cells, PHASES, COLORS)])
+        rows.append([f"core {core}", unit, *_work_shares(cells), stacked_bar(cells, PHASES, COLORS)])
     used = [phase for phase in PHASES if any(sum(of.get(phase, [])) for of in units.values())]
-    return join([legend(used, PHASES, COLORS), table(columns, rows)])
+    return join([bar_legend(used, PHASES, COLORS), html_table(columns, rows)])
 
 
-def _worked(cells: dict[str, float]) -> list[str]:
+def _work_shares(cells: dict[str, float]) -> list[str]:
     total = sum(cells.values()) or 1.0
     stalled = cells.get("stall", 0.0)
     works = total - stalled - cells["idle"] - cells["barrier"]
@@ -50,10 +50,10 @@ def message_tables(profile: dict) -> Markup:
     if latency["n_messages"] == 0:
         return tag("p", latency_text(profile))
     ranks = ("p50", "p90", "p99", "max")
-    latencies = table(
+    latencies = html_table(
         [("messages", "name"), *((rank, "right") for rank in ranks)],
         [
-            [f"cycles of {number(ns)} ns", *(_grouped(latency[rank]) for rank in ranks)],
+            [f"cycles of {number(ns)} ns", *(_no_break(latency[rank]) for rank in ranks)],
             ["us", *(number(latency[rank] * ns / 1000) for rank in ranks)],
         ],
     )
@@ -70,10 +70,12 @@ def message_tables(profile: dict) -> Markup:
         ]
         for r in profile["congested_links"]
     ]
-    return join([latencies, tag("p", f"{_grouped(latency['n_messages'])} messages in all."), table(columns, rows)])
+    return join(
+        [latencies, tag("p", f"{_no_break(latency['n_messages'])} messages in all."), html_table(columns, rows)]
+    )
 
 
-def _grouped(amount: float) -> str:
+def _no_break(amount: float) -> str:
     """Format a figure without line breaks inside."""
     return grouped(amount).replace(" ", NO_BREAK)
 
@@ -84,7 +86,7 @@ def critical_table(profile: dict) -> Markup:
                ("over link", "left"), ("what the time is", "left")]  # fmt: skip
     rows: list[list[object]] = []
     for r in profile["critical_paths"]:
-        waits = None if r["source_layer"] is None else sender(r)
+        waits = None if r["source_layer"] is None else sender_text(r)
         rows.append(
             [
                 f"step {r['step']}",
@@ -92,14 +94,14 @@ def critical_table(profile: dict) -> Markup:
                 f"{r['layer']} on core {r['core']}",
                 waits,
                 r["link"],
-                stack(r["parts"], PARTS, PART_COLORS),
+                stacked_bar(r["parts"], PARTS, PART_COLORS),
             ]
         )
     used = [part for part in PARTS if any(r["parts"][part] for r in profile["critical_paths"])]
-    return join([legend(used, PARTS, PART_COLORS), table(columns, rows)])
+    return join([bar_legend(used, PARTS, PART_COLORS), html_table(columns, rows)])
 
 
-def stack(cells: dict[str, float], names: dict[str, str], colors: dict[str, str]) -> Markup:
+def stacked_bar(cells: dict[str, float], names: dict[str, str], colors: dict[str, str]) -> Markup:
     """Draw a bar of parts, each as wide as its share of the sum."""
     total = sum(cells.values()) or 1.0
     bars = [
@@ -114,7 +116,7 @@ def stack(cells: dict[str, float], names: dict[str, str], colors: dict[str, str]
     return tag("div", *bars, class_="stack low")
 
 
-def legend(keys: list[str], names: dict[str, str], colors: dict[str, str]) -> Markup:
+def bar_legend(keys: list[str], names: dict[str, str], colors: dict[str, str]) -> Markup:
     """Draw the legend of the colors of a bar."""
     marks = [tag("span", tag("i", class_="mark", style=f"background:{colors[key]}"), names[key]) for key in keys]
     return tag("div", *marks, class_="legend")

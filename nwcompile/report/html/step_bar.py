@@ -17,10 +17,10 @@ def step_bar(docs: list[dict]) -> Markup:
     options = [tag("option", FIGURES[name], value=name) for name in figures]
     slider = tag("input", type="range", min=0, max=n_steps - 1, step=1, value=0)
     parts = [
-        _button("mean", "Mean of all steps", aria_pressed="true"),
-        _button("back", "‹", aria_label="one step back"),
+        _step_button("mean", "Mean of all steps", aria_pressed="true"),
+        _step_button("back", "‹", aria_label="one step back"),
         tag("label", "Hardware step ", slider),
-        _button("on", "›", aria_label="one step on"),
+        _step_button("on", "›", aria_label="one step on"),
         tag("label", "Cores by ", tag("select", *options)),
         tag("output", "mean of all steps"),
     ]
@@ -28,5 +28,5 @@ def step_bar(docs: list[dict]) -> Markup:
     return join([bar, *said])
 
 
-def _button(do: str, text: str, **attributes) -> Markup:
+def _step_button(do: str, text: str, **attributes) -> Markup:
     return tag("button", text, type="button", data_do=do, **attributes)

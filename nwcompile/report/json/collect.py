@@ -26,7 +26,7 @@ from nwcompile.report.json.messages import collect_dropped, collect_multicast
 from nwcompile.report.json.neurobench import collect_neurobench
 from nwcompile.report.json.profile import collect_profile
 from nwcompile.report.json.traffic import collect_traffic
-from nwcompile.report.text import io_text, multi_spike, number, verdict, verdict_rows
+from nwcompile.report.text import format_verdict, io_text, multi_spike_text, number, verdict_rows
 from nwcompile.sim.accuracy import share_interval
 from nwcompile.sim.crosscheck import Crosscheck
 from nwcompile.sim.float_difference import answer_rule
@@ -34,7 +34,7 @@ from nwcompile.sim.float_difference import answer_rule
 REPORT_SCHEMA = 1  # Incremented when a key of report.json changes its meaning or is removed.
 
 
-def collect(
+def collect_report(
     program: Program, run: Run, accuracy=None, crosscheck=None, model_dt=None, wall_seconds=None
 ) -> dict[str, Any]:
     """Collect the content of report.json: the `Summary` of the run, and its provenance.
@@ -58,19 +58,19 @@ def collect(
         "run": {"backend": run.backend, "device": run.device, "window": run.window, "n_samples": run.n_samples,
                 "n_hardware_steps": s.n_steps, "n_dropped": run.n_dropped},
         "fit": [_fit_row(row) for row in s.fits],
-        "time": _time(s),
+        "time": _collect_time(s),
         "bottleneck": None if s.bound is None else _bottleneck(s.bound.bottleneck, chip),
         "advice": None if s.bound is None else {**asdict(s.bound.advice), "text": str(s.bound.advice)},
-        "steps": _steps(s, chip),
-        "floorline": _floorline(s.bound),
+        "steps": _collect_steps(s, chip),
+        "floorline": _collect_floorline(s.bound),
         "profile": collect_profile(program, run, s),
-        "real_time": real_time(run, model_dt, wall_seconds),
-        "energy": _energy(s, chip),
+        "real_time": real_time_factors(run, model_dt, wall_seconds),
+        "energy": _collect_energy(s, chip),
         "events_per_sample": s.events,
         "neurobench": collect_neurobench(program, run),
-        "multi_spike": _multi_spike(program, s),
+        "multi_spike": _collect_multi_spike(program, s),
         "multicast": collect_multicast(program.chip, s),
-        "io": _io(program, s),
+        "io": _collect_io(program, s),
         "host": collect_host(program, run, s.events["synops"]),
         "dropped": collect_dropped(program, run),
         "bus": collect_bus(program, run),
@@ -79,18 +79,18 @@ def collect(
         "links": link_rows(program, s),
         "traffic": collect_traffic(program, run, s),
         "by_step": collect_by_step(run, s),
-        "work": _work(s),
-        "accuracy": _accuracy(accuracy),
-        "crosscheck": None if crosscheck is None else _crosscheck(crosscheck),
+        "work": _collect_work(s),
+        "accuracy": _check_accuracy(accuracy),
+        "crosscheck": None if crosscheck is None else _collect_crosscheck(crosscheck),
         "legalization": [dict(row) for row in program.legalization],
         "price": program.manifest.get("price"),
         "warnings": list(program.warnings),
-        "provenance": _provenance(program, run),
+        "provenance": _collect_provenance(program, run),
     }  # fmt: skip
     below = verdict_rows(doc) + ([] if doc["host"] is None else [["host", host_text(doc["host"])]])
     if accuracy is not None or (doc["price"] or {}).get("output_changed_percent") is not None:
         below.append(["answers", answer_rule(program.network)])
-    return {"verdict": verdict(doc), "verdict_rows": below, **doc}
+    return {"verdict": format_verdict(doc), "verdict_rows": below, **doc}
 
 
 def _pool_step_us(program: Program, run: Run) -> float | None:
@@ -99,7 +99,7 @@ def _pool_step_us(program: Program, run: Run) -> float | None:
     return None if cycles is None else cycles * program.chip.core.cycle_ns / 1000
 
 
-def _accuracy(given) -> dict | None:
+def _check_accuracy(given) -> dict | None:
     if given is None:
         return None
     table = dict(given) if isinstance(given, dict) else {"chip": given}
@@ -107,7 +107,7 @@ def _accuracy(given) -> dict | None:
     for name in table:
         if name not in ("float", "chip"):
             raise ModelError(unknown_choice("accuracy", name, ("float", "chip")))
-    parts = {name: _part(name, value) for name, value in table.items() if value is not None}
+    parts = {name: _check_share(name, value) for name, value in table.items() if value is not None}
     if n_samples is None:
         return parts
     if not isinstance(n_samples, int) or n_samples < 1:
@@ -116,7 +116,7 @@ def _accuracy(given) -> dict | None:
     return {**parts, "n_samples": n_samples, "interval": interval}
 
 
-def _part(name: str, value) -> float:
+def _check_share(name: str, value) -> float:
     try:
         part = float(value)
     except (TypeError, ValueError):
@@ -129,15 +129,15 @@ def _part(name: str, value) -> float:
 def _fit_row(row) -> dict:
     unit = "cores" if row.resource == "cores" else RESOURCE_OF[row.resource].unit
     return {"resource": row.resource, "unit": unit, "core": row.core, "used": row.used,
-            "limit": row.limit, "percent": _percent(row.used, row.limit), "total_used": row.total_used,
-            "total_limit": row.total_limit, "total_percent": _percent(row.total_used, row.total_limit)}  # fmt: skip
+            "limit": row.limit, "percent": _percent_of(row.used, row.limit), "total_used": row.total_used,
+            "total_limit": row.total_limit, "total_percent": _percent_of(row.total_used, row.total_limit)}  # fmt: skip
 
 
-def _percent(used: int, limit: int | None) -> float | None:
+def _percent_of(used: int, limit: int | None) -> float | None:
     return None if limit is None else 100 * used / limit
 
 
-def _time(summary: Summary) -> dict | None:
+def _collect_time(summary: Summary) -> dict | None:
     """Mean times of a hardware step and a sample; `source`: whether `step_us` is measured or the floorline's bound."""
     if summary.bound is None or summary.step_us is None:
         return None
@@ -151,10 +151,10 @@ def _time(summary: Summary) -> dict | None:
     tightness = None if summary.tightness is None else 100 * summary.tightness
     return {"source": source, **rows[source], "samples_per_second": summary.samples_per_second, "rows": rows,
             "tightness_percent": tightness, "barrier_percent": 100 * summary.bound.barrier_share,
-            "links_percent": 100 * summary.bound.link_share, "sync": _sync(summary)}  # fmt: skip
+            "links_percent": 100 * summary.bound.link_share, "sync": _collect_sync(summary)}  # fmt: skip
 
 
-def _sync(summary: Summary) -> dict | None:
+def _collect_sync(summary: Summary) -> dict | None:
     """The cost of the barrier: the bound of a mean step with and without it; None if the chip has no choice."""
     other = summary.other_sync
     if other is None or summary.bound is None:
@@ -177,7 +177,7 @@ def _bottleneck(bottleneck: Bottleneck, chip: Chip) -> dict:
             "link": link, "share_percent": 100 * bottleneck.share}  # fmt: skip
 
 
-def _steps(summary: Summary, chip: Chip) -> dict:
+def _collect_steps(summary: Summary, chip: Chip) -> dict:
     """Lists by hardware step, means per sample; null if unknown."""
     table = {"max_synops": summary.max_synops, "measured_us": summary.measured_us, "bound_us": summary.bound_us,
              "energy_pj": summary.step_energy_pj, "power_mw": summary.step_power_mw,
@@ -187,7 +187,7 @@ def _steps(summary: Summary, chip: Chip) -> dict:
     return lists
 
 
-def _floorline(bound: Floorline | None) -> dict | None:
+def _collect_floorline(bound: Floorline | None) -> dict | None:
     """The lines of the floorline plot: barrier, barrier plus compute, and the time per synop."""
     if bound is None:
         return None
@@ -196,7 +196,7 @@ def _floorline(bound: Floorline | None) -> dict | None:
             "us_per_synop": bound.cycles_per_synop * us}  # fmt: skip
 
 
-def _work(summary: Summary) -> dict | None:
+def _collect_work(summary: Summary) -> dict | None:
     """Core cycles per mean step and sample: `cycles_per_step[event]` is a list by core; and the events of each unit."""
     if summary.bound is None:
         return None
@@ -207,7 +207,7 @@ def _work(summary: Summary) -> dict | None:
     return {"cycle_us": summary.bound.cycle_ns / 1000, "units": units, "cycles_per_step": cycles}
 
 
-def _energy(summary: Summary, chip: Chip) -> dict | None:
+def _collect_energy(summary: Summary, chip: Chip) -> dict | None:
     """Energy of a sample, total and by kind. The total does not include kinds that are None.
 
     A kind is None if the chip file has no figure for it. Static power is None if no times were measured.
@@ -225,7 +225,7 @@ def _energy(summary: Summary, chip: Chip) -> dict | None:
             "by_kind_pj_per_sample": by_kind, "mean_mw": mean, "largest_mw": largest}  # fmt: skip
 
 
-def real_time(run: Run, model_dt: float | None, wall_seconds: float | None) -> dict | None:
+def real_time_factors(run: Run, model_dt: float | None, wall_seconds: float | None) -> dict | None:
     """Seconds that the hardware and the simulator take per second of model time; below 1 is faster than real time."""
     if model_dt is None:
         return None
@@ -238,7 +238,7 @@ def real_time(run: Run, model_dt: float | None, wall_seconds: float | None) -> d
             "simulator_factor": None if wall_seconds is None else wall_seconds / model}  # fmt: skip
 
 
-def _multi_spike(program: Program, summary: Summary) -> dict | None:
+def _collect_multi_spike(program: Program, summary: Summary) -> dict | None:
     """The senders of several spikes a step; messages and synops per sample as sent, if binary, and one by one."""
     if summary.multi is None:
         return None
@@ -260,10 +260,10 @@ def _multi_spike(program: Program, summary: Summary) -> dict | None:
     for kind in ("sent", "binary", "one_by_one"):
         messages, synops = getattr(summary.multi, kind)
         doc[kind] = {"messages_per_sample": messages, "synops_per_sample": synops}
-    return {**doc, "text": multi_spike(doc)}
+    return {**doc, "text": multi_spike_text(doc)}
 
 
-def _io(program: Program, summary: Summary) -> dict | None:
+def _collect_io(program: Program, summary: Summary) -> dict | None:
     """The messages through the chip's io.sites; None if it has none."""
     if program.chip.io.sites is None:
         return None
@@ -333,13 +333,13 @@ def link_rows(program: Program, summary: Summary) -> list[dict]:
     return rows
 
 
-def _crosscheck(crosscheck) -> dict:
+def _collect_crosscheck(crosscheck) -> dict:
     first = None if crosscheck.first_difference is None else str(crosscheck.first_difference)
     return {"agree": crosscheck.agree, "backends": list(crosscheck.backends), "n_samples": crosscheck.n_samples,
             "n_compared": crosscheck.n_compared, "first_difference": first, "text": str(crosscheck)}  # fmt: skip
 
 
-def _provenance(program: Program, run: Run) -> dict:
+def _collect_provenance(program: Program, run: Run) -> dict:
     shown_apart = ("quantization", "legalization", "price", "warnings")
     known = {k: v for k, v in program.manifest.items() if k not in shown_apart}
     return {"reported_by": f"nwcompile {__version__}", **known, "backend": run.backend, "device": run.device,

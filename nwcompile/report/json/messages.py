@@ -49,17 +49,17 @@ def collect_dropped(program: Program, run: Run) -> dict | None:
     sent = sum(int(counters[name].sum()) for name in ("messages_out", "messages_io"))
     sent += int(at[len(at) - n_sites :].sum())  # of input lines
     rows: dict[str, list[dict]]
-    rows = {"at": [{"place": names[i], "link": link_name(chip, int(inject[i]))} for i in _most(at)],
-            "to": [{"place": names[i]} for i in _most(to)]}  # fmt: skip
+    rows = {"at": [{"place": names[i], "link": link_name(chip, int(inject[i]))} for i in _busiest_places(at)],
+            "to": [{"place": names[i]} for i in _busiest_places(to)]}  # fmt: skip
     for key, amount in (("at", at), ("to", to)):
-        for row, i in zip(rows[key], _most(amount), strict=True):
+        for row, i in zip(rows[key], _busiest_places(amount), strict=True):
             row["messages_per_sample"] = int(amount[i]) / run.n_samples
     doc = {"messages_per_sample": run.n_dropped / run.n_samples, "percent": 100 * run.n_dropped / max(sent, 1), **rows}
     cause = {"cause": "they came when their core cleared its axons"} if chip.has_merges else {}
     return {**doc, "text": dropped_text(doc, **cause)}
 
 
-def _most(amount: np.ndarray) -> list[int]:
+def _busiest_places(amount: np.ndarray) -> list[int]:
     """The places with most messages in descending order, without places that have none."""
     order = np.argsort(-amount, kind="stable")[:MOST_PLACES]
     return order[amount[order] > 0].tolist()

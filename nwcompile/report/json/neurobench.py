@@ -6,8 +6,8 @@ from nwcompile.cost.neurobench import neurobench
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.html_markup import Markup
-from nwcompile.report.html_tables import table
-from nwcompile.report.text import aligned, grouped, percent
+from nwcompile.report.html_tables import html_table
+from nwcompile.report.text import align_rows, grouped, percent
 
 PER_SAMPLE = ("dense_synops", "effective_macs", "effective_acs", "membrane_updates")
 ABOUT = (
@@ -26,17 +26,17 @@ def collect_neurobench(program: Program, run: Run) -> dict:
 
 def neurobench_lines(doc: dict) -> list[str]:
     """Lines for the terminal, with the figures side by side."""
-    rows = _rows(doc["neurobench"])
-    return aligned([("NeuroBench", *(row[0] for row in rows)), ("", *(row[1] or "–" for row in rows))], n_left=1)
+    rows = _figure_rows(doc["neurobench"])
+    return align_rows([("NeuroBench", *(row[0] for row in rows)), ("", *(row[1] or "–" for row in rows))], n_left=1)
 
 
 def neurobench_table(doc: dict) -> Markup:
     """Render the figures for the page, one per row."""
     columns = [("figure", "name"), ("value", "right"), ("what it counts", "left")]
-    return table(columns, [list(row) for row in _rows(doc["neurobench"])])
+    return html_table(columns, [list(row) for row in _figure_rows(doc["neurobench"])])
 
 
-def _rows(n: dict) -> list[tuple[str, str | None, str]]:
+def _figure_rows(n: dict) -> list[tuple[str, str | None, str]]:
     size = {name: f"{grouped(n[f'{name}_bytes'])} bytes" for name in ("footprint", "synapse", "neuron", "state")}
     parts = f"synapses {size['synapse']}, neurons {size['neuron']}; beside it states {size['state']}"
     dense, mac, ac, updates = (n[f"{name}_per_sample"] for name in PER_SAMPLE)

@@ -22,8 +22,8 @@ def collect_profile(program: Program, run: Run, summary: Summary) -> dict | None
         return None
     return {
         **collect_messages(program, run),
-        "phases": _phases(summary.phases, run.n_samples),
-        "critical_paths": [_critical(path, program.chip) for path in summary.critical],
+        "phases": _collect_phases(summary.phases, run.n_samples),
+        "critical_paths": [_collect_critical(path, program.chip) for path in summary.critical],
     }
 
 
@@ -45,7 +45,7 @@ def collect_messages(program: Program, run: Run) -> dict:
     }  # fmt: skip
 
 
-def _phases(phases_of_run: Phases, n_samples: int) -> dict:
+def _collect_phases(phases_of_run: Phases, n_samples: int) -> dict:
     """Cycles by unit: means per step and sample of every core, and all steps (sums over samples) if not too many.
 
     `cycles[unit][phase]` is a list of steps, each a list of cores.
@@ -63,7 +63,7 @@ def _phases(phases_of_run: Phases, n_samples: int) -> dict:
     return {"mean_cycles_per_step": per_core, "cycles": cycles, "cycles_left_out": None}
 
 
-def _critical(path: CriticalPath, chip: Chip) -> dict:
+def _collect_critical(path: CriticalPath, chip: Chip) -> dict:
     doc = {"step": path.step, "sample": path.sample, "cycles": path.cycles, "core": path.core, "layer": path.layer,
            "phase": path.phase, "source_core": path.source_core, "source_layer": path.source_layer,
            "link": None if path.link is None else link_name(chip, path.link), "parts": path.parts}  # fmt: skip

@@ -27,7 +27,7 @@ def collect_traffic(program: Program, run: Run, summary: Summary) -> dict:
     inside = rows.to != OUTSIDE
     np.add.at(sent, rows.to[inside], rows.messages[inside])
     offset, largest = largest_into(rows, program.mapping.n_cores, MOST_SENDERS)
-    cores = [_listed(table, rows.messages, largest[i:j], sent[core]) for core, (i, j) in enumerate(_spans(offset))]
+    cores = [_list_rows(table, rows.messages, largest[i:j], sent[core]) for core, (i, j) in enumerate(_spans(offset))]
     is_exact = chip.noc.multicast == "unicast" and not run.n_dropped
     offset, largest = largest_over(program, rows, MOST_CROSSING, MOST_ROUTED)
     carried, spans = summary.step_flits.sum(0), _spans(offset)
@@ -35,7 +35,7 @@ def collect_traffic(program: Program, run: Run, summary: Summary) -> dict:
     links = []
     for link in np.flatnonzero(summary.link_flits).tolist():
         i, j = spans[link]
-        crossing = _listed(table, rows.flits, largest[i:j], carried[link] if is_exact else None)
+        crossing = _list_rows(table, rows.flits, largest[i:j], carried[link] if is_exact else None)
         links.append(crossing if link < n_mesh else None)
     return {"sources": list(program.network.offsets), "cores": cores, "links": links}
 
@@ -44,7 +44,7 @@ def _spans(offset: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(offset[:-1].tolist(), offset[1:].tolist(), strict=True))
 
 
-def _listed(table: np.ndarray, amount: np.ndarray, rows: np.ndarray, total) -> dict:
+def _list_rows(table: np.ndarray, amount: np.ndarray, rows: np.ndarray, total) -> dict:
     listed = [
         [source, None if home == OUTSIDE else home, None if to == OUTSIDE else to, n]
         for (source, home, to), n in zip(table[rows].tolist(), amount[rows].tolist(), strict=True)

@@ -6,7 +6,7 @@ LEAST = ("step_us", "sample_nj", "n_cores_used")
 LARGEST = ("accuracy",)
 
 
-def front(rows: list[dict], minimize: tuple[str, ...], maximize: tuple[str, ...]) -> list[int]:
+def pareto_front(rows: list[dict], minimize: tuple[str, ...], maximize: tuple[str, ...]) -> list[int]:
     """Indices of the rows on the Pareto front; equal rows all stay.
 
     Rows that lack one of the figures are left out.

@@ -11,11 +11,11 @@ from nwcompile.cost.prediction import predict
 from nwcompile.errors import BackendError, NwError
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.report import files
-from nwcompile.report.json.collect import collect
+from nwcompile.report import render_files
+from nwcompile.report.json.collect import collect_report
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import accuracy
-from nwcompile.workbench.figures import figures, reason
+from nwcompile.workbench.figures import collect_figures, describe_failure
 from nwcompile.workbench.sweep.points import Point, Question
 
 ERROR_CODE = "NW7007"
@@ -34,7 +34,7 @@ class Measured:
     files: dict[str, bytes]
 
 
-def measure(question: Question, point: Point, version: str, keep: bool = False) -> Measured:
+def measure_point(question: Question, point: Point, version: str, keep: bool = False) -> Measured:
     """Compile, run and measure a point in this process; with `keep`, return net.nwc and its report too.
 
     Errors of the point are returned, not raised. Raises BackendError if nwcompile here is not `version`.
@@ -48,32 +48,32 @@ def measure(question: Question, point: Point, version: str, keep: bool = False) 
     error = point.error
     if error is None:
         try:
-            table, kept = _measured(question, point, keep)
+            table, kept = _compile_and_run(question, point, keep)
         except MemoryError as e:
-            error = f"{OUT_OF_MEMORY}: {reason(e) if isinstance(e, NwError) else NO_MEMORY}"
+            error = f"{OUT_OF_MEMORY}: {describe_failure(e) if isinstance(e, NwError) else NO_MEMORY}"
         except Exception as e:  # A point that fails is a row; the sweep continues.
             defect = "" if isinstance(e, NwError) else "a defect, please report it: "
-            error = f"{type(e).__name__}: {defect}{reason(e)}"
+            error = f"{type(e).__name__}: {defect}{describe_failure(e)}"
     return Measured(table, error, perf_counter() - start, kept)
 
 
-def _measured(question: Question, point: Point, keep: bool) -> tuple[dict, dict[str, bytes]]:
+def _compile_and_run(question: Question, point: Point, keep: bool) -> tuple[dict, dict[str, bytes]]:
     assert point.chip is not None and point.options is not None, "it has no error"
     samples = question.inputs[point.input]
     calibration = question.calibration or samples
     program = flow.compile(question.network, point.chip, calibration.x, point.options, labels=calibration.labels)
-    run, part = _run(program, samples, question.backend)
-    table = {**of_point(program, run), "accuracy": part, "program": program.hash}
+    run, part = _run_program(program, samples, question.backend)
+    table = {**point_figures(program, run), "accuracy": part, "program": program.hash}
     for name, value in table.items():
         if isinstance(value, float) and not isfinite(value):
             raise ArithmeticError(f"{name} is {value}")
     if not keep:
         return table, {}
-    report = files(collect(program, run, part), "")
+    report = render_files(collect_report(program, run, part), "")
     return table, {"net.nwc": program.data, **{path.name: data for path, data in report.items()}}
 
 
-def _run(program: Program, samples, backend: str) -> tuple[Run, float | None]:
+def _run_program(program: Program, samples, backend: str) -> tuple[Run, float | None]:
     """Run or predict the program, and compute the accuracy if there are labels."""
     if backend != PREDICTION:
         run = simulate(program, samples.x, backend=backend)
@@ -83,9 +83,9 @@ def _run(program: Program, samples, backend: str) -> tuple[Run, float | None]:
     return predict(program), accuracy(simulate(program, samples.x, backend="sequence"), samples.labels)
 
 
-def of_point(program: Program, run: Run) -> dict:
+def point_figures(program: Program, run: Run) -> dict:
     """The figures of a row: those of an estimate (`n_cores` as n_cores_used), the energy-delay product, and bounds."""
-    table = figures(program, run)
+    table = collect_figures(program, run)
     n_cores, nj, us = table.pop("n_cores"), table["sample_nj"], table["sample_us"]
     edp = None if nj is None or us is None else nj * us
     bounds = {f"least_{name}": value for name, value in asdict(least(program, run)).items()}

@@ -65,7 +65,7 @@ def read_plan(path: str) -> Plan:
             raise OptionError(f"plan {path}: {key} = {shown(table[key])} must be {what}")
     asked = dict(table.pop("search", {}))
     _check_keys(path, "search.", asked, SEARCH_KEYS)
-    goals: dict[str, Any] = {k: _names(path, k, asked.pop(k)) for k in ("minimize", "maximize") if k in asked}
+    goals: dict[str, Any] = {k: _read_names(path, k, asked.pop(k)) for k in ("minimize", "maximize") if k in asked}
     if asked and "trials" not in asked:
         raise OptionError(f"plan {path}: search.trials is missing; say how many points may be tried, like trials = 100")
     return Plan(**table, **goals, search=Search(**asked) if asked else None)
@@ -86,7 +86,7 @@ def _check_place(path: str, section: str, key: str, known: tuple[str, ...]) -> N
         raise OptionError(f"plan {path}: {section + key!r} is in the wrong place; put {key} {' or '.join(places)}")
 
 
-def _names(path: str, key: str, given) -> tuple[str, ...]:
+def _read_names(path: str, key: str, given) -> tuple[str, ...]:
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise OptionError(f'plan {path}: search.{key} = {shown(given)} must be names of figures, like ["step_us"]')

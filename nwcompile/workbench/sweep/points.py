@@ -20,7 +20,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.partition.partition import PARTITIONERS
 from nwcompile.passes.place.place import PLACERS
-from nwcompile.workbench.figures import reason
+from nwcompile.workbench.figures import describe_failure
 
 CHIP = "chip"  # The key of chips, by name.
 INPUT = "input"  # The key of inputs, by name.
@@ -45,7 +45,7 @@ class Samples:
     def hash(self) -> str:
         """SHA-256 of samples and labels."""
         arrays = dict(self.x) if isinstance(self.x, Mapping) else {"x": self.x}
-        return digest(*(part for name in sorted(arrays) for part in (name, arrays[name])), "y", self.labels)
+        return hash_arrays(*(part for name in sorted(arrays) for part in (name, arrays[name])), "y", self.labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class Question:
 
     def data(self, name: str) -> str:
         """The identity of the samples of an input and of the calibration."""
-        return digest(self.inputs[name].hash, self.calibration and self.calibration.hash)[:ID_DIGITS]
+        return hash_arrays(self.inputs[name].hash, self.calibration and self.calibration.hash)[:ID_DIGITS]
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,22 +110,22 @@ class Space:
 
     def point(self, given: dict[str, Any]) -> Point:
         """Build the point of these settings."""
-        settings = {key: plain(value) for key, value in given.items()}
+        settings = {key: to_json(value) for key, value in given.items()}
         name = given.get(INPUT, next(iter(self.question.inputs)))
         known = (code_version(), self.question.model, self.question.data(name), self.question.backend)
         try:
             chip, options = self._chip(given), self._options(given)
         except NwError as e:
-            error = f"{type(e).__name__}: {reason(e)}"
-            return Point(identity(*known, settings), settings, name, chip=None, options=None, error=error)
-        point_id = identity(*known, chip.hash, options.to_dict(), *self._versions_of(options))
+            error = f"{type(e).__name__}: {describe_failure(e)}"
+            return Point(hash_identity(*known, settings), settings, name, chip=None, options=None, error=error)
+        point_id = hash_identity(*known, chip.hash, options.to_dict(), *self._versions_of(options))
         return Point(point_id, settings, name, chip=chip, options=options)
 
     def _chip(self, given: dict[str, Any]) -> Chip:
         """The chip of a point, shared by points that differ only in options."""
         changes = {key: value for key, value in given.items() if key in KEYS}
         chip = given.get(CHIP, self.chip)
-        name = (chip.hash, json.dumps(plain(changes), sort_keys=True, default=repr))
+        name = (chip.hash, json.dumps(to_json(changes), sort_keys=True, default=repr))
         if name not in self._chips:
             self._chips[name] = chip.replace(changes)
         return self._chips[name]
@@ -157,8 +157,8 @@ class Space:
         """Raise OptionError for a value that is wrong in every point."""
         first = {key: values[0] for key, values in self.values.items()}
         known = {
-            PARTITIONER: plugins.names(plugins.PARTITIONERS, PARTITIONERS),
-            PLACER: plugins.names(plugins.PLACERS, PLACERS),
+            PARTITIONER: plugins.list_names(plugins.PARTITIONERS, PARTITIONERS),
+            PLACER: plugins.list_names(plugins.PLACERS, PLACERS),
         }
         for key, methods in known.items():
             for name in self.values.get(key, ()):
@@ -169,7 +169,7 @@ class Space:
                 wrong = self.point({key: value}).error
                 others = ({**first, other: v, key: value} for other in self.values for v in self.values[other])
                 if wrong is not None and all(self.point(choice).error is not None for choice in others):
-                    raise OptionError(f"grid: {key} = {shown(plain(value))}: {wrong.partition(': ')[2]}")
+                    raise OptionError(f"grid: {key} = {shown(to_json(value))}: {wrong.partition(': ')[2]}")
 
 
 def read_grid(grid: dict, question: Question, chip: Chip, options: Options) -> Space:
@@ -182,9 +182,9 @@ def read_grid(grid: dict, question: Question, chip: Chip, options: Options) -> S
     if not isinstance(grid, Mapping):
         raise OptionError(f"grid: expected a table {{key: values}}, got {shown(grid)}")
     values: dict[str, tuple] = {}
-    for key, given in _flat(grid):
+    for key, given in _flatten_grid(grid):
         _check_key(key, question.network)
-        values[key] = _distinct(key, _values(key, given, question))
+        values[key] = _drop_duplicates(key, _expand_values(key, given, question))
     if not values:
         raise OptionError("the grid names no key; give at least one, like n_cores = [1, 2, 4]")
     space = Space(question, chip, options, values)
@@ -201,26 +201,26 @@ def check_size(space: Space) -> None:
         )
 
 
-def plain(value) -> object:
+def to_json(value) -> object:
     """Convert a value to one that JSON supports: a chip or method becomes its name."""
     if isinstance(value, Chip):
         return value.name
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {str(key): plain(v) for key, v in value.items()}
+        return {str(key): to_json(v) for key, v in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
+        return [to_json(v) for v in value]
     return getattr(value, "__qualname__", repr(value)) if callable(value) else value
 
 
-def identity(*parts) -> str:
+def hash_identity(*parts) -> str:
     """Hash of plain values, ID_DIGITS long."""
     text = json.dumps(parts, sort_keys=True, default=repr)
     return hashlib.sha256(text.encode()).hexdigest()[:ID_DIGITS]
 
 
-def digest(*parts) -> str:
+def hash_arrays(*parts) -> str:
     """SHA-256 of arrays, strings and None."""
     total = hashlib.sha256()
     for part in parts:
@@ -230,7 +230,7 @@ def digest(*parts) -> str:
     return total.hexdigest()
 
 
-def _flat(grid: Mapping) -> Iterator[tuple[str, object]]:
+def _flatten_grid(grid: Mapping) -> Iterator[tuple[str, object]]:
     """Iterate over keys and values, with nested tables flattened: TOML reads `noc.rows = 3` as a table `noc`."""
     for key, given in grid.items():
         is_table = isinstance(given, Mapping) and not set(given) & RANGE
@@ -251,12 +251,12 @@ def _check_key(key: str, network: Network) -> None:
         )
 
 
-def _values(key: str, given, question: Question) -> tuple:
+def _expand_values(key: str, given, question: Question) -> tuple:
     """Expand the values of a key: ranges to numbers, chip names to chips."""
     if isinstance(given, Mapping) and set(given) & RANGE:
-        return _range(key, given)
+        return _read_range(key, given)
     if key == INPUT:
-        return _names(given, question)
+        return _input_names(given, question)
     given = np.atleast_1d(given) if isinstance(given, np.ndarray) else given
     values = tuple(given) if isinstance(given, list | tuple | range | np.ndarray) else (given,)
     if not values:
@@ -266,7 +266,7 @@ def _values(key: str, given, question: Question) -> tuple:
     return tuple(value.item() if isinstance(value, np.generic) else value for value in values)
 
 
-def _names(given, question: Question) -> tuple[str, ...]:
+def _input_names(given, question: Question) -> tuple[str, ...]:
     names = tuple(given) if isinstance(given, list | tuple | Mapping) else (given,)
     for name in names:
         if name not in question.inputs:
@@ -276,7 +276,7 @@ def _names(given, question: Question) -> tuple[str, ...]:
     return names
 
 
-def _range(key: str, given: Mapping) -> tuple[int, ...]:
+def _read_range(key: str, given: Mapping) -> tuple[int, ...]:
     words = {"step": 1, **given}
     good = set(words) == RANGE and all(isinstance(n, int) and not isinstance(n, bool) for n in words.values())
     if good:
@@ -290,11 +290,11 @@ def _range(key: str, given: Mapping) -> tuple[int, ...]:
     return tuple(range(words["from"], words["to"] + 1, words["step"]))
 
 
-def _distinct(key: str, values: tuple) -> tuple:
+def _drop_duplicates(key: str, values: tuple) -> tuple:
     """Remove repeated values. Raises OptionError for different methods or chips of the same name."""
     by_name: dict[str, object] = {}
     for value in values:
-        name = json.dumps(plain(value), sort_keys=True, default=repr)
+        name = json.dumps(to_json(value), sort_keys=True, default=repr)
         before = by_name.setdefault(name, value)
         if (callable(value) or isinstance(value, Chip)) and before != value:
             raise OptionError(f"grid: two values of {key} are called {name}; give each a name of its own")

@@ -9,9 +9,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from nwcompile.errors import OptionError, whole
+from nwcompile.errors import OptionError, check_int
 from nwcompile.ir.chip_sections import KEYS
-from nwcompile.workbench.sweep.points import OPTIONS, Point, Space, plain
+from nwcompile.workbench.sweep.points import OPTIONS, Point, Space, to_json
 
 NO_OPTUNA = "a search needs optuna, which is not installed: pip install 'nwcompile[sweep]'"
 BATCH = 8  # Points requested at once: keeps 8 processes busy, and 100 trials still learn from 12 batches.
@@ -26,11 +26,11 @@ class Search:
     seed: int = 0
 
     def __post_init__(self):
-        whole("trials", self.trials, 1, 1_000_000)
-        whole("seed of the search", self.seed, 0, LARGEST_SEED)
+        check_int("trials", self.trials, 1, 1_000_000)
+        check_int("seed of the search", self.seed, 0, LARGEST_SEED)
 
 
-def searched(
+def search_points(
     space: Space,
     search: Search,
     minimize: tuple[str, ...],
@@ -45,9 +45,9 @@ def searched(
         import optuna
     except ImportError:
         raise OptionError(NO_OPTUNA, code="NW1102") from None
-    study = _study(optuna, search.seed, [*["minimize"] * len(minimize), *["maximize"] * len(maximize)])
-    study.enqueue_trial(_defaults(space))
-    asked = {key: _distribution(optuna, values) for key, values in space.values.items()}
+    study = _create_study(optuna, search.seed, [*["minimize"] * len(minimize), *["maximize"] * len(maximize)])
+    study.enqueue_trial(_default_indices(space))
+    asked = {key: _index_distribution(optuna, values) for key, values in space.values.items()}
     for first in range(0, search.trials, BATCH):
         trials = [study.ask(asked) for _ in range(min(BATCH, search.trials - first))]
         points = [space.point({key: space.values[key][i] for key, i in trial.params.items()}) for trial in trials]
@@ -61,7 +61,7 @@ def searched(
             yield point
 
 
-def _study(optuna, seed: int, directions: list):
+def _create_study(optuna, seed: int, directions: list):
     """Create an empty study, without log messages."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -73,7 +73,7 @@ def _study(optuna, seed: int, directions: list):
         optuna.logging.set_verbosity(before)
 
 
-def _distribution(optuna, values: tuple):
+def _index_distribution(optuna, values: tuple):
     """Distribution over indices: ordered if the values are ascending numbers (None may be first), else categorical."""
     numbers = values[1:] if values[0] is None else values
     ordered = all(isinstance(v, int | float) and not isinstance(v, bool) for v in numbers)
@@ -82,12 +82,12 @@ def _distribution(optuna, values: tuple):
     return optuna.distributions.CategoricalDistribution(range(len(values)))
 
 
-def _defaults(space: Space) -> dict[str, int]:
+def _default_indices(space: Space) -> dict[str, int]:
     """The index of each key's default value, or 0 if the default is not among its values."""
     start = {}
     for key, values in space.values.items():
         default = getattr(space.options, key) if key in OPTIONS else None
         default = space.chip.value(key) if key in KEYS else default
-        names = [plain(value) for value in values]
-        start[key] = names.index(plain(default)) if plain(default) in names else 0
+        names = [to_json(value) for value in values]
+        start[key] = names.index(to_json(default)) if to_json(default) in names else 0
     return start

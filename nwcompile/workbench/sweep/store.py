@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from nwcompile.checkpoint import locked
+from nwcompile.checkpoint import try_lock
 from nwcompile.errors import ArtifactError
 
 ERROR_CODE = "NW7006"
@@ -70,35 +70,35 @@ class Store:
     def _open(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        if not locked(self._file):
+        if not try_lock(self._file):
             raise ArtifactError(
                 f"{path} is being written to by another sweep; wait until that is done, or choose another folder"
             )
         text = path.read_bytes()
         whole = text.rfind(b"\n") + 1
-        if _row(text[whole:]) is None:
+        if _parse_row(text[whole:]) is None:
             os.ftruncate(self._file, whole)
             text = text[:whole]
         else:
             os.write(self._file, b"\n")
         for line in text.splitlines():
-            row = _row(line)
+            row = _parse_row(line)
             if row is None:
                 self.n_unreadable += 1
             else:
                 self.rows[row["id"]] = row
 
 
-def _row(line: bytes) -> dict | None:
+def _parse_row(line: bytes) -> dict | None:
     """Parse a line; return None if it is not a row."""
     try:
-        row = json.loads(line, parse_constant=_refuse)
+        row = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return None
     whole = isinstance(row, dict) and isinstance(row.get("id"), str) and "seconds" in row
     return row if whole and isinstance(row.get("error", 0), str | None) else None
 
 
-def _refuse(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     """Raise ValueError for NaN and infinity, which no row contains."""
     raise ValueError(constant)

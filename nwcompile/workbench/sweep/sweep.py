@@ -15,16 +15,16 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.shown import counted, data_frame
 from nwcompile.report.html_markup import tag
-from nwcompile.report.html_tables import table
-from nwcompile.report.text import aligned, number
+from nwcompile.report.html_tables import html_table
+from nwcompile.report.text import align_rows, number
 from nwcompile.sim import BACKENDS
 from nwcompile.sim.accuracy import check_labels
 from nwcompile.sim.inputs import prepare
-from nwcompile.workbench.sweep.front import LARGEST, LEAST, front
+from nwcompile.workbench.sweep.front import LARGEST, LEAST, pareto_front
 from nwcompile.workbench.sweep.measure import OUT_OF_MEMORY, PREDICTION, Measured
-from nwcompile.workbench.sweep.page import page
+from nwcompile.workbench.sweep.page import render_page
 from nwcompile.workbench.sweep.points import CHIP, INPUT, Point, Question, Samples, Space, check_size, read_grid
-from nwcompile.workbench.sweep.search import Search, searched
+from nwcompile.workbench.sweep.search import Search, search_points
 from nwcompile.workbench.sweep.store import Store
 from nwcompile.workbench.sweep.workers import KILLED, Workers
 
@@ -62,19 +62,19 @@ class Sweep:
         header, cells = self._cells()
         more = [f"... and {len(cells) - MOST_SHOWN} more"] if len(cells) > MOST_SHOWN else []
         few = cells[:MOST_SHOWN]
-        lines = aligned([header, *few], n_left=1)
+        lines = align_rows([header, *few], n_left=1)
         return "\n".join([self.line, "", *lines, *more, *self.failures])
 
     def _repr_html_(self) -> str:
         header, cells = self._cells()
         columns = [(name, "left" if i == 0 else "right") for i, name in enumerate(header)]
         lines = [tag("p", line) for line in (self.line, *self.failures)]
-        return tag("div", *lines, table(columns, [list(row) for row in cells]))
+        return tag("div", *lines, html_table(columns, [list(row) for row in cells]))
 
     @property
     def front(self) -> list[dict]:
         """The rows that no other row dominates in the objectives."""
-        return [self.rows[i] for i in front(list(self.rows), self.minimize, self.maximize)]
+        return [self.rows[i] for i in pareto_front(list(self.rows), self.minimize, self.maximize)]
 
     @property
     def failed(self) -> list[dict]:
@@ -112,7 +112,7 @@ class Sweep:
         rows = self.front
         shown_figures = [name for name in FIGURES if any(row.get(name) is not None for row in rows)]
         header = ("id", *self.settings, *shown_figures)
-        return header, [tuple(_cell(row.get(name)) for name in header) for row in rows]
+        return header, [tuple(_format_cell(row.get(name)) for name in header) for row in rows]
 
 
 @checked("folder", "minimize", "maximize", "on_point")
@@ -149,12 +149,12 @@ def sweep(
     are computed. Raises ModelError, ChipError and OptionError for errors that every point would have, ArtifactError for
     a folder that cannot be written or is in use by another sweep, BackendError for an unreachable cluster.
     """
-    question, grid = _question(network, x, labels, calibration, backend, grid)
+    question, grid = _build_question(network, x, labels, calibration, backend, grid)
     if not isinstance(options, Options):
         raise OptionError(f"options must be an nw.Options(...), not {type(options).__name__}")
     search = search if search is None or isinstance(search, Search) else Search(search)
     space = read_grid(grid, question, chip if isinstance(chip, Chip) else Chip.load(chip), options)
-    minimize, maximize = _objectives(space, minimize, maximize)
+    minimize, maximize = _choose_objectives(space, minimize, maximize)
     if search is None:
         check_size(space)
     if keep is not None and not (isinstance(keep, str) and keep in KEPT):
@@ -165,15 +165,16 @@ def sweep(
     with Store(folder) as store, Workers(question, processes, cluster) as workers:
         made = Making(question, store, workers, keep == "all", on_point)
         if search is None:
-            points = made.announced(list(space.points()))
+            points = list(space.points())
+            made.n_points = len(points)
             made.rows_of(points)
         else:
             made.n_points = search.trials
-            points = list(searched(space, search, minimize, maximize, made.rows_of))
+            points = list(search_points(space, search, minimize, maximize, made.rows_of))
         points = list({point.id: point for point in points}.values())
         rows = [made.rows[point.id] for point in points]
         if keep is not None:
-            made.keep([points[i] for i in front(rows, minimize, maximize)])
+            made.keep([points[i] for i in pareto_front(rows, minimize, maximize)])
         result = Sweep(
             rows=tuple(rows),
             settings=tuple(space.values),
@@ -185,7 +186,7 @@ def sweep(
             n_unreadable=store.n_unreadable,
         )
         if folder is not None:
-            write_bytes(folder / PAGE, page(result, has_report=made.has_files).encode())
+            write_bytes(folder / PAGE, render_page(result, has_report=made.has_files).encode())
     return result
 
 
@@ -208,23 +209,18 @@ class Making:
             for row in self.store.rows.values()
         )
 
-    def announced(self, points: list[Point]) -> list[Point]:
-        """Set the total number of points and return the points."""
-        self.n_points = len(points)
-        return points
-
     def rows_of(self, points: list[Point]) -> dict[str, dict]:
         """Load the rows of these points from the store, compute the missing ones, and return all rows so far."""
         missing: dict[str, Point] = {}
         for point in points:
             row = self.store.rows.get(point.id)
-            if row is None or _may_go_better(row) or (self.keeps_all and not self._is_kept(row)):
+            if row is None or _may_succeed_later(row) or (self.keeps_all and not self._is_kept(row)):
                 missing[point.id] = point
             else:
                 self.rows[point.id] = {**row, **point.settings}
         for id_ in self.rows:
             missing.pop(id_, None)
-        for point, measured in self.workers.measured(list(missing.values()), self.keeps_all):
+        for point, measured in self.workers.compute_points(list(missing.values()), self.keeps_all):
             self._write(point, measured)
             self._add(point, measured)
         return self.rows
@@ -232,7 +228,7 @@ class Making:
     def keep(self, points: list[Point]) -> None:
         """Write the programs and reports of these points that the folder lacks."""
         missing = [point for point in points if not self.has_files(point.id)]
-        for point, measured in self.workers.measured(missing, keep=True):
+        for point, measured in self.workers.compute_points(missing, keep=True):
             self._write(point, measured)
             if measured.figures.get("program") != self.rows[point.id].get("program"):
                 self._add(point, measured)  # The program depends on the machine's speed (time_budget_s).
@@ -263,12 +259,12 @@ class Making:
             self.on_point(self.rows[point.id], len(self.rows), self.n_points)
 
 
-def _may_go_better(row: dict) -> bool:
+def _may_succeed_later(row: dict) -> bool:
     """Whether a row failed for lack of memory, so that it may succeed on a larger or less busy machine."""
     return row["error"] is not None and row["error"].partition(":")[0] in OF_THE_MACHINE
 
 
-def _question(network, x, labels, calibration, backend: str | None, grid) -> tuple[Question, dict]:
+def _build_question(network, x, labels, calibration, backend: str | None, grid) -> tuple[Question, dict]:
     """Build the Question, and replace the grid's inputs by their names. Raises errors that every point would have."""
     if not isinstance(network, Network):
         raise ModelError(
@@ -319,7 +315,7 @@ def _check_samples(network: Network, samples: Samples) -> None:
         check_labels(labels, network.node(network.outputs[0]).n_neurons)
 
 
-def _objectives(space: Space, minimize, maximize) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _choose_objectives(space: Space, minimize, maximize) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The objectives: the named figures, or the default ones that the chip files and samples can provide."""
     chips = space.values.get(CHIP, (space.chip,))
     unknown: dict[str, str] = {}
@@ -344,5 +340,5 @@ def _objectives(space: Space, minimize, maximize) -> tuple[tuple[str, ...], tupl
     return least, largest
 
 
-def _cell(value) -> str:
+def _format_cell(value) -> str:
     return "" if value is None else number(value) if isinstance(value, float) else str(value)

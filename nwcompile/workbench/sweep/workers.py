@@ -18,8 +18,8 @@ from types import ModuleType
 from typing import Any
 
 from nwcompile.code_version import code_version
-from nwcompile.errors import BackendError, NwError, OptionError, shown, whole
-from nwcompile.workbench.sweep.measure import Measured, measure
+from nwcompile.errors import BackendError, NwError, OptionError, check_int, shown
+from nwcompile.workbench.sweep.measure import Measured, measure_point
 from nwcompile.workbench.sweep.points import Point, Question
 
 ERROR_CODE = "NW7007"
@@ -42,7 +42,7 @@ class Workers:
 
     def __init__(self, question: Question, processes: int | None = None, cluster: str | None = None):
         at_hand = len(os.sched_getaffinity(0))
-        self.n = at_hand if processes is None else whole("processes", processes, 1, 1024)
+        self.n = at_hand if processes is None else check_int("processes", processes, 1, 1024)
         if cluster is not None and not (isinstance(cluster, str) and (cluster == DASK or ":" in cluster)):
             raise OptionError(f"unknown cluster {shown(cluster)}; give {DASK!r}, or a scheduler as tcp://host:8786")
         self.question, self.cluster = question, cluster
@@ -54,16 +54,16 @@ class Workers:
         return self
 
     def __exit__(self, *_) -> None:
-        with interrupts_later():
+        with defer_interrupts():
             if self.cluster is None and self._pool is not None:
                 self._pool.shutdown(wait=True, kill_workers=True)
             self._close.close()
 
-    def measured(self, points: list[Point], keep: bool = False) -> Iterator[tuple[Point, Measured]]:
-        """Yield every point with its result as they finish; the first call starts the pool. `keep`: see `measure`."""
+    def compute_points(self, points: list[Point], keep: bool = False) -> Iterator[tuple[Point, Measured]]:
+        """Yield each point with its result once it is done. The first starts the pool. `keep`: see `measure_point`."""
         if points and self._pool is None:
             resource_tracker.ensure_running()  # Start it here: a start by loky's first process would unblock Ctrl-C.
-            with interrupts_later():
+            with defer_interrupts():
                 self._start()
         again: list[Point] = []
         yield from self._in_pool(points, keep, self.n, again.append)
@@ -115,25 +115,25 @@ class Workers:
 
     # Send the question with every point: data that dask scatters is lost with the worker that has it.
     def _submit(self, point: Point, keep: bool) -> Future:
-        with interrupts_later():
-            return self._pool.submit(measure, self.question, point, code_version(), keep)
+        with defer_interrupts():
+            return self._pool.submit(measure_point, self.question, point, code_version(), keep)
 
     def _renew(self, n: int) -> None:
         """Replace the pool of this machine; dask restarts its workers itself."""
         if self.cluster is None:
-            with interrupts_later():
+            with defer_interrupts():
                 self._pool.shutdown(wait=True, kill_workers=True)
-                self._pool = _processes(n)
+                self._pool = _create_pool(n)
 
     def _start(self) -> None:
         if self.cluster is None:
-            self._pool = _processes(self.n)
+            self._pool = _create_pool(self.n)
         else:
             self._connect(self.cluster)
 
     def _connect(self, cluster: str) -> None:
         """Connect to the cluster, or create a local one; both client and local cluster are closed with this pool."""
-        dask, distributed = _dask()
+        dask, distributed = _import_dask()
         self._dead = (distributed.scheduler.KilledWorker,)
         if cluster == DASK:
             self._close.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 0}))
@@ -162,7 +162,7 @@ class Workers:
         self._pool = client.get_executor(pure=False)
 
 
-def _dask() -> tuple[ModuleType, ModuleType]:
+def _import_dask() -> tuple[ModuleType, ModuleType]:
     """Import dask and dask.distributed."""
     try:
         import dask
@@ -173,7 +173,7 @@ def _dask() -> tuple[ModuleType, ModuleType]:
     return dask, distributed
 
 
-def _processes(n: int):
+def _create_pool(n: int):
     """Create joblib's process pool (loky), whose processes start with the first point and import nwcompile then."""
     try:
         from joblib.externals.loky import ProcessPoolExecutor
@@ -181,10 +181,10 @@ def _processes(n: int):
         raise OptionError(NO_JOBLIB, code="NW1102") from None
     # loky replaces a worker that has grown too large between two points; the user need not know.
     warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
-    return ProcessPoolExecutor(max_workers=n, env=ONE_THREAD, initializer=_end_with, initargs=(os.getpid(),))
+    return ProcessPoolExecutor(max_workers=n, env=ONE_THREAD, initializer=_die_with_parent, initargs=(os.getpid(),))
 
 
-def _end_with(parent: int) -> None:
+def _die_with_parent(parent: int) -> None:
     """Let the system kill this process when its parent dies: a killed parent cannot stop its workers."""
     ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
@@ -197,7 +197,7 @@ def _ignore_interrupts() -> None:
 
 
 @contextmanager
-def interrupts_later() -> Iterator[None]:
+def defer_interrupts() -> Iterator[None]:
     """Defer SIGINT until the block ends. Processes that start inside the block never receive it.
 
     They inherit the blocked signal. A thread that numpy or torch started earlier may still receive it, and Python would
