@@ -202,7 +202,7 @@ def test_chips_are_compiled_for_one_by_one_where_threads_could_change_a_row(monk
 def test_so_many_chips_are_compiled_for_at_once_as_have_room(monkeypatch):
     asked = []
     monkeypatch.setattr("nwcompile.workbench.estimate.n_threads", lambda: 2)
-    monkeypatch.setattr("nwcompile.passes.quantize.memory.room", lambda: Room(100, "a limit"))
+    monkeypatch.setattr("nwcompile.passes.quantize.memory.measure_room", lambda: Room(100, "a limit"))
     monkeypatch.setattr(
         "nwcompile.workbench.estimate.at_once", lambda work, chips, n: asked.append(n) or [work(c) for c in chips]
     )
