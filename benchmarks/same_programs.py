@@ -41,7 +41,7 @@ import numpy as np
 from same_programs_cases import HYPERGRAPH, IF_INSTALLED, N_STEPS, NETWORKS, Case, cases, spikes_for
 
 import nwcompile as nw
-from nwcompile.checkpoint import keeping
+from nwcompile.checkpoint import use_checkpoint
 
 RENAMED_KEYS = {"optimise": "optimize"}  # of options and of the manifest: old -> new
 RENAMED_TEXTS = {"tests/sim/test_noc.py": "tests/sim/cycle/test_noc.py"}  # of options, warnings, notes and chip texts
@@ -109,7 +109,7 @@ def checkpoint_parts(
     parts = {}
     with tempfile.TemporaryDirectory() as folder:
         for when in ("made", "read"):
-            with keeping(folder):
+            with use_checkpoint(folder):
                 parts[f"checkpoint {when}, program"] = nw.compile(network, chip, samples, options).hash
                 for backend in BACKENDS:
                     run = nw.simulate(program, x, backend, record="all")

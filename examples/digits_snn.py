@@ -14,7 +14,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from nwcompile import nn
-from nwcompile.workbench.demo import FILE, HIDDEN, STEP_S, TAU_S, accuracy, encode
+from nwcompile.workbench.demo import FILE, HIDDEN, STEP_S, TAU_S, encode_images, measure_accuracy
 
 N_SHOWN = 200
 N_EPOCHS = 30
@@ -34,7 +34,7 @@ def main() -> None:
     lif = {"taus": TAU_S, "thresholds": 1.0, "reset_mechanism": "zero", "dt": STEP_S, "surrogate": "atan"}
     linear = [torch.nn.Linear(64, HIDDEN, bias=False), torch.nn.Linear(HIDDEN, 10, bias=False)]
     net = nn.Sequential(linear[0], nn.LIFLayer(HIDDEN, **lif), linear[1], nn.LIFLayer(10, **lif))
-    x, y = torch.from_numpy(encode(images[N_SHOWN:])), torch.from_numpy(labels[N_SHOWN:])
+    x, y = torch.from_numpy(encode_images(images[N_SHOWN:])), torch.from_numpy(labels[N_SHOWN:])
     optimizer = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE)
     for _ in range(N_EPOCHS):
         for rows in torch.randperm(len(x)).split(BATCH):
@@ -45,7 +45,7 @@ def main() -> None:
             optimizer.step()
     nn.prepare_net(net)
     with torch.no_grad():
-        right = accuracy(net(torch.from_numpy(encode(images[:N_SHOWN])))[0].numpy(), labels[:N_SHOWN])
+        right = measure_accuracy(net(torch.from_numpy(encode_images(images[:N_SHOWN])))[0].numpy(), labels[:N_SHOWN])
     weights = {f"weight{i}": layer.weight.detach().numpy() for i, layer in enumerate(linear)}
     np.savez_compressed(FILE, images=images[:N_SHOWN], labels=labels[:N_SHOWN].astype(np.uint8), **weights)
     print(f"{FILE.name}: {100 * right:.1f} % of {N_SHOWN} images, {FILE.stat().st_size} bytes")

@@ -1,7 +1,6 @@
-"""nwcompile: from a trained spiking network to a neuromorphic chip's configuration, and a proof that it still works.
+"""nwcompile compiles trained spiking networks for neuromorphic chips, and proves that they still work.
 
-The public names are loaded when first used, so that `import nwcompile` costs nothing: it loads neither NumPy, torch,
-Numba nor Triton.
+Public names are imported on first use. So `import nwcompile` is fast: it loads neither NumPy, torch, Numba nor Triton.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""`python -m nwcompile` is `nwcompile`."""
+"""`python -m nwcompile` runs the command line `nwcompile`."""
 
 import sys
 

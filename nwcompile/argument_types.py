@@ -1,4 +1,4 @@
-"""Arguments of public functions are compared with their annotations before anything is computed."""
+"""Argument types: compare the arguments of public functions with their annotations before any work."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -20,16 +20,16 @@ WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "True or
          Path: "a path", Callable: "a function", np.ndarray: "an array"}  # fmt: skip
 ITEMS = {int: " of whole numbers", float: " of numbers", str: " of texts"}
 NO_ROOM = ("allocate memory", "Allocation failed", "calculation overflowed", "multiplication overflow")  # torch's texts
-MOST = 1 << 63  # Whole numbers are below it.
-MOST_SHOWN = 60  # Longer values are shown as their type.
+MOST = 1 << 63  # Whole numbers have to be below this.
+MOST_SHOWN = 60  # Characters of a value; for a longer one only the type is shown.
 
 
 def checked(*names: str) -> Callable[[Function], Function]:
-    """Make a function refuse arguments that are not of the annotated types, with an OptionError that names them.
+    """Make a function raise an OptionError for arguments whose types differ from their annotations.
 
     `names`: the parameters to check, by default all. A NumPy number counts as a Python number, a list as a tuple and a
-    string as a path; True and False are not numbers. Parameters without an annotation take anything. If an allocation
-    fails inside the function, NotEnoughMemoryError is raised.
+    string as a path; True and False are not numbers. Parameters without an annotation accept anything. If an allocation
+    fails inside the function, it raises NotEnoughMemoryError.
     """
 
     def with_types(function: Function) -> Function:
@@ -42,7 +42,7 @@ def checked(*names: str) -> Callable[[Function], Function]:
             for name, value in parameters.bind(*given, **named).arguments.items():
                 kind = hints().get(name, Any)
                 if name in chosen:
-                    _verify(function.__qualname__.removesuffix(".__init__"), name, value, kind)
+                    _verify_type(function.__qualname__.removesuffix(".__init__"), name, value, kind)
             try:
                 return function(*given, **named)
             except (MemoryError, RuntimeError) as e:
@@ -61,21 +61,21 @@ def checked(*names: str) -> Callable[[Function], Function]:
 
 
 def checked_fields(noun) -> None:
-    """Refuse fields of a dataclass that are not of the annotated types, as `checked` does: its `__post_init__`."""
+    """Raise OptionError for fields of a dataclass without their annotated types; to be called in `__post_init__`."""
     for field in fields(noun):
-        _verify(type(noun).__name__, field.name, getattr(noun, field.name), field.type)
+        _verify_type(type(noun).__name__, field.name, getattr(noun, field.name), field.type)
 
 
-def _verify(where: str, name: str, value, kind: Any) -> None:
-    if not is_of(value, kind):
-        raise OptionError(f"{where}: {name}={_brief(value)} must be {_in_words(kind)}", code="NW1010")
+def _verify_type(where: str, name: str, value, kind: Any) -> None:
+    if not has_type(value, kind):
+        raise OptionError(f"{where}: {name}={_brief_text(value)} must be {_describe_type(kind)}", code="NW1010")
 
 
-def is_of(value, kind: Any) -> bool:
-    """Whether a value is of an annotated type; of lists and dicts, whether every item is."""
+def has_type(value, kind: Any) -> bool:
+    """Whether a value has an annotated type. The items of lists and dicts are checked too."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return any(is_of(value, one) for one in _alternatives(inner))
+        return any(has_type(value, one) for one in _list_alternatives(inner))
     if kind is int:
         return _is_whole(value)
     if kind is float:
@@ -83,7 +83,7 @@ def is_of(value, kind: Any) -> bool:
     if kind is bool:
         return isinstance(value, bool | np.bool_)
     if kind is Path:
-        return isinstance(value, str | PathLike) and "\0" not in str(value)  # which no system takes
+        return isinstance(value, str | PathLike) and "\0" not in str(value)  # No system accepts a path with a NUL.
     if Callable in (kind, origin):
         return callable(value)
     if origin is Literal:
@@ -93,18 +93,18 @@ def is_of(value, kind: Any) -> bool:
         return (
             isinstance(value, dict)
             and kind.__required_keys__ <= set(value)
-            and all(is_of(value[key], hints[key]) for key in set(hints) & set(value))
+            and all(has_type(value[key], hints[key]) for key in set(hints) & set(value))
         )
     what = origin or kind
     if what in (tuple, list, Sequence):
         is_fixed = what is tuple and inner and inner[-1] is not ...
         kinds = inner if is_fixed else inner[:1] * len(value) if isinstance(value, tuple | list) else ()
         return isinstance(value, tuple | list) and (
-            not inner or (len(kinds) == len(value) and all(map(is_of, value, kinds)))
+            not inner or (len(kinds) == len(value) and all(map(has_type, value, kinds)))
         )
     if what in (dict, Mapping):
         return isinstance(value, Mapping) and (
-            not inner or all(is_of(k, inner[0]) and is_of(v, inner[1]) for k, v in value.items())
+            not inner or all(has_type(k, inner[0]) and has_type(v, inner[1]) for k, v in value.items())
         )
     return what is Any or not isinstance(what, type) or isinstance(value, what)
 
@@ -112,13 +112,13 @@ def is_of(value, kind: Any) -> bool:
 _hints = cache(get_type_hints)
 
 
-def _alternatives(kinds: Sequence) -> list:
-    """The kinds of a union; where a path is one of them, a text is a path."""
+def _list_alternatives(kinds: Sequence) -> list:
+    """The types of a union, without `str` if `Path` is one of them: a string is a path then."""
     return [kind for kind in kinds if kind is not str or Path not in kinds]
 
 
 def _is_whole(value) -> bool:
-    """Whether a value is a whole number of 64 bits."""
+    """Whether a value is an integer that fits into 64 bits."""
     try:
         return not isinstance(value, bool) and -MOST <= index(value) < MOST
     except TypeError:
@@ -136,17 +136,17 @@ def _is_number(value) -> bool:
     return True
 
 
-def _brief(value) -> str:
-    """A short value as it is written, or the type of any other value."""
+def _brief_text(value) -> str:
+    """Format a short value; of any other value, only its type."""
     text = shown(value) if isinstance(value, str | Real | None | complex | tuple | list) else ""
     return text if 0 < len(text) <= MOST_SHOWN else f"<{type(value).__name__}>"
 
 
-def _in_words(kind: Any) -> str:
-    """An annotated type as a person says it: `a whole number or None`."""
+def _describe_type(kind: Any) -> str:
+    """Describe an annotated type in words: `a whole number or None`."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return " or ".join(_in_words(one) for one in _alternatives(inner))
+        return " or ".join(_describe_type(one) for one in _list_alternatives(inner))
     if origin is Literal:
         return f"one of {', '.join(map(repr, inner))}"
     what = origin or kind

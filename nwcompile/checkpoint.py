@@ -1,10 +1,9 @@
-"""Checkpoint: a folder of arrays that took long to compute, so that work that was killed goes on where it was.
+"""Checkpoint: a folder of arrays that took long to compute, so that killed work continues where it stopped.
 
-What is kept is the value of a function whose result follows from its arguments alone (`load_or_compute`): an annealing
-of the partitioner or the placer; or what some steps of a simulation leave (`in_parts`). A file is named by the SHA-256
-of those arguments and of nwcompile's Python files, so what another network, option or version made is never taken.
-Files are those of `ir/artifact.py`: moved into place when whole, closed by a checksum, read without pickle. One process
-at a time may use a folder.
+A file has the result of a pure function (`load_or_compute`), such as an annealing of the partitioner or the placer, or
+the result of some steps of a simulation (`in_parts`). Its name has the SHA-256 of the arguments and of nwcompile's
+Python files, so results of another network, option or version are never reused. Files are written by `ir/artifact.py`:
+moved into place when complete, with a checksum, read without pickle. One process at a time may use a folder.
 """
 
 import fcntl
@@ -29,13 +28,13 @@ from nwcompile.ir import artifact
 ERROR_CODE = "NW7008"
 LOCK = "lock"
 VERSION = "version.json"
-FAST = 1  # Level of compression: most of what is kept are zeros, which the fastest one makes small as well.
-PART_SECONDS = 10.0  # A kill loses the steps of about so long: a part is closed after the first ones that end later.
+FAST = 1  # Compression level: most values are zeros, which the fastest level compresses just as well.
+PART_SECONDS = 10.0  # Duration of a part: a kill loses the steps of about this many seconds.
 _CURRENT: ContextVar["Checkpoint | None"] = ContextVar("checkpoint", default=None)
 
 
 class Checkpoint:
-    """What is kept in `folder`, made if it is not there. Raises ArtifactError where it cannot be used."""
+    """The stored results in `folder`, which is created if missing. Raises ArtifactError if it cannot be used."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
@@ -51,7 +50,7 @@ class Checkpoint:
                 f"checkpoint {self.folder} cannot be used: {e.strerror}; choose a folder you may write to"
             ) from None
         try:
-            if not locked(self._lock):
+            if not try_lock(self._lock):
                 raise ArtifactError(
                     f"checkpoint {self.folder} is being used by another process; wait until that is done, or choose "
                     "another folder"
@@ -71,17 +70,17 @@ class Checkpoint:
         self.close()
 
     def close(self) -> None:
-        """Let others use the folder."""
+        """Release the lock of the folder."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def load_or_compute(self, name: str, given, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        """The arrays that `make()` gives, from the folder if they are there; `name` and `given` are all they depend on.
+        """Return the stored arrays, or those of `make()`, which may depend only on `name` and `given`.
 
-        A file that is damaged is computed again, with a warning that says so.
+        A damaged file is computed again, with a warning.
         """
-        path = self.path(name, given)  # now, as `make` may change what it was given: random numbers go on
+        path = self.path(name, given)  # before `make`, which may change `given`: random generators advance
         arrays = self.stored(path)
         if arrays is None:
             arrays = make()
@@ -89,16 +88,16 @@ class Checkpoint:
         return arrays
 
     def path(self, name: str, given) -> Path:
-        """Where that is kept which depends on `name` and `given` alone."""
-        return self.folder / f"{name}-{digest([code_version(), name, given])}.nwk"
+        """The file of a result that depends only on `name` and `given`."""
+        return self.folder / f"{name}-{hash_values([code_version(), name, given])}.nwk"
 
     def stored(self, path: Path) -> dict[str, np.ndarray] | None:
-        """The arrays of a file; None where it is not there, or damaged, which a warning says."""
+        """Read the arrays of a file; return None if it is missing, or damaged, with a warning."""
         if not path.exists():
             return None
         try:
             manifest, arrays = artifact.read_file(path)
-            if manifest == {"part": path.stem}:  # and not one that was copied over it
+            if manifest == {"part": path.stem}:  # Otherwise another file was copied over it.
                 return arrays
         except ArtifactError:
             pass
@@ -106,12 +105,12 @@ class Checkpoint:
         return None
 
     def store(self, path: Path, arrays: dict[str, np.ndarray]) -> None:
-        """Put arrays into a file, in one move."""
+        """Write arrays to a file, atomically."""
         write = partial(artifact.write, manifest={"part": path.stem}, arrays=arrays, level=FAST)
         artifact.write_files({path: write})
 
     def _begin(self) -> None:
-        """Take away what a killed process left half-written, and say so if all that is there is of another version."""
+        """Delete incomplete files of a killed process, and warn if the folder was made by another version."""
         for path in [*self.folder.glob(".*.nwk.*"), *self.folder.glob(f".{VERSION}.*")]:
             path.unlink(missing_ok=True)
         path = self.folder / VERSION
@@ -126,8 +125,8 @@ class Checkpoint:
 
 
 @contextmanager
-def keeping(folder) -> Iterator[None]:
-    """What is computed inside is kept in the folder; None: nothing is."""
+def use_checkpoint(folder) -> Iterator[None]:
+    """Store results that are computed inside this context in `folder`; None: store nothing."""
     if folder is None:
         yield
         return
@@ -139,33 +138,33 @@ def keeping(folder) -> Iterator[None]:
             _CURRENT.reset(token)
 
 
-def is_keeping() -> bool:
-    """Whether a checkpoint is being kept."""
+def has_checkpoint() -> bool:
+    """Whether a checkpoint is active in this context."""
     return _CURRENT.get() is not None
 
 
 def load_or_compute(name: str, given, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """`Checkpoint.load_or_compute` of the checkpoint that is being kept; without one, what `make()` gives."""
+    """Call `Checkpoint.load_or_compute` of the active checkpoint; without one, return `make()`."""
     checkpoint = _CURRENT.get()
     return make() if checkpoint is None else checkpoint.load_or_compute(name, given, make)
 
 
 class Recorded(NamedTuple):
-    """An array that the steps of some work fill: row t, on the first axis, in step t + late."""
+    """An array that the steps of some work fill. Step t + late writes row t of the first axis."""
 
     array: np.ndarray
     late: int = 0
 
-    def of(self, steps: slice) -> np.ndarray:
-        """The rows that these steps fill."""
+    def select_rows(self, steps: slice) -> np.ndarray:
+        """View of the rows that these steps fill."""
         first, stop = (min(max(at - self.late, 0), len(self.array)) for at in (steps.start, steps.stop))
         return self.array[first:stop]
 
 
 class Steps(NamedTuple):
-    """Work of many steps, and all that it leaves: what has been recorded, and the state that the next step begins with.
+    """Work of many steps with its results: the records, and the state from which the next step continues.
 
-    `go` does consecutive steps and leaves the same however they are cut. `state()` gives the arrays as they are now.
+    `go` does consecutive steps; its results do not depend on how they are divided. `state()` returns current arrays.
     """
 
     n_steps: int
@@ -174,25 +173,25 @@ class Steps(NamedTuple):
     state: Callable[[], dict[str, np.ndarray]]
 
     def left_by(self, steps: slice) -> dict[str, np.ndarray]:
-        """What these steps, the last ones that were done, have left."""
-        recorded = {f"record/{name}": rows.of(steps) for name, rows in self.record.items()}
+        """The results of these steps, which are the last ones that were done."""
+        recorded = {f"record/{name}": rows.select_rows(steps) for name, rows in self.record.items()}
         return {"end": np.array([steps.stop])} | recorded | {f"state/{name}": a for name, a in self.state().items()}
 
     def take(self, first: int, left: dict[str, np.ndarray]) -> None:
-        """Be as after the steps from `first` on that have left this."""
+        """Restore the state after the steps from `first` on, from their results `left`."""
         here = self.left_by(slice(first, int(left["end"][0])))
         for name in here.keys() - {"end"}:
             np.copyto(here[name], left[name], casting="no")
 
 
 class Pace:
-    """How many steps are done at once: so many that calls are few, and few enough to close a part in time."""
+    """The number of steps per call: large enough for few calls, small enough to finish a part in time."""
 
     def __init__(self, n_steps: int = 1):
         self.n_steps = n_steps
 
     def go(self, work: Steps, first: int) -> dict[str, np.ndarray]:
-        """Do steps from `first` on until `PART_SECONDS` are over: what they leave."""
+        """Do steps from `first` on until `PART_SECONDS` have passed, and return their results."""
         begin, at = perf_counter(), first
         while at == first or (at < work.n_steps and perf_counter() - begin < PART_SECONDS):
             steps, start = slice(at, min(at + self.n_steps, work.n_steps)), perf_counter()
@@ -206,15 +205,15 @@ class Pace:
 
 
 def in_parts(name: str, given: Callable[[], object], work: Steps, pace: Pace) -> None:
-    """Do the work; with a checkpoint in parts, of which those that are there are taken and the others kept.
+    """Do the work; with a checkpoint in parts, which are loaded from it or computed and stored in it.
 
-    `name` and `given()` are all that it depends on.
+    The work may depend only on `name` and `given()`.
     """
     checkpoint = _CURRENT.get()
     if checkpoint is None:
         work.go(slice(0, work.n_steps))
         return
-    whole, first = digest(given()), 0
+    whole, first = hash_values(given()), 0
     while first < work.n_steps:
         path = checkpoint.path(name, [whole, first])
         left = checkpoint.stored(path)
@@ -226,8 +225,8 @@ def in_parts(name: str, given: Callable[[], object], work: Steps, pace: Pace) ->
         first = int(left["end"][0])
 
 
-def locked(file: int) -> bool:
-    """Lock a file until its descriptor is closed or the process ends, however it ends; False if another has it."""
+def try_lock(file: int) -> bool:
+    """Lock a file until its descriptor is closed or the process ends; return False if another process has the lock."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -235,24 +234,24 @@ def locked(file: int) -> bool:
     return True
 
 
-def digest(given) -> str:
-    """SHA-256 of arrays, words and numbers, and of tuples, lists and dicts of them."""
+def hash_values(given) -> str:
+    """SHA-256 of arrays, strings and numbers, and of tuples, lists and dicts of them."""
     total = hashlib.sha256()
-    _add(total, given)
+    _update_hash(total, given)
     return total.hexdigest()
 
 
-def _add(total, value) -> None:
-    """Add a value to a hash: arrays with their types and shapes; tuples, lists and dicts by what they hold."""
+def _update_hash(total, value) -> None:
+    """Add a value to a hash: an array with its dtype and shape; a tuple, list or dict item by item."""
     if isinstance(value, np.ndarray):
         total.update(f"array {value.dtype.descr} {value.shape} ".encode())
         total.update(np.ascontiguousarray(value).tobytes())
     elif isinstance(value, dict):
-        _add(total, [part for key in sorted(value) for part in (key, value[key])])
+        _update_hash(total, [part for key in sorted(value) for part in (key, value[key])])
     elif isinstance(value, tuple | list):
         total.update(f"list {len(value)} ".encode())
         for part in value:
-            _add(total, part)
+            _update_hash(total, part)
     elif value is None or isinstance(value, str | int | float | np.generic):
         total.update(f"{type(value).__name__} {value!r} ".encode())
     else:

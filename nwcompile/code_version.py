@@ -1,4 +1,4 @@
-"""Code version: what tells the code that computes a result from code that may compute another."""
+"""Code version: identifies the code that computes a result, so that results of other code are not reused."""
 
 import hashlib
 import inspect
@@ -9,25 +9,25 @@ from types import CodeType
 
 from nwcompile import __version__
 
-N_DIGITS = 12  # of the hash: as many as a person may compare, and two versions of the code never share by chance.
+N_DIGITS = 12  # Hexadecimal digits of the hash: short enough to compare by eye, long enough to avoid collisions.
 
 
 @cache
 def code_version() -> str:
-    """The version of nwcompile and the hash of its Python files, read once in a process: "0.1.0+1f2e3d4c5b6a".
+    """The version of nwcompile and the hash of its Python files, read once per process: "0.1.0+1f2e3d4c5b6a".
 
-    So points that were computed before a file of a checkout was edited are stale; two installations of one release
-    have one version. Code that other packages give, plugins among them, is not in it.
+    An edit of a file in a checkout makes earlier results stale. All installations of a release have the same version.
+    The code of other packages, plugins included, is not part of it.
     """
     return f"{__version__}+{code_hash(Path(__file__).parent)}"
 
 
 def method_version(method: Callable) -> str:
-    """What tells a method of a person's own from what it was before an edit, as digits of a hash.
+    """Hash of a user's method, which changes when the method is edited.
 
-    It is of the file or notebook cell that holds the method, of the instructions that are loaded, and of the values
-    that it was made with; other files that it imports are not in it. Values that show no more than their address are
-    others in every process, so that what was computed with them is computed anew.
+    It covers the file or notebook cell of the method, its loaded instructions, and the values bound to it, but no other
+    files that it imports. A value whose `repr` is only an address differs in every process, so results computed with it
+    are never reused.
     """
     given: list[object] = []
     while isinstance(method, partial):
@@ -44,18 +44,18 @@ def method_version(method: Callable) -> str:
         lines = inspect.findsource(function)[0]
     except (OSError, TypeError):
         lines = []
-    text = f"{''.join(lines)}\n{None if code is None else _instructions(code)}\n{given!r}"
+    text = f"{''.join(lines)}\n{None if code is None else _read_instructions(code)}\n{given!r}"
     return hashlib.sha256(text.encode()).hexdigest()[:N_DIGITS]
 
 
-def _instructions(code: CodeType) -> tuple:
-    """What a function does, with the functions in it, wherever they lie."""
-    constants = [_instructions(part) if isinstance(part, CodeType) else repr(part) for part in code.co_consts]
+def _read_instructions(code: CodeType) -> tuple:
+    """The bytecode of a function and of its inner functions, without addresses."""
+    constants = [_read_instructions(part) if isinstance(part, CodeType) else repr(part) for part in code.co_consts]
     return code.co_code, code.co_names, constants
 
 
 def code_hash(folder: Path) -> str:
-    """The first digits of SHA-256 over the paths, in the folder, and the bytes of its Python files."""
+    """The first digits of SHA-256 over the relative paths and the bytes of all Python files in a folder."""
     total = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         source = path.read_bytes()

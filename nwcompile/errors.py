@@ -1,9 +1,8 @@
-"""Every error a person can meet: one sentence that says what, where, used/limit and what to do, and a code.
+"""Errors for users: one sentence that says what, where, used/limit and what to do, and a code.
 
-A code like NW4001 names the kind of cause, is the same in all releases and has a page, `docs/errors/NW4001.md`, which
-`nwcompile explain NW4001` prints. A file of the package says the code of the errors that it raises in its `ERROR_CODE`;
-without one, the `__init__` of its folder does, or else the class. An error of another kind in a file says
-`code="NW4003"` where it is raised.
+A code like NW4001 names the kind of cause and stays the same in all releases. `nwcompile explain NW4001` prints its
+page, `docs/errors/NW4001.md`. The code of an error comes from `code="NW4003"` at the raise, else from `ERROR_CODE` in
+the file that raises it or in the `__init__` of its folder, else from the class.
 """
 
 import difflib
@@ -20,24 +19,24 @@ from typing import Self
 
 PACKAGE = Path(__file__).resolve().parent
 ERROR_PAGES = PACKAGE / "error_pages" if (PACKAGE / "error_pages").is_dir() else PACKAGE.parent / "docs" / "errors"
-MOST_LISTED = 40  # A sentence lists so many choices; of more of them N_NEAREST.
+MOST_LISTED = 40  # Choices listed in a sentence; if there are more, only the N_NEAREST are listed.
 N_NEAREST = 5
 
 
 @cache
 def error_titles() -> dict[str, str]:
-    """Read what is wrong, in one line, for every code: the index of the pages."""
+    """Read the one-line title of every code from the index of the pages."""
     lines = (ERROR_PAGES / "README.md").read_text(encoding="utf-8")
     return dict(re.findall(r"^\| \[(\w+)\]\(\1\.md\) \| (.*) \|$", lines, re.MULTILINE))
 
 
-def printable(text: str) -> str:
-    """The text in one line: characters that a terminal would obey instead of show are escaped."""
+def escape_controls(text: str) -> str:
+    """Escape control characters and line breaks, so that a terminal shows the text in one line."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def shown(value, write: Callable = repr) -> str:
-    """`write(value)`; where it holds a whole number of more digits than Python writes, its type and that."""
+    """Return `write(value)`, or a placeholder for integers with more digits than Python converts to text."""
     try:
         return write(value)
     except ValueError:
@@ -45,36 +44,36 @@ def shown(value, write: Callable = repr) -> str:
 
 
 class NwError(Exception):
-    """Base of all errors of nwcompile; `exit_code` is what the command line returns for it."""
+    """Base of all errors of nwcompile. `exit_code` is the exit code of the command line."""
 
     exit_code = 2
-    class_code = "NW1000"  # where neither `code` nor an ERROR_CODE says another
+    class_code = "NW1000"  # if neither `code` nor an ERROR_CODE is given
 
     _code: str | None = None
 
     def __init__(self, *lines: str, code: str | None = None):
-        super().__init__("\n".join(map(printable, lines)))
+        super().__init__("\n".join(map(escape_controls, lines)))
         if code is not None:
             self._code = code
 
     def __reduce__(self):
-        """Copy and pickle the error as it is: its sentence is finished, and no class has to make it again."""
+        """Copy and pickle the finished sentence, without calling the `__init__` of the class again."""
         known = {} if self.__traceback__ is None else {"_code": self.code}  # A copy has no traceback.
         return BaseException.__new__, (type(self), *self.args), {**vars(self), **known}
 
     @property
     def code(self) -> str:
-        """A code like NW4001 that stays the same, of its kind of cause: `nwcompile explain NW4001` tells more."""
+        """The code of its kind of cause, like NW4001, stable over releases. `nwcompile explain NW4001` explains it."""
         return self._code or _code_of_file(self.__traceback__) or self.class_code
 
     def ending(self, text: str) -> Self:
-        """This error, its sentence with more at its end; where it was raised, and so its code, stays."""
-        self.args = (f"{self}{printable(text)}",)
+        """Append `text` to the sentence and return this error. Its traceback, and so its code, stays."""
+        self.args = (f"{self}{escape_controls(text)}",)
         return self
 
 
 def _code_of_file(traceback: TracebackType | None) -> str | None:
-    """Return ERROR_CODE of the last file of this package in the traceback, or of the nearest folder that has one."""
+    """ERROR_CODE of the last file of this package in the traceback, or of the nearest folder that has one."""
     name = ""
     while traceback is not None:
         module = traceback.tb_frame.f_globals.get("__name__", "")
@@ -86,7 +85,7 @@ def _code_of_file(traceback: TracebackType | None) -> str | None:
 
 
 class ModelError(NwError, ValueError):
-    """The network, or data given to it, cannot be used as it is."""
+    """The network, or the data for it, cannot be used."""
 
     class_code = "NW2000"
 
@@ -104,28 +103,28 @@ class OptionError(NwError, ValueError):
 
 
 class BackendError(NwError, RuntimeError):
-    """A backend or device is missing, or does not cover what was asked."""
+    """A backend or device is missing, or does not support the request."""
 
     class_code = "NW6101"
 
 
 class ArtifactError(NwError):
-    """A file cannot be written, or cannot be proved whole when read."""
+    """A file cannot be written, or is found damaged when read."""
 
     class_code = "NW7002"
 
 
 class NotEnoughMemoryError(NwError, MemoryError):
-    """The work needs more memory than this process may take."""
+    """The work needs more memory than this process may use."""
 
-    _code = "NW1009"  # wherever it is raised, as of the next two
+    _code = "NW1009"  # fixed, wherever it is raised, like the codes of FitError and LossError
 
 
 class NwWarning(UserWarning):
-    """Something was assumed, or a file contradicts what was said about it; the sentence says what was used."""
+    """Something was assumed, or a file contradicts an option; the sentence says which value was used."""
 
 
-MOST_OF_A_KIND = 5  # Of places that break one limit alike, five are listed, and how many more there are.
+MOST_OF_A_KIND = 5  # Places listed that exceed the same limit; the others are counted.
 
 
 def first_places(places: Sequence[str], kind: str) -> list[str]:
@@ -149,21 +148,17 @@ class Violation:
 
 
 class FitError(NwError):
-    """The network does not fit the chip; `violations` lists every limit that is exceeded.
+    """The network does not fit the chip. `violations` lists every limit that is exceeded.
 
-    `change`: the smallest changes of which each alone makes it fit, where some are known; `elsewhere`: which shipped
-    chips and boards take it as it is.
+    `change`: the smallest changes, each of which alone makes it fit, if any is known. `elsewhere`: the shipped chips
+    and boards that the unchanged network fits.
     """
 
     exit_code = 1
     _code = "NW5001"
 
     def __init__(
-        self,
-        chip_name: str,
-        violations: Iterable[Violation],
-        change: str | None = None,
-        elsewhere: str | None = None,
+        self, chip_name: str, violations: Iterable[Violation], change: str | None = None, elsewhere: str | None = None
     ):
         self.chip_name, self.violations = chip_name, tuple(violations)
         self.change, self.elsewhere = change, elsewhere
@@ -175,21 +170,21 @@ class FitError(NwError):
 
 
 class LossError(NwError):
-    """The network fits the chip, but what was approximated costs more than `Options.max_loss` accepts."""
+    """The network fits the chip, but its approximations cost more than `Options.max_loss`."""
 
     exit_code = 1
     _code = "NW5002"
 
 
 def nearest_first(word: str, choices: Iterable[str]) -> list[str]:
-    """The choices, the one spelled most like `word` first."""
+    """Sort the choices, with the one spelled most like `word` first."""
     choices = sorted(choices)
     best = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
     return best + [c for c in choices if c not in best]
 
 
 def unknown_choice(kind: str, word: object, choices: Iterable[str]) -> str:
-    """Text for a name that is not one of `choices`: these are listed, nearest spelling first; of many, the nearest."""
+    """Message for a name that is not one of `choices`. It lists them, or the most similar ones if there are many."""
     name, choices = shown(word, str), list(choices)
     listed, more = nearest_first(name, choices), ""
     if len(choices) > MOST_LISTED:
@@ -198,8 +193,8 @@ def unknown_choice(kind: str, word: object, choices: Iterable[str]) -> str:
     return f"unknown {kind} {name!r}; choose one of: {', '.join(listed)}{more}"
 
 
-def whole(name: str, value, least: int, largest: int | None = None) -> int:
-    """`value` as an int, if it is a whole number from `least` to `largest` (None: no limit), else OptionError."""
+def check_int(name: str, value, least: int, largest: int | None = None) -> int:
+    """Return `value` as an int; raise OptionError unless it is from `least` to `largest` (None: no limit)."""
     try:
         number = index(value)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Compile: from a network to the program that a chip is loaded with, by the stages of `passes/stages/run.py`."""
+"""Compile: turn a network into the program for a chip, by the stages of `passes/stages/run.py`."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nwcompile import warm_up
 from nwcompile.argument_types import checked
-from nwcompile.checkpoint import keeping
+from nwcompile.checkpoint import use_checkpoint
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
@@ -32,36 +32,35 @@ def compile(
     labels=None,
     checkpoint: Path | str | None = None,
 ) -> Program:
-    """The program of a float or fixed-point network for a chip (a Chip, a shipped name, or the path of a chip file).
+    """Compile a float or fixed-point network for a chip (a Chip, a shipped name, or the path of a chip file).
 
-    `calibration` is sample input, laid out as the network says (`[B, T, *shape]` unless it was imported otherwise), or
-    a dict of such arrays by input name: it tells how input comes to the chip (`Options.input_layer`), chooses the scale
-    of every layer, and the mapping is made for how often its neurons spike. With a `mapping` made elsewhere, neurons
-    stay where it puts them. `labels`, int[B] of the samples, let the price of approximations be told in accuracy.
-    `on_stage(name, draft, seconds)` is called after each stage that changed something, with the `Draft`
-    (`passes/stages/draft.py`) that it left. With a folder `checkpoint` every annealing that is done is kept there, and
-    the same call goes on from them after it was killed, to the same program. Equal arguments give equal programs
-    (unless `options.time_budget_s` is set). Raises ModelError, ChipError, OptionError, FitError with all that does not
-    fit, LossError where the price is above `options.max_loss`, ArtifactError for a `checkpoint` that cannot be used,
-    and NotEnoughMemoryError before work that cannot have room. Warns (NwWarning) where the samples are too few to judge
-    `options.max_loss`.
+    `calibration` is sample input in the network's layout (`[B, T, *shape]` unless it was imported otherwise), or a dict
+    of such arrays by input name. It selects the input mode (`Options.input_layer`) and the scale of every layer, and
+    its spike rates weigh the mapping. A given `mapping` is kept. With `labels`, int[B] of the samples, the price of
+    approximations is also reported as accuracy. `on_stage(name, draft, seconds)` is called after each stage that
+    changed something, with the resulting `Draft` (`passes/stages/draft.py`). The folder `checkpoint` stores every
+    finished annealing; the same call after a kill continues from there, to the same program. Equal arguments give equal
+    programs (unless `options.time_budget_s` is set).
+    Raises ModelError, ChipError, OptionError, FitError with every violation, LossError if the price is above
+    `options.max_loss`, ArtifactError if `checkpoint` cannot be used, and NotEnoughMemoryError before work that does not
+    fit into memory. Warns (NwWarning) if there are too few samples to judge `options.max_loss`.
     """
-    chip = _verified(network, chip, options, mapping)
+    chip = _verify_arguments(network, chip, options, mapping)
     if checkpoint is not None and options.time_budget_s is not None:
         raise OptionError(
             "checkpoint: with time_budget_s the clock decides what is found, so what is kept could not be continued to "
             "the same program; leave one of them out"
         )
     warm_up.start(chip)
-    with keeping(checkpoint):
+    with use_checkpoint(checkpoint):
         draft = Draft(given=network, chip=chip, options=options, calibration=calibration, labels=labels)
         if mapping is not None:
             draft = replace(draft, given_mapping=mapping, mapping=mapping)
         return run(draft, on_stage=on_stage, refuse=refuse).program
 
 
-def _verified(network, chip, options, mapping) -> Chip:
-    """The chip, if all arguments are of their kinds."""
+def _verify_arguments(network, chip, options, mapping) -> Chip:
+    """Check the types of all arguments and load the chip."""
     if not isinstance(network, Network):
         raise ModelError(
             f"compile takes a Network, not {type(network).__name__}; make one with nw.from_torch(module, example_input)"

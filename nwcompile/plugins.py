@@ -1,4 +1,4 @@
-"""Plugins: what other packages add to the dicts that a person chooses from by name, as entry points.
+"""Plugins: entry points of other packages that add choices by name.
 
 group                     name                     what the entry point gives
 nwcompile.chips           the chip's               a Chip, or the text or the path of its TOML file
@@ -7,8 +7,8 @@ nwcompile.placers         for --placer             a callable as in PLACERS (pas
 nwcompile.frontends       a suffix without dot     a function of the path of a file, which gives a Network
 nwcompile.exporters       for export --to          a pair of functions as in EXPORTS (report/export/formats.py)
 
-Nothing is kept here, and nothing registers itself: names are looked up where a person gives one, and only the one that
-was chosen is imported. What is built in keeps its name: a plugin of the same name makes that name an error.
+There is no registry: a name is looked up when a user gives it, and only the chosen plugin is imported. A plugin with
+the name of a built-in choice makes that name an error.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,26 +28,26 @@ FRONTENDS = "nwcompile.frontends"
 EXPORTERS = "nwcompile.exporters"
 
 
-def chosen(group: str, kind: str, name: Any, built_in: Mapping[str, Any]) -> Any:
-    """What `name` stands for, built in or a plugin's; raises OptionError where it is neither, both, or cannot load."""
-    if isinstance(name, str) and found(group, kind, name, built_in):
-        return loaded(group, kind, name)
+def look_up(group: str, kind: str, name: Any, built_in: Mapping[str, Any]) -> Any:
+    """Look up `name`, built-in or from a plugin. Raises OptionError if it is neither, both, or fails to load."""
+    if isinstance(name, str) and has_plugin(group, kind, name, built_in):
+        return load_plugin(group, kind, name)
     if not isinstance(name, str) or name not in built_in:
-        raise OptionError(unknown_choice(kind, name, names(group, built_in)), code="NW1101")
+        raise OptionError(unknown_choice(kind, name, list_names(group, built_in)), code="NW1101")
     return built_in[name]
 
 
-def found(group: str, kind: str, name: str, built_in: Iterable[str]) -> bool:
-    """Whether a plugin gives that name; raises OptionError if it is that of a built-in one."""
-    points = installed(group).get(name)
+def has_plugin(group: str, kind: str, name: str, built_in: Iterable[str]) -> bool:
+    """Whether a plugin provides that name. Raises OptionError if a built-in choice has the same name."""
+    points = find_entry_points(group).get(name)
     if points and name in built_in:
         raise OptionError(f"{_from(points[0])}: {kind} {name!r} is the name of a built-in one; give it another name")
     return bool(points)
 
 
-def loaded(group: str, kind: str, name: str) -> Any:
-    """The object that a plugin gives under that name; raises OptionError where two do, or its import fails."""
-    first, *others = installed(group)[name]
+def load_plugin(group: str, kind: str, name: str) -> Any:
+    """Load the plugin of that name. Raises OptionError if two plugins provide it, or if its import fails."""
+    first, *others = find_entry_points(group)[name]
     if others:
         raise OptionError(f"{_from(first)} and {_from(others[0])} both give {kind} {name!r}; uninstall one of them")
     try:
@@ -60,15 +60,15 @@ def loaded(group: str, kind: str, name: str) -> Any:
         ) from None
 
 
-def names(group: str, built_in: Iterable[str] = ()) -> list[str]:
-    """All names that can be chosen: the built-in ones in their order, then those of plugins."""
-    return [*dict.fromkeys([*built_in, *sorted(installed(group))])]
+def list_names(group: str, built_in: Iterable[str] = ()) -> list[str]:
+    """All available names: the built-in ones in their order, then those of plugins."""
+    return [*dict.fromkeys([*built_in, *sorted(find_entry_points(group))])]
 
 
 @cache
-def installed(group: str) -> dict[str, list["EntryPoint"]]:
-    """The entry points of a group by name, of packages that are installed; none of them is imported."""
-    from importlib.metadata import entry_points  # not for who names nothing: it takes longer than --help
+def find_entry_points(group: str) -> dict[str, list["EntryPoint"]]:
+    """The entry points of a group, by name, from the installed packages. None is imported."""
+    from importlib.metadata import entry_points  # imported here because it takes longer than --help
 
     points: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=group):

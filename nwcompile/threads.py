@@ -1,8 +1,8 @@
-"""Work over threads that ends soon after Ctrl-C, or an error; no result depends on how many threads there are.
+"""Threads: parallel work that ends soon after Ctrl-C or an error. No result depends on the number of threads.
 
-Python tells the main thread alone of Ctrl-C. An exception put into another from outside could reach it as it takes a
-lock, of Numba's or of Python's own, which would then stay taken; so long work asks by itself now and then
-(`raise_if_canceled`), and kernels look at a flag, `interrupted` bool[1].
+Python delivers Ctrl-C only to the main thread. An exception injected into another thread could hit it while it acquires
+a lock of Numba or Python, which would then stay locked. So long work polls (`raise_if_canceled`), and kernels check a
+flag, `interrupted` bool[1].
 """
 
 import os
@@ -17,14 +17,14 @@ import numpy as np
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
-LONGEST_WAIT_S = 0.2  # Ctrl-C that comes as the main thread is about to wait is heard when the wait ends.
+LONGEST_WAIT_S = 0.2  # Ctrl-C just before the main thread waits takes effect only when the wait ends.
 MAX_CHUNK_STEPS = 64  # Steps of a sample that are computed before other threads can continue with them.
 
 _IS_OVER: ContextVar[Event | None] = ContextVar("is_over", default=None)
 
 
 def n_threads() -> int:
-    """Cores at hand, at most as many as Numba is told to take."""
+    """The number of available cores, at most NUMBA_NUM_THREADS."""
     at_hand = len(os.sched_getaffinity(0))
     told = os.environ.get("NUMBA_NUM_THREADS", "")
     return min(at_hand, max(int(told), 1)) if told.isdecimal() else at_hand
@@ -42,9 +42,9 @@ def at_once(
 ) -> list[Value]:
     """Return `work(item)` of each item, in order, computed by `n_workers` threads in copies of this context.
 
-    The first error, of the first item that has one, or Ctrl-C ends it: work in progress ends where it next calls
-    `raise_if_canceled`. Ctrl-C also sets `interrupted`, which kernels look at. With that flag even one item is done in
-    a thread, so that Ctrl-C is heard meanwhile.
+    Ctrl-C or the error of the first item that fails cancels the rest: running work ends at its next call of
+    `raise_if_canceled`. Ctrl-C also sets `interrupted`, which kernels check. With that flag even a single item runs in
+    a thread, so that the main thread can receive Ctrl-C.
     """
     if interrupted is None and min(n_workers, len(items)) < 2:
         return [work(item) for item in items]
@@ -72,17 +72,17 @@ def at_once(
             raise
 
 
-def alone(work: Callable[[], None], interrupted: np.ndarray) -> None:
-    """Do `work` in a thread of its own, so that Ctrl-C is heard meanwhile."""
+def run_alone(work: Callable[[], None], interrupted: np.ndarray) -> None:
+    """Do `work` in another thread, so that the main thread can receive Ctrl-C."""
     at_once(lambda _: work(), (0,), 1, interrupted)
 
 
 def over_samples(
     n_samples: int, work: Callable[[slice], Value], interrupted: np.ndarray | None = None, is_short: bool = False
 ) -> list[Value]:
-    """Return `work(part)` of consecutive slices of the samples, in order; one slice for each core at hand.
+    """Return `work(part)` of consecutive slices of the samples, in order; one slice for each available core.
 
-    `is_short`: the work takes less time than it takes to start threads; it is done here, as one slice.
+    `is_short`: the work takes less time than starting threads, so it is done here as one slice.
     """
     raise_if_canceled()
     if is_short:
@@ -92,8 +92,8 @@ def over_samples(
     return at_once(work, [slice(bounds[k], bounds[k + 1]) for k in range(n_slices)], n_slices, interrupted)
 
 
-def chunks_of(n_steps: int) -> Iterator[slice]:
-    """Steps in chunks that are short at first, when other threads wait for one, and at last, when all wait for one."""
+def chunk_steps(n_steps: int) -> Iterator[slice]:
+    """Divide steps into chunks, short at the start, when other threads wait for input, and short again at the end."""
     first = 0
     while first < n_steps:
         length = max(1, min(first, (n_steps - first) // (4 * n_threads()), MAX_CHUNK_STEPS))
@@ -108,11 +108,11 @@ def over_steps(
     move: Callable[[int, slice], object],
     interrupted: np.ndarray,
 ) -> None:
-    """Do `compute(sample, steps)` for each sample, chunk of steps after chunk, and `move` for each that is computed.
+    """Call `compute(sample, steps)` for each sample, chunk by chunk, and `move` for each computed chunk.
 
-    The first error ends it; what has not begun by then is left.
+    The first error cancels the work that has not started.
     """
-    chunks = list(chunks_of(n_steps))
+    chunks = list(chunk_steps(n_steps))
     with ThreadPoolExecutor(n_threads()) as pool:
         moves = []
 

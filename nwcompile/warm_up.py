@@ -1,11 +1,11 @@
-"""Warm up: where no kernel was ever compiled, a second process compiles those of the cycle backend meanwhile.
+"""Warm up: compile the kernels of the cycle backend in a second process, if the cache is empty.
 
-A person's first command needs the kernels of the mapper, then those of the simulators, and Numba compiles one function
-after another. So the first compilation of all (`jit.FirstCompilation`), or else `flow.compile`, starts
-`python -P -m nwcompile.warm_up`. That runs a few neurons on a chip that most chips are alike to, then on the one that
-`flow.compile` tells it, and leaves the kernels of the cycle backend in the cache; the backend waits for them before it
-calls them (`jit.wait_for_others`). It happens once on a machine, and no result depends on it: whatever is not in the
-cache is compiled when it is called.
+A user's first command needs the kernels of the mapper, then those of the simulators, and Numba compiles them one after
+another. So the very first compilation (`jit.FirstCompilation`), or else `flow.compile`, starts `python -P -m
+nwcompile.warm_up`. It runs a few neurons on a chip that resembles most chips, then on the chip that `flow.compile`
+sends, and leaves the kernels of the cycle backend in the cache. The backend waits for them before it calls them
+(`jit.wait_for_others`). This happens once per machine, and no result depends on it: kernels that are not in the cache
+are compiled when they are called.
 """
 
 import json
@@ -25,18 +25,18 @@ from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import simulate
 
-USUAL_CHIP = "loihi1"  # Its network on chip is simulated by the engine that most shipped chips take.
+USUAL_CHIP = "loihi1"  # The engine that simulates its network on chip is the one of most shipped chips.
 
 
 def start(chip: Chip) -> None:
-    """Have the cycle backend's kernels for a chip compiled elsewhere, if none is kept and there is a second core."""
+    """Compile the cycle backend's kernels in another process, if none is cached and there is a second core."""
     if jit.is_cold(cycle.run_samples):
         jit.warm_up_elsewhere()
     jit.tell_others(json.dumps(chip.to_dict()))
 
 
 def simulate_few_neurons(chip: Chip) -> None:
-    """One step of two layers of a neuron each, on the first core of a chip."""
+    """Simulate one step of two layers with one neuron each, on the first core of a chip."""
     spec = NeuronSpec(threshold=64, fixed=FixedPoint(), decay_v=0)
     weight = np.ones((1, 1), np.int8)
     network = Network.from_arrays(

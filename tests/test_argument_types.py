@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nwcompile.argument_types import checked, is_of
+from nwcompile.argument_types import checked, has_type
 from nwcompile.errors import NotEnoughMemoryError
 
 
@@ -24,8 +24,8 @@ from nwcompile.errors import NotEnoughMemoryError
     ],
 )
 def test_values_are_told_from_those_of_another_type(kind, values, others):
-    assert all(is_of(value, kind) for value in values)
-    assert not any(is_of(value, kind) for value in others)
+    assert all(has_type(value, kind) for value in values)
+    assert not any(has_type(value, kind) for value in others)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.checkpoint import Checkpoint, keeping, load_or_compute
+from nwcompile.checkpoint import Checkpoint, load_or_compute, use_checkpoint
 from nwcompile.cli import main
 from nwcompile.errors import ArtifactError, NwWarning, OptionError
 from tests.long import EXAMPLES
@@ -42,10 +42,10 @@ def test_what_is_kept_is_not_computed_again(tmp_path):
         return {"a": np.arange(3)}
 
     for _ in range(2):
-        with keeping(tmp_path):
+        with use_checkpoint(tmp_path):
             assert load_or_compute("part", [np.zeros(2), "x", 1], make)["a"].tolist() == [0, 1, 2]
     assert len(calls) == 1
-    with keeping(tmp_path):
+    with use_checkpoint(tmp_path):
         load_or_compute("part", [np.zeros(2, np.float32), "x", 1], make)
         load_or_compute("part", [np.zeros((2, 1)), "x", 1], make)
         load_or_compute("part", [np.zeros(2), "x", 2], make)
@@ -56,16 +56,16 @@ def test_what_is_kept_is_not_computed_again(tmp_path):
 
 
 def test_another_version_is_computed_again_and_said(tmp_path, monkeypatch):
-    with keeping(tmp_path):
+    with use_checkpoint(tmp_path):
         load_or_compute("part", [], lambda: {"a": np.zeros(1)})
     monkeypatch.setattr("nwcompile.checkpoint.code_version", lambda: "9.9")
     said = r"was made by another version of nwcompile; what it holds is computed again"
-    with pytest.warns(NwWarning, match=said), keeping(tmp_path):
+    with pytest.warns(NwWarning, match=said), use_checkpoint(tmp_path):
         assert load_or_compute("part", [], lambda: {"a": np.ones(1)})["a"][0] == 1
 
 
 def test_what_is_damaged_is_computed_again_and_said(tmp_path):
-    with keeping(tmp_path):
+    with use_checkpoint(tmp_path):
         load_or_compute("part", [], lambda: {"a": np.zeros(1)})
         (file,) = tmp_path.glob("part-*.nwk")
         file.write_bytes(file.read_bytes()[:-70])
@@ -76,7 +76,7 @@ def test_what_is_damaged_is_computed_again_and_said(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"garbage", bytes(200)])
 def test_garbage_is_computed_again_and_said(tmp_path, content):
-    with keeping(tmp_path):
+    with use_checkpoint(tmp_path):
         load_or_compute("part", [], lambda: {"a": np.zeros(1)})
         (file,) = tmp_path.glob("part-*.nwk")
         file.write_bytes(content)
@@ -85,7 +85,7 @@ def test_garbage_is_computed_again_and_said(tmp_path, content):
 
 
 def test_a_file_that_was_copied_over_another_is_not_taken(tmp_path):
-    with keeping(tmp_path):
+    with use_checkpoint(tmp_path):
         load_or_compute("part", [1], lambda: {"a": np.zeros(1)})
         (first,) = tmp_path.glob("part-*.nwk")
         load_or_compute("part", [2], lambda: {"a": np.ones(1)})
@@ -96,7 +96,7 @@ def test_a_file_that_was_copied_over_another_is_not_taken(tmp_path):
 
 
 def test_a_folder_in_the_place_of_a_part_is_one_sentence(tmp_path):
-    with keeping(tmp_path):
+    with use_checkpoint(tmp_path):
         load_or_compute("part", [], lambda: {"a": np.zeros(1)})
         (file,) = tmp_path.glob("part-*.nwk")
         file.unlink()

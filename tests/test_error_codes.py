@@ -68,7 +68,9 @@ def test_error_page_example_raises_its_code(code, tmp_path, monkeypatch, capsys)
     if code in TORCH:
         framework(TORCH[code])
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plugins, "installed", plugins.installed)  # one example puts another in its place
+    monkeypatch.setattr(
+        plugins, "find_entry_points", plugins.find_entry_points
+    )  # one example puts another in its place
     monkeypatch.setitem(sys.modules, "pandas", sys.modules.get("pandas", None))
     lang, example = re.findall(r"```(sh|python)\n(.*?)```", page, re.DOTALL)[0]
     if lang == "sh":

@@ -20,9 +20,9 @@ from nwcompile.errors import (
     NwWarning,
     OptionError,
     Violation,
+    check_int,
     first_places,
     unknown_choice,
-    whole,
 )
 from nwcompile.flow import compile
 from nwcompile.frontend.encode import encode
@@ -93,13 +93,13 @@ def test_errors_about_a_chip_file_show_its_keys_in_one_line():
 
 @pytest.mark.parametrize("value", [3, np.int8(3), np.array(3)])
 def test_whole_takes_any_whole_number_as_an_int(value):
-    assert whole("n", value, 3, 3) == whole("n", value, 0) == 3 and type(whole("n", value, 0)) is int
+    assert check_int("n", value, 3, 3) == check_int("n", value, 0) == 3 and type(check_int("n", value, 0)) is int
 
 
 @pytest.mark.parametrize("value", [True, 3.0, "3", None, -1, 9, np.array([3, 4])])
 def test_whole_refuses_the_rest(value):
     with pytest.raises(OptionError) as error:
-        whole("n", value, 0, 8)
+        check_int("n", value, 0, 8)
     assert str(error.value) == f"n={value!r} must be a whole number from 0 to 8"
 
 
@@ -114,7 +114,7 @@ def one_layer(layer=FIXED, **edge) -> Network:
 @pytest.mark.parametrize(
     "refused, text",
     [
-        (lambda: whole("n", HUGE, 0, 8), f"n={SHOWN} must be a whole number from 0 to 8"),
+        (lambda: check_int("n", HUGE, 0, 8), f"n={SHOWN} must be a whole number from 0 to 8"),
         (lambda: Options(layer_bits={"a": HUGE}), f"layer_bits['a']={SHOWN} must be a whole number from 1 to 16"),
         (lambda: Options(layer_bits={HUGE: 0}), f"layer_bits[{SHOWN}]=0 must be a whole number from 1 to 16"),
         (lambda: Options(layer_bits=HUGE), f"layer_bits={SHOWN} must be {{layer: bits}}"),

@@ -11,7 +11,7 @@ import pytest
 import nwcompile as nw
 from nwcompile import memory
 from nwcompile.errors import NotEnoughMemoryError, NwError
-from nwcompile.memory import Room, in_units, room, verify_room
+from nwcompile.memory import Room, bytes_text, measure_room, verify_room
 from nwcompile.passes.quantize import memory as compiling
 from nwcompile.sim import memory as running
 from tests.made.nets import conv_net, dense_net
@@ -37,9 +37,9 @@ def system(tmp_path, monkeypatch):
 
 
 def test_room_is_what_the_machine_has_available(system):
-    assert room() is None
+    assert measure_room() is None
     system(proc__meminfo=MEMINFO)
-    assert room() == Room(2100 * 1024, "what the machine has free, with its swap")
+    assert measure_room() == Room(2100 * 1024, "what the machine has free, with its swap")
 
 
 @pytest.mark.parametrize(
@@ -57,26 +57,26 @@ def test_room_is_what_a_control_group_leaves_with_files_in_its_cache(system, lin
     files = {limit: "900000\n", use: "500000\n", "memory_DOT_stat": f"anon 7\n{cached} 1000\n"}
     system(**{f"{folder}__{name}": text for name, text in files.items()})
     name = limit.replace("_DOT_", ".")
-    assert room() == Room(900_000 - 500_000 + 1000 + 100 * 1024, f"the limit of its control group, {name}")
+    assert measure_room() == Room(900_000 - 500_000 + 1000 + 100 * 1024, f"the limit of its control group, {name}")
     system(**{f"{folder}__{limit}": "max\n"})
-    assert room().limit == "what the machine has free, with its swap"
+    assert measure_room().limit == "what the machine has free, with its swap"
 
 
 def test_room_is_what_ulimit_leaves(system, monkeypatch):
     system(proc__meminfo=MEMINFO, proc__self__status="Name: x\nVmSize: 900 kB\nVmData: 100 kB\n")
     limits = {resource.RLIMIT_AS: 1024 * 1000, resource.RLIMIT_DATA: 1024 * 150}
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (limits[kind], limits[kind]))
-    assert room() == Room(1024 * 50, "ulimit -d")
+    assert measure_room() == Room(1024 * 50, "ulimit -d")
     limits[resource.RLIMIT_AS] = 10
-    assert room() == Room(0, "ulimit -v")
+    assert measure_room() == Room(0, "ulimit -v")
 
 
 def test_room_of_this_process_is_more_than_nothing():
-    assert room().n_bytes > 1 << 20
+    assert measure_room().n_bytes > 1 << 20
 
 
 def test_room_refuses_only_what_needs_more(monkeypatch):
-    monkeypatch.setattr(memory, "room", lambda: Room(GIB, "ulimit -v"))
+    monkeypatch.setattr(memory, "measure_room", lambda: Room(GIB, "ulimit -v"))
     verify_room("it", GIB, str)
     with pytest.raises(NotEnoughMemoryError) as e:
         verify_room("it", 3 * GIB // 2, lambda n: f"give less than {n}")
@@ -84,13 +84,13 @@ def test_room_refuses_only_what_needs_more(monkeypatch):
         "it needs 1.5 GiB of memory or more, and this process may take 1 GiB (ulimit -v); give less than 1073741824"
     )
     assert isinstance(e.value, MemoryError) and isinstance(e.value, NwError) and e.value.code == "NW1009"
-    monkeypatch.setattr(memory, "room", lambda: None)
+    monkeypatch.setattr(memory, "measure_room", lambda: None)
     verify_room("it", 1 << 60, str)
 
 
 def test_room_is_looked_at_again_when_the_heap_was_given_back(monkeypatch):
     left = [GIB]
-    monkeypatch.setattr(memory, "room", lambda: Room(left[0], "ulimit -v"))
+    monkeypatch.setattr(memory, "measure_room", lambda: Room(left[0], "ulimit -v"))
     monkeypatch.setattr(memory, "give_back_heap", lambda: left.append(left.pop() + 5))
     verify_room("it", GIB + 5, str)
     with pytest.raises(NotEnoughMemoryError):
@@ -98,7 +98,7 @@ def test_room_is_looked_at_again_when_the_heap_was_given_back(monkeypatch):
 
 
 def test_room_in_units():
-    assert [in_units(n) for n in (512, 3 << 20, 1023 << 20, 12_345_678_901)] == [
+    assert [bytes_text(n) for n in (512, 3 << 20, 1023 << 20, 12_345_678_901)] == [
         "0.5 KiB", "3 MiB", "1023 MiB", "11.5 GiB",
     ]  # fmt: skip
 
@@ -106,7 +106,7 @@ def test_room_in_units():
 @pytest.fixture
 def little(monkeypatch):
     """A process that may take 80 MiB."""
-    monkeypatch.setattr(memory, "room", lambda: Room(80 << 20, "ulimit -v"))
+    monkeypatch.setattr(memory, "measure_room", lambda: Room(80 << 20, "ulimit -v"))
 
 
 SAYS = " of memory or more, and this process may take 80 MiB (ulimit -v); "
@@ -140,7 +140,7 @@ def test_memory_of_a_run_is_refused_with_what_has_room(little, monkeypatch):
     with pytest.raises(NotEnoughMemoryError, match=" or record='spikes' or record='totals'$"):
         nw.simulate(program, x[:26], "cycle", record="all")
     nw.simulate(program, x[:1], "cycle")
-    monkeypatch.setattr(memory, "room", lambda: Room(900 << 20, "ulimit -v"))
+    monkeypatch.setattr(memory, "measure_room", lambda: Room(900 << 20, "ulimit -v"))
     with pytest.raises(NotEnoughMemoryError, match=" or record='totals' or backend='sequence'$"):
         nw.simulate(program, np.zeros((2000, 50, 10), np.int8), "cycle")
 
@@ -179,7 +179,7 @@ def test_memory_of_compiling_is_refused_with_what_has_room(little, monkeypatch):
     assert str(e.value) == f"compiling 3000000 weights needs 91.6 MiB{SAYS}{advice}"
     edge = nw.Dense("in", "out", rng.normal(size=(2000, 3)).astype(np.float32))
     narrow, x = nw.Network.from_arrays({"out": neuron}, [edge], {"in": 3}), np.ones((4000, 100, 3), np.int8)
-    monkeypatch.setattr(memory, "room", lambda: Room(500 << 20, "ulimit -v"))
+    monkeypatch.setattr(memory, "measure_room", lambda: Room(500 << 20, "ulimit -v"))
     with pytest.raises(NotEnoughMemoryError) as e:
         nw.compile(narrow, "loihi1", x)
     assert str(e.value) == (
@@ -256,14 +256,14 @@ def test_so_many_compilations_are_begun_at_once_as_have_room(monkeypatch, gib, n
     network = nw.Network.from_arrays(
         {"a": nw.NeuronSpec(threshold=1.0)}, [nw.Dense("in", "a", np.ones((1000, 11185), np.float32))], {"in": 11185}
     )  # in float64 and its copies a third of a GiB, and what is not counted
-    monkeypatch.setattr(compiling, "room", lambda: Room(int(gib * GIB), "a limit"))
+    monkeypatch.setattr(compiling, "measure_room", lambda: Room(int(gib * GIB), "a limit"))
     assert compiling.n_with_room(network, None, 4) == n
     samples = {"in": np.zeros((2, 3, 11185), np.float32)}
     assert compiling.n_with_room(network, samples, 4) == n
 
 
 def test_where_the_system_tells_of_no_limit_all_are_begun_at_once(monkeypatch):
-    monkeypatch.setattr(compiling, "room", lambda: None)
+    monkeypatch.setattr(compiling, "measure_room", lambda: None)
     assert compiling.n_with_room(dense_net(10, 20), None, 4) == 4
 
 

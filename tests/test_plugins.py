@@ -10,7 +10,7 @@ import pytest
 
 import nwcompile as nw
 from nwcompile import plugins
-from nwcompile.cli.export import exporter
+from nwcompile.cli.export import look_up_exporter
 from nwcompile.errors import ChipError, OptionError
 
 PLUGIN = '''
@@ -80,9 +80,9 @@ def site(tmp_path, monkeypatch):
     """A folder of installed packages with the plugin, on the path of this process; its names are forgotten after."""
     install(tmp_path, "my-plugin", "my_plugin", PLUGIN, ENTRIES)
     monkeypatch.syspath_prepend(tmp_path)
-    plugins.installed.cache_clear()
+    plugins.find_entry_points.cache_clear()
     yield tmp_path
-    plugins.installed.cache_clear()
+    plugins.find_entry_points.cache_clear()
     for name in ("my_plugin", "other"):
         sys.modules.pop(name, None)
 
@@ -135,12 +135,12 @@ def test_estimate_for_all_chips_has_those_of_plugins(site, monkeypatch):
         "NUMBER = 3\n",
         "[nwcompile.chips]\ngone = no_such_module:CHIP\ntruenorth = other:NUMBER\n",
     )
-    plugins.installed.cache_clear()
+    plugins.find_entry_points.cache_clear()
     monkeypatch.setattr(
         nw.Chip, "shipped", staticmethod(lambda: ["loihi1", "tiny", "truenorth"])
     )  # few chips: a fast test
     (site / "net.weights").write_text("1 2 0.5")
-    network = plugins.loaded(plugins.FRONTENDS, "suffix", "weights")(site / "net.weights")
+    network = plugins.load_plugin(plugins.FRONTENDS, "suffix", "weights")(site / "net.weights")
     made = nw.estimate(network)
     rows = {row.chip: row for row in made.chips}
     assert list(rows)[-4:] == ["mychip", "second", "gone", "truenorth"] and len(rows) == len(made.chips)
@@ -162,9 +162,9 @@ def test_sweep_goes_over_methods_of_plugins(site):
 
 def test_exporter_of_a_plugin_that_is_no_pair_of_functions_is_refused(site):
     install(site, "broken", "other", "NUMBER = 3\n", "[nwcompile.exporters]\nnumber = other:NUMBER\n")
-    plugins.installed.cache_clear()
+    plugins.find_entry_points.cache_clear()
     with pytest.raises(OptionError) as caught:
-        exporter("number")
+        look_up_exporter("number")
     assert str(caught.value) == (
         "format 'number' of a plugin is a pair of functions, files and note, not int; see docs/plugins.md"
     )
@@ -173,7 +173,7 @@ def test_exporter_of_a_plugin_that_is_no_pair_of_functions_is_refused(site):
 
 def test_board_has_the_shipped_chip_as_its_base_whatever_a_plugin_calls_by_its_name(site):
     install(site, "broken", "other", "NUMBER = 3\n", "[nwcompile.chips]\nloihi1 = other:NUMBER\n")
-    plugins.installed.cache_clear()
+    plugins.find_entry_points.cache_clear()
     assert nw.Chip.from_dict({"name": "own", "base": "loihi1"}).n_cores == 128
 
 
@@ -181,7 +181,7 @@ def test_plugin_that_fails_is_one_sentence_and_in_the_way_of_nothing_else(site, 
     from nwcompile import cli
 
     install(site, "broken", "other", "CHIP = 'name = 3\\n'\nNUMBER = 3\n", BROKEN)
-    plugins.installed.cache_clear()
+    plugins.find_entry_points.cache_clear()
     failed = "importing no_such_module:CHIP failed: ModuleNotFoundError: No module named 'no_such_module'"
     for name, kind, text in (
         ("gone", OptionError, f"plugin broken cannot give chip 'gone': {failed}"),
@@ -200,14 +200,14 @@ def test_plugin_that_fails_is_one_sentence_and_in_the_way_of_nothing_else(site, 
     with pytest.raises(
         OptionError, match="^plugin broken cannot give partitioner 'gone': importing no_such_module:part"
     ):
-        plugins.chosen(plugins.PARTITIONERS, "partitioner", "gone", {})
+        plugins.look_up(plugins.PARTITIONERS, "partitioner", "gone", {})
 
 
 def test_plugin_chip_has_the_name_of_its_entry_point(site):
     install(
         site, "misnamed", "other", 'CHIP = \'name = "a"\\nbase = "tiny"\\n\'\n', "[nwcompile.chips]\nb = other:CHIP\n"
     )
-    plugins.installed.cache_clear()
+    plugins.find_entry_points.cache_clear()
     with pytest.raises(ChipError, match="^chip 'b' of a plugin calls itself 'a'; give both one name$"):
         nw.Chip.load("b")
 
@@ -216,7 +216,7 @@ def test_plugin_front_end_gives_a_network(site, monkeypatch, capsys):
     from nwcompile import cli
 
     install(site, "wrong", "other", "def read(path):\n    return 3\n", "[nwcompile.frontends]\nbin = other:read\n")
-    plugins.installed.cache_clear()
+    plugins.find_entry_points.cache_clear()
     assert cli.main(["check", "net.bin", "--chip", "tiny"]) == 2
     assert capsys.readouterr().err == "nwcompile: error[NW1103]: net.bin: its plugin gave int, not a Network\n"
 

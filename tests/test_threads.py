@@ -17,7 +17,7 @@ from nwcompile.passes.place.annealing import cool
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle.noc import replay_packets
 from nwcompile.sim.cycle.run import ChipRun
-from nwcompile.threads import alone, at_once, chunks_of, over_samples, over_steps, raise_if_canceled
+from nwcompile.threads import at_once, chunk_steps, over_samples, over_steps, raise_if_canceled, run_alone
 from tests.interrupts import PATIENCE_S, press_ctrl_c
 from tests.made.nets import dense_net
 from tests.made.programs import spikes_in, three_cores
@@ -196,7 +196,7 @@ def test_steps_are_computed_in_order_and_moved_once_they_are(monkeypatch, n_core
 
 def test_chunks_of_steps_are_short_at_both_ends(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-    lengths = [steps.stop - steps.start for steps in chunks_of(500)]
+    lengths = [steps.stop - steps.start for steps in chunk_steps(500)]
     assert sum(lengths) == 500 and max(lengths) > 50
     assert lengths[:4] == [1, 1, 2, 4] and lengths[-4:] == [1, 1, 1, 1]
 
@@ -233,7 +233,7 @@ def test_work_done_alone_hears_of_an_interrupt():
             time.sleep(0.001)
 
     with pytest.raises(KeyboardInterrupt):
-        alone(work, interrupted)
+        run_alone(work, interrupted)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 """The command line: `nwcompile VERB ...`. Results go to stdout, progress and warnings to stderr.
 
-Exit code 0: good; 1: does not fit, does not agree, or is worse (report --diff); 2: wrong usage or unusable input;
+Exit code 0: success; 1: does not fit, does not agree, or is worse (report --diff); 2: wrong usage or unusable input;
 130: interrupted.
 
-what every verb shares                     verbs.py (their list), arguments.py (flags), inputs/, outputs/
+shared by all verbs                        verbs.py (their list), arguments.py (flags), inputs/, outputs/
 a model for a chip                         compile.py, check.py, estimate.py, show.py, bits.py (bits_file.py: its file)
-what a program does                        simulate.py, evaluate.py, crosscheck.py, report.py, robustness.py, noc.py
+running a program                          simulate.py, evaluate.py, crosscheck.py, report.py, robustness.py, noc.py
 many points; other tools; recorded spikes  sweep.py; export.py; verify.py
 help                                       chips.py, explain.py, completion.py
 """
@@ -19,14 +19,14 @@ from importlib import import_module
 
 from nwcompile import __version__
 from nwcompile.cli.verbs import VERBS
-from nwcompile.errors import FitError, NwError, NwWarning, OptionError, printable, unknown_choice
+from nwcompile.errors import FitError, NwError, NwWarning, OptionError, escape_controls, unknown_choice
 
 ERROR_CODE = "NW1002"
 USAGE = "usage: nwcompile VERB ...   (nwcompile VERB --help says more)"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command line and return its exit code; prints one sentence instead of a traceback for bad input."""
+    """Run one command line and return its exit code. Bad input prints one sentence instead of a traceback."""
     argv = sys.argv[1:] if argv is None else argv
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -36,25 +36,25 @@ def main(argv: list[str] | None = None) -> int:
         warnings.simplefilter("always", NwWarning)
         warnings.showwarning = _show_warning
         try:
-            return _run(argv)
+            return _run_verb(argv)
         except NwError as e:
-            return _fail(e, as_json)
+            return _report_error(e, as_json)
         except KeyboardInterrupt:
             print("nwcompile: interrupted; nothing was half-written", file=sys.stderr)
             return 130
         except MemoryError:
             advice = "give fewer samples (--samples N), steps or cycles, or a smaller chip"
-            return _fail(NwError(f"not enough memory; {advice}"), as_json)
+            return _report_error(NwError(f"not enough memory; {advice}"), as_json)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except OSError as e:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             what = "" if e.filename is None else f" {e.filename}"
-            return _fail(NwError(f"the system refuses to read or write{what}: {e.strerror or e}"), False)
+            return _report_error(NwError(f"the system refuses to read or write{what}: {e.strerror or e}"), False)
 
 
-def _run(argv: list[str]) -> int:
+def _run_verb(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print("\n".join([USAGE, "", *(f"  {verb:<11} {text}" for verb, text in VERBS.items())]))
         return 0 if argv else 2
@@ -64,16 +64,16 @@ def _run(argv: list[str]) -> int:
     verb, *rest = argv
     if verb not in VERBS:
         raise OptionError(unknown_choice("verb", verb, VERBS), code="NW1001")
-    from nwcompile.cli.arguments import parse
+    from nwcompile.cli.arguments import parse_arguments
 
-    args = parse(verb, VERBS[verb], rest)
+    args = parse_arguments(verb, VERBS[verb], rest)
     code = import_module(f"nwcompile.cli.{verb}").run(args)
     if sys.stdout is not None:
         sys.stdout.flush()
     return code
 
 
-def _fail(error: NwError, as_json: bool) -> int:
+def _report_error(error: NwError, as_json: bool) -> int:
     if as_json:
         table: dict[str, object] = {"error": type(error).__name__, "code": error.code, "message": str(error)}
         if isinstance(error, FitError):
@@ -85,4 +85,4 @@ def _fail(error: NwError, as_json: bool) -> int:
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
-    print(f"nwcompile: warning: {printable(str(message))}", file=sys.stderr)
+    print(f"nwcompile: warning: {escape_controls(str(message))}", file=sys.stderr)

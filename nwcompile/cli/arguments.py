@@ -1,4 +1,4 @@
-"""The flags of every verb. Unknown flags and choices are listed, nearest spelling first."""
+"""Arguments: the flags of every verb. Errors about unknown flags list the choices, nearest spelling first."""
 
 import argparse
 import tomllib
@@ -17,29 +17,29 @@ from nwcompile.sim.crosscheck import AGAINST
 
 ERROR_CODE = "NW1001"
 MODEL = (
-    "a .nir file, a lava-dl .net file, or package.module:factory (it gives a torch module, (module, example input), "
+    "a .nir file, a lava-dl .net file, or package.module:factory (it returns a torch module, (module, example input), "
     "(module, example input, layout), or a Network)"
 )
-PROGRAM = "a program, as nwcompile compile makes it"
+PROGRAM = "a program from nwcompile compile"
 PROGRAM_OR_MODEL = "a .nwc program, or " + MODEL
 DEFAULTS = Options()
-SHELLS = ("bash", "zsh", "tcsh")  # that completion can be made for
-OLD_FLAGS = {"--optimise": "--optimize", "--fix": "--fixed-sites"}  # taken for one release, with a warning
+SHELLS = ("bash", "zsh", "tcsh")  # shells with completion
+OLD_FLAGS = {"--optimise": "--optimize", "--fix": "--fixed-sites"}  # accepted for one release, with a warning
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are OptionErrors."""
+    """An ArgumentParser that raises OptionError."""
 
     def error(self, message):
         raise OptionError(f"{self.prog.partition(' ')[2]}: {message}")
 
 
-def parse(verb: str, description: str, argv: list[str]) -> argparse.Namespace:
-    """The arguments of one verb; raises OptionError."""
+def parse_arguments(verb: str, description: str, argv: list[str]) -> argparse.Namespace:
+    """Parse the arguments of one verb; raises OptionError."""
     parser = Parser(prog=f"nwcompile {verb}", description=description, allow_abbrev=False)
     add_arguments(parser, verb)
     flags = [flag for action in parser._actions for flag in action.option_strings]
-    argv = [_renamed(word, flags) for word in argv]
+    argv = [_update_flag(word, flags) for word in argv]
     for word in argv:
         flag = word.partition("=")[0]
         if word.startswith("--") and flag not in flags:
@@ -54,21 +54,21 @@ def parse(verb: str, description: str, argv: list[str]) -> argparse.Namespace:
 
 
 def add_arguments(parser: Parser, verb: str) -> None:
-    """All that a verb takes: what every verb has, and what is its own."""
+    """Add the arguments of a verb: the common ones and its own."""
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        type=_setting,
+        type=_read_setting,
         help="override a key of the chip file, like noc.buffer_flits=4",
     )
     PARSERS[verb](parser)
 
 
-def _renamed(word: str, flags: list[str]) -> str:
-    """The word of a command line, an old flag of this verb in its new name, which a warning tells."""
+def _update_flag(word: str, flags: list[str]) -> str:
+    """Replace an old flag of this verb by its new name, with a warning; return any other word unchanged."""
     flag, equals, value = word.partition("=")
     new = OLD_FLAGS.get(flag)
     if new not in flags:
@@ -77,8 +77,8 @@ def _renamed(word: str, flags: list[str]) -> str:
     return new + equals + value
 
 
-def options_of(args: argparse.Namespace) -> Options:
-    """The compiler's options that were given."""
+def read_options(args: argparse.Namespace) -> Options:
+    """Build the compiler's options from the given flags."""
     given = {f.name: getattr(args, f.name, None) for f in fields(Options)}
     given["fixed_sites"] = dict(given["fixed_sites"]) if given["fixed_sites"] else None
     given["approximate"] = tuple(word for words in given["approximate"] or () for word in words)
@@ -86,296 +86,300 @@ def options_of(args: argparse.Namespace) -> Options:
     return Options(**{name: value for name, value in given.items() if value is not None})
 
 
-def _compile(parser: Parser) -> None:
-    _model(parser)
-    _chip(parser, required=True)
-    _calibration(parser)
-    _options(parser)
+def _add_compile(parser: Parser) -> None:
+    _add_model(parser)
+    _add_chip(parser, required=True)
+    _add_calibration(parser)
+    _add_options(parser)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("-o", "--output", metavar="DIR", help="folder for net.nwc and report.{json,html}")
-    what.add_argument("--plan-only", action="store_true", help="print the mapping and what it costs; write nothing")
-    _checkpoint(parser)
+    what.add_argument("--plan-only", action="store_true", help="print the mapping and its cost; write nothing")
+    _add_checkpoint(parser)
 
 
-def _check(parser: Parser) -> None:
-    _model(parser, PROGRAM_OR_MODEL)
-    _chip(parser, required=False)
-    _calibration(parser)
-    _options(parser)
+def _add_check(parser: Parser) -> None:
+    _add_model(parser, PROGRAM_OR_MODEL)
+    _add_chip(parser, required=False)
+    _add_calibration(parser)
+    _add_options(parser)
 
 
-def _estimate(parser: Parser) -> None:
-    _model(parser)
+def _add_estimate(parser: Parser) -> None:
+    _add_model(parser)
     parser.add_argument(
         "--chips",
         default="all",
         metavar="NAME,...",
         help="names or .toml files; all: all of `nwcompile chips list`, boards if their chip is too small (default)",
     )
-    parser.add_argument("--input", metavar="X.npz", help="sample inputs: what times, energies and operations are of")
-    parser.add_argument("--samples", type=_whole, metavar="N", help="use the first N samples only")
-    _options(parser, replace(DEFAULTS, partitioner="coarse"))
+    parser.add_argument("--input", metavar="X.npz", help="sample inputs, for times, energies and operations")
+    parser.add_argument("--samples", type=_to_int, metavar="N", help="use the first N samples only")
+    _add_options(parser, replace(DEFAULTS, partitioner="coarse"))
 
 
-def _sweep(parser: Parser) -> None:
+def _add_sweep(parser: Parser) -> None:
     add = parser.add_argument
     add("plan", metavar="PLAN.toml", help="model, chip, input, and the [grid] of points; docs/sweep.md shows one")
-    add("-o", "--output", required=True, metavar="DIR", help="folder for sweep.jsonl and sweep.html; goes on with both")
-    add("--processes", type=_whole, metavar="N", help="points computed at once (default: one for each core at hand)")
+    add("-o", "--output", required=True, metavar="DIR", help="folder for sweep.jsonl and sweep.html; continues both")
+    add("--processes", type=_to_int, metavar="N", help="points computed in parallel (default: the number of cores)")
     add(
         "--cluster",
         metavar="dask|ADDRESS",
-        help="points computed by a dask cluster: `dask` makes one of processes here, tcp://host:8786 is a scheduler",
+        help="compute points on a dask cluster: `dask` starts one here, tcp://host:8786 is a scheduler",
     )
     add(
         "--keep",
-        type=_choice("keep", ("front", "all", "none")),
+        type=_one_of("keep", ("front", "all", "none")),
         default="front",
         metavar="NAME",
-        help="programs and reports of which points: front (the best, default), all, none",
+        help="points whose programs and reports are stored: front (the best, default), all, none",
     )
 
 
-def _simulate(parser: Parser) -> None:
-    _model(parser, "a .nwc program; or, for the float network, " + MODEL)
-    _input(parser)
-    _backend(parser, "cycle for a program, reference for a float network")
+def _add_simulate(parser: Parser) -> None:
+    _add_model(parser, "a .nwc program; or, for the float network, " + MODEL)
+    _add_input(parser)
+    _add_backend(parser, "cycle for a program, reference for a float network")
     parser.add_argument(
         "--window",
-        type=_choice("window", WINDOWS),
+        type=_one_of("window", WINDOWS),
         default="aligned",
         metavar="NAME",
         help="aligned: the model's T steps of every layer (default); hardware: T steps of the chip",
     )
     parser.add_argument(
         "--record",
-        type=_choice("record", RECORDS),
+        type=_one_of("record", RECORDS),
         default="spikes",
         metavar="NAME",
         help="spikes (default); all: states too; totals: sums only, for any number of steps (backend cycle)",
     )
     parser.add_argument(
-        "--profile", action="store_true", help="say where the cycles go: phases, latencies, links, critical paths"
+        "--profile", action="store_true", help="show where the cycles go: phases, latencies, links, critical paths"
     )
-    _trace(parser)
-    _stream(parser, "one sample without an end, in constant memory")
-    _checkpoint(parser)
-    written = "write spikes, states and counters there; of --stream, spikes in its text form (-: standard output)"
+    _add_trace(parser)
+    _add_stream(parser, "one sample of unlimited length, in constant memory")
+    _add_checkpoint(parser)
+    written = "file for spikes, states and counters; with --stream, for spikes as text (-: standard output)"
     parser.add_argument("-o", "--output", metavar="OUT.npz", help=written)
 
 
-def _stream(parser: Parser, what: str) -> None:
+def _add_stream(parser: Parser, what: str) -> None:
     given = (
         f"{what}: .npy or .npz [T, *shape]; an event file (.bin, .aedat4, .raw, .dat, .es), in steps of --model-dt; or "
-        "text (-: standard input), on every line the numbers of the input lines that spike in a step"
+        "text (-: standard input) with one line per step, the numbers of the input lines that spike"
     )
     parser.add_argument("--stream", metavar="FILE", help=given)
 
 
-def _checkpoint(parser: Parser) -> None:
+def _add_checkpoint(parser: Parser) -> None:
     parser.add_argument(
         "--checkpoint",
         metavar="DIR",
-        help="keep there what is done; the same command goes on from it after it was killed, to the same bytes",
+        help="store finished work there; after a kill the same command continues from it, to the same bytes",
     )
 
 
-def _evaluate(parser: Parser) -> None:
-    _model(parser, PROGRAM_OR_MODEL)
-    _input(parser)
-    _backend(parser, "sequence")
-    _chip(parser, required=False)
-    _float_model(parser)
-    _calibration(parser)
-    _options(parser)
+def _add_evaluate(parser: Parser) -> None:
+    _add_model(parser, PROGRAM_OR_MODEL)
+    _add_input(parser)
+    _add_backend(parser, "sequence")
+    _add_chip(parser, required=False)
+    _add_float_model(parser)
+    _add_calibration(parser)
+    _add_options(parser)
 
 
-def _bits(parser: Parser) -> None:
-    _model(parser)
-    _chip(parser, required=True)
+def _add_bits(parser: Parser) -> None:
+    _add_model(parser)
+    _add_chip(parser, required=True)
     parser.add_argument(
         "--input", required=True, metavar="X.npz", help=".npz (x, and labels y) or .npy: [B, T, *shape]"
     )
-    parser.add_argument("--samples", type=_whole, metavar="N", help="use the first N samples only")
-    parser.add_argument("--labels", metavar="Y.npy", help="labels, where the file of --input has none")
-    parser.add_argument("--drop", required=True, metavar="PERCENT", help="points of accuracy to lose at most, like 1%%")
-    _calibration(parser)
-    _widths(parser)
-    parser.add_argument("--seed", type=_whole, metavar="N", help="draws the samples that calibrate (default: 0)")
-    _on_multi_spike(parser)
-    parser.add_argument("-o", "--output", required=True, metavar="FILE.toml", help="the widths, as --bits reads them")
+    parser.add_argument("--samples", type=_to_int, metavar="N", help="use the first N samples only")
+    parser.add_argument("--labels", metavar="Y.npy", help="labels, if the file of --input has none")
+    parser.add_argument("--drop", required=True, metavar="PERCENT", help="largest loss of accuracy in points, like 1%%")
+    _add_calibration(parser)
+    _add_widths(parser)
+    parser.add_argument("--seed", type=_to_int, metavar="N", help="seed for drawing calibration samples (default: 0)")
+    _add_multi_spike(parser)
+    parser.add_argument("-o", "--output", required=True, metavar="FILE.toml", help="file of widths, for --bits")
 
 
-def _robustness(parser: Parser) -> None:
-    from nwcompile.sim.robustness import MAX_DEVICES  # not for every verb: it loads Numba
+def _add_robustness(parser: Parser) -> None:
+    from nwcompile.sim.robustness import MAX_DEVICES  # imported here because it loads Numba
 
     parser.add_argument("program", metavar="PROGRAM.nwc", help=PROGRAM)
     parser.add_argument("--input", required=True, metavar="X.npz", help="samples x [B, T, *shape] and labels y [B]")
     parser.add_argument(
         "--samples",
-        type=_whole,
+        type=_to_int,
         default=100,
         metavar="N",
         help=f"devices to draw, at most {MAX_DEVICES} (default: 100)",
     )
-    parser.add_argument("--seed", type=_whole, default=0, metavar="N", help="which devices are drawn (default: 0)")
+    parser.add_argument("--seed", type=_to_int, default=0, metavar="N", help="seed for drawing devices (default: 0)")
     for name, text in (
-        ("weight", "standard deviation of every stored weight, as a part of it: 0.1 for 10 %%"),
+        ("weight", "relative standard deviation of every stored weight: 0.1 for 10 %%"),
         ("threshold", "the same of every neuron's threshold"),
         ("leak", "the same of every neuron's leak rates"),
         ("stuck", "share of the stored weights that are stuck at 0"),
         ("dead", "share of the neurons that never fire"),
     ):
-        parser.add_argument(f"--{name}", type=_number, metavar="X", help=f"{text} (default: the chip file's)")
-    _backend(parser, "sequence")
+        parser.add_argument(f"--{name}", type=_to_float, metavar="X", help=f"{text} (default: the chip file's)")
+    _add_backend(parser, "sequence")
     parser.set_defaults(backend="sequence")
 
 
-def _crosscheck(parser: Parser) -> None:
-    _model(parser, PROGRAM_OR_MODEL)
-    _input(parser)
+def _add_crosscheck(parser: Parser) -> None:
+    _add_model(parser, PROGRAM_OR_MODEL)
+    _add_input(parser)
     parser.add_argument(
         "--against",
         nargs="+",
-        type=_choices("backend", AGAINST),
+        type=_some_of("backend", AGAINST),
         default=[BACKENDS],
         metavar="BACKEND,...",
-        help=f"which to compare: {', '.join(AGAINST)} (float: the model before "
-        f"it was quantized; default: {','.join(BACKENDS)})",
+        help=f"backends to compare: {', '.join(AGAINST)} (float: the model before "
+        f"quantization; default: {','.join(BACKENDS)})",
     )
     parser.add_argument(
         "--window",
-        type=_choice("window", WINDOWS),
+        type=_one_of("window", WINDOWS),
         default="aligned",
         metavar="NAME",
         help=" or ".join(WINDOWS) + " (default: aligned)",
     )
-    _chip(parser, required=False)
-    _float_model(parser)
-    _calibration(parser)
-    _options(parser)
+    _add_chip(parser, required=False)
+    _add_float_model(parser)
+    _add_calibration(parser)
+    _add_options(parser)
 
 
-def _report(parser: Parser) -> None:
-    from nwcompile.cost.compare import NAMES  # not for every verb: it loads Numba
+def _add_report(parser: Parser) -> None:
+    from nwcompile.cost.compare import NAMES  # imported here because it loads Numba
     from nwcompile.report.diff import GATE
 
     parser.add_argument("program", metavar="PROGRAM.nwc", nargs="?", help=PROGRAM)
-    _input(parser)
-    _stream(parser, "instead of --input, one sample that is read to its end")
-    _backend(parser, "cycle")
-    _model_flags(parser)
-    _float_model(parser)
-    _trace(parser)
+    _add_input(parser)
+    _add_stream(parser, "one sample, instead of --input, which is read to its end")
+    _add_backend(parser, "cycle")
+    _add_model_flags(parser)
+    _add_float_model(parser)
+    _add_trace(parser)
     parser.add_argument("-o", "--output", metavar="DIR", help="folder for report.json and report.html, or diff.*")
     parser.add_argument(
         "--diff",
         nargs=2,
         metavar=("A.nwc", "B.nwc"),
-        help="instead, compare two mappings of a network: as A's calibration predicts, or measured on "
+        help="compare two mappings of a network instead: predicted from A's calibration, or measured on "
         "--input; exit code 1 if B is worse; with -o also as a page, DIR/diff.html",
     )
     parser.add_argument(
         "--gate",
-        type=_choices("figure", NAMES),
+        type=_some_of("figure", NAMES),
         metavar="FIGURE,...",
-        help=f"what may not be worse, of {', '.join(NAMES)} (default: {','.join(GATE)})",
+        help=f"figures that must not be worse, of {', '.join(NAMES)} (default: {','.join(GATE)})",
     )
-    parser.add_argument("--tolerance", type=_number, metavar="PERCENT", help="by how much it may be (default: 0)")
+    parser.add_argument(
+        "--tolerance", type=_to_float, metavar="PERCENT", help="how much worse a figure may be (default: 0)"
+    )
 
 
-def _export(parser: Parser) -> None:
+def _add_export(parser: Parser) -> None:
     from nwcompile.report.export.formats import EXPORTS
 
     parser.add_argument("program", metavar="PROGRAM.nwc", help=PROGRAM)
     parser.add_argument(
         "--to",
         required=True,
-        type=_choice("format", plugins.names(plugins.EXPORTERS, EXPORTS)),
+        type=_one_of("format", plugins.list_names(plugins.EXPORTERS, EXPORTS)),
         metavar="NAME",
         help="ranc: memory files of the FPGA design RANC; sanafe: SANA-FE 2.2; xylo: the arguments of rockpool's "
-        "config_from_specification; or the name of a plugin's",
+        "config_from_specification; or a plugin's name",
     )
-    parser.add_argument("--input", metavar="X.npz", help=".npz or .npy of shape [B, T, *shape]: its spikes go along")
-    parser.add_argument("--sample", type=_whole, default=0, metavar="N", help="which of its samples (default: 0)")
+    parser.add_argument("--input", metavar="X.npz", help=".npz or .npy of shape [B, T, *shape], exported as spikes")
+    parser.add_argument("--sample", type=_to_int, default=0, metavar="N", help="which of its samples (default: 0)")
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for the files")
 
 
-def _verify(parser: Parser) -> None:
+def _add_verify(parser: Parser) -> None:
     parser.add_argument("folder", metavar="DIR", help="folder of `nwcompile export` or `compile`, or a .nwc program")
     log = "CSV with columns tick,core,neuron or tick,output or step,layer,neuron; .npz of arrays [T, n] by layer, or "
     log += "a .txt of RANC's testbench"
     parser.add_argument("--log", required=True, metavar="FILE", help=log)
-    parser.add_argument("--input", metavar="X.npz", help="what the log is of (default: the sample that was exported)")
-    parser.add_argument("--sample", type=_whole, default=0, metavar="N", help="which of its samples (default: 0)")
-    parser.add_argument("--steps", type=_whole, metavar="N", help="compare so many steps only (default: all)")
+    parser.add_argument("--input", metavar="X.npz", help="input of the log (default: the exported sample)")
+    parser.add_argument("--sample", type=_to_int, default=0, metavar="N", help="which of its samples (default: 0)")
+    parser.add_argument("--steps", type=_to_int, metavar="N", help="compare the first N steps only (default: all)")
 
 
-def _noc(parser: Parser) -> None:
-    from nwcompile.sim.cycle.noc import PATTERNS  # not for every verb: it loads Numba
+def _add_noc(parser: Parser) -> None:
+    from nwcompile.sim.cycle.noc import PATTERNS  # imported here because it loads Numba
 
-    _chip(parser, required=True)
+    _add_chip(parser, required=True)
     parser.add_argument("--trace-in", metavar="PACKETS.csv", help="packets: columns time, src, dst, size (in flits)")
     parser.add_argument("--trace-out", metavar="OUT.csv", help="write inject,arrive of every packet there, in cycles")
     parser.add_argument(
-        "--traffic", type=_choice("traffic", PATTERNS), metavar="NAME", help="generate load: " + ", ".join(PATTERNS)
+        "--traffic", type=_one_of("traffic", PATTERNS), metavar="NAME", help="generate load: " + ", ".join(PATTERNS)
     )
-    parser.add_argument("--load", type=_number, metavar="X", help="flits per core and cycle to generate, above 0")
+    parser.add_argument("--load", type=_to_float, metavar="X", help="flits per core and cycle to generate, above 0")
     for name, default, text in (
         ("flits", 1, "flits of a generated packet"),
         ("warmup", 1000, "cycles before measuring"),
         ("cycles", 10000, "cycles measured"),
-        ("seed", 0, "which packets are generated"),
+        ("seed", 0, "seed for generating packets"),
     ):
-        parser.add_argument(f"--{name}", type=_whole, default=default, metavar="N", help=f"{text} (default: {default})")
+        parser.add_argument(
+            f"--{name}", type=_to_int, default=default, metavar="N", help=f"{text} (default: {default})"
+        )
 
 
-def _show(parser: Parser) -> None:
-    _model(parser, PROGRAM_OR_MODEL)
-    _chip(parser, required=False)
-    _calibration(parser)
-    _options(parser)
-    parser.add_argument("--core", type=_whole, metavar="N", help="a logical core; without it, all cores are listed")
+def _add_show(parser: Parser) -> None:
+    _add_model(parser, PROGRAM_OR_MODEL)
+    _add_chip(parser, required=False)
+    _add_calibration(parser)
+    _add_options(parser)
+    parser.add_argument("--core", type=_to_int, metavar="N", help="a logical core; without it, all cores are listed")
 
 
-def _chips(parser: Parser) -> None:
+def _add_chips(parser: Parser) -> None:
     parser.add_argument(
         "action",
-        type=_choice("action", ("list", "show", "schema")),
+        type=_one_of("action", ("list", "show", "schema")),
         metavar="list|show|schema",
-        help="all of them; every figure of one, with its source; or the JSON Schema of chip files, for editors",
+        help="list all; show every figure of one, with its source; or print the JSON Schema of chip files, for editors",
     )
     parser.add_argument("chip", nargs="?", metavar="NAME", help="a shipped chip, or a .toml file")
 
 
-def _explain(parser: Parser) -> None:
-    listed = "as an error has it, like NW4001; without one, all are listed"
+def _add_explain(parser: Parser) -> None:
+    listed = "code of an error, like NW4001; without one, all codes are listed"
     parser.add_argument("code", metavar="CODE", nargs="?", type=InAnyCase("code", tuple(error_titles())), help=listed)
 
 
-def _completion(parser: Parser) -> None:
-    parser.add_argument("shell", metavar="|".join(SHELLS), type=_choice("shell", SHELLS), help="yours")
+def _add_completion(parser: Parser) -> None:
+    parser.add_argument("shell", metavar="|".join(SHELLS), type=_one_of("shell", SHELLS), help="your shell")
 
 
 PARSERS = {
-    "compile": _compile, "check": _check, "estimate": _estimate, "sweep": _sweep, "simulate": _simulate,
-    "evaluate": _evaluate, "bits": _bits, "robustness": _robustness,
-    "crosscheck": _crosscheck, "report": _report, "export": _export, "verify": _verify, "show": _show,
-    "noc": _noc, "chips": _chips, "explain": _explain, "completion": _completion,
+    "compile": _add_compile, "check": _add_check, "estimate": _add_estimate, "sweep": _add_sweep,
+    "simulate": _add_simulate, "evaluate": _add_evaluate, "bits": _add_bits, "robustness": _add_robustness,
+    "crosscheck": _add_crosscheck, "report": _add_report, "export": _add_export, "verify": _add_verify,
+    "show": _add_show, "noc": _add_noc, "chips": _add_chips, "explain": _add_explain, "completion": _add_completion,
 }  # fmt: skip
 
 
-def _model(parser: Parser, text: str = MODEL) -> None:
+def _add_model(parser: Parser, text: str = MODEL) -> None:
     parser.add_argument("model", metavar="MODEL", help=text)
-    _model_flags(parser)
+    _add_model_flags(parser)
 
 
-def _float_model(parser: Parser) -> None:
+def _add_float_model(parser: Parser) -> None:
     parser.add_argument("--model", dest="model_of", metavar="MODEL", help="the program's float model, for its accuracy")
 
 
-def _model_flags(parser: Parser) -> None:
-    parser.add_argument("--dt", type=_number, metavar="SECONDS", help="time step of a .nir file")
+def _add_model_flags(parser: Parser) -> None:
+    parser.add_argument("--dt", type=_to_float, metavar="SECONDS", help="time step of a .nir file")
     parser.add_argument(
         "--dialect",
         type=InAnyCase("dialect", tuple(DIALECTS)),
@@ -387,147 +391,147 @@ def _model_flags(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        type=_setting,
-        help="a NeuronSpec field a file leaves unsaid: reset=zero; of a node n.reset=zero",
+        type=_read_setting,
+        help="a NeuronSpec field that the file does not define: reset=zero; for one node n.reset=zero",
     )
 
 
-def _chip(parser: Parser, required: bool) -> None:
+def _add_chip(parser: Parser, required: bool) -> None:
     parser.add_argument("--chip", required=required, metavar="NAME", help="a shipped chip, or a .toml file")
 
 
-def _calibration(parser: Parser) -> None:
-    parser.add_argument("--calibration", metavar="X.npz", help="sample inputs: scales and mapping are fitted to them")
+def _add_calibration(parser: Parser) -> None:
+    parser.add_argument("--calibration", metavar="X.npz", help="sample inputs, to fit scales and mapping")
 
 
-def _input(parser: Parser) -> None:
+def _add_input(parser: Parser) -> None:
     parser.add_argument("--input", metavar="X.npz", help=".npz (x, and labels y) or .npy of shape [B, T, *shape]")
-    parser.add_argument("--steps", type=_whole, metavar="N", help="run N steps without input")
-    parser.add_argument("--samples", type=_whole, metavar="N", help="use the first N samples only")
+    parser.add_argument("--steps", type=_to_int, metavar="N", help="run N steps without input")
+    parser.add_argument("--samples", type=_to_int, metavar="N", help="use the first N samples only")
 
 
-def _trace(parser: Parser) -> None:
+def _add_trace(parser: Parser) -> None:
     parser.add_argument("--trace", metavar="OUT.json", help="write the first sample as a timeline for ui.perfetto.dev")
-    parser.add_argument("--trace-steps", type=_whole, metavar="N", help="its first N hardware steps (default: 200)")
+    parser.add_argument("--trace-steps", type=_to_int, metavar="N", help="its first N hardware steps (default: 200)")
     parser.add_argument(
         "--model-dt",
-        type=_number,
+        type=_to_float,
         metavar="SECONDS",
-        help="time that a step of the model stands for: gives the real-time factors",
+        help="duration of a step of the model, for the real-time factors",
     )
 
 
-def _backend(parser: Parser, default: str) -> None:
+def _add_backend(parser: Parser, default: str) -> None:
     parser.add_argument(
         "--backend",
-        type=_choice("backend", BACKENDS),
+        type=_one_of("backend", BACKENDS),
         metavar="NAME",
         help=f"{', '.join(BACKENDS)} (default: {default})",
     )
     parser.add_argument(
         "--device",
-        type=_choice("device", DEVICES),
+        type=_one_of("device", DEVICES),
         default="cpu",
         metavar="NAME",
-        help=" or ".join(DEVICES) + ", that backend sequence runs on (default: cpu)",
+        help=" or ".join(DEVICES) + ", for backend sequence (default: cpu)",
     )
 
 
-def _options(parser: Parser, default: Options = DEFAULTS) -> None:
+def _add_options(parser: Parser, default: Options = DEFAULTS) -> None:
     from nwcompile.passes.partition.partition import PARTITIONERS
     from nwcompile.passes.place.place import PLACERS
 
-    partitioners = plugins.names(plugins.PARTITIONERS, PARTITIONERS)
-    placers = plugins.names(plugins.PLACERS, PLACERS)
+    partitioners = plugins.list_names(plugins.PARTITIONERS, PARTITIONERS)
+    placers = plugins.list_names(plugins.PLACERS, PLACERS)
     add = parser.add_argument
-    add("--seed", type=_whole, metavar="N", help=f"of all that is searched at random (default: {default.seed})")
-    _widths(parser)
+    add("--seed", type=_to_int, metavar="N", help=f"seed of all random searches (default: {default.seed})")
+    _add_widths(parser)
     for name, words, what in (
-        ("partitioner", partitioners, "how neurons come to cores"),
-        ("placer", placers, "how cores come to sites"),
-        ("optimize", choices.OBJECTIVES, f"what the mapping makes least (time: on {choices.CORES_RULE})"),
-        ("execution", choices.EXECUTIONS, "layers side by side, or one after the other in each step"),
+        ("partitioner", partitioners, "how neurons are assigned to cores"),
+        ("placer", placers, "how cores are assigned to sites"),
+        ("optimize", choices.OBJECTIVES, f"what the mapping minimizes (time: on {choices.CORES_RULE})"),
+        ("execution", choices.EXECUTIONS, "layers in parallel, or one after the other in each step"),
     ):
         listed = f"{what}: {', '.join(words)} (default: {getattr(default, name)})"
-        add(f"--{name}", type=_choice(name, words), metavar="NAME", help=listed)
-    _on_multi_spike(parser)
-    _legalization(parser)
+        add(f"--{name}", type=_one_of(name, words), metavar="NAME", help=listed)
+    _add_multi_spike(parser)
+    _add_legalization(parser)
     add(
         "--fixed-sites",
         action="append",
-        type=_fixed,
+        type=_read_fixed_sites,
         metavar="LAYER=X,Y,PORT",
         help="keep cores of a layer at sites: out=7,0,0; several, for its cores in order: out=7,0,0+7,0,1",
     )
     add(
         "--cores",
-        type=_whole,
+        type=_to_int,
         dest="n_cores",
         metavar="N",
         help="spread over that many cores (default: as the partitioner chooses)",
     )
     add(
         "--step-limit",
-        type=_number,
+        type=_to_float,
         dest="step_limit_us",
         metavar="US",
-        help="with --optimize traffic or cores: the least among mappings whose predicted step takes at most that many "
+        help="with --optimize traffic or cores: minimize among mappings whose predicted step takes at most that many "
         "microseconds (default: no limit)",
     )
     add(
         "--time-budget",
-        type=_number,
+        type=_to_float,
         dest="time_budget_s",
         metavar="SECONDS",
-        help="let the partitioner, then the placer, improve that long (default: until they are done)",
+        help="time for the partitioner, and again for the placer (default: until they are done)",
     )
 
 
-def _widths(parser: Parser) -> None:
+def _add_widths(parser: Parser) -> None:
     parser.add_argument(
         "--bits",
         metavar="N|FILE.toml",
-        help="width of the weights, at most the chip's; in a file, of "
-        "each layer (nwcompile bits makes one, and starts at these)",
+        help="width of the weights, at most the chip's, or a file with "
+        "that of each layer (nwcompile bits writes one, and starts at these)",
     )
 
 
-def _on_multi_spike(parser: Parser) -> None:
+def _add_multi_spike(parser: Parser) -> None:
     parser.add_argument(
         "--on-multi-spike",
-        type=_choice("on-multi-spike", choices.ON_MULTI_SPIKE),
+        type=_one_of("on-multi-spike", choices.ON_MULTI_SPIKE),
         metavar="NAME",
-        help="several spikes a step, where messages carry one: refuse (default), graded (a message "
+        help="several spikes a step, if messages carry one: refuse (default), graded (a message "
         "carries the count or sign) or repeat (n messages)",
     )
 
 
-def _legalization(parser: Parser) -> None:
+def _add_legalization(parser: Parser) -> None:
     parser.add_argument(
         "--approximate",
         action="append",
-        type=_choices("approximate", (*choices.APPROXIMATIONS, choices.EVERYTHING)),
+        type=_some_of("approximate", (*choices.APPROXIMATIONS, choices.EVERYTHING)),
         metavar="WORD,...",
-        help="what may be met by the nearest that the chip has, its price measured: "
+        help="features that may be replaced by the nearest of the chip, at a measured price: "
         f"{', '.join(choices.APPROXIMATIONS)}; or {choices.EVERYTHING} (default: nothing)",
     )
     parser.add_argument(
         "--max-loss",
         metavar="LOSS",
-        help="the highest price of --approximate: points of accuracy (0.5pt) or part of the spikes (2%%)",
+        help="the highest price of --approximate: points of accuracy (0.5pt) or share of the spikes (2%%)",
     )
     parser.add_argument(
         "--input-layer",
-        type=_choice("input-layer", choices.INPUT_LAYERS),
+        type=_one_of("input-layer", choices.INPUT_LAYERS),
         metavar="NAME",
-        help=f"how real-valued or static input comes to the chip: {', '.join(choices.INPUT_LAYERS)} "
-        "(default: the first that the chip can do)",
+        help=f"how real-valued or static input reaches the chip: {', '.join(choices.INPUT_LAYERS)} "
+        "(default: the first that the chip supports)",
     )
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """The type of a flag that takes one of some words; `completion` reads them."""
+    """The type of a flag that accepts one of some words; `completion` reads them."""
 
     kind: str
     words: tuple[str, ...]
@@ -539,7 +543,7 @@ class OneOf:
 
 
 class InAnyCase(OneOf):
-    """One of the words, in small or capital letters."""
+    """The type of a flag that accepts one of some words, in lower or upper case."""
 
     def __call__(self, word: str) -> str:
         return next((known for known in self.words if known.lower() == word.strip().lower()), "") or super().__call__(
@@ -548,36 +552,36 @@ class InAnyCase(OneOf):
 
 
 class SomeOf(OneOf):
-    """One or several of the words, commas between them."""
+    """The type of a flag that accepts several of some words, separated by commas."""
 
     def __call__(self, text: str) -> tuple[str, ...]:  # type: ignore[override]
         return tuple(super(SomeOf, self).__call__(word.strip()) for word in text.split(","))
 
 
-def _choice(kind: str, words: Iterable[str]) -> OneOf:
+def _one_of(kind: str, words: Iterable[str]) -> OneOf:
     return OneOf(kind, tuple(words))
 
 
-def _choices(kind: str, words: Iterable[str]) -> SomeOf:
+def _some_of(kind: str, words: Iterable[str]) -> SomeOf:
     return SomeOf(kind, tuple(words))
 
 
-def _whole(text: str) -> int:
+def _to_int(text: str) -> int:
     try:
         return int(float(text)) if text.lower().count("e") == 1 and float(text).is_integer() else int(text)
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}") from None
 
 
-def _number(text: str) -> float:
+def _to_float(text: str) -> float:
     try:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
 
 
-def _fixed(text: str) -> tuple[str, list]:
-    """`LAYER=X,Y,PORT`, sites of several cores with + between them."""
+def _read_fixed_sites(text: str) -> tuple[str, list]:
+    """Parse `LAYER=X,Y,PORT`; sites of several cores are separated by +."""
     layer, _, sites = text.rpartition("=")
     try:
         return layer, [tuple(int(n) for n in site.split(",")) for site in sites.split("+")]
@@ -585,8 +589,8 @@ def _fixed(text: str) -> tuple[str, list]:
         raise argparse.ArgumentTypeError(f"expected LAYER=X,Y,PORT, got {text!r}") from None
 
 
-def _setting(text: str) -> tuple[str, object]:
-    """`KEY=VALUE`; the value is read as TOML, `none` is None, and anything else is a text."""
+def _read_setting(text: str) -> tuple[str, object]:
+    """Parse `KEY=VALUE`: the value is read as TOML, `none` is None, and anything else is a string."""
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise argparse.ArgumentTypeError(f"expected KEY=VALUE, got {text!r}")

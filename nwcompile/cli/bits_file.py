@@ -1,6 +1,6 @@
-"""The file of weight widths that `--bits` reads and `nwcompile bits` writes: a small TOML.
+"""Bits file: a small TOML file of weight widths that `--bits` reads and `nwcompile bits` writes.
 
-bits = 4        # of all other layers; without it the chip's own
+bits = 4        # of all other layers; default: the chip's
 
 [layers]
 fc1 = 8
@@ -17,7 +17,7 @@ KEYS = ("bits", "layers")
 
 
 def read_bits(text: str) -> dict:
-    """The `Options` fields of `--bits N` or `--bits FILE.toml`; raises OptionError for a file that is not one."""
+    """Read the `Options` fields of `--bits N` or `--bits FILE.toml`. Raises OptionError for a wrong file."""
     if not text.endswith(".toml"):
         try:
             return {"bits": int(text)}
@@ -39,6 +39,6 @@ def read_bits(text: str) -> dict:
 
 
 def bits_text(layer_bits: dict[str, int], about: str) -> str:
-    """The content of a file with these widths, `about` as its first line."""
+    """Format a file with these widths; `about` is its first line."""
     lines = (f"{json.dumps(name, ensure_ascii=False)} = {bits}" for name, bits in layer_bits.items())
     return "\n".join([f"# {about}", "[layers]", *lines, ""])

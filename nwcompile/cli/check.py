@@ -1,4 +1,4 @@
-"""`nwcompile check`: does a model fit a chip? Exit code 1 and the violations if not; nothing is written."""
+"""`nwcompile check`: say whether a model fits a chip. Exit code 1 and the violations if not; writes nothing."""
 
 from argparse import Namespace
 
@@ -6,7 +6,7 @@ from nwcompile.cli.compile import program_for
 from nwcompile.cli.inputs.load import check_usage
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.cost.prediction import predict
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 from nwcompile.report.quantization import quantization_lines
 from nwcompile.report.text import fit_table, verdict_lines
 
@@ -16,7 +16,7 @@ SHOWN = ("verdict", "verdict_rows", "fits", "chip", "fit", "layers", "warnings")
 def run(args: Namespace) -> int:
     check_usage(args)
     program = program_for(args)
-    doc = collect(program, predict(program))
+    doc = collect_report(program, predict(program))
     if args.json:
         print(as_json({key: doc[key] for key in SHOWN}))
     else:

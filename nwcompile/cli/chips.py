@@ -1,10 +1,10 @@
-"""`nwcompile chips list`, `chips show NAME`, `chips schema`: the chip models, every figure with its source."""
+"""`nwcompile chips list`, `chips show NAME`, `chips schema`: show chip models, every figure with its source."""
 
 import warnings
 from argparse import Namespace
 
-from nwcompile.cli.inputs.load import chip_of
-from nwcompile.cli.outputs.text import as_json, table
+from nwcompile.cli.inputs.load import load_chip
+from nwcompile.cli.outputs.text import as_json, format_table
 from nwcompile.errors import NwError, NwWarning, OptionError
 from nwcompile.ir.chip import HWMODELS, Chip
 from nwcompile.ir.chip_sections import KEYS
@@ -17,24 +17,24 @@ def run(args: Namespace) -> int:
             raise OptionError(text)
         if args.set:
             raise OptionError("--set changes one chip; `chips show NAME --set KEY=VALUE` shows it")
-        _list(args) if args.action == "list" else print((HWMODELS / "chip.schema.json").read_text(), end="")
+        _list_chips(args) if args.action == "list" else print((HWMODELS / "chip.schema.json").read_text(), end="")
     else:
         if args.chip is None:
             raise OptionError(f"chips show: give a name: {', '.join(Chip.names())}, or a .toml file")
-        _show(chip_of(args), args.json)
+        _show_chip(load_chip(args), args.json)
     return 0
 
 
-def _list(args: Namespace) -> None:
-    chips = [chip for name in Chip.names() if (chip := _loaded(name)) is not None]
+def _list_chips(args: Namespace) -> None:
+    chips = [chip for name in Chip.names() if (chip := _load_or_warn(name)) is not None]
     if args.json:
         print(as_json([{"name": c.name, "n_cores": c.n_cores, "description": c.description} for c in chips]))
     else:
-        print(table(("chip", "cores", "description"), [(c.name, c.n_cores, c.description) for c in chips]))
+        print(format_table(("chip", "cores", "description"), [(c.name, c.n_cores, c.description) for c in chips]))
 
 
-def _loaded(name: str) -> Chip | None:
-    """The chip of that name; None with a warning where a plugin cannot give it, so that the others are listed."""
+def _load_or_warn(name: str) -> Chip | None:
+    """Load the chip of that name; return None with a warning if a plugin fails, so that the others are listed."""
     try:
         return Chip.load(name)
     except NwError as e:
@@ -42,7 +42,7 @@ def _loaded(name: str) -> Chip | None:
         return None
 
 
-def _show(chip: Chip, json: bool) -> None:
+def _show_chip(chip: Chip, json: bool) -> None:
     known = [key for key in KEYS if chip.value(key) is not None and chip.has_key(key)]
     if json:
         keys = {key: {"value": chip.value(key), "source": chip.source_of(key)} for key in known}
@@ -50,8 +50,8 @@ def _show(chip: Chip, json: bool) -> None:
         print(as_json({**head, "times": chip.gives_times, "energies": chip.has_energies, "keys": keys}))
         return
     print(f"{chip.name}: {chip.description}\n")
-    rows = [(key, _value(chip.value(key)), chip.source_of(key) or "default") for key in known]
-    print(table(("key", "value", "source"), rows))
+    rows = [(key, _format_value(chip.value(key)), chip.source_of(key) or "default") for key in known]
+    print(format_table(("key", "value", "source"), rows))
     unknown = [key for key in KEYS if chip.value(key) is None and chip.has_key(key)]
     if unknown:
         print(f"\nnot given: {', '.join(unknown)}")
@@ -60,9 +60,9 @@ def _show(chip: Chip, json: bool) -> None:
             print(f"no {what}: the file lacks some of the figures they need")
 
 
-def _value(value) -> str:
+def _format_value(value) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
         return ", ".join(f"{k}: {v}" for k, v in value.items())
-    return ", ".join(map(_value, value)) if isinstance(value, list) else str(value)
+    return ", ".join(map(_format_value, value)) if isinstance(value, list) else str(value)

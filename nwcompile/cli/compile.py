@@ -1,13 +1,13 @@
-"""`nwcompile compile`: a model becomes DIR/net.nwc, with the report of what its calibration predicts."""
+"""`nwcompile compile`: compile a model to DIR/net.nwc, with a report predicted from its calibration."""
 
 from argparse import Namespace
 
 import numpy as np
 
-from nwcompile.cli.arguments import options_of
+from nwcompile.cli.arguments import read_options
 from nwcompile.cli.inputs.data import Data, read_data
-from nwcompile.cli.inputs.load import chip_of, is_program, network_of, program_of, writable
-from nwcompile.cli.outputs.cores import cores, cores_text
+from nwcompile.cli.inputs.load import check_folder, is_program, load_chip, load_program, read_network
+from nwcompile.cli.outputs.cores import core_rows, cores_text
 from nwcompile.cli.outputs.progress import Progress
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.cost.prediction import predict
@@ -16,8 +16,8 @@ from nwcompile.flow import compile
 from nwcompile.ir.artifact import write_files
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
-from nwcompile.report import files
-from nwcompile.report.json.collect import collect
+from nwcompile.report import render_files
+from nwcompile.report.json.collect import collect_report
 from nwcompile.report.terminal import render_text
 
 
@@ -25,12 +25,12 @@ def run(args: Namespace) -> int:
     if is_program(args.model):
         raise OptionError(f"{args.model} is compiled already; compile its model again to change how")
     if args.plan_only:
-        return plan(args)
-    folder = writable(args.output)
-    program = compiled(args)
+        return print_plan(args)
+    folder = check_folder(args.output)
+    program = compile_model(args)
     path = folder / "net.nwc"
-    doc = collect(program, predict(program))
-    write_files({path: program.data, **files(doc, folder)})
+    doc = collect_report(program, predict(program))
+    write_files({path: program.data, **render_files(doc, folder)})
     if args.json:
         made = {"program": str(path), "program_hash": program.hash, "report": str(folder / "report.json")}
         print(as_json({**made, **doc}))
@@ -39,25 +39,25 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def plan(args: Namespace) -> int:
-    """Print what lies where and what that costs, and write nothing."""
-    program = compiled(args)
-    doc = collect(program, predict(program))
+def print_plan(args: Namespace) -> int:
+    """Print the mapping and its cost; write nothing."""
+    program = compile_model(args)
+    doc = collect_report(program, predict(program))
     if args.json:
-        print(as_json({**doc, "mapping": cores(program)}))
+        print(as_json({**doc, "mapping": core_rows(program)}))
     else:
         print(f"{render_text(doc)}\n\n{cores_text(program)}")
     return 0
 
 
 def program_for(args: Namespace, network: Network | None = None, samples=None) -> Program:
-    """The program of a .nwc file, or MODEL (its `network`, if that is read already) compiled as the flags say.
+    """Load a .nwc file, or compile MODEL (its `network`, if already read) with the given flags.
 
-    `samples`: what the program is to run on. Raises OptionError if they have real values and MODEL would be compiled
-    for whole numbers.
+    `samples`: the input of the later run. Raises OptionError if they have real values and MODEL would be compiled for
+    integers.
     """
     if is_program(args.model):
-        return program_of(args.model, args.set)
+        return load_program(args.model, args.set)
     if samples is not None and args.calibration is None and args.input_layer is None:
         arrays = samples.values() if isinstance(samples, dict) else [samples]
         if any((np.asarray(array) % 1).any() for array in arrays):
@@ -65,15 +65,15 @@ def program_for(args: Namespace, network: Network | None = None, samples=None) -
                 f"{args.input} has real values, and without calibration samples {args.model} is compiled for whole "
                 "numbers; give such samples with --calibration, or --input-layer host"
             )
-    return compiled(args, network)
+    return compile_model(args, network)
 
 
-def compiled(args: Namespace, network: Network | None = None) -> Program:
-    """MODEL compiled for the chip with the options that were named; stages are shown on stderr."""
-    chip, options = chip_of(args), options_of(args)
+def compile_model(args: Namespace, network: Network | None = None) -> Program:
+    """Compile MODEL for the chip with the given options; stages are shown on stderr."""
+    chip, options = load_chip(args), read_options(args)
     data = Data(None) if args.calibration is None else read_data(args.calibration)
     if network is None:
-        network = network_of(args.model, args, data.example)
+        network = read_network(args.model, args, data.example)
     data = data.laid_out(network.layout)
     progress, folder = Progress(network, chip, options), getattr(args, "checkpoint", None)
     return compile(network, chip, data.x, options, on_stage=progress, labels=data.y, checkpoint=folder)

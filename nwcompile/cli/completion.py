@@ -1,4 +1,4 @@
-"""`nwcompile completion SHELL`: the lines that let a shell complete verbs, flags, words, chips and files (by shtab)."""
+"""`nwcompile completion SHELL`: print a script that completes verbs, flags, words, chips and files (by shtab)."""
 
 import re
 from argparse import Namespace
@@ -8,20 +8,20 @@ from nwcompile.cli.verbs import VERBS
 from nwcompile.errors import OptionError
 from nwcompile.ir.chip import Chip
 
-CHIPS = ("chip", "chips")  # what arguments that name a chip are called
-FILE = re.compile(r"\.\w+$|^MODEL$")  # how the metavar of a file ends: X.npz
+CHIPS = ("chip", "chips")  # names of the arguments that take a chip
+FILE = re.compile(r"\.\w+$|^MODEL$")  # matches the metavar of a file, like X.npz
 CHIP_FUNCTION = "_nwcompile_chips"
 
 
 def run(args: Namespace) -> int:
     if args.json or args.set:
         raise OptionError("completion: --json and --set change nothing here; leave them out")
-    print(library().complete(command_line(), args.shell))
+    print(import_shtab().complete(command_line(), args.shell))
     return 0
 
 
-def library():
-    """The module shtab; raises OptionError that tells how to install it."""
+def import_shtab():
+    """Import shtab; raises OptionError if it is not installed."""
     try:
         import shtab
     except ImportError:
@@ -31,8 +31,8 @@ def library():
 
 
 def command_line() -> Parser:
-    """All verbs in one parser, each argument with what completes it."""
-    shtab = library()
+    """Build one parser for all verbs, with a completion for each argument."""
+    shtab = import_shtab()
     whole = Parser(prog="nwcompile")
     whole.add_argument("--version", action="store_true", help="print the version")
     verbs = whole.add_subparsers(dest="verb")
@@ -54,7 +54,7 @@ def command_line() -> Parser:
 
 
 def _chip_names(names: list[str]) -> dict:
-    """What shtab takes for words and .toml files together: a function of the shell that completes them."""
+    """The completion of chip names and .toml files: a shell function in the form that shtab expects."""
     words = " ".join(names)
     bash = (
         f"{CHIP_FUNCTION}() {{\n  compgen -W '{words}' -- $1\n  compgen -f -X '!*.toml' -- $1\n  compgen -d -- $1\n}}"

@@ -1,6 +1,6 @@
-"""`nwcompile crosscheck`: do the backends agree bit for bit, and how far is the float network? Exit code 1 if not.
+"""`nwcompile crosscheck`: check that the backends agree bit for bit, and compare with the float network.
 
-Only backends that compute in integers can disagree; what quantizing changed is told, and is no failure.
+Exit code 1 if integer backends disagree. The difference of the float network is reported, but is not a failure.
 """
 
 from argparse import Namespace
@@ -9,9 +9,9 @@ from dataclasses import asdict
 import numpy as np
 
 from nwcompile.cli.compile import program_for
-from nwcompile.cli.inputs.data import data_of
+from nwcompile.cli.inputs.data import read_input
 from nwcompile.cli.inputs.load import check_usage, model_network
-from nwcompile.cli.outputs.text import as_json, table
+from nwcompile.cli.outputs.text import as_json, format_table
 from nwcompile.errors import OptionError
 from nwcompile.ir.program import Program
 from nwcompile.report.text import interval_text
@@ -26,11 +26,11 @@ def run(args: Namespace) -> int:
     if args.model_of is not None and "float" not in against:
         raise OptionError("--model: the float model of a .nwc program; compare it with --against float,cycle")
     check_usage(args)
-    data = data_of(args)
+    data = read_input(args)
     network = model_network(args, data.example)
     if network is not None:
         data = data.laid_out(network.layout)
-        prepare_inputs(network, data.x, args.steps)  # what cannot be run is not compiled first
+        prepare_inputs(network, data.x, args.steps)  # Reject wrong input before compiling.
     program = program_for(args, network, data.x)
     if network is None:
         data = data.laid_out(program.network.layout)
@@ -44,32 +44,32 @@ def run(args: Namespace) -> int:
         given = {"float": gap.answers_float, "chip": gap.answers_fixed}
         accuracy = {name: share_right(np.array(answer), labels) for name, answer in given.items()}
     if args.json:
-        print(as_json({**_plain(result, accuracy), "chip": program.chip.name, "warnings": program.warnings}))
+        print(as_json({**_as_values(result, accuracy), "chip": program.chip.name, "warnings": program.warnings}))
     else:
-        print("\n\n".join(_text(result, program, accuracy)))
+        print("\n\n".join(_format_result(result, program, accuracy)))
     return 0 if result.agree else 1
 
 
-def _plain(result: Crosscheck, accuracy: dict[str, float] | None) -> dict:
+def _as_values(result: Crosscheck, accuracy: dict[str, float] | None) -> dict:
     """The result as plain values."""
     gap = result.float_difference
     more = {} if gap is None else {"n_alike": gap.n_alike, "accuracy": accuracy}
     return {**asdict(result), "float_difference": None if gap is None else {**asdict(gap), **more}}
 
 
-def _text(result: Crosscheck, program: Program, accuracy: dict[str, float] | None) -> list[str]:
+def _format_result(result: Crosscheck, program: Program, accuracy: dict[str, float] | None) -> list[str]:
     rows = []
     for layer in result.layers:
         first = "equal" if layer.first_difference is None else str(layer.first_difference)
         rows.append((layer.layer, layer.n_neurons, layer.n_spikes, *layer.fired.values(), first))
     header = ("layer", "neurons", "compared", *(f"fired ({name})" for name in result.backends), "spikes and states")
-    parts = [str(result), table(header, rows)]
+    parts = [str(result), format_table(header, rows)]
     if result.float_difference is not None:
-        parts += _float_text(result.float_difference, result.n_samples, accuracy)
+        parts += _format_float(result.float_difference, result.n_samples, accuracy)
     return parts + [f"warning: {text}" for text in program.warnings]
 
 
-def _float_text(gap: FloatDifference, n_samples: int, accuracy: dict[str, float] | None) -> list[str]:
+def _format_float(gap: FloatDifference, n_samples: int, accuracy: dict[str, float] | None) -> list[str]:
     rows: list[tuple] = []
     for row in gap.layers:
         if row.n_differing is None or row.share_differing is None:
@@ -92,4 +92,4 @@ def _float_text(gap: FloatDifference, n_samples: int, accuracy: dict[str, float]
             for name, part in accuracy.items()
         ]
         answer += f"; accuracy {', '.join(parts)}, 95 % intervals"
-    return ["float against the chip's integers (what quantizing changed):", table(header, rows), answer]
+    return ["float against the chip's integers (what quantizing changed):", format_table(header, rows), answer]

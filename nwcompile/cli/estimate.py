@@ -1,11 +1,11 @@
-"""`nwcompile estimate`: one model on many chips, side by side. Exit code 1 if it fits none of them."""
+"""`nwcompile estimate`: compare one model on many chips. Exit code 1 if it fits none of them."""
 
 from argparse import Namespace
 from dataclasses import asdict, replace
 
-from nwcompile.cli.arguments import options_of
-from nwcompile.cli.inputs.data import first_of
-from nwcompile.cli.inputs.load import network_of
+from nwcompile.cli.arguments import read_options
+from nwcompile.cli.inputs.data import read_first
+from nwcompile.cli.inputs.load import read_network
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.ir.chip import Chip
@@ -17,9 +17,9 @@ def run(args: Namespace) -> int:
     if args.set and ALL in names:
         raise OptionError("--set changes chips that are named; name them with --chips")
     chips = ALL if names == [ALL] else [name if name == ALL else Chip.load(name).replace(args.set) for name in names]
-    data = first_of(args.input, args.samples)
-    network = network_of(args.model, args, data.example)
-    options = options_of(args)
+    data = read_first(args.input, args.samples)
+    network = read_network(args.model, args, data.example)
+    options = read_options(args)
     options = replace(options, partitioner=args.partitioner or DEFAULTS.partitioner)
     made = estimate(network, chips, data.laid_out(network.layout).x, options)
     counts = [{**asdict(count), "energy_nj": count.energy_nj} for count in made.counts]

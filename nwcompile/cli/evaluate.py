@@ -1,12 +1,12 @@
-"""`nwcompile evaluate`: accuracy on labeled samples, of the float model and of the program."""
+"""`nwcompile evaluate`: measure the accuracy of the float model and of the program on labeled samples."""
 
 from argparse import Namespace
 
-from nwcompile.cli.arguments import options_of
+from nwcompile.cli.arguments import read_options
 from nwcompile.cli.compile import program_for
-from nwcompile.cli.inputs.data import Data, data_of
-from nwcompile.cli.inputs.load import check_usage, is_program, model_network, network_of
-from nwcompile.cli.outputs.text import as_json, table
+from nwcompile.cli.inputs.data import Data, read_input
+from nwcompile.cli.inputs.load import check_usage, is_program, model_network, read_network
+from nwcompile.cli.outputs.text import as_json, format_table
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
@@ -22,10 +22,10 @@ ERROR_CODE = "NW1006"
 
 def run(args: Namespace) -> int:
     check_usage(args, needs_chip=False)
-    data = data_of(args)
+    data = read_input(args)
     if data.y is None:
         raise ModelError(f"{args.input or 'no input'}: no labels; evaluate needs them under the key y of a .npz file")
-    compiling = args.calibration is not None or args.set or options_of(args) != Options()
+    compiling = args.calibration is not None or args.set or read_options(args) != Options()
     only_float = args.chip is None and not is_program(args.model)
     if only_float and (compiling or args.backend or args.device != "cpu"):
         raise OptionError("without --chip only the float model runs, on the CPU; leave out the flags of a program")
@@ -36,7 +36,7 @@ def run(args: Namespace) -> int:
     program = None if only_float else program_for(args, network, data.x)
     of_answers = network
     if of_answers is None:
-        assert program is not None, "the model is one"
+        assert program is not None, "the model is a program"
         of_answers = program.network
         data = data.laid_out(of_answers.layout)
     backend = args.backend or "sequence"
@@ -59,17 +59,17 @@ def run(args: Namespace) -> int:
             (name, f"{100 * part:.2f} %", f"{interval_text(interval[name])} %", n_samples, notes[name], rule)
             for name, part in result.items()
         ]
-        print(table(("network", "accuracy", "95 % interval", "samples", "on", "class ="), rows))
+        print(format_table(("network", "accuracy", "95 % interval", "samples", "on", "class ="), rows))
     warn_of_answers(of_answers, "the accuracy")
     return 0
 
 
-def measured(args: Namespace, program: Program, result: Run, data: Data) -> dict | None:
-    """The `accuracy` of `nw.report`: of the run, and of the float model if one was named; None without labels."""
+def measure_accuracy(args: Namespace, program: Program, result: Run, data: Data) -> dict | None:
+    """The `accuracy` argument of `nw.report`: of the run, and of the float model if given; None without labels."""
     if data.y is None:
         return None
     accuracies = {"chip": accuracy(result, data.y)}
     warn_of_answers(program.network, "the accuracy")
     if args.model_of is not None:
-        accuracies["float"] = accuracy(simulate(network_of(args.model_of, args, data.example), data.x), data.y)
+        accuracies["float"] = accuracy(simulate(read_network(args.model_of, args, data.example), data.x), data.y)
     return {**accuracies, "n_samples": len(data.y)}

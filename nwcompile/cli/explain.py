@@ -1,8 +1,8 @@
-"""`nwcompile explain CODE`: what an error means, an example that raises it, and what to do; or the list of codes."""
+"""`nwcompile explain CODE`: print the meaning, an example and the cure of an error; or list all codes."""
 
 from argparse import Namespace
 
-from nwcompile.cli.outputs.text import as_json, table
+from nwcompile.cli.outputs.text import as_json, format_table
 from nwcompile.errors import ERROR_PAGES, OptionError, error_titles
 
 
@@ -11,7 +11,9 @@ def run(args: Namespace) -> int:
         raise OptionError("explain: --set changes a chip, and this shows a page")
     if args.code is None:
         listed = [{"code": code, "title": title} for code, title in error_titles().items()]
-        print(as_json(listed) if args.json else table(("code", "title"), [tuple(row.values()) for row in listed]))
+        print(
+            as_json(listed) if args.json else format_table(("code", "title"), [tuple(row.values()) for row in listed])
+        )
         return 0
     page = (ERROR_PAGES / f"{args.code}.md").read_text(encoding="utf-8")
     print(

@@ -1,4 +1,4 @@
-"""`nwcompile export PROGRAM --to NAME -o DIR`: a mapped network as the files of a chip's tool, or of a simulator."""
+"""`nwcompile export PROGRAM --to NAME -o DIR`: write a program as the files of a chip's tool or of a simulator."""
 
 from argparse import Namespace
 from collections.abc import Callable
@@ -7,7 +7,7 @@ import numpy as np
 
 from nwcompile import plugins
 from nwcompile.cli.inputs.data import Data, read_data
-from nwcompile.cli.inputs.load import program_of, writable
+from nwcompile.cli.inputs.load import check_folder, load_program
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.ir.artifact import write_files
@@ -17,11 +17,11 @@ from nwcompile.sim.inputs import prepare_inputs
 
 
 def run(args: Namespace) -> int:
-    folder = writable(args.output)
-    program = program_of(args.program, args.set)
+    folder = check_folder(args.output)
+    program = load_program(args.program, args.set)
     data = Data(None) if args.input is None else read_data(args.input)
-    to_files, note = exporter(args.to)
-    files = to_files(program, folder, sample(program, data, args.sample))
+    to_files, note = look_up_exporter(args.to)
+    files = to_files(program, folder, select_sample(program, data, args.sample))
     write_files(files)
     if args.json:
         print(as_json({"to": args.to, "files": [str(path) for path in files], "note": note(program)}))
@@ -30,9 +30,9 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def exporter(name: str) -> tuple[Callable, Callable]:
-    """The functions of a format, built in or a plugin's: its files, and the note about them."""
-    pair = plugins.chosen(plugins.EXPORTERS, "format", name, EXPORTS)
+def look_up_exporter(name: str) -> tuple[Callable, Callable]:
+    """Look up the two functions of a format, built-in or a plugin's: one for its files, one for the note about them."""
+    pair = plugins.look_up(plugins.EXPORTERS, "format", name, EXPORTS)
     if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(map(callable, pair))):
         raise OptionError(
             f"format {name!r} of a plugin is a pair of functions, files and note, not {type(pair).__name__}; see "
@@ -42,8 +42,8 @@ def exporter(name: str) -> tuple[Callable, Callable]:
     return pair[0], pair[1]
 
 
-def sample(program: Program, data: Data, index: int) -> dict[str, np.ndarray] | None:
-    """Spikes [T, n] of one sample by input name, as the chip takes them; None without data."""
+def select_sample(program: Program, data: Data, index: int) -> dict[str, np.ndarray] | None:
+    """Spikes [T, n] of one sample by input name, as the chip receives them; None without data."""
     if data.x is None:
         return None
     x = prepare_inputs(program.network, data.x, None, program.chip, program.on_multi_spike)[0]

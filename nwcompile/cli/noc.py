@@ -1,4 +1,4 @@
-"""`nwcompile noc`: the network on chip by itself, with a list of packets or generated load."""
+"""`nwcompile noc`: simulate the network on chip alone, with a list of packets or generated load."""
 
 import csv
 from argparse import Namespace
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nwcompile.cli.inputs.load import chip_of
+from nwcompile.cli.inputs.load import load_chip
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.ir.artifact import write_bytes
@@ -18,7 +18,7 @@ COLUMNS = ("time", "src", "dst", "size")
 
 
 def run(args: Namespace) -> int:
-    chip = chip_of(args)
+    chip = load_chip(args)
     if (args.trace_in is None) == (args.traffic is None):
         raise OptionError("noc: give either --trace-in PACKETS.csv or --traffic PATTERN")
     if args.traffic is not None:
@@ -60,9 +60,9 @@ def run(args: Namespace) -> int:
 
 
 def read_packets(path: Path) -> dict[str, np.ndarray]:
-    """The columns time, src, dst and size of a CSV file, as int64 arrays. Raises OptionError."""
+    """Read the columns time, src, dst and size of a CSV file as int64 arrays. Raises OptionError."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:  # spreadsheets begin a file with a mark
+        with path.open(newline="", encoding="utf-8-sig") as stream:  # Spreadsheets write a byte order mark.
             rows = [(line, row) for line, row in enumerate(csv.reader(stream), 1) if row]
     except FileNotFoundError:
         raise OptionError(f"{path}: there is no such file") from None

@@ -1,12 +1,12 @@
-"""`nwcompile report`: run a program on an input and write report.{json,html}; or compare two programs (--diff)."""
+"""`nwcompile report`: run a program on an input and write report.{json,html}, or compare two programs (--diff)."""
 
 import time
 from argparse import Namespace
 from math import inf
 
-from nwcompile.cli.evaluate import measured
-from nwcompile.cli.inputs.data import Data, data_of
-from nwcompile.cli.inputs.load import no_nir_flags, program_of, writable
+from nwcompile.cli.evaluate import measure_accuracy
+from nwcompile.cli.inputs.data import Data, read_input
+from nwcompile.cli.inputs.load import check_folder, load_program, refuse_nir_flags
 from nwcompile.cli.inputs.stream import read_stream
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.cli.outputs.trace import check_flags, check_times, write_trace
@@ -16,19 +16,19 @@ from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.artifact import write_files
 from nwcompile.ir.program import Program
-from nwcompile.report import diff_files, report
-from nwcompile.report.diff import GATE, diff, diff_text
-from nwcompile.report.json.collect import collect
+from nwcompile.report import render_diff_files, report
+from nwcompile.report.diff import GATE, collect_diff, diff_text
+from nwcompile.report.json.collect import collect_report
 from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
 
-# Neurons times steps: u and v take 512 MiB then, and as much again while they are put in order.
+# Neurons times steps for which u and v take 512 MiB, and temporarily twice as much while they are sorted.
 LARGEST_STATES = 1 << 25
 
 
 def run(args: Namespace) -> int:
     if args.diff is not None:
-        return compare(args)
+        return run_diff(args)
     missing = [name for name, value in (("PROGRAM.nwc", args.program), ("-o/--output", args.output)) if value is None]
     if missing:
         raise OptionError(f"report: the following arguments are required: {', '.join(missing)}")
@@ -36,20 +36,20 @@ def run(args: Namespace) -> int:
         raise OptionError("--tolerance and --gate say what --diff judges; name two programs with --diff")
     backend = args.backend or "cycle"
     trace_file = check_flags(args, backend)
-    folder = writable(args.output)
-    program = program_of(args.program, args.set)
-    data = _samples(args, program)
+    folder = check_folder(args.output)
+    program = load_program(args.program, args.set)
+    data = _read_samples(args, program)
     if args.model_of is None:
-        no_nir_flags(args, "name it with --model")
+        refuse_nir_flags(args, "name it with --model")
     elif data.y is None:
         raise OptionError("--model: its accuracy needs labels; give them under the key y of the file of --input")
     check_times(args, program)
     start = time.perf_counter()
-    record = kept(program, data.x, args.steps)
+    record = choose_record(program, data.x, args.steps)
     profiles = backend == "cycle" and program.chip.has_profile
     result = simulate(program, data.x, backend, args.device, "aligned", record, args.steps, profiles)
     seconds = time.perf_counter() - start
-    accuracy = measured(args, program, result, data)
+    accuracy = measure_accuracy(args, program, result, data)
     if trace_file is not None:
         write_trace(args, trace_file, program, data.x, "aligned")
     doc = report(program, result, folder, accuracy, None, args.model_dt, seconds)
@@ -61,52 +61,52 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def _samples(args: Namespace, program: Program) -> Data:
-    """The samples of --input, laid out as the program says, or the steps of --stream as one sample."""
+def _read_samples(args: Namespace, program: Program) -> Data:
+    """The samples of --input in the program's layout, or the steps of --stream as one sample."""
     if args.stream is None:
-        return data_of(args).laid_out(program.network.layout)
+        return read_input(args).laid_out(program.network.layout)
     given = {"--input": args.input, "--steps": args.steps, "--samples": args.samples}
     if wrong := [flag for flag, value in given.items() if value is not None]:
         raise OptionError(f"--stream is one sample, and does not go with {', '.join(wrong)}")
     return read_stream(args.stream, program, args.model_dt)
 
 
-def kept(program: Program, samples, steps: int | None) -> str:
-    """What the run records: states too, in which membrane updates are counted, unless that would take too much memory.
+def choose_record(program: Program, samples, steps: int | None) -> str:
+    """Choose what the run records: states too, for membrane updates, unless they would take too much memory.
 
-    The report says which: without states it has no membrane updates.
+    Without states the report has no membrane updates, and says so.
     """
     given = next(iter(samples.values())) if isinstance(samples, dict) else samples
     n_steps = (steps or 0) if given is None else given.shape[0] * given.shape[1]
     return "all" if n_steps * int((program.core_of >= 0).sum()) <= LARGEST_STATES else "spikes"
 
 
-def compare(args: Namespace) -> int:
-    """`report --diff A B`: 0 if no figure of --gate is worse in B by more than --tolerance percent, else 1.
+def run_diff(args: Namespace) -> int:
+    """Run `report --diff A B`: 0 if no figure of --gate is worse in B by more than --tolerance percent, else 1.
 
-    With -o both reports side by side are written, too.
+    With -o, also write both reports side by side.
     """
     if args.program is not None:
         raise OptionError("--diff names both programs; leave PROGRAM.nwc out")
     tolerance = 0.0 if args.tolerance is None else args.tolerance
     if not 0 <= tolerance < inf:
         raise OptionError(f"--tolerance {tolerance:g} must be a number of percent, 0 or more")
-    folder = None if args.output is None else writable(args.output)
-    programs = [program_of(path, args.set) for path in args.diff]
+    folder = None if args.output is None else check_folder(args.output)
+    programs = [load_program(path, args.set) for path in args.diff]
     layers = moved_neurons(*programs)
     if args.input is None and args.steps is None and args.stream is None:
         source, activity = "predicted", programs[0].activity or Activity.uniform(programs[0].network)
         figures = [predicted_figures(program, activity) for program in programs]
         runs = [predict(program, activity) for program in programs] if folder else []
     else:
-        source, x = "measured", _samples(args, programs[0]).x
+        source, x = "measured", _read_samples(args, programs[0]).x
         runs = [simulate(program, x, "cycle", args.device, steps=args.steps) for program in programs]
         figures = [measured_figures(program, run) for program, run in zip(programs, runs, strict=True)]
     before, after = figures
-    doc = diff(before, after, layers, source, args.gate or GATE, tolerance)
+    doc = collect_diff(before, after, layers, source, args.gate or GATE, tolerance)
     if folder is not None:
-        reports = [collect(program, run) for program, run in zip(programs, runs, strict=True)]
-        write_files(diff_files(doc, dict(zip(args.diff, reports, strict=True)), folder))
+        reports = [collect_report(program, run) for program, run in zip(programs, runs, strict=True)]
+        write_files(render_diff_files(doc, dict(zip(args.diff, reports, strict=True)), folder))
     if args.json:
         print(as_json(doc if folder is None else {"page": str(folder / "diff.html"), **doc}))
     else:

@@ -1,4 +1,4 @@
-"""`nwcompile robustness`: the accuracy of a program on many devices that differ, and on the ideal one."""
+"""`nwcompile robustness`: measure the accuracy of a program on many devices with mismatch, and on the ideal one."""
 
 import sys
 from argparse import Namespace
@@ -7,8 +7,8 @@ from dataclasses import asdict
 import numpy as np
 
 from nwcompile.cli.inputs.data import read_data
-from nwcompile.cli.inputs.load import program_of
-from nwcompile.cli.outputs.text import as_json, table
+from nwcompile.cli.inputs.load import load_program
+from nwcompile.cli.outputs.text import as_json, format_table
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.program import Program
@@ -17,14 +17,14 @@ from nwcompile.sim.robustness import Robustness, iter_accuracies, merge_variatio
 
 ERROR_CODE = "NW1006"
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-N_BINS = 10  # A histogram of ten bars shows the shape of a hundred devices without gaps.
-INTERRUPTED = 130  # The exit code that shells expect of a command that was interrupted.
+N_BINS = 10  # Ten bins show the distribution of a hundred devices without gaps.
+INTERRUPTED = 130  # The exit code of an interrupted command, by convention of shells.
 
 
 def run(args: Namespace) -> int:
-    program = program_of(args.program, args.set)
+    program = load_program(args.program, args.set)
     given = Variation(args.weight, args.threshold, args.leak, args.stuck, args.dead)
-    variation = merge_variation(program.chip, given)  # before the samples are read
+    variation = merge_variation(program.chip, given)  # Raises before the samples are read.
     data = read_data(args.input)
     if data.y is None:
         raise ModelError(f"{args.input}: no labels; robustness needs them under the key y of a .npz file")
@@ -33,28 +33,28 @@ def run(args: Namespace) -> int:
     try:
         for part in iter_accuracies(program, data.x, data.y, given, args.samples, args.seed, args.backend, args.device):
             parts.append(part)
-            _show(parts, args.samples)
+            _print_progress(parts, args.samples)
     except KeyboardInterrupt:
         if len(parts) < 2:
             raise
         print(f"nwcompile: interrupted after {counted(len(parts) - 1, 'device')}", file=sys.stderr)
         code = INTERRUPTED
     result = Robustness(parts[0], tuple(parts[1:]), variation, args.seed, len(data.y))
-    print(as_json(_json(result, args, program)) if args.json else _text(result, args, program))
+    print(as_json(_as_values(result, args, program)) if args.json else _format_result(result, args, program))
     return code
 
 
-def _show(parts: list[float], n_devices: int) -> None:
-    """A line of progress for the ideal device and each tenth of the others."""
+def _print_progress(parts: list[float], n_devices: int) -> None:
+    """Print progress for the ideal device and for each tenth of the others."""
     done = len(parts) - 1
     if done == 0:
-        print(f"ideal device: {_percent(parts[0])}", file=sys.stderr, flush=True)
+        print(f"ideal device: {_format_percent(parts[0])}", file=sys.stderr, flush=True)
     elif done * 10 // n_devices > (done - 1) * 10 // n_devices:
-        mean = _percent(float(np.mean(parts[1:])))
+        mean = _format_percent(float(np.mean(parts[1:])))
         print(f"{done} of {counted(n_devices, 'device')}: mean {mean}", file=sys.stderr, flush=True)
 
 
-def _text(result: Robustness, args: Namespace, program: Program) -> str:
+def _format_result(result: Robustness, args: Namespace, program: Program) -> str:
     drawn = ", ".join(f"{name} {100 * value:g} %" for name, value in asdict(result.variation).items() if value)
     head = (
         f"{program.chip.name}: {drawn or 'no variation'}; {counted(len(result.accuracies), 'device')} of seed "
@@ -64,14 +64,14 @@ def _text(result: Robustness, args: Namespace, program: Program) -> str:
             ("worst device", result.min)]  # fmt: skip
     rows += [(f"{100 * share:g} % of devices below", result.quantile(share)) for share in QUANTILES]
     rows.append(("best device", max(result.accuracies)))
-    counts, edges = _histogram(result)
-    bins = f"devices from {_percent(edges[0])} to {_percent(edges[-1])}, in {N_BINS} equal bins"
+    counts, edges = _count_bins(result)
+    bins = f"devices from {_format_percent(edges[0])} to {_format_percent(edges[-1])}, in {N_BINS} equal bins"
     cells = [(name, f"{100 * part:.2f}") for name, part in rows]
-    return f"{head}\n\n{table(('accuracy', '%'), cells)}\n\n{bins}: {' '.join(map(str, counts))}"
+    return f"{head}\n\n{format_table(('accuracy', '%'), cells)}\n\n{bins}: {' '.join(map(str, counts))}"
 
 
-def _json(result: Robustness, args: Namespace, program: Program) -> dict:
-    counts, edges = _histogram(result)
+def _as_values(result: Robustness, args: Namespace, program: Program) -> dict:
+    counts, edges = _count_bins(result)
     return {
         "chip": program.chip.name,
         "backend": args.backend,
@@ -91,12 +91,12 @@ def _json(result: Robustness, args: Namespace, program: Program) -> dict:
     }
 
 
-def _histogram(result: Robustness) -> tuple[np.ndarray, np.ndarray]:
-    """Devices in each of N_BINS equal bins from the worst to the best device, and the bins' N_BINS + 1 edges."""
+def _count_bins(result: Robustness) -> tuple[np.ndarray, np.ndarray]:
+    """The number of devices in each of N_BINS equal bins from the worst to the best, and the N_BINS + 1 edges."""
     width = max(max(result.accuracies) - result.min, 1 / result.n_samples)  # at least one sample, for equal devices
     high = min(result.min + width, 1.0)
     return np.histogram(result.accuracies, N_BINS, (high - width, high))
 
 
-def _percent(part: float) -> str:
+def _format_percent(part: float) -> str:
     return f"{100 * part:.2f} %"

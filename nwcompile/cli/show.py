@@ -1,4 +1,4 @@
-"""`nwcompile show MODEL [--core N]`: what lies on the cores of a program, or of a model compiled for a chip."""
+"""`nwcompile show MODEL [--core N]`: show the cores of a program, or of a model compiled for a chip."""
 
 from argparse import Namespace
 
@@ -6,8 +6,8 @@ import numpy as np
 
 from nwcompile.cli.compile import program_for
 from nwcompile.cli.inputs.load import check_usage
-from nwcompile.cli.outputs.cores import cores, cores_text, site_text
-from nwcompile.cli.outputs.text import as_json, ranges, table
+from nwcompile.cli.outputs.cores import core_rows, cores_text, site_text
+from nwcompile.cli.outputs.text import as_json, format_ranges, format_table
 from nwcompile.ir.noc.routing import hops
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCE_OF, RESOURCES
@@ -20,18 +20,18 @@ def run(args: Namespace) -> int:
     check_usage(args)
     program = program_for(args)
     if args.json:
-        print(as_json(cores(program) if args.core is None else core(program, args.core)))
+        print(as_json(core_rows(program) if args.core is None else describe_core(program, args.core)))
     elif args.core is None:
         print(f"{cores_text(program)}\n\nnwcompile show PROGRAM --core N shows one core")
     else:
-        print(_core_text(core(program, args.core)))
+        print(_core_text(describe_core(program, args.core)))
     return 0
 
 
-def core(program: Program, c: int) -> dict:
-    """Everything about one core: neurons, what they take and its limits, axons, registers."""
+def describe_core(program: Program, c: int) -> dict:
+    """Describe one core: neurons, used resources and limits, axons, registers."""
     slices = program.mapping.who(c)
-    row = cores(program)[c]
+    row = core_rows(program)[c]
     chip, physical = program.chip, program.chip.site_index(program.mapping.site_of[c : c + 1])[0]
     limits = {r.key: chip.limit(r.limit_key) for r in RESOURCES}
     return {
@@ -43,12 +43,12 @@ def core(program: Program, c: int) -> dict:
         "limit": {name: None if limit is None else int(limit[physical]) for name, limit in limits.items()},
         "in_axons": _in_axons(program, c),
         "out_axons": _out_axons(program, c),
-        "registers": {layer: _registers(program, layer, neurons) for layer, neurons in slices.items()},
+        "registers": {layer: _read_registers(program, layer, neurons) for layer, neurons in slices.items()},
     }
 
 
 def _in_axons(program: Program, c: int) -> list[dict]:
-    """Fan-in axons by the input or layer they come from."""
+    """Fan-in axons by source, an input or a layer."""
     axons, here = program.axons, program.axons.core == c
     rows = []
     for name, first in program.network.offsets.items():
@@ -60,7 +60,7 @@ def _in_axons(program: Program, c: int) -> list[dict]:
 
 
 def _out_axons(program: Program, c: int) -> list[dict]:
-    """Fan-out axons by the core they go to."""
+    """Fan-out axons by target core."""
     leaving = program.core_of[program.axons.source] == c
     targets, n_axons = np.unique(program.axons.core[leaving], return_counts=True)
     sites = program.mapping.site_of
@@ -72,12 +72,12 @@ def _out_axons(program: Program, c: int) -> list[dict]:
     ]
 
 
-def _registers(program: Program, layer: str, neurons: np.ndarray) -> dict:
-    """What the core's registers hold for one slice: one value, or [least, largest] where neurons differ."""
+def _read_registers(program: Program, layer: str, neurons: np.ndarray) -> dict:
+    """The registers of one slice: one value, or [least, largest] if neurons differ."""
     node, chip = program.network.node(layer), program.chip
     if layer in program.network.programs:
         numbers = {n: node.neuron.array(n, node.shape).reshape(-1)[neurons] for n in node.neuron.parameters}
-        return {"program": node.neuron.name, **{name: _span(of) for name, of in numbers.items()}}
+        return {"program": node.neuron.name, **{name: _value_or_range(of) for name, of in numbers.items()}}
     values: dict = {name: getattr(node.neuron, name) for name in MODES}
     for name in REGISTERS:
         if getattr(node.neuron, name) is None:
@@ -87,31 +87,31 @@ def _registers(program: Program, layer: str, neurons: np.ndarray) -> dict:
             name, of = f"threshold >> {chip.neuron.threshold_shift_bits}", of >> chip.neuron.threshold_shift_bits
         if name == "decay_u":
             of = of - chip.state.decay_offset
-        values[name] = _span(of)
+        values[name] = _value_or_range(of)
     return values
 
 
-def _span(values: np.ndarray) -> int | list[int]:
-    """One value, or [least, largest] where they differ."""
+def _value_or_range(values: np.ndarray) -> int | list[int]:
+    """One value, or [least, largest] if values differ."""
     low, high = int(values.min()), int(values.max())
     return low if low == high else [low, high]
 
 
 def _core_text(value: dict) -> str:
     parts = [f"core {value['core']} at {site_text(value['site'])}" + (f": {value['note']}" if value["note"] else "")]
-    rows: list = [(layer, len(neurons), ranges(neurons)) for layer, neurons in value["neurons"].items()]
-    parts.append(table(("layer", "neurons", "flat indices"), rows))
+    rows: list = [(layer, len(neurons), format_ranges(neurons)) for layer, neurons in value["neurons"].items()]
+    parts.append(format_table(("layer", "neurons", "flat indices"), rows))
     rows = []
     for name, used in value["used"].items():
         limit = value["limit"][name]
         rows.append((RESOURCE_OF[name].name, used, limit or "none", f"{100 * used / limit:.1f} %" if limit else ""))
-    parts.append(table(("resource", "used", "limit", ""), rows))
+    parts.append(format_table(("resource", "used", "limit", ""), rows))
     for key, first in (("in_axons", "from"), ("out_axons", "to core")):
         title = RESOURCE_OF[key].name
         rows = [[site_text(v) if k == "site" else v for k, v in row.items()] for row in value[key]]
         header = (f"{title} {first}", *list(value[key][0])[1:]) if rows else ()
-        parts.append(table(header, rows) if rows else f"{title}: none")
+        parts.append(format_table(header, rows) if rows else f"{title}: none")
     for layer, registers in value["registers"].items():
         rows = [(name, " .. ".join(map(str, v)) if isinstance(v, list) else v) for name, v in registers.items()]
-        parts.append(table((f"register of {layer}", "value"), rows))
+        parts.append(format_table((f"register of {layer}", "value"), rows))
     return "\n\n".join(parts)

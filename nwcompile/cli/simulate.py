@@ -1,4 +1,4 @@
-"""`nwcompile simulate`: run a program or a float network, print what happened, keep the arrays if asked."""
+"""`nwcompile simulate`: run a program or a float network, print figures, and write arrays if requested."""
 
 import io
 import sys
@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from nwcompile.cli.inputs.data import data_of
-from nwcompile.cli.inputs.load import is_program, network_of, no_nir_flags, program_of, writable_file
-from nwcompile.cli.inputs.stream import NO_STEPS, STANDARD_INPUT, steps_of
-from nwcompile.cli.outputs.stream import Totals, written
-from nwcompile.cli.outputs.text import as_json, table
+from nwcompile.cli.inputs.data import read_input
+from nwcompile.cli.inputs.load import check_file, is_program, load_program, read_network, refuse_nir_flags
+from nwcompile.cli.inputs.stream import NO_STEPS, STANDARD_INPUT, read_steps
+from nwcompile.cli.outputs.stream import Totals, open_output
+from nwcompile.cli.outputs.text import as_json, format_table
 from nwcompile.cli.outputs.trace import check_flags, check_times, write_trace
 from nwcompile.cost.time.phases import core_phases
 from nwcompile.errors import OptionError
@@ -23,13 +23,13 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS, Run
 from nwcompile.ir.shown import counted
 from nwcompile.report.bus import collect_bus
-from nwcompile.report.json.collect import collect, real_time
+from nwcompile.report.json.collect import collect_report, real_time_factors
 from nwcompile.report.json.profile import collect_messages
 from nwcompile.report.text import profile_lines
 from nwcompile.sim import simulate
 from nwcompile.sim.session import Session
 
-INTERRUPTED = 130  # as the shell names Ctrl-C
+INTERRUPTED = 130  # the exit code after Ctrl-C, by convention of shells
 
 
 def run(args: Namespace) -> int:
@@ -40,14 +40,14 @@ def run(args: Namespace) -> int:
     trace_file = check_flags(args, backend)
     if args.model_dt is not None and not is_compiled:
         raise OptionError("--model-dt compares with a chip's time, and a float network has none; compile it first")
-    file = None if args.output is None else writable_file(args.output)
-    data = data_of(args)
+    file = None if args.output is None else check_file(args.output)
+    data = read_input(args)
     if is_compiled:
-        no_nir_flags(args, f"{args.model} is a program")
+        refuse_nir_flags(args, f"{args.model} is a program")
     elif args.set:
         raise OptionError("--set changes a chip, and a float network has none; compile it first")
-    program = program_of(args.model, args.set) if is_compiled else None
-    model = network_of(args.model, args, data.example) if program is None else program
+    program = load_program(args.model, args.set) if is_compiled else None
+    model = read_network(args.model, args, data.example) if program is None else program
     data = data.laid_out((model.network if isinstance(model, Program) else model).layout)
     if program is not None:
         check_times(args, program)
@@ -56,16 +56,16 @@ def run(args: Namespace) -> int:
     result = simulate(model, data.x, backend, args.device, args.window, args.record, **more_flags)
     seconds = time.perf_counter() - start
     if file is not None:
-        artifact.write_bytes(file, _npz(result, model))
+        artifact.write_bytes(file, _pack_arrays(result, model))
     if trace_file is not None and program is not None:
         write_trace(args, trace_file, program, data.x, args.window)
-    more = _more(args, model, result, seconds)
+    more = _profile_figures(args, model, result, seconds)
     bus = None if program is None else collect_bus(program, result)
     if args.json:
-        figures = {**summary(result), "bus": bus, **{k: v for k, v in more.items() if k != "energy"}}
+        figures = {**summarize_run(result), "bus": bus, **{k: v for k, v in more.items() if k != "energy"}}
         print(as_json({**figures, "output": args.output, "trace": args.trace}))
     else:
-        print("\n".join([_text(result, model), *(bus["text"] if bus else [])]))
+        print("\n".join([_format_run(result, model), *(bus["text"] if bus else [])]))
         if more:
             print("\n" + "\n".join(profile_lines(**more)))
         if file is not None:
@@ -76,17 +76,17 @@ def run(args: Namespace) -> int:
 
 
 def run_stream(args: Namespace) -> int:
-    """Feed `--stream` to the program; print figures at the end, or at Ctrl-C those of the steps until then."""
+    """Feed `--stream` to the program, and print figures at its end or at Ctrl-C."""
     _check_stream_flags(args)
     check_flags(args, args.backend or "cycle")
-    no_nir_flags(args, f"{args.model} is a program")
-    program = program_of(args.model, args.set)
+    refuse_nir_flags(args, f"{args.model} is a program")
+    program = load_program(args.model, args.set)
     session = Session(program, args.backend or "cycle", model_dt=args.model_dt)
     totals = Totals(program)
     code = 0
-    with written(args.output) as output:
+    with open_output(args.output) as output:
         try:
-            for frames in steps_of(args.stream, program, args.model_dt):
+            for frames in read_steps(args.stream, program, args.model_dt):
                 totals.take(session.feed(frames), output)
             if session.n_steps == 0:
                 raise OptionError(NO_STEPS.format(args.stream))
@@ -101,7 +101,7 @@ def run_stream(args: Namespace) -> int:
 
 
 def _check_stream_flags(args: Namespace) -> None:
-    """Raise OptionError for what cannot be a stream."""
+    """Raise OptionError for flags that do not go with `--stream`."""
     if not is_program(args.model):
         raise OptionError(f"--stream runs a program; compile {args.model} first")
     given = {
@@ -123,19 +123,19 @@ def _check_stream_flags(args: Namespace) -> None:
         raise OptionError(f"-o {args.output}: is the file that --stream reads; write the output to another one")
 
 
-def _more(args: Namespace, model, result: Run, seconds: float) -> dict:
-    """What `--profile` and `--model-dt` ask for beside the summary: profile, real_time, energy."""
+def _profile_figures(args: Namespace, model, result: Run, seconds: float) -> dict:
+    """The figures for `--profile` and `--model-dt`: profile, real_time, energy."""
     if not args.profile and args.model_dt is None:
         return {}
     if result.totals is None:
-        doc = collect(model, result, model_dt=args.model_dt, wall_seconds=seconds)
+        doc = collect_report(model, result, model_dt=args.model_dt, wall_seconds=seconds)
         return {key: doc[key] for key in ("profile", "real_time", "energy")}
     messages = collect_messages(model, result) if args.profile else None
-    return {"profile": messages, "real_time": real_time(result, args.model_dt, seconds), "energy": None}
+    return {"profile": messages, "real_time": real_time_factors(result, args.model_dt, seconds), "energy": None}
 
 
-def summary(result: Run) -> dict:
-    """The figures of a run as plain values: totals over the batch, cycles by hardware step."""
+def summarize_run(result: Run) -> dict:
+    """Summarize a run as plain values: totals over the batch, cycles by hardware step."""
     n_steps = next(iter(result.spikes.values())).shape[1] if result.totals is None else result.totals.n_steps
     spiked = np.count_nonzero if result.totals is None else np.sum
     return {
@@ -153,8 +153,8 @@ def summary(result: Run) -> dict:
     }
 
 
-def _text(result: Run, model) -> str:
-    figures = summary(result)
+def _format_run(result: Run, model) -> str:
+    figures = summarize_run(result)
     samples, steps = figures["n_samples"], figures["n_steps"]
     parts = [
         f"{counted(samples, 'sample')}, {counted(steps, 'step')}; backend {result.backend} on {result.device}, "
@@ -165,16 +165,16 @@ def _text(result: Run, model) -> str:
         n = int(np.prod(spikes.shape[2:]))
         total = figures["spikes"][layer]
         rows.append((layer, n, total, f"{total / (samples * steps * n):.4f}"))
-    parts.append(table(("layer", "neurons", "spikes", "a neuron and step"), rows))
+    parts.append(format_table(("layer", "neurons", "spikes", "a neuron and step"), rows))
     if result.counters:
         rows = [(name, total, f"{total / samples:.1f}") for name, total in figures["counters"].items()]
-        parts.append(table(("counter", "total", "a sample"), rows))
+        parts.append(format_table(("counter", "total", "a sample"), rows))
     if isinstance(model, Program):
-        parts.append(_times(result, model))
+        parts.append(_format_times(result, model))
     return "\n\n".join(parts)
 
 
-def _times(result: Run, program: Program) -> str:
+def _format_times(result: Run, program: Program) -> str:
     lines = []
     totals = result.totals
     if result.step_cycles is not None and totals is not None and totals.longest_cycles is not None:
@@ -201,10 +201,10 @@ def _times(result: Run, program: Program) -> str:
     return "\n".join(lines)
 
 
-def _npz(result: Run, model) -> bytes:
-    """Spikes, states, counters and cycles as one .npz: keys `spikes/LAYER`, `states/LAYER/NAME`, `counters/NAME`.
+def _pack_arrays(result: Run, model) -> bytes:
+    """Pack arrays into one .npz: keys `spikes/LAYER`, `states/LAYER/NAME`, `counters/NAME`, `step_cycles`, `output`.
 
-    Of a run on a bus also `bus/NAME`, of a profiled one `phases/UNIT/PHASE`.
+    A run on a bus also has `bus/NAME`, a profiled one `phases/UNIT/PHASE`.
     """
     outputs = result.output if isinstance(result.output, dict) else {"": result.output}
     arrays: dict[str, Any] = {f"output/{name}".rstrip("/"): a for name, a in outputs.items()}

@@ -1,12 +1,12 @@
-"""`nwcompile sweep`: the points of a plan.toml, each kept when it is done. Exit code 1 if no point has figures."""
+"""`nwcompile sweep`: compute and store the points of a plan.toml. Exit code 1 if no point has figures."""
 
 import sys
 from argparse import Namespace
 from time import perf_counter
 from typing import Any
 
-from nwcompile.cli.inputs.data import Data, first_of, read_data
-from nwcompile.cli.inputs.load import network_of, writable
+from nwcompile.cli.inputs.data import Data, read_data, read_first
+from nwcompile.cli.inputs.load import check_folder, read_network
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.ir.chip import Chip
@@ -18,20 +18,20 @@ from nwcompile.workbench.sweep.store import FILE
 from nwcompile.workbench.sweep.sweep import PAGE, Sweep, sweep
 
 ERROR_CODE = "NW7005"
-INTERRUPTED = 130  # The exit code that shells expect of a command that was interrupted.
-SECONDS_BETWEEN_LINES = 10  # Of progress in a file; on a terminal the line is written anew for every point.
+INTERRUPTED = 130  # The exit code of an interrupted command, by convention of shells.
+SECONDS_BETWEEN_LINES = 10  # Time between progress lines in a file; a terminal updates its line at every point.
 
 
 def run(args: Namespace) -> int:
     plan = read_plan(args.plan)
-    folder = writable(args.output)
+    folder = check_folder(args.output)
     for key in args.set:
         section, _, name = key.partition(".")
         if key in plan.grid or name in plan.grid.get(section, {}):
             raise OptionError(f"--set {key}: the grid of {args.plan} has values for this key; change them there")
     chip = Chip.load(plan.chip).replace(args.set)
     progress = Progress()
-    network, given = _read(plan)
+    network, given = _read_inputs(plan)
     try:
         made = sweep(
             network,
@@ -54,7 +54,7 @@ def run(args: Namespace) -> int:
         return INTERRUPTED
     finally:
         progress.end()
-    _tell(made)
+    _print_ignored(made)
     if args.json:
         print(as_json({"rows": made.rows, "front": [row["id"] for row in made.front], "n_computed": made.n_computed}))
     else:
@@ -66,7 +66,7 @@ def run(args: Namespace) -> int:
 
 
 class Progress:
-    """What `sweep` calls after each point: how many are done, and the time that is left at this pace."""
+    """Callback of `sweep` that prints the number of finished points and the estimated time left."""
 
     def __init__(self) -> None:
         self.start = perf_counter()
@@ -83,38 +83,38 @@ class Progress:
         self.last = seconds
         left = seconds / self.n_computed * (n_points - n_done)
         failed = f" ({self.n_failed} failed)" if self.n_failed else ""
-        text = f"{n_done} of {counted(n_points, 'point')}{failed}, {clock(seconds)}, {clock(left)} left"
+        text = f"{n_done} of {counted(n_points, 'point')}{failed}, {clock_text(seconds)}, {clock_text(left)} left"
         line, end = (f"\r{text:<78}", "") if self.is_terminal else (text, "\n")
         print(line, end=end, file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """The line of a terminal is over."""
+        """End the progress line of a terminal."""
         if self.is_terminal and self.n_computed:
             print(file=sys.stderr, flush=True)
         self.is_terminal = False
 
 
-def clock(seconds: float) -> str:
-    """`0:07`, `12:40`, `3:02:11`."""
+def clock_text(seconds: float) -> str:
+    """Format a duration as `0:07`, `12:40` or `3:02:11`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _read(plan: Plan) -> tuple[Network, dict]:
-    """The network, and what the plan says about samples and points, as `sweep` takes it."""
+def _read_inputs(plan: Plan) -> tuple[Network, dict]:
+    """Read the network, and the arguments of `sweep` about samples and points."""
     names = plan.grid.get(INPUT)
     if names is not None and plan.input is not None:
         raise OptionError("the grid names the files of input; leave out `input` above it")
     names = [names] if isinstance(names, str) else names
     if names is not None and not (isinstance(names, list) and names and all(isinstance(n, str) for n in names)):
         raise OptionError(f"grid: input = {names!r} must be names of files, at least one")
-    all_data = [first_of(name, plan.samples, "samples =") for name in names or [plan.input]]
+    all_data = [read_first(name, plan.samples, "samples =") for name in names or [plan.input]]
     files = {data.path: data for data in all_data if data.x is not None}
     calibration = Data(None) if plan.calibration is None else read_data(plan.calibration)
     example = next((data.example for data in files.values()), calibration.example)
     spoken = Namespace(dt=plan.dt, dialect=plan.dialect, neuron=list(plan.neuron.items()))
-    network = network_of(plan.model, spoken, example)
+    network = read_network(plan.model, spoken, example)
     files = {name: data.laid_out(network.layout) for name, data in files.items()}
     given: dict[str, Any] = {"calibration": calibration.laid_out(network.layout).x, "grid": dict(plan.grid), "x": None}
     if names is not None:
@@ -125,8 +125,8 @@ def _read(plan: Plan) -> tuple[Network, dict]:
     return network, given
 
 
-def _tell(made: Sweep) -> None:
-    """What of the folder was left aside."""
+def _print_ignored(made: Sweep) -> None:
+    """Print which entries of the folder were ignored."""
     if made.folder is None:
         return
     path = made.folder / FILE

@@ -1,4 +1,4 @@
-"""The verbs of the command line, each with the line that `nwcompile --help` has for it."""
+"""Verbs of the command line, with their lines in `nwcompile --help`."""
 
 VERBS = {
     "compile": "compile a model for a chip: DIR/net.nwc and DIR/report.{json,html}",

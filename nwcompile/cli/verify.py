@@ -1,6 +1,6 @@
-"""`nwcompile verify DIR --log FILE`: is what a chip or its hardware description printed what the program does?
+"""`nwcompile verify DIR --log FILE`: compare a log of a chip, or of its hardware description, with the program.
 
-Exit code 1 if not, with the first difference and all that the neuron had.
+Exit code 1 if they differ, with the first difference and the state of its neuron.
 """
 
 from argparse import Namespace
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from nwcompile.cli.inputs.data import Data, read_data
-from nwcompile.cli.inputs.load import is_program, program_of
+from nwcompile.cli.inputs.load import is_program, load_program
 from nwcompile.cli.inputs.spike_log import pool_slots, read_log, read_places
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
@@ -18,8 +18,8 @@ from nwcompile.sim import simulate
 from nwcompile.sim.inputs import append_step, prepare_inputs
 from nwcompile.sim.spike_log import compare_log
 
-PROGRAM = "net.nwc"  # in a folder that `compile` or `export` wrote
-SAMPLE = "sample.npz"  # the input that an export wrote beside it
+PROGRAM = "net.nwc"  # in a folder from `compile` or `export`
+SAMPLE = "sample.npz"  # the input, in a folder from `export`
 
 
 def run(args: Namespace) -> int:
@@ -28,7 +28,7 @@ def run(args: Namespace) -> int:
     if not path.is_file():
         how = "name a folder of `nwcompile compile` or `export`, or a .nwc"
         raise OptionError(f"{path}: there is no such program; {how}")
-    program = program_of(str(path), {})
+    program = load_program(str(path), {})
     given = args.input or (str(folder / SAMPLE) if (folder / SAMPLE).is_file() else None)
     if given is None and args.steps is None:
         raise OptionError("no input: give --input X.npz, the sample that the log is of, or --steps N without input")
@@ -43,7 +43,7 @@ def run(args: Namespace) -> int:
     places = read_places(folder, program)
     log = read_log(args.log, program, places, min(n_steps, args.steps or n_steps))
     samples = x
-    if log.window == "hardware":  # with the empty step before the sample, whose events act one step later
+    if log.window == "hardware":  # An empty step precedes the sample, as its events take effect one step later.
         samples = append_step(x)
         places = replace(places, first_tick=np.zeros_like(places.first_tick), slot=pool_slots(program, places))
     result = simulate(program, samples, "reference", window=log.window, record="all")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nwcompile.errors import ModelError, OptionError, shown, unknown_choice, whole
+from nwcompile.errors import ModelError, OptionError, check_int, shown, unknown_choice
 from nwcompile.sim.values import LARGEST_SPIKE
 
 ERROR_CODE = "NW2401"
@@ -24,8 +24,8 @@ def encode(x, steps: int | None, kind: str = "current", unit: float = 1.0, seed:
     if not isinstance(kind, str) or kind not in KINDS:
         raise OptionError(unknown_choice("kind", kind, KINDS))
     is_sequence = kind == "delta" and steps is None
-    n_steps = 1 if is_sequence else whole("steps", steps, 1)
-    seed = whole("seed", seed, 0)
+    n_steps = 1 if is_sequence else check_int("steps", steps, 1)
+    seed = check_int("seed", seed, 0)
     if not isinstance(unit, int | float | np.number) or not 0 < unit < float("inf"):
         raise OptionError(f"unit={shown(unit)} must be a number above 0: what a 1 of the input is worth")
     samples = _read_samples(x) / unit

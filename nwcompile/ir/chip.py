@@ -136,7 +136,7 @@ class Chip:
             )
         path = Path(name_or_path)
         if path.suffix != ".toml" and str(name_or_path) == path.name:
-            if plugins.found(plugins.CHIPS, "chip", path.name, cls.shipped()):
+            if plugins.has_plugin(plugins.CHIPS, "chip", path.name, cls.shipped()):
                 return cls._load_plugin(path.name)
             path = HWMODELS / f"{name_or_path}.toml"
             if path.name not in {f"{name}.toml" for name in cls.shipped()}:
@@ -147,7 +147,7 @@ class Chip:
     @classmethod
     def _load_plugin(cls, name: str) -> "Chip":
         """Load a plugin's chip; the plugin gives a Chip, or the text or the path of its TOML file."""
-        given = plugins.loaded(plugins.CHIPS, "chip", name)
+        given = plugins.load_plugin(plugins.CHIPS, "chip", name)
         if isinstance(given, str) and "\n" in given:
             given = cls.from_toml(given, f"{name} (a plugin)")
         elif isinstance(given, str | PathLike):
@@ -222,7 +222,7 @@ class Chip:
     @classmethod
     def names(cls) -> list[str]:
         """Names of all chips that `load` knows: shipped ones, then those of plugins."""
-        return plugins.names(plugins.CHIPS, cls.shipped())
+        return plugins.list_names(plugins.CHIPS, cls.shipped())
 
     @property
     def family(self) -> str:
@@ -474,14 +474,12 @@ class Chip:
             if self.value(key) is not None:
                 check_value(key, self.value(key), where, self.n_cores)
         if self.n_cores > LARGEST_CORE_COUNT:
-            raise ChipError(
-                f"{where}: noc: {self.n_cores} cores are above the largest supported, {LARGEST_CORE_COUNT}",
-            )
+            raise ChipError(f"{where}: noc: {self.n_cores} cores are above the largest supported, {LARGEST_CORE_COUNT}")
         n_channels = (4 + self.noc.cores_per_router) * self.noc.virtual_channels
         if n_channels > MOST_CHANNELS:
             raise ChipError(
                 f"{where}: noc.virtual_channels: 4 + {self.noc.cores_per_router} ports of {self.noc.virtual_channels} "
-                f"are {n_channels} input channels a router, above the largest supported, {MOST_CHANNELS}",
+                f"are {n_channels} input channels a router, above the largest supported, {MOST_CHANNELS}"
             )
         check_listing(self, where)
         check_noc(self.noc, where)
@@ -491,7 +489,7 @@ class Chip:
         if self.core.axon_merge is not None and self.noc.on_full == "drop":
             raise ChipError(
                 f'{where}: core.axon_merge: {self.core.axon_merge!r} does not go with noc.on_full = "drop", where the '
-                'spike that is read may be the one that is lost; set noc.on_full = "stall", or leave it out',
+                'spike that is read may be the one that is lost; set noc.on_full = "stall", or leave it out'
             )
         check_merges(self, where)
         check_pool(self, where)
@@ -499,12 +497,12 @@ class Chip:
         if max(self.ticks) > LARGEST_CLOCK_RATIO:
             raise ChipError(
                 f"{where}: noc.cycle_ns: {self.noc.cycle_ns} against core.cycle_ns {self.core.cycle_ns} is no ratio of "
-                f"whole numbers up to {LARGEST_CLOCK_RATIO}; round one of them",
+                f"whole numbers up to {LARGEST_CLOCK_RATIO}; round one of them"
             )
         if self.weights.exponent_min > self.weights.exponent_max:
             raise ChipError(
                 f"{where}: weights.exponent_min: {self.weights.exponent_min} is above weights.exponent_max, "
-                f"{self.weights.exponent_max}",
+                f"{self.weights.exponent_max}"
             )
         self._verify_sources(where)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from nwcompile.argument_types import is_of
+from nwcompile.argument_types import has_type
 from nwcompile.errors import ModelError, shown
 from nwcompile.ir.neuron import aligned, is_in_float32, plain, plain_numbers
 
@@ -198,7 +198,7 @@ class Conv2d(Connection):
         weight = np.asarray(self.weight)
         self.verify_window(stride=1, dilation=1, padding=0, groups=1)
         if self.source_shape is not None:
-            if not is_of(self.source_shape, tuple[int, int, int]):
+            if not has_type(self.source_shape, tuple[int, int, int]):
                 raise self.fail(f"source_shape={shown(self.source_shape)} must be [C, H, W], three whole numbers")
             if int(np.prod(shape)) != int(np.prod(self.source_shape)):
                 raise self.fail(f"source_shape {tuple(self.source_shape)} does not hold the source {tuple(shape)}")

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from numbers import Integral
 from typing import Any, Final, Literal, Required, TypedDict
 
-from nwcompile.argument_types import checked_fields, is_of
+from nwcompile.argument_types import checked_fields, has_type
 from nwcompile.errors import ArtifactError
 
 EXACT: Final = "exact"  # The user's layers spike as the same integers do on a chip with every neuron feature.
@@ -156,7 +156,7 @@ class Manifest(TypedDict, total=False):
 def verify_manifest(manifest: dict) -> None:
     """Raise an NwError unless every entry has its type, and every number is finite."""
     for key, kind in Manifest.__annotations__.items():
-        if key in manifest and not is_of(manifest[key], kind):
+        if key in manifest and not has_type(manifest[key], kind):
             raise ArtifactError(f"{key} is not what this version writes", code="NW7001")
     for row in manifest.get("legalization", []):
         try:

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from nwcompile.argument_types import checked, is_of
+from nwcompile.argument_types import checked, has_type
 from nwcompile.errors import ModelError, shown
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
@@ -96,7 +96,7 @@ class Mapping:
                 raise ModelError(f"mapping: layer {name!r} needs whole numbers in `visit` for its {n} neurons")
         if self.site_of.ndim != 2 or any(a.dtype.kind != "i" for a in (self.site_of, *self.core_of.values())):
             raise ModelError("mapping: cores and sites must be whole numbers, sites of shape [core, 3]")
-        if not is_of(self.note, dict[int, str]):
+        if not has_type(self.note, dict[int, str]):
             raise ModelError("mapping: notes must be texts by core")
         extra = {*self.core_of, *self.visit} - set(network.layers)
         if extra:

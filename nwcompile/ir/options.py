@@ -9,7 +9,7 @@ from math import inf, nan
 from numbers import Real
 from operator import index
 
-from nwcompile.errors import NwWarning, OptionError, shown, unknown_choice, whole
+from nwcompile.errors import NwWarning, OptionError, check_int, shown, unknown_choice
 
 EXECUTIONS = ("pipelined", "phased")
 OBJECTIVES = ("time", "energy", "traffic", "cores", "edp")
@@ -87,11 +87,13 @@ class Options:
         for name, low, high in (("seed", 0, LARGEST), ("bits", 1, MOST_BITS), ("n_cores", 1, LARGEST)):
             value = getattr(self, name)
             if value is not None or name == "seed":
-                object.__setattr__(self, name, whole(name, value, low, high))
+                object.__setattr__(self, name, check_int(name, value, low, high))
         if self.layer_bits is not None:
             if not isinstance(self.layer_bits, dict):
                 raise OptionError(f"layer_bits={shown(self.layer_bits)} must be {{layer: bits}}")
-            widths = {name: whole(f"layer_bits[{shown(name)}]", n, 1, MOST_BITS) for name, n in self.layer_bits.items()}
+            widths = {
+                name: check_int(f"layer_bits[{shown(name)}]", n, 1, MOST_BITS) for name, n in self.layer_bits.items()
+            }
             object.__setattr__(self, "layer_bits", widths)
         if self.time_budget_s is not None:
             budget = _real(self.time_budget_s)

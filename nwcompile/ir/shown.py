@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from nwcompile.errors import OptionError, printable
+from nwcompile.errors import OptionError, escape_controls
 
 MOST_LINES = 10  # What stands on a screen beside the next question; larger networks show their first parts only.
 MOST_COLUMNS = 120  # A line of a terminal that is wide, and of this package's own code.
@@ -38,5 +38,5 @@ def data_frame(rows: list[dict] | dict):
 
 def _cut(line: str) -> str:
     """The line with its last characters left out if it is too long; a line break or an escape is shown, not obeyed."""
-    line = printable(line)
+    line = escape_controls(line)
     return line if len(line) <= MOST_COLUMNS else f"{line[: MOST_COLUMNS - 3]}..."

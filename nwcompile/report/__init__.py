@@ -1,12 +1,12 @@
-"""Report: a run of a program as report.json and one self-contained report.html. Formats figures, computes none.
+"""Report: write a run of a program as report.json and one self-contained report.html. It formats figures only.
 
 report.json                                json/
 report.html                                html/; its elements and tables: html_markup.py, html_tables.py
 lines for the terminal; figures, verdict   terminal.py; text.py
-a part of all three                        bus.py, host.py, legalization.py, quantization.py, neuron_states.py
+parts of all three outputs                 bus.py, host.py, legalization.py, quantization.py, neuron_states.py
 two mappings; DataFrames; other tools      diff.py; frames.py; export/
 
-The module can be called: `nwcompile.report(program, run, path)` is `nwcompile.report.report(program, run, path)`.
+The module is callable: `nwcompile.report(program, run, path)` is `nwcompile.report.report(program, run, path)`.
 """
 
 import re
@@ -21,7 +21,7 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.html.diff_page import render_diff
 from nwcompile.report.html.page import render_html
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 
 NUMBERS = re.compile(r"\[\n([-+.,\seE\dnul]+)\]")  # No text holds a line break of its own in JSON.
 
@@ -36,39 +36,38 @@ def report(
     model_dt: float | None = None,
     wall_seconds: float | None = None,
 ) -> dict:
-    """Write `path`/report.json and `path`/report.html and give the content of the former.
+    """Write `path`/report.json and `path`/report.html, and return the content of report.json.
 
-    `accuracy`: that of the chip, 0..1, or {"float": ..., "chip": ..., "n_samples": ...}, whose 95 % intervals it
-    then has; `crosscheck`: what `nwcompile.crosscheck` gave;
-    `model_dt`: seconds of a step of the model, and `wall_seconds` what simulating took, for the real-time factors.
-    Membrane updates are counted in runs with `record="all"`.
-    Raises ArtifactError if the folder cannot be written (then nothing is written) and ModelError if
-    `run` is not one of `program`.
+    `accuracy`: the chip's, 0..1, or {"float": ..., "chip": ..., "n_samples": ...}; with n_samples the report has 95 %
+    intervals. `crosscheck`: the result of `nwcompile.crosscheck`. `model_dt`: seconds per step of the model, and
+    `wall_seconds`: the duration of the simulation, for the real-time factors.
+    Membrane updates are counted only in runs with `record="all"`. Raises ArtifactError if the folder cannot be written
+    (then nothing is written), and ModelError if `run` is not a run of `program`.
     """
     seconds = (None if s is None else float(s) for s in (model_dt, wall_seconds))
-    doc = collect(program, run, accuracy, crosscheck, *seconds)
-    write_files(files(doc, path))
+    doc = collect_report(program, run, accuracy, crosscheck, *seconds)
+    write_files(render_files(doc, path))
     return doc
 
 
-def files(doc: dict, folder) -> dict[Path, bytes]:
-    """The files of a report, by path: report.json and report.html."""
-    return {Path(folder) / "report.json": as_file(doc), Path(folder) / "report.html": render_html(doc).encode()}
+def render_files(doc: dict, folder) -> dict[Path, bytes]:
+    """Render the files of a report, by path: report.json and report.html."""
+    return {Path(folder) / "report.json": format_json(doc), Path(folder) / "report.html": render_html(doc).encode()}
 
 
-def diff_files(doc: dict, reports: dict[str, dict], folder) -> dict[Path, bytes]:
-    """The files of a comparison, by path: `doc` as report/diff.py gives it, and both reports by their programs' names.
+def render_diff_files(doc: dict, reports: dict[str, dict], folder) -> dict[Path, bytes]:
+    """Render the files of a comparison, by path, from `doc` of report/diff.py and both reports by program name.
 
-    Two programs of one name (a file compared with itself) have one report.
+    Two programs of the same name (a file compared with itself) have one report.
     """
     return {
-        Path(folder) / "diff.json": as_file({**doc, "reports": reports}),
+        Path(folder) / "diff.json": format_json({**doc, "reports": reports}),
         Path(folder) / "diff.html": render_diff(doc, reports).encode(),
     }
 
 
-def as_file(doc: dict) -> bytes:
-    """JSON to read: a line for each key, and one for each list that holds numbers alone."""
+def format_json(doc: dict) -> bytes:
+    """Format JSON for reading: one line per key, and one per list of numbers."""
     text = dumps(doc, indent=1, allow_nan=False)
     return NUMBERS.sub(lambda numbers: "[" + " ".join(numbers[1].split()) + "]", text).encode()
 

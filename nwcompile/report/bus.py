@@ -1,4 +1,4 @@
-"""The segmented bus of a run: plain values for report.json, lines for the terminal, a card of report.html."""
+"""Bus: the segmented bus of a run, as plain values for report.json, terminal lines and a card of report.html."""
 
 import numpy as np
 
@@ -7,14 +7,14 @@ from nwcompile.cost.time.work import lane_name, link_name
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.html_markup import Markup, join, tag
-from nwcompile.report.html_tables import bar, table
+from nwcompile.report.html_tables import bar, html_table
 from nwcompile.report.text import grouped, number, percent
 
-MOST_SEGMENTS = 16  # More segments in the table would hide the busiest, which come first.
+MOST_SEGMENTS = 16  # Rows of the table, the busiest segments.
 
 
 def collect_bus(program: Program, run: Run) -> dict | None:
-    """What `BusUse` says, means of a step and sample; None for a chip or backend without a schedule."""
+    """The figures of `BusUse`, means per step and sample; None for a chip or backend without a bus schedule."""
     use, chip = bus_use(program, run), program.chip
     if use is None:
         return None
@@ -42,7 +42,7 @@ def collect_bus(program: Program, run: Run) -> dict | None:
 
 
 def bus_text(bus: dict) -> list[str]:
-    """Two sentences: how long the schedule is and why, and what waited."""
+    """Two sentences: the length of the schedule and its cause, and the transfers that waited."""
     longest = "" if bus["slots_longest_step"] is None else f" (longest {number(bus['slots_longest_step'])})"
     part = "" if bus["schedule_percent"] is None else f", {percent(bus['schedule_percent'])} of the time"
     busiest = bus["busiest_segment"]
@@ -58,8 +58,8 @@ def bus_text(bus: dict) -> list[str]:
 
 
 def bus_card(bus: dict) -> Markup:
-    """The sentences, and the segments that carried most."""
+    """Render the sentences and the busiest segments."""
     rows = sorted(bus["segments"], key=lambda r: -r["transfers_per_step"])[:MOST_SEGMENTS]
     cells = [[r["segment"], number(r["transfers_per_step"]), bar(r["use_percent"])] for r in rows]
     columns = [("segment", "name"), ("transfers a step", "right"), ("of its lanes' slots", "left")]
-    return join([*(tag("p", text) for text in bus["text"]), table(columns, cells)])
+    return join([*(tag("p", text) for text in bus["text"]), html_table(columns, cells)])

@@ -1,9 +1,9 @@
-"""Diff: two mappings of one network as JSON values, as text, and as a verdict for a gate. Formats, computes nothing."""
+"""Diff: compare two mappings of one network as JSON values, as text, and as a verdict for a gate."""
 
 from dataclasses import asdict
 
 from nwcompile.cost.compare import NAMES, Figures, Moved, change_percent
-from nwcompile.report.text import aligned, grouped
+from nwcompile.report.text import align_rows, grouped
 
 WORDS = {"cores": "cores", "messages_per_step": "messages a step", "hops_per_step": "hops a step",
          "hottest_link_cycles": "hottest link, cycles a step", "step_us": "us a step",
@@ -11,10 +11,10 @@ WORDS = {"cores": "cores", "messages_per_step": "messages a step", "hops_per_ste
 GATE = ("cores", "hops_per_step", "step_us", "sample_nj")
 
 
-def diff(
+def collect_diff(
     before: Figures, after: Figures, layers: tuple[Moved, ...], source: str, gate: tuple[str, ...], tolerance: float
 ) -> dict:
-    """What `nwcompile report --diff` says: figures, their change, the layers, and what of `gate` is worse.
+    """The content of diff.json: figures, their change, the layers, and the figures of `gate` that are worse.
 
     A figure is worse if it is larger by more than `tolerance` percent, or no longer known. `source`: predicted or
     measured.
@@ -33,29 +33,29 @@ def diff(
 
 
 def diff_text(doc: dict) -> str:
-    """The same for a terminal: verdict, figures, layers."""
-    blocks = [[diff_verdict(doc)], aligned(figure_rows(doc), n_left=1), aligned(layer_rows(doc), n_left=1)]
+    """Format a comparison for the terminal: verdict, figures, layers."""
+    blocks = [[diff_verdict(doc)], align_rows(figure_rows(doc), n_left=1), align_rows(layer_rows(doc), n_left=1)]
     return "\n\n".join("\n".join(block) for block in blocks)
 
 
 def diff_verdict(doc: dict) -> str:
-    """What of the gate is worse, and by how much, or what all is no worse."""
-    named = ", ".join(f"{WORDS[name]} {_worse(doc, name)}" for name in doc["worse"])
+    """List the figures of the gate that are worse, and by how much, or those that are not worse."""
+    named = ", ".join(f"{WORDS[name]} {_format_worse(doc, name)}" for name in doc["worse"])
     beyond = f" by more than {doc['tolerance_percent']:g} %" if doc["tolerance_percent"] else ""
     return f"worse{beyond}: {named}" if named else "no worse: " + ", ".join(WORDS[name] for name in doc["gate"])
 
 
 def figure_rows(doc: dict) -> list[tuple[str, ...]]:
-    """Headings, and one row a figure of the two."""
+    """The headings and one row per figure."""
     rows: list[tuple[str, ...]] = [(f"{doc['source']}", "before", "after", "change")]
     for name in NAMES:
         values = ("–" if doc[side][name] is None else grouped(doc[side][name]) for side in ("before", "after"))
-        rows.append((WORDS[name], *values, _change(doc["change_percent"][name])))
+        rows.append((WORDS[name], *values, _change_text(doc["change_percent"][name])))
     return rows
 
 
 def layer_rows(doc: dict) -> list[tuple[str, ...]]:
-    """Headings, and one row a layer."""
+    """The headings and one row per layer."""
     rows: list[tuple[str, ...]] = [("layer", "neurons", "cores before", "after", "neurons moved")]
     for r in doc["layers"]:
         counts = (grouped(r[key]) for key in ("n_neurons", "cores_before", "cores_after", "n_moved"))
@@ -63,16 +63,16 @@ def layer_rows(doc: dict) -> list[tuple[str, ...]]:
     return rows
 
 
-def _worse(doc: dict, name: str) -> str:
-    """By how much a figure is worse; where it grew from nothing, from what to what."""
+def _format_worse(doc: dict, name: str) -> str:
+    """Format by how much a figure is worse; a growth from 0 is shown as both values."""
     after, change = doc["after"][name], doc["change_percent"][name]
     if after is None:
         return "no longer known"
-    return _change(change) if change is not None else f"{grouped(doc['before'][name])} -> {grouped(after)}"
+    return _change_text(change) if change is not None else f"{grouped(doc['before'][name])} -> {grouped(after)}"
 
 
-def _change(percent: float | None) -> str:
-    """A change that is no change to one digit has as many as it takes."""
+def _change_text(percent: float | None) -> str:
+    """Format a change in percent; a change below 0.05 % is shown with one significant digit."""
     if percent is None:
         return "–"
     return f"{percent:+.1f} %" if percent == 0 or abs(percent) >= 0.05 else f"{percent:+.1g} %"

@@ -1,4 +1,4 @@
-"""Frames: the tables of report.json as pandas DataFrames, for notebooks and plots of one's own."""
+"""Frames: the tables of report.json as pandas DataFrames, for notebooks and plots."""
 
 from nwcompile.cost.prediction import predict
 from nwcompile.cost.summary import Summary, summarize
@@ -7,32 +7,32 @@ from nwcompile.ir.run import Run
 from nwcompile.ir.shown import data_frame
 from nwcompile.report.json.collect import core_rows, layer_rows, link_rows
 
-LINK_COLUMNS = ("link", "x", "y", "kind", "flits_per_step")  # Where no link carried anything there is no row to ask.
+LINK_COLUMNS = ("link", "x", "y", "kind", "flits_per_step")  # the columns if there is no row
 
 
 def cores_frame(program: Program, run: Run | None = None):
-    """One row a core in use; `layers` as text, `hidden: 8, out: 10` neurons."""
-    rows = core_rows(program, _summary(program, run))
+    """One row per core in use; `layers` is a text with numbers of neurons, `hidden: 8, out: 10`."""
+    rows = core_rows(program, _summarize_run(program, run))
     return data_frame([{**row, "layers": ", ".join(f"{k}: {n}" for k, n in row["layers"].items())} for row in rows])
 
 
 def links_frame(program: Program, run: Run | None = None):
-    """One row a link that carried flits."""
-    rows = link_rows(program, _summary(program, run))
+    """One row per link that carried flits."""
+    rows = link_rows(program, _summarize_run(program, run))
     return data_frame(rows if rows else {name: [] for name in LINK_COLUMNS})
 
 
 def layers_frame(program: Program, run: Run | None = None):
-    """One row a layer, `cores` as a list; the columns of the quantization table begin with `quantization_`."""
-    rows = layer_rows(program, _summary(program, run))
-    return data_frame([_flat(row) for row in rows])
+    """One row per layer. `cores` is a list; the columns of the quantization table begin with `quantization_`."""
+    rows = layer_rows(program, _summarize_run(program, run))
+    return data_frame([_flatten_row(row) for row in rows])
 
 
-def _summary(program: Program, run: Run | None) -> Summary:
+def _summarize_run(program: Program, run: Run | None) -> Summary:
     return summarize(program, predict(program) if run is None else run)
 
 
-def _flat(row: dict) -> dict:
+def _flatten_row(row: dict) -> dict:
     table = row["quantization"] or {}
     kept = {key: value for key, value in row.items() if key != "quantization"}
     return kept | {f"quantization_{key}": value for key, value in table.items()}

@@ -1,4 +1,4 @@
-"""What the host of a program does: its part of the report, and of the verdict."""
+"""Host: the work of a program's host, in the report and in the verdict."""
 
 import numpy as np
 
@@ -8,12 +8,12 @@ from nwcompile.report.text import grouped, percent
 
 
 def collect_host(program: Program, run: Run, synops_per_sample: float) -> dict | None:
-    """The host's work a step and what is left on the chip; None where the chip takes samples as they are.
+    """The work of the host per step and the share of the chip; None if the chip receives samples unchanged.
 
-    `macs_per_step`: multiplications with weights for one step of one sample, simulated or not; `macs_once` is whether
-    the run did them once a sample, for input that stays. The registers written in a step, `writes_per_step`, are known
-    of a run only. `messages_per_step` come from outside to the cores. The chip's share of synops counts the host's
-    multiplications of every step among all; `lands` is whether a layer that spikes is on the chip.
+    `macs_per_step`: multiplications with weights for one step of one sample, simulated or not. `macs_once`: whether the
+    run did them once per sample, for static input. `writes_per_step`: registers written in a step, known only for a
+    run. `messages_per_step`: messages from outside to the cores. The chip's share of synops counts the host's
+    multiplications of every step in the total. `lands`: whether a spiking layer is on the chip.
     """
     host = program.host
     if host is None:
@@ -30,7 +30,7 @@ def collect_host(program: Program, run: Run, synops_per_sample: float) -> dict |
         "macs_per_step": host.macs,
         "macs_once": None if work is None else work.n_macs < host.macs * n_outer,
         "writes_per_step": None if work is None else work.n_writes / n_outer,
-        "messages_per_step": None if activity is None else _messages(program, run) / (activity.n_samples * n_steps),
+        "messages_per_step": None if activity is None else _n_messages(program, run) / (activity.n_samples * n_steps),
         "clipped": None if work is None else work.n_clipped,
         "neurons_on_chip_percent": 100 * n_neurons / (n_neurons + host.n_neurons),
         "synops_on_chip_percent": 100 * synops_per_sample / all_synops if all_synops else 100.0,
@@ -40,9 +40,9 @@ def collect_host(program: Program, run: Run, synops_per_sample: float) -> dict |
     return doc
 
 
-def _messages(program: Program, run: Run) -> int:
-    """Messages of all input lines to all cores, in all steps and samples."""
-    assert run.activity is not None, "asked before"
+def _n_messages(program: Program, run: Run) -> int:
+    """The number of messages from input lines to cores, over all steps and samples."""
+    assert run.activity is not None, "the caller checks it"
     n_axons = np.diff(program.axons.offset)
     total = 0
     for name, node in program.network.inputs.items():
@@ -52,7 +52,7 @@ def _messages(program: Program, run: Run) -> int:
 
 
 def host_text(host: dict) -> str:
-    """The host's work in the verdict."""
+    """Format the host's work for the verdict."""
     once = ", done once a sample" if host["macs_once"] else ""
     parts = [f"{grouped(host['macs_per_step'])} MACs a step{once}"]
     if host["writes_per_step"]:
@@ -65,7 +65,7 @@ def host_text(host: dict) -> str:
 
 
 def host_lines(host: dict | None) -> list[str]:
-    """What the terminal shows of the host."""
+    """Lines about the host for the terminal."""
     if host is None:
         return []
     lines = [f"input: {host['text']}"]

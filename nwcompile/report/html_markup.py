@@ -1,4 +1,4 @@
-"""Markup: HTML and SVG elements with everything escaped."""
+"""Markup: build HTML and SVG elements with all text escaped."""
 
 from html import escape
 
@@ -6,13 +6,13 @@ VOID = ("meta", "input")
 
 
 class Markup(str):
-    """Text that is markup already; any other string is escaped when it is put into an element."""
+    """A string that is markup already; any other string is escaped when it is put into an element."""
 
 
 def tag(element: str, /, *children: object, **attributes: object) -> Markup:
-    """`<element attributes>children</element>`. `class_`, `stroke_width` give `class`, `stroke-width`; no None."""
+    """Build `<element attributes>children</element>`; `stroke_width` becomes `stroke-width`, None is left out."""
     pairs = (
-        f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"'
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_value_text(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
@@ -21,14 +21,14 @@ def tag(element: str, /, *children: object, **attributes: object) -> Markup:
 
 
 def join(children) -> Markup:
-    """Children one after the other, strings that are no Markup escaped, None left out."""
+    """Concatenate children; strings other than Markup are escaped, None is left out."""
     return Markup(
-        "".join(c if isinstance(c, Markup) else escape(_text(c), quote=False) for c in children if c is not None)
+        "".join(c if isinstance(c, Markup) else escape(_value_text(c), quote=False) for c in children if c is not None)
     )
 
 
-def _text(value: object) -> str:
-    """Coordinates with at most one decimal; the file stays small."""
+def _value_text(value: object) -> str:
+    """Format a value; floats get at most one decimal, to keep the file small."""
     if isinstance(value, float):
         return f"{value:.1f}".removesuffix(".0")
     return str(value)

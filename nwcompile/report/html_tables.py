@@ -1,7 +1,7 @@
-"""Tables of report.html; on a narrow page each scrolls in a box of its own."""
+"""Tables of report.html. On a narrow page each table scrolls in its own box."""
 
 from nwcompile.report.html_markup import Markup, join, tag
-from nwcompile.report.text import binding, grouped, number, percent, resource
+from nwcompile.report.text import binding_text, grouped, number, percent, resource_name
 
 KINDS = {
     "visit": "neuron visits", "update": "neuron updates", "spike": "spikes", "message_out": "messages out",
@@ -11,16 +11,16 @@ KINDS = {
 }  # fmt: skip
 LAYERS = ("#d9480f", "#e8912d", "#2b8a8a", "#1c6fd1", "#8c5cc9", "#b0567e", "#5c940d", "#a0522d")
 NO_BREAK = "\u00a0"
-LINKS = "#364fc7"  # The color of what links take of the time, apart from those of layers.
-BARRIER = "#aab2bc"  # A gray, as the barrier is nobody's work.
+LINKS = "#364fc7"  # The color of the links' share of the time, unlike any color of LAYERS.
+BARRIER = "#aab2bc"  # Gray, as no layer works during the barrier.
 ROWS = {"measured": "measured by the cycle backend", "bound": "bound of this run (floorline)",
         "predicted": "predicted from calibration"}  # fmt: skip
 
 
-def table(columns: list[tuple[str, str]], rows: list[list[object]], foot: list[object] | None = None) -> Markup:
-    """`columns`: (heading, "left" | "right" | "name"); cells are text or markup, None is left empty.
+def html_table(columns: list[tuple[str, str]], rows: list[list[object]], foot: list[object] | None = None) -> Markup:
+    """Build a table. `columns`: (heading, "left" | "right" | "name"); cells are text, markup, or None for empty.
 
-    `foot`: a row that stays the last, however the others are sorted.
+    `foot`: a row that stays last when the others are sorted.
     """
     shown = {"left": "left", "name": "left name", "right": None}
     sides = [side for _, side in columns]
@@ -34,7 +34,7 @@ def table(columns: list[tuple[str, str]], rows: list[list[object]], foot: list[o
 
 
 def bar(share_percent: float | None, kind: str = "") -> Markup | None:
-    """A bar with its figure, `0..100`; nothing where there is none."""
+    """Draw a bar for a percentage 0..100, with its figure; return None for None."""
     if share_percent is None:
         return None
     full = " full" if kind == "" and share_percent > 100 else ""
@@ -43,7 +43,7 @@ def bar(share_percent: float | None, kind: str = "") -> Markup | None:
 
 
 def fit_table(doc: dict) -> Markup:
-    """Used, limit and percent of every resource: the worst core, and all cores of the chip."""
+    """Used, limit and percent of every resource, in the worst core and over the whole chip."""
     right = ("used", "limit", "of limit", "all cores", "chip limit", "of chip")
     columns = [("resource", "name"), ("worst core", "left"), *((heading, "right") for heading in right)]
     rows: list[list[object]] = []
@@ -52,21 +52,21 @@ def fit_table(doc: dict) -> Markup:
         if r["core"] is None:
             worst: list[object] = [None, None, None, None]
         else:
-            worst = [f"core {r['core']}", _with(r["used"], unit), _limit(r["limit"], unit), bar(r["percent"])]
+            worst = [f"core {r['core']}", _with_unit(r["used"], unit), _limit_text(r["limit"], unit), bar(r["percent"])]
         rows.append(
             [
-                resource(r["resource"]),
+                resource_name(r["resource"]),
                 *worst,
-                _with(r["total_used"], unit),
-                _limit(r["total_limit"], unit),
+                _with_unit(r["total_used"], unit),
+                _limit_text(r["total_limit"], unit),
                 bar(r["total_percent"]),
             ]
         )
-    return table(columns, rows)
+    return html_table(columns, rows)
 
 
 def layer_table(doc: dict) -> Markup:
-    """One row a layer; columns that no layer has a figure for are left out."""
+    """One row per layer; columns without any figure are left out."""
     columns = [("layer", "name"), ("neurons", "right"), ("cores", "right"), ("binding resource", "left"),
                ("spikes a step", "right"), ("synops a step", "right"), ("of the step time", "right")]  # fmt: skip
     rows: list[list[object]] = []
@@ -75,25 +75,25 @@ def layer_table(doc: dict) -> Markup:
         rows.append(
             [
                 r["layer"],
-                _with(r["neurons"], "neurons"),
-                tag("span", cores, title=_listed(r["cores"])),
-                binding(r),
-                _with(r["spikes_per_step"], "spikes"),
-                _with(r["synops_per_step"], "synops"),
+                _with_unit(r["neurons"], "neurons"),
+                tag("span", cores, title=_list_cores(r["cores"])),
+                binding_text(r),
+                _with_unit(r["spikes_per_step"], "spikes"),
+                _with_unit(r["synops_per_step"], "synops"),
                 bar(r["time_percent"], "time"),
             ]
         )
     kept = [i for i in range(len(columns)) if any(row[i] is not None for row in rows)]
-    return table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    return html_table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
 
 
 def energy_table(doc: dict) -> Markup:
-    """Energy of a sample by kind of event, the largest first, and what the chip file has no figure for."""
+    """Energy of a sample by kind of event, the largest first, then the kinds without a figure in the chip file."""
     kinds = {key.removesuffix("_pj"): pj for key, pj in doc["energy"]["by_kind_pj_per_sample"].items()}
     total = kinds.pop("total")
     columns = [("event", "name"), ("energy a sample", "right"), ("of all", "right")]
     rows: list[list[object]] = [
-        [KINDS[kind], _with(pj / 1000, "nJ"), bar(100 * pj / total if total else 0.0, "energy")]
+        [KINDS[kind], _with_unit(pj / 1000, "nJ"), bar(100 * pj / total if total else 0.0, "energy")]
         for kind, pj in sorted(kinds.items(), key=lambda item: -(item[1] or 0))
         if pj
     ]
@@ -103,7 +103,7 @@ def energy_table(doc: dict) -> Markup:
         if pj is None
     ]
     everything = "all together" if kinds.get("static") is not None else "all events"
-    return table(columns, rows, foot=[everything, _with(total / 1000, "nJ"), None])
+    return html_table(columns, rows, foot=[everything, _with_unit(total / 1000, "nJ"), None])
 
 
 def time_table(doc: dict) -> Markup:
@@ -123,11 +123,11 @@ def time_table(doc: dict) -> Markup:
             )
     columns = [("time", "name"), ("mean step", "right"), ("longest step", "right"), ("sample", "right"),
                ("of measured", "right")]  # fmt: skip
-    return table(columns, rows)
+    return html_table(columns, rows)
 
 
 def time_shares(doc: dict) -> Markup:
-    """What the step time is spent on, layers, links and barrier: a stacked bar and its legend."""
+    """Draw the shares of layers, links and barrier in the step time: a stacked bar and its legend."""
     parts = [(f"layer {r['layer']}", r["time_percent"], LAYERS[i % len(LAYERS)]) for i, r in enumerate(doc["layers"])]
     parts += [("links", doc["time"]["links_percent"], LINKS), ("barrier", doc["time"]["barrier_percent"], BARRIER)]
     bars, marks = [], []
@@ -139,15 +139,15 @@ def time_shares(doc: dict) -> Markup:
     return join([tag("div", *bars, class_="stack"), tag("div", *marks, class_="legend")])
 
 
-def _with(amount: float, unit: str) -> str:
-    """A figure and its unit; a line may end between them, not inside the figure."""
+def _with_unit(amount: float, unit: str) -> str:
+    """Format a figure and its unit; a line may break between them, but not inside the figure."""
     return f"{grouped(amount).replace(' ', NO_BREAK)} {unit.removesuffix('s') if amount == 1 else unit}"
 
 
-def _limit(limit: int | None, unit: str) -> str:
-    return "no limit" if limit is None else _with(limit, unit)
+def _limit_text(limit: int | None, unit: str) -> str:
+    return "no limit" if limit is None else _with_unit(limit, unit)
 
 
-def _listed(cores: list[int]) -> str:
+def _list_cores(cores: list[int]) -> str:
     shown = ", ".join(map(str, cores[:24]))
     return f"cores {shown}" + (f" and {len(cores) - 24} more" if len(cores) > 24 else "")

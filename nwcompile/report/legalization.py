@@ -1,50 +1,50 @@
-"""Legalization in the report: one row for each change that the chip needed, what it cost, and all of it together."""
+"""Legalization in the report: one row for each change that the chip needed with its price, and the total price."""
 
 from nwcompile.ir.manifest import APPROXIMATE
 from nwcompile.report.html_markup import Markup, join, tag
-from nwcompile.report.html_tables import table
-from nwcompile.report.text import aligned, percent, whole_price
+from nwcompile.report.html_tables import html_table
+from nwcompile.report.text import align_rows, percent, price_text
 
 HEADINGS = ("layer", "was", "the chip has", "how it is met", "label", "price")
 ABOUT = (
-    "What was rewritten for the chip. “Exact”: every spike is as the same integers give on an ideal chip with every "
-    "neuron feature. “Approximate”: the nearest neuron that the chip has, refitted; its price is the difference from "
-    "that ideal run on samples that nothing was fitted to. “Host”: the CPU computes it. Quantization is not in these "
-    "prices; its own error stands in the table below."
+    "Rewrites of the network for the chip. “Exact”: spike for spike equal to the same integers on an ideal chip with "
+    "every neuron feature. “Approximate”: the nearest neuron that the chip has, refitted; its price is the difference "
+    "from that ideal run on held-out samples. “Host”: computed by the CPU. These prices do not include quantization, "
+    "whose error is in the table below."
 )
 
 
 def legalization_lines(doc: dict) -> list[str]:
-    """Lines for the terminal: the table, and what all changes cost together; none where nothing was changed."""
-    rows = [_row(change) for change in doc["legalization"]]
-    return [*aligned([HEADINGS, *rows], n_left=len(HEADINGS)), *_whole_lines(doc)] if rows else []
+    """Lines for the terminal: the table, and the total price; empty if nothing was changed."""
+    rows = [_change_row(change) for change in doc["legalization"]]
+    return [*align_rows([HEADINGS, *rows], n_left=len(HEADINGS)), *_total_lines(doc)] if rows else []
 
 
 def legalization_table(doc: dict) -> Markup:
-    """The same for the page."""
+    """Render the changes and their total price for the page."""
     columns = [(heading, "name" if i == 0 else "left") for i, heading in enumerate(HEADINGS)]
     rows: list[list[object]] = []
     for change in doc["legalization"]:
-        *cells, label, price = _row(change)
+        *cells, label, price = _change_row(change)
         kind = "wrong" if label == APPROXIMATE else "good"
         rows.append([*cells, tag("b", label, class_=kind), price or None])
-    return join([table(columns, rows), *(tag("p", text) for text in _whole_lines(doc))])
+    return join([html_table(columns, rows), *(tag("p", text) for text in _total_lines(doc))])
 
 
-def _whole_lines(doc: dict) -> list[str]:
+def _total_lines(doc: dict) -> list[str]:
     price = doc["price"]
     if price is None:
         return []
-    return [f"all approximations together: {whole_price(price)}"]
+    return [f"all approximations together: {price_text(price)}"]
 
 
-def _row(change: dict) -> tuple[str, ...]:
+def _change_row(change: dict) -> tuple[str, ...]:
     cells = tuple(change[name] for name in ("layer", "was", "has", "how", "label"))
-    return (*cells, _price(change.get("price")))
+    return (*cells, _format_price(change.get("price")))
 
 
-def _price(price: dict | None) -> str:
-    """`rate 0.104 → 0.103 (-0.5 %), 45.7 % of its spikes changed`; other figures by their names."""
+def _format_price(price: dict | None) -> str:
+    """Format a price: `rate 0.104 → 0.103 (-0.5 %), 45.7 % of its spikes changed`; other figures by name."""
     if not price:
         return ""
     known = dict(price)

@@ -1,4 +1,4 @@
-"""Neuron programs in the report: each state's unit and width, each table's range and error."""
+"""Neuron programs in the report: the unit and width of each state, the range and error of each table."""
 
 from collections.abc import Iterable
 from math import ceil, floor, frexp, log10
@@ -6,7 +6,7 @@ from math import ceil, floor, frexp, log10
 from nwcompile.report.text import grouped, number
 
 HEADINGS = ("layer", "state", "unit", "scale", "width", "used", "enough", "beyond it")
-N_LEFT = 3  # Names and units are set to the left.
+N_LEFT = 3  # Columns of names and units are left-aligned.
 UNKNOWN = "–"
 DOES = {"saturate": "saturates", "modulo": "goes round"}
 ABOUT = (
@@ -17,44 +17,44 @@ ABOUT = (
 
 
 def state_rows(doc: dict) -> list[tuple[str, ...]]:
-    """A row for every state of a neuron program."""
-    return [_row(layer, state) for layer, entry in _programs(doc) for state in entry["states"]]
+    """One row for every state of a neuron program."""
+    return [_state_row(layer, state) for layer, entry in _find_programs(doc) for state in entry["states"]]
 
 
-def notes(doc: dict) -> list[str]:
-    """A sentence for each program, with its parameters, and for each of its tables."""
+def program_notes(doc: dict) -> list[str]:
+    """One sentence for each program with its parameters, and one for each of its tables."""
     texts = []
-    for layer, entry in _programs(doc):
+    for layer, entry in _find_programs(doc):
         of = f"layer {layer}: program {entry['program']} of {entry['instructions']} instructions"
-        texts.append(f"{of}{_parameters(entry.get('parameters') or ())}")
-        texts += [f"layer {layer}: {_table(table)}" for table in entry.get("tables") or ()]
+        texts.append(f"{of}{_list_parameters(entry.get('parameters') or ())}")
+        texts += [f"layer {layer}: {_describe_table(table)}" for table in entry.get("tables") or ()]
     return texts
 
 
-def _programs(doc: dict) -> Iterable[tuple[str, dict]]:
+def _find_programs(doc: dict) -> Iterable[tuple[str, dict]]:
     for row in doc["layers"]:
         entry = row["quantization"] or {}
         if entry.get("states") and {"program", "instructions"} <= set(entry):
             yield row["layer"], entry
 
 
-def _row(layer: str, state: dict) -> tuple[str, ...]:
+def _state_row(layer: str, state: dict) -> tuple[str, ...]:
     bits, bound, largest = state["bits"], state["bound"], state["largest"]
-    is_proved = bound is not None and width(bound) <= bits
+    is_proved = bound is not None and signed_bits(bound) <= bits
     return (
         layer,
         state["state"],
         state.get("unit") or UNKNOWN,
-        _scale(state),
+        _format_scale(state),
         f"{bits} bits",
-        UNKNOWN if largest is None else f"{width(largest)} bits",
-        UNKNOWN if bound is None else f"{width(bound)} bits",
+        UNKNOWN if largest is None else f"{signed_bits(largest)} bits",
+        UNKNOWN if bound is None else f"{signed_bits(bound)} bits",
         "never, proved" if is_proved else DOES[state["overflow"]],
     )
 
 
-def _scale(state: dict) -> str:
-    """`Q5.18` where a bit is a power of two of the float program's unit, else `123 665 units`."""
+def _format_scale(state: dict) -> str:
+    """Format a scale: `Q5.18` if it is a power of two of a dimensionless state, else `123 665 units`."""
     unit, scale = state.get("unit"), state.get("scale")
     if scale is None:
         return UNKNOWN
@@ -64,8 +64,8 @@ def _scale(state: dict) -> str:
     return "1" if unit == "count" else f"{grouped(scale)} units"
 
 
-def _parameters(parameters: Iterable[dict]) -> str:
-    """`; parameters: membrane base, jump; dimensionless rho`."""
+def _list_parameters(parameters: Iterable[dict]) -> str:
+    """List parameters by unit: `; parameters: membrane base, jump; dimensionless rho`."""
     by_unit: dict[str, list[str]] = {}
     for row in parameters:
         by_unit.setdefault(row["unit"], []).append(row["parameter"])
@@ -73,26 +73,26 @@ def _parameters(parameters: Iterable[dict]) -> str:
     return f"; parameters: {'; '.join(parts)}" if parts else ""
 
 
-def _table(table: dict) -> str:
-    """What a table stands for, where it is known, and how wrong it is."""
+def _describe_table(table: dict) -> str:
+    """Describe a table: its function, its range, and its error."""
     low, high, first, last = (number(table[name]) for name in ("low", "high", "first", "last"))
     is_whole = table["bounds"] == "proved" and (low, high) == (first, last)
     rule = "" if is_whole else f"; what lies outside {first}..{last} counts as the nearer end"
-    error, units = _at_most(table["error"]), _at_most(table["error_units"])
+    error, units = _round_up(table["error"]), _round_up(table["error_units"])
     return (
         f"{table['of']} is a table of {table['entries']} entries for {table['argument']} of {low}..{high} "
         f"({table['bounds']}{rule}), wrong by at most {error} ({units} units)"
     )
 
 
-def _at_most(x: float) -> str:
-    """Three significant digits, never below the number."""
+def _round_up(x: float) -> str:
+    """Format with three significant digits, rounded up."""
     if x <= 0:
         return "0"
     last = 10.0 ** (floor(log10(x)) - 2)
     return number(ceil(x / last) * last)
 
 
-def width(largest: int) -> int:
-    """Bits of a signed number."""
+def signed_bits(largest: int) -> int:
+    """Bits of a signed integer."""
     return int(largest).bit_length() + 1

@@ -1,13 +1,13 @@
-"""Quantization in the report: per layer what its integers are, what they lost, and how large its states become."""
+"""Quantization in the report: per layer its integers, their error, and the range of its states."""
 
 from nwcompile.report import neuron_states
 from nwcompile.report.html_markup import Markup, join, tag
-from nwcompile.report.html_tables import table
-from nwcompile.report.text import aligned, grouped, number, percent
+from nwcompile.report.html_tables import html_table
+from nwcompile.report.text import align_rows, grouped, number, percent
 
 HEADINGS = ("layer", "weights", "scale", "clipped weights", "weight error", "tau", "tau error",
             "rate", "as in float", "bits of u", "bits of v")  # fmt: skip
-N_LEFT = 1  # The first column, the layer's name, is set to the left; numbers are set to the right.
+N_LEFT = 1  # The first column, the layer's name, is left-aligned; numbers are right-aligned.
 UNKNOWN = "–"
 ABOUT = (
     "“Clipped”: beyond the largest weight of the width at this scale. “Tau”: time constants of current (u) and "
@@ -18,47 +18,44 @@ ABOUT = (
 
 
 def quantization_lines(doc: dict) -> list[str]:
-    """Lines for the terminal: a table of the layers whose integers are known, and what could overflow.
-
-    Then come the states of neuron programs, and their tables.
-    """
-    rows, states = _rows(doc), neuron_states.state_rows(doc)
+    """Lines for the terminal: tables of the layers and of the states of neuron programs, then notes on overflow."""
+    rows, states = _layer_rows(doc), neuron_states.state_rows(doc)
     if not rows:
         return []
-    of_states = aligned([neuron_states.HEADINGS, *states], n_left=neuron_states.N_LEFT) if states else []
-    return [*aligned([HEADINGS, *rows], n_left=N_LEFT), *of_states, *overflow_notes(doc)]
+    of_states = align_rows([neuron_states.HEADINGS, *states], n_left=neuron_states.N_LEFT) if states else []
+    return [*align_rows([HEADINGS, *rows], n_left=N_LEFT), *of_states, *overflow_notes(doc)]
 
 
 def quantization_table(doc: dict) -> Markup:
-    """The same for the page, without columns that no layer has a figure for."""
+    """Render the tables and notes for the page, without columns that have no figure."""
     columns = [(heading, "name" if i < N_LEFT else "right") for i, heading in enumerate(HEADINGS)]
-    rows = [[None if cell == UNKNOWN else cell for cell in row] for row in _rows(doc)]
+    rows = [[None if cell == UNKNOWN else cell for cell in row] for row in _layer_rows(doc)]
     kept = [i for i in range(len(columns)) if any(row[i] is not None for row in rows)]
     notes = tag("ul", *(tag("li", text) for text in overflow_notes(doc)), class_="warnings")
-    shown = table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
-    return join([shown, _states(doc), notes if overflow_notes(doc) else None])
+    shown = html_table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    return join([shown, _states_table(doc), notes if overflow_notes(doc) else None])
 
 
 def overflow_notes(doc: dict) -> list[str]:
-    """A sentence for each layer whose states are not proved wide enough, then for each program and its tables."""
+    """One sentence for each layer whose states may overflow, then one for each program and each of its tables."""
     texts = {r["layer"]: (r["quantization"] or {}).get("overflow") for r in doc["layers"]}
-    return [*(f"layer {name}: {text}" for name, text in texts.items() if text), *neuron_states.notes(doc)]
+    return [*(f"layer {name}: {text}" for name, text in texts.items() if text), *neuron_states.program_notes(doc)]
 
 
-def _states(doc: dict) -> Markup | None:
+def _states_table(doc: dict) -> Markup | None:
     """The states of neuron programs for the page."""
     states = neuron_states.state_rows(doc)
     if not states:
         return None
     columns = [(name, "name" if i < neuron_states.N_LEFT else "right") for i, name in enumerate(neuron_states.HEADINGS)]
-    return join([tag("p", neuron_states.ABOUT, class_="about"), table(columns, [list(row) for row in states])])
+    return join([tag("p", neuron_states.ABOUT, class_="about"), html_table(columns, [list(row) for row in states])])
 
 
-def _rows(doc: dict) -> list[tuple[str, ...]]:
-    return [_row(r["layer"], r["quantization"]) for r in doc["layers"] if r["quantization"]]
+def _layer_rows(doc: dict) -> list[tuple[str, ...]]:
+    return [_layer_row(r["layer"], r["quantization"]) for r in doc["layers"] if r["quantization"]]
 
 
-def _row(layer: str, entry: dict) -> tuple[str, ...]:
+def _layer_row(layer: str, entry: dict) -> tuple[str, ...]:
     clipped, error = entry.get("clipped_weights"), entry.get("weight_error_rms")
     rates = (entry.get("rate_float"), entry.get("rate_fixed"))
     rate_float, rate_fixed = (None if rate is None else f"{rate:.3f}" for rate in rates)
@@ -68,43 +65,43 @@ def _row(layer: str, entry: dict) -> tuple[str, ...]:
         UNKNOWN if entry.get("scale") is None else f"{grouped(entry['scale'])} units",
         UNKNOWN if clipped is None else f"{grouped(clipped)} weights ({percent(entry.get('clipped_percent'))})",
         UNKNOWN if error is None else percent(100 * error),
-        _taus(entry),
+        _format_taus(entry),
         percent(entry.get("tau_error_percent")),
-        _change(rate_float, rate_fixed, "spikes"),
+        _change_text(rate_float, rate_fixed, "spikes"),
         percent(entry.get("spike_agreement_percent")),
-        _bits(entry, "u"),
-        _bits(entry, "v"),
+        _format_bits(entry, "u"),
+        _format_bits(entry, "v"),
     )
 
 
-def _taus(entry: dict) -> str:
-    """`u 2.5 → 2.49, v 10 → 10 steps`, only the states that leak."""
+def _format_taus(entry: dict) -> str:
+    """Format time constants: `u 2.5 → 2.49, v 10 → 10 steps`, only of states that leak."""
     parts = []
     for state in ("u", "v"):
         wanted, chip = entry.get(f"tau_{state}"), entry.get(f"tau_{state}_chip")
         if wanted is not None or chip is not None:
-            before, after = (None if x is None else _span(x) for x in (wanted, chip))
-            parts.append(f"{state} {_change(before, after)}")
+            before, after = (None if x is None else _format_span(x) for x in (wanted, chip))
+            parts.append(f"{state} {_change_text(before, after)}")
     return f"{', '.join(parts)} steps" if parts else UNKNOWN
 
 
-def _change(before: str | None, after: str | None, unit: str = "") -> str:
-    """`0.17 → 0.16 spikes`, or the one that is known."""
+def _change_text(before: str | None, after: str | None, unit: str = "") -> str:
+    """Format a change: `0.17 → 0.16 spikes`, or only the known value."""
     known = [x for x in (before, after) if x is not None]
     return f"{' → '.join(known)} {unit}".rstrip() if known else UNKNOWN
 
 
-def _span(value) -> str:
+def _format_span(value) -> str:
     return f"{number(value[0])}..{number(value[1])}" if isinstance(value, list) else number(value)
 
 
-def _bits(entry: dict, state: str) -> str:
-    """`18, 22 of 24 bits`: used, enough, there are."""
+def _format_bits(entry: dict, state: str) -> str:
+    """Format widths of a state: `18, 22 of 24 bits` used, enough for any input, and available."""
     if entry.get("state_bits") is None:
         return UNKNOWN
     used, enough = (entry.get(f"{state}_{what}") for what in ("largest", "bound"))
-    known = [] if used is None else [str(neuron_states.width(used))]
+    known = [] if used is None else [str(neuron_states.signed_bits(used))]
     return (
-        ", ".join([*known, "∞" if enough is None else str(neuron_states.width(enough))])
+        ", ".join([*known, "∞" if enough is None else str(neuron_states.signed_bits(enough))])
         + f" of {entry['state_bits']} bits"
     )

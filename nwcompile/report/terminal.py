@@ -1,14 +1,14 @@
-"""Terminal: all that is shown of a report, from the content of report.json."""
+"""Terminal: a report as text, from the content of report.json."""
 
 from nwcompile.report.host import host_lines
 from nwcompile.report.json.neurobench import neurobench_lines
 from nwcompile.report.legalization import legalization_lines
 from nwcompile.report.quantization import quantization_lines
-from nwcompile.report.text import fit_table, layer_table, profile_lines, unknown, verdict_lines
+from nwcompile.report.text import fit_table, layer_table, profile_lines, unknown_lines, verdict_lines
 
 
 def render_text(doc: dict) -> str:
-    """What the terminal shows: verdict, fit, layers, changes, quantization, profile, NeuroBench, warnings."""
+    """Format a report: verdict, fit, layers, changes, quantization, profile, NeuroBench, warnings."""
     notes = [
         *([doc["multi_spike"]["text"]] if doc["multi_spike"] else []),
         *([doc["multicast"]["text"]] if doc["multicast"] else []),
@@ -17,7 +17,7 @@ def render_text(doc: dict) -> str:
         *([doc["dropped"]["text"]] if doc["dropped"] else []),
         *(doc["bus"]["text"] if doc["bus"] else []),
         *([doc["time"]["sync"]["text"]] if doc["time"] and doc["time"]["sync"] else []),
-        *unknown(doc),
+        *unknown_lines(doc),
         *(f"warning: {text}" for text in doc["warnings"]),
     ]
     profile = profile_lines(doc["profile"], doc["real_time"], doc["energy"])

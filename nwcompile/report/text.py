@@ -1,4 +1,4 @@
-"""Text: how figures are written, the verdict, and tables as lines. All from the content of report.json."""
+"""Text: format figures, the verdict, and tables as lines, from the content of report.json."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,7 +6,7 @@ from nwcompile.ir.manifest import APPROXIMATE
 from nwcompile.ir.options import CORES_RULE, weighs_cores
 from nwcompile.ir.resources import RESOURCE_OF
 
-FEWEST_FOR_A_SHARE = 10  # Of fewer samples held out, answers that changed are counted: a share would promise too much.
+FEWEST_FOR_A_SHARE = 10  # With fewer held-out samples, changed answers are shown as a number, not as a share.
 MOST_VERDICT = 240  # Characters: three lines of a terminal of 80 columns.
 MOST_NAME = 24  # Characters of a chip's name in the verdict; shipped chips have at most 16.
 PHASES = {
@@ -16,7 +16,7 @@ PHASES = {
 PARTS = {"send": "sending", "stall": "stalled on injection", "network": "in the network", "receive": "receiving",
          "link": "until the last link is idle"}  # fmt: skip
 
-LEFT_OUT = {  # Sentences for kinds that the energy does not include.
+LEFT_OUT = {  # Sentences for kinds that the energy does not include
     "io_pj": "the energy is without input and output: {chip} gives no energy.io_pj",
     "chip_link_pj": "the energy is without links between chips: {chip} gives no energy.chip_link_pj",
     "static_pj": "the energy is without static power: only a run of backend cycle has the times that it takes",
@@ -24,25 +24,25 @@ LEFT_OUT = {  # Sentences for kinds that the energy does not include.
 
 
 def number(x: float) -> str:
-    """Three significant digits, whole numbers from 1000 on, no exponent above 0.0001."""
+    """Format with three significant digits; integers from 1000 on, and no exponent above 0.0001."""
     return f"{x:.0f}" if abs(x) >= 999.5 else f"{x:.3g}"
 
 
 def grouped(x: float) -> str:
-    """The same with thousands set apart: `17 904`."""
+    """Format as `number` does, with thousands set apart: `17 904`."""
     whole, dot, rest = number(x).partition(".")
     return (f"{int(whole):,}".replace(",", " ") if whole.lstrip("-").isdigit() else whole) + dot + rest
 
 
 def percent(x: float | None) -> str:
-    """One decimal and the sign, `62.5 %`; a dash where there is none."""
+    """Format with one decimal and the sign, `62.5 %`; a dash for None."""
     return "–" if x is None else f"{x:.1f} %"
 
 
-def verdict(doc: dict) -> str:
-    """One sentence of at most MOST_VERDICT characters: does it fit, how fast, what it costs, what to do.
+def format_verdict(doc: dict) -> str:
+    """One sentence of at most MOST_VERDICT characters: fit, time, energy, and what to do.
 
-    What is said of a part in full stands in `verdict_rows`; a part for which there is no room stands there alone.
+    Parts that are too long are left out here; `verdict_rows` has all of them in full.
     """
     said = ""
     for part in verdict_parts(doc):
@@ -52,7 +52,7 @@ def verdict(doc: dict) -> str:
 
 
 def verdict_parts(doc: dict) -> list[str]:
-    """The parts of the verdict, what matters most first; parts that are not known are left out."""
+    """The parts of the verdict, the most important first; unknown parts are left out."""
     fit, energy, accuracy, advice = doc["fit"][0], doc["energy"], doc["accuracy"], doc["advice"]
     fits = "fits" if doc["fits"] else "does not fit"
     parts = [f"{fits} {_short(doc['chip']['name'])}: {fit['used']} of {fit['limit']} cores{_on_chips(doc['chip'])}"]
@@ -69,7 +69,7 @@ def verdict_parts(doc: dict) -> list[str]:
     if accuracy:
         values = [percent(100 * accuracy[k]) for k in ("float", "chip") if accuracy.get(k) is not None]
         parts.append(f"accuracy {' -> '.join(values)}")
-    n_approximate = len(_approximate(doc))
+    n_approximate = len(_approximate_layers(doc))
     if n_approximate:
         parts.append(f"approximate in {n_approximate} layer{'s' if n_approximate > 1 else ''}")
     if advice is not None:
@@ -78,13 +78,13 @@ def verdict_parts(doc: dict) -> list[str]:
 
 
 def verdict_rows(doc: dict) -> list[list[str]]:
-    """What stands below the verdict: pairs of a word and all that is said of it."""
+    """The rows below the verdict: pairs of a keyword and its text."""
     b, advice, fewest = doc["bottleneck"], doc["advice"], doc["provenance"].get("fewest_cores")
     rows = []
     if advice is not None:
         rows.append(["do", advice["text"]])
     if b is not None:
-        cause = bottleneck(b).replace("-bound", "", 1)
+        cause = bottleneck_text(b).replace("-bound", "", 1)
         rows.append(["bound by", f"{cause}; {percent(b['share_percent'])} of the step"])
     if b is not None and weighs_cores(doc["provenance"].get("options", {})):
         rows.append(["cores", CORES_RULE])
@@ -93,39 +93,39 @@ def verdict_rows(doc: dict) -> list[list[str]]:
         rows.append(["fewest cores", f"{n} hold{'s' if n == 1 else ''} it, at {number(fewest['step_us'])} us a step"])
     if doc["accuracy"] and doc["accuracy"].get("n_samples"):
         rows.append(["accuracy", accuracy_text(doc["accuracy"])])
-    if _approximate(doc):
-        price = whole_price(doc["price"])
-        rows.append(["approximate", f"{', '.join(_approximate(doc))}: {price or 'by how much is not known'}"])
+    if _approximate_layers(doc):
+        price = price_text(doc["price"])
+        rows.append(["approximate", f"{', '.join(_approximate_layers(doc))}: {price or 'by how much is not known'}"])
     return rows
 
 
 def verdict_lines(doc: dict) -> list[str]:
-    """The verdict and, below it, its rows."""
-    return [doc["verdict"], *aligned([tuple(row) for row in doc["verdict_rows"]], n_left=2)]
+    """Lines of the verdict and of its rows."""
+    return [doc["verdict"], *align_rows([tuple(row) for row in doc["verdict_rows"]], n_left=2)]
 
 
-def _approximate(doc: dict) -> list[str]:
-    """The layers that are not exact, each once."""
+def _approximate_layers(doc: dict) -> list[str]:
+    """The layers with approximations, without duplicates."""
     return list(dict.fromkeys(row["layer"] for row in doc["legalization"] if row["label"] == APPROXIMATE))
 
 
 def _short(name: str) -> str:
-    """A name that leaves room in a sentence for the rest of it."""
+    """Shorten a name to MOST_NAME characters."""
     return name if len(name) <= MOST_NAME else f"{name[: MOST_NAME - 1]}…"
 
 
 def _on_chips(chip: dict) -> str:
-    """` on 2 of 8 chips` of a board; nothing for a single chip."""
+    """Format ` on 2 of 8 chips` for a board; return "" for a single chip."""
     return f" on {chip['n_chips_used']} of {chip['n_chips']} chips" if chip.get("n_chips", 1) > 1 else ""
 
 
 def interval_text(ends: Sequence[float]) -> str:
-    """`91.7 to 94.7`: the two ends, 0..1, of the interval of an accuracy in percent."""
+    """Format the ends, 0..1, of an interval of an accuracy in percent: `91.7 to 94.7`."""
     return " to ".join(f"{100 * end:.1f}" for end in ends)
 
 
 def accuracy_text(accuracy: dict) -> str:
-    """`float 93.3 % (91.7 to 94.7), chip 93.0 % (91.3 to 94.4); 1 000 samples, 95 % intervals`."""
+    """Format accuracies: `float 93.3 % (91.7 to 94.7), chip 93.0 % (91.3 to 94.4); 1 000 samples, 95 % intervals`."""
     parts = []
     for name in ("float", "chip"):
         if accuracy.get(name) is not None:
@@ -134,15 +134,16 @@ def accuracy_text(accuracy: dict) -> str:
     return f"{', '.join(parts)}; {grouped(n)} sample{'s' if n > 1 else ''}, 95 % intervals"
 
 
-def whole_price(price: dict | None) -> str:
-    """What approximations cost: `2.1 % (1.8 to 2.5) of the spikes changed (20 samples held out)`, with 95 % intervals.
+def price_text(price: dict | None) -> str:
+    """Format the price of all approximations: `2.1 % (1.8 to 2.5) of the spikes changed (20 samples held out)`.
 
-    Of few samples a share would say more than is known: then answers are counted. "" where no price is known.
+    Intervals are at 95 %. With few samples, changed answers are shown as a number, as a share would be too uncertain.
+    Return "" if no price is known.
     """
     if price is None:
         return ""
     n_samples = price["n_samples"]
-    interval = _interval(price, "spikes_changed_interval_percent")
+    interval = _range_text(price, "spikes_changed_interval_percent")
     parts = [f"{percent(price['spikes_changed_percent'])}{interval} of the spikes"]
     if price["output_changed_percent"] is not None:
         share = price["output_changed_percent"]
@@ -152,26 +153,26 @@ def whole_price(price: dict | None) -> str:
     text = f"{' and '.join(parts)} changed"
     if price["accuracy_chip"] is not None and price["accuracy_ideal"] is not None:
         before, after = (percent(100 * price[key]) for key in ("accuracy_ideal", "accuracy_chip"))
-        points = _interval(price, "accuracy_lost_interval_points", " points lost")
+        points = _range_text(price, "accuracy_lost_interval_points", " points lost")
         text += f", accuracy {before} -> {after}{points}"
     return f"{text} ({grouped(n_samples)} sample{'s' if n_samples > 1 else ''} held out)"
 
 
-def _interval(table: dict, key: str, unit: str = "") -> str:
-    """` (1.2 to 3.4)`, at 95 %; "" where the table, of an older program, does not have the key."""
+def _range_text(table: dict, key: str, unit: str = "") -> str:
+    """Format a 95 % interval as ` (1.2 to 3.4)`; return "" if the table, of an older program, lacks the key."""
     ends = table.get(key)
     return "" if ends is None else f" ({ends[0]:.1f} to {ends[1]:.1f}{unit})"
 
 
-def bottleneck(b: dict) -> str:
-    """`memory-bound: fc1 on core 3, receive`, `traffic-bound: link (1, 0) E` or `barrier-bound`."""
+def bottleneck_text(b: dict) -> str:
+    """Format `memory-bound: fc1 on core 3, receive`, `traffic-bound: link (1, 0) E` or `barrier-bound`."""
     if b["link"] is not None:
         return f"{b['kind']}-bound: link {b['link']}"
     return f"{b['kind']}-bound" + (f": {b['layer']} on core {b['core']}, {b['unit']}" if b["core"] is not None else "")
 
 
-def multi_spike(m: dict) -> str:
-    """One sentence: who sends several spikes a step, how often, how they are sent, and what that costs."""
+def multi_spike_text(m: dict) -> str:
+    """One sentence: the senders of several spikes a step, how often, how they are sent, and the cost."""
     who = []
     for i, r in enumerate(m["sources"]):
         name = f"input {r['source']}" if r["is_input"] else f"layer {r['source']}"
@@ -193,10 +194,10 @@ def _cost(row: dict) -> str:
 
 
 def critical_text(doc: dict) -> str:
-    """One critical path in words."""
+    """Describe one critical path."""
     waits = ""
     if doc["source_layer"] is not None:
-        waits = f", waits for {sender(doc)} over link {doc['link']}"
+        waits = f", waits for {sender_text(doc)} over link {doc['link']}"
     elif doc["link"] is not None:
         waits = f", stalled on the way over link {doc['link']}"
     parts = ", ".join(f"{grouped(cycles)} {PARTS[part]}" for part, cycles in doc["parts"].items() if cycles)
@@ -205,13 +206,13 @@ def critical_text(doc: dict) -> str:
     )
 
 
-def sender(doc: dict) -> str:
-    """Who sent the message that a critical path waited for: a layer on its core, or an input."""
+def sender_text(doc: dict) -> str:
+    """Name the sender of the message that a critical path waited for: a layer on its core, or an input."""
     return doc["source_layer"] + ("" if doc["source_core"] is None else f" on core {doc['source_core']}")
 
 
 def dropped_text(dropped: dict, cause: str = "an injection buffer was full") -> str:
-    """How many messages a chip dropped, why, and where most of them, in words."""
+    """Describe how many messages a chip dropped, why, and where most of them."""
     if not dropped["at"]:
         return "no message was dropped"
     at, to = dropped["at"][0], dropped["to"][0]
@@ -223,14 +224,14 @@ def dropped_text(dropped: dict, cause: str = "an injection buffer was full") -> 
 
 
 def io_text(io: dict) -> str:
-    """What comes and goes through the io.sites, in words."""
+    """Describe the messages through the io.sites."""
     sites = "site" if len(io["sites"]) == 1 else "sites"
     come, leave = (grouped(io[f"messages_{way}_per_sample"]) for way in ("in", "out"))
     return f"input and output through {len(io['sites'])} {sites}: {come} messages in and {leave} out a sample"
 
 
 def profile_lines(profile: dict | None, real_time: dict | None, energy: dict | None) -> list[str]:
-    """What the terminal shows: latencies, crowded links, the slowest step, energy of a synop, real-time factors."""
+    """Lines of a profile: latencies, crowded links, the slowest step, energy of a synop, real-time factors."""
     lines = []
     if profile is not None:
         lines += [latency_text(profile), *(phase_text(profile) if "phases" in profile else [])]
@@ -250,7 +251,7 @@ def profile_lines(profile: dict | None, real_time: dict | None, energy: dict | N
 
 
 def latency_text(profile: dict) -> str:
-    """Percentiles of the messages' latencies."""
+    """Format the percentiles of the messages' latencies."""
     latency = profile["latency_cycles"]
     if latency["n_messages"] == 0:
         return "messages: none was sent"
@@ -259,7 +260,7 @@ def latency_text(profile: dict) -> str:
 
 
 def phase_text(profile: dict) -> list[str]:
-    """One line a unit: what the cores do in a mean step, all together."""
+    """One line per unit: the phases of a mean step, summed over the cores."""
     lines = []
     for unit, table in profile["phases"]["mean_cycles_per_step"].items():
         total = sum(map(sum, table.values()))
@@ -269,7 +270,7 @@ def phase_text(profile: dict) -> list[str]:
 
 
 def real_time_text(real_time: dict) -> str:
-    """The real-time factors in words."""
+    """Describe the real-time factors."""
     factors = {"the chip": real_time["hardware_factor"], "simulating": real_time["simulator_factor"]}
     known = [f"{who} takes {x:.3g} s" for who, x in factors.items() if x is not None]
     if factors["the chip"] is None:
@@ -277,8 +278,8 @@ def real_time_text(real_time: dict) -> str:
     return f"for a second of the model's time (a step is {real_time['model_dt_s']:g} s) " + ", ".join(known)
 
 
-def unknown(doc: dict) -> list[str]:
-    """A sentence for what the report cannot give on this chip."""
+def unknown_lines(doc: dict) -> list[str]:
+    """Sentences about figures that the report lacks on this chip."""
     lacks = f"the chip file of {doc['chip']['name']} lacks figures that they need"
     sentences = [] if doc["energy"] else [f"no energies: {lacks}"]
     if doc["energy"] is not None:
@@ -292,7 +293,7 @@ def unknown(doc: dict) -> list[str]:
 
 
 def _pool_times(doc: dict) -> str:
-    """How long a step takes where neurons are one pool, for which there is no bound."""
+    """Describe the time of a step on a chip with one pool of neurons, which has no bound."""
     measured = doc["steps"]["measured_us"]
     if measured is None:
         mean = number(doc["chip"]["pool_step_us"])
@@ -302,26 +303,26 @@ def _pool_times(doc: dict) -> str:
 
 
 def fit_table(doc: dict) -> list[str]:
-    """Lines: what each resource takes in the worst core and on the whole chip."""
+    """Lines of a table: the use of each resource in the worst core and on the whole chip."""
     rows: list[tuple[str, ...]] = [("resource", "worst core", "used", "limit", "", "all cores", "limit", "")]
     for r in doc["fit"]:
         rows.append(
             (
-                resource(r["resource"]),
+                resource_name(r["resource"]),
                 "–" if r["core"] is None else f"core {r['core']}",
-                _amount(r["used"], r["unit"]),
-                _limit(r["limit"]),
+                _with_unit(r["used"], r["unit"]),
+                _limit_text(r["limit"]),
                 percent(r["percent"]),
-                _amount(r["total_used"], r["unit"]),
-                _limit(r["total_limit"]),
+                _with_unit(r["total_used"], r["unit"]),
+                _limit_text(r["total_limit"]),
                 percent(r["total_percent"]),
             )
         )
-    return aligned(rows, n_left=2)
+    return align_rows(rows, n_left=2)
 
 
 def layer_table(doc: dict) -> list[str]:
-    """Lines: where each layer lies, what bounded its cores, how much it does, its part of the step time."""
+    """Lines of a table: binding resource, cores, work, and share of the step time of each layer."""
     rows: list[tuple[str, ...]] = [
         ("layer", "binding resource", "neurons", "cores", "spikes/step", "synops/step", "of the time")
     ]
@@ -329,7 +330,7 @@ def layer_table(doc: dict) -> list[str]:
         rows.append(
             (
                 r["layer"],
-                binding(r),
+                binding_text(r),
                 grouped(r["neurons"]),
                 grouped(r["n_cores"]),
                 grouped(r["spikes_per_step"]),
@@ -337,44 +338,44 @@ def layer_table(doc: dict) -> list[str]:
                 percent(r["time_percent"]),
             )
         )
-    return aligned(rows, n_left=2)
+    return align_rows(rows, n_left=2)
 
 
-def binding(layer: dict) -> str:
-    """What fills a core of a layer most, and how much: `fan-in axons 19.1 %`."""
+def binding_text(layer: dict) -> str:
+    """The resource that fills a core of a layer most, with its use: `fan-in axons 19.1 %`."""
     binding_key = layer["binding_resource"]
-    return "–" if binding_key is None else f"{resource(binding_key)} {percent(layer['binding_percent'])}"
+    return "–" if binding_key is None else f"{resource_name(binding_key)} {percent(layer['binding_percent'])}"
 
 
 def stage_line(index: int, n_stages: int, name: str, size: str, seconds: float, figure: str = "") -> str:
-    """One line of progress: `[4/6] place  132 cores  1.8 s  hops/step 41 210 -> 17 904`."""
+    """Format a line of progress: `[4/6] place  132 cores  1.8 s  hops/step 41 210 -> 17 904`."""
     return "  ".join(part for part in (f"[{index}/{n_stages}] {name}", size, f"{seconds:.1f} s", figure) if part)
 
 
-def improved(what: str, before: float, after: float) -> str:
-    """The figure that a stage improved: `hops/step 41 210 -> 17 904`."""
+def change_text(what: str, before: float, after: float) -> str:
+    """Format the figure that a stage improved: `hops/step 41 210 -> 17 904`."""
     return f"{what} {grouped(before)} -> {grouped(after)}"
 
 
-def resource(name: str) -> str:
-    """How a resource is called: `fan-in axons`, `synapse memory`, `cores`."""
+def resource_name(name: str) -> str:
+    """The name of a resource: `fan-in axons`, `synapse memory`, `cores`."""
     return RESOURCE_OF[name].name if name in RESOURCE_OF else name
 
 
-def _amount(used: int, unit: str) -> str:
+def _with_unit(used: int, unit: str) -> str:
     return f"{grouped(used)} {unit.removesuffix('s') if used == 1 else unit}"
 
 
-def _limit(limit: int | None) -> str:
+def _limit_text(limit: int | None) -> str:
     return "no limit" if limit is None else f"of {grouped(limit)}"
 
 
-def aligned(rows: list[tuple[str, ...]], n_left: int) -> list[str]:
-    """Rows as lines with columns of equal width, the first `n_left` to the left, the others to the right."""
+def align_rows(rows: list[tuple[str, ...]], n_left: int) -> list[str]:
+    """Format rows as lines with aligned columns, the first `n_left` to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(_cells(row, widths, n_left)).rstrip() for row in rows]
+    return ["  ".join(_pad_cells(row, widths, n_left)).rstrip() for row in rows]
 
 
-def _cells(row: tuple[str, ...], widths: list[int], n_left: int) -> Iterable[str]:
+def _pad_cells(row: tuple[str, ...], widths: list[int], n_left: int) -> Iterable[str]:
     for i, (cell, width) in enumerate(zip(row, widths, strict=True)):
         yield cell.ljust(width) if i < n_left else cell.rjust(width)

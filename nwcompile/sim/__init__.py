@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from nwcompile.argument_types import checked
-from nwcompile.checkpoint import keeping
+from nwcompile.checkpoint import use_checkpoint
 from nwcompile.errors import BackendError, OptionError, unknown_choice
 from nwcompile.ir.host import with_registers
 from nwcompile.ir.network import Network
@@ -98,7 +98,7 @@ def simulate(
             from nwcompile.sim.reference.run import run_network
 
         inputs, _, n_steps = prepare_inputs(model, x, steps, before=has_room)
-        with keeping(checkpoint):
+        with use_checkpoint(checkpoint):
             run = run_network(with_registers(model), inputs, n_steps, record == "all")
         return with_host(run, inputs.host_run)
     if not isinstance(model, Program):
@@ -127,11 +127,11 @@ def simulate(
     if record == "totals":
         from nwcompile.sim.cycle.totals import run_totals
 
-        with keeping(checkpoint):
+        with use_checkpoint(checkpoint):
             totals = run_totals(model.loaded, inputs, n_steps, window, profile)
         return with_host(totals, inputs.host_run)
     more = (flight_steps,) if profile else (device,) if backend == "sequence" else ()
-    with keeping(checkpoint):
+    with use_checkpoint(checkpoint):
         run = _load_backend(backend)(model.loaded, inputs, n_steps, record == "all", window, *more)
     return with_host(run, inputs.host_run)
 

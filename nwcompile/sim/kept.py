@@ -1,6 +1,6 @@
 """Checkpointed runs are split into groups of samples, and these into parts of their steps (`checkpoint.py`)."""
 
-from nwcompile.checkpoint import digest
+from nwcompile.checkpoint import hash_values
 from nwcompile.ir.program import Program
 
 MOST_GROUPS = 256  # Groups of samples that run together; each has its own file.
@@ -16,7 +16,7 @@ def groups_of_samples(n_samples: int, largest: int) -> list[slice]:
 def program_digest(program: Program) -> str:
     """Return the SHA-256 of everything in a program that its results depend on."""
     mapping, axons = program.mapping, program.axons
-    return digest(
+    return hash_values(
         [
             [program.network.hash, program.chip.hash, repr(program.schedule), program.on_multi_spike],
             [mapping.core_of, mapping.site_of, mapping.visit],

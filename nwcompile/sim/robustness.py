@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from nwcompile.errors import ModelError, OptionError, whole
+from nwcompile.errors import ModelError, OptionError, check_int
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.program import Program
@@ -92,8 +92,8 @@ def iter_accuracies(
     """Yield the accuracy of the ideal device, then of each device in turn."""
     if not isinstance(program, Program):
         raise OptionError(f"robustness takes an nw.Program, not {type(program).__name__}; compile the network first")
-    samples = whole("samples", samples, 1, MAX_DEVICES)
-    seed = whole("seed", seed, 0, LARGEST_SEED)
+    samples = check_int("samples", samples, 1, MAX_DEVICES)
+    seed = check_int("seed", seed, 0, LARGEST_SEED)
     devices = Devices(program, merge_variation(program.chip, given), seed)
     inputs, n_samples, _ = prepare_inputs(program.network, x, None, program.chip, program.on_multi_spike)
     labels = label_array(y, n_samples)

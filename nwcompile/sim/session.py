@@ -6,7 +6,7 @@ from time import perf_counter
 
 import numpy as np
 
-from nwcompile.argument_types import checked, is_of
+from nwcompile.argument_types import checked, has_type
 from nwcompile.cost.time.stream import StreamFigures, StreamTimes
 from nwcompile.errors import BackendError, ModelError, OptionError, shown, unknown_choice
 from nwcompile.ir.network import Network
@@ -55,7 +55,7 @@ class Session:
                 f"the host computes the input of this program from whole samples ({program.host.text}), so it cannot "
                 "be a stream; encode the input into spikes (nwcompile.encode), and compile for those"
             )
-        if model_dt is not None and not (is_of(model_dt, float) and 0 < model_dt < float("inf")):
+        if model_dt is not None and not (has_type(model_dt, float) and 0 < model_dt < float("inf")):
             raise OptionError(f"model_dt={shown(model_dt)} must be a time in seconds above 0")
         self.program, self.backend = program, backend
         self._compiled = compiled = program if isinstance(program, Program) else None

@@ -1,10 +1,9 @@
-"""Bit-width search: the fewest bits of each layer's weights with which a network keeps an accuracy on given samples.
+"""Bit-width search: find the fewest weight bits per layer with which a network keeps an accuracy on given samples.
 
-A greedy search. First all layers lose a bit at a time together, as long as the accuracy allows. Then each loses one bit
-by itself, which orders the layers: the least sensitive first (of equals the one with more weights, then the one nearer
-to the output). In that order each layer is narrowed as far as it goes, those before it left as narrow as they are.
-Whole networks are tried, not layers: each goes through the stages of the compiler up to `compare`, without those that
-ask whether it fits, and is run by the sequence backend.
+The search is greedy. First all layers lose a bit at a time together, as long as the accuracy allows. Then each layer
+alone loses one bit, which orders the layers: the least sensitive first (ties: the one with more weights, then the one
+nearer to the output). In that order each layer is narrowed as far as possible. Every try evaluates the whole network:
+it runs the compiler's stages up to `compare`, without the checks of whether it fits, and the sequence backend.
 """
 
 from collections.abc import Callable
@@ -34,10 +33,9 @@ Widths = dict[str, int]
 
 @dataclass(frozen=True)
 class Narrowed:
-    """Widths by layer: at the `start`, and the narrowest, None where even `start` does not keep the accuracy.
+    """The result of a search: widths by layer at the `start`, and the narrowest (None if `start` is too inaccurate).
 
-    Parts of the evaluated samples whose answer is the label, 0..1: in float, at the start, and of every width tried, in
-    order (`tried`). `n_weights` by layer.
+    Accuracies are shares of the evaluated samples, 0..1. `tried` has every try in order. `n_weights` is by layer.
     """
 
     start: Widths
@@ -48,16 +46,16 @@ class Narrowed:
 
     @property
     def accuracy_start(self) -> float:
-        """The accuracy of the widths at the start."""
+        """The accuracy at the start widths."""
         return self.tried[0][1]
 
     @property
     def accuracy(self) -> float | None:
-        """The accuracy of the widths that were found."""
+        """The accuracy at the narrowest widths."""
         return next((part for widths, part in self.tried if widths == self.narrowest), None)
 
 
-def narrowest(
+def find_narrowest(
     network: Network,
     chip: Chip,
     calibration,
@@ -67,11 +65,11 @@ def narrowest(
     drop: float,
     on_try: Callable | None = None,
 ) -> Narrowed:
-    """The narrowest weights with which a float network loses at most `drop` (0..1) of its float accuracy on `x`.
+    """Find the narrowest weights with which a float network loses at most `drop` (0..1) of its float accuracy on `x`.
 
-    Scales are searched on `calibration`, the accuracy is that of samples `x` `[B, T, *shape]` with `labels` int[B]. The
+    `calibration` chooses the scales; the accuracy is that of samples `x` `[B, T, *shape]` with `labels` int[B]. The
     search starts at the widths of `options`, or the chip's own. `on_try(widths, accuracy)` is called after each try.
-    Raises ModelError for a network in integers or with several outputs, and what `quantize` raises.
+    Raises ModelError for a network in integers or with several outputs, and the errors of `quantize`.
     """
     if network.is_fixed:
         raise ModelError("the network is in integers already; widths are searched for float networks")
@@ -98,7 +96,7 @@ def narrowest(
 
     def accuracy(widths: Widths) -> float:
         chosen = replace(options, bits=None, layer_bits=widths)
-        legal = run(replace(given, options=chosen), after="input", until="legalize")  # whether or not it fits
+        legal = run(replace(given, options=chosen), after="input", until="legalize")  # even if it does not fit
         fixed = run(legal, after="schedule", until="compare")
         inputs = encode_registers(add_constants(fixed.legal, samples), fixed.registers)
         spikes, states = trace_layers(fixed.network, inputs, keep_states=False)
@@ -108,21 +106,21 @@ def narrowest(
 
     float_accuracy = share_right(wanted, labels)
     tries = TriedWidths(accuracy, float_accuracy - drop, on_try)
-    narrowest_widths = search(start, n_weights, tries) if tries.keeps(start) else None
+    narrowest_widths = search_widths(start, n_weights, tries) if tries.keeps(start) else None
     return Narrowed(start, narrowest_widths, float_accuracy, tries.made, n_weights)
 
 
 @dataclass(eq=False)
 class TriedWidths:
-    """Widths that were tried: none is tried twice; `keeps` says whether their accuracy is at least `least`."""
+    """Cache of tried widths and their accuracies; `keeps` compares an accuracy with `least`."""
 
     accuracy: Callable[[Widths], float]
     least: float
     on_try: Callable | None = None
     made: list[tuple[Widths, float]] = field(default_factory=list)
 
-    def of(self, widths: Widths) -> float:
-        """Their accuracy."""
+    def measure_accuracy(self, widths: Widths) -> float:
+        """Return the accuracy of these widths, from the cache if they were tried before."""
         for known, part in self.made:
             if known == widths:
                 return part
@@ -133,25 +131,25 @@ class TriedWidths:
         return part
 
     def keeps(self, widths: Widths) -> bool:
-        return self.of(widths) >= self.least - 1e-12
+        return self.measure_accuracy(widths) >= self.least - 1e-12
 
 
-def search(start: Widths, n_weights: dict[str, int], tries: TriedWidths) -> Widths:
-    """The greedy search from widths that keep the accuracy; layers in topological order."""
+def search_widths(start: Widths, n_weights: dict[str, int], tries: TriedWidths) -> Widths:
+    """Search greedily from widths that keep the accuracy; layers are in topological order."""
     widths = start
     while any(bits > 1 for bits in widths.values()):
         together = {name: max(bits - 1, 1) for name, bits in widths.items()}
         if not tries.keeps(together):
             break
         widths = together
-    alone = {name: _narrower(widths, name) for name in widths if widths[name] > 1}
+    alone = {name: _narrow_layer(widths, name) for name in widths if widths[name] > 1}
     rank = {name: i for i, name in enumerate(widths)}
-    order = sorted(alone, key=lambda name: (-tries.of(alone[name]), -n_weights[name], -rank[name]))
+    order = sorted(alone, key=lambda name: (-tries.measure_accuracy(alone[name]), -n_weights[name], -rank[name]))
     for name in order:
-        while widths[name] > 1 and tries.keeps(_narrower(widths, name)):
-            widths = _narrower(widths, name)
+        while widths[name] > 1 and tries.keeps(_narrow_layer(widths, name)):
+            widths = _narrow_layer(widths, name)
     return widths
 
 
-def _narrower(widths: Widths, name: str) -> Widths:
+def _narrow_layer(widths: Widths, name: str) -> Widths:
     return {**widths, name: widths[name] - 1}

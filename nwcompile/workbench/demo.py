@@ -1,7 +1,7 @@
-"""Demo: a trained network of 42 neurons, compiled and run: what a first cell of a notebook shows.
+"""Demo: compile and run a trained network of 42 neurons, for the first cell of a notebook.
 
-`demo.npz` beside this file holds its weights and 200 images that it was not trained on; `examples/digits_snn.py` wrote
-it. The images are of the UCI repository (E. Alpaydin, C. Kaynak, 1998; CC BY 4.0), as scikit-learn ships them.
+`demo.npz` next to this file has its weights and 200 test images; `examples/digits_snn.py` wrote it. The images are from
+the UCI repository (E. Alpaydin, C. Kaynak, 1998; CC BY 4.0), as shipped by scikit-learn.
 """
 
 from dataclasses import dataclass
@@ -20,23 +20,23 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.ir.shown import in_lines
 from nwcompile.report.html.network_graph import network_graph
-from nwcompile.report.html.notebook import page_in_a_cell
+from nwcompile.report.html.notebook import render_frame
 from nwcompile.report.html_markup import tag
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 from nwcompile.report.text import percent
 from nwcompile.sim import simulate
 
 FILE = Path(__file__).with_name("demo.npz")
 TITLE = "handwritten digits of 8 x 8 pixels, with spikes"
 HIDDEN = 32  # Neurons between image and digits.
-N_STEPS = 16  # A pixel of gray value g, 0..16, sends g spikes in so many steps.
+N_STEPS = 16  # A pixel of gray value g, 0..16, sends g spikes in this many steps.
 TAU_S = 20e-3  # The time constant of the membranes, in seconds.
-STEP_S = 2e-3  # What a step stands for, in seconds.
+STEP_S = 2e-3  # The duration of a step, in seconds.
 
 
 @dataclass(frozen=True, eq=False)
 class Demo:
-    """The network in float, its input `x` [200, T, 64] and `labels` [200], the program and its run on the chip."""
+    """The float network, its input `x` [200, T, 64] and `labels` [200], the program and its run on the chip."""
 
     network: Network
     x: np.ndarray
@@ -51,39 +51,39 @@ class Demo:
         return in_lines(TITLE, rows, "lines")
 
     def _repr_html_(self) -> str:
-        page = page_in_a_cell(self.report)
+        page = render_frame(self.report)
         title = tag("p", tag("b", TITLE))
         return tag("div", title, network_graph(self.network), page)
 
     @cached_property
     def report(self) -> dict:
         """The content of report.json, with the accuracy in float and on the chip."""
-        in_float = accuracy(simulate(self.network, self.x).spikes["digit"], self.labels)
-        on_chip = accuracy(self.run.spikes["digit"], self.labels)
-        return collect(self.program, self.run, {"float": in_float, "chip": on_chip})
+        in_float = measure_accuracy(simulate(self.network, self.x).spikes["digit"], self.labels)
+        on_chip = measure_accuracy(self.run.spikes["digit"], self.labels)
+        return collect_report(self.program, self.run, {"float": in_float, "chip": on_chip})
 
 
 def demo(chip: Chip | str = "loihi1") -> Demo:
-    """A trained network of 64-32-10 LIF neurons on a chip, and what it does there: the last line of a first cell.
+    """Compile a trained network of 64-32-10 LIF neurons for a chip, and simulate it there.
 
-    Raises FitError for a chip that cannot take it.
+    Raises FitError if the network does not fit the chip.
     """
     with np.load(FILE, allow_pickle=False) as held:
         images, labels, weights = held["images"], held["labels"].astype(np.int64), [held["weight0"], held["weight1"]]
     spec = NeuronSpec(threshold=1.0, beta=exp(-STEP_S / TAU_S), reset="zero")
     edges = [Dense("image", "hidden", weights[0]), Dense("hidden", "digit", weights[1])]
     network = Network.from_arrays({"hidden": spec, "digit": spec}, edges, {"image": 64})
-    x = encode(images)
+    x = encode_images(images)
     program = compile(network, chip, x[:100])
     return Demo(network, x, labels, program, simulate(program, x, backend="cycle"))
 
 
-def encode(images: np.ndarray) -> np.ndarray:
-    """Gray values 0..16 of `[n, 64]` as spikes float32[n, T, 64], evenly spread over the steps."""
+def encode_images(images: np.ndarray) -> np.ndarray:
+    """Encode gray values 0..16 of `[n, 64]` as spikes float32[n, T, 64], evenly spread over the steps."""
     steps = np.arange(N_STEPS + 1)[:, None]
     return np.diff(images[:, None].astype(np.int64) * steps // N_STEPS, axis=1).astype(np.float32)
 
 
-def accuracy(spikes: np.ndarray, labels: np.ndarray) -> float:
-    """The share of images for which the digit with the most output spikes `[n, T, 10]` is right, 0..1."""
+def measure_accuracy(spikes: np.ndarray, labels: np.ndarray) -> float:
+    """The share of images, 0..1, whose label has the most output spikes `[n, T, 10]`."""
     return float((spikes.sum(1).argmax(1) == labels).mean())

@@ -1,4 +1,4 @@
-"""Estimate: one network on many chips, side by side: what fits, how fast, how much energy; and what no chip decides."""
+"""Estimate: compare one network on many chips: fit, time and energy, and the operations that no chip decides."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -24,30 +24,30 @@ from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.memory import n_with_room
 from nwcompile.passes.quantize.shared import share_results
 from nwcompile.report.html_markup import tag
-from nwcompile.report.html_tables import table
-from nwcompile.report.text import aligned, number
+from nwcompile.report.html_tables import html_table
+from nwcompile.report.text import align_rows, number
 from nwcompile.sim import simulate
 from nwcompile.sim.inputs import Inputs, prepare_inputs
 from nwcompile.sim.sequence.float_run import run_values
 from nwcompile.threads import at_once, n_threads
-from nwcompile.workbench.figures import figures, reason
+from nwcompile.workbench.figures import collect_figures, describe_failure
 
 ALL = "all"  # The word for every chip and board that a refusal may name.
-DEFAULTS = Options(partitioner="coarse")  # A mapping of few seconds.
-MAX_NEURONS_AT_ONCE = 1 << 19  # Mappings of larger networks, which may take gigabytes each, are made one by one.
+DEFAULTS = Options(partitioner="coarse")  # It maps a network in a few seconds.
+MAX_NEURONS_AT_ONCE = 1 << 19  # Larger networks are mapped one by one, as each mapping may take gigabytes.
 IN_INTEGERS = "syops and SpikingJelly count layers of torch, not networks in integers"
-NO_SOURCE = "no source"  # What stands where a chip file has no figures for it: never a guess.
+NO_SOURCE = "no source"  # Shown if the chip file has no figures; nothing is guessed.
 COUNTS = ("operations of a sample, on any chip", "ACs", "MACs", "nJ by the 45 nm table")
-NOT_ON = "–"  # What stands where a network is not on a chip.
+NOT_ON = "–"  # Shown if the network does not fit the chip.
 
 
 @dataclass(frozen=True)
 class OnChip:
-    """A network on one chip. `label`: exact, approximate or host, None where it does not fit, for a `reason`.
+    """A network on one chip. `label` is exact, approximate or host, or None with a `reason` if it does not fit.
 
-    Times are the floorline's bound of a hardware step, and of a sample, in microseconds, or the mean step of a pool of
-    neurons; energy in nanojoules, power in milliwatts, the mean over the sample. None: the chip file lacks figures.
-    `bound`: what binds the step, memory, compute, traffic or barrier.
+    Times are the floorline's bound of a hardware step and of a sample in microseconds, or the mean step of a pool of
+    neurons. Energy is in nanojoules; power is the mean over the sample in milliwatts. None: the chip file lacks
+    figures. `bound`: what limits the step, memory, compute, traffic or barrier.
     """
 
     chip: str
@@ -63,13 +63,13 @@ class OnChip:
 
     @property
     def fits(self) -> bool:
-        """Whether it is on the chip."""
+        """Whether the network fits the chip."""
         return self.reason is None
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What `estimate` gives: a row a chip, and the operations of a sample, or why they are not counted."""
+    """The result of `estimate`: one row per chip, and the operations of a sample, or why they are not counted."""
 
     chips: tuple[OnChip, ...]
     operations: Operations | None
@@ -77,33 +77,35 @@ class Estimate:
 
     def __repr__(self) -> str:
         header, rows = self._cells()
-        counts = [""] + aligned([COUNTS, *self._counts()], n_left=1) if self.counts else []
-        return "\n".join([*aligned([header, *rows], n_left=1), *counts, "", *self.lines]).rstrip()
+        counts = [""] + align_rows([COUNTS, *self._counts()], n_left=1) if self.counts else []
+        return "\n".join([*align_rows([header, *rows], n_left=1), *counts, "", *self.lines]).rstrip()
 
     def _repr_html_(self) -> str:
         header, rows = self._cells()
         columns = [(name, "left" if name in ("chip", "as", "bound by") else "right") for name in header]
         counted = [
-            table(
+            html_table(
                 [(name, "right" if i else "left") for i, name in enumerate(COUNTS)],
                 [list(row) for row in self._counts()],
             )
         ]
         paragraphs = (tag("p", line) for line in self.lines)
-        return tag("div", table(columns, [list(row) for row in rows]), *(counted if self.counts else ()), *paragraphs)
+        return tag(
+            "div", html_table(columns, [list(row) for row in rows]), *(counted if self.counts else ()), *paragraphs
+        )
 
     def to_frame(self):
-        """A row a chip as a pandas.DataFrame, with the fields of OnChip as columns."""
+        """Return one row per chip as a pandas.DataFrame, with the fields of OnChip as columns."""
         return data_frame([row.__dict__ for row in self.chips])
 
     @property
     def counts(self) -> tuple[Count, ...]:
-        """The operations of a sample by the tools that count them, none without samples."""
+        """The operations of a sample by the tools that count them; empty without samples."""
         return () if self.operations is None else self.operations.counts
 
     @property
     def lines(self) -> list[str]:
-        """What is in the way on chips that are too small or lack a feature, and what is not counted."""
+        """The reasons why the network does not fit some chips, and what is not counted."""
         lines = [f"{row.chip}: {row.reason}" for row in self.chips if not row.fits]
         return [*lines, *([] if self.note is None else [self.note])]
 
@@ -112,10 +114,10 @@ class Estimate:
 
     def _cells(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         header = ("chip", "cores", "as", "step us", "sample us", "sample nJ", "mean mW", "bound by")
-        return header, [_cells_of(row) for row in self.chips]
+        return header, [_row_cells(row) for row in self.chips]
 
 
-def _cells_of(row: OnChip) -> tuple[str, ...]:
+def _row_cells(row: OnChip) -> tuple[str, ...]:
     if not row.fits:
         return (row.chip, "does not fit", *[NOT_ON] * 6)
     figures = [row.step_us, row.sample_us, row.sample_nj, row.power_mw]
@@ -127,49 +129,49 @@ def _cells_of(row: OnChip) -> tuple[str, ...]:
 def estimate(
     network: Network, chips: Sequence[str | Chip] | str = ALL, x=None, options: Options = DEFAULTS
 ) -> Estimate:
-    """What a network needs of every chip: it is compiled for each with `options`, and nothing is simulated on it.
+    """Compile a network for every chip with `options`, and compare cores, time and energy without simulating.
 
-    By default with partitioner `coarse`, which takes seconds; steps of what `compile` makes are shorter, mostly by a
-    few percent, on hundreds of cores by up to half. Several chips are compiled for at once, as many as there are
-    processor cores (or NUMBA_NUM_THREADS) and room for: the rows are those of one after another.
+    The default partitioner is `coarse`, which takes seconds. The steps of programs from `compile` are shorter, mostly
+    by a few percent, on hundreds of cores by up to half. Several chips are compiled for in parallel, limited by
+    processor cores (or NUMBA_NUM_THREADS) and memory; the rows are the same as one after another.
 
-    `chips`: a name, a Chip, a list of them, or "all": every shipped chip (or its smallest board that takes the network
-    if the chip does not) and every chip of a plugin. A plugin's chip that cannot be loaded is a row that says why.
-    `x`: sample input, laid out as the network says; times and energies are those of its activity, a bound on the step,
-    and operations are counted in a run of the float network on it. Without it every neuron is taken to spike in 10 % of
-    its steps, and operations are not counted. Raises ModelError for samples that the network does not take, ChipError
-    for unknown chips, OptionError for options and for no chip at all.
+    `chips`: a name, a Chip, a list of them, or "all": every shipped chip (or its smallest board that the network fits,
+    if it does not fit the chip) and every chip of a plugin. A plugin's chip that fails to load has a row with the
+    reason. `x`: sample input in the network's layout. Times (a bound on the step) and energies are for its activity,
+    and operations are counted in a run of the float network on it. Without `x` every neuron is assumed to spike in 10 %
+    of its steps, and operations are not counted. Raises ModelError for samples that do not match the network, ChipError
+    for unknown chips, OptionError for wrong options and for an empty list of chips.
     """
     if not isinstance(network, Network):
         raise ModelError(
             f"estimate takes a Network, not {type(network).__name__}; make one with "
             "nw.from_torch(module, example_input)"
         )
-    wanted, boards, broken = _chips(chips)
-    inputs = None if x is None else prepare_inputs(network, x)[0]  # samples that are none are no fault of a chip
-    parts: list[Callable[[], Any]] = [partial(_counted, network, inputs)]
-    parts += [partial(_on_chip_or_board, network, boards, x, options, chip) for chip in wanted]
-    n_at_once = _n_at_once(network, inputs, options)
+    wanted, boards, broken = _load_chips(chips)
+    inputs = None if x is None else prepare_inputs(network, x)[0]  # Raise here, as wrong samples do not depend on the chip.
+    parts: list[Callable[[], Any]] = [partial(_try_to_count, network, inputs)]
+    parts += [partial(_estimate_chip_or_board, network, boards, x, options, chip) for chip in wanted]
+    n_at_once = _count_parallel(network, inputs, options)
     with share_results():
         try:
             made = at_once(call, parts, n_at_once)
         except MemoryError:
             if n_at_once == 1:
                 raise
-            made = at_once(call, parts, 1)  # alone, each may have room
+            made = at_once(call, parts, 1)  # One at a time may fit into memory.
     (counts, note), *rows = made
     return Estimate((*rows, *broken), counts, note)
 
 
-def _chips(chips: Sequence[str | Chip] | str) -> tuple[list[Chip], dict[str, list[Chip]], list[OnChip]]:
-    """The chips; for those of "all" the shipped boards by chip, smallest first, and rows of plugins that fail."""
+def _load_chips(chips: Sequence[str | Chip] | str) -> tuple[list[Chip], dict[str, list[Chip]], list[OnChip]]:
+    """Load the chips; for "all" also return the shipped boards by chip, smallest first, and rows of failed plugins."""
     if isinstance(chips, str) and chips == ALL:
-        shipped = [Chip.load(name) for name in Chip.shipped() if name not in plugins.installed(plugins.CHIPS)]
+        shipped = [Chip.load(name) for name in Chip.shipped() if name not in plugins.find_entry_points(plugins.CHIPS)]
         boards: dict[str, list[Chip]] = {}
         for chip in sorted(shipped, key=lambda chip: chip.n_cores):
             if chip.listing.board_of is not None:
                 boards.setdefault(chip.listing.board_of, []).append(chip)
-        given, broken = _of_plugins()
+        given, broken = _load_plugin_chips()
         return [*(chip for chip in shipped if chip.listing.board_of is None), *given], boards, broken
     is_one = isinstance(chips, str) or not isinstance(chips, Iterable) or getattr(chips, "ndim", 1) == 0
     named = [chips] if is_one else list(chips)
@@ -180,21 +182,21 @@ def _chips(chips: Sequence[str | Chip] | str) -> tuple[list[Chip], dict[str, lis
     return [chip if isinstance(chip, Chip) else Chip.load(chip) for chip in named], {}, []
 
 
-def _of_plugins() -> tuple[list[Chip], list[OnChip]]:
-    """The chips and boards of plugins, each for itself, and a row for each that cannot be loaded."""
+def _load_plugin_chips() -> tuple[list[Chip], list[OnChip]]:
+    """Load the chips and boards of plugins, and make a row for each that fails to load."""
     given, broken = [], []
-    for name in plugins.names(plugins.CHIPS):
+    for name in plugins.list_names(plugins.CHIPS):
         try:
             given.append(Chip.load(name))
         except (ChipError, OptionError) as e:
-            broken.append(OnChip(name, reason=reason(e)))
+            broken.append(OnChip(name, reason=describe_failure(e)))
     return given, broken
 
 
-def _n_at_once(network: Network, inputs: Inputs | None, options: Options) -> int:
-    """How many chips are compiled for at once: as many as there are cores, and room for.
+def _count_parallel(network: Network, inputs: Inputs | None, options: Options) -> int:
+    """The number of chips to compile for in parallel, limited by cores and memory.
 
-    One where a clock decides, what is not known to run in threads, or where none takes the network.
+    One if the result depends on a clock, if a plugin may not be thread-safe, or if the network cannot be normalized.
     """
     usual = (options.partitioner, options.placer) == (DEFAULTS.partitioner, DEFAULTS.placer)
     if not usual or options.time_budget_s is not None or count_neurons(network) > MAX_NEURONS_AT_ONCE:
@@ -205,39 +207,39 @@ def _n_at_once(network: Network, inputs: Inputs | None, options: Options) -> int
         return 1
 
 
-def _on_chip_or_board(network: Network, boards: dict[str, list[Chip]], x, options: Options, chip: Chip) -> OnChip:
-    """The row of the chip, or of its smallest board that takes the network if the chip does not."""
-    row = _on(network, chip, x, options)
+def _estimate_chip_or_board(network: Network, boards: dict[str, list[Chip]], x, options: Options, chip: Chip) -> OnChip:
+    """The row of the chip, or of its smallest board that the network fits, if it does not fit the chip."""
+    row = _estimate_chip(network, chip, x, options)
     if row.fits:
         return row
-    on_boards = (_on(network, board, x, options) for board in boards.get(chip.name, ()))
+    on_boards = (_estimate_chip(network, board, x, options) for board in boards.get(chip.name, ()))
     return next((larger for larger in on_boards if larger.fits), row)
 
 
-def _on(network: Network, chip: Chip, x, options: Options) -> OnChip:
-    alone = replace(chip, listing=replace(chip.listing, folder=None))  # a refusal need not try all others once more
+def _estimate_chip(network: Network, chip: Chip, x, options: Options) -> OnChip:
+    alone = replace(chip, listing=replace(chip.listing, folder=None))  # A FitError shall not try all other chips.
     try:
         program = compile(network, alone, x, options)
     except (FitError, LossError, ModelError) as e:
-        return OnChip(chip.name, reason=reason(e))
-    return OnChip(chip.name, **figures(program, predict(program)))
+        return OnChip(chip.name, reason=describe_failure(e))
+    return OnChip(chip.name, **collect_figures(program, predict(program)))
 
 
-def _counted(network: Network, inputs: Inputs | None) -> tuple[Operations | None, str | None]:
-    """The operations of a sample, None where they are not counted, and a note on what is not."""
+def _try_to_count(network: Network, inputs: Inputs | None) -> tuple[Operations | None, str | None]:
+    """Count the operations of a sample; None if not counted, with a note on what is not."""
     if inputs is None:
         real = ", and the figures are for spikes, though the model's example has real values" * network.real_example
         return None, f"operations are not counted without samples{real}; give --input (x=)"
     try:
-        return _operations(network, inputs)
+        return _count_operations(network, inputs)
     except ModelError as e:
         return None, f"operations are not counted: {str(e).splitlines()[0]}"
 
 
-def _operations(network: Network, inputs: Inputs) -> tuple[Operations, str | None]:
-    """The operations of a sample in a run of the network, and why a tool does not count them.
+def _count_operations(network: Network, inputs: Inputs) -> tuple[Operations, str | None]:
+    """Count the operations of a sample in a run of the network, and say why a tool does not count them.
 
-    Raises ModelError where none does.
+    Raises ModelError if no tool does.
     """
     normal = normalize(network)
     graded = [name for name in normal.inputs if not np.isin(inputs[name], (-1, 0, 1)).all()]

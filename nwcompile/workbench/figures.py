@@ -1,4 +1,4 @@
-"""Figures: what a table of many points shows of each: cores, times, energy, what binds; or why there is none."""
+"""Figures of one point in a table of many: cores, times, energy and bottleneck, or why there are none."""
 
 from nwcompile.cost.time.floorline import floorline
 from nwcompile.cost.time.pool import mean_step_cycles
@@ -9,15 +9,15 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 
 
-def figures(program: Program, run: Run) -> dict:
-    """The figures of a program and a run, as a report of it would give them; None where the chip file lacks them.
+def collect_figures(program: Program, run: Run) -> dict:
+    """The figures of a program and a run, as in its report; None if the chip file lacks them.
 
-    Times are the means of a hardware step, and of a sample, in microseconds, measured or the floorline's bound, or the
-    mean step of a pool of neurons; energy in nanojoules, power in milliwatts, the mean over the sample. `bound`: what
-    binds the step, None where there is no floorline.
+    Times are means of a hardware step and of a sample in microseconds: measured, or the floorline's bound, or the mean
+    step of a pool of neurons. Energy is in nanojoules; power is the mean over the sample in milliwatts. `bound`: what
+    limits the step, None without a floorline.
     """
     labels = {change["label"] for change in program.legalization}
-    step_us, bound = _step(program, run)
+    step_us, bound = _mean_step(program, run)
     sample_us = None if step_us is None else step_us * len(run.counters["synops"])
     sample_nj = None if run.energy_pj is None else run.energy_pj["total"] / 1000 / run.n_samples
     return {
@@ -32,8 +32,8 @@ def figures(program: Program, run: Run) -> dict:
     }
 
 
-def _step(program: Program, run: Run) -> tuple[float | None, str | None]:
-    """Microseconds of a mean step, and what binds it."""
+def _mean_step(program: Program, run: Run) -> tuple[float | None, str | None]:
+    """The mean step in microseconds, and what limits it."""
     cycle_us = program.chip.core.cycle_ns / 1000
     if not program.chip.has_times:
         cycles = mean_step_cycles(program, run.activity)
@@ -44,8 +44,8 @@ def _step(program: Program, run: Run) -> tuple[float | None, str | None]:
     return float(bound.step_us.mean()) if measured is None else measured, bound.bottleneck.kind
 
 
-def reason(error: Exception) -> str:
-    """Why a point has no figures, in one sentence: of a FitError the first limit, and what would make it fit."""
+def describe_failure(error: Exception) -> str:
+    """Say in one sentence why a point has no figures; for a FitError, the first violation and the change that helps."""
     if not isinstance(error, FitError):
         return " ".join((str(error).splitlines() or [""])[0].split()) or type(error).__name__
     violation = str(error.violations[0])

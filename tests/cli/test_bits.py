@@ -83,8 +83,8 @@ def test_bits_splits_samples_so_that_none_both_calibrates_and_counts(command, mo
     x[:, 0, :5] = (np.arange(20)[:, None] >> np.arange(5)) & 1  # no two alike
     np.savez("many.npz", x=x)
     np.save("y.npy", np.arange(20) % 4)
-    given, searched = [], bits.narrowest
-    monkeypatch.setattr(bits, "narrowest", lambda *args: given.append(args) or searched(*args))
+    given, searched = [], bits.find_narrowest
+    monkeypatch.setattr(bits, "find_narrowest", lambda *args: given.append(args) or searched(*args))
     line = "bits toy:make --chip tiny --input many.npz --labels y.npy --drop 50 -o layers.toml --seed 3 --json"
     code, out, _ = command(line)
     calibration, rest, labels = given[0][2:5]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.cli.arguments import parse
-from nwcompile.cli.inputs.load import neuron_of
+from nwcompile.cli.arguments import parse_arguments
+from nwcompile.cli.inputs.load import collect_neuron
 from nwcompile.errors import unknown_choice
 from nwcompile.sim import simulate
 from tests.made.lava_files import dense, write
@@ -269,6 +269,6 @@ def test_cli_crosscheck_of_a_model_that_does_not_fit_returns_1(command, nir_file
     ],
 )  # fmt: skip
 def test_cli_neuron_flags_state_fields_of_all_nodes_or_of_one(flags, neuron):
-    args = parse("crosscheck", "", f"m.nir --chip tiny --input x.npz --dialect snnTorch {flags}".split())
-    assert neuron_of(args.neuron) == neuron
+    args = parse_arguments("crosscheck", "", f"m.nir --chip tiny --input x.npz --dialect snnTorch {flags}".split())
+    assert collect_neuron(args.neuron) == neuron
     assert args.dialect == "snntorch"

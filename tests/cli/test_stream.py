@@ -161,7 +161,7 @@ def test_stream_that_is_interrupted_tells_of_the_steps_until_then(folder, monkey
         yield {"in": folder.x[:5]}
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("nwcompile.cli.simulate.steps_of", given)
+    monkeypatch.setattr("nwcompile.cli.simulate.read_steps", given)
     assert call(folder.at / "net.nwc", "--stream", "-") == 130
     out, err = capsys.readouterr()
     assert err == "nwcompile: interrupted after 5 steps\n"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nwcompile.cli.sweep import clock
+from nwcompile.cli.sweep import clock_text
 from tests.made.sweeps import InProcess
 
 PLAN = """
@@ -166,4 +166,4 @@ def test_sweep_wrong_usage_is_one_sentence(plan, command, line, error):
 
 
 def test_clock_shows_hours_where_there_are_some():
-    assert [clock(s) for s in (0.2, 61, 3599.6, 10931)] == ["0:00", "1:01", "1:00:00", "3:02:11"]
+    assert [clock_text(s) for s in (0.2, 61, 3599.6, 10931)] == ["0:00", "1:01", "1:00:00", "3:02:11"]

@@ -13,7 +13,7 @@ from nwcompile.errors import ChipError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.run import COUNTERS
 from nwcompile.report.html_tables import energy_table
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 from nwcompile.report.terminal import render_text
 from nwcompile.report.text import grouped
 from nwcompile.sim import BACKENDS
@@ -120,20 +120,20 @@ def test_energy_of_the_steps_is_exactly_that_of_the_run(backend):
 def test_report_gives_the_energy_and_power_of_every_step():
     program = three_cores(BOARD)
     run = run_of(program)
-    doc = collect(program, run)
+    doc = collect_report(program, run)
     steps, energy = doc["steps"], doc["energy"]
     assert [2 * pj for pj in steps["energy_pj"]] == run.step_energy_pj["total"].tolist()
     assert steps["power_mw"] == pytest.approx(run.step_power_mw.tolist())
     assert fsum(steps["energy_pj"]) == pytest.approx(energy["sample_nj"] * 1000, rel=1e-14)
     assert energy["largest_mw"] == max(steps["power_mw"]) > energy["mean_mw"] > min(steps["power_mw"])
     assert f"power: mean {energy['mean_mw']:.3g} mW, {energy['largest_mw']:.3g} mW in the largest" in render_text(doc)
-    bound = collect(program, run_of(program, "sequence"))["steps"]
+    bound = collect_report(program, run_of(program, "sequence"))["steps"]
     assert bound["power_mw"] == pytest.approx(np.divide(bound["energy_pj"], bound["bound_us"]) / 1000)
 
 
 def test_report_says_what_the_energy_is_without():
     program = three_cores(BOARD.replace({"energy.io_pj": None, "energy.chip_link_pj": None}))
-    doc = collect(program, run_of(program))
+    doc = collect_report(program, run_of(program))
     assert (
         doc["energy"]["by_kind_pj_per_sample"]["io_pj"]
         is doc["energy"]["by_kind_pj_per_sample"]["chip_link_pj"]
@@ -142,7 +142,7 @@ def test_report_says_what_the_energy_is_without():
     text = render_text(doc)
     assert "the energy is without input and output: small gives no energy.io_pj" in text
     assert "the energy is without links between chips: small gives no energy.chip_link_pj" in text
-    alone = collect(three_cores(), run_of(three_cores()))
+    alone = collect_report(three_cores(), run_of(three_cores()))
     assert not {"io_pj", "chip_link_pj"} & set(alone["energy"]["by_kind_pj_per_sample"])
     assert "the energy is without" not in render_text(alone)
 
@@ -154,11 +154,11 @@ def test_energy_of_a_run_without_times_is_the_least_where_the_chip_has_static_po
         (run_of(program, "sequence"), "at least "),
         (run_of(program), ""),
     ):
-        doc = collect(program, run)
+        doc = collect_report(program, run)
         assert f"; {least}{grouped(doc['energy']['sample_nj'])} nJ a sample" in doc["verdict"]
         is_least = "the energy is without static power: only a run of backend cycle has the times" in render_text(doc)
         assert is_least == bool(least) == ("not measured" in energy_table(doc))
-    assert "at least" not in collect(three_cores(BOARD), run_of(three_cores(BOARD)))["verdict"]
+    assert "at least" not in collect_report(three_cores(BOARD), run_of(three_cores(BOARD)))["verdict"]
 
 
 def test_energies_of_what_a_chip_has_not_are_refused():

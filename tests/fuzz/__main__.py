@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, Lock
 
-from nwcompile.cli.outputs.text import table
+from nwcompile.cli.outputs.text import format_table
 from tests.fuzz.readers import READERS, compile_kernels
 from tests.fuzz.watch import Tally, watch, worker_command
 
@@ -62,7 +62,7 @@ def report(tallies: dict[str, Tally]) -> str:
          t.slowest_index)
         for name, t in tallies.items()
     ]  # fmt: skip
-    return table(header, rows)
+    return format_table(header, rows)
 
 
 def _arguments() -> argparse.Namespace:

@@ -30,7 +30,7 @@ from nwcompile.flow import compile
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.html.page import render_html
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 from nwcompile.sim import BACKENDS, simulate
 from nwcompile.sim.crosscheck import compare_runs
 from nwcompile.sim.cycle.overload import loses_messages
@@ -160,7 +160,7 @@ def check_runs(case: Case, program: Program, runs: dict[str, Run]) -> None:
             assert (differ := contradictions(program, runs["cycle"])) == [], f"figures of compile: {differ}"
     check_cycle(case, program, runs["cycle"])
     summarize(program, runs["cycle"])
-    render_html(collect(program, first))
+    render_html(collect_report(program, first))
 
 
 def check_energy(program: Program, run: Run) -> None:

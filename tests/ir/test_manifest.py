@@ -13,7 +13,7 @@ from nwcompile.errors import ArtifactError
 from nwcompile.ir import artifact
 from nwcompile.ir.manifest import Manifest
 from nwcompile.report.html.page import render_html
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 from nwcompile.report.terminal import render_text
 
 OF_OTHER_TYPES = ("x", 5, -1.5, nan, True, None, [], {}, [None], {"a": 1})
@@ -82,7 +82,7 @@ def test_a_program_with_altered_entries_is_refused_or_reported(program, tmp_path
         except ArtifactError:
             n_refused += 1
             continue
-        doc = collect(loaded, run)
+        doc = collect_report(loaded, run)
         assert render_text(doc) and render_html(doc)
         n_reported += 1
     assert n_refused > 50 and n_reported > 20

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from nwcompile.cost.prediction import predict
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 
 # Whatever follows from times: a prediction has bounds of them.
 MEASURED = (r"verdict|time\.|advice|bottleneck|steps\.(measured_us|power_mw|bottleneck)|energy\.(mean|largest)_mw|"
@@ -25,7 +25,7 @@ def all_figures(doc, path: tuple = ()) -> Iterator[tuple[str, object]]:
 
 def contradictions(program: Program, run: Run) -> list[str]:
     """The figures that were known before `run`, a simulation of the calibration samples, and are others after it."""
-    before, after = (dict(all_figures(collect(program, of))) for of in (predict(program), run))
+    before, after = (dict(all_figures(collect_report(program, of))) for of in (predict(program), run))
     left_out = MEASURED + (f"|{WITH_STATIC_POWER}" if program.chip.energy.static_mw else "")
     return [
         f"{name}: {known}, then {after.get(name)}"

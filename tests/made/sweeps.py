@@ -4,7 +4,7 @@ import numpy as np
 
 import nwcompile as nw
 from nwcompile.code_version import code_version
-from nwcompile.workbench.sweep.measure import measure
+from nwcompile.workbench.sweep.measure import measure_point
 from nwcompile.workbench.sweep.points import Question, Samples
 from tests.made.nets import integers
 
@@ -42,7 +42,7 @@ class InProcess:
     def measured(self, points, keep=False):
         for point in points:
             self.computed.append(point.id)
-            yield point, measure(self.question, point, code_version(), keep)
+            yield point, measure_point(self.question, point, code_version(), keep)
 
 
 def figures(rows) -> list[dict]:

@@ -9,7 +9,7 @@ from nwcompile import cli
 from nwcompile.cost.bus import bus_use
 from nwcompile.report.bus import collect_bus
 from nwcompile.report.html.page import render_html
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
 from tests.made.buses import FREE, bus_chip, busy_program, pairs_program
@@ -44,7 +44,7 @@ def test_bus_text_says_how_long_the_schedule_is_and_why():
 
 
 def test_report_of_a_bus_has_its_lines_card_and_segments():
-    doc = collect(*crossing())
+    doc = collect_report(*crossing())
     assert json.loads(json.dumps(doc))["bus"]["steps"]["slots"] == [0, 2, 0]
     assert all(line in render_text(doc) for line in doc["bus"]["text"])
     page = render_html(doc)
@@ -57,7 +57,7 @@ def test_report_of_a_bus_has_its_lines_card_and_segments():
 
 def test_report_of_a_mesh_has_no_bus():
     run = simulate(busy_program(small_chip()), np.ones((1, 3, 12), np.int8), "cycle")
-    doc = collect(busy_program(small_chip()), run)
+    doc = collect_report(busy_program(small_chip()), run)
     assert doc["bus"] is None and "<h2>Bus</h2>" not in render_html(doc)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.errors import ModelError, OptionError
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 from tests.made.nets import two_layer_net, two_layer_samples
 
 
@@ -23,7 +23,7 @@ def run(program) -> nw.Run:
 
 
 def test_frames_of_a_program_hold_the_rows_of_its_report(program, run):
-    doc = collect(program, run)
+    doc = collect_report(program, run)
     cores, links, layers = program.cores_frame(run), program.links_frame(run), program.layers_frame(run)
     assert len(cores) == program.mapping.n_cores == 3 and len(links) == len(doc["links"]) and len(layers) == 2
     for name in ("core", "x", "y", "port", "neurons", "synapse_bits", "synops_per_step", "busy_us_per_step"):

@@ -12,7 +12,7 @@ from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.report import report
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
 from tests.made.chips import small_chip
@@ -65,7 +65,7 @@ def test_report_says_what_several_spikes_a_step_cost(mode, how, tmp_path):
 
 
 def test_report_says_how_many_spikes_are_negative():
-    doc = collect(*documents("graded", "bipolar", X * np.array([1, -1])[:, None, None]))
+    doc = collect_report(*documents("graded", "bipolar", X * np.array([1, -1])[:, None, None]))
     assert "layer a in 0.0 % of its spiking steps (at most 1 at once, negative in 25.0 %)" in doc["multi_spike"]["text"]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import nwcompile as nw
 from nwcompile.cost.prediction import predict
 from nwcompile.report.html.page import render_html
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 from nwcompile.report.quantization import overflow_notes, quantization_lines
 from nwcompile.report.terminal import render_text
 from tests.made.programs import run_of, three_cores
@@ -23,7 +23,7 @@ ROW = {
 
 def test_quantization_is_a_row_a_layer_and_what_could_overflow():
     program = three_cores(quantization=[ROW, {"layer": "out", "bits": 8}])
-    doc = collect(program, run_of(program))
+    doc = collect_report(program, run_of(program))
     lines = [" ".join(line.split()) for line in quantization_lines(doc)]
     assert lines == [
         "layer weights scale clipped weights weight error tau tau error rate as in float bits of u bits of v",
@@ -40,7 +40,7 @@ def test_quantization_is_a_row_a_layer_and_what_could_overflow():
 
 
 def test_quantization_that_nobody_made_is_not_shown():
-    doc = collect(three_cores(), run_of(three_cores()))
+    doc = collect_report(three_cores(), run_of(three_cores()))
     assert quantization_lines(doc) == [] and overflow_notes(doc) == []
     assert "Quantization" not in render_html(doc) and "tau" not in render_text(doc)
 
@@ -51,7 +51,7 @@ def test_quantization_of_a_compiled_network_is_known_with_and_without_samples():
     )
     for x in (None, np.ones((1, 5, 2), np.int8)):
         program = nw.compile(network, "tiny", x)
-        doc = collect(program, predict(program))
+        doc = collect_report(program, predict(program))
         assert json.loads(json.dumps(doc["layers"][0]["quantization"], allow_nan=False))["bits"] == 8
         row = quantization_lines(doc)[1].split()
         assert row[:3] == ["a", "8", "bits"] and row[-3:] == ["of", "24", "bits"] and ("–" in row) == (x is None)
@@ -78,7 +78,7 @@ PROGRAM = {
 
 
 def test_every_state_and_every_table_of_a_program_is_shown():
-    doc = collect(three_cores(quantization=[PROGRAM]), run_of(three_cores()))
+    doc = collect_report(three_cores(quantization=[PROGRAM]), run_of(three_cores()))
     lines = [" ".join(line.split()) for line in quantization_lines(doc)]
     assert lines[2:] == [
         "layer state unit scale width used enough beyond it",
@@ -96,5 +96,5 @@ def test_every_state_and_every_table_of_a_program_is_shown():
 
 def test_a_table_whose_range_is_proved_has_no_rule_for_what_lies_outside():
     proved = TABLE | {"bounds": "proved", "first": -11.0}
-    doc = collect(three_cores(quantization=[PROGRAM | {"tables": [proved]}]), run_of(three_cores()))
+    doc = collect_report(three_cores(quantization=[PROGRAM | {"tables": [proved]}]), run_of(three_cores()))
     assert "for v of -11..1.77 (proved), wrong by at most" in overflow_notes(doc)[-1]

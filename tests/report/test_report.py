@@ -11,7 +11,7 @@ import nwcompile as nw
 from nwcompile.cost.prediction import predict
 from nwcompile.errors import ArtifactError, ModelError
 from nwcompile.report.html.page import render_html
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 from nwcompile.report.terminal import render_text
 from nwcompile.sim.crosscheck import Crosscheck, Difference
 from tests.made.chips import small_chip
@@ -55,7 +55,9 @@ def test_figures_of_compile_are_those_of_the_report_of_the_same_samples(network)
     program = nw.compile(network, small_chip(noc__columns=8, noc__rows=8), x)
     run = nw.simulate(program, x, "cycle")
     assert contradictions(program, run) == []
-    assert collect(program, run)["time"]["step_us"] >= collect(program, predict(program))["time"]["step_us"]
+    assert (
+        collect_report(program, run)["time"]["step_us"] >= collect_report(program, predict(program))["time"]["step_us"]
+    )
 
 
 @pytest.mark.parametrize("on_multi_spike", ["graded", "repeat"])
@@ -71,7 +73,7 @@ def test_figures_of_input_of_several_spikes_are_the_same_before_and_after_simula
 
 def test_report_figures_equal_a_hand_count():
     program = three_cores(calibrated=True)
-    doc = collect(program, run_of(program), 0.8)
+    doc = collect_report(program, run_of(program), 0.8)
     assert doc["run"] == {"backend": "cycle", "device": "cpu", "window": "aligned", "n_samples": 2,
                           "n_hardware_steps": 4, "n_dropped": 0}  # fmt: skip
     assert doc["fit"][2] == {
@@ -112,7 +114,7 @@ def test_report_figures_equal_a_hand_count():
 
 def test_report_says_where_it_comes_from():
     program = three_cores(version="0.1.0", seed=7, options={"placer": "anneal"})
-    provenance = collect(program, run_of(program))["provenance"]
+    provenance = collect_report(program, run_of(program))["provenance"]
     assert provenance == {
         "reported_by": f"nwcompile {nw.__version__}", "version": "0.1.0", "seed": 7, "options": {"placer": "anneal"},
         "backend": "cycle", "device": "cpu", "chip": "small", "chip_hash": program.chip.hash,
@@ -121,7 +123,7 @@ def test_report_says_where_it_comes_from():
 
 
 def test_report_of_a_run_without_times_shows_the_bound_only():
-    doc = collect(three_cores(), run_of(three_cores(), "reference"))
+    doc = collect_report(three_cores(), run_of(three_cores(), "reference"))
     assert doc["time"]["source"] == "bound"
     assert doc["time"]["tightness_percent"] is None
     assert list(doc["time"]["rows"]) == ["bound"]
@@ -131,7 +133,7 @@ def test_report_of_a_run_without_times_shows_the_bound_only():
 
 def test_report_of_a_chip_without_costs_gives_no_times_and_no_energies():
     program = three_cores(chip_without("cost.spike_cycles", "energy.visit_pj"))
-    doc = collect(program, run_of(program))
+    doc = collect_report(program, run_of(program))
     for key in ("time", "bottleneck", "advice", "floorline", "energy"):
         assert doc[key] is None
     assert doc["steps"]["bound_us"] is doc["steps"]["bottleneck"] is None
@@ -141,7 +143,7 @@ def test_report_of_a_chip_without_costs_gives_no_times_and_no_energies():
 
 def test_report_keeps_the_quantization_of_each_layer():
     rows = [{"layer": "out", "bits": 8, "weight_error_rms": 0.0041, "spike_agreement_percent": 99.1}]
-    layers = collect(three_cores(quantization=rows), run_of(three_cores()))["layers"]
+    layers = collect_report(three_cores(quantization=rows), run_of(three_cores()))["layers"]
     assert [row["quantization"] for row in layers] == [
         None, {"bits": 8, "weight_error_rms": 0.0041, "spike_agreement_percent": 99.1}
     ]  # fmt: skip
@@ -149,7 +151,7 @@ def test_report_keeps_the_quantization_of_each_layer():
 
 def test_report_quotes_the_crosscheck():
     first = Difference("v", 3, 0, "fc1", 5, 1, {"reference": 4, "cycle": 5})
-    doc = collect(
+    doc = collect_report(
         three_cores(), run_of(three_cores()), crosscheck=Crosscheck(False, ("reference", "cycle"), 2, 99, first)
     )
     assert doc["crosscheck"]["agree"] is False
@@ -160,13 +162,13 @@ def test_report_quotes_the_crosscheck():
 def test_report_of_another_programs_run_is_refused():
     program = three_cores()
     with pytest.raises(ModelError) as e:
-        collect(program, nw.simulate(program.network, [[[1, 0, 0, 0]]]))
+        collect_report(program, nw.simulate(program.network, [[[1, 0, 0, 0]]]))
     assert str(e.value) == "the run is not one of this program of 3 cores; simulate the program and report that"
     with pytest.raises(ModelError, match="the run is not one of this program of 3 cores; simulate the program"):
         run = nw.simulate(program, [[[1, 0, 0, 0]]])
         first = next(iter(program.network.layers))
         cut = {**run.activity.counts, first: run.activity.counts[first][:, 1:]}
-        collect(program, replace(run, activity=replace(run.activity, counts=cut)))
+        collect_report(program, replace(run, activity=replace(run.activity, counts=cut)))
     with pytest.raises(ModelError, match="figures of a program need a Run, not int; nw.simulate returns one"):
         program.cores_frame(3)
 
@@ -183,13 +185,13 @@ def test_report_of_another_programs_run_is_refused():
 )
 def test_report_refuses_an_accuracy_that_is_none(accuracy, text):
     with pytest.raises(ModelError) as e:
-        collect(three_cores(), run_of(three_cores()), accuracy)
+        collect_report(three_cores(), run_of(three_cores()), accuracy)
     assert str(e.value) == text
 
 
 def test_report_has_the_interval_of_an_accuracy_of_so_many_samples():
     program = three_cores()
-    doc = collect(program, run_of(program), {"float": 15 / 148, "chip": 0, "n_samples": 148})
+    doc = collect_report(program, run_of(program), {"float": 15 / 148, "chip": 0, "n_samples": 148})
     low, high = doc["accuracy"]["interval"]["float"]
     assert (low, high) == pytest.approx((0.0624, 0.1605), abs=1e-4)
     row = ["accuracy", "float 10.1 % (6.2 to 16.0), chip 0.0 % (0.0 to 2.5); 148 samples, 95 % intervals"]
@@ -198,7 +200,7 @@ def test_report_has_the_interval_of_an_accuracy_of_so_many_samples():
 
 def test_report_refuses_nouns_of_another_kind():
     with pytest.raises(ModelError) as e:
-        collect(run_of(three_cores()), three_cores())
+        collect_report(run_of(three_cores()), three_cores())
     assert str(e.value) == "a report takes a Program, a Run and a Crosscheck or None, not Run"
 
 
@@ -235,7 +237,7 @@ def test_report_is_the_same_every_time(tmp_path):
 @pytest.mark.parametrize("kind", ["unicast", "tree"])
 def test_report_compares_single_messages_with_trees(kind):
     program = spread(noc__multicast=kind)
-    doc = collect(program, nw.simulate(program, None, "cycle", steps=3, window="hardware"))
+    doc = collect_report(program, nw.simulate(program, None, "cycle", steps=3, window="hardware"))
     texts = {
         "unicast": "single messages: 15 messages and 27 hops a sample, at most 5 flits over a link in a step",
         "tree": "trees: 3 messages and 15 hops a sample, at most 1 flits over a link in a step",

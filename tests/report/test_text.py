@@ -5,19 +5,19 @@ from dataclasses import replace
 import pytest
 
 from nwcompile.ir.activity import Activity
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 from nwcompile.report.terminal import render_text
 from nwcompile.report.text import (
-    bottleneck,
+    bottleneck_text,
+    change_text,
     fit_table,
+    format_verdict,
     grouped,
-    improved,
     layer_table,
     number,
     percent,
     profile_lines,
     stage_line,
-    verdict,
     verdict_rows,
 )
 from tests.made.chips import small_chip
@@ -53,7 +53,7 @@ def test_percent_of_nothing_is_a_dash():
 def test_verdict_of_a_measured_run():
     chip = small_chip(cost__barrier_cycles={"1": 10, "2": 20}, cost__synop_dense_cycles=40)
     program = three_cores(chip)
-    doc = collect(program, run_of(program), {"float": 0.93, "chip": 0.925})
+    doc = collect_report(program, run_of(program), {"float": 0.93, "chip": 0.925})
     # two samples: 2 x 20 + (5 x 16 + 5 + 15 x 40), then 2 x 20 + (12 x 16 + 12 + 24 x 40) and what the network adds
     assert run_of(program).step_cycles.tolist() == [725, 1204 + 108, 1204 + 108, 200]
     assert doc["verdict"] == (
@@ -65,7 +65,7 @@ def test_verdict_of_a_measured_run():
 def test_verdict_without_measured_times_gives_the_bound():
     chip = small_chip(cost__barrier_cycles={"1": 10, "2": 20}, cost__synop_dense_cycles=40)
     program = three_cores(chip)
-    doc = collect(program, run_of(program, "reference"), 0.9)
+    doc = collect_report(program, run_of(program, "reference"), 0.9)
     assert ["bound by", "memory: out on core 2, receive; 76.5 % of the step"] in doc["verdict_rows"]
     assert doc["verdict"].startswith(
         "fits small: 3 of 12 cores; at least 0.417 us a step (memory-bound); 6.38 nJ a sample; accuracy 90.0 %; do: "
@@ -74,28 +74,28 @@ def test_verdict_without_measured_times_gives_the_bound():
 
 def test_verdict_leaves_out_what_the_chip_does_not_give():
     program = three_cores(chip_without("cost.word_cycles", "energy.hop_ew_pj"))
-    assert collect(program, run_of(program))["verdict"] == "fits small: 3 of 12 cores"
+    assert collect_report(program, run_of(program))["verdict"] == "fits small: 3 of 12 cores"
 
 
 def test_verdict_of_a_program_over_a_limit_says_that_it_does_not_fit():
     program = three_cores(small_chip(core__max_in_axons=5, cost__barrier_cycles={"1": 1000}))
-    doc = collect(program, run_of(program))
+    doc = collect_report(program, run_of(program))
     assert not doc["fits"]
     assert doc["verdict"].startswith("does not fit small: 3 of 12 cores; 1.14 us a step (barrier-bound); ")
 
 
 def test_verdict_names_the_link_that_bounds_the_step():
-    doc = collect(three_cores(), run_of(three_cores()))
+    doc = collect_report(three_cores(), run_of(three_cores()))
     link = {"kind": "traffic", "core": None, "unit": None, "layer": None, "link": "(1, 0) E", "share_percent": 60.0}
-    assert "us a step (traffic-bound); " in verdict(doc | {"bottleneck": link})
+    assert "us a step (traffic-bound); " in format_verdict(doc | {"bottleneck": link})
     assert ["bound by", "traffic: link (1, 0) E; 60.0 % of the step"] in verdict_rows(doc | {"bottleneck": link})
-    assert bottleneck(link | {"kind": "barrier", "link": None}) == "barrier-bound"
+    assert bottleneck_text(link | {"kind": "barrier", "link": None}) == "barrier-bound"
 
 
 def test_what_the_barrier_costs_is_told_of_chips_that_could_do_without_it():
-    doc = collect(three_cores(), run_of(three_cores()))
+    doc = collect_report(three_cores(), run_of(three_cores()))
     free = three_cores(small_chip(cost__sync="neighbors"))
-    other = collect(free, run_of(free))
+    other = collect_report(free, run_of(free))
     # the same two bounds, whichever of them is that of the chip
     assert doc["time"]["sync"] == other["time"]["sync"]
     assert doc["time"]["rows"]["bound"]["step_us"] == doc["time"]["sync"]["barrier_us"]
@@ -103,12 +103,12 @@ def test_what_the_barrier_costs_is_told_of_chips_that_could_do_without_it():
     assert other["time"]["barrier_percent"] == 0
     for keys in ({"noc__on_full": "drop"}, {"cost__barrier_cycles": None, "cost__sync": "neighbors"}):
         program = three_cores(small_chip(**keys))
-        assert collect(program, run_of(program))["time"]["sync"] is None
+        assert collect_report(program, run_of(program))["time"]["sync"] is None
 
 
 def test_terminal_tells_where_the_cycles_went():
     program = three_cores()
-    doc = collect(program, run_of(program, profile=True), model_dt=1e-3, wall_seconds=0.5)
+    doc = collect_report(program, run_of(program, profile=True), model_dt=1e-3, wall_seconds=0.5)
     assert profile_lines(doc["profile"], doc["real_time"], None) == [
         "messages: 24; cycles from ready to taken: p50 19, p90 44, p99 44, max 44",
         "send side of the cores: visits 1.4 %, updates 0.5 %, spikes 3.5 %, messages out 0.4 %, idle 6.5 %, "
@@ -124,7 +124,7 @@ def test_terminal_tells_where_the_cycles_went():
 
 def test_terminal_shows_verdict_fit_layers_and_warnings():
     program = three_cores(warnings=["fc1: neuron 3 never fires"])
-    lines = render_text(collect(program, run_of(program))).splitlines()
+    lines = render_text(collect_report(program, run_of(program))).splitlines()
     assert lines[0].startswith("fits small: 3 of 12 cores; ")
     assert lines[1:] == [
         "do        run fewer steps a sample, the barrier is 90 % of each",
@@ -157,7 +157,7 @@ def test_terminal_shows_verdict_fit_layers_and_warnings():
 
 def test_terminal_says_why_times_and_energies_are_missing():
     program = three_cores(chip_without("cost.spike_cycles", "energy.visit_pj"))
-    assert render_text(collect(program, run_of(program))).splitlines()[-3:] == [
+    assert render_text(collect_report(program, run_of(program))).splitlines()[-3:] == [
         "",
         "no times: the chip file of small lacks figures that they need",
         "no energies: the chip file of small lacks figures that they need",
@@ -165,19 +165,19 @@ def test_terminal_says_why_times_and_energies_are_missing():
 
 
 def test_one_of_a_thing_is_not_many():
-    doc = collect(three_cores(), run_of(three_cores()))
+    doc = collect_report(three_cores(), run_of(three_cores()))
     doc["fit"][0].update(used=1, total_used=1)
     assert "  1 core  " in fit_table(doc)[1]
 
 
 def test_layers_of_a_chip_without_costs_or_limits_have_dashes():
     chip = chip_without("cost.word_cycles", "core.max_in_axons", "core.max_out_axons", "core.synapse_bits")
-    rows = layer_table(collect(three_cores(chip), run_of(three_cores(chip))))
+    rows = layer_table(collect_report(three_cores(chip), run_of(three_cores(chip))))
     assert rows[1].split() == ["fc1", "neurons", "4.7", "%", "6", "2", "6", "15", "–"]
 
 
 def test_stage_line_shows_size_seconds_and_what_improved():
-    figure = improved("hops/step", 41210, 17904)
+    figure = change_text("hops/step", 41210, 17904)
     assert stage_line(4, 6, "place", "132 cores", 1.8, figure) == (
         "[4/6] place  132 cores  1.8 s  hops/step 41 210 -> 17 904"
     )
@@ -190,14 +190,14 @@ def test_prediction_of_a_quiet_network_is_reported():
     run = run_of(program, "reference")
     quiet = type(run)("prediction", "none", "aligned", 2, {}, {}, None, {k: v * 0 for k, v in run.counters.items()},
                       activity=silent)  # fmt: skip
-    assert collect(program, quiet)["verdict"].startswith(
+    assert collect_report(program, quiet)["verdict"].startswith(
         "fits small: 3 of 12 cores; at least 1 us a step (barrier-bound); "
     )
 
 
 def test_verdict_of_a_board_says_how_many_of_its_chips_are_used():
     program = three_cores(small_chip(noc__chip_columns=1, noc__chip_hop_cycles=9))
-    doc = collect(program, run_of(program))
+    doc = collect_report(program, run_of(program))
     assert (doc["chip"]["n_chips"], doc["chip"]["n_chips_used"]) == (3, 2)
     assert doc["verdict"].split(";")[0] == "fits small: 3 of 12 cores on 2 of 3 chips"
 
@@ -206,8 +206,8 @@ def test_verdict_is_three_lines_of_a_terminal_whatever_the_names():
     chip = small_chip(cost__barrier_cycles={"1": 10, "2": 20}, cost__synop_dense_cycles=40)
     chip = replace(chip, name="chip" * 30)
     program = three_cores(chip, hidden="layer" * 60)
-    doc = collect(program, run_of(program), {"float": 0.93, "chip": 0.925})
+    doc = collect_report(program, run_of(program), {"float": 0.93, "chip": 0.925})
     assert doc["verdict"].startswith("fits chipchipchipchipchipchi…: 3 of 12 cores; ") and len(doc["verdict"]) <= 240
     advice = "train layer " + "layer" * 60 + " to half its spikes: about 1.5x shorter step"
-    assert "do: " not in verdict(doc | {"advice": {"text": advice}})
+    assert "do: " not in format_verdict(doc | {"advice": {"text": advice}})
     assert ["do", advice] in verdict_rows(doc | {"advice": {"text": advice}})

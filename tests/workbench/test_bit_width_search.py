@@ -11,7 +11,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.options import Options
 from nwcompile.sim import simulate
 from nwcompile.sim.float_difference import find_answers
-from nwcompile.workbench.bit_width_search import TriedWidths, narrowest, search
+from nwcompile.workbench.bit_width_search import TriedWidths, find_narrowest, search_widths
 from tests.made.nets import FIXED, dense_net
 
 TINY = Chip.load("tiny")
@@ -25,20 +25,20 @@ def needing(**bits):
 
 def test_search_finds_what_each_layer_needs():
     tries = TriedWidths(needing(a=3, b=6, c=1), 1.0)
-    assert search({"a": 8, "b": 8, "c": 8}, WEIGHTS, tries) == {"a": 3, "b": 6, "c": 1}
+    assert search_widths({"a": 8, "b": 8, "c": 8}, WEIGHTS, tries) == {"a": 3, "b": 6, "c": 1}
     assert [widths for widths, _ in tries.made[:3]] == [dict.fromkeys("abc", n) for n in (7, 6, 5)]
     assert len(tries.made) == len({tuple(widths.values()) for widths, _ in tries.made})
 
 
 def test_search_narrows_the_least_sensitive_layer_first_and_of_equals_the_largest():
     tries = TriedWidths(lambda w: 1 - 0.01 * (4 - w["a"]) - 0.02 * (4 - w["b"]) - 0.01 * (4 - w["c"]), 0.975)
-    assert search({"a": 4, "b": 4, "c": 4}, WEIGHTS, tries) == {"a": 4, "b": 4, "c": 2}
+    assert search_widths({"a": 4, "b": 4, "c": 4}, WEIGHTS, tries) == {"a": 4, "b": 4, "c": 2}
     tries = TriedWidths(lambda w: 1 - 0.02 * (4 - w["a"]) - 0.02 * (4 - w["b"]), 0.975)
-    assert search({"a": 4, "b": 4}, WEIGHTS, tries) == {"a": 4, "b": 3}
+    assert search_widths({"a": 4, "b": 4}, WEIGHTS, tries) == {"a": 4, "b": 3}
 
 
 def test_search_stops_at_one_bit():
-    assert search({"a": 3, "b": 1}, WEIGHTS, TriedWidths(needing(a=0, b=0), 1.0)) == {"a": 1, "b": 1}
+    assert search_widths({"a": 3, "b": 1}, WEIGHTS, TriedWidths(needing(a=0, b=0), 1.0)) == {"a": 1, "b": 1}
 
 
 def case(n_samples=40):
@@ -92,19 +92,19 @@ def test_narrowest_keeps_the_accuracy_that_the_compiled_program_has():
 
 def test_narrowest_begins_at_the_widths_that_were_chosen():
     network, x, labels = case(20)
-    found = narrowest(network, TINY, x, x, labels, Options(bits=3, layer_bits={"out": 2}), 0.99)
+    found = find_narrowest(network, TINY, x, x, labels, Options(bits=3, layer_bits={"out": 2}), 0.99)
     assert found.start == {"fc1": 3, "out": 2} and found.narrowest == {"fc1": 1, "out": 1}
 
 
 def test_narrowest_finds_nothing_where_the_start_is_too_narrow():
     network, x, labels = case(20)
-    found = narrowest(network, TINY, x, x, (labels + 1) % 3, Options(bits=1), 0.0)
+    found = find_narrowest(network, TINY, x, x, (labels + 1) % 3, Options(bits=1), 0.0)
     assert found.accuracy_float == 0.0 and found.narrowest is not None
-    found = narrowest(network, TINY, x, x, labels, Options(bits=1), 0.0)
+    found = find_narrowest(network, TINY, x, x, labels, Options(bits=1), 0.0)
     assert found.narrowest is None and found.accuracy is None and found.accuracy_start < 1
 
 
 def test_narrowest_refuses_integers():
     with pytest.raises(ModelError) as error:
-        narrowest(dense_net(4, 3, 2, spec=FIXED), TINY, None, np.ones((1, 2, 4)), [0], Options(), 0.1)
+        find_narrowest(dense_net(4, 3, 2, spec=FIXED), TINY, None, np.ones((1, 2, 4)), [0], Options(), 0.1)
     assert str(error.value) == "the network is in integers already; widths are searched for float networks"

@@ -12,9 +12,9 @@ from nwcompile.cost.operations import ADD_PJ, MULTIPLY_PJ
 from nwcompile.cost.prediction import predict
 from nwcompile.errors import ChipError, ModelError, NotEnoughMemoryError, OptionError
 from nwcompile.memory import Room
-from nwcompile.report.json.collect import collect
-from nwcompile.workbench.estimate import DEFAULTS, NO_SOURCE, _chips
-from nwcompile.workbench.figures import figures
+from nwcompile.report.json.collect import collect_report
+from nwcompile.workbench.estimate import DEFAULTS, NO_SOURCE, _load_chips
+from nwcompile.workbench.figures import collect_figures
 from tests.interrupts import PATIENCE_S
 from tests.made.nets import integers, two_layer_net, two_layer_samples
 
@@ -26,7 +26,7 @@ def test_estimate_of_a_chip_is_what_its_report_predicts():
     assert [row.chip for row in made.chips] == ["loihi1", "loihi2"]
     row = made.chips[0]
     program = nw.compile(two_layer_net(), "loihi1", two_layer_samples(), FEW)
-    doc = collect(program, predict(program))
+    doc = collect_report(program, predict(program))
     assert (row.n_cores, row.of_cores, row.label, row.fits) == (1, 128, "exact", True)
     assert row.step_us == doc["time"]["step_us"] and row.sample_us == pytest.approx(doc["time"]["sample_us"])
     assert row.sample_nj == doc["energy"]["sample_nj"] and row.bound == doc["bottleneck"]["kind"]
@@ -37,7 +37,7 @@ def test_estimate_of_a_chip_is_what_its_report_predicts():
 def test_figures_of_a_run_are_those_of_its_report():
     program = nw.compile(two_layer_net(), "loihi1", two_layer_samples(), FEW)
     run = nw.simulate(program, two_layer_samples(), "cycle")
-    doc, found = collect(program, run), figures(program, run)
+    doc, found = collect_report(program, run), collect_figures(program, run)
     assert doc["time"]["source"] == "measured" and found["bound"] == doc["bottleneck"]["kind"]
     assert (found["step_us"], found["sample_us"], found["sample_nj"], found["power_mw"]) == pytest.approx(
         (doc["time"]["step_us"], doc["time"]["sample_us"], doc["energy"]["sample_nj"], doc["energy"]["mean_mw"])
@@ -115,14 +115,15 @@ def test_estimate_takes_a_board_where_the_chip_is_too_small(monkeypatch):
         {"noc.columns": 1, "noc.rows": 1, "noc.cores_per_router": 1, "core.max_neurons": 14}
     )
     monkeypatch.setattr(
-        "nwcompile.workbench.estimate._chips", lambda chips: ([small], {"loihi1": [small, nw.Chip.load("loihi1")]}, [])
+        "nwcompile.workbench.estimate._load_chips",
+        lambda chips: ([small], {"loihi1": [small, nw.Chip.load("loihi1")]}, []),
     )
     (row,) = nw.estimate(two_layer_net(), "all", two_layer_samples(), FEW).chips
     assert row.fits and row.of_cores == 128
 
 
 def test_estimate_of_all_chips_leaves_out_no_shipped_chip_and_no_board():
-    chips, boards, _ = _chips("all")
+    chips, boards, _ = _load_chips("all")
     names = [chip.name for chip in chips] + [board.name for of_chip in boards.values() for board in of_chip]
     assert sorted(names) == nw.Chip.shipped()
     assert {name: [board.name for board in of_chip] for name, of_chip in boards.items()} == {
@@ -201,7 +202,7 @@ def test_chips_are_compiled_for_one_by_one_where_threads_could_change_a_row(monk
 def test_so_many_chips_are_compiled_for_at_once_as_have_room(monkeypatch):
     asked = []
     monkeypatch.setattr("nwcompile.workbench.estimate.n_threads", lambda: 2)
-    monkeypatch.setattr("nwcompile.passes.quantize.memory.room", lambda: Room(100, "a limit"))
+    monkeypatch.setattr("nwcompile.passes.quantize.memory.measure_room", lambda: Room(100, "a limit"))
     monkeypatch.setattr(
         "nwcompile.workbench.estimate.at_once", lambda work, chips, n: asked.append(n) or [work(c) for c in chips]
     )

@@ -1,2 +1,2 @@
-"""What a command line names, read: models, programs and chips (load.py), samples and labels (data.py), steps of a
-stream (stream.py), spikes that a chip has logged (spike_log.py)."""
+"""Read the files of a command line: models, programs and chips (load.py), samples and labels (data.py), steps of a
+stream (stream.py), spike logs of a chip (spike_log.py)."""

@@ -1,4 +1,4 @@
-"""Samples and labels from the files that a person gives."""
+"""Data: read samples and labels from files."""
 
 from argparse import Namespace
 from dataclasses import dataclass, replace
@@ -16,8 +16,8 @@ ERROR_CODE = "NW1006"
 class Data:
     """Samples `x` `[B, T, *shape]` (a dict by input name for several inputs, or None) and labels `y` `[B]` or None.
 
-    Of the file `path`. They may lie as a network's `layout` says, which is known once the network is read: `laid_out`
-    then takes the first `n_first` samples, if it is not all of them.
+    They are from the file `path`. Their layout may be that of a network, which is known only when the network has been
+    read; then `laid_out` selects the first `n_first` samples, unless it is None.
     """
 
     x: np.ndarray | dict[str, np.ndarray] | None
@@ -28,20 +28,20 @@ class Data:
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """The samples by input name, one array as `x`."""
+        """The samples by input name; a single array has the name `x`."""
         if self.x is None:
             return {}
         return self.x if isinstance(self.x, dict) else {"x": self.x}
 
     @property
     def labels(self) -> np.ndarray:
-        """`y` of labeled samples."""
-        assert self.y is not None, "ask for y first"
+        """The labels `y`, for samples that have them."""
+        assert self.y is not None, "the caller checks y"
         return self.y
 
     @property
     def example(self) -> np.ndarray | None:
-        """The first sample, as a batch of one; None unless there is one array."""
+        """The first sample as a batch of one; None unless `x` is a single array."""
         return self.x[:1] if isinstance(self.x, np.ndarray) else None
 
     def first(self, n: int) -> "Data":
@@ -49,14 +49,14 @@ class Data:
         return self.only(slice(n))
 
     def only(self, rows) -> "Data":
-        """The samples of some rows."""
+        """Select samples by index or slice."""
         at = (slice(None), rows) if self.layout == "TB" else rows
         rows_of = {name: a[at] for name, a in self.arrays.items()}
         x = rows_of if isinstance(self.x, dict) else rows_of.get("x")
         return replace(self, x=x, y=None if self.y is None else self.y[rows])
 
     def laid_out(self, layout: str) -> "Data":
-        """The samples as they lie for a network of that layout. Raises ModelError where labels do not fit them."""
+        """Set the layout and select the first samples. Raises ModelError if the number of labels is wrong."""
         data = replace(self, layout=layout, n_first=None)
         if self.x is None:
             return data
@@ -66,15 +66,15 @@ class Data:
         return data if self.n_first is None else data.first(self.n_first)
 
 
-def data_of(args: Namespace) -> Data:
-    """The file of `--input`, cut to `--samples`; without one, no input for `--steps`."""
+def read_input(args: Namespace) -> Data:
+    """Read the file of `--input`, limited to `--samples`; no input with `--steps` alone."""
     if args.input is None and args.steps is None:
         raise OptionError("no input: give --input X.npz, or --steps N to run without input")
-    return first_of(args.input, args.samples)
+    return read_first(args.input, args.samples)
 
 
-def first_of(path: str | None, n_first: int | None, flag: str = "--samples") -> Data:
-    """The first `n_first` samples of a file, as `flag` says; all of them, or no input, where either is None."""
+def read_first(path: str | None, n_first: int | None, flag: str = "--samples") -> Data:
+    """Read the first `n_first` samples of a file (None: all; no path: no input); `flag` is named in errors."""
     if n_first is not None and n_first < 1:
         raise OptionError(f"{flag} {n_first} must be 1 or more")
     if path is None:
@@ -85,8 +85,8 @@ def first_of(path: str | None, n_first: int | None, flag: str = "--samples") -> 
 
 
 def read_data(path: str) -> Data:
-    """Samples and labels of an .npz (key `x`, or one key for each input; labels in `y`) or .npy file; no pickle."""
-    arrays = arrays_of(path, "[B, T, *shape]")
+    """Read samples and labels of a .npz (key `x`, or one key per input; labels in `y`) or .npy file; no pickle."""
+    arrays = read_arrays(path, "[B, T, *shape]")
     y = arrays.pop("y", None)
     if not arrays:
         raise ModelError(f"{path}: holds no samples; store them under the key x, as [B, T, *shape]")
@@ -103,7 +103,7 @@ def read_data(path: str) -> Data:
 
 
 def labels_error(path: str, y: np.ndarray, arrays: dict[str, np.ndarray], layout: str) -> ModelError:
-    """The error of labels that are not one for each sample."""
+    """Build the error for labels whose number differs from that of the samples."""
     shapes = ", ".join(f"{name} {list(a.shape)}" for name, a in arrays.items())
     return ModelError(
         f"{path}: labels y of shape {list(y.shape)} must be [B], the number of a class for each sample of {shapes} "
@@ -112,8 +112,8 @@ def labels_error(path: str, y: np.ndarray, arrays: dict[str, np.ndarray], layout
 
 
 def read_labels(path: str) -> np.ndarray:
-    """Labels of an .npy file, or under the key `y` of an .npz file, or the only array in it."""
-    arrays = arrays_of(path, "[B]")
+    """Read labels of a .npy file, or of a .npz file under the key `y` or as its only array."""
+    arrays = read_arrays(path, "[B]")
     y = arrays.get("y", next(iter(arrays.values())) if len(arrays) == 1 else None)
     if y is None or y.ndim != 1:
         raise ModelError(f"{path}: expected one array of labels, of shape [B], under the key y")
@@ -126,8 +126,8 @@ def _check_whole(path: str, y: np.ndarray) -> None:
         raise ModelError(f"{path}: labels y must be whole numbers, each the index of an output neuron")
 
 
-def arrays_of(path: str, shape: str) -> dict[str, np.ndarray]:
-    """The arrays of a .npz file by key, or that of a .npy file as `x`; no pickle."""
+def read_arrays(path: str, shape: str) -> dict[str, np.ndarray]:
+    """Read the arrays of a .npz file by key, or the array of a .npy file as `x`; no pickle."""
     if Path(path).suffix not in (".npz", ".npy"):
         from nwcompile.nn.data.event_files import FORMATS
 
@@ -141,13 +141,13 @@ def arrays_of(path: str, shape: str) -> dict[str, np.ndarray]:
             stream.seek(0)
             loaded = np.load(stream, allow_pickle=False)
             arrays = {"x": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
-    except Exception as e:  # a damaged zip or array header raises many kinds
-        reason = e.strerror if isinstance(e, OSError) and e.strerror else sentence(e)
+    except Exception as e:  # A damaged zip or array header raises many kinds of errors.
+        reason = e.strerror if isinstance(e, OSError) and e.strerror else one_line(e)
         raise ModelError(f"{path}: cannot be read: {reason}") from None
     return arrays
 
 
-def sentence(e: BaseException) -> str:
-    """An exception of another library as one line: its kind and text."""
+def one_line(e: BaseException) -> str:
+    """Format an exception of another library as one line: type and message."""
     text = " ".join(str(e).split())
     return f"{type(e).__name__}: {text}" if text else type(e).__name__

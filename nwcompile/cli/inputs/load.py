@@ -1,4 +1,4 @@
-"""What a verb works on: models, programs and chips, from what was written on the command line."""
+"""Load: read the models, programs and chips that the command line names."""
 
 import os
 import sys
@@ -14,8 +14,8 @@ from traceback import extract_tb
 import numpy as np
 
 from nwcompile import plugins
-from nwcompile.cli.arguments import options_of
-from nwcompile.cli.inputs.data import sentence
+from nwcompile.cli.arguments import read_options
+from nwcompile.cli.inputs.data import one_line
 from nwcompile.errors import ModelError, NwError, OptionError, nearest_first
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
@@ -30,18 +30,18 @@ PICKLE_PROTOCOLS = (b"\2", b"\3", b"\4", b"\5")
 PICKLES = (".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 
-def chip_of(args: Namespace) -> Chip:
-    """The chip that was named, with the keys that were set."""
+def load_chip(args: Namespace) -> Chip:
+    """Load the chip of `--chip`, with the keys of `--set`."""
     return Chip.load(args.chip).replace(args.set)
 
 
 def is_program(spec: str) -> bool:
-    """Whether MODEL names a program that is compiled already."""
+    """Whether MODEL is a compiled program."""
     return Path(spec).suffix == ".nwc"
 
 
-def program_of(path: str, changes: dict) -> Program:
-    """A .nwc file, with keys of its chip changed that compiling does not depend on."""
+def load_program(path: str, changes: dict) -> Program:
+    """Load a .nwc file, and change keys of its chip on which compiling does not depend."""
     if not is_program(path):
         raise OptionError(f"{path}: expected a .nwc program, as `nwcompile compile` makes it", code="NW1003")
     program = Program.load(path)
@@ -53,8 +53,8 @@ def program_of(path: str, changes: dict) -> Program:
     return replace(program, chip=program.chip.replace(changes)) if changes else program
 
 
-def neuron_of(settings: list[tuple[str, object]]) -> dict | None:
-    """What `--neuron` flags state: of all neurons with `FIELD=VALUE`, of one node or layer with `NODE.FIELD=VALUE`."""
+def collect_neuron(settings: list[tuple[str, object]]) -> dict | None:
+    """Collect `--neuron` flags: `FIELD=VALUE` for all neurons, `NODE.FIELD=VALUE` for one node or layer."""
     from nwcompile.frontend.nir.overrides import CHOICES
 
     common: dict[str, object] = {}
@@ -66,26 +66,26 @@ def neuron_of(settings: list[tuple[str, object]]) -> dict | None:
     return {**common, **nodes} or None
 
 
-def network_of(spec: str, args: Namespace, example: np.ndarray | None = None) -> Network:
-    """The network of a .nir or .net file or of `package.module:factory`, which may need the `example`."""
+def read_network(spec: str, args: Namespace, example: np.ndarray | None = None) -> Network:
+    """Read the network of a .nir or .net file or of `package.module:factory`, which may need the `example`."""
     check_kind(spec)
     if Path(spec).suffix == ".nir":
         from nwcompile.frontend.nir import from_nir
 
-        given = {"dt": args.dt, "dialect": args.dialect, "neuron": neuron_of(args.neuron)}
+        given = {"dt": args.dt, "dialect": args.dialect, "neuron": collect_neuron(args.neuron)}
         return from_nir(spec, **{name: value for name, value in given.items() if value is not None})
     if Path(spec).suffix == ".net":
         from nwcompile.frontend.lava import from_lava
 
         if args.dt is not None or args.dialect is not None:
             raise OptionError("--dt and --dialect say how to read a .nir file; a .net file says it itself")
-        return from_lava(spec, neuron_of(args.neuron))
+        return from_lava(spec, collect_neuron(args.neuron))
     suffix = Path(spec).suffix.removeprefix(".")
-    if plugins.found(plugins.FRONTENDS, "suffix", suffix, SUFFIXES):
-        no_nir_flags(args, f"what a .{suffix} file leaves unsaid its plugin decides")
-        return _read_by_plugin(spec, plugins.loaded(plugins.FRONTENDS, "suffix", suffix))
-    no_nir_flags(args, "a factory's module says it itself")
-    made = _call(spec, _factory(spec))
+    if plugins.has_plugin(plugins.FRONTENDS, "suffix", suffix, SUFFIXES):
+        refuse_nir_flags(args, f"what a .{suffix} file leaves unsaid its plugin decides")
+        return _read_by_plugin(spec, plugins.load_plugin(plugins.FRONTENDS, "suffix", suffix))
+    refuse_nir_flags(args, "a factory's module says it itself")
+    made = _call_factory(spec, _import_factory(spec))
     if isinstance(made, Network):
         return made
     layout = made[2] if isinstance(made, tuple) and len(made) == 3 else "BT"
@@ -101,16 +101,16 @@ def network_of(spec: str, args: Namespace, example: np.ndarray | None = None) ->
 
 
 def model_network(args: Namespace, example: np.ndarray | None = None) -> Network | None:
-    """The network of MODEL; where that is a program, of the --model that was named for it, or None."""
+    """Read the network of MODEL; if that is a program, the network of --model, or None without it."""
     if is_program(args.model):
-        return None if args.model_of is None else network_of(args.model_of, args, example)
+        return None if args.model_of is None else read_network(args.model_of, args, example)
     if args.model_of is not None:
         raise OptionError(f"--model: the float model of a .nwc program; {args.model} is a model itself", code="NW1002")
-    return network_of(args.model, args, example)
+    return read_network(args.model, args, example)
 
 
 def check_kind(spec: str) -> None:
-    """Raise ModelError for a pickled file, and OptionError for what names no model."""
+    """Raise ModelError for a pickled file, and OptionError for a name that is not a model."""
     if Path(spec).suffix.lower() in PICKLES or _is_pickled(Path(spec)):
         raise ModelError(
             f"{spec}: a pickled file; nothing is unpickled, because that runs code which the file holds; export the "
@@ -124,7 +124,7 @@ def check_kind(spec: str) -> None:
         raise OptionError(
             f"{spec}: give the module's name, not its file: {dotted}:{attribute or 'factory'}", code="NW1003"
         )
-    suffixes = plugins.names(plugins.FRONTENDS, SUFFIXES)
+    suffixes = plugins.list_names(plugins.FRONTENDS, SUFFIXES)
     known = Path(spec).suffix.removeprefix(".") in suffixes
     if not known and not all(word.isidentifier() for word in (*name.split("."), attribute)):
         *others, last = [f".{suffix}" for suffix in suffixes]
@@ -133,11 +133,11 @@ def check_kind(spec: str) -> None:
 
 
 def check_usage(args: Namespace, needs_chip: bool = True) -> None:
-    """Raise an NwError, before any work, for a chip that is missing or unknown and for flags that change nothing."""
+    """Raise an NwError, before any work, for a missing or unknown chip and for flags without effect."""
     if not is_program(args.model):
         check_kind(args.model)
         if args.chip is not None:
-            chip_of(args)
+            load_chip(args)
         elif needs_chip:
             raise OptionError(
                 f"--chip is missing: name the chip to compile {args.model} for (only a .nwc file has its own)",
@@ -149,23 +149,23 @@ def check_usage(args: Namespace, needs_chip: bool = True) -> None:
             "--chip: a .nwc program has its chip; change keys with --set, or compile the model again", code="NW1002"
         )
     if "model_of" not in args:
-        no_nir_flags(args, f"{args.model} is a program")
+        refuse_nir_flags(args, f"{args.model} is a program")
     elif args.model_of is None:
-        no_nir_flags(args, "name it with --model")
-    if args.calibration is not None or options_of(args) != Options():
+        refuse_nir_flags(args, "name it with --model")
+    if args.calibration is not None or read_options(args) != Options():
         raise OptionError(
             f"{args.model} is compiled already; give --calibration and the compiler's options to compile", code="NW1002"
         )
 
 
-def no_nir_flags(args: Namespace, reason: str) -> None:
-    """Raise OptionError if a flag was given that only a .nir file needs."""
+def refuse_nir_flags(args: Namespace, reason: str) -> None:
+    """Raise OptionError if a flag for .nir files was given."""
     if args.dt is not None or args.dialect is not None or args.neuron:
         raise OptionError(f"--dt, --dialect and --neuron say how to read a .nir file; {reason}", code="NW1002")
 
 
-def writable(folder: str) -> Path:
-    """That folder, if it exists or can be made, before any work is done; raises OptionError."""
+def check_folder(folder: str) -> Path:
+    """Check, before any work, that a folder exists or can be created, and return it; raises OptionError."""
     if not folder:
         raise OptionError("-o: the name of the folder is empty", code="NW1005")
     path = Path(folder)
@@ -176,16 +176,16 @@ def writable(folder: str) -> Path:
     return path
 
 
-def writable_file(file: str) -> Path:
-    """That file, if it exists or can be made, before any work is done; raises OptionError."""
+def check_file(file: str) -> Path:
+    """Check, before any work, that a file can be written, and return it; raises OptionError."""
     path = Path(file)
     if path.is_dir():
         raise OptionError(f"-o {file}: is a folder; give the name of a file in it", code="NW1005")
-    return writable(str(path.parent)) / path.name
+    return check_folder(str(path.parent)) / path.name
 
 
 def _is_pickled(path: Path) -> bool:
-    """Whether a file begins as a pickle does, or is a zip that holds one, as torch.save writes it."""
+    """Whether a file starts like a pickle, or is a zip with a pickle, as written by torch.save."""
     try:
         with path.open("rb") as file:
             start = file.read(2)
@@ -197,7 +197,7 @@ def _is_pickled(path: Path) -> bool:
     return start[:1] == b"\x80" and start[1:] in PICKLE_PROTOCOLS
 
 
-def _factory(spec: str) -> Callable:
+def _import_factory(spec: str) -> Callable:
     name, _, attribute = spec.partition(":")
     if "" not in sys.path:
         sys.path.insert(0, "")
@@ -208,7 +208,7 @@ def _factory(spec: str) -> Callable:
     except (Exception, SystemExit) as e:
         if isinstance(e, ModuleNotFoundError) and e.name and f"{name}.".startswith(f"{e.name}."):
             raise ModelError(f"{spec}: no module {e.name} is in this folder, in PYTHONPATH or installed") from None
-        raise ModelError(f"{spec}: importing {name} failed: {sentence(e)}") from None
+        raise ModelError(f"{spec}: importing {name} failed: {one_line(e)}") from None
     factory = getattr(module, attribute, None)
     if not callable(factory):
         names = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
@@ -218,18 +218,18 @@ def _factory(spec: str) -> Callable:
 
 
 def _read_by_plugin(spec: str, read: Callable) -> Network:
-    """The network that a plugin's function reads from a file; raises ModelError."""
-    made = _call(spec, partial(read, spec))
+    """Read a network from a file with a plugin's function; raises ModelError."""
+    made = _call_factory(spec, partial(read, spec))
     if not isinstance(made, Network):
         raise ModelError(f"{spec}: its plugin gave {type(made).__name__}, not a Network", code="NW1103")
     return made
 
 
-def _call(spec: str, factory: Callable):
+def _call_factory(spec: str, factory: Callable):
     try:
         return factory()
     except NwError:
         raise
     except (Exception, SystemExit) as e:
         last = extract_tb(e.__traceback__)[-1]
-        raise ModelError(f"{spec}: raised {sentence(e)} ({Path(last.filename).name}, line {last.lineno})") from None
+        raise ModelError(f"{spec}: raised {one_line(e)} ({Path(last.filename).name}, line {last.lineno})") from None

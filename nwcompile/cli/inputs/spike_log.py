@@ -1,4 +1,4 @@
-"""A log of spikes as a person gives it: a CSV file of events, or arrays by layer."""
+"""Spike log: read a user's log of spikes, a CSV file of events or arrays by layer."""
 
 import csv
 import re
@@ -7,17 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from nwcompile.cli.inputs.data import arrays_of, sentence
+from nwcompile.cli.inputs.data import one_line, read_arrays
 from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.program import Program
 from nwcompile.report.export.ranc_design import Design
-from nwcompile.report.export.xylo import pool_of
+from nwcompile.report.export.xylo import assign_pool
 from nwcompile.sim.spike_log import Places, SpikeLog, log_of_events
 
 ERROR_CODE = "NW1008"
 FORMS = (("tick", "core", "neuron"), ("tick", "output"), ("step", "layer", "neuron"))
-# What the tools of a pool of neurons (Xylo) call what they record: of which neurons it is, and what.
+# Names of recordings in the tools of a pool of neurons (Xylo): the kind of neurons, and the quantity.
 RECORDED = {
     "sim_rec_spikes": ("hidden", "spikes"), "sim_v": ("hidden", "v"), "sim_i": ("hidden", "u"),
     "sim_out_spikes": ("outputs", "spikes"), "sim_v_out": ("outputs", "v"), "sim_i_out": ("outputs", "u"),
@@ -28,24 +28,24 @@ FORMS_TEXT = "; or ".join(", ".join(form) for form in FORMS)
 
 
 def read_places(folder: Path, program: Program) -> Places:
-    """The table that an export wrote in `folder`, or else the program's own cores."""
+    """Read the table of neurons that an export wrote to `folder`; without one, use the program's own cores."""
     path = folder / "neurons.csv"
     if not path.is_file():
         return Places.from_program(program)
-    table = _columns(path)
+    table = _read_columns(path)
     names = ("index", "core", "neuron", "output", "first_tick")
-    numbers = [_whole(path, name, table.get(name, [])) for name in names]
+    numbers = [_to_integers(path, name, table.get(name, [])) for name in names]
     layers = np.array(table.get("layer", []))
     is_whole = all(len(column) == len(layers) for column in numbers)
     listed = sorted(zip(layers.tolist(), numbers[0].tolist(), strict=True)) if is_whole else []
-    if listed != sorted(_on_chip(program)):
+    if listed != sorted(_exported_neurons(program)):
         raise ModelError(f"{path}: is not of this program, or not the whole of it; export it again")
     index, core, slot, output, first_tick = numbers
     return Places(layer=layers, index=index, core=core, slot=slot, output=output, first_tick=first_tick)
 
 
-def _on_chip(program: Program) -> Iterator[tuple[str, int]]:
-    """Layer and number of every neuron that is loaded: of RANC those that somebody hears, elsewhere all."""
+def _exported_neurons(program: Program) -> Iterator[tuple[str, int]]:
+    """Yield layer and number of every exported neuron: on RANC those that are read, elsewhere all."""
     network = program.network
     is_heard = Design(program).is_heard if program.chip.has_merges else np.ones(len(program.core_of), bool)
     for name in network.layers:
@@ -54,36 +54,36 @@ def _on_chip(program: Program) -> Iterator[tuple[str, int]]:
 
 
 def read_log(path: str, program: Program, places: Places, n_steps: int) -> SpikeLog:
-    """The log of one sample, of a .csv file with one of the headers of FORMS (more columns do not matter), or a .npz.
+    """Read the log of one sample: a .csv file with one of the headers of FORMS (other columns are ignored), or a .npz.
 
-    Arrays of a .npz are [T, n] (or [1, T, n]) under the name of a layer, or of its state as `LAYER.v`; or those of
-    the tools of a pool of neurons (RECORDED), row 0 of which is an empty step before the sample. A .txt is what RANC's
-    testbench compares: an output in binary on every line, with how many there are in each tick in COUNTS beside it.
+    Arrays of a .npz are [T, n] (or [1, T, n]) under the name of a layer, or of its state as `LAYER.v`; or those of the
+    tools of a pool of neurons (RECORDED), whose row 0 is an empty step before the sample. A .txt is a file of RANC's
+    testbench: one output in binary per line, with the number of outputs per tick in the file COUNTS next to it.
     """
     if Path(path).suffix == ".npz":
-        arrays = {key: _whole_array(path, key, a) for key, a in arrays_of(path, "[T, n] by layer").items()}
+        arrays = {key: _whole_array(path, key, a) for key, a in read_arrays(path, "[T, n] by layer").items()}
         if not arrays:
             raise ModelError(f"{path}: has no arrays; give one of spikes, [T, n], under the name of a layer")
         if program.chip.core.max_outputs is not None and (recorded := set(arrays) & set(RECORDED)):
             if others := sorted(set(arrays) - recorded):
                 listed = f"{', '.join(sorted(recorded))} beside {', '.join(others)}"
                 raise ModelError(f"{path}: has {listed}; give what the chip's tools record, or arrays by layer")
-            return _of_pool(path, arrays, program, n_steps + 1)
-        return _of_arrays(path, arrays, program, n_steps)
+            return _log_of_pool(path, arrays, program, n_steps + 1)
+        return _log_of_arrays(path, arrays, program, n_steps)
     if Path(path).suffix == ".txt":
-        return log_of_events(program, places, *_of_testbench(Path(path), places), n_steps)
-    table = _columns(Path(path))
+        return log_of_events(program, places, *_read_testbench(Path(path), places), n_steps)
+    table = _read_columns(Path(path))
     form = next((form for form in FORMS if set(form) <= set(table)), None)
     if form is None:
         raise ModelError(f"{path}: its first line must name the columns {FORMS_TEXT}; it is {', '.join(table)}")
     if form[0] == "tick":
-        ticks, *at = (_whole(path, name, table[name]) for name in form)
+        ticks, *at = (_to_integers(path, name, table[name]) for name in form)
         return log_of_events(program, places, ticks, tuple(at), n_steps)
-    return _of_steps(path, program, table, n_steps)
+    return _log_of_steps(path, program, table, n_steps)
 
 
-def _of_steps(path: str, program: Program, table: dict[str, list[str]], n_steps: int) -> SpikeLog:
-    steps, neurons = (_whole(path, name, table[name]) for name in ("step", "neuron"))
+def _log_of_steps(path: str, program: Program, table: dict[str, list[str]], n_steps: int) -> SpikeLog:
+    steps, neurons = (_to_integers(path, name, table[name]) for name in ("step", "neuron"))
     sizes = {name: program.network.node(name).n_neurons for name in program.network.layers}
     spikes = {name: np.zeros((n_steps, n), np.int64) for name, n in sizes.items()}
     for step, layer, neuron in zip(steps, table["layer"], neurons, strict=True):
@@ -98,15 +98,15 @@ def _of_steps(path: str, program: Program, table: dict[str, list[str]], n_steps:
     return SpikeLog({name: spikes[name] for name in told}, {}, told)
 
 
-def _of_pool(path: str, arrays: dict[str, np.ndarray], program: Program, n_steps: int) -> SpikeLog:
+def _log_of_pool(path: str, arrays: dict[str, np.ndarray], program: Program, n_steps: int) -> SpikeLog:
     spikes: dict[str, np.ndarray] = {}
     states: dict[str, dict[str, np.ndarray]] = {}
-    pool = pool_of(program)
+    pool = assign_pool(program)
     for key, array in arrays.items():
         kind, quantity = RECORDED[key]
         places = getattr(pool, kind)
         n = sum(len(index) for index in places.values())
-        every = _steps(path, key, array, n_steps, n, "an empty step, those of the sample, and neurons")
+        every = _first_steps(path, key, array, n_steps, n, "an empty step, those of the sample, and neurons")
         for layer, index in places.items():
             numbers = every[:, index]
             if quantity == "spikes":
@@ -117,22 +117,22 @@ def _of_pool(path: str, arrays: dict[str, np.ndarray], program: Program, n_steps
     return SpikeLog(spikes, states, told, window="hardware")
 
 
-def _of_testbench(path: Path, places: Places) -> tuple[np.ndarray, tuple[np.ndarray]]:
-    """Tick and output of every spike, int64[spike] each."""
+def _read_testbench(path: Path, places: Places) -> tuple[np.ndarray, tuple[np.ndarray]]:
+    """Read tick and output of every spike, int64[spike] each."""
     if not np.any(places.output >= 0):
         raise ModelError(f"{path}: texts of RANC's testbench tell outputs, and this folder has no neurons.csv of one")
-    outputs, counts = (_numbers(file, base) for file, base in ((path, 2), (path.with_name(COUNTS), 10)))
+    outputs, counts = (_read_numbers(file, base) for file, base in ((path, 2), (path.with_name(COUNTS), 10)))
     if counts.sum() != len(outputs) or np.any(counts < 0):
         raise ModelError(f"{path}: has {len(outputs)} outputs, and the ticks of {COUNTS} have {counts.sum()}")
     return np.repeat(np.arange(len(counts)), counts), (outputs,)
 
 
-def _numbers(path: Path, base: int) -> np.ndarray:
-    """A whole number from every line of a file, int64[line]."""
+def _read_numbers(path: Path, base: int) -> np.ndarray:
+    """Read one integer per line of a file, int64[line]."""
     try:
         words = path.read_text(encoding="utf-8-sig").split()
     except (OSError, UnicodeDecodeError) as e:
-        raise ModelError(f"{path}: cannot be read: {getattr(e, 'strerror', None) or sentence(e)}") from None
+        raise ModelError(f"{path}: cannot be read: {getattr(e, 'strerror', None) or one_line(e)}") from None
     bad = next((word for word in words if not word.isdigit() or (base == 2 and set(word) - {"0", "1"})), None)
     if bad is not None:
         raise ModelError(f"{path}: {bad!r} is no {'binary' if base == 2 else 'whole'} number")
@@ -140,23 +140,23 @@ def _numbers(path: Path, base: int) -> np.ndarray:
 
 
 def pool_slots(program: Program, places: Places) -> np.ndarray:
-    """The index of every neuron of `places` among the hidden neurons of a pool, or among its outputs: int64[neuron]."""
-    pool = pool_of(program)
+    """int64[neuron]: the index of every neuron of `places` among the hidden neurons or the outputs of a pool."""
+    pool = assign_pool(program)
     index = {**pool.hidden, **pool.outputs}
     return np.array([index[layer][i] for layer, i in zip(places.layer, places.index, strict=True)], np.int64)
 
 
-def _of_arrays(path: str, arrays: dict[str, np.ndarray], program: Program, n_steps: int) -> SpikeLog:
+def _log_of_arrays(path: str, arrays: dict[str, np.ndarray], program: Program, n_steps: int) -> SpikeLog:
     spikes: dict[str, np.ndarray] = {}
     states: dict[str, dict[str, np.ndarray]] = {}
     for key, array in arrays.items():
         layer, _, state = key.rpartition(".") if key not in program.network.layers else (key, "", "")
-        if layer not in program.network.layers or state not in ("", *_states(program, layer)):
-            named = ", ".join(f"{name} ({', '.join(_states(program, name))})" for name in program.network.layers)
+        if layer not in program.network.layers or state not in ("", *_state_names(program, layer)):
+            named = ", ".join(f"{name} ({', '.join(_state_names(program, name))})" for name in program.network.layers)
             raise ModelError(
                 f"{path}: {key!r} is no layer of the program, nor LAYER.STATE; its layers and their states: {named}"
             )
-        numbers = _steps(path, key, array, n_steps, program.network.node(layer).n_neurons, "steps and neurons")
+        numbers = _first_steps(path, key, array, n_steps, program.network.node(layer).n_neurons, "steps and neurons")
         if state:
             states.setdefault(layer, {})[state] = numbers
         else:
@@ -165,14 +165,14 @@ def _of_arrays(path: str, arrays: dict[str, np.ndarray], program: Program, n_ste
     return SpikeLog(spikes, states, told)
 
 
-def _states(program: Program, layer: str) -> tuple[str, ...]:
-    """The names of the states that a run records of a layer."""
+def _state_names(program: Program, layer: str) -> tuple[str, ...]:
+    """The names of a layer's states in a run."""
     neuron = program.network.node(layer).neuron
     return tuple(s.name for s in neuron.states) if isinstance(neuron, NeuronProgram) else ("u", "v")
 
 
-def _steps(path: str, key: str, array: np.ndarray, n_steps: int, n: int, what: str) -> np.ndarray:
-    """The first steps of an array [T, n] or [1, T, n], as [n_steps, n]. Raises ModelError, saying `what` they are."""
+def _first_steps(path: str, key: str, array: np.ndarray, n_steps: int, n: int, what: str) -> np.ndarray:
+    """The first steps of an array [T, n] or [1, T, n] as [n_steps, n]. Raises ModelError; `what` explains the axes."""
     lengths = array.shape[: 2 if array.shape[:1] == (1,) else 1]
     if not any(length >= n_steps and length * n == array.size for length in lengths):
         raise ModelError(f"{path}: {key} of shape {list(array.shape)} must be [{n_steps}, {n}], {what}")
@@ -180,7 +180,7 @@ def _steps(path: str, key: str, array: np.ndarray, n_steps: int, n: int, what: s
 
 
 def _whole_array(path: str, key: str, array: np.ndarray) -> np.ndarray:
-    """The array as int64."""
+    """Convert an array to int64."""
     if array.dtype.kind not in "biuf":
         raise ModelError(f"{path}: {key} must hold whole numbers, and is of type {array.dtype}")
     is_whole = (np.abs(array.astype(np.float64)) < 2.0**62) & (array == np.floor(array.astype(np.float64)))
@@ -189,12 +189,12 @@ def _whole_array(path: str, key: str, array: np.ndarray) -> np.ndarray:
     return array.astype(np.int64)
 
 
-def _columns(path: Path) -> dict[str, list[str]]:
-    """The columns of a CSV file by the names in its first line."""
+def _read_columns(path: Path) -> dict[str, list[str]]:
+    """Read the columns of a CSV file by the names in its first line."""
     try:
         rows = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
     except (OSError, UnicodeDecodeError, csv.Error) as e:
-        reason = e.strerror if isinstance(e, OSError) and e.strerror else sentence(e)
+        reason = e.strerror if isinstance(e, OSError) and e.strerror else one_line(e)
         raise ModelError(f"{path}: cannot be read: {reason}") from None
     rows = [[cell.strip() for cell in cells] for cells in rows if cells]
     if not rows:
@@ -207,7 +207,7 @@ def _columns(path: Path) -> dict[str, list[str]]:
     return {name: [cells[i] for cells in rows[1:]] for i, name in enumerate(rows[0])}
 
 
-def _whole(path, name: str, cells: list[str]) -> np.ndarray:
+def _to_integers(path, name: str, cells: list[str]) -> np.ndarray:
     bad = next((cell for cell in cells if not WHOLE.fullmatch(cell)), None)
     if bad is not None:
         raise ModelError(f"{path}: column {name} has {bad!r}, which is no whole number of at most 18 digits")

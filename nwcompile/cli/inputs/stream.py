@@ -1,4 +1,4 @@
-"""Steps of one sample, from a file or standard input that may have no end: text, frames (.npy, .npz), event files."""
+"""Stream: read the steps of one sample from a file or standard input: text, frames (.npy, .npz), event files."""
 
 import re
 import sys
@@ -11,7 +11,7 @@ from typing import IO
 
 import numpy as np
 
-from nwcompile.cli.inputs.data import Data, sentence
+from nwcompile.cli.inputs.data import Data, one_line
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.program import Program
 from nwcompile.sim.events import frames_of
@@ -19,11 +19,11 @@ from nwcompile.sim.values import verify_values
 
 ERROR_CODE = "NW6004"
 STANDARD_INPUT = "-"
-TEXT = ("", ".txt")  # Suffixes of text, for which the readers of event files, and torch with them, are not imported.
+TEXT = ("", ".txt")  # Suffixes of text, which do not import the readers of event files and torch.
 US_PER_S = 1e6  # Event files have microseconds.
-CHUNK_STEPS = 64  # So many steps at most are fed at once.
-BLOCK_BYTES = 1 << 16  # So much text at most is read at once; of a pipe, what is there.
-LONGEST_LINE_BYTES = 1 << 24  # What has no end of line for so long is no text of steps.
+CHUNK_STEPS = 64  # Steps per chunk, at most.
+BLOCK_BYTES = 1 << 16  # Bytes of text per read, at most; a pipe returns the available ones.
+LONGEST_LINE_BYTES = 1 << 24  # A longer line means that the file is not a text of steps.
 EVENT = re.compile(r"([0-9]{1,9})(?::(-?[0-9]{1,9}))?")
 
 NO_STEPS = "--stream {}: it holds no step"
@@ -31,29 +31,29 @@ NO_STEPS = "--stream {}: it holds no step"
 Frames = dict[str, np.ndarray]
 
 
-def steps_of(path: str, program: Program, model_dt: float | None = None) -> Iterator[Frames]:
-    """The steps by input int[n, *shape], some at a time as they come; raises ModelError for what cannot be read.
+def read_steps(path: str, program: Program, model_dt: float | None = None) -> Iterator[Frames]:
+    """Yield the steps by input, int[n, *shape], in chunks as they arrive. Raises ModelError for unreadable data.
 
-    Of an event file a step is the events of `model_dt` seconds; raises OptionError without it.
+    A step of an event file has the events of `model_dt` seconds; raises OptionError without it.
     """
     if path == STANDARD_INPUT and sys.stdin is None:
         raise OptionError("--stream -: there is no standard input to read from; give a file, or let a pipe feed it")
     if path == STANDARD_INPUT:
-        return _of_text(sys.stdin.buffer, "standard input", program)
+        return _read_text(sys.stdin.buffer, "standard input", program)
     suffix = Path(path).suffix
     if suffix in (".npy", ".npz"):
-        return _of_arrays(path, program)
+        return _read_arrays(path, program)
     if suffix not in TEXT:
         from nwcompile.nn.data.event_files import FORMATS
 
         if suffix in FORMATS:
-            return _of_events(path, program, model_dt)
-    return _of_file(path, program)
+            return _read_events(path, program, model_dt)
+    return _read_file(path, program)
 
 
 def read_stream(path: str, program: Program, model_dt: float | None = None) -> Data:
-    """All steps of a stream as one sample, laid out as the program says; raises as `steps_of` does."""
-    chunks = list(steps_of(path, program, model_dt))
+    """Read all steps of a stream as one sample in the program's layout; raises as `read_steps` does."""
+    chunks = list(read_steps(path, program, model_dt))
     if not chunks:
         raise OptionError(NO_STEPS.format(path))
     axis = 1 if program.network.layout == "TB" else 0
@@ -61,45 +61,45 @@ def read_stream(path: str, program: Program, model_dt: float | None = None) -> D
     return Data(x, path=path, layout=program.network.layout)
 
 
-def _opened(path: str) -> IO[bytes]:
+def _open_file(path: str) -> IO[bytes]:
     try:
         return open(path, "rb")
     except OSError as e:
         raise ModelError(f"{path}: cannot be read: {e.strerror or e}") from None
 
 
-def _of_file(path: str, program: Program) -> Iterator[Frames]:
-    with _opened(path) as file:
-        yield from _of_text(file, path, program)
+def _read_file(path: str, program: Program) -> Iterator[Frames]:
+    with _open_file(path) as file:
+        yield from _read_text(file, path, program)
 
 
-def _of_text(stream, source: str, program: Program) -> Iterator[Frames]:
-    """One step a line: the numbers of the input lines that spike in it, `3 17 17`, or with a value, `3:2`."""
+def _read_text(stream, source: str, program: Program) -> Iterator[Frames]:
+    """Read one step per line: the numbers of the input lines that spike, `3 17 17`, or with a value, `3:2`."""
     rest, number = b"", 0
     while block := stream.read1(BLOCK_BYTES):
         *lines, rest = (rest + block).split(b"\n")
         if len(rest) > LONGEST_LINE_BYTES:
             raise ModelError(f"{source}: line {number + len(lines) + 1}: no end of line in {LONGEST_LINE_BYTES} bytes")
         for first in range(0, len(lines), CHUNK_STEPS):
-            yield from _until_wrong(lines[first : first + CHUNK_STEPS], number + first + 1, source, program)
+            yield from _parse_until_error(lines[first : first + CHUNK_STEPS], number + first + 1, source, program)
         number += len(lines)
     if rest:
-        yield _frames([rest], number + 1, source, program)
+        yield _parse_frames([rest], number + 1, source, program)
 
 
-def _until_wrong(lines: list[bytes], first: int, source: str, program: Program) -> Iterator[Frames]:
-    """Lines as frames; where one is wrong, those before it one by one, and then what is said of it."""
+def _parse_until_error(lines: list[bytes], first: int, source: str, program: Program) -> Iterator[Frames]:
+    """Parse lines to frames. If a line is wrong, yield the lines before it one by one, then raise its error."""
     try:
-        frames = iter([_frames(lines, first, source, program)])
+        frames = iter([_parse_frames(lines, first, source, program)])
     except ModelError:
-        frames = (_frames([line], first + i, source, program) for i, line in enumerate(lines))
+        frames = (_parse_frames([line], first + i, source, program) for i, line in enumerate(lines))
     yield from frames
 
 
-def _frames(lines: list[bytes], first: int, source: str, program: Program) -> Frames:
-    """Lines of text as frames; `first` is the number of the first line."""
+def _parse_frames(lines: list[bytes], first: int, source: str, program: Program) -> Frames:
+    """Parse lines of text to frames; `first` is the number of the first line."""
     network, n_lines = program.network, sum(node.n_neurons for node in program.network.given.values())
-    steps = [_events(line, f"{source}: line {first + i}", n_lines) for i, line in enumerate(lines)]
+    steps = [_parse_events(line, f"{source}: line {first + i}", n_lines) for i, line in enumerate(lines)]
     frames = frames_of(network, steps)
     for name, array in frames.items():
         flat = array.reshape(len(lines), -1)
@@ -111,7 +111,7 @@ def _frames(lines: list[bytes], first: int, source: str, program: Program) -> Fr
     return frames
 
 
-def _events(line: bytes, where: str, n_lines: int) -> tuple[list[int], list[int]]:
+def _parse_events(line: bytes, where: str, n_lines: int) -> tuple[list[int], list[int]]:
     numbers, values = [], []
     for word in line.decode("utf-8", "replace").split():
         event = EVENT.fullmatch(word)
@@ -127,11 +127,11 @@ def _events(line: bytes, where: str, n_lines: int) -> tuple[list[int], list[int]
     return numbers, values
 
 
-def _of_arrays(path: str, program: Program) -> Iterator[Frames]:
-    """Frames of a .npy file, or of a .npz file under the key x or the names of the inputs."""
+def _read_arrays(path: str, program: Program) -> Iterator[Frames]:
+    """Read frames of a .npy file, or of a .npz file under the key x or the names of the inputs."""
     given = program.network.given
-    with _opened(path) as file:
-        members = _members(file, path, list(given)) if path.endswith(".npz") else dict.fromkeys(given, file)
+    with _open_file(path) as file:
+        members = _open_members(file, path, list(given)) if path.endswith(".npz") else dict.fromkeys(given, file)
         if len(given) > 1 and file in members.values():
             raise ModelError(f"{path}: the network has {len(given)} inputs; give a .npz file with each by its name")
         arrays = {name: _Frames(members[name], path, name, node.shape) for name, node in given.items()}
@@ -144,8 +144,8 @@ def _of_arrays(path: str, program: Program) -> Iterator[Frames]:
             yield {name: array.read(n) for name, array in arrays.items()}
 
 
-def _of_events(path: str, program: Program, model_dt: float | None) -> Iterator[Frames]:
-    """Steps of an event file from its first event to its last: a pixel is 1 in a step in which it has an event."""
+def _read_events(path: str, program: Program, model_dt: float | None) -> Iterator[Frames]:
+    """Read steps of an event file from its first to its last event; a pixel is 1 in a step with an event."""
     from nwcompile.nn.data import Binning, read_events
 
     if model_dt is None:
@@ -178,8 +178,8 @@ def _of_events(path: str, program: Program, model_dt: float | None) -> Iterator[
         yield {name: frames.reshape(-1, *shape)}
 
 
-def _members(file: IO[bytes], path: str, names: list[str]) -> dict[str, IO[bytes]]:
-    """The arrays of a .npz file by input: one alone may be called x."""
+def _open_members(file: IO[bytes], path: str, names: list[str]) -> dict[str, IO[bytes]]:
+    """Open the arrays of a .npz file by input; a single input may be called x."""
     try:
         archive = zipfile.ZipFile(file)
         kept = {name.removesuffix(".npy") for name in archive.namelist()}
@@ -188,11 +188,11 @@ def _members(file: IO[bytes], path: str, names: list[str]) -> dict[str, IO[bytes
             raise ModelError(f"{path}: holds no array {missing[0]!r}; store each input of the network by its name")
         return {name: archive.open(f"{key}.npy") for name, key in keys.items()}
     except (OSError, KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile) as e:
-        raise ModelError(f"{path}: cannot be read: {sentence(e)}") from None
+        raise ModelError(f"{path}: cannot be read: {one_line(e)}") from None
 
 
 class _Frames:
-    """An array [T, *shape], or with a sample axis of 1, in a file that is read some steps at a time."""
+    """An array [T, *shape], or with a sample axis of 1, in a file that is read in chunks of steps."""
 
     def __init__(self, file: IO[bytes], path: str, name: str, shape: tuple[int, ...]):
         self.file, self.path, self.shape = file, path, shape
@@ -200,7 +200,7 @@ class _Frames:
             read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
             stored, is_fortran, self.dtype = read[np.lib.format.read_magic(file)](file)
         except (ValueError, KeyError, OSError, zipfile.BadZipFile) as e:
-            raise ModelError(f"{path}: cannot be read: {sentence(e)}") from None
+            raise ModelError(f"{path}: cannot be read: {one_line(e)}") from None
         outer = stored[: len(stored) - len(shape)]
         self.n_steps = prod(outer)
         if stored[len(outer) :] != shape or not outer or self.n_steps != max(outer) or not self.n_steps:
@@ -218,7 +218,7 @@ class _Frames:
         try:
             data = self.file.read(n_bytes)
         except (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError) as e:
-            raise ModelError(f"{self.path}: cannot be read: {sentence(e)}") from None
+            raise ModelError(f"{self.path}: cannot be read: {one_line(e)}") from None
         if len(data) < n_bytes:
             raise ModelError(f"{self.path}: is cut off; it has fewer steps than it says")
         return np.frombuffer(data, self.dtype).reshape(n, *self.shape)

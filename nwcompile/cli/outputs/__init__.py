@@ -1,2 +1,2 @@
-"""What several verbs tell: how far compiling is (progress.py), what lies on the cores of a program (cores.py), a
-timeline (trace.py), what a stream gave (stream.py); tables and JSON on a terminal (text.py)."""
+"""Write the output of several verbs: progress of compiling (progress.py), the cores of a program (cores.py), a
+timeline (trace.py), the results of a stream (stream.py); tables and JSON on a terminal (text.py)."""

@@ -1,14 +1,14 @@
-"""The cores of a program, one row each: what `show` lists and `compile --plan-only` plans."""
+"""Cores: the cores of a program, one row each, for `show` and `compile --plan-only`."""
 
-from nwcompile.cli.outputs.text import table
+from nwcompile.cli.outputs.text import format_table
 from nwcompile.cost.traffic.axons import core_use
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCES
 from nwcompile.ir.shown import counted
 
 
-def cores(program: Program) -> list[dict]:
-    """One row for each logical core: its site, its layers and what it takes."""
+def core_rows(program: Program) -> list[dict]:
+    """One row per logical core: its site, its layers and its used resources."""
     mapping = program.mapping
     used = core_use(program.axons, program.core_of, mapping.n_cores)
     return [
@@ -24,16 +24,16 @@ def cores(program: Program) -> list[dict]:
 
 
 def cores_text(program: Program) -> str:
-    """The same as a table."""
-    rows = cores(program)
+    """Format the cores as a table."""
+    rows = core_rows(program)
     head = f"{counted(len(rows), 'core')} of {program.chip.n_cores} on {program.chip.name}"
     lines = []
     for row in rows:
         layers = ", ".join(f"{layer} {n}" for layer, n in row["layers"].items())
         lines.append((row["core"], site_text(row["site"]), layers, *(row[r.key] for r in RESOURCES), row["note"] or ""))
-    return f"{head}\n\n{table(('core', 'site', 'layers', *(r.name for r in RESOURCES), 'note'), lines)}"
+    return f"{head}\n\n{format_table(('core', 'site', 'layers', *(r.name for r in RESOURCES), 'note'), lines)}"
 
 
 def site_text(site: list[int]) -> str:
-    """A site as (x, y, port)."""
+    """Format a site as (x, y, port)."""
     return f"({', '.join(map(str, site))})"

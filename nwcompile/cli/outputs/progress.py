@@ -1,4 +1,4 @@
-"""Progress on stderr: one line for every stage of the compiler."""
+"""Progress: print one line on stderr for every stage of the compiler."""
 
 import sys
 
@@ -12,9 +12,9 @@ from nwcompile.ir.shown import counted
 from nwcompile.passes.place.place import routed_cost
 from nwcompile.passes.stages.draft import Draft
 from nwcompile.passes.stages.run import STAGES as ALL_STAGES
-from nwcompile.report.text import improved, stage_line
+from nwcompile.report.text import change_text, stage_line
 
-# Stages that go over an earlier one's result, where needed.
+# Stages that revise the result of an earlier stage, if needed.
 REPEATS = {"delays": "prove", "compare": "prove", "split": "prove", "merge": "calibrate", "copies": "partition"}
 SOMETIMES = {"input", "approximate", "limit", *REPEATS}
 STAGES = tuple(stage.name for stage in ALL_STAGES if stage.name not in SOMETIMES)
@@ -23,14 +23,14 @@ OF_TIMING = ("schedule", "delays", "compare", "split")
 OF_MAPPINGS = ("partition", "copies", "place", "check", "interleave")
 
 
-def stages_of(options: Options) -> tuple[str, ...]:
-    """The stages that these options ask for, in order."""
+def list_stages(options: Options) -> tuple[str, ...]:
+    """The stages that run with these options, in order."""
     asked = {"approximate": bool(options.approximate), "limit": options.step_limit_us is not None}
     return tuple(stage.name for stage in ALL_STAGES if asked.get(stage.name, stage.name in STAGES))
 
 
 class Progress:
-    """What `flow.compile` calls after each stage: prints name, size, seconds and the figure that the stage improved."""
+    """Callback of `flow.compile` that prints the name, size, seconds and improved figure of each stage."""
 
     def __init__(self, network: Network, chip: Chip, options: Options):
         self.before = Draft(given=network, chip=chip, options=options)
@@ -39,15 +39,17 @@ class Progress:
         if name == "input" and after.input.text is not None:
             print(f"input: {after.input.text}  {seconds:.1f} s", file=sys.stderr, flush=True)
         elif name != "input":
-            stages = stages_of(after.options)
+            stages = list_stages(after.options)
             place = stages.index(REPEATS.get(name, name)) + 1
-            line = stage_line(place, len(stages), name, _size(name, after), seconds, _figure(name, self.before, after))
+            line = stage_line(
+                place, len(stages), name, _result_size(name, after), seconds, _improved_figure(name, self.before, after)
+            )
             print(line, file=sys.stderr, flush=True)
         self.before = after
 
 
-def _size(name: str, draft: Draft) -> str:
-    """The size of the result of a stage."""
+def _result_size(name: str, draft: Draft) -> str:
+    """The size of a stage's result."""
     if name in OF_NETWORKS:
         return f"{counted(len(draft.network.layers), 'layer')}, {counted(count_neurons(draft.network), 'neuron')}"
     if name in OF_TIMING:
@@ -64,10 +66,10 @@ def _size(name: str, draft: Draft) -> str:
     return counted(draft.program.axons.n_axons, "axon") if name == "emit" else ""
 
 
-def _figure(name: str, before: Draft, after: Draft) -> str:
-    """The figure that a stage improved, or that says how well it did."""
+def _improved_figure(name: str, before: Draft, after: Draft) -> str:
+    """The figure that a stage improved, or that describes its quality."""
     if name == "normalize":
-        return improved("connections", len(after.given.connections), len(after.network.connections))
+        return change_text("connections", len(after.given.connections), len(after.network.connections))
     if name == "prove" or name in REPEATS:
         made = after.changes[len(before.changes) :]
         return "; ".join(f"{change.layer}: {change.how}" for change in made)
@@ -83,9 +85,9 @@ def _figure(name: str, before: Draft, after: Draft) -> str:
         activity = after.activity
         rate = float(np.mean(np.concatenate([activity.rate(layer) for layer in after.network.layers])))
         return f"{'' if activity.updates else 'assumed '}{100 * rate:.1f} % of neurons a step"
-    return improved("hops a step and sample", _hops(before), _hops(after)) if name == "place" else ""
+    return change_text("hops a step and sample", _mean_hops(before), _mean_hops(after)) if name == "place" else ""
 
 
-def _hops(draft: Draft) -> float:
+def _mean_hops(draft: Draft) -> float:
     messages = routed_cost(draft.mapping, draft.network, draft.chip, draft.activity, "traffic")
     return messages / (draft.activity.n_steps * draft.activity.n_samples)

@@ -1,4 +1,4 @@
-"""What `nwcompile simulate --stream` prints and writes: the output step by step, and figures of the whole."""
+"""Stream: the output of `nwcompile simulate --stream`, spikes step by step and total figures."""
 
 import sys
 from collections import Counter
@@ -9,9 +9,9 @@ from typing import TextIO
 
 import numpy as np
 
-from nwcompile.cli.inputs.load import writable_file
+from nwcompile.cli.inputs.load import check_file
 from nwcompile.cli.inputs.stream import STANDARD_INPUT
-from nwcompile.cli.outputs.text import table
+from nwcompile.cli.outputs.text import format_table
 from nwcompile.cost.time.stream import StreamFigures
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS
@@ -21,18 +21,18 @@ from nwcompile.sim.session import Session
 
 
 @contextmanager
-def written(path: str | None) -> Iterator[TextIO | None]:
-    """The file of `-o`, written while the stream runs; None without one."""
+def open_output(path: str | None) -> Iterator[TextIO | None]:
+    """Open the file of `-o`, which is written while the stream runs; None without one."""
     if path is None or path == STANDARD_INPUT:
         yield None if path is None else sys.stdout
         return
-    file = writable_file(path)
+    file = check_file(path)
     with file.open("w", encoding="ascii") as output:
         yield output
 
 
 class Totals:
-    """What a stream has given so far, added up."""
+    """Sums over a stream so far."""
 
     def __init__(self, program: Program):
         self.program = program
@@ -42,7 +42,7 @@ class Totals:
         self.n_dropped = 0
 
     def take(self, chunk: Chunk, output: TextIO | None) -> None:
-        """Add a chunk, and write its output."""
+        """Add a chunk and write its output."""
         for name, spikes in chunk.spikes.items():
             self.spikes[name] += int(np.count_nonzero(spikes))
         for name, counts in chunk.counters.items():
@@ -52,7 +52,7 @@ class Totals:
             self.energy_pj = None if steps is None else self.energy_pj + float(steps["total"].sum())
         self.n_dropped += 0 if chunk.dropped is None else int(chunk.dropped.at.sum())
         if output is not None:
-            output.writelines(_lines(chunk))
+            output.writelines(_output_lines(chunk))
             output.flush()
 
     def as_dict(self, session: Session, figures: StreamFigures) -> dict:
@@ -67,7 +67,7 @@ class Totals:
         }
 
     def text(self, session: Session, figures: StreamFigures) -> str:
-        """The figures for a terminal."""
+        """Format the figures for a terminal."""
         n = counted(figures.n_steps, "step")
         head = f"a stream of {n} with {counted(figures.n_events, 'event')}; backend {session.backend}"
         rows: list[tuple] = []
@@ -75,18 +75,18 @@ class Totals:
             size = self.program.network.node(name).n_neurons
             rate = self.spikes[name] / max(session.n_given * size, 1)
             rows.append((name, size, self.spikes[name], f"{rate:.4f}"))
-        counters = table(("counter", "total"), [(name, self.counters[name]) for name in COUNTERS])
+        counters = format_table(("counter", "total"), [(name, self.counters[name]) for name in COUNTERS])
         lines = stream_lines(figures)
         if self.energy_pj is not None:
             lines.append(f"energy: {self.energy_pj / 1000:.3f} nJ")
         if self.n_dropped:
             lines.append(f"dropped: {counted(self.n_dropped, 'message')}")
-        layers = table(("layer", "neurons", "spikes", "a neuron and step"), rows)
+        layers = format_table(("layer", "neurons", "spikes", "a neuron and step"), rows)
         return "\n\n".join([head, layers, counters, "\n".join(lines)])
 
 
 def stream_lines(figures: StreamFigures) -> list[str]:
-    """Times of a stream in words."""
+    """Describe the times of a stream."""
     lines = ["no times: only backend cycle measures them, on a chip that gives its costs"]
     if figures.step_us_mean is not None:
         steps, mean, longest = counted(figures.n_hardware_steps, "step"), figures.step_us_mean, figures.step_us_longest
@@ -111,8 +111,8 @@ def stream_lines(figures: StreamFigures) -> list[str]:
     return lines
 
 
-def _lines(chunk: Chunk) -> Iterator[str]:
-    """The output of a chunk, a line each step, as the text that `--stream` reads."""
+def _output_lines(chunk: Chunk) -> Iterator[str]:
+    """Format the output of a chunk as text for `--stream`, one line per step."""
     outputs = chunk.output if isinstance(chunk.output, dict) else {"": chunk.output}
     flat = np.concatenate([a[0].reshape(chunk.n_steps, int(np.prod(a.shape[2:]))) for a in outputs.values()], 1)
     for step in flat:

@@ -1,11 +1,11 @@
-"""How results are written on a terminal."""
+"""Text: format results for a terminal."""
 
 import json
 from collections.abc import Iterable, Sequence
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Rows under a header, columns two spaces apart; numbers to the right, texts to the left."""
+def format_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Format rows under a header, with columns two spaces apart; numbers right-aligned, texts left-aligned."""
     lines = [list(header), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     right = [len(lines) > 1 and all(_is_number(line[i]) for line in lines[1:]) for i in range(len(header))]
@@ -18,12 +18,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def as_json(value) -> str:
-    """JSON text, with NumPy numbers as plain ones."""
+    """Format as JSON; NumPy values become plain ones."""
     return json.dumps(value, indent=1, default=lambda v: v.tolist() if hasattr(v, "tolist") else str(v))
 
 
-def ranges(indices: Iterable[int]) -> str:
-    """Sorted indices as `0-63, 70`."""
+def format_ranges(indices: Iterable[int]) -> str:
+    """Format sorted indices as `0-63, 70`."""
     parts: list[list[int]] = []
     for i in indices:
         if parts and i == parts[-1][1] + 1:

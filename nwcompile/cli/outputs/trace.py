@@ -1,18 +1,18 @@
-"""The flags `--profile`, `--trace` and `--model-dt` of `simulate` and `report`."""
+"""Trace: the flags `--profile`, `--trace` and `--model-dt` of `simulate` and `report`."""
 
 from argparse import Namespace
 from pathlib import Path
 
-from nwcompile.cli.inputs.load import writable_file
+from nwcompile.cli.inputs.load import check_file
 from nwcompile.errors import OptionError
 from nwcompile.ir import artifact
 from nwcompile.ir.program import Program
-from nwcompile.report.export.perfetto import STEPS, trace
+from nwcompile.report.export.perfetto import STEPS, format_trace
 from nwcompile.sim import simulate
 
 
 def check_flags(args: Namespace, backend: str) -> Path | None:
-    """The file to write a trace to, None without `--trace`; raises OptionError for flags that cannot be."""
+    """The file for the trace, None without `--trace`. Raises OptionError for wrong or conflicting flags."""
     if args.model_dt is not None and not 0 < args.model_dt < float("inf"):
         raise OptionError(f"--model-dt {args.model_dt:g} must be a time in seconds above 0")
     if args.trace_steps is not None and args.trace is None:
@@ -25,11 +25,11 @@ def check_flags(args: Namespace, backend: str) -> Path | None:
         return None
     if backend != "cycle":
         raise OptionError(f"--trace needs times, and only backend 'cycle' measures them, not {backend!r}")
-    return writable_file(args.trace)
+    return check_file(args.trace)
 
 
 def check_times(args: Namespace, program: Program) -> None:
-    """Raise OptionError where `--profile` or `--trace` are asked of a chip without costs."""
+    """Raise OptionError if `--profile` or `--trace` is given for a chip without costs."""
     for flag, given in (("--trace", args.trace is not None), ("--profile", getattr(args, "profile", False))):
         if given and not program.chip.has_times:
             raise OptionError(
@@ -38,7 +38,7 @@ def check_times(args: Namespace, program: Program) -> None:
 
 
 def write_trace(args: Namespace, file: Path, program: Program, samples, window: str) -> None:
-    """Write the trace of the first sample's first steps."""
+    """Simulate and write the trace of the first sample's first steps."""
     n, steps = args.trace_steps or STEPS, args.steps
     if isinstance(samples, dict):
         samples = {name: a[:1, :n] for name, a in samples.items()}
@@ -47,4 +47,4 @@ def write_trace(args: Namespace, file: Path, program: Program, samples, window: 
     if steps is not None:
         steps = min(steps, n)
     run = simulate(program, samples, "cycle", args.device, window, steps=steps, profile=True, flight_steps=n)
-    artifact.write_bytes(file, trace(program, run, n).encode())
+    artifact.write_bytes(file, format_trace(program, run, n).encode())

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 
-from nwcompile.errors import ModelError, OptionError, shown, unknown_choice, whole
+from nwcompile.errors import ModelError, OptionError, check_int, shown, unknown_choice
 from nwcompile.frontend.torch import from_torch
 from nwcompile.frontend.torch.activations import Traced, add_answer, record_activations, trace_relus, verify_same
 from nwcompile.frontend.torch.build import READOUT
@@ -84,7 +84,7 @@ def convert(
     if not isinstance(neuron, str) or neuron not in NEURONS:
         raise OptionError(unknown_choice("neuron", neuron, NEURONS))
     is_delta = neuron == "sigma-delta"
-    n_levels = whole("levels", levels, 1, MAX_LEVELS)
+    n_levels = check_int("levels", levels, 1, MAX_LEVELS)
     n_steps = _check_options(1 if is_delta else steps, percentile, unit)
     verify_modules(ann)
     verify_finite(unwrap_module(ann))
@@ -113,11 +113,11 @@ def convert(
 def _thresholds_per_layer(given, layers: list[str]) -> dict[str, int]:
     """Return the threshold of every layer, from one number or a dict by name."""
     if not isinstance(given, Mapping):
-        return dict.fromkeys(layers, whole("threshold", given, 0, MAX_LEVELS))
+        return dict.fromkeys(layers, check_int("threshold", given, 0, MAX_LEVELS))
     for name in given:
         if name not in layers:
             raise OptionError(unknown_choice("threshold of layer", name, layers))
-    return {name: whole(f"threshold of {name!r}", given.get(name, 0), 0, MAX_LEVELS) for name in layers}
+    return {name: check_int(f"threshold of {name!r}", given.get(name, 0), 0, MAX_LEVELS) for name in layers}
 
 
 def _make_readout(network: Network, layer: str, name: str) -> Network:
@@ -178,7 +178,7 @@ def _balance_thresholds(network: Network, worth: dict[str, float], steps: int, u
 
 
 def _check_options(steps, percentile, unit) -> int:
-    n_steps = whole("steps", steps, 1, MAX_STEPS)
+    n_steps = check_int("steps", steps, 1, MAX_STEPS)
     if not isinstance(percentile, int | float | np.number) or not 0 < percentile <= 100:
         raise OptionError(f"percentile={shown(percentile)} must be a number above 0, at most 100")
     if not isinstance(unit, int | float | np.number) or not 0 < unit < float("inf"):

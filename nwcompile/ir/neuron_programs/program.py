@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nwcompile.argument_types import is_of
+from nwcompile.argument_types import has_type
 from nwcompile.errors import ModelError, shown, unknown_choice
 from nwcompile.ir.neuron import LARGEST_WHOLE, MESSAGES, aligned, is_in_float32, plain
 from nwcompile.ir.neuron_programs.ranges import FLOAT_ONLY, LARGEST_NUMBER, WHOLE_ONLY, ranges
@@ -124,7 +124,7 @@ class NeuronProgram:
     def __post_init__(self):
         kinds = {"states": StateVariable, "operations": Operation}
         for name, kind in kinds.items():
-            if not is_of(getattr(self, name), tuple[kind, ...]):
+            if not has_type(getattr(self, name), tuple[kind, ...]):
                 raise ModelError(f"neuron program {shown(self.name)}: {name} must be a tuple of {kind.__name__}s")
         for name in ("parameters", "tables"):
             if not isinstance(getattr(self, name), Mapping):
@@ -377,7 +377,7 @@ class NeuronProgram:
             if isinstance(operand, str):
                 if operand not in known:
                     raise fail(f"{of} uses {operand!r}, which nothing computed before")
-            elif not isinstance(operand, int | float) or not is_of(operand, float) or not isfinite(operand):
+            elif not isinstance(operand, int | float) or not has_type(operand, float) or not isfinite(operand):
                 raise fail(f"{of} uses {shown(operand)}, which is not a finite number")
             elif self.is_fixed and not isinstance(operand, int):
                 raise fail(f"{of} uses {operand}, and a fixed-point program needs whole numbers")

@@ -5,7 +5,7 @@ from numbers import Real
 
 import torch
 
-from nwcompile.errors import ModelError, OptionError, shown, whole
+from nwcompile.errors import ModelError, OptionError, check_int, shown
 
 
 class QuantizedReLU(torch.nn.Module):
@@ -25,7 +25,7 @@ class QuantizedReLU(torch.nn.Module):
 
     def __init__(self, levels: int, step: float | None = None):
         super().__init__()
-        self.levels = whole("levels", levels, 1)
+        self.levels = check_int("levels", levels, 1)
         if self.levels > self.MOST_LEVELS:
             raise OptionError(f"levels={shown(levels)} is above the largest supported, {self.MOST_LEVELS}")
         is_one = isinstance(step, Real) or (isinstance(step, torch.Tensor) and step.numel() == 1)

@@ -14,7 +14,7 @@ from torch.nn.utils import parametrize
 
 from nwcompile.argument_types import checked
 from nwcompile.cost.traffic.memory import row_bits
-from nwcompile.errors import ModelError, OptionError, shown, whole
+from nwcompile.errors import ModelError, OptionError, check_int, shown
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense
 from nwcompile.nn.layers.lif import LIFSynapse
@@ -118,9 +118,9 @@ class SparseTraining:
         if method not in GROWN:
             raise OptionError(f"SparseTraining: unknown method {shown(method)}; known: {', '.join(GROWN)}")
         chip = chip if isinstance(chip, Chip) else Chip.load(chip)
-        self.method, self.n_rounds, self.round = method, whole("n_rounds", n_rounds, 1, 10**9), 0
-        n_cores = whole("n_cores", n_cores, 1, chip.n_cores)
-        self._random = torch.Generator().manual_seed(whole("seed", seed, 0, 2**31 - 1))
+        self.method, self.n_rounds, self.round = method, check_int("n_rounds", n_rounds, 1, 10**9), 0
+        n_cores = check_int("n_cores", n_cores, 1, chip.n_cores)
+        self._random = torch.Generator().manual_seed(check_int("seed", seed, 0, 2**31 - 1))
         places = _choose_weights(model, weights)
         budget = Budget.from_chip(chip, n_cores, bits)
         shapes = {name: _weight_shape(*place) for name, place in places.items()}
@@ -199,7 +199,7 @@ class Budget:
         """Take the smallest limits among the `n_cores` largest cores."""
         if has_rules(chip) or chip.has_pool_times or chip.core.axon_merge is not None or chip.weights.axon_types:
             raise OptionError(f"SparseTraining: {chip.name} has rules of cores or axons that training does not keep")
-        bits = chip.weights.bits if bits is None else whole("bits", bits, 1, chip.weights.bits)
+        bits = chip.weights.bits if bits is None else check_int("bits", bits, 1, chip.weights.bits)
         limits = {}
         for key in ("synapse_bits", "max_in_axons", "max_out_axons", "max_neurons"):
             limit = chip.limit(key)

@@ -60,7 +60,7 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
     """
     method = options.partitioner
     if not callable(method):
-        method = plugins.chosen(plugins.PARTITIONERS, "partitioner", method, PARTITIONERS)
+        method = plugins.look_up(plugins.PARTITIONERS, "partitioner", method, PARTITIONERS)
     if options.partitioner in BREAKS_RULES and needs_slices(chip):
         raise OptionError(
             f"{chip.name} limits the layers or destinations of a core, which partitioner {options.partitioner!r} "

@@ -46,7 +46,7 @@ def place(mapping: Mapping, network: Network, chip: Chip, activity: Activity, op
     """
     method = options.placer
     if not callable(method):
-        method = plugins.chosen(plugins.PLACERS, "placer", method, PLACERS)
+        method = plugins.look_up(plugins.PLACERS, "placer", method, PLACERS)
     mapping.verify(network, chip)
     activity.verify(network)
     part, started = take_fewest_chips(mapping, chip, options)

@@ -9,7 +9,7 @@ import numpy as np
 
 from nwcompile.ir.network import Network
 from nwcompile.ir.shown import counted
-from nwcompile.memory import room, verify_room
+from nwcompile.memory import measure_room, verify_room
 from nwcompile.passes.quantize.quantize import searched_samples
 from nwcompile.sim.memory import CHUNK_BYTES, MOST_BEYOND, calibration_bytes, most_with_room, n_weights, run_bytes
 
@@ -58,7 +58,7 @@ def n_with_room(network: Network, samples: dict[str, np.ndarray] | None, n_most:
     """Return how many compilations of a normalized network fit into memory at once, from 1 to `n_most`."""
     n_samples, n_steps = _sample_size(samples)
     n_bytes = MOST_BEYOND * max(weight_bytes(network), sample_bytes(network, n_samples, n_steps) if n_samples else 0)
-    left = room() if n_bytes else None
+    left = measure_room() if n_bytes else None
     return n_most if left is None else max(1, min(n_most, left.n_bytes // n_bytes))
 
 

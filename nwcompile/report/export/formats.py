@@ -1,10 +1,10 @@
-"""The formats that a program can be exported to."""
+"""The export formats of a program."""
 
 from nwcompile.report.export import ranc, sanafe, xylo
 
-# By name: the files of a program in a folder, with the spikes of a sample or None, and what to say of them.
+# By name: a function that renders the files of a program and a sample (or None), and one that returns a note on them.
 EXPORTS = {
-    "ranc": (ranc.ranc_files, ranc.note),
-    "sanafe": (sanafe.sanafe_files, sanafe.note),
-    "xylo": (xylo.xylo_files, xylo.note),
+    "ranc": (ranc.ranc_files, ranc.ranc_note),
+    "sanafe": (sanafe.sanafe_files, sanafe.sanafe_note),
+    "xylo": (xylo.xylo_files, xylo.xylo_note),
 }

@@ -1,7 +1,7 @@
-"""RANC: a program as the memory files of its RTL, the packets of a sample, and the file of its own simulator.
+"""RANC: export a program as the memory files of its RTL, the packets of a sample, and the input of its simulator.
 
 Mack et al., RANC, IEEE TCAD 41(1), 2022, doi 10.1109/TCAD.2020.3038151; formats as its published sources read them.
-With a sample, the spikes to expect go along, in the forms that `nwcompile verify` reads back.
+With a sample, the expected spikes are exported too, in formats that `nwcompile verify` reads.
 """
 
 import io
@@ -21,7 +21,7 @@ from nwcompile.sim.cycle.packets import Packets, trace_packets
 from nwcompile.sim.inputs import add_sample_axis
 
 ERROR_CODE = "NW7101"
-RESETS_BELOW = 0  # RANC's own simulator: negative resets at v < the threshold, as in the RTL; 1: at v <= it.
+RESETS_BELOW = 0  # In RANC's simulator, negative resets occur at v < the threshold, as in the RTL; 1: at v <= it.
 
 NOTE = (
     "no potential can wrap in the first {proved} ticks, whatever spikes arrive; layers begin one tick after the other, "
@@ -30,44 +30,44 @@ NOTE = (
 
 
 def ranc_files(program: Program, folder, sample: dict[str, np.ndarray] | None = None) -> dict[Path, bytes]:
-    """The files of a program by path; `sample`: spikes [T, n] of one sample by input name, or None for none.
+    """Render the files of a program, by path. `sample`: spikes [T, n] of one sample by input name, or None.
 
-    Raises ModelError and ChipError for what RANC cannot be loaded with, or whose potentials could wrap.
+    Raises ModelError and ChipError for programs that RANC does not support, or whose potentials could wrap.
     """
     design = Design(program)
     p = design.parameters
-    n_ticks = 0 if sample is None else _n_ticks(program, sample)
+    n_ticks = 0 if sample is None else _count_ticks(program, sample)
     if design.n_proved_ticks <= n_ticks:
         raise ModelError(
             f"potentials of {p.potential_bits} bits may wrap after {design.n_proved_ticks} ticks, and the sample takes "
             f"{n_ticks}; compile with a larger state.bits"
         )
-    files: dict[str, bytes] = {"parameters.json": _json(p.verilog), "neurons.csv": _neurons(design)}
+    files: dict[str, bytes] = {"parameters.json": _to_json(p.verilog), "neurons.csv": _render_neurons(design)}
     inert = empty_core(p)
     for place in range(p.columns * p.rows):
         if place != p.number(*p.bus):
             core = design.cores.get(place, inert)
-            files[f"csram_{place:03d}.mem"], files[f"tc_{place:03d}.mem"] = csram(p, core), axon_types(p, core)
+            files[f"csram_{place:03d}.mem"], files[f"tc_{place:03d}.mem"] = (csram(p, core), axon_types(p, core))
     sent: list[list[tuple[int, int, int]]] = []
     done = None
     if sample is not None:
         sent = input_packets(design, sample)
         done = _all_packets(program, sample, n_ticks)
-        files |= _sample_files(design, sample, sent, done)
-    files["simulator.json"], files["simulator_config.json"] = _simulator(design, sent), _simulator_config(p)
+        files |= _render_sample(design, sample, sent, done)
+    files["simulator.json"], files["simulator_config.json"] = _render_simulator(design, sent), _simulator_options(p)
     files["net.nwc"] = program.data
-    files["README.txt"] = _readme(design, n_ticks, done).encode()
+    files["README.txt"] = _render_readme(design, n_ticks, done).encode()
     return {Path(folder) / name: data for name, data in files.items()}
 
 
-def note(program: Program) -> str:
-    """What was proved, in a sentence."""
+def ranc_note(program: Program) -> str:
+    """One sentence about the proved number of ticks."""
     design = Design(program)
     return NOTE.format(proved=f"{design.n_proved_ticks:,}", columns=design.parameters.columns)
 
 
-def _n_ticks(program: Program, sample: dict[str, np.ndarray]) -> int:
-    """Ticks from the first to the last in which a layer has a step of the sample."""
+def _count_ticks(program: Program, sample: dict[str, np.ndarray]) -> int:
+    """The number of ticks until the last layer has done the last step of the sample."""
     missing = [name for name in program.network.inputs if name not in sample]
     if missing:
         raise OptionError(f"the network reads input {missing[0]!r}; give a sample of it with --input")
@@ -77,7 +77,7 @@ def _n_ticks(program: Program, sample: dict[str, np.ndarray]) -> int:
 
 
 def _all_packets(program: Program, sample: dict[str, np.ndarray], n_ticks: int) -> Packets:
-    """The packets of all ticks: layers that are through with the sample go on without input until the last one is."""
+    """The packets of all ticks. Layers that finish early continue without input until the last layer is done."""
     n_steps = n_ticks + 1 - min(program.schedule.offset[name] for name in program.network.layers)
     inputs = {name: np.zeros((1, n_steps, a.shape[1]), np.int32) for name, a in sample.items()}
     for name, a in sample.items():
@@ -90,7 +90,7 @@ def _all_packets(program: Program, sample: dict[str, np.ndarray], n_ticks: int) 
 
 
 def input_packets(design: Design, sample: dict[str, np.ndarray]) -> list[list[tuple[int, int, int]]]:
-    """(core, axon, delay) of the packets to send before each tick: those of step t before tick t."""
+    """(core, axon, delay) of the packets to send before each tick; the packets of step t come before tick t."""
     network, ticks = design.program.network, []
     for t in range(len(next(iter(sample.values()), ()))):
         lines = [network.offsets[name] + np.flatnonzero(a[t]) for name, a in sample.items()]
@@ -99,8 +99,8 @@ def input_packets(design: Design, sample: dict[str, np.ndarray]) -> list[list[tu
     return ticks
 
 
-def _sample_files(design: Design, sample: dict, sent: list, done: Packets) -> dict[str, bytes]:
-    """Input and expected output, as tables and as the text files of RANC's testbench."""
+def _render_sample(design: Design, sample: dict, sent: list, done: Packets) -> dict[str, bytes]:
+    """Render input and expected output, as tables and as the text files of RANC's testbench."""
     p, n_ticks = design.parameters, len(sent) + design.program.schedule.depth - 1
     rows = [(t, *packet) for t, tick in enumerate(sent) for packet in tick]
     tick, core, axon, delay = np.array(rows, np.int64).reshape(-1, 4).T
@@ -114,10 +114,10 @@ def _sample_files(design: Design, sample: dict, sent: list, done: Packets) -> di
     np.savez(stream, **add_sample_axis(design.program.network, sample))  # type: ignore[arg-type]
     return {
         "sample.npz": stream.getvalue(),
-        "input_packets.csv": _csv("tick,core,axon,delay,word", to_send),
-        "expected_spikes.csv": _csv("tick,core,neuron", expected_spikes(design, sample)),
-        "expected_outputs.csv": _csv("tick,output,cycle", out),
-        "expected_packets.csv": _csv("tick,core,neuron,to_core,sent,written,lost", _sent_by_neurons(design, done)),
+        "input_packets.csv": _to_csv("tick,core,axon,delay,word", to_send),
+        "expected_spikes.csv": _to_csv("tick,core,neuron", expected_spikes(design, sample)),
+        "expected_outputs.csv": _to_csv("tick,output,cycle", out),
+        "expected_packets.csv": _to_csv("tick,core,neuron,to_core,sent,written,lost", _neuron_packets(design, done)),
         "tb_input.txt": "\n".join(words).encode(),
         "tb_num_inputs.txt": "\n".join(str(len(of_tick)) for of_tick in sent).encode(),
         "tb_correct.txt": "\n".join(f"{n:0{width}b}" for n in out[:, 1]).encode(),
@@ -140,8 +140,8 @@ def expected_spikes(design: Design, sample: dict[str, np.ndarray]) -> np.ndarray
     return rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]
 
 
-def _sent_by_neurons(design: Design, done: Packets) -> np.ndarray:
-    """int64[packet, 7]: what neurons send, to core -1 where that is the output bus."""
+def _neuron_packets(design: Design, done: Packets) -> np.ndarray:
+    """int64[packet, 7]: the packets sent by neurons; core -1 is the output bus."""
     ours = design.program.core_of[done.source] >= 0
     source, to = done.source[ours], done.core[ours]
     home, there = design.place[design.program.core_of[source]], np.where(to < 0, -1, design.place[to])
@@ -149,19 +149,19 @@ def _sent_by_neurons(design: Design, done: Packets) -> np.ndarray:
     return np.stack([done.step[ours] - 1, home, design.slot[source], there, *times], 1)
 
 
-def _neurons(design: Design) -> bytes:
-    """Where every neuron is that anybody hears, and which output it is."""
+def _render_neurons(design: Design) -> bytes:
+    """Render neurons.csv: the place of every neuron that is read, and its output number."""
     program, rows = design.program, []
     for name in program.network.layers:
         first, begins = program.network.offsets[name], program.schedule.offset[name] - 1
         for source in first + np.flatnonzero(design.is_heard[first : first + program.network.node(name).n_neurons]):
             place = design.place[program.core_of[source]]
             rows.append((name, source - first, place, design.slot[source], begins, design.output[source]))
-    return _csv("layer,index,core,neuron,first_tick,output", rows)
+    return _to_csv("layer,index,core,neuron,first_tick,output", rows)
 
 
-def _simulator(design: Design, sent: list) -> bytes:
-    """The input of RANC's own simulator."""
+def _render_simulator(design: Design, sent: list) -> bytes:
+    """Render the input of RANC's own simulator."""
     p, cores = design.parameters, []
     for place, core in sorted(design.cores.items()):
         neurons = [
@@ -196,12 +196,12 @@ def _simulator(design: Design, sent: list) -> bytes:
         for tick in sent
     ]
     bus = {"coordinates": list(p.bus), "num_outputs": p.n_outputs}
-    return _json({"packets": ticks, "output_bus": bus, "cores": cores}, indent=None)
+    return _to_json({"packets": ticks, "output_bus": bus, "cores": cores}, indent=None)
 
 
-def _simulator_config(parameters: Parameters) -> bytes:
+def _simulator_options(parameters: Parameters) -> bytes:
     names = ("neuron_block", "core_controller", "scheduler")
-    return _json(
+    return _to_json(
         {
             "num_neurons": parameters.n_neurons,
             "num_axons": parameters.n_axons,
@@ -215,8 +215,8 @@ def _simulator_config(parameters: Parameters) -> bytes:
     )
 
 
-def _readme(design: Design, n_ticks: int, done: Packets | None) -> str:
-    """What to load where, in ten lines or so."""
+def _render_readme(design: Design, n_ticks: int, done: Packets | None) -> str:
+    """Describe in about ten lines which file to load where."""
     p, program = design.parameters, design.program
     least = program.chip.scan_cycles + program.chip.barrier_cycles(program.mapping.n_tiles)
     lines = [
@@ -244,9 +244,9 @@ def _readme(design: Design, n_ticks: int, done: Packets | None) -> str:
     return "\n".join(fill(line, 110, subsequent_indent="  ") for line in lines) + "\n"
 
 
-def _csv(header: str, rows) -> bytes:
+def _to_csv(header: str, rows) -> bytes:
     return "\n".join([header, *(",".join(str(value) for value in values) for values in rows), ""]).encode()
 
 
-def _json(doc, indent: int | None = 1) -> bytes:
+def _to_json(doc, indent: int | None = 1) -> bytes:
     return (json.dumps(doc, indent=indent) + "\n").encode()

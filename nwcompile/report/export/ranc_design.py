@@ -1,4 +1,4 @@
-"""A program as what RANC's cores hold: slots, axons and their types, destinations, and widths that are proved."""
+"""RANC design: the content of RANC's cores for a program: slots, axons and their types, destinations, proved widths."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,23 +16,23 @@ from nwcompile.report.export.ranc_memory import N_TICKS, NEURON, CoreMemory, Par
 
 ERROR_CODE = "NW7101"
 SUBTRACTS = 1  # reset_mode of a neuron that is reset by subtraction; 0: to a value
-LEAST_OUTPUTS = 2  # an output is told by a number of at least one bit
+LEAST_OUTPUTS = 2  # The number of an output has at least one bit.
 
 
 class AxonSynapses(NamedTuple):
     """All synapses of a program; sources and neurons are numbered as in `Network.offsets`."""
 
-    source: np.ndarray  # int64[synapse]: whose axon is read, also where others set it
+    source: np.ndarray  # int64[synapse]: the owner of the axon, even if others set it too
     target: np.ndarray  # int64[synapse]
     weight: np.ndarray  # int64[synapse]
-    delay: np.ndarray  # int64[synapse]: ticks that its axon holds a packet back
+    delay: np.ndarray  # int64[synapse]: ticks by which its axon delays a packet
 
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """A program on a grid of RANC: raises ModelError, naming the layer, for what its cores cannot be loaded with.
+    """A program on a grid of RANC. Raises ModelError, which names the layer, for features that RANC does not support.
 
-    Neurons and input lines are sources, numbered as in `Network.offsets`; a place is numbered x + X*y.
+    Neurons and input lines are sources, numbered as in `Network.offsets`. A place has the number x + X*y.
     """
 
     program: Program
@@ -76,7 +76,7 @@ class Design:
 
     @cached_property
     def parameters(self) -> Parameters:
-        """Those of the smallest grid from place 0,0 on that holds the cores in use and the bus."""
+        """The parameters of the smallest grid from place 0,0 on that has the used cores and the bus."""
         chip = self.program.chip
         bus = chip.sites[chip.io_cores[0]]
         ends = np.concatenate([self.program.mapping.site_of, bus[None]]).max(0)
@@ -96,13 +96,13 @@ class Design:
 
     @cached_property
     def place(self) -> np.ndarray:
-        """int64[core]: number of the place of each logical core."""
+        """int64[core]: the number of the place of each logical core."""
         x, y, _ = self.program.mapping.site_of.astype(np.int64).T
         return self.parameters.number(x, y)
 
     @cached_property
     def slot(self) -> np.ndarray:
-        """int64[source]: the neuron's place in its core's scan; 0 of input lines."""
+        """int64[source]: the neuron's position in its core's scan; 0 for input lines."""
         order, core_of = self.program.visiting_order, self.program.core_of
         slot = np.zeros(len(core_of), np.int64)
         slot[order] = np.arange(len(order)) - np.searchsorted(core_of[order], core_of[order])
@@ -110,7 +110,7 @@ class Design:
 
     @cached_property
     def output(self) -> np.ndarray:
-        """int64[source]: its number on the output bus, -1 of those that do not leave."""
+        """int64[source]: its number on the output bus; -1 if it is not an output."""
         network = self.program.network
         number, n = np.full(len(self.program.core_of), -1), 0
         for name in network.outputs:
@@ -121,7 +121,7 @@ class Design:
 
     @cached_property
     def synapses(self) -> AxonSynapses:
-        """The synapses with weights other than 0."""
+        """The synapses with nonzero weights."""
         network, parts = self.program.network, []
         for c, delay in zip(network.connections, self.program.schedule.delay, strict=True):
             pre, post, place = synapse_list(c, network.node(c.source).shape)
@@ -134,7 +134,7 @@ class Design:
 
     @cached_property
     def axon_of(self) -> np.ndarray:
-        """int64[source]: the source whose axons its spikes set: itself, or a neuron with which it shares one."""
+        """int64[source]: the source whose axons its spikes set: itself, or a neuron with which it shares an axon."""
         network, axon_of = self.program.network, np.arange(len(self.program.core_of))
         for name, first in network.offsets.items():
             if (shared := network.node(name).axon_of) is not None:
@@ -143,7 +143,7 @@ class Design:
 
     @cached_property
     def axons(self) -> np.ndarray:
-        """int64[axon, 4]: core, number there, source, delay; by core and number, which follows the source."""
+        """int64[axon, 4]: core, number there, source, delay; sorted by core, source and delay."""
         core = self.program.core_of[self.synapses.target].astype(np.int64)
         rows = np.unique(np.stack([core, self.synapses.source, self.synapses.delay], 1), axis=0)
         number = np.arange(len(rows)) - np.searchsorted(rows[:, 0], rows[:, 0])
@@ -151,13 +151,13 @@ class Design:
 
     @cached_property
     def is_heard(self) -> np.ndarray:
-        """bool[source]: whether a neuron reads it, or it leaves by the bus. Other neurons are left out."""
+        """bool[source]: whether a neuron reads it, or it is an output. Other neurons are not exported."""
         read = np.zeros(len(self.program.core_of), bool)
         read[self.axons[:, 2]] = True
         return read[self.axon_of] | (self.output >= 0)
 
     def packets_of(self, source: int) -> np.ndarray:
-        """int64[packet, 3]: core, axon and delay of what a spike of a source sets; empty for outputs."""
+        """int64[packet, 3]: core, axon and delay of the packets of a source's spike; empty for outputs."""
         packets, of_source = self._packets
         return packets[slice(*np.searchsorted(of_source, self.axon_of[source] + np.arange(2)))]
 
@@ -168,7 +168,7 @@ class Design:
 
     @cached_property
     def cores(self) -> dict[int, CoreMemory]:
-        """What each core in use holds, by the number of its place."""
+        """The memory of each used core, by the number of its place."""
         return {int(place): self._core(core) for core, place in enumerate(self.place)}
 
     def _core(self, core: int) -> CoreMemory:
@@ -176,7 +176,7 @@ class Design:
         mine = self.axons[self.axons[:, 0] == core]
         here = self.program.core_of[synapses.target] == core
         weight = np.zeros((p.n_neurons, p.n_axons), np.int64)
-        ours = mine[:, 2] * N_TICKS + mine[:, 3]  # an input line has an axon for each of its delays
+        ours = mine[:, 2] * N_TICKS + mine[:, 3]  # An input line has an axon for each of its delays.
         axon = np.searchsorted(ours, synapses.source[here] * N_TICKS + synapses.delay[here])
         np.add.at(weight, (self.slot[synapses.target[here]], axon), synapses.weight[here])
         weight[self.slot[(self.program.core_of == core) & ~self.is_heard]] = 0
@@ -198,7 +198,7 @@ class Design:
         )
 
     def _neurons(self, core: int, table: np.ndarray) -> np.ndarray:
-        """NEURON[slot] of a core; `table` is that of an empty one, as which neurons that nobody hears stay."""
+        """NEURON[slot] of a core. `table` is that of an empty core; neurons that are not read stay empty."""
         program, p = self.program, self.parameters
         x, y, _ = (int(n) for n in program.mapping.site_of[core])
         for source in np.flatnonzero((program.core_of == core) & self.is_heard):
@@ -216,10 +216,10 @@ class Design:
 
     @cached_property
     def registers(self) -> dict[str, np.ndarray]:
-        """int64[source] of each register that says how a neuron updates; fields of NEURON.
+        """int64[source] of each register of the neuron update, by field of NEURON.
 
-        RANC adds the leak from the first tick on. A layer that begins k - 1 ticks later starts so far off that its
-        leak has brought it to 0 by then.
+        RANC adds the leak from the first tick on. A layer that begins k - 1 ticks later starts with an offset that its
+        leak brings to 0 by then.
         """
         network, n = self.program.network, len(self.program.core_of)
         numbers = {name: np.zeros(n, np.int64) for name in NEURON.names or ()}
@@ -242,10 +242,10 @@ class Design:
 
     @cached_property
     def n_proved_ticks(self) -> int:
-        """So many ticks no potential can leave its register, whatever spikes arrive; at most 2**40, which is for ever.
+        """The number of ticks in which no potential can overflow, whatever spikes arrive; 2**40 means no limit.
 
-        Up and down a potential moves by the neuron's positive or negative weights and its leak at most in a tick. What
-        subtracts its threshold and gets no more than that in a tick never rises above it by more.
+        In a tick a potential rises (falls) by at most the neuron's positive (negative) weights and its leak. A neuron
+        that subtracts its threshold, and receives no more than that in a tick, does not accumulate.
         """
         n, of = len(self.program.core_of), self.registers
         rise, fall = np.maximum(of["leak"], 0), np.maximum(-of["leak"], 0)
@@ -269,7 +269,7 @@ class Design:
         return int(min(t.min(initial=1 << 40) for t in ticks))
 
     def _check_delays(self) -> None:
-        """A spike of a neuron is one packet: every axon of it must be one, with one delay."""
+        """Raise ModelError if a neuron has more than one axon or delay, as a spike is one packet."""
         packets = np.bincount(self.axons[:, 2], minlength=len(self.program.core_of))
         packets[: count_lines(self.program.network)] = 0
         if packets.max(initial=0) > 1:
@@ -286,9 +286,9 @@ class Design:
             raise ModelError(f"core {used.argmax()} hears {used.max()} axons, delays told apart, of {limit}")
 
     def _check_waiting_layers(self) -> None:
-        """Until a layer begins, its leak alone must neither reach a threshold nor a negative one.
+        """Raise ModelError if the leak of a layer reaches a (negative) threshold before the layer begins.
 
-        A layer whose input is all delayed has its step 0 before the first tick: its v0 is what that step leaves.
+        A layer whose inputs are all delayed has its step 0 before the first tick; its v0 is the result of that step.
         """
         network, of = self.program.network, self.registers
         for name in network.layers:

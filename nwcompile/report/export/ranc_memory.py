@@ -1,12 +1,12 @@
-"""RANC's memory files: what its RTL reads with $readmemb, line by line (Mack et al., doi 10.1109/TCAD.2020.3038151)."""
+"""RANC memory: the files that its RTL reads with $readmemb (Mack et al., doi 10.1109/TCAD.2020.3038151)."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-OFFSET_BITS = 9  # of dx and of dy, with which a packet says how far it has to go
-DELAY_BITS = 4  # of the ticks that a packet waits in its axon's memory
-N_TICKS = 16  # words of that memory; a packet of delay 15 would address the one that is being read
+OFFSET_BITS = 9  # of dx and of dy, the distance of a packet's destination
+DELAY_BITS = 4  # of the number of ticks that a packet waits in its axon's memory
+N_TICKS = 16  # words of that memory; a packet of delay 15 would address the word that is being read
 
 NEURON = np.dtype(
     [
@@ -18,7 +18,7 @@ NEURON = np.dtype(
         ("reset_mode", np.int64),  # 0: to reset_potential; 1: by subtraction
         ("dx", np.int64),
         ("dy", np.int64),
-        ("axon", np.int64),  # where its packet goes: there, at (dx, dy) from its own core
+        ("axon", np.int64),  # destination of its packet, on the core at (dx, dy) from its own
         ("delay", np.int64),
     ]
 )
@@ -26,23 +26,23 @@ NEURON = np.dtype(
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of the design, which a bitstream or a simulation must have been made with."""
+    """The parameters of the design; a bitstream or simulation must be built with the same ones."""
 
     columns: int
     rows: int
-    n_neurons: int  # of a core
+    n_neurons: int  # per core
     n_axons: int
     n_types: int
     potential_bits: int  # of potentials, reset potentials and both thresholds
     weight_bits: int
     leak_bits: int
     buffer_depth: int
-    bus: tuple[int, int]  # the place where packets leave
+    bus: tuple[int, int]  # the place of the output bus
     n_outputs: int
 
     @property
     def axon_bits(self) -> int:
-        """Bits that number an axon."""
+        """Bits of an axon's number."""
         return max(1, (self.n_axons - 1).bit_length())
 
     @property
@@ -76,13 +76,13 @@ class Parameters:
         }
 
     def number(self, x, y):
-        """The number of a place, by which its files are called."""
+        """The number of a place, which is in its file names."""
         return x + self.columns * y
 
 
 @dataclass(frozen=True, eq=False)
 class CoreMemory:
-    """What one core holds."""
+    """The memory of one core."""
 
     neuron: np.ndarray  # NEURON[slot]
     connected: np.ndarray  # bool[slot, axon]
@@ -91,7 +91,7 @@ class CoreMemory:
 
 
 def empty_core(parameters: Parameters) -> CoreMemory:
-    """A core whose neurons hear nothing and never fire."""
+    """A core whose neurons have no synapses and never fire."""
     neuron = np.zeros(parameters.n_neurons, NEURON)
     neuron["threshold"], neuron["negative_threshold"] = 1, -(1 << (parameters.potential_bits - 1))
     return CoreMemory(
@@ -103,44 +103,44 @@ def empty_core(parameters: Parameters) -> CoreMemory:
 
 
 def csram(parameters: Parameters, core: CoreMemory) -> bytes:
-    """The lines of csram_NNN.mem, one a neuron, the last axon's connection leftmost."""
+    """Render csram_NNN.mem, one line per neuron, with the connection of the last axon leftmost."""
     neuron, wide = core.neuron, parameters.potential_bits
     fields = [
         core.connected[:, ::-1],
-        _bits(neuron["v0"], wide),
-        _bits(neuron["reset_potential"], wide),
-        _bits(core.weight, parameters.weight_bits).reshape(parameters.n_neurons, -1),
-        _bits(neuron["leak"], parameters.leak_bits),
-        _bits(neuron["threshold"], wide),
-        _bits(neuron["negative_threshold"], wide),
-        _bits(neuron["reset_mode"], 1),
-        _bits(neuron["dx"], OFFSET_BITS),
-        _bits(neuron["dy"], OFFSET_BITS),
-        _bits(neuron["axon"], parameters.axon_bits),
-        _bits(neuron["delay"], DELAY_BITS),
+        _to_bits(neuron["v0"], wide),
+        _to_bits(neuron["reset_potential"], wide),
+        _to_bits(core.weight, parameters.weight_bits).reshape(parameters.n_neurons, -1),
+        _to_bits(neuron["leak"], parameters.leak_bits),
+        _to_bits(neuron["threshold"], wide),
+        _to_bits(neuron["negative_threshold"], wide),
+        _to_bits(neuron["reset_mode"], 1),
+        _to_bits(neuron["dx"], OFFSET_BITS),
+        _to_bits(neuron["dy"], OFFSET_BITS),
+        _to_bits(neuron["axon"], parameters.axon_bits),
+        _to_bits(neuron["delay"], DELAY_BITS),
     ]
-    return _lines(np.concatenate(fields, 1))
+    return _to_lines(np.concatenate(fields, 1))
 
 
 def axon_types(parameters: Parameters, core: CoreMemory) -> bytes:
-    """The lines of tc_NNN.mem, one an axon."""
-    return _lines(_bits(core.axon_type, max(1, (parameters.n_types - 1).bit_length())))
+    """Render tc_NNN.mem, one line per axon."""
+    return _to_lines(_to_bits(core.axon_type, max(1, (parameters.n_types - 1).bit_length())))
 
 
 def packet_words(parameters: Parameters, dx, dy, axon, delay) -> list[str]:
-    """Packets as the text of their bits, most significant first."""
+    """Format packets as the text of their bits, most significant first."""
     widths = (OFFSET_BITS, OFFSET_BITS, parameters.axon_bits, DELAY_BITS)
-    fields = [_bits(np.asarray(values), n) for values, n in zip((dx, dy, axon, delay), widths, strict=True)]
-    return _lines(np.concatenate(fields, 1)).decode().split()
+    fields = [_to_bits(np.asarray(values), n) for values, n in zip((dx, dy, axon, delay), widths, strict=True)]
+    return _to_lines(np.concatenate(fields, 1)).decode().split()
 
 
-def _bits(values: np.ndarray, n_bits: int) -> np.ndarray:
-    """bool[..., bit] of whole numbers in two's complement, most significant first."""
+def _to_bits(values: np.ndarray, n_bits: int) -> np.ndarray:
+    """bool[..., bit]: integers in two's complement, most significant bit first."""
     return (np.asarray(values, np.int64)[..., None] >> np.arange(n_bits - 1, -1, -1)) & 1 != 0
 
 
-def _lines(bits: np.ndarray) -> bytes:
-    """Rows of bits as lines of text."""
+def _to_lines(bits: np.ndarray) -> bytes:
+    """Format rows of bits as lines of text."""
     text = np.full((bits.shape[0], bits.shape[1] + 1), ord("\n"), np.uint8)
     text[:, :-1] = ord("0") + bits.astype(np.uint8)
     return text.tobytes()

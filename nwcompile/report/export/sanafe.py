@@ -1,7 +1,8 @@
-"""SANA-FE: a program as the two files that this simulator reads, so that a judge of someone else's can run it.
+"""SANA-FE: export a program as the two files of this simulator, so that an independent tool can run it.
 
 Boyle et al., SANA-FE, IEEE TCAD 44(8), 2025; formats and attributes as SANA-FE 2.2 documents them. A step there is a
-hardware step here, so `window="hardware"` gives the same counts. What it would compute otherwise is refused.
+hardware step here, so `window="hardware"` gives the same counts. Programs that SANA-FE would compute differently are
+refused.
 """
 
 from fractions import Fraction
@@ -30,11 +31,11 @@ NOTE = (
 
 
 def sanafe_files(program: Program, folder, x: dict[str, np.ndarray] | None = None) -> dict[Path, bytes]:
-    """The files `folder`/arch.yaml and `folder`/snn.yaml of a program, by path.
+    """Render the files `folder`/arch.yaml and `folder`/snn.yaml of a program, by path.
 
-    `x`: spikes [T, n] of one sample by input name, where the network has inputs. Their lines become neurons without
-    cost beside the cores that they feed, so that as here only receiving costs. Raises ModelError and ChipError, naming
-    the layer or key, for what SANA-FE has no figure or rule for, and OptionError if the input is missing.
+    `x`: spikes [T, n] of one sample by input name, if the network has inputs. Input lines become neurons without cost,
+    on the tiles of the cores that they feed, so that only receiving has a cost, as in nwcompile. Raises ModelError and
+    ChipError, which name the layer or key, for features without an equivalent, and OptionError for missing input.
     """
     missing = [name for name in program.network.inputs if x is None or name not in x]
     if missing:
@@ -45,18 +46,18 @@ def sanafe_files(program: Program, folder, x: dict[str, np.ndarray] | None = Non
     _check_neurons(program)
     lines, n_lines = network_lines(program, x or {})
     return {
-        Path(folder) / "arch.yaml": "\n".join(_architecture(program.chip, n_lines)).encode(),
+        Path(folder) / "arch.yaml": "\n".join(_architecture_lines(program.chip, n_lines)).encode(),
         Path(folder) / "snn.yaml": "\n".join(lines).encode(),
     }
 
 
-def note(program: Program) -> str:
-    """What differs there, in a sentence."""
+def sanafe_note(program: Program) -> str:
+    """One sentence about the differences of SANA-FE."""
     return NOTE.format(chip=program.chip.name)
 
 
 def _check_chip(chip: Chip) -> None:
-    """Raise ChipError for what SANA-FE's architectures cannot say."""
+    """Raise ChipError for features that SANA-FE's architectures lack."""
     noc = chip.noc
     slow = noc.chip_hop_cycles or noc.chip_link_cycles_per_flit or chip.energy.chip_link_pj
     asked = {"topology": (noc.topology, "mesh"), "on_full": (noc.on_full, "stall"),
@@ -78,7 +79,7 @@ def _check_chip(chip: Chip) -> None:
 
 
 def _check_neurons(program: Program) -> None:
-    """Raise ModelError for layers and connections that SANA-FE's LIF neurons would compute otherwise."""
+    """Raise ModelError for layers and connections that SANA-FE's LIF neurons would compute differently."""
     for name in program.network.programs:
         raise ModelError(f"layer {name!r} is a neuron program, and SANA-FE knows no neuron but its LIF")
     for name in program.network.layers:
@@ -109,26 +110,26 @@ def _check_neurons(program: Program) -> None:
         raise ModelError("the program runs in phases, and SANA-FE runs all layers at once; compile it pipelined")
 
 
-def _architecture(chip: Chip, n_lines: int) -> list[str]:
+def _architecture_lines(chip: Chip, n_lines: int) -> list[str]:
     """Lines of arch.yaml; every tile has one more core for `n_lines` input lines, if there are any."""
     noc, cost, energy = chip.noc, chip.cost, given_figures(chip.energy)
     table = ", ".join(
-        f"{tiles}: {_seconds(cycles, chip.core.cycle_ns)}" for tiles, cycles in (cost.barrier_cycles or {}).items()
+        f"{tiles}: {_to_seconds(cycles, chip.core.cycle_ns)}" for tiles, cycles in (cost.barrier_cycles or {}).items()
     )
-    ew, ns = (_seconds(cycles, noc.cycle_ns) for cycles in (noc.hop_cycles_ew, noc.hop_cycles_ns))
+    ew, ns = (_to_seconds(cycles, noc.cycle_ns) for cycles in (noc.hop_cycles_ew, noc.hop_cycles_ns))
     ways = (("east", "west"), energy["hop_ew_pj"], ew), (("north", "south"), energy["hop_ns_pj"], ns)
-    hops = [f"energy_{d}_hop: {_joules(pj)}, latency_{d}_hop: {s}" for both, pj, s in ways for d in both]
+    hops = [f"energy_{d}_hop: {_to_joules(pj)}, latency_{d}_hop: {s}" for both, pj, s in ways for d in both]
 
     def unit(event: str, joules: str, seconds: str) -> str:
         pj, cycles = energy[f"{event}_pj"], getattr(cost, f"{event}_cycles")
-        return f"{joules}: {_joules(pj)}, {seconds}: {_seconds(cycles, chip.core.cycle_ns)}"
+        return f"{joules}: {_to_joules(pj)}, {seconds}: {_to_seconds(cycles, chip.core.cycle_ns)}"
 
     soma = [
         unit(event, f"energy_{word}", f"latency_{word}")
         for event, word in (("visit", "access_neuron"), ("update", "update_neuron"), ("spike", "spike_out"))
     ]
     last_tile, last_core = noc.columns * noc.rows - 1, noc.cores_per_router - 1
-    name = "".join(c if c.isalnum() and c.isascii() else "_" for c in chip.name)  # no YAML reader takes it otherwise
+    name = "".join(c if c.isalnum() and c.isascii() else "_" for c in chip.name)  # safe for any YAML reader
     return [
         "architecture:",
         f"  name: {name}",
@@ -139,16 +140,16 @@ def _architecture(chip: Chip, n_lines: int) -> list[str]:
         f"      attributes: {{{', '.join(hops)}}}",
         "      core:",
         f"        - name: core[0..{last_core}]",
-        *_core(int(np.max(chip.core.max_neurons)), unit("message_in", "energy_message_in", "latency_message_in"),
+        *_core_lines(int(np.max(chip.core.max_neurons)), unit("message_in", "energy_message_in", "latency_message_in"),
                [f"            - {{name: lif, attributes: {{model: leaky_integrate_fire, {', '.join(soma)}}}}}"],
                unit("message_out", "energy_message_out", "latency_message_out"),
                [unit(f"synop_{kind}", "energy_process_spike", "latency_process_spike") for kind in SYNAPSES]),
-        *(_input_core(n_lines) if n_lines else []),
+        *(_input_core_lines(n_lines) if n_lines else []),
         "",
     ]  # fmt: skip
 
 
-def _core(n_neurons: int, message_in: str, somas: list[str], message_out: str, synapses: list[str]) -> list[str]:
+def _core_lines(n_neurons: int, message_in: str, somas: list[str], message_out: str, synapses: list[str]) -> list[str]:
     attributes = f"buffer_position: soma, buffer_inside_unit: false, max_neurons_supported: {n_neurons}"
     return [
         f"          attributes: {{{attributes}}}",
@@ -166,21 +167,21 @@ def _core(n_neurons: int, message_in: str, somas: list[str], message_out: str, s
     ]  # fmt: skip
 
 
-def _input_core(n_lines: int) -> list[str]:
-    """A core whose neurons send at no cost, each from a unit of its own that holds its spikes."""
+def _input_core_lines(n_lines: int) -> list[str]:
+    """A core whose neurons send without cost; each has its own unit with its spikes."""
     free = [f"energy_{word}: 0.0, latency_{word}: 0.0" for word in ("access_neuron", "update_neuron", "spike_out")]
     return [
         "        - name: input[0..0]",
-        *_core(n_lines, "energy_message_in: 0.0, latency_message_in: 0.0",
+        *_core_lines(n_lines, "energy_message_in: 0.0, latency_message_in: 0.0",
                [f"            - {{name: 'line[0..{n_lines - 1}]', attributes: {{model: input, {', '.join(free)}}}}}"],
                "energy_message_out: 0.0, latency_message_out: 0.0",
                ["energy_process_spike: 0.0, latency_process_spike: 0.0"] * len(SYNAPSES)),
     ]  # fmt: skip
 
 
-def _seconds(cycles: int, cycle_ns: float) -> str:
+def _to_seconds(cycles: int, cycle_ns: float) -> str:
     return f"{float(cycles * Fraction(str(cycle_ns)))!r}e-9"
 
 
-def _joules(pj: float) -> str:
+def _to_joules(pj: float) -> str:
     return f"{float(pj)!r}e-12"

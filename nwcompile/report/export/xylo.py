@@ -1,7 +1,7 @@
-"""Xylo: a program as the arrays that the vendor's tool makes a chip's configuration of, and what the chip then does.
+"""Xylo: export a program as the arrays of the vendor's configuration tool, with the expected behavior of the chip.
 
 The names are the arguments of `config_from_specification` in SynSense's rockpool (documented there for XyloAudio 2,
-XyloAudio 3 and XyloIMU), so `config_from_specification(**numpy.load("specification.npz"))` is all that is left to do.
+XyloAudio 3 and XyloIMU), so `config_from_specification(**numpy.load("specification.npz"))` configures the chip.
 """
 
 import io
@@ -18,8 +18,8 @@ from nwcompile.sim import simulate
 from nwcompile.sim.inputs import add_sample_axis
 
 ERROR_CODE = "NW7103"
-UNREACHED = (1 << 15) - 1  # The threshold of outputs of which only the membrane is read.
-WIDEST_SHIFT = 7  # A weight of 8 bits, shifted further, would not fit the 16 bits of a current.
+UNREACHED = (1 << 15) - 1  # The threshold of outputs whose membrane is read instead of spikes.
+WIDEST_SHIFT = 7  # An 8-bit weight that is shifted further does not fit the 16 bits of a current.
 FED, FILLS, BOTH, NEITHER, FEEDS = range(
     5
 )  # The order of hidden neurons: what inputs feed first, what outputs read last.
@@ -46,7 +46,7 @@ UNKNOWN = (
 
 
 class Pool(NamedTuple):
-    """Where the neurons of a program lie on the chip."""
+    """The positions of a program's neurons on the chip."""
 
     inputs: dict[str, np.ndarray]  # by input: the channel of each line
     hidden: dict[str, np.ndarray]  # by layer: the index of each neuron
@@ -54,26 +54,26 @@ class Pool(NamedTuple):
 
 
 def xylo_files(program: Program, folder, x: dict[str, np.ndarray] | None = None) -> dict[Path, bytes]:
-    """The files of a program for a Xylo chip, by path; `x`: events [T, n] of one sample by input name, or None.
+    """Render the files of a program for a Xylo chip, by path. `x`: events [T, n] of one sample by input name, or None.
 
-    Raises ChipError for a chip whose neurons are not a pool with decays by shift, and ModelError for what it is not
-    told how to do.
+    Raises ChipError for a chip whose neurons are not a pool with decays by shift, and ModelError for features that the
+    chip does not support.
     """
-    _check(program)
-    pool = pool_of(program)
-    arrays = specification(program, pool)
+    _check_program(program)
+    pool = assign_pool(program)
+    arrays = build_specification(program, pool)
     files = {
-        "specification.npz": _npz(arrays),
-        "specification.json": _json({name: array.tolist() for name, array in arrays.items()}),
-        "neurons.json": _json(
+        "specification.npz": _pack_npz(arrays),
+        "specification.json": _to_json({name: array.tolist() for name, array in arrays.items()}),
+        "neurons.json": _to_json(
             {kind: {n: i.tolist() for n, i in places.items()} for kind, places in pool._asdict().items()}
         ),
     }
     warning = UNKNOWN
     if x is not None:
-        raster, expected, warning = recorded(program, pool, x)
-        files |= {"raster.npy": _npy(raster), "expected.npz": _npz(expected)}
-        files["sample.npz"] = _npz(add_sample_axis(program.network, x))
+        raster, expected, warning = simulate_sample(program, pool, x)
+        files |= {"raster.npy": _pack_npy(raster), "expected.npz": _pack_npz(expected)}
+        files["sample.npz"] = _pack_npz(add_sample_axis(program.network, x))
     sizes = [sum(len(index) for index in places.values()) for places in pool]
     text = README.format(
         name=Path(folder).name, chip=program.chip.name, n_inputs=sizes[0], n_hidden=sizes[1], n_outputs=sizes[2],
@@ -83,15 +83,15 @@ def xylo_files(program: Program, folder, x: dict[str, np.ndarray] | None = None)
     return {Path(folder) / name: data for name, data in files.items()}
 
 
-def note(program: Program) -> str:
-    """What remains to be done there, in a sentence."""
+def xylo_note(program: Program) -> str:
+    """One sentence about the remaining step in the vendor's tool."""
     return (
         "config_from_specification(**numpy.load('specification.npz')) of rockpool makes the chip's configuration; "
         "spikes are those of the vendor's simulator, no board was at hand"
     )
 
 
-def _check(program: Program) -> None:
+def _check_program(program: Program) -> None:
     if program.chip.core.max_outputs is None or not program.chip.fixed_point.shifts:
         raise ChipError(
             f"{program.chip.name}: not a chip of the Xylo family, whose decays are shifts (state.decay) and whose "
@@ -112,11 +112,11 @@ def _check(program: Program) -> None:
             )
 
 
-def pool_of(program: Program) -> Pool:
-    """Places of all neurons: hidden ones that inputs feed come first, those that feed outputs last.
+def assign_pool(program: Program) -> Pool:
+    """Assign positions to all neurons: hidden neurons that inputs feed come first, those that feed outputs last.
 
-    The chips with fewer input and output rows than hidden neurons have them for the first and the last ones. Neurons
-    that do both come as soon as outputs can read them; neurons that do neither make room before them.
+    Chips with fewer input and output rows than hidden neurons have these rows for the first and the last neurons.
+    Neurons that do both are at the first positions that outputs can read; neurons that do neither fill up before them.
     """
     network = program.network
     hidden = [name for name in network.layers if name not in network.outputs]
@@ -140,14 +140,14 @@ def pool_of(program: Program) -> Pool:
     index = np.empty(n, np.int64)
     index[order] = np.arange(n)
     return Pool(
-        inputs=_places(network, network.inputs),
+        inputs=_number_neurons(network, network.inputs),
         hidden={name: index[first[name] : first[name] + network.node(name).n_neurons] for name in hidden},
-        outputs=_places(network, network.outputs),
+        outputs=_number_neurons(network, network.outputs),
     )
 
 
-def _places(network, names) -> dict[str, np.ndarray]:
-    """One index after the other for the neurons of these nodes."""
+def _number_neurons(network, names) -> dict[str, np.ndarray]:
+    """Number the neurons of these nodes consecutively."""
     places, n = {}, 0
     for name in names:
         places[name] = np.arange(n, n + network.node(name).n_neurons)
@@ -155,10 +155,10 @@ def _places(network, names) -> dict[str, np.ndarray]:
     return places
 
 
-def specification(program: Program, pool: Pool) -> dict[str, np.ndarray]:
+def build_specification(program: Program, pool: Pool) -> dict[str, np.ndarray]:
     """The arguments of `config_from_specification` for this chip.
 
-    Raises ModelError for weights that no 8 bits and a shift give.
+    Raises ModelError for weights that 8 bits and a shift cannot represent.
     """
     sizes = {kind: sum(len(index) for index in getattr(pool, kind).values()) for kind in Pool._fields}
     arrays = {}
@@ -170,26 +170,26 @@ def specification(program: Program, pool: Pool) -> dict[str, np.ndarray]:
                 pre, post, place = synapse_list(c, program.network.node(c.source).shape)
                 at = getattr(pool, source)[c.source][pre], getattr(pool, target)[c.target][post]
                 np.add.at(weights, at, np.asarray(c.weight).reshape(-1)[place].astype(np.int64))
-        mantissa, shift = _split(weights, group)
+        mantissa, shift = _split_shift(weights, group)
         arrays[f"weights_{group}"], arrays[f"weight_shift_{group}"] = mantissa, np.asarray(shift)
     core = program.chip.core
     _check_rows(arrays, core.max_input_targets, core.max_output_sources)
     room = int(program.chip.max_neurons.sum()) - (core.max_outputs or 0)
     if core.max_input_targets is not None and core.max_input_targets < room:
-        # The tool of such a chip (XyloAudio 3, XyloIMU) takes an axis of synaptic currents; that of XyloAudio 2 takes
-        # one for two currents, and no axis for one.
+        # The tool of such a chip (XyloAudio 3, XyloIMU) expects an axis of synaptic currents. The tool of XyloAudio 2
+        # expects this axis only for two currents.
         arrays["weights_in"] = arrays["weights_in"][:, : core.max_input_targets, None]
         arrays["weights_rec"] = arrays["weights_rec"][:, :, None]
     for suffix, bias, places in (("", "bias_hidden", pool.hidden), ("_out", "bias_out", pool.outputs)):
         for name, field in ((f"dash_mem{suffix}", "decay_v"), (f"dash_syn{suffix}", "decay_u"),
                             (f"threshold{suffix}", "threshold"), (bias, "bias")):  # fmt: skip
-            arrays[name] = _by_index(program, places, field)
+            arrays[name] = _values_by_index(program, places, field)
     has_bias = arrays["bias_hidden"].any() or arrays["bias_out"].any()
     return {name: array for name, array in arrays.items() if has_bias or not name.startswith("bias")}
 
 
 def _check_rows(arrays: dict[str, np.ndarray], n_first: int | None, n_last: int | None) -> None:
-    """The tools of the chips take the first columns of what comes in and the last rows of what goes out."""
+    """Raise ModelError unless inputs reach only the first hidden neurons, and outputs read only the last ones."""
     n = len(arrays["weights_rec"])
     reached, read = np.flatnonzero(arrays["weights_in"].any(0)), np.flatnonzero(arrays["weights_out"].any(1))
     if reached.max(initial=0) >= (n_first or n) or read.min(initial=n) < n - (n_last or n):
@@ -200,7 +200,7 @@ def _check_rows(arrays: dict[str, np.ndarray], n_first: int | None, n_last: int 
         )
 
 
-def _by_index(program: Program, places: dict[str, np.ndarray], field: str) -> np.ndarray:
+def _values_by_index(program: Program, places: dict[str, np.ndarray], field: str) -> np.ndarray:
     values = np.zeros(sum(len(index) for index in places.values()), np.int64)
     for name, index in places.items():
         node = program.network.node(name)
@@ -209,8 +209,8 @@ def _by_index(program: Program, places: dict[str, np.ndarray], field: str) -> np
     return values
 
 
-def _split(weights: np.ndarray, group: str) -> tuple[np.ndarray, int]:
-    """Weights as int8 and the shift of all."""
+def _split_shift(weights: np.ndarray, group: str) -> tuple[np.ndarray, int]:
+    """Split weights into int8 mantissas and one common shift."""
     for shift in range(WIDEST_SHIFT + 1):
         mantissa = weights >> shift
         if (mantissa << shift == weights).all() and np.abs(mantissa + 0.5).max(initial=0) < 128:
@@ -218,12 +218,12 @@ def _split(weights: np.ndarray, group: str) -> tuple[np.ndarray, int]:
     raise ModelError(f"the weights of group {group!r} are not those of 8 bits and one shift; compile the network again")
 
 
-def recorded(
+def simulate_sample(
     program: Program, pool: Pool, sample: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, dict[str, np.ndarray], str]:
-    """The raster of a sample, what the chip does with it, and a sentence on the order of spikes.
+    """Simulate a sample: return its raster, the expected recordings, and a sentence on the order of spikes.
 
-    An empty step comes first, so that row h is hardware step h, in which events of step h - 1 act here.
+    An empty step comes first, so that row h is hardware step h, in which events of step h - 1 take effect.
     """
     n_steps = len(next(iter(sample.values()))) + 1
     raster = np.zeros((n_steps, sum(len(channels) for channels in pool.inputs.values())), np.int64)
@@ -245,17 +245,17 @@ def recorded(
     return raster, expected, text
 
 
-def _npz(arrays: dict[str, np.ndarray]) -> bytes:
+def _pack_npz(arrays: dict[str, np.ndarray]) -> bytes:
     stored = io.BytesIO()
     np.savez_compressed(stored, **arrays)  # type: ignore[arg-type]
     return stored.getvalue()
 
 
-def _npy(array: np.ndarray) -> bytes:
+def _pack_npy(array: np.ndarray) -> bytes:
     stored = io.BytesIO()
     np.save(stored, array, allow_pickle=False)
     return stored.getvalue()
 
 
-def _json(value) -> bytes:
+def _to_json(value) -> bytes:
     return (json.dumps(value) + "\n").encode()

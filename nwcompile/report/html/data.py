@@ -1,6 +1,6 @@
-"""Data: what report.js needs of report.json, small: columns instead of rows, whole numbers packed.
+"""Data: the part of report.json that report.js needs, compact: columns instead of rows, packed integers.
 
-Packed numbers are base 64 of bytes; a number is seven bits a byte, the lowest first, and its last byte is below 128.
+Packed integers are base 64 of bytes: seven bits per byte, lowest bits first; the last byte of a number is below 128.
 """
 
 from base64 import b64encode
@@ -14,14 +14,14 @@ from nwcompile.report.html_markup import Markup
 
 CORE_COLUMNS = ("x", "y", "port", "in_axons", "out_axons", "synapse_bits", "note")
 CORE_MEANS = ("synops_per_step", "busy_us_per_step", "energy_pj_per_sample")
-MOST_BYTES = 2_000_000  # Of a run in a page; a larger one is slow to open, and to send.
-SPARE_BYTES = 200  # Numbers of steps in sentences are of more digits where more steps are kept.
+MOST_BYTES = 2_000_000  # Bytes per run in a page; a larger page is slow to open and to send.
+SPARE_BYTES = 200  # Step numbers in sentences have more digits if more steps are included.
 
 
-def within_limit(page: Callable[[list[dict]], str], docs: list[dict]) -> str:
-    """The page of these runs with as many of their first steps as `MOST_BYTES` for each leave room for, at least one.
+def render_within_limit(page: Callable[[list[dict]], str], docs: list[dict]) -> str:
+    """Render the page of these runs with as many first steps as fit into `MOST_BYTES` per run, at least one.
 
-    What else a page has is never left out: drawings alone take 2 MB from some 1,200 cores on.
+    Other content is never left out: from about 1,200 cores on, drawings alone take 2 MB.
     """
     least = page([first_steps(doc, 0) for doc in docs])
     room = MOST_BYTES - (len(least.encode()) + SPARE_BYTES) // len(docs)
@@ -29,7 +29,7 @@ def within_limit(page: Callable[[list[dict]], str], docs: list[dict]) -> str:
 
 
 def first_steps(doc: dict, n_bytes: int) -> dict:
-    """The report with its first step, and those after it that take no more than so many bytes of the page."""
+    """The report with its first step, and the following steps that fit into `n_bytes` of the page."""
     by_step = doc["by_step"]
     tables = [np.array(table) for table in (*by_step["cores"].values(), by_step["flits"]) if table]
     if not tables:
@@ -51,12 +51,12 @@ def first_steps(doc: dict, n_bytes: int) -> dict:
 
 
 def page_data(doc: dict) -> Markup:
-    """The script element that holds the data of one report."""
-    return embedded(data_of(doc))
+    """The script element with the data of one report."""
+    return embed_data(collect_data(doc))
 
 
-def embedded(data: dict) -> Markup:
-    """The script element that holds these plain values; no text in it can end it, or begin another."""
+def embed_data(data: dict) -> Markup:
+    """The script element with these plain values, escaped so that no text can close the element."""
     text = dumps(data, separators=(",", ":"), allow_nan=False)
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -64,12 +64,12 @@ def embedded(data: dict) -> Markup:
 
 
 def _short(figures: list[float | None]) -> list[float | None]:
-    """Seven digits of figures of which the page shows three."""
+    """Round figures to seven digits; the page shows three."""
     return [None if x is None else float(f"{x:.7g}") for x in figures]
 
 
-def data_of(doc: dict) -> dict:
-    """The same as plain values."""
+def collect_data(doc: dict) -> dict:
+    """The data of one report as plain values."""
     cores, traffic, by_step = doc["cores"], doc["traffic"], doc["by_step"]
     place = {name: i for i, name in enumerate(traffic["sources"])}
     columns: dict = {name: [core[name] for core in cores] for name in CORE_COLUMNS}
@@ -81,31 +81,31 @@ def data_of(doc: dict) -> dict:
     return {
         "n_samples": doc["run"]["n_samples"], "n_steps": doc["run"]["n_hardware_steps"],
         "topology": doc["chip"]["topology"], "heat": HEAT, "sources": traffic["sources"], "cores": columns,
-        "links": _links(doc["links"]), "work": work, "floorline": doc["floorline"],
-        "traffic": {"cores": packed(_traffic(traffic["cores"])), "links": packed(_traffic(traffic["links"]))},
-        "by_step": {"n_steps": by_step["n_steps"], "flits": packed(_flat(by_step["flits"])),
-                    "cores": {name: packed(_flat(table)) for name, table in by_step["cores"].items()}},
+        "links": _pack_links(doc["links"]), "work": work, "floorline": doc["floorline"],
+        "traffic": {name: pack_integers(_flatten_traffic(traffic[name])) for name in ("cores", "links")},
+        "by_step": {"n_steps": by_step["n_steps"], "flits": pack_integers(_flat_table(by_step["flits"])),
+                    "cores": {name: pack_integers(_flat_table(table)) for name, table in by_step["cores"].items()}},
         "step_us": steps["measured_us"] or steps["bound_us"],
-        "bounds": None if steps["bottleneck"] is None else [_bound(b) for b in steps["bottleneck"]],
+        "bounds": None if steps["bottleneck"] is None else [_bound_text(b) for b in steps["bottleneck"]],
     }  # fmt: skip
 
 
-def _links(rows: list[dict]) -> dict:
-    """Columns; `kind` counts in `kinds`, and `peak_flits` is 1 more, 0 where it is not known."""
+def _pack_links(rows: list[dict]) -> dict:
+    """The columns of the links. `kind` is an index into `kinds`; `peak` is the peak of flits plus 1, 0 if unknown."""
     kinds = list(dict.fromkeys(link["kind"] for link in rows))
     place = {kind: i for i, kind in enumerate(kinds)}
     peaks = (link.get("peak_flits") for link in rows)
     return {
-        "x": packed(link["x"] for link in rows), "y": packed(link["y"] for link in rows), "kinds": kinds,
-        "kind": packed(place[link["kind"]] for link in rows),
+        "x": pack_integers(link["x"] for link in rows), "y": pack_integers(link["y"] for link in rows), "kinds": kinds,
+        "kind": pack_integers(place[link["kind"]] for link in rows),
         "flits": _short([link["flits_per_step"] for link in rows]),
-        "peak": packed(0 if peak is None else peak + 1 for peak in peaks),
+        "peak": pack_integers(0 if peak is None else peak + 1 for peak in peaks),
         "mean": _short([link.get("mean_flits") for link in rows]),
     }  # fmt: skip
 
 
-def packed(numbers: Iterable[int]) -> str:
-    """Whole numbers from 0 on as text."""
+def pack_integers(numbers: Iterable[int]) -> str:
+    """Pack non-negative integers into a text."""
     data = bytearray()
     for n in numbers:
         while n > 127:
@@ -115,12 +115,12 @@ def packed(numbers: Iterable[int]) -> str:
     return b64encode(data).decode()
 
 
-def _flat(table: list[list[int]]) -> Iterable[int]:
+def _flat_table(table: list[list[int]]) -> Iterable[int]:
     return (n for row in table for n in row)
 
 
-def _traffic(listed: list[dict | None]) -> Iterable[int]:
-    """How many rows; the others, and 1 more (0: not known); the rows, with cores as their number and 1 more."""
+def _flatten_traffic(listed: list[dict | None]) -> Iterable[int]:
+    """Yield per item: the number of rows, `others` plus 1 (0: unknown), then the rows, with cores as number plus 1."""
     for item in listed:
         rows, others = ([], None) if item is None else (item["rows"], item["others"])
         yield len(rows)
@@ -132,7 +132,7 @@ def _traffic(listed: list[dict | None]) -> Iterable[int]:
             yield n
 
 
-def _bound(b: dict) -> str:
-    """What bounds a step, in words."""
+def _bound_text(b: dict) -> str:
+    """Describe the bottleneck of a step."""
     where = f": link {b['link']}" if b["link"] else f": {b['layer']} on core {b['core']}" if b["unit"] else ""
     return f"{b['kind']}-bound{where}"

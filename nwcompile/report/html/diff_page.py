@@ -1,21 +1,21 @@
-"""Diff page: two runs side by side, with one scale of colors and one slider over the steps of both."""
+"""Diff page: two runs side by side, with a common color scale and a common slider over the steps."""
 
 from nwcompile.report.diff import diff_verdict, figure_rows, layer_rows
-from nwcompile.report.html.data import page_data, within_limit
+from nwcompile.report.html.data import page_data, render_within_limit
 from nwcompile.report.html.maps import core_heat
 from nwcompile.report.html.page import (
     DETAIL,
     card,
+    card_row,
     cores_card,
     floorline_card,
     links_card,
-    row,
     steps_card,
     whole_page,
 )
 from nwcompile.report.html.step_bar import step_bar
 from nwcompile.report.html_markup import Markup, tag
-from nwcompile.report.html_tables import table
+from nwcompile.report.html_tables import html_table
 
 SIDES = ("before", "after")
 ABOUT = {
@@ -25,41 +25,41 @@ ABOUT = {
 
 
 def render_diff(doc: dict, reports: dict[str, dict]) -> str:
-    """The page of a comparison (as report/diff.py gives it) and both reports by the names of their programs."""
+    """Render the page of a comparison, from `doc` of report/diff.py and both reports by program name."""
     names = list(reports) if len(reports) > 1 else list(reports) * 2
     docs = [reports[name] for name in names]
     line = f"nwcompile report --diff, {doc['source']}: {names[0]} before, {names[1]} after"
     header = tag("header", tag("h1", line), tag("p", diff_verdict(doc), class_="verdict"),
                  class_=None if doc["ok"] else "bad")  # fmt: skip
-    hottest = [_hottest(docs, lambda report: [core[core_heat(docs[0])[0]] for core in report["cores"]]),
-               _hottest(docs, lambda report: [link["flits_per_step"] for link in report["links"]])]  # fmt: skip
-    if core_heat(docs[0]) != core_heat(docs[1]):  # one of two chips has no times
+    hottest = [_hottest_value(docs, lambda report: [core[core_heat(docs[0])[0]] for core in report["cores"]]),
+               _hottest_value(docs, lambda report: [link["flits_per_step"] for link in report["links"]])]  # fmt: skip
+    if core_heat(docs[0]) != core_heat(docs[1]):  # One of the chips has no times.
         hottest[0] = None
-    drawn = [_drawn(side, name, report, hottest) for side, name, report in zip(SIDES, names, docs, strict=True)]
-    figures, layers = (_table(rows) for rows in (figure_rows(doc), layer_rows(doc)))
-    tables = row(card("half", "Figures", ABOUT[doc["source"]], figures), card("half", "Layers", None, layers))
+    drawn = [_draw_side(side, name, report, hottest) for side, name, report in zip(SIDES, names, docs, strict=True)]
+    figures, layers = (_render_table(rows) for rows in (figure_rows(doc), layer_rows(doc)))
+    tables = card_row(card("half", "Figures", ABOUT[doc["source"]], figures), card("half", "Layers", None, layers))
 
     def page(docs: list[dict]) -> str:
         sides = [tag("div", *marks, page_data(report), class_="run column", data_name=side)
                  for side, marks, report in zip(SIDES, drawn, docs, strict=True)]  # fmt: skip
-        main = tag("main", header, tables, step_bar(docs), row(*sides))
+        main = tag("main", header, tables, step_bar(docs), card_row(*sides))
         return whole_page(f"{names[0]} and {names[1]}: report of nwcompile", main)
 
-    return within_limit(page, docs)
+    return render_within_limit(page, docs)
 
 
-def _hottest(docs: list[dict], values) -> float | None:
+def _hottest_value(docs: list[dict], values) -> float | None:
     return max((value or 0.0 for doc in docs for value in values(doc)), default=None)
 
 
-def _drawn(side: str, name: str, doc: dict, hottest: list[float | None]) -> list[Markup]:
+def _draw_side(side: str, name: str, doc: dict, hottest: list[float | None]) -> list[Markup]:
     rows = [cell for word, said in doc["verdict_rows"] for cell in (tag("dt", word), tag("dd", said))]
     head = card("", f"{side}: {name}", None, tag("p", doc["verdict"]), tag("dl", *rows))
     plots = [floorline_card(doc), steps_card(doc)] if doc["time"] else []
     return [head, cores_card(doc, hottest[0]), links_card(doc, hottest[1]), DETAIL, *plots]
 
 
-def _table(rows: list[tuple[str, ...]]) -> Markup:
+def _render_table(rows: list[tuple[str, ...]]) -> Markup:
     head, *lines = rows
     columns = [(heading, "name" if i == 0 else "right") for i, heading in enumerate(head)]
-    return table(columns, [list(line) for line in lines])
+    return html_table(columns, [list(line) for line in lines])

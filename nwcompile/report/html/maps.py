@@ -1,4 +1,4 @@
-"""Maps: the chip seen from above, north up. Cores colored by their work, links by their flits; details by hovering."""
+"""Maps: the chip from above, north up, with cores colored by work and links by flits; hovering shows details."""
 
 from math import isqrt
 
@@ -8,16 +8,16 @@ from nwcompile.report.text import grouped, number, percent
 WIDTH = 640  # Units of the drawing, which scales with the page.
 MARGIN = 22  # Units around the map, with room for the numbers of columns and rows.
 LARGEST_PITCH = 76  # Pixels from router to router of a small chip, whose squares would be clumsy if larger.
-SMALLEST_PITCH = 3  # Pixels of a large one, of which less could not be seen.
+SMALLEST_PITCH = 3  # Pixels from router to router of a large chip; less would be invisible.
 LABELED_PITCH = 44  # Pixels from router to router from which a core's number fits into its square.
 HEAT = ((0.0, (254, 243, 199)), (0.25, (253, 202, 96)), (0.5, (245, 142, 50)), (0.75, (213, 74, 36)),
         (1.0, (127, 29, 29)))  # fmt: skip
-DARK_FROM = 0.77  # From this part of the largest load on white numbers are easier to read than black ones.
+DARK_FROM = 0.77  # From this share of the largest load on, white numbers are more readable than black ones.
 DIRECTIONS = {"E": (1, 0), "W": (-1, 0), "N": (0, 1), "S": (0, -1)}
 
 
 def heat(part: float) -> str:
-    """Color of a part 0..1 of the largest value: pale yellow, orange, dark red."""
+    """The color of a share 0..1 of the largest value: pale yellow, orange, dark red."""
     part = min(max(part, 0.0), 1.0)
     for (low, a), (high, b) in zip(HEAT, HEAT[1:], strict=False):
         if part <= high:
@@ -27,7 +27,7 @@ def heat(part: float) -> str:
 
 
 class Grid:
-    """Where routers and cores lie in the drawing."""
+    """The positions of routers and cores in the drawing."""
 
     def __init__(self, chip: dict):
         self.columns, self.rows, self.ports = chip["columns"], chip["rows"], chip["cores_per_router"]
@@ -38,7 +38,7 @@ class Grid:
         self.down = -(-self.ports // self.across)
 
     def center(self, x: int, y: int) -> tuple[float, float]:
-        """Centre of router (x, y)."""
+        """The center of router (x, y)."""
         return MARGIN + (x + 0.5) * self.pitch, MARGIN + (self.rows - 0.5 - y) * self.pitch
 
     def squares(self, size: float, class_: str) -> Markup:
@@ -51,7 +51,7 @@ class Grid:
         return tag("path", d="".join(path), class_=class_)
 
     def axes(self) -> Markup:
-        """x below, y to the left."""
+        """Number the columns below and the rows to the left."""
         every = 1 if self.pitch >= 20 else 4 if self.pitch >= 8 else 16
         marks = []
         for x in range(0, self.columns, every):
@@ -61,7 +61,7 @@ class Grid:
         return join(marks)
 
     def drawing(self, label: str, *children: Markup) -> Markup:
-        """The whole drawing."""
+        """Put the children into one drawing."""
         box = f"0 0 {self.width:.0f} {self.height:.0f}"
         return tag(
             "svg",
@@ -75,14 +75,14 @@ class Grid:
 
 
 def core_heat(doc: dict) -> tuple[str, str]:
-    """By which figure of a core the map is colored, and its unit: busy time, or synops where there are no costs."""
+    """The figure that colors the cores, and its unit: busy time, or synops if the chip has no costs."""
     return ("busy_us_per_step", "us a step") if doc["time"] else ("synops_per_step", "synops a step")
 
 
 def core_map(doc: dict, hottest: float | None = None) -> Markup:
-    """Every core in use at its site, colored by `core_heat`; `hottest` ends the scale, by default the largest figure.
+    """Draw every used core at its site, colored by `core_heat`. `hottest`: the end of the scale, or the largest figure.
 
-    Squares are in the order of `cores` of report.json, by which report.js knows them.
+    Squares are in the order of `cores` of report.json; report.js relies on it.
     """
     grid = Grid(doc["chip"])
     tile = grid.pitch * 0.9
@@ -96,7 +96,7 @@ def core_map(doc: dict, hottest: float | None = None) -> Markup:
         y = cy - tile / 2 + core["port"] // grid.across * cell
         part = core[key] / hottest
         size = cell * 0.94
-        title = tag("title", _about_core(core))
+        title = tag("title", _describe_core(core))
         corner, rounded = {"x": x + cell * 0.03, "y": y + cell * 0.03}, min(3.0, cell / 8)
         squares.append(tag("rect", title, **corner, width=size, height=size, rx=rounded, fill=heat(part)))
         if grid.pitch >= LABELED_PITCH:
@@ -104,10 +104,10 @@ def core_map(doc: dict, hottest: float | None = None) -> Markup:
             labels.append(tag("text", core["core"], x=x + cell / 2, y=y + cell / 2 + 4, class_=shade))
     cores = tag("g", *squares, class_="cores")
     drawing = grid.drawing("cores of the chip", grid.squares(tile, "tile"), cores, *labels, grid.axes())
-    return join([drawing, legend(f"busiest unit, {unit}" if doc["time"] else unit, hottest)])
+    return join([drawing, heat_legend(f"busiest unit, {unit}" if doc["time"] else unit, hottest)])
 
 
-def _about_core(core: dict) -> str:
+def _describe_core(core: dict) -> str:
     lines = [f"core {core['core']} at ({core['x']}, {core['y']}) port {core['port']}"]
     lines += [f"{name}: {grouped(n)} neurons" for name, n in core["layers"].items()]
     if core["busy_us_per_step"] is not None:
@@ -119,9 +119,9 @@ def _about_core(core: dict) -> str:
 
 
 def link_map(doc: dict, hottest: float | None = None) -> Markup:
-    """Every link of the mesh that carried flits, and each router by the flits of its cores' own links.
+    """Draw every link of the mesh that carried flits, and each router colored by the flits of its cores' own links.
 
-    Both are in the order of `links` of report.json, by which report.js knows them.
+    Both are in the order of `links` of report.json; report.js relies on it.
     """
     grid = Grid(doc["chip"])
     hottest = hottest or max((link["flits_per_step"] for link in doc["links"]), default=0) or 1
@@ -134,25 +134,25 @@ def link_map(doc: dict, hottest: float | None = None) -> Markup:
     )
     for link in doc["links"]:
         if link["kind"] == "segment":
-            arrows.append(_segment(grid, size, thick, link, hottest))
+            arrows.append(_draw_segment(grid, size, thick, link, hottest))
         elif link["kind"] in DIRECTIONS:
-            arrows.append(_arrow(grid, size, thick, link, hottest))
+            arrows.append(_draw_arrow(grid, size, thick, link, hottest))
         else:
             local.setdefault((link["x"], link["y"]), []).append((link["kind"], link["flits_per_step"]))
     squares = []
     for (x, y), carried in local.items():
         cx, cy = grid.center(x, y)
         lines = [f"{place} ({x}, {y})", *(f"{kind}: {number(flits)} flits a step" for kind, flits in carried)]
-        corner, fill = {"x": cx - size / 2, "y": cy - size / 2}, heat(max(flits for _, flits in carried) / hottest)
+        corner, fill = ({"x": cx - size / 2, "y": cy - size / 2}, heat(max(flits for _, flits in carried) / hottest))
         title = tag("title", "\n".join(lines))
         squares.append(tag("rect", title, **corner, width=size, height=size, rx=size / 8, fill=fill))
     marks = tag("g", *arrows, class_="links"), tag("g", *squares, class_="routers")
-    drawing = grid.drawing("links of the chip", _mesh(grid), grid.squares(size, "tile"), *marks, grid.axes())
-    return join([drawing, legend(f"flits a step; squares: of each {place}, the busiest of {its_links}", hottest)])
+    drawing = grid.drawing("links of the chip", _draw_mesh(grid), grid.squares(size, "tile"), *marks, grid.axes())
+    return join([drawing, heat_legend(f"flits a step; squares: of each {place}, the busiest of {its_links}", hottest)])
 
 
-def _mesh(grid: Grid) -> Markup:
-    """The links that there are, in grey."""
+def _draw_mesh(grid: Grid) -> Markup:
+    """Draw all links of the mesh in grey."""
     lines = []
     for y in range(grid.rows):
         lines.append("M{:.1f} {:.1f}H{:.1f}".format(*grid.center(0, y), grid.center(grid.columns - 1, y)[0]))
@@ -161,8 +161,8 @@ def _mesh(grid: Grid) -> Markup:
     return tag("path", d="".join(lines), class_="mesh", stroke_width=max(grid.pitch * 0.02, 0.4))
 
 
-def _arrow(grid: Grid, size: float, thick: float, link: dict, hottest: float) -> Markup:
-    """One link as an arrow, on the right-hand side of its direction."""
+def _draw_arrow(grid: Grid, size: float, thick: float, link: dict, hottest: float) -> Markup:
+    """Draw a link as an arrow, on the right-hand side of its direction."""
     dx, dy = DIRECTIONS[link["kind"]][0], -DIRECTIONS[link["kind"]][1]
     cx, cy = grid.center(link["x"], link["y"])
     start, end = size / 2 + 1, grid.pitch - size / 2 - 1
@@ -177,11 +177,11 @@ def _arrow(grid: Grid, size: float, thick: float, link: dict, hottest: float) ->
     flits, part = link["flits_per_step"], link["flits_per_step"] / hottest
     about = f"link ({link['x']}, {link['y']}) {link['kind']}: {number(flits)} flits a step"
     about += f", {percent(100 * part)} of the busiest"
-    return tag("path", tag("title", about), d=_outline(outline), fill=heat(part))
+    return tag("path", tag("title", about), d=_closed_path(outline), fill=heat(part))
 
 
-def _outline(corners: list[tuple[float, float]]) -> str:
-    """A closed path with few characters: from corner to corner by one decimal, of which a large chip has thousands."""
+def _closed_path(corners: list[tuple[float, float]]) -> str:
+    """Write a closed path compactly, with relative corners and one decimal: a large chip has thousands of paths."""
     x, y = (round(v, 1) for v in corners[0])
     path = f"M{x:g} {y:g}l"
     for corner in corners[1:]:
@@ -191,8 +191,8 @@ def _outline(corners: list[tuple[float, float]]) -> str:
     return path.replace(" -", "-").rstrip() + "z"
 
 
-def _segment(grid: Grid, size: float, thick: float, link: dict, hottest: float) -> Markup:
-    """One segment of a bus, all its lanes together."""
+def _draw_segment(grid: Grid, size: float, thick: float, link: dict, hottest: float) -> Markup:
+    """Draw a segment of a bus, all its lanes together."""
     cx, cy = grid.center(link["x"], link["y"])
     part = link["flits_per_step"] / hottest
     about = f"segment {link['x']}-{link['x'] + 1}: {number(link['flits_per_step'])} transfers a step, "
@@ -208,8 +208,8 @@ def _segment(grid: Grid, size: float, thick: float, link: dict, hottest: float) 
     )
 
 
-def legend(what: str, hottest: float) -> Markup:
-    """The scale of the colors."""
+def heat_legend(what: str, hottest: float) -> Markup:
+    """Draw the color scale."""
     stops = ", ".join(f"{heat(part)} {100 * part:.0f}%" for part, _ in HEAT)
     bar = tag("span", class_="scale", style=f"background:linear-gradient(90deg, {stops})")
     ends = tag("span", "0"), bar, tag("span", number(hottest), class_="hottest")

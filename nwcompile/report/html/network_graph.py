@@ -1,17 +1,17 @@
-"""Network graph: inputs at the top, every layer below all that feed it, connections between them."""
+"""Network graph: draw inputs at the top, and every layer below the layers that feed it."""
 
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Network, Node
 from nwcompile.report.html_markup import Markup, tag
 from nwcompile.report.text import grouped
 
-BOX_WIDTH = 210  # Pixels, as all lengths here: room for a name, its shape and its number of neurons.
+BOX_WIDTH = 210  # Pixels, like all lengths here: room for a name, its shape and its number of neurons.
 BOX_HEIGHT = 44  # Two lines of text.
-GAP_X = 34  # Between boxes of a row; what passes a row on its way down goes through it.
-GAP_Y = 40  # Between rows, with room for the kind of a connection.
-MOST_CHARACTERS = 26  # Of a name in a box; the whole of it is in the title that hovering shows.
-MOST_HEIGHT = 560  # Of the drawing in a notebook; a deeper network scrolls.
-NAME = "nw-network"  # The class of the drawing: its style must not reach the page around it.
+GAP_X = 34  # Pixels between boxes of a row; connections that skip the row pass here.
+GAP_Y = 40  # Pixels between rows, with room for the kind of a connection.
+MOST_CHARACTERS = 26  # Characters of a name in a box; hovering shows the full name.
+MOST_HEIGHT = 560  # Pixels of the drawing in a notebook; a deeper network scrolls.
+NAME = "nw-network"  # The CSS class of the drawing, which limits its style to the drawing.
 RULES = (
     "text{font:12px system-ui,sans-serif;fill:#1b2430;text-anchor:middle}",
     ".soft{fill:#5b6675;font-size:11px}",
@@ -24,8 +24,8 @@ RULES = (
 
 
 def network_graph(network: Network) -> Markup:
-    """The drawing, in a box of its own that scrolls where it is long or wide."""
-    rank = _ranks(network)
+    """Draw a network in its own box, which scrolls if the drawing is large."""
+    rank = _rank_nodes(network)
     rows: list[list[str]] = [[] for _ in range(max(rank.values(), default=0) + 1)]
     for name, level in rank.items():
         rows[level].append(name)
@@ -37,7 +37,7 @@ def network_graph(network: Network) -> Markup:
         left = (width - len(row) * (BOX_WIDTH + GAP_X) + GAP_X) / 2
         for i, name in enumerate(row):
             place[name] = (left + i * (BOX_WIDTH + GAP_X), GAP_Y / 2 + level * (BOX_HEIGHT + GAP_Y))
-    lines = [_line(c, place, rank) for c in network.connections]
+    lines = [_draw_connection(c, place, rank) for c in network.connections]
     boxes = [
         _box(node, place[name], name in network.inputs) for name, node in {**network.inputs, **network.nodes}.items()
     ]
@@ -47,8 +47,8 @@ def network_graph(network: Network) -> Markup:
     return tag("div", drawing, style=f"max-height:{MOST_HEIGHT}px;overflow:auto")
 
 
-def _ranks(network: Network) -> dict[str, int]:
-    """The row of every input and node: one below the lowest that feeds it; what points back does not count."""
+def _rank_nodes(network: Network) -> dict[str, int]:
+    """The row of every input and node: one below the lowest that feeds it, without feedback connections."""
     rank = dict.fromkeys(network.inputs, 0)
     for name in network.order:
         rank[name] = 1 + max((rank[c.source] for c in network.into(name) if c.source in rank), default=0)
@@ -70,8 +70,8 @@ def _box(node: Node, at: tuple[float, float], is_input: bool) -> Markup:
     )
 
 
-def _line(edge: Connection, place: dict[str, tuple[float, float]], rank: dict[str, int]) -> Markup:
-    """From the bottom of the source to the top of the target; what skips rows, or points back, swings to the right."""
+def _draw_connection(edge: Connection, place: dict[str, tuple[float, float]], rank: dict[str, int]) -> Markup:
+    """Draw a connection from source to target; one that skips rows or points back bends around on the right."""
     (x0, y0), (x1, y1) = place[edge.source], place[edge.target]
     is_back = rank[edge.source] >= rank[edge.target]
     title = tag("title", f"{type(edge).__name__}: {edge.source} to {edge.target}, delay {edge.aligned_delay}")

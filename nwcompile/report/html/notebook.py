@@ -1,4 +1,4 @@
-"""Notebook: what a Network, a Program and a Run show when they are the last line of a notebook's cell."""
+"""Notebook: the HTML of a Network, a Program and a Run as the last expression of a notebook cell."""
 
 from html import escape
 
@@ -9,31 +9,31 @@ from nwcompile.ir.run import Run
 from nwcompile.report.html.network_graph import network_graph
 from nwcompile.report.html.page import render_html
 from nwcompile.report.html_markup import Markup, tag
-from nwcompile.report.html_tables import table
-from nwcompile.report.json.collect import collect
+from nwcompile.report.html_tables import html_table
+from nwcompile.report.json.collect import collect_report
 from nwcompile.report.text import grouped, number
 
-PAGE_HEIGHT = 640  # Pixels of a report inside a cell; it scrolls.
+PAGE_HEIGHT = 640  # Pixels of a report inside a cell, which scrolls.
 
 
 def html_of_network(network: Network) -> str:
-    """The first line of its text, and its graph from top to bottom."""
-    return tag("div", _head(network), network_graph(network))
+    """Render the first line of a network's repr, and its graph."""
+    return tag("div", _first_line(network), network_graph(network))
 
 
 def html_of_program(program: Program) -> str:
-    """The report of what its calibration predicts: verdict, fit, cores and links."""
-    return tag("div", _head(program), page_in_a_cell(collect(program, predict(program))))
+    """Render the report that is predicted from the program's calibration."""
+    return tag("div", _first_line(program), render_frame(collect_report(program, predict(program))))
 
 
-def page_in_a_cell(doc: dict) -> Markup:
-    """The page of a report.json in a frame of its own, which scrolls."""
+def render_frame(doc: dict) -> Markup:
+    """Render a report in its own frame, which scrolls."""
     page = escape(render_html(doc))
     return Markup(f'<iframe srcdoc="{page}" style="width:100%;height:{PAGE_HEIGHT}px;border:0"></iframe>')
 
 
 def html_of_run(run: Run) -> str:
-    """The first line of its text, what every layer sent, and time and energy where they are known."""
+    """Render the first line of a run's repr, the spikes of every layer, and time and energy if known."""
     columns = [("layer", "left"), ("neurons", "right"), ("spikes", "right"), ("spikes per neuron and step", "right")]
     rows: list[list[object]] = [
         [row["layer"], grouped(row["neurons"]), grouped(row["spikes"]), number(row["spikes_per_neuron_and_step"])]
@@ -41,8 +41,8 @@ def html_of_run(run: Run) -> str:
     ]
     took = None if run.seconds is None else tag("p", f"time: {number(run.seconds * 1e6)} us")
     spent = None if run.energy_pj is None else tag("p", f"energy: {number(run.energy_pj['total'] / 1000)} nJ")
-    return tag("div", _head(run), table(columns, rows) if rows else None, took, spent)
+    return tag("div", _first_line(run), html_table(columns, rows) if rows else None, took, spent)
 
 
-def _head(noun: Network | Program | Run) -> Markup:
+def _first_line(noun: Network | Program | Run) -> Markup:
     return tag("p", tag("b", repr(noun).splitlines()[0]))

@@ -1,11 +1,11 @@
-"""HTML: the content of report.json as one page that has all it needs in itself: style, script, drawings."""
+"""HTML: the content of report.json as one self-contained page with style, script and drawings."""
 
 from pathlib import Path
 
 from nwcompile.report import html_tables, legalization, quantization
 from nwcompile.report.bus import bus_card
 from nwcompile.report.host import host_lines, host_text
-from nwcompile.report.html.data import page_data, within_limit
+from nwcompile.report.html.data import page_data, render_within_limit
 from nwcompile.report.html.maps import core_map, link_map
 from nwcompile.report.html.plots import energy_plot, floorline_plot, step_plot
 from nwcompile.report.html.profile_tables import critical_table, message_tables, phase_tables
@@ -13,16 +13,16 @@ from nwcompile.report.html.step_bar import step_bar
 from nwcompile.report.html.style import STYLE
 from nwcompile.report.html_markup import Markup, tag
 from nwcompile.report.json import neurobench
-from nwcompile.report.text import grouped, number, percent, real_time_text, unknown, verdict_parts
+from nwcompile.report.text import grouped, number, percent, real_time_text, unknown_lines, verdict_parts
 
 DOCTYPE = Markup("<!DOCTYPE html>\n")
 SCRIPT = Path(__file__).with_name("report.js").read_text()
 
 
 def whole_page(title: str, *content: Markup, more_style: str = "", script: str = SCRIPT) -> str:
-    """A page of this content, with the style and the script of reports; the script comes last, when all is there.
+    """Build a page with the style and script of reports. The script comes last, when all elements exist.
 
-    `more_style` is added to the style; a page of something else has a `script` of its own.
+    `more_style` is appended to the style; other pages pass their own `script`.
     """
     viewport = tag("meta", name="viewport", content="width=device-width, initial-scale=1")
     style = tag("style", Markup(STYLE + more_style))
@@ -31,40 +31,40 @@ def whole_page(title: str, *content: Markup, more_style: str = "", script: str =
 
 
 def render_html(doc: dict) -> str:
-    """The whole page of one run."""
+    """Render the page of one run."""
     notes = tag(
         "div",
-        *_crosscheck(doc),
-        *_paragraph(doc, "multi_spike", "Several spikes a step", end=""),
-        *_paragraph(doc, "multicast", "Multicast"),
-        *_host(doc),
-        *_paragraph(doc, "io", "Input and output"),
-        *_real_time(doc),
-        _warnings(doc),
-        *_unknown(doc),
+        *_crosscheck_card(doc),
+        *_text_card(doc, "multi_spike", "Several spikes a step", end=""),
+        *_text_card(doc, "multicast", "Multicast"),
+        *_host_card(doc),
+        *_text_card(doc, "io", "Input and output"),
+        *_real_time_card(doc),
+        _warnings_card(doc),
+        *_unknown_card(doc),
         class_=f"column {'half' if doc['energy'] else 'whole'}",
     )
-    head = [_header(doc), _tiles(doc), row(_fit(doc))]
+    head = [_page_header(doc), _main_figures(doc), card_row(_fit_card(doc))]
     parts = [
-        row(cores_card(doc), links_card(doc)),
+        card_row(cores_card(doc), links_card(doc)),
         DETAIL,
-        *([row(floorline_card(doc), steps_card(doc)), row(_times(doc))] if doc["time"] else []),
-        *([row(card("whole", "Bus", ABOUT_BUS, bus_card(doc["bus"])))] if doc["bus"] else []),
-        *_profile(doc),
-        row(card("whole", "Layers", ABOUT_LAYERS, html_tables.layer_table(doc))),
-        *_legalization(doc),
-        *_quantization(doc),
-        row(*_energy(doc), notes),
-        row(card("whole", "NeuroBench", neurobench.ABOUT, neurobench.neurobench_table(doc))),
+        *([card_row(floorline_card(doc), steps_card(doc)), card_row(_times_card(doc))] if doc["time"] else []),
+        *([card_row(card("whole", "Bus", ABOUT_BUS, bus_card(doc["bus"])))] if doc["bus"] else []),
+        *_profile_rows(doc),
+        card_row(card("whole", "Layers", ABOUT_LAYERS, html_tables.layer_table(doc))),
+        *_legalization_row(doc),
+        *_quantization_row(doc),
+        card_row(*_energy_card(doc), notes),
+        card_row(card("whole", "NeuroBench", neurobench.ABOUT, neurobench.neurobench_table(doc))),
         tag("div", class_="lists"),
-        row(_provenance(doc)),
+        card_row(_provenance_card(doc)),
     ]
 
     def page(docs: list[dict]) -> str:
         main = tag("main", *head, step_bar(docs), *parts, page_data(docs[0]), class_="run")
         return whole_page(f"{doc['chip']['name']}: report of nwcompile", main)
 
-    return within_limit(page, [doc])
+    return render_within_limit(page, [doc])
 
 
 DETAIL = tag("section", class_="card detail", aria_live="polite", hidden="")
@@ -102,13 +102,13 @@ ABOUT_LAYERS = (
 )
 
 
-def row(*cards: Markup) -> Markup:
-    """Cards side by side, where the page is wide enough."""
+def card_row(*cards: Markup) -> Markup:
+    """Put cards side by side, if the page is wide enough."""
     return tag("div", *cards, class_="grid")
 
 
 def card(width: str, title: str, about: str | None, *content: Markup) -> Markup:
-    """A part of the page: `width` "half", "whole" or that of its column, a title, what it is about, what it shows."""
+    """Build a card with title, description and content. `width`: "half", "whole", or "" for the width of its column."""
     return tag(
         "section",
         tag("h2", title),
@@ -118,26 +118,26 @@ def card(width: str, title: str, about: str | None, *content: Markup) -> Markup:
     )
 
 
-def _header(doc: dict) -> Markup:
+def _page_header(doc: dict) -> Markup:
     run = doc["run"]
     samples = "sample" if run["n_samples"] == 1 else "samples"
     how = "predicted, not simulated, from" if run["backend"] == "prediction" else f"{run['backend']} backend,"
     line = f"nwcompile report: {how} {grouped(run['n_samples'])} {samples} of {run['n_hardware_steps']} hardware steps"
     good = doc["fits"] and (doc["crosscheck"] is None or doc["crosscheck"]["agree"])
     rows = [cell for word, said in doc["verdict_rows"] for cell in (tag("dt", word), tag("dd", said))]
-    return tag("header", tag("h1", line), _verdict(doc), tag("dl", *rows), class_=None if good else "bad")
+    return tag("header", tag("h1", line), _verdict_line(doc), tag("dl", *rows), class_=None if good else "bad")
 
 
-def _verdict(doc: dict) -> Markup:
-    """The sentence; on a narrow page without the advice, which is the first of the rows below."""
+def _verdict_line(doc: dict) -> Markup:
+    """Render the verdict. A narrow page hides its advice, which is also the first row below."""
     advice = f"; {verdict_parts(doc)[-1]}"
     if doc["advice"] is None or not doc["verdict"].endswith(advice):
         return tag("p", doc["verdict"], class_="verdict")
     return tag("p", doc["verdict"].removesuffix(advice), tag("span", advice, class_="advice"), class_="verdict")
 
 
-def _tiles(doc: dict) -> Markup:
-    """The main figures, large."""
+def _main_figures(doc: dict) -> Markup:
+    """Render the main figures in large type."""
     cores, time, energy, accuracy = doc["fit"][0], doc["time"], doc["energy"], doc["accuracy"] or {}
     tiles = [
         _tile("cores in use", f"{cores['used']}", f"of {cores['limit']}", percent(cores["percent"]) + " of the chip")
@@ -182,7 +182,7 @@ def _tile(name: str, figure: str, unit: str, more: str) -> Markup:
     return tag("div", tag("div", name, class_="name"), value, tag("div", more, class_="more"), class_="tile-card")
 
 
-def _fit(doc: dict) -> Markup:
+def _fit_card(doc: dict) -> Markup:
     about = (
         "What the mapping takes of every resource: in the core that comes closest to its limit, and on the whole chip."
     )
@@ -190,7 +190,7 @@ def _fit(doc: dict) -> Markup:
 
 
 def cores_card(doc: dict, hottest: float | None = None) -> Markup:
-    """The map of the cores; `hottest` as in `core_map`."""
+    """Render the map of the cores; `hottest` as in `core_map`."""
     about = (
         "Every core in use at its place on the chip, x to the right, y upwards, colored by "
         + ("how long its busiest unit works in a mean step." if doc["time"] else "its synops in a mean step.")
@@ -200,13 +200,13 @@ def cores_card(doc: dict, hottest: float | None = None) -> Markup:
 
 
 def links_card(doc: dict, hottest: float | None = None) -> Markup:
-    """The map of the links; `hottest` as in `link_map`."""
+    """Render the map of the links; `hottest` as in `link_map`."""
     about = ABOUT_SEGMENTS if doc["chip"]["topology"] == "segmented_bus" else ABOUT_LINKS
     return card("half", "Links", about + ("" if doc["io"] else NO_IO), link_map(doc, hottest))
 
 
 def floorline_card(doc: dict) -> Markup:
-    """The floorline plot of a run on a chip with times."""
+    """Render the floorline plot of a run on a chip with times."""
     about = (
         "The line is the floor (barrier and compute) and the slope (reading synapses). Points on the floor are "
         "compute- or barrier-bound, on the slope memory-bound; how far a point lies above both is what messages cost. "
@@ -216,12 +216,12 @@ def floorline_card(doc: dict) -> Markup:
 
 
 def steps_card(doc: dict) -> Markup:
-    """The times of the steps of a run on a chip with times."""
+    """Render the times of the steps of a run on a chip with times."""
     about = "Time of each hardware step, mean of the samples, and what bounds it."
     return card("half", "Step by step", about, step_plot(doc))
 
 
-def _times(doc: dict) -> Markup:
+def _times_card(doc: dict) -> Markup:
     tight = doc["time"]["tightness_percent"]
     about = (
         "The bar: which layer's work fills the busiest core of each step, beside the links of the network and the "
@@ -238,28 +238,28 @@ def _times(doc: dict) -> Markup:
     return card("whole", "Where the time goes", about, html_tables.time_shares(doc), html_tables.time_table(doc))
 
 
-def _profile(doc: dict) -> list[Markup]:
+def _profile_rows(doc: dict) -> list[Markup]:
     p = doc["profile"]
     if p is None:
         return []
     messages = card("half", "Messages and crowded links", ABOUT_MESSAGES, message_tables(p))
     phases = card("half", "Phases of the cores", ABOUT_PHASES, phase_tables(p))
-    return [row(phases, messages), row(card("whole", "Critical paths", ABOUT_CRITICAL, critical_table(p)))]
+    return [card_row(phases, messages), card_row(card("whole", "Critical paths", ABOUT_CRITICAL, critical_table(p)))]
 
 
-def _legalization(doc: dict) -> list[Markup]:
+def _legalization_row(doc: dict) -> list[Markup]:
     if not doc["legalization"]:
         return []
-    return [row(card("whole", "Legalization", legalization.ABOUT, legalization.legalization_table(doc)))]
+    return [card_row(card("whole", "Legalization", legalization.ABOUT, legalization.legalization_table(doc)))]
 
 
-def _quantization(doc: dict) -> list[Markup]:
+def _quantization_row(doc: dict) -> list[Markup]:
     if not any(r["quantization"] for r in doc["layers"]):
         return []
-    return [row(card("whole", "Quantization", quantization.ABOUT, quantization.quantization_table(doc)))]
+    return [card_row(card("whole", "Quantization", quantization.ABOUT, quantization.quantization_table(doc)))]
 
 
-def _energy(doc: dict) -> list[Markup]:
+def _energy_card(doc: dict) -> list[Markup]:
     if doc["energy"] is None:
         return []
     about = "Events of a sample times the chip file's figure for each."
@@ -271,12 +271,12 @@ def _energy(doc: dict) -> list[Markup]:
     return [card("half", "Energy", about, html_tables.energy_table(doc), energy_plot(doc))]
 
 
-def _real_time(doc: dict) -> list[Markup]:
+def _real_time_card(doc: dict) -> list[Markup]:
     r = doc["real_time"]
     return [] if r is None else [card("", "Real time", None, tag("p", real_time_text(r)))]
 
 
-def _crosscheck(doc: dict) -> list[Markup]:
+def _crosscheck_card(doc: dict) -> list[Markup]:
     c = doc["crosscheck"]
     if c is None:
         return []
@@ -284,19 +284,19 @@ def _crosscheck(doc: dict) -> list[Markup]:
     return [card("", "Do the backends agree?", None, tag("p", mark, ": ", c["text"]))]
 
 
-def _paragraph(doc: dict, key: str, title: str, end: str = ".") -> list[Markup]:
-    """A card with the text of `doc[key]`, if there is one."""
+def _text_card(doc: dict, key: str, title: str, end: str = ".") -> list[Markup]:
+    """A card with the text of `doc[key]`, if it is not None."""
     return [] if doc[key] is None else [card("", title, None, tag("p", doc[key]["text"], end))]
 
 
-def _host(doc: dict) -> list[Markup]:
+def _host_card(doc: dict) -> list[Markup]:
     host = doc["host"]
     if host is None:
         return []
     return [card("", "Host", None, *(tag("p", line, ".") for line in (*host_lines(host), host_text(host))))]
 
 
-def _warnings(doc: dict) -> Markup:
+def _warnings_card(doc: dict) -> Markup:
     texts = list(doc["warnings"])
     if doc["run"]["n_dropped"]:
         texts.append(doc["dropped"]["text"])
@@ -305,13 +305,13 @@ def _warnings(doc: dict) -> Markup:
     return card("", "Warnings", None, tag("ul", *(tag("li", text) for text in texts), class_="warnings"))
 
 
-def _unknown(doc: dict) -> list[Markup]:
-    texts = unknown(doc)
+def _unknown_card(doc: dict) -> list[Markup]:
+    texts = unknown_lines(doc)
     items = tag("ul", *(tag("li", text) for text in texts), class_="warnings")
     return [card("", "Not known", None, items)] if texts else []
 
 
-def _provenance(doc: dict) -> Markup:
+def _provenance_card(doc: dict) -> Markup:
     rows = []
     for key, value in doc["provenance"].items():
         if isinstance(value, dict):

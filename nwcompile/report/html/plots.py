@@ -1,4 +1,4 @@
-"""Plots: the floorline (time of a step against the synops of its busiest core), the steps, and power over time."""
+"""Plots: the floorline (step time against the synops of the busiest core), the steps, and power over time."""
 
 from itertools import accumulate
 from math import ceil, floor, log10
@@ -10,10 +10,10 @@ from nwcompile.report.text import grouped, number
 WIDTH = 640  # Units of the drawing, which scales with the page.
 HEIGHT = 360  # Units: a plot is 16 to 9.
 LEFT = 66  # Units from the edge to the plot, with room for the numbers of the y axis.
-RIGHT = 18  # Units from the plot to the edge, where nothing is written.
-TOP = 18  # Units from the edge to the plot, where nothing is written.
+RIGHT = 18  # Units from the plot to the edge, without text.
+TOP = 18  # Units from the edge to the plot, without text.
 BOTTOM = 56  # Units from the plot to the edge, with room for the numbers and the name of the x axis.
-MOST_POINTS = 1000  # More points than that lie on each other in a plot 640 units wide.
+MOST_POINTS = 1000  # More points would overlap in a plot 640 units wide.
 KINDS = ("memory", "compute", "traffic", "barrier")
 SERIES = {
     "core": "a core, mean of the steps",
@@ -24,20 +24,20 @@ SERIES = {
 
 
 class Axis:
-    """One axis, from a value to a place in the drawing; `log` or linear."""
+    """One axis, which maps a value to a position in the drawing; `log` or linear."""
 
     def __init__(self, values: list[float], start: float, end: float, log: bool):
         self.start, self.end, self.log = start, end, log
         values = [v for v in values if v > 0 or not log] or [1.0]
         low, high = min(values), max(values)
         if log:
-            self.low, self.high = 1 / _nice(1.02 / low), _nice(high * 1.02)
+            self.low, self.high = 1 / _round_up(1.02 / low), _round_up(high * 1.02)
         else:
-            step = _nice((high or 1.0) / 5)
+            step = _round_up((high or 1.0) / 5)
             self.low, self.high = 0.0, ceil((high or 1.0) / step - 1e-9) * step
 
     def at(self, value: float) -> float:
-        """Place of a value; what lies below the axis is put at its start."""
+        """The position of a value; values below the axis are put at its start."""
         if self.log:
             part = log10(max(value, self.low) / self.low) / log10(self.high / self.low)
         else:
@@ -46,13 +46,13 @@ class Axis:
 
     @property
     def ends(self) -> str:
-        """Values and places of both ends, by which report.js puts other values on the axis."""
+        """Values and positions of both ends; report.js uses them to place other values."""
         return f"{self.low!r} {self.high!r} {self.start} {self.end}"
 
     def ticks(self) -> list[float]:
-        """Round values along the axis."""
+        """The round values to label along the axis."""
         if not self.log:
-            step = _nice(self.high / 5)
+            step = _round_up(self.high / 5)
             return [i * step for i in range(round(self.high / step) + 1)]
         decades = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
         wide = log10(self.high / self.low) > 3.2
@@ -60,17 +60,17 @@ class Axis:
         return [v for v in candidates if self.low * 0.999 <= v <= self.high * 1.001]
 
 
-def _nice(x: float) -> float:
-    """The least of 1, 2, 5 times a power of ten that is not below x."""
+def _round_up(x: float) -> float:
+    """Round up to 1, 2 or 5 times a power of ten."""
     power = 10.0 ** floor(log10(x))
     return next(m * power for m in (1, 2, 5, 10) if m * power >= x * 0.999)
 
 
 def floorline_plot(doc: dict) -> Markup:
-    """Time against synops (both log): every core in a mean step, the busiest of each step, the floor and the slope.
+    """Plot time against synops (both log): every core in a mean step, the busiest of each step, floor and slope.
 
-    A core alone would take the barrier and what its busiest unit works. Points of cores are in the order of `cores` of
-    report.json, by which report.js knows them.
+    The time of a core is the barrier plus the work of its busiest unit. Points of cores are in the order of `cores` of
+    report.json; report.js relies on it.
     """
     steps, lines = doc["steps"], doc["floorline"]
     series = {
@@ -84,18 +84,18 @@ def floorline_plot(doc: dict) -> Markup:
     }
     cores = [(c["synops_per_step"], lines["barrier_us"] + c["busy_us_per_step"]) for c in doc["cores"]]
     points = [*(point for name in series for point in series[name]), *cores]
-    x = Axis([p[0] for p in points] + [_knee(lines) / 2], LEFT, WIDTH - RIGHT, log=True)
+    x = Axis([p[0] for p in points] + [_knee_synops(lines) / 2], LEFT, WIDTH - RIGHT, log=True)
     y = Axis([p[1] for p in points] + [lines["floor_us"] * 0.7], HEIGHT - BOTTOM, TOP, log=True)
     marks = [tag("g", *(_core_point(c["core"], p, x, y) for c, p in zip(doc["cores"], cores, strict=True)),
                  class_="core-points")]  # fmt: skip
     for name, group in series.items():
         marks += [
-            _point(name, h, p, steps["bottleneck"][h]["kind"] if name == "measured" else "", x, y)
-            for h, p in _some(group)
+            _step_point(name, h, p, steps["bottleneck"][h]["kind"] if name == "measured" else "", x, y)
+            for h, p in _thin_out(group)
         ]
     label_x, label_y = "synops of a core, or of the busiest one, in a step (log)", "time of a step, us (log)"
     names = ["core", *series]
-    return join([_frame("floorline", x, y, label_x, label_y, _lines(lines, x, y), *marks), _key(doc, names)])
+    return join([_frame("floorline", x, y, label_x, label_y, _floor_and_slope(lines, x, y), *marks), _key(doc, names)])
 
 
 def _core_point(core: int, point: tuple[float, float], x_axis: Axis, y_axis: Axis) -> Markup:
@@ -104,14 +104,14 @@ def _core_point(core: int, point: tuple[float, float], x_axis: Axis, y_axis: Axi
     return tag("circle", tag("title", about), cx=x_axis.at(synops), cy=y_axis.at(us), r=2.5)
 
 
-def _knee(lines: dict) -> float:
-    """Synops at which the slope leaves the floor."""
+def _knee_synops(lines: dict) -> float:
+    """The number of synops at which the slope leaves the floor."""
     above = lines["floor_us"] - lines["barrier_us"]
     return above / lines["us_per_synop"] if above > 0 and lines["us_per_synop"] > 0 else 2.0
 
 
-def _lines(lines: dict, x_axis: Axis, y_axis: Axis) -> Markup:
-    """The floor, and the slope from where it leaves the floor to the end of the axis."""
+def _floor_and_slope(lines: dict, x_axis: Axis, y_axis: Axis) -> Markup:
+    """Draw the floor and, from the knee to the end of the axis, the slope."""
     floor_us, slope, barrier = lines["floor_us"], lines["us_per_synop"], lines["barrier_us"]
     path = f"M{x_axis.start:.1f} {y_axis.at(floor_us):.1f}"
     steps = [x_axis.low * (x_axis.high / x_axis.low) ** (i / 120) for i in range(121)]
@@ -127,7 +127,7 @@ def _lines(lines: dict, x_axis: Axis, y_axis: Axis) -> Markup:
     return join([tag("path", tag("title", about), d=path, class_="floorline"), text])
 
 
-def _point(name: str, h: int, point: tuple[float, float], kind: str, x_axis: Axis, y_axis: Axis) -> Markup:
+def _step_point(name: str, h: int, point: tuple[float, float], kind: str, x_axis: Axis, y_axis: Axis) -> Markup:
     synops, us = point
     about = f"{SERIES[name]}, step {h}: {number(us)} us, {grouped(synops)} synops on the busiest core"
     about += f", {kind}-bound" if kind else ""
@@ -139,7 +139,7 @@ def _point(name: str, h: int, point: tuple[float, float], kind: str, x_axis: Axi
 
 
 def step_plot(doc: dict) -> Markup:
-    """Measured, bound and predicted time of each hardware step."""
+    """Plot the measured, bound and predicted time of each hardware step."""
     steps = doc["steps"]
     series = {
         name: steps[f"{name}_us"] for name in ("predicted", "bound", "measured") if steps[f"{name}_us"] is not None
@@ -152,9 +152,9 @@ def step_plot(doc: dict) -> Markup:
         tag("path", d=f"M{x.start} {y.at(b):.1f}H{x.end}", class_="floor") for b in [doc["floorline"]["barrier_us"]]
     ]
     for name, values in series.items():
-        d = "M" + "L".join(f"{x.at(h):.1f} {y.at(v):.1f}" for h, v in _some(values))
+        d = "M" + "L".join(f"{x.at(h):.1f} {y.at(v):.1f}" for h, v in _thin_out(values))
         marks.append(tag("path", tag("title", SERIES[name]), d=d, class_=f"line {name}"))
-    for h, us in _some(steps["measured_us"] or steps["bound_us"]):
+    for h, us in _thin_out(steps["measured_us"] or steps["bound_us"]):
         b = steps["bottleneck"][h]
         where = (
             f"link {b['link']}" if b["link"] else f"{b['layer']} on core {b['core']}, {b['unit']}" if b["unit"] else ""
@@ -165,7 +165,7 @@ def step_plot(doc: dict) -> Markup:
 
 
 def energy_plot(doc: dict) -> Markup:
-    """Power of each hardware step over the time of a sample; the energy of each step where no times are known."""
+    """Plot the power of each hardware step over the time of a sample, or the energy of each step without times."""
     steps, power = doc["steps"], doc["steps"]["power_mw"]
     values = steps["energy_pj"] if power is None else power
     label_x, label_y, unit = ("hardware step", "energy of a step, pJ", "pJ")
@@ -176,20 +176,20 @@ def energy_plot(doc: dict) -> Markup:
     x = Axis([float(ends[-1])], LEFT, WIDTH - RIGHT, log=False)
     y = Axis(values, HEIGHT - BOTTOM, TOP, log=False)
     d = f"M{x.start:.1f} {y.at(values[0]):.1f}"
-    d += "".join(f"V{y.at(values[h]):.1f}H{x.at(end):.1f}" for h, end in _some(ends))
+    d += "".join(f"V{y.at(values[h]):.1f}H{x.at(end):.1f}" for h, end in _thin_out(ends))
     peak = max(range(len(values)), key=values.__getitem__)
     about = f"most in hardware step {peak}: {number(values[peak])} {unit}"
     return _frame("energy", x, y, label_x, label_y, tag("path", tag("title", about), d=d, class_="line measured"))
 
 
-def _some(values: list) -> list[tuple[int, Any]]:
-    """All values with their index, or evenly spaced ones where there are more than can be seen."""
+def _thin_out(values: list) -> list[tuple[int, Any]]:
+    """Pair values with their index; if there are more than MOST_POINTS, only evenly spaced ones."""
     every = -(-len(values) // MOST_POINTS)
     return [(i, values[i]) for i in range(0, len(values), max(every, 1))]
 
 
 def _frame(title: str, x_axis: Axis, y_axis: Axis, label_x: str, label_y: str, *marks: Markup) -> Markup:
-    """Axes, grid and labels around the marks."""
+    """Draw axes, grid and labels around the marks."""
     grid = []
     for v in y_axis.ticks():
         grid.append(tag("path", d=f"M{x_axis.start} {y_axis.at(v):.1f}H{x_axis.end}", class_="grid-line"))
@@ -224,7 +224,7 @@ def _frame(title: str, x_axis: Axis, y_axis: Axis, label_x: str, label_y: str, *
 
 
 def _key(doc: dict, names: list[str]) -> Markup:
-    """What the marks mean: the series, and the colors of those bottlenecks that occur."""
+    """Draw the legend: the series, and the colors of the bottlenecks that occur."""
     entries = [tag("span", tag("i", class_=f"mark {name}"), SERIES[name]) for name in names]
     kinds_met = {b["kind"] for b in doc["steps"]["bottleneck"]}
     entries += [tag("span", tag("i", class_=f"mark dot {k}"), f"{k}-bound") for k in KINDS if k in kinds_met]

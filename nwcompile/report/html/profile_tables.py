@@ -1,10 +1,10 @@
-"""Cards of report.html about a profiled run: the phases of the cores, messages and links, critical paths."""
+"""Profile tables: cards of report.html about a profiled run: core phases, messages and links, critical paths."""
 
 from nwcompile.report.html_markup import Markup, join, tag
-from nwcompile.report.html_tables import NO_BREAK, table
-from nwcompile.report.text import PARTS, PHASES, grouped, latency_text, number, percent, sender
+from nwcompile.report.html_tables import NO_BREAK, html_table
+from nwcompile.report.text import PARTS, PHASES, grouped, latency_text, number, percent, sender_text
 
-MOST_CORES = 8  # The cores that work longest; the others are much like them.
+MOST_CORES = 8  # Cores listed, those that work longest; the others are similar.
 COLORS = {
     "visit": "#1c6fd1", "update": "#4c93e6", "spike": "#8fbdf0", "message_out": "#7a3fc4", "stall": "#b91c1c",
     "message_in": "#a87be0", "word": "#f2a65a", "synop": "#d9480f", "idle": "#e9edf1", "barrier": "#aab2bc",
@@ -13,7 +13,7 @@ PART_COLORS = {"send": "#1c6fd1", "stall": "#b91c1c", "network": "#7a3fc4", "rec
 
 
 def phase_tables(profile: dict) -> Markup:
-    """A legend, the phases of all cores together, and those of the cores that work longest."""
+    """Render a legend, the mean phases of all cores, and those of the cores that work longest."""
     units = profile["phases"]["mean_cycles_per_step"]
     columns = [
         ("core", "name"),
@@ -25,19 +25,19 @@ def phase_tables(profile: dict) -> Markup:
     rows: list[list[object]] = []
     for unit, of in units.items():
         cells = {phase: sum(cycles) / len(cycles) for phase, cycles in of.items()}
-        rows.append(["mean of all", unit, *_worked(cells), stack(cells, PHASES, COLORS)])
+        rows.append(["mean of all", unit, *_work_shares(cells), stacked_bar(cells, PHASES, COLORS)])
     order = sorted(
         ((unit, core) for unit, of in units.items() for core in range(len(of["idle"]))),
         key=lambda place: units[place[0]]["idle"][place[1]],
     )
     for unit, core in order[:MOST_CORES]:
         cells = {phase: cycles[core] for phase, cycles in units[unit].items()}
-        rows.append([f"core {core}", unit, *_worked(cells), stack(cells, PHASES, COLORS)])
+        rows.append([f"core {core}", unit, *_work_shares(cells), stacked_bar(cells, PHASES, COLORS)])
     used = [phase for phase in PHASES if any(sum(of.get(phase, [])) for of in units.values())]
-    return join([legend(used, PHASES, COLORS), table(columns, rows)])
+    return join([bar_legend(used, PHASES, COLORS), html_table(columns, rows)])
 
 
-def _worked(cells: dict[str, float]) -> list[str]:
+def _work_shares(cells: dict[str, float]) -> list[str]:
     total = sum(cells.values()) or 1.0
     stalled = cells.get("stall", 0.0)
     works = total - stalled - cells["idle"] - cells["barrier"]
@@ -45,15 +45,15 @@ def _worked(cells: dict[str, float]) -> list[str]:
 
 
 def message_tables(profile: dict) -> Markup:
-    """Latencies, and the most crowded links."""
+    """Render the latencies and the most crowded links."""
     latency, ns = profile["latency_cycles"], profile["cycle_ns"]
     if latency["n_messages"] == 0:
         return tag("p", latency_text(profile))
     ranks = ("p50", "p90", "p99", "max")
-    latencies = table(
+    latencies = html_table(
         [("messages", "name"), *((rank, "right") for rank in ranks)],
         [
-            [f"cycles of {number(ns)} ns", *(_grouped(latency[rank]) for rank in ranks)],
+            [f"cycles of {number(ns)} ns", *(_no_break(latency[rank]) for rank in ranks)],
             ["us", *(number(latency[rank] * ns / 1000) for rank in ranks)],
         ],
     )
@@ -70,21 +70,23 @@ def message_tables(profile: dict) -> Markup:
         ]
         for r in profile["congested_links"]
     ]
-    return join([latencies, tag("p", f"{_grouped(latency['n_messages'])} messages in all."), table(columns, rows)])
+    return join(
+        [latencies, tag("p", f"{_no_break(latency['n_messages'])} messages in all."), html_table(columns, rows)]
+    )
 
 
-def _grouped(amount: float) -> str:
-    """A figure that no line may end in."""
+def _no_break(amount: float) -> str:
+    """Format a figure without line breaks inside."""
     return grouped(amount).replace(" ", NO_BREAK)
 
 
 def critical_table(profile: dict) -> Markup:
-    """One row for each of the slowest steps."""
+    """Render one row for each of the slowest steps."""
     columns = [("step", "name"), ("cycles", "right"), ("ends with", "left"), ("waits for", "left"),
                ("over link", "left"), ("what the time is", "left")]  # fmt: skip
     rows: list[list[object]] = []
     for r in profile["critical_paths"]:
-        waits = None if r["source_layer"] is None else sender(r)
+        waits = None if r["source_layer"] is None else sender_text(r)
         rows.append(
             [
                 f"step {r['step']}",
@@ -92,15 +94,15 @@ def critical_table(profile: dict) -> Markup:
                 f"{r['layer']} on core {r['core']}",
                 waits,
                 r["link"],
-                stack(r["parts"], PARTS, PART_COLORS),
+                stacked_bar(r["parts"], PARTS, PART_COLORS),
             ]
         )
     used = [part for part in PARTS if any(r["parts"][part] for r in profile["critical_paths"])]
-    return join([legend(used, PARTS, PART_COLORS), table(columns, rows)])
+    return join([bar_legend(used, PARTS, PART_COLORS), html_table(columns, rows)])
 
 
-def stack(cells: dict[str, float], names: dict[str, str], colors: dict[str, str]) -> Markup:
-    """A bar of parts, each as wide as its share of them all."""
+def stacked_bar(cells: dict[str, float], names: dict[str, str], colors: dict[str, str]) -> Markup:
+    """Draw a bar of parts, each as wide as its share of the sum."""
     total = sum(cells.values()) or 1.0
     bars = [
         tag(
@@ -114,7 +116,7 @@ def stack(cells: dict[str, float], names: dict[str, str], colors: dict[str, str]
     return tag("div", *bars, class_="stack low")
 
 
-def legend(keys: list[str], names: dict[str, str], colors: dict[str, str]) -> Markup:
-    """What the colors of `stack` mean."""
+def bar_legend(keys: list[str], names: dict[str, str], colors: dict[str, str]) -> Markup:
+    """Draw the legend of the colors of a bar."""
     marks = [tag("span", tag("i", class_="mark", style=f"background:{colors[key]}"), names[key]) for key in keys]
     return tag("div", *marks, class_="legend")

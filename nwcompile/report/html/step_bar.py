@@ -1,4 +1,4 @@
-"""Step bar: the slider over hardware steps that report.js works, or what to do to get one."""
+"""Step bar: the slider over hardware steps, run by report.js, or a sentence that says how to get one."""
 
 from nwcompile.report.html_markup import Markup, join, tag
 
@@ -6,7 +6,7 @@ FIGURES = {"busy_cycles": "busy time", "synops": "synops", "spikes_out": "spikes
 
 
 def step_bar(docs: list[dict]) -> Markup:
-    """The bar for the runs of a page, hidden until report.js can work it; in its place a sentence where none can be."""
+    """Render the bar for the runs of a page, hidden until report.js runs, or a sentence if there are no steps."""
     by_step = [doc["by_step"] for doc in docs]
     texts = dict.fromkeys(text for steps in by_step for text in (steps["missing"], steps["left_out"]) if text)
     said = [tag("p", text, class_="steps-note") for text in texts]
@@ -17,10 +17,10 @@ def step_bar(docs: list[dict]) -> Markup:
     options = [tag("option", FIGURES[name], value=name) for name in figures]
     slider = tag("input", type="range", min=0, max=n_steps - 1, step=1, value=0)
     parts = [
-        _button("mean", "Mean of all steps", aria_pressed="true"),
-        _button("back", "‹", aria_label="one step back"),
+        _step_button("mean", "Mean of all steps", aria_pressed="true"),
+        _step_button("back", "‹", aria_label="one step back"),
         tag("label", "Hardware step ", slider),
-        _button("on", "›", aria_label="one step on"),
+        _step_button("on", "›", aria_label="one step on"),
         tag("label", "Cores by ", tag("select", *options)),
         tag("output", "mean of all steps"),
     ]
@@ -28,5 +28,5 @@ def step_bar(docs: list[dict]) -> Markup:
     return join([bar, *said])
 
 
-def _button(do: str, text: str, **attributes) -> Markup:
+def _step_button(do: str, text: str, **attributes) -> Markup:
     return tag("button", text, type="button", data_do=do, **attributes)

@@ -1,4 +1,4 @@
-"""The style sheet of report.html: light, readable at any width and on paper, no font or picture from elsewhere."""
+"""Style: the style sheet of report.html, for any width and for print, without external fonts or images."""
 
 PAGE = """
 :root {

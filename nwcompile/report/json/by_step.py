@@ -1,11 +1,11 @@
-"""By step: what every core and link did in every hardware step, as plain values for report.json."""
+"""By step: the work of every core and link in every hardware step, as plain values for report.json."""
 
 import numpy as np
 
 from nwcompile.cost.summary import Summary
 from nwcompile.ir.run import Run
 
-MOST_VALUES = 300_000  # More are long to write and to read; later steps are left out, and it says so.
+MOST_VALUES = 300_000  # More are slow to write and read; later steps are left out, and the report says so.
 ALIKE = (
     "Every step is alike in this prediction, as without calibration samples. "
     "nwcompile report PROGRAM.nwc --input SAMPLES.npz -o DIR shows every step."
@@ -14,16 +14,16 @@ COUNTERS = ("synops", "spikes_out", "messages_in")
 
 
 def collect_by_step(run: Run, summary: Summary) -> dict:
-    """Sums of the samples, whole numbers: `cores[figure]` and `flits` are lists by core or link, each a list by step.
+    """Integer sums over the samples: `cores[figure]` and `flits` are lists by core or link, each a list by step.
 
-    They are in the order of `cores` and `links` of report.json. `busy_cycles` is of the busiest unit of each core, in
-    core cycles, and absent on a chip without times. `n_steps` steps are kept; `left_out` says why the others are not,
-    and `missing`, where there are none, how to get them.
+    They are in the order of `cores` and `links` of report.json. `busy_cycles` is the work of each core's busiest unit
+    in core cycles, absent on a chip without times. The first `n_steps` steps are included; `left_out` says why the
+    others are not, and `missing` says how to get steps if there are none.
     """
     empty = {"n_steps": 0, "cores": {}, "flits": [], "left_out": None, "missing": None}
     if run.backend == "prediction" and run.activity is not None:
         counts = {n for sent in run.activity.counts.values() for n in np.unique(sent).tolist()}
-        if len(counts) == 1:  # all send alike in all steps, as is taken of a program without calibration
+        if len(counts) == 1:  # All neurons send equally in all steps, the assumption without calibration.
             return empty | {"missing": ALIKE}
     if summary.n_steps < 2:
         return empty | {"missing": "The run has one hardware step; simulate more of them to see how they differ."}

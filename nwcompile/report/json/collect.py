@@ -1,4 +1,4 @@
-"""Collect: all figures of a report as plain JSON values, units in the keys. Text and HTML are made from this alone."""
+"""Collect: all figures of a report as plain JSON values, with units in the keys; the source of text and HTML."""
 
 from dataclasses import asdict
 from math import inf, nan, prod
@@ -26,23 +26,22 @@ from nwcompile.report.json.messages import collect_dropped, collect_multicast
 from nwcompile.report.json.neurobench import collect_neurobench
 from nwcompile.report.json.profile import collect_profile
 from nwcompile.report.json.traffic import collect_traffic
-from nwcompile.report.text import io_text, multi_spike, number, verdict, verdict_rows
+from nwcompile.report.text import format_verdict, io_text, multi_spike_text, number, verdict_rows
 from nwcompile.sim.accuracy import share_interval
 from nwcompile.sim.crosscheck import Crosscheck
 from nwcompile.sim.float_difference import answer_rule
 
-REPORT_SCHEMA = 1  # It grows when a key of report.json changes its meaning or goes.
+REPORT_SCHEMA = 1  # Incremented when a key of report.json changes its meaning or is removed.
 
 
-def collect(
+def collect_report(
     program: Program, run: Run, accuracy=None, crosscheck=None, model_dt=None, wall_seconds=None
 ) -> dict[str, Any]:
-    """The content of report.json: what `Summary` says of the run, and where all of it comes from.
+    """Collect the content of report.json: the `Summary` of the run, and its provenance.
 
-    `accuracy`: a number (that of the chip) or {"float": ..., "chip": ...}, 0..1; with "n_samples", their number, the
-    report has 95 % intervals, too. `crosscheck`: a Crosscheck.
-    `model_dt`: seconds that a step of the model stands for, and `wall_seconds` what simulating took. Raises ModelError
-    for a run that is not one of `program`.
+    `accuracy`: a number (the chip's) or {"float": ..., "chip": ...}, 0..1; with "n_samples" the report also has 95 %
+    intervals. `crosscheck`: a Crosscheck. `model_dt`: seconds per step of the model. `wall_seconds`: the duration of
+    the simulation. Raises ModelError if `run` is not a run of `program`.
     """
     for noun, kind in ((program, Program), (run, Run), (crosscheck, Crosscheck | None)):
         if not isinstance(noun, kind):
@@ -59,19 +58,19 @@ def collect(
         "run": {"backend": run.backend, "device": run.device, "window": run.window, "n_samples": run.n_samples,
                 "n_hardware_steps": s.n_steps, "n_dropped": run.n_dropped},
         "fit": [_fit_row(row) for row in s.fits],
-        "time": _time(s),
+        "time": _collect_time(s),
         "bottleneck": None if s.bound is None else _bottleneck(s.bound.bottleneck, chip),
         "advice": None if s.bound is None else {**asdict(s.bound.advice), "text": str(s.bound.advice)},
-        "steps": _steps(s, chip),
-        "floorline": _floorline(s.bound),
+        "steps": _collect_steps(s, chip),
+        "floorline": _collect_floorline(s.bound),
         "profile": collect_profile(program, run, s),
-        "real_time": real_time(run, model_dt, wall_seconds),
-        "energy": _energy(s, chip),
+        "real_time": real_time_factors(run, model_dt, wall_seconds),
+        "energy": _collect_energy(s, chip),
         "events_per_sample": s.events,
         "neurobench": collect_neurobench(program, run),
-        "multi_spike": _multi_spike(program, s),
+        "multi_spike": _collect_multi_spike(program, s),
         "multicast": collect_multicast(program.chip, s),
-        "io": _io(program, s),
+        "io": _collect_io(program, s),
         "host": collect_host(program, run, s.events["synops"]),
         "dropped": collect_dropped(program, run),
         "bus": collect_bus(program, run),
@@ -80,27 +79,27 @@ def collect(
         "links": link_rows(program, s),
         "traffic": collect_traffic(program, run, s),
         "by_step": collect_by_step(run, s),
-        "work": _work(s),
-        "accuracy": _accuracy(accuracy),
-        "crosscheck": None if crosscheck is None else _crosscheck(crosscheck),
+        "work": _collect_work(s),
+        "accuracy": _check_accuracy(accuracy),
+        "crosscheck": None if crosscheck is None else _collect_crosscheck(crosscheck),
         "legalization": [dict(row) for row in program.legalization],
         "price": program.manifest.get("price"),
         "warnings": list(program.warnings),
-        "provenance": _provenance(program, run),
+        "provenance": _collect_provenance(program, run),
     }  # fmt: skip
     below = verdict_rows(doc) + ([] if doc["host"] is None else [["host", host_text(doc["host"])]])
     if accuracy is not None or (doc["price"] or {}).get("output_changed_percent") is not None:
         below.append(["answers", answer_rule(program.network)])
-    return {"verdict": verdict(doc), "verdict_rows": below, **doc}
+    return {"verdict": format_verdict(doc), "verdict_rows": below, **doc}
 
 
 def _pool_step_us(program: Program, run: Run) -> float | None:
-    """The mean step of a pool of neurons, by what they send, on a chip that has such times."""
+    """The mean step of a pool of neurons, from their activity, on a chip that has such times."""
     cycles = mean_step_cycles(program, run.activity)
     return None if cycles is None else cycles * program.chip.core.cycle_ns / 1000
 
 
-def _accuracy(given) -> dict | None:
+def _check_accuracy(given) -> dict | None:
     if given is None:
         return None
     table = dict(given) if isinstance(given, dict) else {"chip": given}
@@ -108,7 +107,7 @@ def _accuracy(given) -> dict | None:
     for name in table:
         if name not in ("float", "chip"):
             raise ModelError(unknown_choice("accuracy", name, ("float", "chip")))
-    parts = {name: _part(name, value) for name, value in table.items() if value is not None}
+    parts = {name: _check_share(name, value) for name, value in table.items() if value is not None}
     if n_samples is None:
         return parts
     if not isinstance(n_samples, int) or n_samples < 1:
@@ -117,7 +116,7 @@ def _accuracy(given) -> dict | None:
     return {**parts, "n_samples": n_samples, "interval": interval}
 
 
-def _part(name: str, value) -> float:
+def _check_share(name: str, value) -> float:
     try:
         part = float(value)
     except (TypeError, ValueError):
@@ -130,16 +129,16 @@ def _part(name: str, value) -> float:
 def _fit_row(row) -> dict:
     unit = "cores" if row.resource == "cores" else RESOURCE_OF[row.resource].unit
     return {"resource": row.resource, "unit": unit, "core": row.core, "used": row.used,
-            "limit": row.limit, "percent": _percent(row.used, row.limit), "total_used": row.total_used,
-            "total_limit": row.total_limit, "total_percent": _percent(row.total_used, row.total_limit)}  # fmt: skip
+            "limit": row.limit, "percent": _percent_of(row.used, row.limit), "total_used": row.total_used,
+            "total_limit": row.total_limit, "total_percent": _percent_of(row.total_used, row.total_limit)}  # fmt: skip
 
 
-def _percent(used: int, limit: int | None) -> float | None:
+def _percent_of(used: int, limit: int | None) -> float | None:
     return None if limit is None else 100 * used / limit
 
 
-def _time(summary: Summary) -> dict | None:
-    """Means of a hardware step, and of a sample; `source`: whether `step_us` is measured or the floorline's bound."""
+def _collect_time(summary: Summary) -> dict | None:
+    """Mean times of a hardware step and a sample; `source`: whether `step_us` is measured or the floorline's bound."""
     if summary.bound is None or summary.step_us is None:
         return None
     curves = {"measured": summary.measured_us, "bound": summary.bound_us, "predicted": summary.predicted_us}
@@ -152,11 +151,11 @@ def _time(summary: Summary) -> dict | None:
     tightness = None if summary.tightness is None else 100 * summary.tightness
     return {"source": source, **rows[source], "samples_per_second": summary.samples_per_second, "rows": rows,
             "tightness_percent": tightness, "barrier_percent": 100 * summary.bound.barrier_share,
-            "links_percent": 100 * summary.bound.link_share, "sync": _sync(summary)}  # fmt: skip
+            "links_percent": 100 * summary.bound.link_share, "sync": _collect_sync(summary)}  # fmt: skip
 
 
-def _sync(summary: Summary) -> dict | None:
-    """What the barrier costs: the bound of a mean step with it, and without; None where the chip has no choice."""
+def _collect_sync(summary: Summary) -> dict | None:
+    """The cost of the barrier: the bound of a mean step with and without it; None if the chip has no choice."""
     other = summary.other_sync
     if other is None or summary.bound is None:
         return None
@@ -178,8 +177,8 @@ def _bottleneck(bottleneck: Bottleneck, chip: Chip) -> dict:
             "link": link, "share_percent": 100 * bottleneck.share}  # fmt: skip
 
 
-def _steps(summary: Summary, chip: Chip) -> dict:
-    """Per hardware step, means per sample; lists are null where nothing is known."""
+def _collect_steps(summary: Summary, chip: Chip) -> dict:
+    """Lists by hardware step, means per sample; null if unknown."""
     table = {"max_synops": summary.max_synops, "measured_us": summary.measured_us, "bound_us": summary.bound_us,
              "energy_pj": summary.step_energy_pj, "power_mw": summary.step_power_mw,
              "predicted_max_synops": summary.predicted_synops, "predicted_us": summary.predicted_us}  # fmt: skip
@@ -188,8 +187,8 @@ def _steps(summary: Summary, chip: Chip) -> dict:
     return lists
 
 
-def _floorline(bound: Floorline | None) -> dict | None:
-    """The lines of the floorline plot: barrier, barrier and compute, and the time of a synop."""
+def _collect_floorline(bound: Floorline | None) -> dict | None:
+    """The lines of the floorline plot: barrier, barrier plus compute, and the time per synop."""
     if bound is None:
         return None
     us = bound.cycle_ns / 1000
@@ -197,8 +196,8 @@ def _floorline(bound: Floorline | None) -> dict | None:
             "us_per_synop": bound.cycles_per_synop * us}  # fmt: skip
 
 
-def _work(summary: Summary) -> dict | None:
-    """Core cycles of a mean step and sample: `cycles_per_step[event]` a list by core; the events of each unit."""
+def _collect_work(summary: Summary) -> dict | None:
+    """Core cycles per mean step and sample: `cycles_per_step[event]` is a list by core; and the events of each unit."""
     if summary.bound is None:
         return None
     done = summary.bound.work
@@ -208,10 +207,10 @@ def _work(summary: Summary) -> dict | None:
     return {"cycle_us": summary.bound.cycle_ns / 1000, "units": units, "cycles_per_step": cycles}
 
 
-def _energy(summary: Summary, chip: Chip) -> dict | None:
-    """Energy of a sample, in all and by kind. The total does not include kinds that are None.
+def _collect_energy(summary: Summary, chip: Chip) -> dict | None:
+    """Energy of a sample, total and by kind. The total does not include kinds that are None.
 
-    A kind is None if the chip file has no figure for it; static power is None if no times were measured.
+    A kind is None if the chip file has no figure for it. Static power is None if no times were measured.
     """
     if summary.energy_pj is None:
         return None
@@ -226,8 +225,8 @@ def _energy(summary: Summary, chip: Chip) -> dict | None:
             "by_kind_pj_per_sample": by_kind, "mean_mw": mean, "largest_mw": largest}  # fmt: skip
 
 
-def real_time(run: Run, model_dt: float | None, wall_seconds: float | None) -> dict | None:
-    """How long the hardware and the simulator take for a second of the model's time; below 1 is faster than real."""
+def real_time_factors(run: Run, model_dt: float | None, wall_seconds: float | None) -> dict | None:
+    """Seconds that the hardware and the simulator take per second of model time; below 1 is faster than real time."""
     if model_dt is None:
         return None
     n_steps = next(iter(run.spikes.values())).shape[1] if run.totals is None else run.totals.n_steps
@@ -239,8 +238,8 @@ def real_time(run: Run, model_dt: float | None, wall_seconds: float | None) -> d
             "simulator_factor": None if wall_seconds is None else wall_seconds / model}  # fmt: skip
 
 
-def _multi_spike(program: Program, summary: Summary) -> dict | None:
-    """What sends several spikes a step; messages and synops a sample as sent, were they binary, and one by one."""
+def _collect_multi_spike(program: Program, summary: Summary) -> dict | None:
+    """The senders of several spikes a step; messages and synops per sample as sent, if binary, and one by one."""
     if summary.multi is None:
         return None
     sources = [
@@ -261,11 +260,11 @@ def _multi_spike(program: Program, summary: Summary) -> dict | None:
     for kind in ("sent", "binary", "one_by_one"):
         messages, synops = getattr(summary.multi, kind)
         doc[kind] = {"messages_per_sample": messages, "synops_per_sample": synops}
-    return {**doc, "text": multi_spike(doc)}
+    return {**doc, "text": multi_spike_text(doc)}
 
 
-def _io(program: Program, summary: Summary) -> dict | None:
-    """What comes and goes through the chip's io.sites; None where it has none."""
+def _collect_io(program: Program, summary: Summary) -> dict | None:
+    """The messages through the chip's io.sites; None if it has none."""
     if program.chip.io.sites is None:
         return None
     doc = {"sites": list(program.chip.io.sites), "messages_in_per_sample": summary.events["messages_io_in"],
@@ -274,7 +273,7 @@ def _io(program: Program, summary: Summary) -> dict | None:
 
 
 def layer_rows(program: Program, summary: Summary) -> list[dict]:
-    """One row a layer: its neurons, cores and quantization, and means of a step and sample."""
+    """One row per layer: its neurons, cores and quantization, and means per step and sample."""
     quantized = {row["layer"]: row for row in program.manifest.get("quantization", [])}
     rows = []
     for row in summary.layers:
@@ -296,7 +295,7 @@ def layer_rows(program: Program, summary: Summary) -> list[dict]:
 
 
 def core_rows(program: Program, summary: Summary) -> list[dict]:
-    """One row a logical core in use."""
+    """One row per logical core in use."""
     held: list[dict[str, int]] = [{} for _ in range(program.mapping.n_cores)]
     for name, cores in program.mapping.core_of.items():
         for core, n in enumerate(np.bincount(cores, minlength=len(held))):
@@ -324,7 +323,7 @@ def core_rows(program: Program, summary: Summary) -> list[dict]:
 
 
 def link_rows(program: Program, summary: Summary) -> list[dict]:
-    """One row a link that carried flits; peak and mean are the flits in the buffers that it leads to."""
+    """One row per link that carried flits; peak and mean are the flits in the buffers at its end."""
     rows, loads = [], {load.link: load for load in summary.loads or ()}
     for i in np.flatnonzero(summary.link_flits).tolist():
         x, y, kind = link_place(program.chip, i)
@@ -334,13 +333,13 @@ def link_rows(program: Program, summary: Summary) -> list[dict]:
     return rows
 
 
-def _crosscheck(crosscheck) -> dict:
+def _collect_crosscheck(crosscheck) -> dict:
     first = None if crosscheck.first_difference is None else str(crosscheck.first_difference)
     return {"agree": crosscheck.agree, "backends": list(crosscheck.backends), "n_samples": crosscheck.n_samples,
             "n_compared": crosscheck.n_compared, "first_difference": first, "text": str(crosscheck)}  # fmt: skip
 
 
-def _provenance(program: Program, run: Run) -> dict:
+def _collect_provenance(program: Program, run: Run) -> dict:
     shown_apart = ("quantization", "legalization", "price", "warnings")
     known = {k: v for k, v in program.manifest.items() if k not in shown_apart}
     return {"reported_by": f"nwcompile {__version__}", **known, "backend": run.backend, "device": run.device,

@@ -1,4 +1,4 @@
-"""Messages as plain values for report.json: how they reach several cores, and those that the chip dropped."""
+"""Messages as plain values for report.json: unicast or multicast trees, and dropped messages."""
 
 import numpy as np
 
@@ -9,12 +9,12 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.text import dropped_text, grouped
 
-MOST_PLACES = 5  # More places would not help a person who looks for the one that overflows.
+MOST_PLACES = 5  # Places listed, those with most dropped messages.
 WORDS = {"unicast": "single messages", "tree": "trees"}
 
 
 def collect_multicast(chip: Chip, summary: Summary) -> dict | None:
-    """What a sample sends either way; None where messages cannot fork, or all ways are the same."""
+    """Traffic of a sample as unicast and as trees; None if messages cannot fork, or if both are equal."""
     rows = {}
     for kind, sent in summary.sending.items():
         rows[kind] = {"messages_per_sample": sent.messages, "hops_per_sample": sent.hops,
@@ -36,7 +36,7 @@ def _words(kind: str, rows: dict) -> str:
 
 
 def collect_dropped(program: Program, run: Run) -> dict | None:
-    """Means per sample; `at` and `to` are the places with most of them. None for a run on a chip that drops none."""
+    """Dropped messages per sample, and the places `at` and `to` with most of them; None if the chip drops none."""
     if run.dropped is None:
         return None
     chip, counters = program.chip, run.counters
@@ -49,17 +49,17 @@ def collect_dropped(program: Program, run: Run) -> dict | None:
     sent = sum(int(counters[name].sum()) for name in ("messages_out", "messages_io"))
     sent += int(at[len(at) - n_sites :].sum())  # of input lines
     rows: dict[str, list[dict]]
-    rows = {"at": [{"place": names[i], "link": link_name(chip, int(inject[i]))} for i in _most(at)],
-            "to": [{"place": names[i]} for i in _most(to)]}  # fmt: skip
+    rows = {"at": [{"place": names[i], "link": link_name(chip, int(inject[i]))} for i in _busiest_places(at)],
+            "to": [{"place": names[i]} for i in _busiest_places(to)]}  # fmt: skip
     for key, amount in (("at", at), ("to", to)):
-        for row, i in zip(rows[key], _most(amount), strict=True):
+        for row, i in zip(rows[key], _busiest_places(amount), strict=True):
             row["messages_per_sample"] = int(amount[i]) / run.n_samples
     doc = {"messages_per_sample": run.n_dropped / run.n_samples, "percent": 100 * run.n_dropped / max(sent, 1), **rows}
     cause = {"cause": "they came when their core cleared its axons"} if chip.has_merges else {}
     return {**doc, "text": dropped_text(doc, **cause)}
 
 
-def _most(amount: np.ndarray) -> list[int]:
-    """The places with most messages, the most first, without those that have none."""
+def _busiest_places(amount: np.ndarray) -> list[int]:
+    """The places with most messages in descending order, without places that have none."""
     order = np.argsort(-amount, kind="stable")[:MOST_PLACES]
     return order[amount[order] > 0].tolist()

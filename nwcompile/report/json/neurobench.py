@@ -1,4 +1,4 @@
-"""NeuroBench in the report: the complexity figures of the network and the run by which that benchmark compares."""
+"""NeuroBench in the report: the complexity figures that this benchmark defines for a network and a run."""
 
 from dataclasses import asdict
 
@@ -6,8 +6,8 @@ from nwcompile.cost.neurobench import neurobench
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.html_markup import Markup
-from nwcompile.report.html_tables import table
-from nwcompile.report.text import aligned, grouped, percent
+from nwcompile.report.html_tables import html_table
+from nwcompile.report.text import align_rows, grouped, percent
 
 PER_SAMPLE = ("dense_synops", "effective_macs", "effective_acs", "membrane_updates")
 ABOUT = (
@@ -18,25 +18,25 @@ NO_STATES = "not counted: the run kept no states; simulate with record='all'"
 
 
 def collect_neurobench(program: Program, run: Run) -> dict:
-    """Bytes, parts 0..1, and operations per sample; membrane updates are null for a run that kept no states."""
+    """Bytes, ratios 0..1, and operations per sample; membrane updates are null for a run without recorded states."""
     figures = neurobench(program, run)
     named = {f"{name}_per_sample" if name in PER_SAMPLE else name: value for name, value in asdict(figures).items()}
     return {"footprint_bytes": figures.footprint_bytes, **named}
 
 
 def neurobench_lines(doc: dict) -> list[str]:
-    """Lines for the terminal: the figures side by side."""
-    rows = _rows(doc["neurobench"])
-    return aligned([("NeuroBench", *(row[0] for row in rows)), ("", *(row[1] or "–" for row in rows))], n_left=1)
+    """Lines for the terminal, with the figures side by side."""
+    rows = _figure_rows(doc["neurobench"])
+    return align_rows([("NeuroBench", *(row[0] for row in rows)), ("", *(row[1] or "–" for row in rows))], n_left=1)
 
 
 def neurobench_table(doc: dict) -> Markup:
-    """The figures for the page, one a line."""
+    """Render the figures for the page, one per row."""
     columns = [("figure", "name"), ("value", "right"), ("what it counts", "left")]
-    return table(columns, [list(row) for row in _rows(doc["neurobench"])])
+    return html_table(columns, [list(row) for row in _figure_rows(doc["neurobench"])])
 
 
-def _rows(n: dict) -> list[tuple[str, str | None, str]]:
+def _figure_rows(n: dict) -> list[tuple[str, str | None, str]]:
     size = {name: f"{grouped(n[f'{name}_bytes'])} bytes" for name in ("footprint", "synapse", "neuron", "state")}
     parts = f"synapses {size['synapse']}, neurons {size['neuron']}; beside it states {size['state']}"
     dense, mac, ac, updates = (n[f"{name}_per_sample"] for name in PER_SAMPLE)

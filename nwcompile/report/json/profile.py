@@ -1,4 +1,4 @@
-"""Profile: where the cycles went, as plain values for report.json."""
+"""Profile: the cycles of a profiled run, as plain values for report.json."""
 
 import numpy as np
 
@@ -12,23 +12,23 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.text import critical_text
 
-MOST_VALUES = 200_000  # More cycles by step, core and phase would make report.json larger than a browser likes.
-MOST_LINKS = 5  # A report names the five most crowded links; the rest of the crowd waits for these.
+MOST_VALUES = 200_000  # More values by step, core and phase would make report.json too large for a browser.
+MOST_LINKS = 5  # Links listed, the most crowded ones; congestion elsewhere is usually caused by these.
 
 
 def collect_profile(program: Program, run: Run, summary: Summary) -> dict | None:
-    """What the run's Profile says, in core cycles; None for a run that was not profiled or a chip without times."""
+    """The run's profile in core cycles; None for a run that was not profiled or a chip without times."""
     if summary.phases is None or summary.critical is None:
         return None
     return {
         **collect_messages(program, run),
-        "phases": _phases(summary.phases, run.n_samples),
-        "critical_paths": [_critical(path, program.chip) for path in summary.critical],
+        "phases": _collect_phases(summary.phases, run.n_samples),
+        "critical_paths": [_collect_critical(path, program.chip) for path in summary.critical],
     }
 
 
 def collect_messages(program: Program, run: Run) -> dict:
-    """What the Profile of a run says of its messages and links, those of `record="totals"` too, in core cycles."""
+    """Messages and links of a run's profile in core cycles, also for `record="totals"`."""
     assert run.profile is not None, "simulate with profile=True"
     noc, latencies = program.chip.noc, summarize_latency(run.profile)
     ranks = {f"p{p}": cycles for p, cycles in latencies.percentiles.items()}
@@ -45,8 +45,8 @@ def collect_messages(program: Program, run: Run) -> dict:
     }  # fmt: skip
 
 
-def _phases(phases_of_run: Phases, n_samples: int) -> dict:
-    """By unit: means of a step and sample of every core, and all steps (sums of the samples) unless there are too many.
+def _collect_phases(phases_of_run: Phases, n_samples: int) -> dict:
+    """Cycles by unit: means per step and sample of every core, and all steps (sums over samples) if not too many.
 
     `cycles[unit][phase]` is a list of steps, each a list of cores.
     """
@@ -63,7 +63,7 @@ def _phases(phases_of_run: Phases, n_samples: int) -> dict:
     return {"mean_cycles_per_step": per_core, "cycles": cycles, "cycles_left_out": None}
 
 
-def _critical(path: CriticalPath, chip: Chip) -> dict:
+def _collect_critical(path: CriticalPath, chip: Chip) -> dict:
     doc = {"step": path.step, "sample": path.sample, "cycles": path.cycles, "core": path.core, "layer": path.layer,
            "phase": path.phase, "source_core": path.source_core, "source_layer": path.source_layer,
            "link": None if path.link is None else link_name(chip, path.link), "parts": path.parts}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Traffic: who sends to every core, and what crosses every link, as plain values for report.json."""
+"""Traffic: the senders of every core and the traffic of every link, as plain values for report.json."""
 
 import numpy as np
 
@@ -7,19 +7,19 @@ from nwcompile.cost.traffic.core_traffic import OUTSIDE, largest_into, largest_o
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 
-MOST_SENDERS = 8  # Of a core; the others are summed up.
-MOST_CROSSING = 4  # Of a link; the others are summed up.
-MOST_ROUTED = 200_000  # Rows followed along their routes, those with most flits; following more takes seconds.
+MOST_SENDERS = 8  # Senders listed per core; the others are summed up.
+MOST_CROSSING = 4  # Senders listed per link; the others are summed up.
+MOST_ROUTED = 200_000  # Rows followed along their routes, those with most flits; more would take seconds.
 
 
 def collect_traffic(program: Program, run: Run, summary: Summary) -> dict:
-    """Sums of steps and samples, whole numbers: by core what comes in, and by link between routers what crosses it.
+    """Integer sums over steps and samples: by core, the incoming messages; by link between routers, the flits.
 
-    Lists are in the order of `cores` and `links` of report.json; a row is [source, from, to, messages or flits] with
-    the place of a layer or input in `sources`, and null for a core that is none: an input line, or an io site. `others`
-    are the messages, or flits, of all rows that are left out; null for a link whose messages are trees, which share
-    flits, or were dropped on the way. The links of the cores' own ports have no rows: what they carry is what the core
-    sends and gets.
+    Lists are in the order of `cores` and `links` of report.json. A row is [source, from, to, messages or flits]:
+    `source` is an index into `sources` (layers and inputs); `from` and `to` are cores, null for an input line or an io
+    site. `others` is the sum of messages or flits over all rows that are left out; null for a link whose messages are
+    trees, which share flits, or were dropped on the way. The links of the cores' own ports have no rows, as their
+    traffic is that of the core.
     """
     rows, chip = summary.traffic, program.chip
     table = np.stack([rows.source, rows.home, rows.to], 1)
@@ -27,7 +27,7 @@ def collect_traffic(program: Program, run: Run, summary: Summary) -> dict:
     inside = rows.to != OUTSIDE
     np.add.at(sent, rows.to[inside], rows.messages[inside])
     offset, largest = largest_into(rows, program.mapping.n_cores, MOST_SENDERS)
-    cores = [_listed(table, rows.messages, largest[i:j], sent[core]) for core, (i, j) in enumerate(_spans(offset))]
+    cores = [_list_rows(table, rows.messages, largest[i:j], sent[core]) for core, (i, j) in enumerate(_spans(offset))]
     is_exact = chip.noc.multicast == "unicast" and not run.n_dropped
     offset, largest = largest_over(program, rows, MOST_CROSSING, MOST_ROUTED)
     carried, spans = summary.step_flits.sum(0), _spans(offset)
@@ -35,7 +35,7 @@ def collect_traffic(program: Program, run: Run, summary: Summary) -> dict:
     links = []
     for link in np.flatnonzero(summary.link_flits).tolist():
         i, j = spans[link]
-        crossing = _listed(table, rows.flits, largest[i:j], carried[link] if is_exact else None)
+        crossing = _list_rows(table, rows.flits, largest[i:j], carried[link] if is_exact else None)
         links.append(crossing if link < n_mesh else None)
     return {"sources": list(program.network.offsets), "cores": cores, "links": links}
 
@@ -44,7 +44,7 @@ def _spans(offset: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(offset[:-1].tolist(), offset[1:].tolist(), strict=True))
 
 
-def _listed(table: np.ndarray, amount: np.ndarray, rows: np.ndarray, total) -> dict:
+def _list_rows(table: np.ndarray, amount: np.ndarray, rows: np.ndarray, total) -> dict:
     listed = [
         [source, None if home == OUTSIDE else home, None if to == OUTSIDE else to, n]
         for (source, home, to), n in zip(table[rows].tolist(), amount[rows].tolist(), strict=True)

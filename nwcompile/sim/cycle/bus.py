@@ -25,7 +25,7 @@ from nwcompile.kernels.noc.bus import (
     replay_bus,
 )
 from nwcompile.kernels.noc.bus_cores import ARRIVED, RING, Arrivals, BusNetwork
-from nwcompile.threads import alone
+from nwcompile.threads import run_alone
 
 ERROR_CODE = "NW6201"
 # Fields of BusSchedule and their columns in StepRecord.bus.
@@ -140,7 +140,9 @@ def send_on_bus(chip: Chip, time, src, size, dst, last: int) -> tuple[np.ndarray
     inject, arrive = np.full((2, len(time)), -1)
     interrupted, now, to = np.zeros(1, bool), time[order], dst[order]
     place = first[:-1].copy()
-    alone(lambda: replay_bus(bus, queued, first, now, to, place, interrupted, inject, arrive, last + 1), interrupted)
+    run_alone(
+        lambda: replay_bus(bus, queued, first, now, to, place, interrupted, inject, arrive, last + 1), interrupted
+    )
     arrive[arrive > last] = -1
     sent = np.empty((2, len(time)), np.int64)
     sent[:, order] = inject, arrive

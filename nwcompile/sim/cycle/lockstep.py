@@ -21,7 +21,7 @@ from nwcompile.kernels.noc.lockstep_state import (
 )
 from nwcompile.kernels.noc.mesh import Mesh
 from nwcompile.sim.cycle.noc_tables import n_links
-from nwcompile.threads import alone
+from nwcompile.threads import run_alone
 
 LARGEST_AGENDA = 1 << 24  # Numbers in an agenda: 64 MiB each for asks and wakes.
 SLOWEST_LINK = 8  # Cycles per flit. Waiting inputs are polled in each cycle, which would dominate on slower links.
@@ -90,7 +90,7 @@ def send_in_lockstep(mesh: Mesh, time, src, size, to, last: int) -> tuple[np.nda
     sources = np.zeros(mesh.n_cores, SOURCE)
     sources["packet"] = -1
     routers, links, vcs, agenda = _build_routers(mesh), _build_links(mesh), _virtual_channels(mesh), _build_agenda(mesh)
-    alone(lambda: replay_lockstep(routers, links, vcs, agenda, packets, sources, last), packets.interrupted)
+    run_alone(lambda: replay_lockstep(routers, links, vcs, agenda, packets, sources, last), packets.interrupted)
     inject, arrive = packets.inject, packets.arrive
     if order is not None:
         back = np.empty((2, len(time)), np.int64)

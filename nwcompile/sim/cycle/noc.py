@@ -17,7 +17,7 @@ from nwcompile.memory import verify_room
 from nwcompile.sim.cycle.bus import send_on_bus
 from nwcompile.sim.cycle.lockstep import fits_lockstep, send_in_lockstep
 from nwcompile.sim.cycle.noc_tables import build_mesh, build_queues
-from nwcompile.threads import alone
+from nwcompile.threads import run_alone
 
 ERROR_CODE = "NW6201"
 PATTERNS = ("uniform", "transpose", "neighbor", "hotspot")
@@ -109,7 +109,7 @@ def send_by_events(mesh: Mesh, time, src, size, to, n_deliveries, last: int) -> 
         interrupted=np.zeros(1, bool),
     )
     sources = Sources(*np.zeros((4, mesh.n_cores), np.int64))
-    alone(lambda: replay_events(mesh, network, packets, sources, last), packets.interrupted)
+    run_alone(lambda: replay_events(mesh, network, packets, sources, last), packets.interrupted)
     return packets.inject, packets.arrive, network.flits
 
 

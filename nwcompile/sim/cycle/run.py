@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nwcompile.checkpoint import is_keeping
+from nwcompile.checkpoint import has_checkpoint
 from nwcompile.cost.energy import energy_pj, step_energy_pj
 from nwcompile.cost.neuron_program import chip_instructions
 from nwcompile.cost.time.pool import pool_times
@@ -87,7 +87,7 @@ def run_program(
     chip_run = ChipRun(program, n_steps, n_hardware, window)
     keep = keep_states or any(not network.node(n).neuron.fires for n in network.layers)
     notes = None
-    if is_keeping():
+    if has_checkpoint():
         records, steps = run_with_checkpoint(chip_run, x, keep)
     else:
         results = chip_run.run_some(x, slice(0, len(x)), keep, flight_steps)
@@ -390,9 +390,7 @@ class ChipRun:
                 tail=np.zeros(n_sites, np.int64),
             ),
             inputs=InputQueue(
-                first=np.zeros(n_sites, np.int64),
-                after=np.zeros(n_axons, np.int64),
-                left=np.zeros(n_axons, np.int64),
+                first=np.zeros(n_sites, np.int64), after=np.zeros(n_axons, np.int64), left=np.zeros(n_axons, np.int64)
             ),
             core=np.zeros(n_sites, CORE),
         )

@@ -7,7 +7,7 @@ from nwcompile.sim.cycle.bus import collect_schedule
 from nwcompile.sim.cycle.overload import take_losses
 from nwcompile.sim.cycle.run import ChipRun, Result, named_counters, split_spikes
 from nwcompile.sim.rows import Rows, kept_layers
-from nwcompile.threads import alone
+from nwcompile.threads import run_alone
 
 NO_END = 1 << 62  # More steps than any stream has.
 
@@ -31,7 +31,7 @@ class Stream:
         x = np.concatenate([*lines, np.zeros((1, n_rows, 0), np.int32)], 2)
         result = chip_run.empty_result((1, n_rows), n_rows, bool(self.kept), None)
         job = chip_run.build_job(first_step=self.n_done, by_hardware=True)
-        alone(lambda: chip_run.run_job(job, x, result, self.state), chip_run.plan.interrupted)
+        run_alone(lambda: chip_run.run_job(job, x, result, self.state), chip_run.plan.interrupted)
         self.n_done += n_rows
         return self._build_rows(result)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nwcompile.checkpoint import Pace, Steps, in_parts, is_keeping
+from nwcompile.checkpoint import Pace, Steps, has_checkpoint, in_parts
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run, Totals
 from nwcompile.kernels.cycle import Job
@@ -26,7 +26,7 @@ def run_totals(program: Program, inputs: dict, n_steps: int, window: str, profil
     n_hardware = schedule.n_hardware_steps(n_steps, window)
     chip_run = ChipRun(program, n_steps, n_hardware, window)
     x = [inputs[name] for name in network.inputs]
-    if is_keeping():
+    if has_checkpoint():
         parts = _sum_with_checkpoint(chip_run, x, n_samples)
     else:
         flight_steps = 0 if profile else None

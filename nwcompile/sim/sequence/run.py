@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nwcompile.checkpoint import Pace, Recorded, Steps, in_parts, is_keeping
+from nwcompile.checkpoint import Pace, Recorded, Steps, has_checkpoint, in_parts
 from nwcompile.cost.energy import with_energy
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.ir.activity import Activity
@@ -42,7 +42,7 @@ def run_program(
     delays = _clip_delays(program.network, n_steps)
     if window == "hardware" and program.schedule.period == 1:
         delays = list(program.schedule.within(n_steps))
-    if is_keeping():
+    if has_checkpoint():
         spikes, states, updates = _run_with_checkpoint(program, delays, inputs, n_steps, keep_states)
     else:
         spikes, states, updates = _run_network(program.network, delays, inputs, n_steps, keep_states, device)

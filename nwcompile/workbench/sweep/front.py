@@ -1,4 +1,4 @@
-"""Front: the rows of a table that no other row beats in every objective at once (Pareto)."""
+"""Front: the Pareto front of a table, the rows that no other row dominates."""
 
 import numpy as np
 
@@ -6,10 +6,10 @@ LEAST = ("step_us", "sample_nj", "n_cores_used")
 LARGEST = ("accuracy",)
 
 
-def front(rows: list[dict], minimize: tuple[str, ...], maximize: tuple[str, ...]) -> list[int]:
-    """Indices of the rows that are as good as any other in every objective, or better in one; equal ones all stay.
+def pareto_front(rows: list[dict], minimize: tuple[str, ...], maximize: tuple[str, ...]) -> list[int]:
+    """Indices of the rows on the Pareto front; equal rows all stay.
 
-    Rows without one of the figures have no part in it.
+    Rows that lack one of the figures are left out.
     """
     names = (*minimize, *maximize)
     known = [i for i, row in enumerate(rows) if all(row.get(name) is not None for name in names)]
@@ -17,7 +17,7 @@ def front(rows: list[dict], minimize: tuple[str, ...], maximize: tuple[str, ...]
         return []
     sign = np.array([1.0] * len(minimize) + [-1.0] * len(maximize))
     costs = np.array([[float(rows[i][name]) for name in names] for i in known]) * sign
-    left, best = np.lexsort(costs.T[::-1]), []  # whatever beats a row comes before it
+    left, best = np.lexsort(costs.T[::-1]), []  # A row that dominates another comes before it.
     while len(left):
         first = costs[left[0]]
         equal = (costs[left] == first).all(1)

@@ -1,4 +1,4 @@
-"""Measure: one point of a sweep compiled and run, and its figures or the reason why there are none."""
+"""Measure: compile and run one point of a sweep, and return its figures or the reason why there are none."""
 
 from dataclasses import asdict, dataclass
 from math import isfinite
@@ -11,22 +11,22 @@ from nwcompile.cost.prediction import predict
 from nwcompile.errors import BackendError, NwError
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.report import files
-from nwcompile.report.json.collect import collect
+from nwcompile.report import render_files
+from nwcompile.report.json.collect import collect_report
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import accuracy
-from nwcompile.workbench.figures import figures, reason
+from nwcompile.workbench.figures import collect_figures, describe_failure
 from nwcompile.workbench.sweep.points import Point, Question
 
 ERROR_CODE = "NW7007"
-PREDICTION = "prediction"  # The backend that simulates nothing: the events of the calibration, the floorline's bound.
+PREDICTION = "prediction"  # No simulation: the events of the calibration and the floorline's bound.
 NO_MEMORY = "not enough memory; give fewer samples or processes, or a machine with more"
 OUT_OF_MEMORY = "MemoryError"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What came of a point: its figures, or the error in one sentence after its kind; seconds; files, if asked for."""
+    """The result of a point: figures, or an error as `Kind: sentence`; seconds; and files, if requested."""
 
     figures: dict
     error: str | None
@@ -34,11 +34,10 @@ class Measured:
     files: dict[str, bytes]
 
 
-def measure(question: Question, point: Point, version: str, keep: bool = False) -> Measured:
-    """The point compiled, run and measured, in whatever process this is; `keep`: with net.nwc and its report.
+def measure_point(question: Question, point: Point, version: str, keep: bool = False) -> Measured:
+    """Compile, run and measure a point in this process; with `keep`, return net.nwc and its report too.
 
-    Nothing that goes wrong with a point is raised. Raises BackendError where this process has another nwcompile than
-    `version`.
+    Errors of the point are returned, not raised. Raises BackendError if nwcompile here is not `version`.
     """
     here = code_version()
     if version != here:
@@ -49,33 +48,33 @@ def measure(question: Question, point: Point, version: str, keep: bool = False) 
     error = point.error
     if error is None:
         try:
-            table, kept = _measured(question, point, keep)
+            table, kept = _compile_and_run(question, point, keep)
         except MemoryError as e:
-            error = f"{OUT_OF_MEMORY}: {reason(e) if isinstance(e, NwError) else NO_MEMORY}"
-        except Exception as e:  # a point that breaks is a row, and no end of the sweep
+            error = f"{OUT_OF_MEMORY}: {describe_failure(e) if isinstance(e, NwError) else NO_MEMORY}"
+        except Exception as e:  # A point that fails is a row; the sweep continues.
             defect = "" if isinstance(e, NwError) else "a defect, please report it: "
-            error = f"{type(e).__name__}: {defect}{reason(e)}"
+            error = f"{type(e).__name__}: {defect}{describe_failure(e)}"
     return Measured(table, error, perf_counter() - start, kept)
 
 
-def _measured(question: Question, point: Point, keep: bool) -> tuple[dict, dict[str, bytes]]:
+def _compile_and_run(question: Question, point: Point, keep: bool) -> tuple[dict, dict[str, bytes]]:
     assert point.chip is not None and point.options is not None, "it has no error"
     samples = question.inputs[point.input]
     calibration = question.calibration or samples
     program = flow.compile(question.network, point.chip, calibration.x, point.options, labels=calibration.labels)
-    run, part = _run(program, samples, question.backend)
-    table = {**of_point(program, run), "accuracy": part, "program": program.hash}
+    run, part = _run_program(program, samples, question.backend)
+    table = {**point_figures(program, run), "accuracy": part, "program": program.hash}
     for name, value in table.items():
         if isinstance(value, float) and not isfinite(value):
             raise ArithmeticError(f"{name} is {value}")
     if not keep:
         return table, {}
-    report = files(collect(program, run, part), "")
+    report = render_files(collect_report(program, run, part), "")
     return table, {"net.nwc": program.data, **{path.name: data for path, data in report.items()}}
 
 
-def _run(program: Program, samples, backend: str) -> tuple[Run, float | None]:
-    """The run that figures are taken from, and the accuracy, where there are labels."""
+def _run_program(program: Program, samples, backend: str) -> tuple[Run, float | None]:
+    """Run or predict the program, and compute the accuracy if there are labels."""
     if backend != PREDICTION:
         run = simulate(program, samples.x, backend=backend)
         return run, None if samples.labels is None else accuracy(run, samples.labels)
@@ -84,9 +83,9 @@ def _run(program: Program, samples, backend: str) -> tuple[Run, float | None]:
     return predict(program), accuracy(simulate(program, samples.x, backend="sequence"), samples.labels)
 
 
-def of_point(program: Program, run: Run) -> dict:
-    """The figures of a row: those of an estimate, `n_cores` as n_cores_used, the energy-delay product, and bounds."""
-    table = figures(program, run)
+def point_figures(program: Program, run: Run) -> dict:
+    """The figures of a row: those of an estimate (`n_cores` as n_cores_used), the energy-delay product, and bounds."""
+    table = collect_figures(program, run)
     n_cores, nj, us = table.pop("n_cores"), table["sample_nj"], table["sample_us"]
     edp = None if nj is None or us is None else nj * us
     bounds = {f"least_{name}": value for name, value in asdict(find_lower_bounds(program, run)).items()}

@@ -1,7 +1,7 @@
 """Page: the table of a sweep as one self-contained page: two figures and the front, parallel coordinates, the points.
 
-What moves is drawn by `page.js` beside this file from the rows, which lie in the page; without scripts the front's
-table is left. Nothing comes from the network.
+`page.js` draws the interactive parts from the rows, which are embedded in the page. Without scripts only the table of
+the front is shown. The page loads nothing from the network.
 """
 
 import json
@@ -9,14 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nwcompile import __version__
-from nwcompile.report.html.data import embedded
+from nwcompile.report.html.data import embed_data
 from nwcompile.report.html.page import whole_page
 from nwcompile.report.html_markup import Markup, tag
-from nwcompile.report.html_tables import table
+from nwcompile.report.html_tables import html_table
 from nwcompile.report.text import number
 
 SCRIPT = Path(__file__).with_name("page.js").read_text()
-MOST_ROWS = 5000  # More lines are no picture any more, and take a browser seconds: the best are drawn, and some more.
+MOST_ROWS = 5000  # More rows are unreadable and slow in a browser; only the best and a sample of the others are drawn.
 LABELS = {
     "n_cores_used": "cores used", "step_us": "step, us", "sample_us": "sample, us", "sample_nj": "energy, nJ",
     "power_mw": "power, mW", "edp_nj_us": "energy x time, nJ us", "accuracy": "accuracy",
@@ -45,24 +45,24 @@ button.id { background: none; color: var(--compute); cursor: pointer; }
 """
 
 
-def page(swept, has_report: Callable[[str], bool]) -> str:
-    """The page of a Sweep; `has_report` says of which points, by id, the folder holds a report."""
+def render_page(swept, has_report: Callable[[str], bool]) -> str:
+    """Render the page of a Sweep. `has_report(point_id)` says whether the folder has the report of a point."""
     rows, front = list(swept.rows), {row["id"] for row in swept.front}
-    drawn = _few(rows, front)
-    columns = _columns(swept, drawn)
+    drawn = _select_rows(rows, front)
+    columns = _describe_columns(swept, drawn)
     data = {
         "columns": columns,
         "objectives": [*swept.minimize, *swept.maximize],
-        "x": _first(columns, ("sample_us", "step_us", "n_cores_used")),
-        "y": _first(columns, ("sample_nj", "accuracy", "n_cores_used")),
+        "x": _first_known(columns, ("sample_us", "step_us", "n_cores_used")),
+        "y": _first_known(columns, ("sample_nj", "accuracy", "n_cores_used")),
         "noReport": "Its report is not in this folder; the same command with --keep all makes that of every point.",
         "rows": [
             {
                 "id": row["id"],
                 "front": row["id"] in front,
-                "cells": _cells(row, columns, swept.settings),
+                "cells": _row_cells(row, columns, swept.settings),
                 "error": row["error"],
-                "report": report_of(row["id"]) if has_report(row["id"]) else None,
+                "report": report_path(row["id"]) if has_report(row["id"]) else None,
             }
             for row in drawn
         ],
@@ -82,18 +82,18 @@ def page(swept, has_report: Callable[[str], bool]) -> str:
           if swept.failed else []),
     ]  # fmt: skip
     content = tag("main", header, tag("div", *cards, class_="grid"))
-    return whole_page("sweep of nwcompile", content, embedded(data), more_style=LOOK, script=SCRIPT)
+    return whole_page("sweep of nwcompile", content, embed_data(data), more_style=LOOK, script=SCRIPT)
 
 
-def report_of(point_id: str) -> str:
-    """Where the page finds the report of a point."""
+def report_path(point_id: str) -> str:
+    """The path of a point's report, relative to the page."""
     return f"points/{point_id}/report.html"
 
 
-def _columns(swept, rows: list[dict]) -> list[dict]:
-    """Settings, then figures that are known: name, label, the texts of an axis that is none of numbers.
+def _describe_columns(swept, rows: list[dict]) -> list[dict]:
+    """Describe the columns: settings, then known figures, each with name, label, and the texts of a non-numeric axis.
 
-    `lacks`: some points have no number there, such as the energy on a chip whose file gives none.
+    `lacks`: some points have no number there, such as the energy on a chip without energy figures.
     """
     known = [name for name in LABELS if any(row.get(name) is not None for row in rows)]
     columns = []
@@ -101,39 +101,39 @@ def _columns(swept, rows: list[dict]) -> list[dict]:
         values = [row.get(name) for row in rows if row["error"] is None or name in swept.settings]
         given = [v for v in values if v is not None]
         numbers = bool(given) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in given)
-        texts = None if numbers else list(dict.fromkeys(_text(v) for v in values))
+        texts = None if numbers else list(dict.fromkeys(_cell_text(v) for v in values))
         columns.append(
             {
                 "name": name,
                 "label": LABELS.get(name, name),
                 "values": texts,
-                "varies": len(set(map(_text, values))) > 1,
+                "varies": len(set(map(_cell_text, values))) > 1,
                 "lacks": numbers and len(given) < len(values),
             }
         )
     return columns
 
 
-def _cells(row: dict, columns: list[dict], settings: tuple[str, ...]) -> list:
-    """A number, a text or nothing for each column; a point that failed has settings only, and these come first."""
+def _row_cells(row: dict, columns: list[dict], settings: tuple[str, ...]) -> list:
+    """The cells of a row: a number, a text or None per column. A failed point has only settings, which are first."""
     of_row = columns if row["error"] is None else columns[: len(settings)]
     cells = [row.get(column["name"]) for column in of_row]
-    return [v if column["values"] is None else _text(v) for column, v in zip(of_row, cells, strict=True)]
+    return [v if column["values"] is None else _cell_text(v) for column, v in zip(of_row, cells, strict=True)]
 
 
-def _text(value) -> str:
-    """A value as page.js and the tables write it."""
+def _cell_text(value) -> str:
+    """Format a value as page.js and the tables do."""
     value = json.dumps(value) if isinstance(value, dict | list) else value
     return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _first(columns: list[dict], names: tuple[str, ...]) -> int:
+def _first_known(columns: list[dict], names: tuple[str, ...]) -> int:
     places = {column["name"]: i for i, column in enumerate(columns)}
     return next((places[name] for name in names if name in places), 0)
 
 
-def _few(rows: list[dict], front: set[str]) -> list[dict]:
-    """All rows, or those of the front and others evenly spread, in their order."""
+def _select_rows(rows: list[dict], front: set[str]) -> list[dict]:
+    """Select all rows, or the front and an even sample of the others, in their order."""
     if len(rows) <= MOST_ROWS:
         return rows
     rest = [row for row in rows if row["id"] not in front]
@@ -146,17 +146,17 @@ def _front_table(swept, has_report: Callable[[str], bool]) -> Markup:
     names = [*swept.settings, *(name for name in LABELS if any(r.get(name) is not None for r in swept.front))]
     rows: list[list[object]] = []
     for row in swept.front:
-        link = tag("a", "report", href=report_of(row["id"])) if has_report(row["id"]) else None
+        link = tag("a", "report", href=report_path(row["id"])) if has_report(row["id"]) else None
         cells = (row.get(name) for name in names)
         rows.append(
             [
                 tag("button", row["id"], class_="id", data_id=row["id"], type="button"),
-                *(number(v) if isinstance(v, float) else _text(v) for v in cells),
+                *(number(v) if isinstance(v, float) else _cell_text(v) for v in cells),
                 link,
             ]
         )
     columns = [("point", "name"), *((LABELS.get(name, name), "right") for name in names), ("", "right")]
-    return table(columns, rows)
+    return html_table(columns, rows)
 
 
 def _card(title: str, about: str | None, *content: Markup) -> Markup:

@@ -1,4 +1,4 @@
-"""Plan: what a plan.toml says: a model, samples, a chip, the grid of points, and how it is searched."""
+"""Plan: read plan.toml: a model, samples, a chip, the grid of points, and the search."""
 
 import tomllib
 from dataclasses import dataclass, field
@@ -18,9 +18,9 @@ PLACES = {"at the top, above every [table]": KEYS, "under [grid]": GRID_KEYS, "u
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan as it was written. Files and `model` are as on the command line; None is what was not said.
+    """The content of a plan file. Files and `model` are as on the command line; None: not given.
 
-    `minimize` and `maximize` may also stand in a plan without trials: they say which points of a grid are best.
+    A plan without trials may have `minimize` and `maximize` too: they define the best points of a grid.
     """
 
     model: str
@@ -39,7 +39,7 @@ class Plan:
 
 
 def read_plan(path: str) -> Plan:
-    """The plan of a TOML file. Raises OptionError, naming the file and the key."""
+    """Read the plan of a TOML file. Raises OptionError, which names the file and the key."""
     try:
         with open(path, encoding="utf-8-sig") as stream:
             table = tomllib.loads(stream.read())
@@ -65,7 +65,7 @@ def read_plan(path: str) -> Plan:
             raise OptionError(f"plan {path}: {key} = {shown(table[key])} must be {what}")
     asked = dict(table.pop("search", {}))
     _check_keys(path, "search.", asked, SEARCH_KEYS)
-    goals: dict[str, Any] = {k: _names(path, k, asked.pop(k)) for k in ("minimize", "maximize") if k in asked}
+    goals: dict[str, Any] = {k: _read_names(path, k, asked.pop(k)) for k in ("minimize", "maximize") if k in asked}
     if asked and "trials" not in asked:
         raise OptionError(f"plan {path}: search.trials is missing; say how many points may be tried, like trials = 100")
     return Plan(**table, **goals, search=Search(**asked) if asked else None)
@@ -80,13 +80,13 @@ def _check_keys(path: str, section: str, table: dict, known: tuple[str, ...]) ->
 
 
 def _check_place(path: str, section: str, key: str, known: tuple[str, ...]) -> None:
-    """Raise OptionError for a key that is none of `known`, those of its section, but one of another section."""
+    """Raise OptionError for a key that belongs to another section; `known` are the keys of its own section."""
     places = [] if key in known else [place for place, keys in PLACES.items() if key in keys]
     if places:
         raise OptionError(f"plan {path}: {section + key!r} is in the wrong place; put {key} {' or '.join(places)}")
 
 
-def _names(path: str, key: str, given) -> tuple[str, ...]:
+def _read_names(path: str, key: str, given) -> tuple[str, ...]:
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise OptionError(f'plan {path}: search.{key} = {shown(given)} must be names of figures, like ["step_us"]')

@@ -1,4 +1,4 @@
-"""Points: what a sweep goes over, key by key, and the chip, options and input that each of its points stands for."""
+"""Points: the keys and values of a sweep, and the chip, options and input of each of its points."""
 
 import hashlib
 import json
@@ -20,37 +20,37 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.partition.partition import PARTITIONERS
 from nwcompile.passes.place.place import PLACERS
-from nwcompile.workbench.figures import reason
+from nwcompile.workbench.figures import describe_failure
 
 CHIP = "chip"  # The key of chips, by name.
 INPUT = "input"  # The key of inputs, by name.
 PARTITIONER = "partitioner"
 PLACER = "placer"
-LAYER_BITS = "layer_bits"  # The widths of all layers in one value, or with a dot behind it those of one layer.
-RANGE = {"from", "to", "step"}  # The words of a range of whole numbers; its end belongs to it.
+LAYER_BITS = "layer_bits"  # The widths of all layers; `layer_bits.NAME` is the width of one layer.
+RANGE = {"from", "to", "step"}  # The keys of a range of whole numbers, whose end is included.
 OPTIONS = tuple(field.name for field in fields(Options))
-MOST_POINTS = 100_000  # A grid is held in memory as a whole, and at a tenth of a second a point takes three hours.
-MOST_VALUES = 10_000  # Of one key: every value is tried before anything is computed.
-ID_DIGITS = 16  # 64 bits of a SHA-256: no two of a million points come to share an id.
+MOST_POINTS = 100_000  # The whole grid is in memory, and takes three hours at a tenth of a second per point.
+MOST_VALUES = 10_000  # Values of one key: every value is checked before anything is computed.
+ID_DIGITS = 16  # 64 bits of a SHA-256: a collision among a million points is practically impossible.
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Samples `x` as the network takes them (None: no samples), and `labels` int[B] or None."""
+    """Samples `x` in the network's layout (None: no samples), and `labels` int[B] or None."""
 
     x: object = None
     labels: np.ndarray | None = None
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of all of it."""
+        """SHA-256 of samples and labels."""
         arrays = dict(self.x) if isinstance(self.x, Mapping) else {"x": self.x}
-        return digest(*(part for name in sorted(arrays) for part in (name, arrays[name])), "y", self.labels)
+        return hash_arrays(*(part for name in sorted(arrays) for part in (name, arrays[name])), "y", self.labels)
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What is asked of every point: the network, the samples of each input by name, and how they are run.
+    """The part that all points share: the network, the samples of each input by name, and how they are run.
 
     `backend` is one of nwcompile.sim's, or "prediction"; `calibration` None: the samples of the point's input.
     """
@@ -62,19 +62,19 @@ class Question:
 
     @cached_property
     def model(self) -> str:
-        """What tells one network from another."""
+        """The identity of the network."""
         return self.network.hash[:ID_DIGITS]
 
     def data(self, name: str) -> str:
-        """What tells the samples of one input from others: those it is run on, and calibrated on."""
-        return digest(self.inputs[name].hash, self.calibration and self.calibration.hash)[:ID_DIGITS]
+        """The identity of the samples of an input and of the calibration."""
+        return hash_arrays(self.inputs[name].hash, self.calibration and self.calibration.hash)[:ID_DIGITS]
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """One point: its `settings` as plain values, and what they stand for; or the `error` of settings that clash.
+    """One point: its `settings` as plain values with their chip, options and input, or the `error` if they conflict.
 
-    `id` is equal for points that stand for the same chip, options and samples of one network and version.
+    Points with the same network, version, chip, options and samples have the same `id`.
     """
 
     id: str
@@ -87,7 +87,7 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """All points of a sweep: `values` of each key, on top of a chip and options; see `read_grid` for keys."""
+    """All points of a sweep: the `values` of each key, applied to a base chip and options (see `read_grid`)."""
 
     question: Question
     chip: Chip
@@ -96,11 +96,11 @@ class Space:
 
     @property
     def n_points(self) -> int:
-        """Points of the whole grid; some of them may be equal."""
+        """The number of points of the whole grid, duplicates included."""
         return prod(len(values) for values in self.values.values())
 
     def points(self) -> Iterator[Point]:
-        """Every point, the last key changing fastest; of equal ones the first."""
+        """Iterate over all points without duplicates; the last key changes fastest."""
         seen = set()
         for choice in product(*self.values.values()):
             point = self.point(dict(zip(self.values, choice, strict=True)))
@@ -109,23 +109,23 @@ class Space:
                 yield point
 
     def point(self, given: dict[str, Any]) -> Point:
-        """The point of these settings."""
-        settings = {key: plain(value) for key, value in given.items()}
+        """Build the point of these settings."""
+        settings = {key: to_json(value) for key, value in given.items()}
         name = given.get(INPUT, next(iter(self.question.inputs)))
         known = (code_version(), self.question.model, self.question.data(name), self.question.backend)
         try:
             chip, options = self._chip(given), self._options(given)
         except NwError as e:
-            error = f"{type(e).__name__}: {reason(e)}"
-            return Point(identity(*known, settings), settings, name, chip=None, options=None, error=error)
-        point_id = identity(*known, chip.hash, options.to_dict(), *self._versions_of(options))
+            error = f"{type(e).__name__}: {describe_failure(e)}"
+            return Point(hash_identity(*known, settings), settings, name, chip=None, options=None, error=error)
+        point_id = hash_identity(*known, chip.hash, options.to_dict(), *self._versions_of(options))
         return Point(point_id, settings, name, chip=chip, options=options)
 
     def _chip(self, given: dict[str, Any]) -> Chip:
-        """The chip of a point; points that differ in options share it."""
+        """The chip of a point, shared by points that differ only in options."""
         changes = {key: value for key, value in given.items() if key in KEYS}
         chip = given.get(CHIP, self.chip)
-        name = (chip.hash, json.dumps(plain(changes), sort_keys=True, default=repr))
+        name = (chip.hash, json.dumps(to_json(changes), sort_keys=True, default=repr))
         if name not in self._chips:
             self._chips[name] = chip.replace(changes)
         return self._chips[name]
@@ -135,7 +135,7 @@ class Space:
         return {}
 
     def _versions_of(self, options: Options) -> list[str]:
-        """What tells methods of one's own from what they were before an edit."""
+        """Hashes of the user's own methods, which change when they are edited."""
         methods = [value for value in (options.partitioner, options.placer) if callable(value)]
         for method in methods:
             if id(method) not in self._versions:
@@ -154,11 +154,11 @@ class Space:
         return replace(self.options, **values) if values else self.options
 
     def verify(self) -> None:
-        """Raise OptionError for a value that no point can have, with what is wrong about it."""
+        """Raise OptionError for a value that is wrong in every point."""
         first = {key: values[0] for key, values in self.values.items()}
         known = {
-            PARTITIONER: plugins.names(plugins.PARTITIONERS, PARTITIONERS),
-            PLACER: plugins.names(plugins.PLACERS, PLACERS),
+            PARTITIONER: plugins.list_names(plugins.PARTITIONERS, PARTITIONERS),
+            PLACER: plugins.list_names(plugins.PLACERS, PLACERS),
         }
         for key, methods in known.items():
             for name in self.values.get(key, ()):
@@ -169,22 +169,22 @@ class Space:
                 wrong = self.point({key: value}).error
                 others = ({**first, other: v, key: value} for other in self.values for v in self.values[other])
                 if wrong is not None and all(self.point(choice).error is not None for choice in others):
-                    raise OptionError(f"grid: {key} = {shown(plain(value))}: {wrong.partition(': ')[2]}")
+                    raise OptionError(f"grid: {key} = {shown(to_json(value))}: {wrong.partition(': ')[2]}")
 
 
 def read_grid(grid: dict, question: Question, chip: Chip, options: Options) -> Space:
-    """The space of a grid {key: values}: keys of chip files ("noc.buffer_flits"), fields of Options, "chip", "input",
+    """Read a grid {key: values}. Keys: those of chip files ("noc.buffer_flits"), fields of Options, "chip", "input",
     and "layer_bits.NAME" for one layer.
 
-    Values: a list, one value, or {"from": a, "to": b, "step": c} of whole numbers. Raises OptionError for keys that do
-    not exist, keys without values, and values that no point can have.
+    Values: a list, one value, or {"from": a, "to": b, "step": c} of whole numbers. Raises OptionError for unknown keys,
+    keys without values, and values that are wrong in every point.
     """
     if not isinstance(grid, Mapping):
         raise OptionError(f"grid: expected a table {{key: values}}, got {shown(grid)}")
     values: dict[str, tuple] = {}
-    for key, given in _flat(grid):
+    for key, given in _flatten_grid(grid):
         _check_key(key, question.network)
-        values[key] = _distinct(key, _values(key, given, question))
+        values[key] = _drop_duplicates(key, _expand_values(key, given, question))
     if not values:
         raise OptionError("the grid names no key; give at least one, like n_cores = [1, 2, 4]")
     space = Space(question, chip, options, values)
@@ -193,7 +193,7 @@ def read_grid(grid: dict, question: Question, chip: Chip, options: Options) -> S
 
 
 def check_size(space: Space) -> None:
-    """Raise OptionError for a grid that is too large to be gone through."""
+    """Raise OptionError for a grid with more than MOST_POINTS points."""
     if space.n_points > MOST_POINTS:
         raise OptionError(
             f"the grid has {space.n_points:,} points and a sweep goes through at most {MOST_POINTS:,}; give fewer "
@@ -201,27 +201,27 @@ def check_size(space: Space) -> None:
         )
 
 
-def plain(value) -> object:
-    """A value as JSON can hold it: a chip and a method by name."""
+def to_json(value) -> object:
+    """Convert a value to one that JSON supports: a chip or method becomes its name."""
     if isinstance(value, Chip):
         return value.name
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {str(key): plain(v) for key, v in value.items()}
+        return {str(key): to_json(v) for key, v in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
+        return [to_json(v) for v in value]
     return getattr(value, "__qualname__", repr(value)) if callable(value) else value
 
 
-def identity(*parts) -> str:
-    """The id of what these plain values say."""
+def hash_identity(*parts) -> str:
+    """Hash of plain values, ID_DIGITS long."""
     text = json.dumps(parts, sort_keys=True, default=repr)
     return hashlib.sha256(text.encode()).hexdigest()[:ID_DIGITS]
 
 
-def digest(*parts) -> str:
-    """SHA-256 of arrays, texts and None."""
+def hash_arrays(*parts) -> str:
+    """SHA-256 of arrays, strings and None."""
     total = hashlib.sha256()
     for part in parts:
         array = None if part is None or isinstance(part, str) else np.ascontiguousarray(part)
@@ -230,8 +230,8 @@ def digest(*parts) -> str:
     return total.hexdigest()
 
 
-def _flat(grid: Mapping) -> Iterator[tuple[str, object]]:
-    """Keys and values; sections of a chip file and layers may be tables of their own, as TOML reads `noc.rows = 3`."""
+def _flatten_grid(grid: Mapping) -> Iterator[tuple[str, object]]:
+    """Iterate over keys and values, with nested tables flattened: TOML reads `noc.rows = 3` as a table `noc`."""
     for key, given in grid.items():
         is_table = isinstance(given, Mapping) and not set(given) & RANGE
         if is_table and (key in SECTIONS or key == LAYER_BITS):
@@ -251,12 +251,12 @@ def _check_key(key: str, network: Network) -> None:
         )
 
 
-def _values(key: str, given, question: Question) -> tuple:
-    """The values of a key, chips and inputs as what they name."""
+def _expand_values(key: str, given, question: Question) -> tuple:
+    """Expand the values of a key: ranges to numbers, chip names to chips."""
     if isinstance(given, Mapping) and set(given) & RANGE:
-        return _range(key, given)
+        return _read_range(key, given)
     if key == INPUT:
-        return _names(given, question)
+        return _input_names(given, question)
     given = np.atleast_1d(given) if isinstance(given, np.ndarray) else given
     values = tuple(given) if isinstance(given, list | tuple | range | np.ndarray) else (given,)
     if not values:
@@ -266,7 +266,7 @@ def _values(key: str, given, question: Question) -> tuple:
     return tuple(value.item() if isinstance(value, np.generic) else value for value in values)
 
 
-def _names(given, question: Question) -> tuple[str, ...]:
+def _input_names(given, question: Question) -> tuple[str, ...]:
     names = tuple(given) if isinstance(given, list | tuple | Mapping) else (given,)
     for name in names:
         if name not in question.inputs:
@@ -276,7 +276,7 @@ def _names(given, question: Question) -> tuple[str, ...]:
     return names
 
 
-def _range(key: str, given: Mapping) -> tuple[int, ...]:
+def _read_range(key: str, given: Mapping) -> tuple[int, ...]:
     words = {"step": 1, **given}
     good = set(words) == RANGE and all(isinstance(n, int) and not isinstance(n, bool) for n in words.values())
     if good:
@@ -290,11 +290,11 @@ def _range(key: str, given: Mapping) -> tuple[int, ...]:
     return tuple(range(words["from"], words["to"] + 1, words["step"]))
 
 
-def _distinct(key: str, values: tuple) -> tuple:
-    """The values without repetition; two methods or chips of one name could not be told apart."""
+def _drop_duplicates(key: str, values: tuple) -> tuple:
+    """Remove repeated values. Raises OptionError for different methods or chips of the same name."""
     by_name: dict[str, object] = {}
     for value in values:
-        name = json.dumps(plain(value), sort_keys=True, default=repr)
+        name = json.dumps(to_json(value), sort_keys=True, default=repr)
         before = by_name.setdefault(name, value)
         if (callable(value) or isinstance(value, Chip)) and before != value:
             raise OptionError(f"grid: two values of {key} are called {name}; give each a name of its own")

@@ -1,53 +1,53 @@
-"""Search: which points of a space to compute next, by Optuna, for several objectives at once.
+"""Search: let Optuna choose which points of a space to compute next, for several objectives at once.
 
-Points are asked for in batches of a fixed size, and what came of a batch is told in its order. So a search depends on
-its seed alone, not on how many processes there are or when it was interrupted: run again it asks for the same points,
-and those in the table are not computed again.
+Points are requested in batches of a fixed size, and results are reported in the order of the batch. So a search depends
+only on its seed, not on the number of processes or on interruptions: a second run requests the same points, and those
+in the table are not computed again.
 """
 
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from nwcompile.errors import OptionError, whole
+from nwcompile.errors import OptionError, check_int
 from nwcompile.ir.chip_sections import KEYS
-from nwcompile.workbench.sweep.points import OPTIONS, Point, Space, plain
+from nwcompile.workbench.sweep.points import OPTIONS, Point, Space, to_json
 
 NO_OPTUNA = "a search needs optuna, which is not installed: pip install 'nwcompile[sweep]'"
-BATCH = 8  # Points asked for at once: so many processes are busy, and a hundred trials learn from twelve batches.
+BATCH = 8  # Points requested at once: keeps 8 processes busy, and 100 trials still learn from 12 batches.
 LARGEST_SEED = 2**32 - 1  # NumPy's.
 
 
 @dataclass(frozen=True)
 class Search:
-    """How a space is searched: so many trials, equal ones counted each; which points is drawn with the seed."""
+    """Settings of a search: the number of trials, repeated points included, and the seed of the sampler."""
 
     trials: int
     seed: int = 0
 
     def __post_init__(self):
-        whole("trials", self.trials, 1, 1_000_000)
-        whole("seed of the search", self.seed, 0, LARGEST_SEED)
+        check_int("trials", self.trials, 1, 1_000_000)
+        check_int("seed of the search", self.seed, 0, LARGEST_SEED)
 
 
-def searched(
+def search_points(
     space: Space,
     search: Search,
     minimize: tuple[str, ...],
     maximize: tuple[str, ...],
     computed: Callable[[list[Point]], dict[str, dict]],
 ) -> Iterator[Point]:
-    """The points that the search asks for, one a trial; `computed` gives the rows of some points by id.
+    """Yield the point of each trial; `computed(points)` returns the rows of points by id.
 
-    The first trial is the point of the compiler's defaults, as far as the space has them.
+    The first trial is the point with the compiler's defaults, where the space has them.
     """
     try:
         import optuna
     except ImportError:
         raise OptionError(NO_OPTUNA, code="NW1102") from None
-    study = _study(optuna, search.seed, [*["minimize"] * len(minimize), *["maximize"] * len(maximize)])
-    study.enqueue_trial(_defaults(space))
-    asked = {key: _distribution(optuna, values) for key, values in space.values.items()}
+    study = _create_study(optuna, search.seed, [*["minimize"] * len(minimize), *["maximize"] * len(maximize)])
+    study.enqueue_trial(_default_indices(space))
+    asked = {key: _index_distribution(optuna, values) for key, values in space.values.items()}
     for first in range(0, search.trials, BATCH):
         trials = [study.ask(asked) for _ in range(min(BATCH, search.trials - first))]
         points = [space.point({key: space.values[key][i] for key, i in trial.params.items()}) for trial in trials]
@@ -61,8 +61,8 @@ def searched(
             yield point
 
 
-def _study(optuna, seed: int, directions: list):
-    """An empty study, made without a word."""
+def _create_study(optuna, seed: int, directions: list):
+    """Create an empty study, without log messages."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
@@ -73,8 +73,8 @@ def _study(optuna, seed: int, directions: list):
         optuna.logging.set_verbosity(before)
 
 
-def _distribution(optuna, values: tuple):
-    """Values by index: in order where they are numbers that grow (None may come first), else as names."""
+def _index_distribution(optuna, values: tuple):
+    """Distribution over indices: ordered if the values are ascending numbers (None may be first), else categorical."""
     numbers = values[1:] if values[0] is None else values
     ordered = all(isinstance(v, int | float) and not isinstance(v, bool) for v in numbers)
     if ordered and list(numbers) == sorted(numbers):
@@ -82,12 +82,12 @@ def _distribution(optuna, values: tuple):
     return optuna.distributions.CategoricalDistribution(range(len(values)))
 
 
-def _defaults(space: Space) -> dict[str, int]:
-    """The index of what each key is without a sweep; where that is no value of the key, the first."""
+def _default_indices(space: Space) -> dict[str, int]:
+    """The index of each key's default value, or 0 if the default is not among its values."""
     start = {}
     for key, values in space.values.items():
         default = getattr(space.options, key) if key in OPTIONS else None
         default = space.chip.value(key) if key in KEYS else default
-        names = [plain(value) for value in values]
-        start[key] = names.index(plain(default)) if plain(default) in names else 0
+        names = [to_json(value) for value in values]
+        start[key] = names.index(to_json(default)) if to_json(default) in names else 0
     return start

@@ -1,14 +1,14 @@
-"""Store: the table of a sweep, one line of JSON a point, written when the point is done; what a later sweep reuses.
+"""Store: the table of a sweep, one line of JSON per finished point, which a later sweep reuses.
 
-A last line that a crash cut is taken away: its point was never told to be done. The file is locked while it is
-written to; the system lets go of the lock when its process ends, however it ends.
+An incomplete last line after a crash is removed; its point was never reported as done. The file is locked while it is
+open; the system releases the lock when the process ends, even if it is killed.
 """
 
 import json
 import os
 from pathlib import Path
 
-from nwcompile.checkpoint import locked
+from nwcompile.checkpoint import try_lock
 from nwcompile.errors import ArtifactError
 
 ERROR_CODE = "NW7006"
@@ -16,9 +16,9 @@ FILE = "sweep.jsonl"
 
 
 class Store:
-    """The rows of a folder's table by point id, the last of each; with no folder, in memory only.
+    """The rows of a folder's table by point id, the last one of each; without a folder, in memory only.
 
-    `n_unreadable` counts lines that are no row.
+    `n_unreadable` counts lines that are not rows.
     """
 
     def __init__(self, folder: Path | None):
@@ -45,13 +45,13 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Let others write."""
+        """Release the lock."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def add(self, row: dict) -> None:
-        """Keep a row; with a folder it is on disk when this returns. Raises ArtifactError."""
+        """Add a row; with a folder, it is on disk when this returns. Raises ArtifactError."""
         self.rows[row["id"]] = row
         if self._file is None:
             return
@@ -70,35 +70,35 @@ class Store:
     def _open(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        if not locked(self._file):
+        if not try_lock(self._file):
             raise ArtifactError(
                 f"{path} is being written to by another sweep; wait until that is done, or choose another folder"
             )
         text = path.read_bytes()
         whole = text.rfind(b"\n") + 1
-        if _row(text[whole:]) is None:
+        if _parse_row(text[whole:]) is None:
             os.ftruncate(self._file, whole)
             text = text[:whole]
         else:
             os.write(self._file, b"\n")
         for line in text.splitlines():
-            row = _row(line)
+            row = _parse_row(line)
             if row is None:
                 self.n_unreadable += 1
             else:
                 self.rows[row["id"]] = row
 
 
-def _row(line: bytes) -> dict | None:
-    """A line as a row, or None."""
+def _parse_row(line: bytes) -> dict | None:
+    """Parse a line; return None if it is not a row."""
     try:
-        row = json.loads(line, parse_constant=_refuse)
+        row = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return None
     whole = isinstance(row, dict) and isinstance(row.get("id"), str) and "seconds" in row
     return row if whole and isinstance(row.get("error", 0), str | None) else None
 
 
-def _refuse(constant: str) -> None:
-    """No row is written with a NaN or an infinity."""
+def _refuse_constant(constant: str) -> None:
+    """Raise ValueError for NaN and infinity, which no row contains."""
     raise ValueError(constant)

@@ -1,4 +1,4 @@
-"""Sweep: one network at many points of chips, options and inputs; each kept when it is done, none computed twice."""
+"""Sweep: run one network at many points of chips, options and inputs; store each point, and compute none twice."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.shown import counted, data_frame
 from nwcompile.report.html_markup import tag
-from nwcompile.report.html_tables import table
-from nwcompile.report.text import aligned, number
+from nwcompile.report.html_tables import html_table
+from nwcompile.report.text import align_rows, number
 from nwcompile.sim import BACKENDS
 from nwcompile.sim.accuracy import check_labels
 from nwcompile.sim.inputs import prepare_inputs
-from nwcompile.workbench.sweep.front import LARGEST, LEAST, front
+from nwcompile.workbench.sweep.front import LARGEST, LEAST, pareto_front
 from nwcompile.workbench.sweep.measure import OUT_OF_MEMORY, PREDICTION, Measured
-from nwcompile.workbench.sweep.page import page
+from nwcompile.workbench.sweep.page import render_page
 from nwcompile.workbench.sweep.points import CHIP, INPUT, Point, Question, Samples, Space, check_size, read_grid
-from nwcompile.workbench.sweep.search import Search, searched
+from nwcompile.workbench.sweep.search import Search, search_points
 from nwcompile.workbench.sweep.store import Store
 from nwcompile.workbench.sweep.workers import KILLED, Workers
 
@@ -32,21 +32,21 @@ DEFAULTS = Options()
 TIMES = ("step_us", "sample_us", "edp_nj_us", "least_step_us", "least_edp_nj_us")
 ENERGIES = ("sample_nj", "edp_nj_us", "least_sample_nj", "least_edp_nj_us")
 FIGURES = ("n_cores_used", "step_us", "sample_us", "sample_nj", "power_mw", "edp_nj_us", "accuracy")
-KEPT = ("front", "all")  # Of which points programs and reports can be kept.
-OF_THE_MACHINE = (KILLED, OUT_OF_MEMORY)  # Errors that another machine, or a calmer one, need not have.
+KEPT = ("front", "all")  # The points whose programs and reports can be stored.
+OF_THE_MACHINE = (KILLED, OUT_OF_MEMORY)  # Errors that may not occur again on a larger or less busy machine.
 PAGE = "sweep.html"
-MOST_SHOWN = 12  # Rows of the best on a terminal; the page has all.
+MOST_SHOWN = 12  # Rows of the front on a terminal; the page has all.
 POINTS = "points"  # The folder of programs and reports, in folders by point id.
 FILES = ("net.nwc", "report.json", "report.html")
 
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """What `sweep` gives: a row a point, in the order of the grid or of the search, and which of them are best.
+    """The result of `sweep`: one row per point, in the order of the grid or the search, and which of them are best.
 
-    A row has the id of its point, nwcompile's version, what tells model and samples from others, the settings, the
-    figures (none where there is an `error`) and the seconds that it took. `n_computed` rows were made now; `n_stale`
-    rows in the folder are of another version, model or samples, `n_unreadable` lines are no rows.
+    A row has the id of its point, nwcompile's version, hashes of model and samples, the settings, the figures (none if
+    there is an `error`) and the seconds that it took. `n_computed` rows were computed by this call; `n_stale` rows in
+    the folder are of another version, model or samples; `n_unreadable` lines are not rows.
     """
 
     rows: tuple[dict, ...]
@@ -62,19 +62,19 @@ class Sweep:
         header, cells = self._cells()
         more = [f"... and {len(cells) - MOST_SHOWN} more"] if len(cells) > MOST_SHOWN else []
         few = cells[:MOST_SHOWN]
-        lines = aligned([header, *few], n_left=1)
+        lines = align_rows([header, *few], n_left=1)
         return "\n".join([self.line, "", *lines, *more, *self.failures])
 
     def _repr_html_(self) -> str:
         header, cells = self._cells()
         columns = [(name, "left" if i == 0 else "right") for i, name in enumerate(header)]
         lines = [tag("p", line) for line in (self.line, *self.failures)]
-        return tag("div", *lines, table(columns, [list(row) for row in cells]))
+        return tag("div", *lines, html_table(columns, [list(row) for row in cells]))
 
     @property
     def front(self) -> list[dict]:
-        """The rows that no other row beats in every objective."""
-        return [self.rows[i] for i in front(list(self.rows), self.minimize, self.maximize)]
+        """The rows that no other row dominates in the objectives."""
+        return [self.rows[i] for i in pareto_front(list(self.rows), self.minimize, self.maximize)]
 
     @property
     def failed(self) -> list[dict]:
@@ -83,7 +83,7 @@ class Sweep:
 
     @property
     def line(self) -> str:
-        """What there is, in one line."""
+        """Summary in one line."""
         wanted = [*(f"least {name}" for name in self.minimize), *(f"highest {name}" for name in self.maximize)]
         reused = len(self.rows) - self.n_computed
         how = f"{self.n_computed} computed" + (f" now, {reused} before" if reused else "")
@@ -95,7 +95,7 @@ class Sweep:
 
     @property
     def failures(self) -> list[str]:
-        """Why points failed, the most frequent reason first, five at most."""
+        """The reasons why points failed, the most frequent first, at most five."""
         reasons: dict[str, int] = {}
         for row in self.failed:
             reasons[row["error"]] = reasons.get(row["error"], 0) + 1
@@ -104,15 +104,15 @@ class Sweep:
         return [*(f"{counted(n, 'point')} failed: {text}" for text, n in listed[:5]), *more]
 
     def to_frame(self):
-        """A row a point as a pandas.DataFrame; figures of points that failed are missing."""
+        """Return one row per point as a pandas.DataFrame; figures of failed points are missing."""
         return data_frame(list(self.rows))
 
     def _cells(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """The front as a table: id, settings that differ, figures."""
+        """The front as a table: id, settings, figures."""
         rows = self.front
         shown_figures = [name for name in FIGURES if any(row.get(name) is not None for row in rows)]
         header = ("id", *self.settings, *shown_figures)
-        return header, [tuple(_cell(row.get(name)) for name in header) for row in rows]
+        return header, [tuple(_format_cell(row.get(name)) for name in header) for row in rows]
 
 
 @checked("folder", "minimize", "maximize", "on_point")
@@ -135,26 +135,26 @@ def sweep(
     keep: str | None = None,
     on_point: Callable | None = None,
 ) -> Sweep:
-    """The network compiled and run at every point of `grid`, or at those that a `search` (so many trials) asks for.
+    """Compile and run a network at every point of `grid`, or at the points of a `search` (a number of trials).
 
-    `grid`: {key: values}; a key is one of the chip file ("noc.buffer_flits"), a field of Options, "layer_bits.NAME",
-    "chip", or "input" with {name: samples or (samples, labels)} as values, `x` being None then. Other keys are those of
-    `chip` and `options`. Points are calibrated on `calibration` (default: their samples `x`) and run on `backend`:
-    "cycle" (default with samples), "sequence", "reference", or "prediction", which simulates nothing.
-    `folder` keeps each point when it is done (sweep.jsonl) and takes those that are there; there come sweep.html, and
-    with `keep` "front" or "all" the programs and reports of the best or all points. `minimize` and `maximize` name
-    figures; default: time, energy and cores, and the accuracy, where they are known. `processes` work at once, one for
-    each core at hand by default; `cluster` "dask" or the address of a dask scheduler has it done there.
-    `on_point(row, n_done, n_points)` is called for each. Rows do not depend on how they are computed, but for the
-    seconds. Raises ModelError, ChipError and OptionError for what no point could be computed with, ArtifactError for a
-    folder that cannot be written or that another sweep writes to, BackendError for a cluster that cannot be reached.
+    `grid`: {key: values}. A key is one of the chip file ("noc.buffer_flits"), a field of Options, "layer_bits.NAME",
+    "chip", or "input" with values {name: samples or (samples, labels)}; then `x` is None. Keys that the grid lacks are
+    as in `chip` and `options`. Points are calibrated on `calibration` (default: their samples `x`) and run on
+    `backend`: "cycle" (default with samples), "sequence", "reference", or "prediction", which does not simulate.
+    `folder` stores each finished point (sweep.jsonl), and stored points are reused. It also gets sweep.html and, with
+    `keep` "front" or "all", the programs and reports of the best or all points. `minimize` and `maximize` name figures;
+    the default is time, energy, cores and accuracy, where known. `processes` run in parallel, by default one for each
+    available core; `cluster` is "dask" or the address of a dask scheduler.
+    `on_point(row, n_done, n_points)` is called after each point. Except for the seconds, rows do not depend on how they
+    are computed. Raises ModelError, ChipError and OptionError for errors that every point would have, ArtifactError for
+    a folder that cannot be written or is in use by another sweep, BackendError for an unreachable cluster.
     """
-    question, grid = _question(network, x, labels, calibration, backend, grid)
+    question, grid = _build_question(network, x, labels, calibration, backend, grid)
     if not isinstance(options, Options):
         raise OptionError(f"options must be an nw.Options(...), not {type(options).__name__}")
     search = search if search is None or isinstance(search, Search) else Search(search)
     space = read_grid(grid, question, chip if isinstance(chip, Chip) else Chip.load(chip), options)
-    minimize, maximize = _objectives(space, minimize, maximize)
+    minimize, maximize = _choose_objectives(space, minimize, maximize)
     if search is None:
         check_size(space)
     if keep is not None and not (isinstance(keep, str) and keep in KEPT):
@@ -165,15 +165,16 @@ def sweep(
     with Store(folder) as store, Workers(question, processes, cluster) as workers:
         made = Making(question, store, workers, keep == "all", on_point)
         if search is None:
-            points = made.announced(list(space.points()))
+            points = list(space.points())
+            made.n_points = len(points)
             made.rows_of(points)
         else:
             made.n_points = search.trials
-            points = list(searched(space, search, minimize, maximize, made.rows_of))
+            points = list(search_points(space, search, minimize, maximize, made.rows_of))
         points = list({point.id: point for point in points}.values())
         rows = [made.rows[point.id] for point in points]
         if keep is not None:
-            made.keep([points[i] for i in front(rows, minimize, maximize)])
+            made.keep([points[i] for i in pareto_front(rows, minimize, maximize)])
         result = Sweep(
             rows=tuple(rows),
             settings=tuple(space.values),
@@ -185,12 +186,12 @@ def sweep(
             n_unreadable=store.n_unreadable,
         )
         if folder is not None:
-            write_bytes(folder / PAGE, page(result, has_report=made.has_files).encode())
+            write_bytes(folder / PAGE, render_page(result, has_report=made.has_files).encode())
     return result
 
 
 class Making:
-    """The rows of a sweep while they are made: `rows` by point id, and of how many points (`n_points`) that is."""
+    """The state of a running sweep: `rows` by point id, and the total number of points, `n_points`."""
 
     def __init__(self, question: Question, store: Store, workers: Workers, keeps_all: bool, on_point: Callable | None):
         self.question, self.store, self.workers = question, store, workers
@@ -200,7 +201,7 @@ class Making:
 
     @property
     def n_stale(self) -> int:
-        """Rows of the folder that another version wrote, or that are of another model or other samples."""
+        """The number of rows in the folder that are of another version, model or samples."""
         data = {self.question.data(name) for name in self.question.inputs}
         known = (code_version(), self.question.model)
         return sum(
@@ -208,37 +209,32 @@ class Making:
             for row in self.store.rows.values()
         )
 
-    def announced(self, points: list[Point]) -> list[Point]:
-        """The points, as all that there are."""
-        self.n_points = len(points)
-        return points
-
     def rows_of(self, points: list[Point]) -> dict[str, dict]:
-        """The rows of these points, and of all before: those that are in the store, and others computed."""
+        """Load the rows of these points from the store, compute the missing ones, and return all rows so far."""
         missing: dict[str, Point] = {}
         for point in points:
             row = self.store.rows.get(point.id)
-            if row is None or _may_go_better(row) or (self.keeps_all and not self._is_kept(row)):
+            if row is None or _may_succeed_later(row) or (self.keeps_all and not self._is_kept(row)):
                 missing[point.id] = point
             else:
                 self.rows[point.id] = {**row, **point.settings}
         for id_ in self.rows:
             missing.pop(id_, None)
-        for point, measured in self.workers.measured(list(missing.values()), self.keeps_all):
+        for point, measured in self.workers.compute_points(list(missing.values()), self.keeps_all):
             self._write(point, measured)
             self._add(point, measured)
         return self.rows
 
     def keep(self, points: list[Point]) -> None:
-        """Have the programs and reports of these points in the folder."""
+        """Write the programs and reports of these points that the folder lacks."""
         missing = [point for point in points if not self.has_files(point.id)]
-        for point, measured in self.workers.measured(missing, keep=True):
+        for point, measured in self.workers.compute_points(missing, keep=True):
             self._write(point, measured)
             if measured.figures.get("program") != self.rows[point.id].get("program"):
-                self._add(point, measured)  # a point that depends on the machine's speed (time_budget_s)
+                self._add(point, measured)  # The program depends on the machine's speed (time_budget_s).
 
     def has_files(self, point_id: str) -> bool:
-        """Whether the folder has the report of a point."""
+        """Whether the folder has the program and the report of a point."""
         folder = self._folder(point_id)
         return folder is not None and all((folder / name).is_file() for name in FILES)
 
@@ -263,13 +259,13 @@ class Making:
             self.on_point(self.rows[point.id], len(self.rows), self.n_points)
 
 
-def _may_go_better(row: dict) -> bool:
-    """Whether a row has no figures for want of memory: on a calmer or larger machine it may have some."""
+def _may_succeed_later(row: dict) -> bool:
+    """Whether a row failed for lack of memory, so that it may succeed on a larger or less busy machine."""
     return row["error"] is not None and row["error"].partition(":")[0] in OF_THE_MACHINE
 
 
-def _question(network, x, labels, calibration, backend: str | None, grid) -> tuple[Question, dict]:
-    """What is asked, and the grid with names for its inputs. Raises errors that every point would have."""
+def _build_question(network, x, labels, calibration, backend: str | None, grid) -> tuple[Question, dict]:
+    """Build the Question, and replace the grid's inputs by their names. Raises errors that every point would have."""
     if not isinstance(network, Network):
         raise ModelError(
             f"sweep takes a Network, not {type(network).__name__}; make one with nw.from_torch(module, example_input)"
@@ -319,8 +315,8 @@ def _check_samples(network: Network, samples: Samples) -> None:
         check_labels(labels, network.node(network.outputs[0]).n_neurons)
 
 
-def _objectives(space: Space, minimize, maximize) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The figures that a point is judged by: those that are named, or of the usual ones those that will be known."""
+def _choose_objectives(space: Space, minimize, maximize) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The objectives: the named figures, or the default ones that the chip files and samples can provide."""
     chips = space.values.get(CHIP, (space.chip,))
     unknown: dict[str, str] = {}
     if not all(chip.gives_times for chip in chips):
@@ -344,5 +340,5 @@ def _objectives(space: Space, minimize, maximize) -> tuple[tuple[str, ...], tupl
     return least, largest
 
 
-def _cell(value) -> str:
+def _format_cell(value) -> str:
     return "" if value is None else number(value) if isinstance(value, float) else str(value)

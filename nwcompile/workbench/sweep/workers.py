@@ -1,7 +1,7 @@
-"""Workers: points computed by processes of this machine (joblib) or by those of a dask cluster, and what dies with one.
+"""Workers: compute points in processes of this machine (joblib) or of a dask cluster, and survive killed processes.
 
-A process may be killed at any point, most often for want of memory, and takes down what else its pool was working on.
-So every point that was in work then is tried once more, alone; what kills its process again is a row that says so.
+A killed process, most often for lack of memory, breaks its whole pool. So every point that was running then is tried
+once more, alone. A point whose process is killed again gets a row with that error.
 """
 
 import ctypes
@@ -18,31 +18,31 @@ from types import ModuleType
 from typing import Any
 
 from nwcompile.code_version import code_version
-from nwcompile.errors import BackendError, NwError, OptionError, shown, whole
-from nwcompile.workbench.sweep.measure import Measured, measure
+from nwcompile.errors import BackendError, NwError, OptionError, check_int, shown
+from nwcompile.workbench.sweep.measure import Measured, measure_point
 from nwcompile.workbench.sweep.points import Point, Question
 
 ERROR_CODE = "NW7007"
 DASK = "dask"  # The word for a dask cluster of processes on this machine.
 KILLED = "killed"
 KILLED_TWICE = f"{KILLED}: its process was killed twice, the second time alone: most often for want of memory"
-ONE_THREAD = {"NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # of a worker: there is one for every core
-SECONDS_TO_CONNECT = 20  # A scheduler or its first worker that is not there by then will not come.
+ONE_THREAD = {"NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # per worker, as there is a worker for every core
+SECONDS_TO_CONNECT = 20  # The timeout for the scheduler and for its first worker.
 PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux' prctl.
 NO_JOBLIB = "a sweep needs joblib, which is not installed: pip install 'nwcompile[sweep]'"
 NO_DASK = "a cluster needs dask.distributed, which is not installed: pip install 'nwcompile[cluster]'"
 
 
 class Workers:
-    """A pool of `processes` (None: one for every core at hand), on this machine or, by dask, wherever `cluster` says.
+    """A pool of `processes` (None: one for every available core) on this machine or on a dask cluster.
 
-    `cluster`: "dask" for a dask cluster of so many processes here, or the address of a scheduler ("tcp://host:8786").
-    Raises OptionError where a library is missing, BackendError for a cluster that cannot be reached.
+    `cluster`: "dask" for a dask cluster of that many processes here, or the address of a scheduler ("tcp://host:8786").
+    Raises OptionError if a library is missing, BackendError for an unreachable cluster.
     """
 
     def __init__(self, question: Question, processes: int | None = None, cluster: str | None = None):
         at_hand = len(os.sched_getaffinity(0))
-        self.n = at_hand if processes is None else whole("processes", processes, 1, 1024)
+        self.n = at_hand if processes is None else check_int("processes", processes, 1, 1024)
         if cluster is not None and not (isinstance(cluster, str) and (cluster == DASK or ":" in cluster)):
             raise OptionError(f"unknown cluster {shown(cluster)}; give {DASK!r}, or a scheduler as tcp://host:8786")
         self.question, self.cluster = question, cluster
@@ -54,16 +54,16 @@ class Workers:
         return self
 
     def __exit__(self, *_) -> None:
-        with interrupts_later():
+        with defer_interrupts():
             if self.cluster is None and self._pool is not None:
                 self._pool.shutdown(wait=True, kill_workers=True)
             self._close.close()
 
-    def measured(self, points: list[Point], keep: bool = False) -> Iterator[tuple[Point, Measured]]:
-        """Every point with what came of it, as they are done; see `measure` for `keep`. The first starts the pool."""
+    def compute_points(self, points: list[Point], keep: bool = False) -> Iterator[tuple[Point, Measured]]:
+        """Yield each point with its result once it is done. The first starts the pool. `keep`: see `measure_point`."""
         if points and self._pool is None:
-            resource_tracker.ensure_running()  # Its start, which loky's first process asks for, unblocks Ctrl-C.
-            with interrupts_later():
+            resource_tracker.ensure_running()  # Start it here: a start by loky's first process would unblock Ctrl-C.
+            with defer_interrupts():
                 self._start()
         again: list[Point] = []
         yield from self._in_pool(points, keep, self.n, again.append)
@@ -80,7 +80,7 @@ class Workers:
     def _in_pool(
         self, points: Iterable[Point], keep: bool, n_at_once: int, on_dead: Callable[[Point], None]
     ) -> Iterator[tuple[Point, Measured]]:
-        """As many points at once as there are workers, so that few are in work when one of them is killed."""
+        """Submit only `n_at_once` points at a time, so that few are running when a worker is killed."""
         waiting = iter(points)
         in_work: dict[Future, Point] = {}
         is_over = False
@@ -113,31 +113,31 @@ class Workers:
                 in_work = {}
                 self._renew(n_at_once)
 
-    # The question goes with every point: what dask scatters is lost with the worker that holds it.
+    # Send the question with every point: data that dask scatters is lost with the worker that has it.
     def _submit(self, point: Point, keep: bool) -> Future:
-        with interrupts_later():
-            return self._pool.submit(measure, self.question, point, code_version(), keep)
+        with defer_interrupts():
+            return self._pool.submit(measure_point, self.question, point, code_version(), keep)
 
     def _renew(self, n: int) -> None:
-        """A new pool on this machine, which starts its processes when there is work; dask mends its own."""
+        """Replace the pool of this machine; dask restarts its workers itself."""
         if self.cluster is None:
-            with interrupts_later():
+            with defer_interrupts():
                 self._pool.shutdown(wait=True, kill_workers=True)
-                self._pool = _processes(n)
+                self._pool = _create_pool(n)
 
     def _start(self) -> None:
         if self.cluster is None:
-            self._pool = _processes(self.n)
+            self._pool = _create_pool(self.n)
         else:
             self._connect(self.cluster)
 
     def _connect(self, cluster: str) -> None:
-        """A client of the cluster; it is closed with this pool, and so is a cluster that was made for it."""
-        dask, distributed = _dask()
+        """Connect to the cluster, or create a local one; both client and local cluster are closed with this pool."""
+        dask, distributed = _import_dask()
         self._dead = (distributed.scheduler.KilledWorker,)
         if cluster == DASK:
             self._close.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 0}))
-            made = distributed.LocalCluster(  # at any free port: the usual one may be another cluster's
+            made = distributed.LocalCluster(  # at any free port: another cluster may use the default one
                 n_workers=self.n, threads_per_worker=1, dashboard_address=":0", silence_logs=50, env=ONE_THREAD
             )
             self._close.enter_context(made)
@@ -162,8 +162,8 @@ class Workers:
         self._pool = client.get_executor(pure=False)
 
 
-def _dask() -> tuple[ModuleType, ModuleType]:
-    """dask and dask.distributed."""
+def _import_dask() -> tuple[ModuleType, ModuleType]:
+    """Import dask and dask.distributed."""
     try:
         import dask
         import distributed
@@ -173,35 +173,35 @@ def _dask() -> tuple[ModuleType, ModuleType]:
     return dask, distributed
 
 
-def _processes(n: int):
-    """joblib's process pool (loky): its processes start with the first point, and import nwcompile then."""
+def _create_pool(n: int):
+    """Create joblib's process pool (loky), whose processes start with the first point and import nwcompile then."""
     try:
         from joblib.externals.loky import ProcessPoolExecutor
     except ImportError:
         raise OptionError(NO_JOBLIB, code="NW1102") from None
-    # A worker that has grown too large is replaced between two points, of which no one need be told.
+    # loky replaces a worker that has grown too large between two points; the user need not know.
     warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
-    return ProcessPoolExecutor(max_workers=n, env=ONE_THREAD, initializer=_end_with, initargs=(os.getpid(),))
+    return ProcessPoolExecutor(max_workers=n, env=ONE_THREAD, initializer=_die_with_parent, initargs=(os.getpid(),))
 
 
-def _end_with(parent: int) -> None:
-    """Have the system end this process with its parent: one that is killed cannot tell its workers to stop."""
+def _die_with_parent(parent: int) -> None:
+    """Let the system kill this process when its parent dies: a killed parent cannot stop its workers."""
     ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def _ignore_interrupts() -> None:
-    """Ctrl-C on a terminal reaches all processes there; dask's would each print where they were."""
+    """Ignore Ctrl-C, which a terminal sends to all processes: each worker of dask would print a traceback."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager
-def interrupts_later() -> Iterator[None]:
-    """Ctrl-C waits until this is over, and what starts meanwhile never hears of it: only this process decides then.
+def defer_interrupts() -> Iterator[None]:
+    """Defer SIGINT until the block ends. Processes that start inside the block never receive it.
 
-    What starts inherits that the signal is blocked. A thread that numpy or torch made earlier may still take it, and
-    Python then interrupts the main thread; so the main thread only notes it.
+    They inherit the blocked signal. A thread that numpy or torch started earlier may still receive it, and Python would
+    interrupt the main thread; so the main thread only records it.
     """
     came: list[int] = []
     handler = signal.getsignal(signal.SIGINT)

@@ -14,7 +14,7 @@ from nwcompile.cost.time.phases import core_phases
 from nwcompile.flow import compile
 from nwcompile.ir.options import Options
 from nwcompile.kernels.cores import probes
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle.profile import last_of_bin
 from nwcompile.sim.inputs import prepare_inputs
@@ -72,7 +72,7 @@ def test_critical_path_of_a_program_with_registers_names_the_layers_that_sent(ch
     found = critical_paths(program, run, 100)
     assert found == critical_paths(bare, simulate(bare, given, backend="cycle", profile=True), 100)
     assert {path.source_layer for path in found} >= {"fc1", "fc2"}
-    assert collect(program, run)["profile"]["critical_paths"][0]["source_layer"] == found[0].source_layer
+    assert collect_report(program, run)["profile"]["critical_paths"][0]["source_layer"] == found[0].source_layer
 
 
 def test_critical_path_and_phases_need_a_profile_and_times():

@@ -12,8 +12,8 @@ from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.manifest import HOST
 from nwcompile.passes.stages.emit import REAL_EXAMPLE
 from nwcompile.report.host import host_text
-from nwcompile.report.json.collect import collect
-from nwcompile.report.text import verdict
+from nwcompile.report.json.collect import collect_report
+from nwcompile.report.text import format_verdict
 from tests.frontend.frameworks import framework
 from tests.made.nets import float_net
 
@@ -122,7 +122,7 @@ def test_real_numbers_in_every_step_come_to_a_recurrent_layer(chip, way):
     assert program.host.way == (way or "bias") and program.network.layout == "TB"
     if way == "host":
         np.testing.assert_array_equal(run.spikes["rlif"], wanted.spikes["rlif"])
-        assert not collect(program, nw.simulate(program, x, "cycle"))["host"]["lands"]
+        assert not collect_report(program, nw.simulate(program, x, "cycle"))["host"]["lands"]
     elif way != "graded":
         assert run.host.n_writes > 5 * 10 and (run.spikes["rlif"] != wanted.spikes["rlif"]).mean() < 0.05
 
@@ -433,7 +433,7 @@ def test_figures_of_the_host_are_the_same_before_and_after_simulation(way, once)
     _, network, x = static()
     program = nw.compile(network, "loihi1", x, nw.Options(input_layer=way))
     predicted, measured = (
-        collect(program, run)["host"] for run in (predict(program), nw.simulate(program, x, "cycle"))
+        collect_report(program, run)["host"] for run in (predict(program), nw.simulate(program, x, "cycle"))
     )
     of_runs = ("macs_once", "writes_per_step", "clipped")
     assert {k: v for k, v in predicted.items() if k not in of_runs} == {
@@ -449,7 +449,7 @@ def test_the_report_states_the_work_of_the_host():
     _, network, x = static()
     program = nw.compile(network, "loihi1", x, nw.Options(input_layer="host"))
     run = nw.simulate(program, x, "cycle")
-    doc = collect(program, run)
+    doc = collect_report(program, run)
     host = doc["host"]
     on_chip = sum(run.counters[f"synops_{kind}"].sum() for kind in ("dense", "sparse", "conv")) / len(x)
     share = 100 * on_chip / (on_chip + 12 * 16 * N_STEPS)
@@ -458,7 +458,7 @@ def test_the_report_states_the_work_of_the_host():
     assert host["neurons_on_chip_percent"] == 20.0 and host["messages_per_step"] > 0
     said = dict(doc["verdict_rows"])["host"]
     assert "host (host): 192 MACs a step" in said and "on the chip 20.0 % of the neurons" in said
-    assert "not landed (all spiking layers on the host)" in verdict(doc | {"host": host | {"lands": False}})
+    assert "not landed (all spiking layers on the host)" in format_verdict(doc | {"host": host | {"lands": False}})
 
 
 @pytest.mark.parametrize("way", ["bias", "host"])

@@ -7,7 +7,7 @@ import pytest
 
 from nwcompile.cost.time.work import compute_work
 from nwcompile.errors import ModelError
-from nwcompile.report.export.perfetto import trace
+from nwcompile.report.export.perfetto import format_trace
 from nwcompile.sim import simulate
 from tests.made.programs import chip_without, crowded, run_of, spikes_in, three_cores
 
@@ -17,7 +17,7 @@ EVENTS = {"visits": "visit", "updates": "update", "spikes": "spike", "messages o
 
 def traced(program, x, n_steps=200):
     run = simulate(program, x[:1], backend="cycle", profile=True, flight_steps=n_steps)
-    return run, json.loads(trace(program, run, n_steps))
+    return run, json.loads(format_trace(program, run, n_steps))
 
 
 @pytest.mark.parametrize("units", ["overlap", "shared"])
@@ -80,7 +80,7 @@ def test_trace_of_another_run_is_refused(case):
     x = spikes_in() if case == "two samples" else spikes_in()[:1]
     run = simulate(program, x, backend="cycle", profile=case != "no profile")
     with pytest.raises(ModelError) as e:
-        trace(program, run)
+        format_trace(program, run)
     assert str(e.value) == (
         "a trace takes a run of one sample that was simulated with profile=True, on a chip with times"
     )
@@ -90,5 +90,5 @@ def test_trace_is_the_same_every_time():
     program = three_cores()
     runs = [run_of(program, profile=True, flight_steps=5) for _ in range(2)]
     assert runs[0].n_samples == 2
-    texts = [trace(program, traced(program, spikes_in())[0]) for _ in range(2)]
+    texts = [format_trace(program, traced(program, spikes_in())[0]) for _ in range(2)]
     assert texts[0] == texts[1]

@@ -13,8 +13,15 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.report.export.ranc import ranc_files
 from nwcompile.report.export.ranc_design import Design
-from nwcompile.report.export.ranc_memory import NEURON, CoreMemory, Parameters, axon_types, csram, packet_words
-from nwcompile.report.json.collect import collect
+from nwcompile.report.export.ranc_memory import (
+    NEURON,
+    CoreMemory,
+    Parameters,
+    axon_types,
+    csram,
+    packet_words,
+)
+from nwcompile.report.json.collect import collect_report
 from tests.made.ranc_cases import CASES, bus, case, recorded_input, recorded_program, weights
 
 FIELDS = {
@@ -231,7 +238,7 @@ def test_no_mapping_shortens_a_step_in_which_all_slots_are_visited():
     """More cores take as long; only a design with fewer slots would be faster."""
     program = small()
     run = nw.simulate(program, np.ones((1, 5, 4), np.int8), "cycle")
-    said = collect(program, run)["advice"]
+    said = collect_report(program, run)["advice"]
     assert said["gain"] == 1 and said["text"] == (
         "nothing in the mapping, a core visits all its 256 slots whatever they hold, 100 % of each step; a design with "
         "fewer (core.max_neurons) is faster"

@@ -12,9 +12,9 @@ from nwcompile.ir.artifact import write_files
 from nwcompile.ir.mapping import Mapping
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
-from nwcompile.report import diff_files, files
-from nwcompile.report.diff import GATE, diff
-from nwcompile.report.json.collect import collect
+from nwcompile.report import render_diff_files, render_files
+from nwcompile.report.diff import GATE, collect_diff
+from nwcompile.report.json.collect import collect_report
 from nwcompile.report.text import grouped, number
 from nwcompile.sim import simulate
 from tests.made.buses import bus_chip
@@ -42,7 +42,7 @@ def visit(browser, tmp_path):
     def go(doc, width=1400, **how):
         file = doc
         if isinstance(doc, dict):
-            write_files(files(doc, tmp_path))
+            write_files(render_files(doc, tmp_path))
             file = tmp_path / "report.html"
         page = browser.new_page(viewport={"width": width, "height": 900}, **how)
         page.on("console", lambda message: errors.append(message.text))
@@ -71,7 +71,7 @@ def wide(n_cores=20, **more):
 
 @pytest.fixture(scope="module")
 def doc():
-    return json.loads(json.dumps(collect(*wide())))
+    return json.loads(json.dumps(collect_report(*wide())))
 
 
 def slide(page, step):
@@ -269,9 +269,9 @@ def test_two_runs_side_by_side(visit, tmp_path):
     x = np.random.default_rng(1).integers(0, 2, (2, 9, 4))
     runs = [simulate(program, x, "cycle") for program in programs]
     figures = [measured_figures(program, run) for program, run in zip(programs, runs, strict=True)]
-    compared = diff(*figures, moved_neurons(*programs), "measured", GATE, 0.0)
-    reports = {name: collect(p, run) for name, p, run in zip(("a.nwc", EVIL), programs, runs, strict=True)}
-    write_files(diff_files(compared, reports, tmp_path))
+    compared = collect_diff(*figures, moved_neurons(*programs), "measured", GATE, 0.0)
+    reports = {name: collect_report(p, run) for name, p, run in zip(("a.nwc", EVIL), programs, runs, strict=True)}
+    write_files(render_diff_files(compared, reports, tmp_path))
     page = visit(tmp_path / "diff.html")
     assert page.evaluate("window.hacked") is None
     assert [page.locator(".run").nth(i).locator(".cores > rect").count() for i in (0, 1)] == [20, 10]
@@ -290,7 +290,7 @@ def test_two_runs_side_by_side(visit, tmp_path):
 
 def test_names_from_outside_do_nothing(visit):
     program = three_cores(hidden=EVIL, warnings=[EVIL])
-    page = visit(collect(program, run_of(program, profile=True)))
+    page = visit(collect_report(program, run_of(program, profile=True)))
     page.locator(".cores > rect").nth(2).click()
     assert EVIL in page.locator(".detail").inner_text()
     slide(page, 1)
@@ -328,18 +328,20 @@ def test_without_the_script_and_on_paper_the_page_has_its_figures(visit, doc):
 
 
 CASES = {
-    "no costs": lambda: collect(*_ran(three_cores(chip_without("cost.word_cycles", "energy.visit_pj")))),
-    "one core": lambda: collect(*_one_core()),
-    "no spikes": lambda: collect(three_cores(), simulate(three_cores(), np.zeros((1, 3, 4)), "cycle", profile=True)),
-    "one step": lambda: collect(three_cores(), simulate(three_cores(), spikes_in(1), "cycle", window="hardware")),
-    "predicted": lambda: collect(three_cores(), predict(three_cores())),
-    "calibrated": lambda: collect(three_cores(calibrated=True), predict(three_cores(calibrated=True))),
-    "board": lambda: collect(*_ran(three_cores(small_chip(noc__chip_columns=1, noc__chip_hop_cycles=9)))),
-    "io sites": lambda: collect(*_ran(three_cores(small_chip(io__sites=["2,1,1"])))),
-    "trees": lambda: collect(spread(noc__multicast="tree"), simulate(spread(noc__multicast="tree"), None, "cycle",
-                                                                   steps=4, window="hardware")),
-    "bus": lambda: collect(*_on_bus()),
-    "pool": lambda: collect(*_pool()),
+    "no costs": lambda: collect_report(*_ran(three_cores(chip_without("cost.word_cycles", "energy.visit_pj")))),
+    "one core": lambda: collect_report(*_one_core()),
+    "no spikes": lambda: collect_report(three_cores(), simulate(three_cores(), np.zeros((1, 3, 4)), "cycle",
+                                                                profile=True)),
+    "one step": lambda: collect_report(three_cores(), simulate(three_cores(), spikes_in(1), "cycle",
+                                                               window="hardware")),
+    "predicted": lambda: collect_report(three_cores(), predict(three_cores())),
+    "calibrated": lambda: collect_report(three_cores(calibrated=True), predict(three_cores(calibrated=True))),
+    "board": lambda: collect_report(*_ran(three_cores(small_chip(noc__chip_columns=1, noc__chip_hop_cycles=9)))),
+    "io sites": lambda: collect_report(*_ran(three_cores(small_chip(io__sites=["2,1,1"])))),
+    "trees": lambda: collect_report(spread(noc__multicast="tree"), simulate(spread(noc__multicast="tree"), None,
+                                                                   "cycle", steps=4, window="hardware")),
+    "bus": lambda: collect_report(*_on_bus()),
+    "pool": lambda: collect_report(*_pool()),
 }  # fmt: skip
 
 

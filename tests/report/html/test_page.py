@@ -18,7 +18,7 @@ from nwcompile.report.html.maps import HEAT, Grid, core_map, heat, link_map
 from nwcompile.report.html.page import render_html
 from nwcompile.report.html.plots import Axis, floorline_plot, step_plot
 from nwcompile.report.html_markup import VOID, Markup, tag
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import Crosscheck, Difference
 from tests.made.chips import small_chip
@@ -49,7 +49,7 @@ class Page(HTMLParser):
 
 
 def page_of(program, run, **more):
-    text = render_html(collect(program, run, **more))
+    text = render_html(collect_report(program, run, **more))
     page = Page(text)
     assert not page.open
     return text, "\n".join(page.words), page
@@ -65,7 +65,7 @@ def test_page_has_every_part_and_needs_no_network():
     for title in ("Fit", "Cores", "Links", "Floorline", "Step by step", "Where the time goes", "Layers", "Energy",
                   "Do the backends agree?", "Warnings", "NeuroBench", "Provenance"):  # fmt: skip
         assert f"<h2>{title}</h2>" in text
-    doc = collect(program, run_of(program), {"float": 0.93, "chip": 0.925})
+    doc = collect_report(program, run_of(program), {"float": 0.93, "chip": 0.925})
     said, advice = doc["verdict"].split("; do: ")
     assert f'{said.replace(">", "&gt;")}<span class="advice">; do: {advice}</span>' in text
     assert all(word in words and row in words for word, row in doc["verdict_rows"])
@@ -108,7 +108,7 @@ def test_page_of_backends_that_disagree_is_marked():
     first = Difference("spikes", 1, 0, "fc1", 2, 0, {"reference": 1, "cycle": 0})
     for agree, mark in ((True, "<header>"), (False, '<header class="bad">')):
         check = Crosscheck(agree, ("reference", "cycle"), 2, 8, None if agree else first)
-        assert mark in render_html(collect(program, run_of(program), crosscheck=check))
+        assert mark in render_html(collect_report(program, run_of(program), crosscheck=check))
 
 
 def test_every_figure_of_the_tables_has_a_unit():
@@ -124,7 +124,7 @@ def test_every_figure_of_the_tables_has_a_unit():
 
 @pytest.mark.parametrize("draw", [core_map, link_map, floorline_plot, step_plot])
 def test_drawing_is_well_formed_and_stays_inside_its_box(draw):
-    doc = collect(three_cores(calibrated=True), run_of(three_cores(calibrated=True)))
+    doc = collect_report(three_cores(calibrated=True), run_of(three_cores(calibrated=True)))
     svg = ET.fromstring(re.search(r"<svg.*</svg>", draw(doc), re.S)[0])
     _, _, width, height = (float(v) for v in svg.get("viewBox").split())
     for e in svg.iter("rect"):
@@ -135,7 +135,7 @@ def test_drawing_is_well_formed_and_stays_inside_its_box(draw):
 
 
 def test_core_map_shows_each_core_once_at_its_site():
-    doc = collect(three_cores(), run_of(three_cores()))
+    doc = collect_report(three_cores(), run_of(three_cores()))
     svg = ET.fromstring(re.search(r"<svg.*</svg>", core_map(doc), re.S)[0])
     rects = list(svg.iter("rect"))
     titles = [r.find("title").text.splitlines() for r in rects]
@@ -153,7 +153,7 @@ def test_maps_have_north_at_the_top():
 
 def test_link_map_draws_links_with_their_flits():
     program = three_cores()
-    titles = re.findall(r"<title>(link [^<]*|router [^<]*)</title>", link_map(collect(program, run_of(program))))
+    titles = re.findall(r"<title>(link [^<]*|router [^<]*)</title>", link_map(collect_report(program, run_of(program))))
     assert titles == [
         "link (0, 0) E: 3 flits a step, 100.0 % of the busiest",
         "router (0, 0)\nport 0 inject: 1.5 flits a step\nport 1 inject: 1.5 flits a step",
@@ -163,7 +163,7 @@ def test_link_map_draws_links_with_their_flits():
 
 def test_plots_show_one_point_a_step():
     program = three_cores(calibrated=True)
-    doc = collect(program, run_of(program))
+    doc = collect_report(program, run_of(program))
     plot = floorline_plot(doc)
     assert plot.count("measured, step ") == plot.count("bound of this run, step ") == 4
     assert plot.count("predicted from calibration, step ") == 4
@@ -187,7 +187,7 @@ def test_large_chip_and_long_run_still_render():
 @pytest.mark.parametrize("factor", [1, 100_000])
 def test_steps_are_left_out_where_the_page_would_be_larger_than_its_limit(monkeypatch, factor):
     program = three_cores()
-    doc = collect(program, simulate(program, np.ones((2, 100, 4)), "cycle", profile=True))
+    doc = collect_report(program, simulate(program, np.ones((2, 100, 4)), "cycle", profile=True))
     tables = {name: (factor * np.array(table)).tolist() for name, table in doc["by_step"]["cores"].items()}
     doc["by_step"]["cores"] = tables  # counts of more digits take more bytes
     n_steps, whole = doc["by_step"]["n_steps"], len(render_html(doc).encode())

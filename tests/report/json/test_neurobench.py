@@ -1,6 +1,6 @@
 """NeuroBench in the report: keys with their units, and the table of the page."""
 
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 from nwcompile.report.json.neurobench import NO_STATES, neurobench_lines, neurobench_table
 from tests.made.programs import run_of, three_cores
 
@@ -13,12 +13,12 @@ FIGURES = {
 
 def test_report_has_the_neurobench_figures():
     program = three_cores()
-    assert collect(program, run_of(program, record="all"))["neurobench"] == FIGURES
+    assert collect_report(program, run_of(program, record="all"))["neurobench"] == FIGURES
 
 
 def test_report_of_a_run_without_states_says_that_membrane_updates_are_not_counted():
     program = three_cores()
-    doc = collect(program, run_of(program))
+    doc = collect_report(program, run_of(program))
     assert doc["neurobench"] == {**FIGURES, "membrane_updates_per_sample": None}
     assert f'<td></td><td class="left">{NO_STATES}</td>' in (neurobench_table(doc))
     assert neurobench_lines(doc)[1].endswith("–")

@@ -20,7 +20,7 @@ from nwcompile.ir.options import Options
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.place.place import routed_cost
 from nwcompile.passes.prepare.schedule import schedule
-from nwcompile.report.export.perfetto import trace
+from nwcompile.report.export.perfetto import format_trace
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import crosscheck
 from nwcompile.sim.cycle.noc import offer_load, replay_packets
@@ -166,7 +166,7 @@ def test_bus_trace_and_critical_paths_name_its_links():
     program = busy_program(bus_chip())
     x = np.random.default_rng(1).integers(0, 2, (1, 8, 12))
     run = simulate(program, x, "cycle", profile=True, flight_steps=8)
-    events = json.loads(trace(program, run, 8))["traceEvents"]
+    events = json.loads(format_trace(program, run, 8))["traceEvents"]
     flights = [e["args"]["flits"] for e in events if e["ph"] == "C"]
     assert max(flights) > 2 and flights[-1] == 0
     names = {link_name(program.chip, link) for link in run.profile.path["link"] if link >= 0}

@@ -13,7 +13,7 @@ from nwcompile.ir.network import Network
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.report.html.page import render_html
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 from nwcompile.report.terminal import render_text
 from nwcompile.sim import BACKENDS, simulate
 from tests.made.chips import small_chip
@@ -111,7 +111,7 @@ def test_a_profile_names_the_input_that_a_core_waited_for_and_how_long_output_to
     assert comes.parts == {"send": 0, "stall": 0, "network": 2 + 1000 + 3, "receive": 21, "link": 0}
     assert (leaves.step, leaves.source_layer, leaves.core) == (1, None, 0)
     assert leaves.parts == {"send": 45, "stall": 0, "network": 0, "receive": 0, "link": 1005}
-    doc = collect(program, run)
+    doc = collect_report(program, run)
     assert doc["profile"]["critical_paths"][1]["text"] == (
         "step 0: a on core 0 ends after 1 026 cycles, waits for in over link (0, 0) port 0 inject: "
         "1 005 in the network, 21 receiving"

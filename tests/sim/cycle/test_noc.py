@@ -201,7 +201,7 @@ def test_loads_that_cannot_be_are_named(changes, text):
 
 
 def test_a_load_of_more_packets_than_memory_holds_is_refused(monkeypatch):
-    monkeypatch.setattr("nwcompile.memory.room", lambda: Room(1 << 20, "for this test"))
+    monkeypatch.setattr("nwcompile.memory.measure_room", lambda: Room(1 << 20, "for this test"))
     with pytest.raises(NotEnoughMemoryError) as error:
         offer_load(mesh("spec", 4), "uniform", 0.5, cycles=500_000)
     assert str(error.value) == (

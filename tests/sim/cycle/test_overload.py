@@ -19,7 +19,7 @@ from nwcompile.kernels.cores.tables import STUCK
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.report.html.page import render_html
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import crosscheck
@@ -139,7 +139,7 @@ def test_what_is_not_lost_arrives(data):
 def test_the_report_says_how_many_were_lost_and_where():
     program = two_cores(noc__on_full="drop", **SMALLEST_BUFFERS)
     run = simulate(program, np.array([[[1], [0]]] * 2), "cycle")
-    doc = collect(program, run)
+    doc = collect_report(program, run)
     assert doc["run"]["n_dropped"] == 8
     found = doc["dropped"]
     text = (
@@ -152,9 +152,11 @@ def test_the_report_says_how_many_were_lost_and_where():
     }  # fmt: skip
     assert text in render_text(doc).splitlines() and text in render_html(doc)
     calm = with_keys(program, noc__buffer_flits=20)
-    assert collect(calm, simulate(calm, np.ones((1, 1, 1)), "cycle"))["dropped"]["text"] == "no message was dropped"
+    assert (
+        collect_report(calm, simulate(calm, np.ones((1, 1, 1)), "cycle"))["dropped"]["text"] == "no message was dropped"
+    )
     stalls = with_keys(program, noc__on_full="stall")
-    assert collect(stalls, simulate(stalls, np.ones((1, 1, 1)), "cycle"))["dropped"] is None
+    assert collect_report(stalls, simulate(stalls, np.ones((1, 1, 1)), "cycle"))["dropped"] is None
 
 
 def test_totals_tell_what_was_lost():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nwcompile.workbench.sweep.front import front
+from nwcompile.workbench.sweep.front import pareto_front
 
 
 def by_hand(rows: list[dict], minimize, maximize) -> list[int]:
@@ -22,8 +22,12 @@ def test_front_is_what_no_row_beats(seed):
     rows = [{"a": a, "b": b, "c": None if rng.random() < 0.1 else c} for a, b, c in table]
     for minimize, maximize in ((("a", "b"), ()), (("a",), ("c",)), (("a", "b"), ("c",)), ((), ("b",))):
         cut = [{name: row[name] for name in (*minimize, *maximize)} for row in rows]
-        assert front(cut, minimize, maximize) == by_hand(cut, minimize, maximize)
+        assert pareto_front(cut, minimize, maximize) == by_hand(cut, minimize, maximize)
 
 
 def test_front_of_nothing_is_empty():
-    assert front([], ("a",), ()) == [] and front([{"a": None}], ("a",), ()) == [] and front([{"a": 1}], (), ()) == []
+    assert (
+        pareto_front([], ("a",), ()) == []
+        and pareto_front([{"a": None}], ("a",), ()) == []
+        and pareto_front([{"a": 1}], (), ()) == []
+    )

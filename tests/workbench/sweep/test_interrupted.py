@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.workbench.sweep.measure import of_point
+from nwcompile.workbench.sweep.measure import point_figures
 from nwcompile.workbench.sweep.store import FILE
 from tests.interrupts import PATIENCE_S
 from tests.long import EXAMPLES
@@ -116,7 +116,7 @@ def test_points_killed_and_resumed_equal_single_compiles(folder):
         chip = nw.Chip.load("loihi1").replace({"noc.buffer_flits": row["noc.buffer_flits"]})
         program = nw.compile(network, chip, demo.x, nw.Options(n_cores=row["n_cores"], bits=row["bits"]))
         run = nw.simulate(program, demo.x, backend="cycle")
-        single = of_point(program, run)
+        single = point_figures(program, run)
         assert (row["program"], row["error"]) == (program.hash, None)
         assert {name: row[name] for name in single} == json.loads(json.dumps(single))
         assert row["accuracy"] == np.mean(run.output.sum(1).argmax(1) == demo.labels)

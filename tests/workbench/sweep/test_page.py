@@ -6,7 +6,7 @@ import re
 import pytest
 
 from nwcompile.workbench.sweep import page as module
-from nwcompile.workbench.sweep.page import page
+from nwcompile.workbench.sweep.page import render_page
 from nwcompile.workbench.sweep.sweep import PAGE, Sweep
 from tests.report.html.browser import chromium
 
@@ -27,7 +27,7 @@ def data_of(text: str) -> dict:
 
 def test_page_holds_all_rows_and_needs_nothing_else():
     failed = {"id": "p9", "n_cores": 9, "error": "FitError: neurons", "seconds": 0.1}
-    text = page(swept([row(1), row(2), row(3, sample_nj=99.0, step_us=9.9), failed]), {"p1"}.__contains__)
+    text = render_page(swept([row(1), row(2), row(3, sample_nj=99.0, step_us=9.9), failed]), {"p1"}.__contains__)
     assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)", text) == [] and "<link" not in text
     data = data_of(text)
     assert [r["front"] for r in data["rows"]] == [True, True, False, False]
@@ -40,7 +40,7 @@ def test_page_holds_all_rows_and_needs_nothing_else():
 def test_page_of_settings_that_are_no_numbers():
     nasty = "</script><script>alert(1)</script>"
     rows = [row(1, placer=nasty, bits=None), row(2, placer="anneal", bits={"out": 3})]
-    text = page(swept(rows, ("placer", "bits")), lambda _: False)
+    text = render_page(swept(rows, ("placer", "bits")), lambda _: False)
     assert "alert(1)</script>" not in text and data_of(text)["rows"][0]["cells"][0] == nasty
     columns = data_of(text)["columns"]
     assert columns[0]["values"] == [nasty, "anneal"] and columns[1]["values"] == ["–", '{"out": 3}']
@@ -50,19 +50,19 @@ def test_page_of_many_rows_draws_the_best_and_some_others(monkeypatch):
     monkeypatch.setattr(module, "MOST_ROWS", 20)
     rows = [row(n, step_us=100.0 + n, sample_nj=100.0 + n) for n in range(1, 100)]
     rows[50] = row(51, step_us=1.0, sample_nj=1.0)
-    text = page(swept(rows), lambda _: False)
+    text = render_page(swept(rows), lambda _: False)
     drawn = [r["id"] for r in data_of(text)["rows"]]
     assert len(drawn) <= 20 and "p51" in drawn and f"Drawn: {len(drawn)} of them, the best among them." in text
 
 
 def test_page_of_points_that_all_failed():
-    text = page(swept([{"id": "a", "n_cores": 1, "error": "FitError: x", "seconds": 0.1}]), lambda _: False)
+    text = render_page(swept([{"id": "a", "n_cores": 1, "error": "FitError: x", "seconds": 0.1}]), lambda _: False)
     assert "1 point failed: FitError: x" in text and data_of(text)["rows"][0]["front"] is False
 
 
 def test_page_places_points_whose_chip_gives_no_figure_beside_those_that_have_one():
     rows = [row(1, step_limit_us=None), row(2, step_limit_us=2.0), row(3, sample_nj=None, step_limit_us=0.123456)]
-    data = data_of(page(swept(rows, ("n_cores", "step_limit_us")), lambda _: False))
+    data = data_of(render_page(swept(rows, ("n_cores", "step_limit_us")), lambda _: False))
     kinds = {c["name"]: (c["values"], c["lacks"]) for c in data["columns"]}
     assert kinds["sample_nj"] == kinds["step_limit_us"] == (None, True) and kinds["step_us"] == (None, False)
     assert [r["cells"][-1] for r in data["rows"]] == [4.0, 5.0, None]
@@ -70,7 +70,7 @@ def test_page_places_points_whose_chip_gives_no_figure_beside_those_that_have_on
 
 def test_page_has_cells_of_a_column_of_texts_as_its_axis_has_them():
     rows = [row(1, placer="x"), row(2, placer=2.0), row(3, placer=True), row(4, placer=None)]
-    data = data_of(page(swept(rows, ("placer",)), lambda _: False))
+    data = data_of(render_page(swept(rows, ("placer",)), lambda _: False))
     assert data["columns"][0]["values"] == [r["cells"][0] for r in data["rows"]] == ["x", "2.0", "true", "–"]
 
 
@@ -79,7 +79,7 @@ def test_page_has_cells_of_a_column_of_texts_as_its_axis_has_them():
 def test_page_draws_every_point_that_has_figures(tmp_path, width):
     failed = {"id": "p0", "n_cores": 9, "error": "FitError: neurons", "seconds": 0.1}
     rows = [failed, *(row(n, sample_nj=None if n % 3 == 0 else 3.0 + n) for n in range(1, 9))]
-    (tmp_path / PAGE).write_text(page(swept(rows), lambda _: False))
+    (tmp_path / PAGE).write_text(render_page(swept(rows), lambda _: False))
     with chromium() as browser:
         tab = browser.new_page(viewport={"width": width, "height": 900})
         errors: list[str] = []

@@ -7,7 +7,7 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.errors import ModelError, NotEnoughMemoryError, OptionError
-from nwcompile.workbench.sweep.measure import of_point
+from nwcompile.workbench.sweep.measure import point_figures
 from nwcompile.workbench.sweep.store import FILE
 from tests.made.sweeps import GRID, InProcess, figures, network, samples
 
@@ -31,7 +31,7 @@ def test_sweep_rows_equal_single_compiles():
         chip = nw.Chip.load("tiny").replace({"noc.buffer_flits": row["noc.buffer_flits"]})
         program = nw.compile(network(), chip, samples(), nw.Options(n_cores=row["n_cores"], bits=4))
         run = nw.simulate(program, samples(), backend="cycle")
-        single = of_point(program, run)
+        single = point_figures(program, run)
         assert row["program"] == program.hash and row["error"] is None
         assert {name: row[name] for name in single} == single
         assert row["accuracy"] == np.mean(run.output.sum(1).argmax(1) == [0, 1, 2])
@@ -96,7 +96,7 @@ def test_sweep_goes_on_after_any_error_of_a_point(monkeypatch, tmp_path, error, 
 
 
 def test_sweep_has_no_figure_that_is_no_number(monkeypatch):
-    monkeypatch.setattr("nwcompile.workbench.sweep.measure.of_point", lambda *_: {"step_us": float("nan")})
+    monkeypatch.setattr("nwcompile.workbench.sweep.measure.point_figures", lambda *_: {"step_us": float("nan")})
     made = swept()
     assert {row["error"] for row in made.rows} == {"ArithmeticError: a defect, please report it: step_us is nan"}
     assert len(made.failed) == 4 and made.front == []

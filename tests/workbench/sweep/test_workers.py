@@ -9,7 +9,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.errors import BackendError, OptionError
 from nwcompile.workbench.sweep import workers
-from nwcompile.workbench.sweep.workers import KILLED_TWICE, interrupts_later
+from nwcompile.workbench.sweep.workers import KILLED_TWICE, defer_interrupts
 from tests.made.sweeps import GRID, figures, network, samples
 
 pytestmark = pytest.mark.long
@@ -103,7 +103,7 @@ def test_cluster_that_goes_away_is_a_sentence(tmp_path):
 def test_ctrl_c_waits_although_another_thread_takes_the_signal():
     over, done = threading.Event(), []
     threading.Thread(target=over.wait).start()
-    with pytest.raises(KeyboardInterrupt), interrupts_later():
+    with pytest.raises(KeyboardInterrupt), defer_interrupts():
         os.kill(os.getpid(), signal.SIGINT)
         done += [sum(range(1000)) for _ in range(100)]
     over.set()

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.checkpoint import is_keeping, load_or_compute
+from nwcompile.checkpoint import has_checkpoint, load_or_compute
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
@@ -60,7 +60,7 @@ def kept_partition(search: Search, name: str, given, make: Callable[[], Partitio
     The random state of the search is restored as after `make()`. With a deadline nothing is stored, as the clock
     decides.
     """
-    if not is_keeping() or search.deadline is not None:
+    if not has_checkpoint() or search.deadline is not None:
         return make()
 
     def arrays() -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ from nwcompile.passes.partition.floorline import floorline as stage
 from nwcompile.passes.partition.floorline.demand import DESTINATIONS, neuron_load
 from nwcompile.passes.partition.floorline.floorline import partition_by_floorline
 from nwcompile.passes.partition.floorline.search import Partition
-from nwcompile.report.json.collect import collect
+from nwcompile.report.json.collect import collect_report
 from tests.made.chips import COST, small_chip
 from tests.made.nets import FIXED, conv_net, dense_net, sparse_edge
 
@@ -177,10 +177,10 @@ def test_what_the_cores_beyond_the_fewest_buy_is_kept():
     more = nw.compile(network, chip)
     assert "fewest_cores" not in program.manifest and more.manifest["fewest_cores"]["n_cores"] == 2
     bound, told = predict(program), more.manifest["fewest_cores"]["step_us"]
-    slowest = collect(program, bound)["time"]["step_us"]
+    slowest = collect_report(program, bound)["time"]["step_us"]
     assert slowest <= told <= 1.5 * slowest  # the number that is told is of a shorter search
-    doc = collect(more, predict(more))
+    doc = collect_report(more, predict(more))
     rows = dict(doc["verdict_rows"])
     assert rows["cores"] == CORES_RULE and "n_cores=" not in doc["advice"]["text"]
-    assert "cores" not in dict(collect(program, bound)["verdict_rows"])
+    assert "cores" not in dict(collect_report(program, bound)["verdict_rows"])
     assert rows["fewest cores"].startswith("2 hold it, at ")
