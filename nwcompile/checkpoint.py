@@ -107,7 +107,7 @@ class Checkpoint:
 
     def store(self, path: Path, arrays: dict[str, np.ndarray]) -> None:
         """Put arrays into a file, in one move."""
-        write = partial(artifact.write, manifest={"part": path.stem}, arrays=arrays, level=FAST)
+        write = partial(artifact.write_archive, manifest={"part": path.stem}, arrays=arrays, level=FAST)
         artifact.write_files({path: write})
 
     def _begin(self) -> None:

@@ -20,5 +20,5 @@ routes, multicast trees and lanes of the network on chip       noc/
 a chip file read and checked, key by key                       chip_check.py:read_section
 the limits of a core, with one name each                       resources.py:RESOURCES
 all neurons as one vector; lists of lists (CSR)                flat.py
-how a noun shows itself: ten lines, or a pandas DataFrame      shown.py:in_lines, data_frame
+how a noun shows itself: ten lines, or a pandas DataFrame      shown.py:format_lines, data_frame
 """

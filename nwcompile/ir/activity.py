@@ -24,7 +24,7 @@ class MultiSpike:
     largest: int
 
     @classmethod
-    def of(cls, spikes: np.ndarray) -> Self | None:
+    def from_spikes(cls, spikes: np.ndarray) -> Self | None:
         """From spikes [B, T, *shape]; None where all are 0 or 1, or real values (a float network's input)."""
         if spikes.dtype.kind not in "iu" or spikes.max(initial=0) <= 1 and spikes.min(initial=0) >= 0:
             return None
@@ -34,7 +34,7 @@ class MultiSpike:
         return cls(np.stack(rows).astype(np.int64), int(flat.max()))
 
     @property
-    def events(self) -> np.ndarray:
+    def event_counts(self) -> np.ndarray:
         """int64[n]: steps in which each neuron spikes: messages to each destination, were its spikes binary."""
         return self.by_source[0]
 
@@ -64,7 +64,7 @@ class Activity:
         """T, aligned steps of a sample."""
         return next(iter(self.counts.values())).shape[0]
 
-    def reads(self, name: str) -> np.ndarray:
+    def count_reads(self, name: str) -> np.ndarray:
         """int32[T, n]: how often the synapses of each neuron or input line were read: messages, unless axons merge."""
         return self.heard.get(name, self.counts[name])
 
@@ -72,7 +72,7 @@ class Activity:
         """Messages to each destination per step and sample of every neuron, float64[n]."""
         return self.counts[name].sum(0) / (self.n_samples * self.n_steps)
 
-    def without(self, names) -> "Activity":
+    def drop_nodes(self, names) -> "Activity":
         """The same without some inputs and layers."""
         return replace(
             self,
@@ -86,10 +86,10 @@ class Activity:
     @checked()
     def from_spikes(cls, network: Network, spikes: dict[str, np.ndarray], repeats: bool = False) -> "Activity":
         """From spike arrays [B, T, *shape]; any payload counts once, or, with `repeats`, as often as it is large."""
-        multi = {name: several for name, s in spikes.items() if (several := MultiSpike.of(s)) is not None}
-        counts = {n: _messages(s, repeats and n in multi) for n, s in spikes.items()}
+        multi = {name: several for name, s in spikes.items() if (several := MultiSpike.from_spikes(s)) is not None}
+        counts = {n: _count_messages(s, repeats and n in multi) for n, s in spikes.items()}
         sharing = {n: node for n, node in network.nodes.items() if node.axon_of is not None}
-        heard = {n: _messages(node.heard(spikes[n]), False) for n, node in sharing.items()}
+        heard = {n: _count_messages(node.merge_axon_spikes(spikes[n]), False) for n, node in sharing.items()}
         return cls(counts, len(next(iter(spikes.values()))), multi=multi, heard=heard)
 
     @classmethod
@@ -141,7 +141,7 @@ class Activity:
                     )
 
 
-def _messages(spikes: np.ndarray, repeats: bool) -> np.ndarray:
+def _count_messages(spikes: np.ndarray, repeats: bool) -> np.ndarray:
     """int32[T, n]: messages to each destination in each step, summed over the samples."""
     steps = spikes.reshape(*spikes.shape[:2], int(np.prod(spikes.shape[2:])))
     if not repeats:

@@ -33,7 +33,7 @@ def shift_to_zero(x, bits):
     return np.sign(x) * (np.abs(x) >> bits)
 
 
-def table(entries, x, bits):
+def interpolate_table(entries, x, bits):
     """At x, with i = x >> bits, the line through entries[i] and entries[i+1], 2**bits apart; half is rounded up."""
     i = x >> bits
     low, step = entries[i], entries[i + 1] - entries[i]
@@ -59,7 +59,7 @@ def clip(x, state_bits: int):
     return np.clip(x, -half, half - 1)
 
 
-def negated(x, state_bits: int):
+def negate(x, state_bits: int):
     """-x in a register of `state_bits`, where the lowest number is its own negative."""
     half = 1 << (state_bits - 1)
     return np.where(np.asarray(x) == -half, -half, -np.asarray(x))

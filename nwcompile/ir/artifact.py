@@ -33,7 +33,7 @@ HEADER_BYTES = 128  # Of a .npy entry.
 LARGE_BYTES = (1 << 31) / 1.05  # An entry whose bytes, which may be more when compressed, need more than 32 bits.
 
 
-def write(stream: BinaryIO, manifest: dict, arrays: dict[str, np.ndarray], level: int | None = None) -> str:
+def write_archive(stream: BinaryIO, manifest: dict, arrays: dict[str, np.ndarray], level: int | None = None) -> str:
     """Write the file to an empty stream that can be read and sought; equal content gives equal bytes.
 
     `level`: how hard to compress, 1 (fast) to 9; None: as zlib does by itself. Gives the SHA-256 that closes the file.
@@ -47,12 +47,12 @@ def write(stream: BinaryIO, manifest: dict, arrays: dict[str, np.ndarray], level
             with archive.open(f"{name}.npy", "w", force_zip64=is_large) as part:
                 np.lib.format.write_array(part, array, allow_pickle=False)
         archive.comment = b"0" * DIGEST_BYTES
-    digest = _digest(stream, stream.seek(0, os.SEEK_END) - DIGEST_BYTES)
+    digest = _hash_stream(stream, stream.seek(0, os.SEEK_END) - DIGEST_BYTES)
     stream.write(digest.encode())
     return digest
 
 
-def _digest(stream: BinaryIO, n_bytes: int) -> str:
+def _hash_stream(stream: BinaryIO, n_bytes: int) -> str:
     """The SHA-256 of the first bytes of a stream, which stands after them then."""
     digest, left = hashlib.sha256(), n_bytes
     stream.seek(0)
@@ -65,16 +65,16 @@ def _digest(stream: BinaryIO, n_bytes: int) -> str:
 def encode(manifest: dict, arrays: dict[str, np.ndarray]) -> bytes:
     """The file's bytes, as `write` writes them."""
     buffer = io.BytesIO()
-    write(buffer, manifest, arrays)
+    write_archive(buffer, manifest, arrays)
     return buffer.getvalue()
 
 
 def decode(data: bytes, where: str) -> tuple[dict, dict[str, np.ndarray]]:
     """Manifest and arrays of a file's bytes; raises ArtifactError unless the file is whole."""
-    return read(io.BytesIO(data), where)
+    return read_archive(io.BytesIO(data), where)
 
 
-def read(stream: BinaryIO, where: str) -> tuple[dict, dict[str, np.ndarray]]:
+def read_archive(stream: BinaryIO, where: str) -> tuple[dict, dict[str, np.ndarray]]:
     """Manifest and arrays of a file that can be sought; raises ArtifactError unless it is whole."""
     n_bytes = stream.seek(0, os.SEEK_END)
     stream.seek(0)
@@ -82,7 +82,7 @@ def read(stream: BinaryIO, where: str) -> tuple[dict, dict[str, np.ndarray]]:
         raise ArtifactError(
             f"{where}: not a .nwc file; make one with `nwcompile compile MODEL --chip NAME -o DIR`", code="NW7001"
         )
-    if _digest(stream, n_bytes - DIGEST_BYTES).encode() != stream.read(DIGEST_BYTES):
+    if _hash_stream(stream, n_bytes - DIGEST_BYTES).encode() != stream.read(DIGEST_BYTES):
         raise ArtifactError(
             f"{where}: damaged or cut short (its SHA-256 does not match); compile the network again", code="NW7001"
         )
@@ -111,7 +111,7 @@ def read_file(path) -> tuple[dict, dict[str, np.ndarray]]:
     """Manifest and arrays of a file; raises ArtifactError unless it can be read and is whole."""
     try:
         with open(path, "rb") as stream:
-            return read(stream, str(path))
+            return read_archive(stream, str(path))
     except OSError as e:
         raise ArtifactError(f"{path} cannot be read: {e.strerror}") from None
 

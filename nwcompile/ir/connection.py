@@ -12,7 +12,7 @@ import numpy as np
 
 from nwcompile.argument_types import is_of
 from nwcompile.errors import ModelError, shown
-from nwcompile.ir.neuron import aligned, is_in_float32, plain, plain_numbers
+from nwcompile.ir.neuron import align_to_shape, is_in_float32, to_plain, to_plain_numbers
 
 ERROR_CODE = "NW3002"
 SIGN_MODES = ("mixed", "exc", "inh")
@@ -49,7 +49,7 @@ class Connection(ABC):
                 raise ModelError(f"a connection's {f.name} is the name of a layer or input, not {shown(value)}")
             is_array = isinstance(value, np.ndarray) and value.ndim > 0
             if f.name in ARRAYS or not (is_array or isinstance(value, tuple)):
-                value = plain_numbers(value) if f.name in ARRAYS and not is_array else plain(value)
+                value = to_plain_numbers(value) if f.name in ARRAYS and not is_array else to_plain(value)
                 object.__setattr__(self, f.name, value)
             if f.name in ARRAYS and isinstance(value, list | tuple):
                 raise self.fail(f"{f.name} has rows of different lengths; give an array of numbers")
@@ -72,7 +72,7 @@ class Connection(ABC):
             np.issubdtype(np.asarray(self.weight).dtype, np.integer) or np.size(self.weight) == 0
         )
 
-    def canonical(self) -> list:
+    def canonical_fields(self) -> list:
         """Field names with values, in a fixed order: what hashing and saving use."""
         return [("kind", type(self).__name__), *((f.name, getattr(self, f.name)) for f in fields(self))]
 
@@ -87,7 +87,7 @@ class Connection(ABC):
         """Raise ModelError unless each of these fields is one whole number, or up to `n_most`, from its least on."""
         for name, low in least.items():
             value = getattr(self, name)
-            is_ragged = isinstance(plain(value), list | tuple)
+            is_ragged = isinstance(to_plain(value), list | tuple)
             numbers = np.zeros(0) if is_ragged else np.asarray(value)
             whole = np.issubdtype(numbers.dtype, np.integer) or np.issubdtype(numbers.dtype, np.floating)
             if (
@@ -134,7 +134,7 @@ class Connection(ABC):
         """The bias as an array of the target's shape, or None."""
         if getattr(self, "bias", None) is None:
             return None
-        bias = np.asarray(aligned(np.asarray(self.bias), target_shape))
+        bias = np.asarray(align_to_shape(np.asarray(self.bias), target_shape))
         if bias.ndim and bias.size == int(np.prod(target_shape)):
             bias = bias.reshape(target_shape)
         try:
@@ -182,7 +182,7 @@ class Conv2d(Connection):
     weight_bits: int | None = None
     source_shape: tuple[int, int, int] | None = None
 
-    def geometry(self, shape: tuple[int, ...]) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    def kernel_geometry(self, shape: tuple[int, ...]) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """(C, H, W) of the source (a node of `shape`) as the kernel sees it, and (C, H, W) of the output."""
         output = self.output_shape(shape)
         channels, rows, columns = self.source_shape or shape
@@ -236,7 +236,7 @@ class Conv1d(Connection):
         for name in ("stride", "padding", "dilation"):
             value = getattr(self, name)
             if isinstance(value, tuple | np.ndarray) and np.size(value) == 1:
-                object.__setattr__(self, name, plain(value[0]))  # (1,), as torch has it
+                object.__setattr__(self, name, to_plain(value[0]))  # (1,), as torch has it
 
     def as_conv2d(self, shape: tuple[int, int]) -> Conv2d:
         """The same map on a source [C, L] viewed as [C, 1, L]."""
@@ -342,7 +342,7 @@ class MaxPool2d(Connection):
             raise self.fail(f"kernel {pair(self.kernel)} is larger than the padded source {tuple(shape[1:])}")
         return (shape[0], *size) if len(shape) == 3 else (shape[0], size[1])
 
-    def windows(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    def window_taps(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """Source and window of every tap, int64[tap] each: flat C-order indices into source and target, by window."""
         _, *size = self.output_shape(shape)
         out_rows, out_columns = (1, *size)[-2:]
@@ -375,7 +375,7 @@ class MatMul(Connection):
         """How many products of two entries it adds up."""
         return prod(self.left) * self.right[2]
 
-    def factors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def factor_indices(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Source entries of left and right factor, and the target entry, of every product: int64[n_products] each."""
         of_left = np.arange(prod(self.left)).reshape(*self.left, 1)
         of_right = (prod(self.left) + np.arange(prod(self.right))).reshape(self.right)[:, None]
@@ -407,7 +407,7 @@ class Scale(Connection):
     def per_neuron(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """`scale` or `shift` as float32 of the source's shape."""
         try:
-            value = np.asarray(aligned(np.asarray(getattr(self, name), np.float32), shape))
+            value = np.asarray(align_to_shape(np.asarray(getattr(self, name), np.float32), shape))
         except (TypeError, ValueError, OverflowError):
             raise self.fail(f"{name} of type {type(getattr(self, name)).__name__} must be numbers") from None
         try:
@@ -477,7 +477,7 @@ def synapse_list(connection: Connection, shape: tuple[int, ...]) -> tuple[np.nda
 
 
 def _convolution_synapses(conv: Conv2d, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    (_, rows, columns), (n_out, out_rows, out_columns) = conv.geometry(shape)
+    (_, rows, columns), (n_out, out_rows, out_columns) = conv.kernel_geometry(shape)
     size, stride, padding, dilation = np.shape(conv.weight), pair(conv.stride), pair(conv.padding), pair(conv.dilation)
     every = (*size, out_rows, out_columns)
     out, channel, ky, kx, oy, ox = (a.astype(np.int32) for a in np.ogrid[tuple(slice(n) for n in every)])

@@ -49,7 +49,7 @@ def layer_numbers(network: Network) -> np.ndarray:
 def locate_sources(network: Network, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the input or layer of every source, str[n], and the number of its line or neuron there, int64[n].
 
-    Sources are numbered by `network`. A program and the same program with its registers (`Program.loaded`) number
+    Sources are numbered by `network`. A program and the same program with its registers (`Program.loaded_program`) number
     neurons differently, so whatever leaves a simulator names them this way.
     """
     first = np.fromiter(network.offsets.values(), np.int64)

@@ -102,10 +102,10 @@ class Host:
     @cached_property
     def macs(self) -> int:
         """Multiplications with weights for one step of one sample."""
-        return sum(_macs(self.network, c) for c in self.network.connections)
+        return sum(_count_macs(self.network, c) for c in self.network.connections)
 
     @property
-    def text(self) -> str:
+    def summary(self) -> str:
         """One line that says how input comes to the chip."""
         names = ", ".join(dict.fromkeys(e.register or e.layer for e in self.gives.values()))
         if self.way == "exact":
@@ -137,20 +137,20 @@ class Host:
             encoding.verify(name, self.network, on_chip)
 
 
-def _macs(network: Network, connection) -> int:
+def _count_macs(network: Network, connection) -> int:
     if isinstance(connection, Conv1d | Conv2d):
         target = connection.output_shape(network.node(connection.source).shape)
         return int(np.size(connection.weight)) * prod(target[1:])
     return int(np.size(connection.weight)) if isinstance(connection, Dense | Sparse) else 0
 
 
-def injected(name: str, layer: str, n_neurons: int, dtype=np.float32) -> Injected:
+def connect_registers(name: str, layer: str, n_neurons: int, dtype=np.float32) -> Injected:
     """The connection of the registers of a layer."""
     neurons = np.arange(n_neurons)
     return Injected(name, layer, pre=neurons, post=neurons, weight=np.ones(n_neurons, dtype), delay=0)
 
 
-def on_chip(network: Network) -> Network:
+def drop_registers(network: Network) -> Network:
     """The network without what is written into registers: what takes room on the chip."""
     written = {c.source for c in network.connections if isinstance(c, Injected)}
     if not written:
@@ -159,18 +159,18 @@ def on_chip(network: Network) -> Network:
     return replace(network, inputs=inputs, connections=tuple(c for c in network.connections if c.source not in written))
 
 
-def with_registers(network: Network) -> Network:
+def add_registers(network: Network) -> Network:
     """A fixed-point network with its host's registers as inputs, after its own; what every backend computes."""
     registers = {} if network.host is None else network.host.registers
     registers = {name: layer for name, layer in registers.items() if name not in network.inputs}
     if not registers:
         return network
     lines = {name: Node(name, network.node(layer).shape) for name, layer in registers.items()}
-    edges = (injected(name, layer, lines[name].n_neurons, np.int8) for name, layer in registers.items())
+    edges = (connect_registers(name, layer, lines[name].n_neurons, np.int8) for name, layer in registers.items())
     return replace(network, inputs={**network.inputs, **lines}, connections=(*network.connections, *edges))
 
 
-def of_copies(registers: dict[str, Encoding], copy_of: dict[str, tuple[str, np.ndarray]]) -> dict[str, Encoding]:
+def copy_registers(registers: dict[str, Encoding], copy_of: dict[str, tuple[str, np.ndarray]]) -> dict[str, Encoding]:
     """The registers of a network and of the copies of its neurons, `copy_of` {copied layer: (layer, its neurons)}."""
     by_layer = {encoding.register: encoding for encoding in registers.values()}
     copies = {
@@ -181,7 +181,7 @@ def of_copies(registers: dict[str, Encoding], copy_of: dict[str, tuple[str, np.n
     return {**registers, **copies}
 
 
-def registers_of(host: Host | None) -> dict[str, Encoding]:
+def find_scaled_registers(host: Host | None) -> dict[str, Encoding]:
     """How a host writes registers whose scale is chosen already, by input; none without a host."""
     gives = {} if host is None else host.gives
     return {name: e for name, e in gives.items() if e.register is not None and e.scale is not None}

@@ -9,7 +9,7 @@ from nwcompile.argument_types import checked, is_of
 from nwcompile.errors import ModelError, shown
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
-from nwcompile.ir.shown import counted, in_lines
+from nwcompile.ir.shown import count_text, format_lines
 
 ERROR_CODE = "NW3007"
 MEANING = {"core_of": "core of each neuron", "visit": "place of each neuron in its core's order"}
@@ -35,21 +35,22 @@ class Mapping:
         `visit`, the order in which cores visit their neurons, is chosen by the compiler where it is not given. Raises
         ModelError unless all are whole numbers and every core has three; `verify` says the rest.
         """
-        sites = _whole("site_of", site_of)
+        sites = _as_whole_numbers("site_of", site_of)
         if sites.size % 3 or sites.shape[-1:] != (3,):
             raise ModelError(f"mapping: site_of of shape {sites.shape} must be [core, 3], (x, y, port) of every core")
-        order = _by_layer("visit", {} if visit is None else visit)
-        return cls(_by_layer("core_of", core_of), sites.reshape(-1, 3), {}, order)
+        order = _convert_layers("visit", {} if visit is None else visit)
+        return cls(_convert_layers("core_of", core_of), sites.reshape(-1, 3), {}, order)
 
     def __repr__(self) -> str:
-        n_neurons = counted(sum(map(len, self.core_of.values())), "neuron")
-        head = f"Mapping: {n_neurons} on {counted(self.n_cores, 'core')} at {counted(self.n_tiles, 'router')}"
+        n_neurons = count_text(sum(map(len, self.core_of.values())), "neuron")
+        head = f"Mapping: {n_neurons} on {count_text(self.n_cores, 'core')} at {count_text(self.n_tiles, 'router')}"
         rows = []
         for name, cores in self.core_of.items():
             used = np.unique(cores)
             numbers = ", ".join(map(str, used[:4])) + (f", ... {used[-1]}" if len(used) > 4 else "")
-            rows.append(f"layer {name}: {counted(len(cores), 'neuron')} on {counted(len(used), 'core')}: {numbers}")
-        return in_lines(head, rows, "layers")
+            n_neurons, n_cores = count_text(len(cores), "neuron"), count_text(len(used), "core")
+            rows.append(f"layer {name}: {n_neurons} on {n_cores}: {numbers}")
+        return format_lines(head, rows, "layers")
 
     @property
     def n_cores(self) -> int:
@@ -122,13 +123,13 @@ class Mapping:
             raise ModelError("mapping: two cores share one site; give every core a site of its own")
 
 
-def _by_layer(name: str, table: dict) -> dict[str, np.ndarray]:
+def _convert_layers(name: str, table: dict) -> dict[str, np.ndarray]:
     if not isinstance(table, dict):
         raise ModelError(f"mapping: {name} must be {{layer: {MEANING[name]}}}, not {type(table).__name__}")
-    return {layer: _whole(f"{name}[{layer!r}]", values).reshape(-1) for layer, values in table.items()}
+    return {layer: _as_whole_numbers(f"{name}[{layer!r}]", values).reshape(-1) for layer, values in table.items()}
 
 
-def _whole(name: str, value) -> np.ndarray:
+def _as_whole_numbers(name: str, value) -> np.ndarray:
     array = np.asarray(value)
     whole = array.dtype.kind in "iuf" and (array == np.trunc(array)).all()
     if array.size and not (whole and array.min() >= -1 and array.max() < 1 << 31):

@@ -15,7 +15,7 @@ from nwcompile.errors import ModelError, shown, unknown_choice
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
-from nwcompile.ir.shown import counted, in_lines
+from nwcompile.ir.shown import count_text, format_lines
 from nwcompile.lazy_names import look_up
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ class Node:
 
     def __post_init__(self):
         if isinstance(self.neuron, NeuronSpec | NeuronProgram):
-            object.__setattr__(self, "neuron", self.neuron.of_shape(self.shape))
+            object.__setattr__(self, "neuron", self.neuron.align_arrays(self.shape))
 
     @property
     def n_neurons(self) -> int:
         """Number of neurons, or of input lines."""
         return prod(self.shape)
 
-    def heard(self, spikes: np.ndarray) -> np.ndarray:
+    def merge_axon_spikes(self, spikes: np.ndarray) -> np.ndarray:
         """What readers get of spikes [..., *shape]: of neurons that share an axon one spike, if any of them does."""
         if self.axon_of is None:
             return spikes
@@ -96,7 +96,7 @@ class Network:
         for c in connections:
             if not isinstance(c, Connection):
                 raise ModelError(f"a connection is an nw.Dense, nw.Conv2d, nw.Sparse, ..., not {type(c).__name__}")
-        inputs = {name: Node(name, _shape(name, shape)) for name, shape in (inputs or {}).items()}
+        inputs = {name: Node(name, _check_shape(name, shape)) for name, shape in (inputs or {}).items()}
         specs, shapes = {}, {name: node.shape for name, node in inputs.items()}
         for name, value in layers.items():
             spec, shape = value if isinstance(value, tuple) else (value, None)
@@ -107,7 +107,7 @@ class Network:
                 )
             specs[name] = spec
             if shape is not None:
-                shapes[name] = _shape(name, shape)
+                shapes[name] = _check_shape(name, shape)
         pending = True
         while pending:
             pending = False
@@ -115,7 +115,7 @@ class Network:
                 if c.target in specs and c.target not in shapes and c.source in shapes:
                     shape = c.output_shape(shapes[c.source])
                     if shape is not None:
-                        shapes[c.target], pending = _shape(c.target, shape), True
+                        shapes[c.target], pending = _check_shape(c.target, shape), True
         for name in specs:
             if name not in shapes:
                 raise ModelError(f"layer {name!r}: no connection tells its shape; give (neuron, shape)")
@@ -126,16 +126,16 @@ class Network:
 
     def __repr__(self) -> str:
         layers = [node for node in self.nodes.values() if node.neuron is not None]
-        n_neurons = counted(sum(node.n_neurons for node in layers), "neuron")
+        n_neurons = count_text(sum(node.n_neurons for node in layers), "neuron")
         kind = "fixed-point" if self.is_fixed else "float"
-        head = f"Network ({kind}): {counted(len(layers), 'layer')}, {n_neurons}, "
-        head += counted(len(self.connections), "connection")
+        head = f"Network ({kind}): {count_text(len(layers), 'layer')}, {n_neurons}, "
+        head += count_text(len(self.connections), "connection")
         rows = [f"input {node.name} {list(node.shape)}" for node in self.inputs.values()]
         for node in self.nodes.values():
             what = "junction" if node.neuron is None else "layer"
             sources = ", ".join(f"{type(c).__name__} from {c.source}" for c in self.into(node.name))
             rows.append(f"{what} {node.name} {list(node.shape)}: {sources or 'no connection'}")
-        return in_lines(head, rows, "layers")
+        return format_lines(head, rows, "layers")
 
     def _repr_html_(self) -> str:
         return look_up("nwcompile.ir.network", "html_of_network")(self)
@@ -173,9 +173,9 @@ class Network:
     @cached_property
     def outputs(self) -> tuple[str, ...]:
         """Layers that feed no other, directly or through junctions: what `run.output` shows; or else the last one."""
-        return tuple(n for n in self.layers if self._fed_by(n) <= {n}) or self.layers[-1:]
+        return tuple(n for n in self.layers if self._find_fed_layers(n) <= {n}) or self.layers[-1:]
 
-    def _fed_by(self, name: str) -> set[str]:
+    def _find_fed_layers(self, name: str) -> set[str]:
         """The layers that a layer's spikes arrive at, directly or through junctions."""
         seen, pending = set(), [name]
         while pending:
@@ -208,7 +208,7 @@ class Network:
         return offsets
 
     @property
-    def given(self) -> dict[str, Node]:
+    def given_inputs(self) -> dict[str, Node]:
         """The inputs that a person gives samples for: those of the host, then those that the chip takes as they are."""
         taken = {name: node for name, node in self.inputs.items() if node.constant is None}
         if self.host is None:
@@ -216,7 +216,7 @@ class Network:
         taken = {name: node for name, node in taken.items() if name not in self.host.gives}
         return {**self.host.network.inputs, **taken}
 
-    def laid_out(self, layout: str, n_steps: int | None = None) -> "Network":
+    def change_layout(self, layout: str, n_steps: int | None = None) -> "Network":
         """The same network for samples of that layout."""
         return replace(self, layout=layout, n_steps=n_steps)
 
@@ -249,11 +249,11 @@ class Network:
 
     @cached_property
     def _by_target(self) -> dict[str, tuple[Connection, ...]]:
-        return _grouped(self.connections, "target")
+        return _group_connections(self.connections, "target")
 
     @cached_property
     def _by_source(self) -> dict[str, tuple[Connection, ...]]:
-        return _grouped(self.connections, "source")
+        return _group_connections(self.connections, "source")
 
     def verify(self) -> None:
         """Raise ModelError unless names, shapes, numbers, delays and the layout are usable."""
@@ -303,17 +303,17 @@ class Network:
         for node in (*self.inputs.values(), *self.nodes.values()):
             always = () if node.constant is None else (node.constant,)
             digest.update(repr((node.name, node.shape, *always)).encode())
-            for name, value in node.neuron.canonical() if node.neuron is not None else ():
-                _feed(digest, name, value)
+            for name, value in node.neuron.canonical_fields() if node.neuron is not None else ():
+                _update_digest(digest, name, value)
             if node.axon_of is not None:
-                _feed(digest, "axon_of", node.axon_of)
+                _update_digest(digest, "axon_of", node.axon_of)
         for c in self.connections:
-            for name, value in c.canonical():
-                _feed(digest, name, value)
+            for name, value in c.canonical_fields():
+                _update_digest(digest, name, value)
         return digest.hexdigest()
 
 
-def _grouped(connections: tuple[Connection, ...], end: str) -> dict[str, tuple[Connection, ...]]:
+def _group_connections(connections: tuple[Connection, ...], end: str) -> dict[str, tuple[Connection, ...]]:
     """The connections by the name of their `source` or `target`."""
     groups: dict[str, list[Connection]] = {}
     for c in connections:
@@ -333,7 +333,7 @@ def _verify_axons(node: Node) -> None:
         raise ModelError(f"layer {node.name!r}: only neurons of binary spikes share axons of one bit")
 
 
-def _shape(name: str, shape) -> tuple[int, ...]:
+def _check_shape(name: str, shape) -> tuple[int, ...]:
     shape = (shape,) if np.ndim(shape) == 0 else tuple(shape)
     if not shape or not all(map(_is_size, shape)):
         raise ModelError(f"{name!r}: shape {shown(shape)} must be whole numbers >= 1")
@@ -352,7 +352,7 @@ def _is_size(n) -> bool:
         return False
 
 
-def _feed(digest, name: str, value) -> None:
+def _update_digest(digest, name: str, value) -> None:
     digest.update(name.encode())
     if isinstance(value, np.ndarray):
         digest.update(f"{value.dtype.str}{value.shape}".encode())

@@ -23,7 +23,7 @@ LARGEST_COUNT = (1 << 23) - 1  # Of spikes that a neuron fires at once, beyond w
 LARGEST_REFRACTORY = (1 << 30) - 1  # Twice as many steps still fit 32 bits.
 
 
-def plain(value):
+def to_plain(value):
     """Tensors, lists and tuples as NumPy arrays, NumPy scalars and 0-d arrays as Python's, the rest as it is.
 
     Arrays are in the byte order of the machine, so that equal numbers give equal programs.
@@ -41,19 +41,19 @@ def plain(value):
     return value.item() if isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0 else value
 
 
-def plain_numbers(value):
+def to_plain_numbers(value):
     """As `plain`; whole numbers beyond 64 bits become floats."""
-    value = plain(value)
+    value = to_plain(value)
     is_long = type(value) is int and not -(1 << 63) <= value < 1 << 63
     if not is_long and not (isinstance(value, np.ndarray) and value.dtype.kind == "O"):
         return value
     try:
-        return plain(np.asarray(value, np.float64))
+        return to_plain(np.asarray(value, np.float64))
     except (TypeError, ValueError, OverflowError):
         return value
 
 
-def _furthest(array: np.ndarray) -> float:
+def _find_furthest(array: np.ndarray) -> float:
     """The number that is furthest from 0."""
     return array.flat[np.abs(array).argmax()]
 
@@ -134,7 +134,7 @@ class FixedPoint:
                 raise ModelError(f"layer {layer!r}: {name}={shown(value)} must be a whole number {low}..{high}")
 
 
-def aligned(value, shape: tuple[int, ...]):
+def align_to_shape(value, shape: tuple[int, ...]):
     """An array per channel [C] or of all neurons [n] in the axes of a layer of `shape`; any other value as it is."""
     if np.ndim(value) != 1 or len(shape) < 2:
         return value
@@ -215,7 +215,7 @@ class NeuronSpec:
 
     def __post_init__(self):
         for name in (*self.NUMBERS, "strict", "fires"):
-            object.__setattr__(self, name, plain_numbers(getattr(self, name)))
+            object.__setattr__(self, name, to_plain_numbers(getattr(self, name)))
         fixed = self.fixed
         is_usable = isinstance(fixed, FixedPoint) and isinstance(fixed.decay, str) and type(fixed.decay_bits) is int
         if is_usable and self.decay_u is None and fixed.decay_bits in range(32):
@@ -263,13 +263,13 @@ class NeuronSpec:
     def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """Field `name` broadcast to `shape`: int64 for fixed-point and for `refractory`, else float32."""
         dtype = np.int64 if self.fixed is not None or name == "refractory" else np.float32
-        value = np.asarray(aligned(getattr(self, name), shape), dtype)
+        value = np.asarray(align_to_shape(getattr(self, name), shape), dtype)
         return np.ascontiguousarray(np.broadcast_to(value, shape))
 
-    def of_shape(self, shape: tuple[int, ...]) -> "NeuronSpec":
+    def align_arrays(self, shape: tuple[int, ...]) -> "NeuronSpec":
         """The same neurons with every array in the axes of a layer of `shape`, so that it broadcasts."""
         changes = {name: value for name in self.NUMBERS if isinstance(value := getattr(self, name), np.ndarray)}
-        aligned_to = {name: aligned(value, shape) for name, value in changes.items()}
+        aligned_to = {name: align_to_shape(value, shape) for name, value in changes.items()}
         return self.replace(**aligned_to) if any(aligned_to[n] is not changes[n] for n in changes) else self
 
     def verify(self, layer: str, shape: tuple[int, ...]) -> None:
@@ -303,7 +303,7 @@ class NeuronSpec:
             if np.asarray(value).dtype.kind in "US":  # NumPy reads numbers from texts
                 raise TypeError
             array = np.asarray(value, np.float64)
-            np.broadcast_to(aligned(array, shape), shape)
+            np.broadcast_to(align_to_shape(array, shape), shape)
         except (TypeError, ValueError, OverflowError):
             if isinstance(value, list | tuple) or np.ndim(value) == 0 or np.asarray(value).dtype.kind in "US":
                 raise ModelError(f"layer {layer!r}: {name}={shown(value)} must be a number") from None
@@ -315,7 +315,7 @@ class NeuronSpec:
         if not is_in_float32(array):
             largest = float(np.finfo(np.float32).max)
             raise ModelError(
-                f"layer {layer!r}: {name} {_furthest(array):g} is beyond float32, whose largest number is "
+                f"layer {layer!r}: {name} {_find_furthest(array):g} is beyond float32, whose largest number is "
                 f"{largest:g}; choose smaller units"
             )
         whole = name == "refractory" or (self.fixed is not None and name in self.FIXED_NUMBERS)
@@ -323,7 +323,9 @@ class NeuronSpec:
             raise ModelError(f"layer {layer!r}: {name} of a fixed-point layer must be whole numbers")
         largest = LARGEST_REFRACTORY if name == "refractory" else LARGEST_WHOLE
         if whole and np.abs(array).max() > largest:
-            raise ModelError(f"layer {layer!r}: {name} {_furthest(array):g} is beyond the largest supported, {largest}")
+            raise ModelError(
+                f"layer {layer!r}: {name} {_find_furthest(array):g} is beyond the largest supported, {largest}"
+            )
 
     def _verify_ranges(self, layer: str) -> None:
         if np.min(self.refractory) < 0:
@@ -366,7 +368,7 @@ class NeuronSpec:
                 f"{how[0]!r}, {how[1]!r} and {how[2]!r}"
             )
 
-    def canonical(self) -> list:
+    def canonical_fields(self) -> list:
         """Field names with plain values or arrays, in a fixed order: what hashing and saving use.
 
         `max_spikes` is named only where there is one: it came later, and programs without it stay what they were.

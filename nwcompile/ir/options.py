@@ -74,7 +74,7 @@ class Options:
         for name, choices in (("optimize", OBJECTIVES), ("execution", EXECUTIONS), ("on_multi_spike", ON_MULTI_SPIKE)):
             if not isinstance(getattr(self, name), str) or getattr(self, name) not in choices:
                 raise OptionError(unknown_choice(name, getattr(self, name), choices))
-        object.__setattr__(self, "approximate", _words(self.approximate))
+        object.__setattr__(self, "approximate", _parse_approximations(self.approximate))
         if self.max_loss is not None and not (isinstance(self.max_loss, str) and MAX_LOSS.fullmatch(self.max_loss)):
             raise OptionError(
                 f"max_loss={shown(self.max_loss)} must be points of accuracy like '0.5pt', or a share of the spikes "
@@ -94,19 +94,19 @@ class Options:
             widths = {name: whole(f"layer_bits[{shown(name)}]", n, 1, MOST_BITS) for name, n in self.layer_bits.items()}
             object.__setattr__(self, "layer_bits", widths)
         if self.time_budget_s is not None:
-            budget = _real(self.time_budget_s)
+            budget = _to_real(self.time_budget_s)
             if not 0 <= budget < inf:
                 raise OptionError(f"time_budget_s={shown(self.time_budget_s)} must be a number of seconds, 0 or more")
             object.__setattr__(self, "time_budget_s", budget)
         if self.step_limit_us is not None:
-            limit = _real(self.step_limit_us)
+            limit = _to_real(self.step_limit_us)
             if not 0 < limit < inf:
                 raise OptionError(f"step_limit_us={shown(self.step_limit_us)} must be a number of microseconds above 0")
             object.__setattr__(self, "step_limit_us", limit)
             if self.optimize not in WITH_STEP_LIMIT:
                 raise OptionError(f"step_limit_us goes with optimize='traffic' or 'cores', not {self.optimize!r}")
         if self.fixed_sites is not None:
-            object.__setattr__(self, "fixed_sites", _sites(self.fixed_sites))
+            object.__setattr__(self, "fixed_sites", _to_sites(self.fixed_sites))
 
     @property
     def optimise(self) -> str:
@@ -126,7 +126,7 @@ def weighs_cores(options: dict) -> bool:
     return by_default and options.get("optimize") == "time"
 
 
-def _taking_the_old_name(init: Callable) -> Callable:
+def _accept_old_name(init: Callable) -> Callable:
     """The constructor, which for one release takes `optimise` for `optimize`."""
 
     @wraps(init)
@@ -139,10 +139,10 @@ def _taking_the_old_name(init: Callable) -> Callable:
     return with_old_name
 
 
-Options.__init__ = _taking_the_old_name(Options.__init__)  # type: ignore[method-assign]
+Options.__init__ = _accept_old_name(Options.__init__)  # type: ignore[method-assign]
 
 
-def _real(value) -> float:
+def _to_real(value) -> float:
     """A number as a plain float; NaN where it is none, infinity where it is too large."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return nan
@@ -152,7 +152,7 @@ def _real(value) -> float:
         return inf
 
 
-def _words(given) -> tuple[str, ...]:
+def _parse_approximations(given) -> tuple[str, ...]:
     """`approximate` as words in the order of APPROXIMATIONS, or OptionError."""
     words = given.split(",") if isinstance(given, str) else given
     if not isinstance(words, tuple | list | set | frozenset) or not all(isinstance(word, str) for word in words):
@@ -164,7 +164,7 @@ def _words(given) -> tuple[str, ...]:
     return tuple(word for word in APPROXIMATIONS if EVERYTHING in asked or word in asked)
 
 
-def _sites(given) -> dict[str, tuple[tuple[int, int, int], ...]]:
+def _to_sites(given) -> dict[str, tuple[tuple[int, int, int], ...]]:
     """`fixed_sites` as plain numbers, or OptionError."""
     try:
         plain_sites = {

@@ -14,7 +14,7 @@ from nwcompile.ir import connection as connections
 from nwcompile.ir.activity import Activity, MultiSpike
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import cores_of_sources, count_lines, count_neurons, csr_groups, join_layers
-from nwcompile.ir.host import Encoding, Host, with_registers
+from nwcompile.ir.host import Encoding, Host, add_registers
 from nwcompile.ir.manifest import verify_manifest
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network, Node
@@ -22,7 +22,7 @@ from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.options import ON_MULTI_SPIKE
 from nwcompile.ir.schedule import Schedule
-from nwcompile.ir.shown import counted, in_lines
+from nwcompile.ir.shown import count_text, format_lines
 from nwcompile.lazy_names import look_up
 
 ERROR_CODE = "NW7001"
@@ -88,18 +88,18 @@ class Program:
 
     def __repr__(self) -> str:
         network, mapping = self.network, self.mapping
-        n_neurons = counted(count_neurons(network), "neuron")
-        head = f"Program for {self.chip.name}: {counted(len(network.layers), 'layer')}, {n_neurons} on "
-        head += f"{mapping.n_cores} of {counted(self.chip.n_cores, 'core')}"
+        n_neurons = count_text(count_neurons(network), "neuron")
+        head = f"Program for {self.chip.name}: {count_text(len(network.layers), 'layer')}, {n_neurons} on "
+        head += f"{mapping.n_cores} of {count_text(self.chip.n_cores, 'core')}"
         rows = [
             f"{self.schedule.execution}, depth {self.schedule.depth}",
-            f"{counted(self.axons.n_axons, 'axon')}, "
-            + counted(int(self.axons.row_bits.sum() + self.axons.kernel_bits.sum()), "bit") + " of synapse memory",
+            f"{count_text(self.axons.n_axons, 'axon')}, "
+            + count_text(int(self.axons.row_bits.sum() + self.axons.kernel_bits.sum()), "bit") + " of synapse memory",
             f"outputs: {', '.join(network.outputs)}",
-            *([] if self.host is None else [f"input: {self.host.text}"]),
+            *([] if self.host is None else [f"input: {self.host.summary}"]),
             *(f"warning: {text}" for text in self.warnings),
         ]  # fmt: skip
-        return in_lines(head, rows, "warnings")
+        return format_lines(head, rows, "warnings")
 
     def _repr_html_(self) -> str:
         return look_up("nwcompile.ir.program", "html_of_program")(self)
@@ -126,12 +126,12 @@ class Program:
         """What the CPU computes of every sample before the chip, None for nothing."""
         return self.network.host
 
-    def taking(self, network: Network, host: Host | None, registers: dict[str, Encoding]) -> "Program":
+    def attach_host(self, network: Network, host: Host | None, registers: dict[str, Encoding]) -> "Program":
         """The program for samples as `network` takes them, with its host, whose `registers` are known now."""
         if (host, network.layout, network.left_out) == (None, "BT", ""):
             return self
         host = None if host is None else replace(host, gives={**host.gives, **registers})
-        laid_out = self.network.laid_out(network.layout, network.n_steps)
+        laid_out = self.network.change_layout(network.layout, network.n_steps)
         return replace(self, network=replace(laid_out, host=host, left_out=network.left_out))
 
     @property
@@ -140,12 +140,12 @@ class Program:
         return {} if self.host is None else {name: self.host.network.node(name) for name in self.host.layers}
 
     @cached_property
-    def loaded(self) -> "Program":
+    def loaded_program(self) -> "Program":
         """The same program, its registers that the host writes among its inputs: what every backend runs.
 
         A register is an input without axons; what is written in a step acts in the next step of its layer.
         """
-        full = with_registers(self.network)
+        full = add_registers(self.network)
         if full is self.network:
             return self
         written = full.connections[len(self.network.connections) :]
@@ -211,13 +211,13 @@ class Program:
     @cached_property
     def data(self) -> bytes:
         """The bytes of the .nwc file."""
-        return artifact.encode(*self._content())
+        return artifact.encode(*self._pack_content())
 
-    def _content(self) -> tuple[dict, dict[str, np.ndarray]]:
+    def _pack_content(self) -> tuple[dict, dict[str, np.ndarray]]:
         """Manifest and arrays of the .nwc file."""
         pack = _Pack()
         manifest = {
-            "schema": self._schema,
+            "schema": self._least_schema,
             **self.manifest,
             "chip": self.chip.to_dict(),
             "chip_hash": self.chip.hash,
@@ -226,9 +226,9 @@ class Program:
                 [n.name, list(n.shape), *([] if n.constant is None else [n.constant])]
                 for n in self.network.inputs.values()
             ],
-            "nodes": [[n.name, list(n.shape), pack.neuron(n), *pack.axon_of(n)] for n in self.network.nodes.values()],
+            "nodes": [pack.pack_node(n) for n in self.network.nodes.values()],
             "connections": [
-                pack.fields(f"connection{i}", c.canonical()) for i, c in enumerate(self.network.connections)
+                pack.pack_fields(f"connection{i}", c.canonical_fields()) for i, c in enumerate(self.network.connections)
             ],
             "schedule": {**asdict(self.schedule), "delay": list(self.schedule.delay)},
             "on_multi_spike": self.on_multi_spike,
@@ -239,7 +239,7 @@ class Program:
         if self.network.left_out:
             manifest["left_out"] = self.network.left_out
         if self.host is not None:
-            manifest["host"] = pack.host(self.host)
+            manifest["host"] = pack.pack_host(self.host)
         pack.arrays["site_of"] = self.mapping.site_of
         for i, name in enumerate(self.network.layers):
             pack.arrays[f"core_of{i}"] = self.mapping.core_of[name]
@@ -262,7 +262,7 @@ class Program:
         return manifest, pack.arrays
 
     @property
-    def _schema(self) -> int:
+    def _least_schema(self) -> int:
         """The least schema whose readers know all that the program has."""
         if self.network.programs:
             return PROGRAM_SCHEMA
@@ -284,10 +284,10 @@ class Program:
             artifact.write_bytes(path, self.data)
             return
 
-        def write(stream) -> None:
-            known["hash"] = artifact.write(stream, *self._content())
+        def write_program(stream) -> None:
+            known["hash"] = artifact.write_archive(stream, *self._pack_content())
 
-        artifact.write_files({path: write})
+        artifact.write_files({path: write_program})
 
     @classmethod
     @checked()
@@ -301,8 +301,8 @@ class Program:
             raise ArtifactError(f"{path}: schema {schema} is not {known}, which this version reads; compile again")
         try:
             if schema == OLD_SCHEMA:
-                manifest = _from_schema_1(manifest)
-            program = _unpack(manifest, arrays)
+                manifest = _upgrade_schema_1(manifest)
+            program = _unpack_program(manifest, arrays)
             program.verify()
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, NwError) as e:
             raise ArtifactError(f"{path}: content is not consistent ({e}); compile the network again") from None
@@ -351,7 +351,7 @@ class Program:
             raise ArtifactError("the axon table does not fit the network; compile it again")
 
 
-def _from_schema_1(manifest: dict) -> dict:
+def _upgrade_schema_1(manifest: dict) -> dict:
     """The manifest of an older file as schema 2 has it."""
     options = dict(manifest.get("options", {}))
     if "optimise" in options:
@@ -365,7 +365,7 @@ class _Pack:
     def __init__(self):
         self.arrays: dict[str, np.ndarray] = {}
 
-    def fields(self, prefix: str, pairs) -> dict:
+    def pack_fields(self, prefix: str, pairs) -> dict:
         out = {}
         for name, value in pairs:
             if isinstance(value, np.ndarray) and value.ndim:
@@ -379,35 +379,37 @@ class _Pack:
                 out[name] = value
         return out
 
-    def neuron(self, node: Node) -> dict:
-        return self.fields(f"neuron_{len(self.arrays)}", node.neuron.canonical())
+    def pack_neuron(self, node: Node) -> dict:
+        return self.pack_fields(f"neuron_{len(self.arrays)}", node.neuron.canonical_fields())
 
-    def axon_of(self, node: Node) -> list[dict]:
-        """Nothing for a layer whose neurons share no axons."""
-        return [] if node.axon_of is None else [self.fields(f"node_{len(self.arrays)}", [("axon_of", node.axon_of)])]
+    def pack_node(self, node: Node) -> list:
+        """Name, shape and neuron of a node, then its `axon_of` if its neurons share axons."""
+        row = [node.name, list(node.shape), None if node.neuron is None else self.pack_neuron(node)]
+        shared = [] if node.axon_of is None else [("axon_of", node.axon_of)]
+        return row + [self.pack_fields(f"node_{len(self.arrays)}", [pair]) for pair in shared]
 
-    def host(self, host: Host) -> dict:
+    def pack_host(self, host: Host) -> dict:
         network = host.network
-        nodes = [[n.name, list(n.shape), None if n.neuron is None else self.neuron(n)] for n in network.nodes.values()]
+        nodes = [self.pack_node(n) for n in network.nodes.values()]
         return {
             "way": host.way,
             "is_static": host.is_static,
             "inputs": [[n.name, list(n.shape)] for n in network.inputs.values()],
             "nodes": nodes,
             "connections": [
-                self.fields(f"host_connection{i}", c.canonical()) for i, c in enumerate(network.connections)
+                self.pack_fields(f"host_connection{i}", c.canonical_fields()) for i, c in enumerate(network.connections)
             ],
             "gives": [
-                [name, self.fields(f"gives{i}", [(f.name, getattr(e, f.name)) for f in fields(e)])]
+                [name, self.pack_fields(f"gives{i}", [(f.name, getattr(e, f.name)) for f in fields(e)])]
                 for i, (name, e) in enumerate(host.gives.items())
             ],
         }
 
 
-def _unpack(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
+def _unpack_program(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
     host = _unpack_host(manifest["host"], arrays) if "host" in manifest else None
     layout = manifest.get("layout", {"name": "BT", "n_steps": None})
-    network = _network(manifest, arrays).laid_out(layout["name"], layout["n_steps"])
+    network = _unpack_network(manifest, arrays).change_layout(layout["name"], layout["n_steps"])
     network = replace(network, host=host, left_out=manifest.get("left_out", ""))
     table = manifest["schedule"]
     schedule = Schedule(table["execution"], table["period"], table["offset"], tuple(table["delay"]))
@@ -440,10 +442,10 @@ def _unpack(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
     )
 
 
-def _network(table: dict, arrays: dict[str, np.ndarray]) -> Network:
+def _unpack_network(table: dict, arrays: dict[str, np.ndarray]) -> Network:
     """The network of the rows `inputs`, `nodes` and `connections`."""
 
-    def values(row: dict) -> dict:
+    def load_values(row: dict) -> dict:
         return {k: arrays[v["array"]] if isinstance(v, dict) and "array" in v else v for k, v in row.items()}
 
     inputs = {name: Node(name, tuple(shape), None, *always) for name, shape, *always in table["inputs"]}
@@ -451,15 +453,15 @@ def _network(table: dict, arrays: dict[str, np.ndarray]) -> Network:
     for name, shape, row, *shared in table["nodes"]:
         spec: NeuronSpec | NeuronProgram | None = None
         if row is not None and "program" in row:
-            spec = NeuronProgram.from_canonical(values(row))
+            spec = NeuronProgram.from_canonical(load_values(row))
         elif row is not None:
-            numbers = values(row)
+            numbers = load_values(row)
             spec = NeuronSpec(**{**numbers, "fixed": FixedPoint(**numbers["fixed"]) if numbers["fixed"] else None})
-        axons = values(shared[0]) if shared else {}
+        axons = load_values(shared[0]) if shared else {}
         nodes[name] = Node(name, tuple(shape), spec, **axons)
     edges = []
     for row in table["connections"]:
-        row = {k: tuple(v) if isinstance(v, list) else v for k, v in values(row).items()}
+        row = {k: tuple(v) if isinstance(v, list) else v for k, v in load_values(row).items()}
         is_pool = row["kind"] in connections.POOLINGS  # A pool's own `kind` takes the place of its class name.
         edges.append(connections.Pool2d(**row) if is_pool else KINDS[row.pop("kind")](**row))
     return Network(inputs, nodes, tuple(edges))
@@ -470,4 +472,4 @@ def _unpack_host(table: dict, arrays: dict[str, np.ndarray]) -> Host:
     for name, row in table["gives"]:
         numbers: dict[str, Any] = {k: arrays[v["array"]] if isinstance(v, dict) else v for k, v in row.items()}
         gives[name] = Encoding(**numbers)
-    return Host(table["way"], _network(table, arrays), gives, table["is_static"])
+    return Host(table["way"], _unpack_network(table, arrays), gives, table["is_static"])

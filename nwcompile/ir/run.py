@@ -8,7 +8,7 @@ from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.profile import Profile
-from nwcompile.ir.shown import counted, data_frame, in_lines
+from nwcompile.ir.shown import count_text, data_frame, format_lines
 from nwcompile.lazy_names import look_up
 
 ERROR_CODE = "NW3008"
@@ -138,10 +138,11 @@ class Run:
     def __repr__(self) -> str:
         n_steps = next(iter(self.spikes.values())).shape[1] if self.spikes else 0
         n_steps = n_steps if self.totals is None else self.totals.n_steps
-        steps = f"{counted(n_steps, 'step')}" if n_steps else "predicted, not simulated"
-        head = f"Run ({self.backend}, {self.device}): {counted(self.n_samples, 'sample')} of {steps}"
+        steps = f"{count_text(n_steps, 'step')}" if n_steps else "predicted, not simulated"
+        head = f"Run ({self.backend}, {self.device}): {count_text(self.n_samples, 'sample')} of {steps}"
         rows = [
-            f"layer {name}: {counted(int(np.abs(s, dtype=np.int64).sum()), 'spike')}" for name, s in self.spikes.items()
+            f"layer {name}: {count_text(int(np.abs(s, dtype=np.int64).sum()), 'spike')}"
+            for name, s in self.spikes.items()
         ]
         if len(rows) > MOST_LAYERS_SHOWN:
             rows = rows[:MOST_LAYERS_SHOWN] + [f"... and {len(rows) - MOST_LAYERS_SHOWN} more layers"]
@@ -149,12 +150,12 @@ class Run:
             rows.append(f"{name}: {int(self.counters[name].sum())}")
         n_open = sum(len(places) for places in (self.order_dependent or {}).values())
         if n_open:
-            rows.append(f"{counted(n_open, 'sum')} that may depend on the order of spikes (Run.order_dependent)")
+            rows.append(f"{count_text(n_open, 'sum')} that may depend on the order of spikes (Run.order_dependent)")
         if self.seconds is not None:
             rows.append(f"time: {self.seconds * 1e6:.6g} us")
         if self.energy_pj is not None:
             rows.append(f"energy: {self.energy_pj['total'] / 1000:.6g} nJ")
-        return in_lines(head, rows, "figures")
+        return format_lines(head, rows, "figures")
 
     def _repr_html_(self) -> str:
         return look_up("nwcompile.ir.run", "html_of_run")(self)

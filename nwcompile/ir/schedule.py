@@ -9,7 +9,7 @@ micro-step m acts on its target in micro-step `m + delay`, delay >= 1.
 from dataclasses import dataclass, replace
 
 from nwcompile.errors import ModelError
-from nwcompile.ir.host import on_chip
+from nwcompile.ir.host import drop_registers
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import EXECUTIONS
 
@@ -37,16 +37,16 @@ class Schedule:
         whole = all(type(n) is int and 0 <= n <= LARGEST_DELAY for n in numbers)
         fits = set(self.offset) == set(network.offsets) and not any(self.offset[name] for name in network.inputs)
         is_known = self.execution in EXECUTIONS and (self.execution == "phased" or self.period == 1)
-        if not (whole and fits and is_known and self.delay == delays_of(network, self.period, self.offset)):
+        if not (whole and fits and is_known and self.delay == compute_delays(network, self.period, self.offset)):
             raise ModelError("the schedule is not one of this network; schedule it again")
         if min(self.delay, default=1) < 1:
             raise ModelError("the schedule has a spike act in the step that sends it; schedule the network again")
         if self.period < 1 or (self.period > 1 and max(self.offset.values(), default=0) >= self.period):
             raise ModelError(f"the schedule's period {self.period} does not hold its phases; schedule it again")
 
-    def on_chip(self, network: Network) -> "Schedule":
+    def drop_registers(self, network: Network) -> "Schedule":
         """The schedule of what of its network is on the chip: all but what the host writes into registers."""
-        rest = on_chip(network)
+        rest = drop_registers(network)
         kept = set(rest.connections)
         delay = (steps for c, steps in zip(network.connections, self.delay, strict=True) if c in kept)
         offset = {name: at for name, at in self.offset.items() if name in rest.offsets}
@@ -56,13 +56,13 @@ class Schedule:
         """H for T aligned steps: T + depth, or just T in the `hardware` window."""
         return n_steps + (self.depth if window == "aligned" else 0)
 
-    def within(self, n_hardware: int | None) -> tuple[int, ...]:
+    def clip_delays(self, n_hardware: int | None) -> tuple[int, ...]:
         """`delay` in a run of `n_hardware` steps, none longer than the run; in a stream (None) unchanged."""
         if n_hardware is None:
             return self.delay
         return tuple(min(delay, max(1, n_hardware * self.period)) for delay in self.delay)
 
 
-def delays_of(network: Network, period: int, offset: dict[str, int]) -> tuple[int, ...]:
+def compute_delays(network: Network, period: int, offset: dict[str, int]) -> tuple[int, ...]:
     """Micro-steps of each connection, so that a spike of aligned step t acts in step t + D of its target."""
     return tuple(c.aligned_delay * period + offset[c.target] - offset[c.source] for c in network.connections)

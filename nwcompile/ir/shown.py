@@ -13,16 +13,16 @@ NO_PANDAS = (
 )
 
 
-def in_lines(head: str, rows: Sequence[str], what: str) -> str:
+def format_lines(head: str, rows: Sequence[str], what: str) -> str:
     """The head and as many rows as fit; the last line says how many more of `what` there are."""
     room = MOST_LINES - 1
     shown = list(rows)
     if len(rows) > room:
         shown = shown[: room - 1] + [f"... and {len(rows) - room + 1} more {what}"]
-    return "\n".join([_cut(head), *(_cut(f"  {row}") for row in shown)])
+    return "\n".join([_shorten_line(head), *(_shorten_line(f"  {row}") for row in shown)])
 
 
-def counted(n: int, noun: str) -> str:
+def count_text(n: int, noun: str) -> str:
     """`1 core`, `17 cores`."""
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
@@ -36,7 +36,7 @@ def data_frame(rows: list[dict] | dict):
     return pandas.DataFrame(rows)
 
 
-def _cut(line: str) -> str:
+def _shorten_line(line: str) -> str:
     """The line with its last characters left out if it is too long; a line break or an escape is shown, not obeyed."""
     line = printable(line)
     return line if len(line) <= MOST_COLUMNS else f"{line[: MOST_COLUMNS - 3]}..."

@@ -69,7 +69,7 @@ class Devices:
         """The program as device `index`, 0 or more, computes it."""
         if index < 0:
             raise OptionError(f"index={index} of a device must be 0 or more")
-        network = self.program.loaded.network
+        network = self.program.loaded_program.network
         for name in network.programs:
             raise ModelError(f"layer {name!r} is a neuron program, and devices vary built-in neurons only")
         layers = [network.node(name) for name in network.layers]
@@ -85,7 +85,7 @@ class Devices:
         nodes = {node.name: self._node(node, i, index, dead[node.name]) for i, node in enumerate(layers)}
         edges = tuple(self._connection(c, i, index, dead[c.target]) for i, c in enumerate(network.connections))
         varied = replace(network, nodes={name: nodes[name] for name in network.nodes}, connections=edges)
-        return replace(self.program.loaded, network=varied)
+        return replace(self.program.loaded_program, network=varied)
 
     def _drawn(self, kind: str, index: int, place: int) -> np.random.Generator:
         """The random numbers of one kind for one layer or connection of one device."""

@@ -56,7 +56,7 @@ def registers_as_inputs(program: Program) -> Program:
 
     It is an oracle for whatever names the sources of a program with a host.
     """
-    loaded = program.loaded
+    loaded = program.loaded_program
     return replace(loaded, network=replace(loaded.network, host=None))
 
 
@@ -93,7 +93,7 @@ def synapses(network, c):
         return [(i, j) for i in range(source.n_neurons) for j in range(target.n_neurons)]
     if isinstance(c, Sparse):
         return list(zip(c.pre.tolist(), c.post.tolist(), strict=True))
-    (_, rows, columns), (n_out, out_rows, out_columns) = c.geometry(source.shape)
+    (_, rows, columns), (n_out, out_rows, out_columns) = c.kernel_geometry(source.shape)
     (sy, sx), (py, px), (dy, dx) = pair(c.stride), pair(c.padding), pair(c.dilation)
     per_group = n_out // c.groups
     found = []

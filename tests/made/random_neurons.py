@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron_programs.program import ARITY, STATE_OVERFLOWS, NeuronProgram, Operation, StateVariable
-from nwcompile.ir.neuron_programs.ranges import FLOAT_ONLY, TRUTHS, WHOLE_ONLY, ranges
+from nwcompile.ir.neuron_programs.ranges import FLOAT_ONLY, TRUTHS, WHOLE_ONLY, find_ranges
 
 OF_TRUTHS = ("and", "or", "not", "number", "select")  # their first operand is a truth value
 OTHER_TRUTHS = ("and", "or")  # and their second one
@@ -40,7 +40,7 @@ def whole_neurons(draw, repeated: bool = False) -> NeuronProgram:
     last = [Operation("sent", "modulo", (_drawn_number(draw, program), bits))]
     last += [Operation("spikes", "abs", ("sent",))] if repeated else []
     program = program.replace(operations=(*program.operations, *last), output=last[-1].result)
-    reach = ranges(program, AssertionError)[program.output]
+    reach = find_ranges(program, AssertionError)[program.output]
     return _with_next(draw, program.replace(sends=draw(st.sampled_from(["graded", reach.message]))))
 
 
@@ -166,7 +166,7 @@ def _with_table(draw, program: NeuronProgram, at) -> NeuronProgram:
 
 def _is_in_range(program: NeuronProgram) -> bool:
     try:
-        ranges(program, ArithmeticError)
+        find_ranges(program, ArithmeticError)
     except ArithmeticError:
         return False
     return True

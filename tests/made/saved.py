@@ -13,7 +13,7 @@ from nwcompile.ir.program import Program
 def verify_saved(program: Program, path: Path) -> None:
     """Assert that a program is, in every part, what `Program.load` reads of its file, written to `path`."""
     with path.open("w+b") as stream:
-        artifact.write(stream, *program._content())
+        artifact.write_archive(stream, *program._content())
     difference = first_difference(program, Program.load(path), "program")
     assert difference is None, f"a saved program comes back with another {difference}"
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from nwcompile.argument_types import is_of
 from nwcompile.errors import ModelError, shown, unknown_choice
-from nwcompile.ir.neuron import LARGEST_WHOLE, MESSAGES, aligned, is_in_float32, plain
-from nwcompile.ir.neuron_programs.ranges import FLOAT_ONLY, LARGEST_NUMBER, WHOLE_ONLY, ranges
-from nwcompile.ir.shown import in_lines
+from nwcompile.ir.neuron import LARGEST_WHOLE, MESSAGES, align_to_shape, is_in_float32, to_plain
+from nwcompile.ir.neuron_programs.ranges import FLOAT_ONLY, LARGEST_NUMBER, WHOLE_ONLY, find_ranges
+from nwcompile.ir.shown import format_lines
 
 SENDS = (*MESSAGES, "graded", "none")  # graded: any number, of either sign; none: the output is only read
 STATE_OVERFLOWS = ("saturate", "modulo")  # of `FixedPoint`, those that are the same for every state
@@ -89,7 +89,7 @@ class StateVariable:
     overflow: str = "saturate"
 
     def __post_init__(self):
-        object.__setattr__(self, "initial", plain(self.initial))
+        object.__setattr__(self, "initial", to_plain(self.initial))
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -129,8 +129,8 @@ class NeuronProgram:
         for name in ("parameters", "tables"):
             if not isinstance(getattr(self, name), Mapping):
                 raise ModelError(f"neuron program {shown(self.name)}: {name} must be a dict by name")
-        object.__setattr__(self, "parameters", {name: plain(value) for name, value in self.parameters.items()})
-        object.__setattr__(self, "tables", {name: _entries(value) for name, value in self.tables.items()})
+        object.__setattr__(self, "parameters", {name: to_plain(value) for name, value in self.parameters.items()})
+        object.__setattr__(self, "tables", {name: _to_entries(value) for name, value in self.tables.items()})
 
     def __repr__(self) -> str:
         kind = "whole numbers" if self.is_fixed else "float"
@@ -138,7 +138,7 @@ class NeuronProgram:
         head = f"NeuronProgram {self.name} ({kind}): states {states}; sends {self.sends}: {self.output}"
         rows = [str(operation) for operation in self.operations]
         rows += [f"{name}: table of {np.size(entries)} entries" for name, entries in self.tables.items()]
-        return in_lines(head, [*rows, *(f"{s.name} becomes {s.next}" for s in self.states)], "operations")
+        return format_lines(head, [*rows, *(f"{s.name} becomes {s.next}" for s in self.states)], "operations")
 
     def replace(self, **changes) -> "NeuronProgram":
         """A copy with some fields changed."""
@@ -168,7 +168,7 @@ class NeuronProgram:
         """The largest magnitude of what leaves, of a verified program of whole numbers."""
         if not self.fires or not isinstance(self.output, str):
             return 0.0
-        sent = ranges(self, AssertionError)[self.output]
+        sent = find_ranges(self, AssertionError)[self.output]
         return float(max(-sent.low, sent.high))
 
     @property
@@ -193,7 +193,7 @@ class NeuronProgram:
         return sum(map(len, self.tables.values()))
 
     @property
-    def entries(self) -> np.ndarray:
+    def table_entries(self) -> np.ndarray:
         """int64[entry]: those of all tables, one after the other."""
         return np.concatenate([np.zeros(0, np.int64), *self.tables.values()])
 
@@ -211,60 +211,60 @@ class NeuronProgram:
 
         first = dict(zip(self.tables, np.cumsum([0, *map(len, self.tables.values())]).tolist(), strict=False))
 
-        def of(operand: Operand) -> Operand:
+        def shorten_operand(operand: Operand) -> Operand:
             return short[operand] if isinstance(operand, str) else operand
 
-        def given(operation: Operation) -> tuple:
+        def shorten_operands(operation: Operation) -> tuple:
             table, *rest = operation.operands
             if operation.kind != "table":
-                return tuple(map(of, operation.operands))
-            return first[str(table)], len(self.tables[str(table)]), *map(of, rest)
+                return tuple(map(shorten_operand, operation.operands))
+            return first[str(table)], len(self.tables[str(table)]), *map(shorten_operand, rest)
 
-        operations = tuple((o.kind, *given(o)) for o in self.operations)
-        states = tuple((of(s.next), s.bits, s.overflow) for s in self.states)
-        output = of(self.output) if self.fires else 0
+        operations = tuple((o.kind, *shorten_operands(o)) for o in self.operations)
+        states = tuple((shorten_operand(s.next), s.bits, s.overflow) for s in self.states)
+        output = shorten_operand(self.output) if self.fires else 0
         return self.is_fixed, len(self.parameters), operations, states, output, self.n_entries
 
     def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """A parameter, or the initial value of a state, broadcast to `shape`: int64 where fixed, else its own float."""
-        value = self.parameters[name] if name in self.parameters else self._initial[name]
-        value = np.asarray(aligned(value, shape), np.int64 if self.is_fixed else None)
+        value = self.parameters[name] if name in self.parameters else self._initials[name]
+        value = np.asarray(align_to_shape(value, shape), np.int64 if self.is_fixed else None)
         return np.ascontiguousarray(np.broadcast_to(value, shape))
 
     @property
-    def _initial(self) -> dict[str, Any]:
+    def _initials(self) -> dict[str, Any]:
         return {state.name: state.initial for state in self.states}
 
-    def with_arrays(self, change) -> "NeuronProgram":
+    def map_arrays(self, change) -> "NeuronProgram":
         """The same with `change(name, value)` in place of the value of every parameter and every initial state."""
         states = tuple(replace(s, initial=change(s.name, s.initial)) for s in self.states)
         return self.replace(states=states, parameters={n: change(n, v) for n, v in self.parameters.items()})
 
-    def of_shape(self, shape: tuple[int, ...]) -> "NeuronProgram":
+    def align_arrays(self, shape: tuple[int, ...]) -> "NeuronProgram":
         """The same neurons with every array in the axes of a layer of `shape`, so that it broadcasts."""
-        return self.with_arrays(lambda _, value: aligned(value, shape))
+        return self.map_arrays(lambda _, value: align_to_shape(value, shape))
 
-    def of_neurons(self, neurons: np.ndarray, shape: tuple[int, ...]) -> "NeuronProgram":
+    def select_neurons(self, neurons: np.ndarray, shape: tuple[int, ...]) -> "NeuronProgram":
         """Those of a layer of `shape` that have the flat indices `neurons`, as a layer of one axis."""
 
-        def of(name: str, value):
+        def select_values(name: str, value):
             return self.array(name, shape).reshape(-1)[neurons] if isinstance(value, np.ndarray) else value
 
-        return self.with_arrays(of)
+        return self.map_arrays(select_values)
 
-    def with_input_bias(self, bias) -> "NeuronProgram":
+    def add_input_bias(self, bias) -> "NeuronProgram":
         """The same neurons with `bias` added to their synaptic input in every step."""
-        taken = {*self.parameters, *self._initial, *(o.result for o in self.operations)}
-        parameter, total = (_unused(name, taken) for name in (INPUT_BIAS, "biased_x"))
+        taken = {*self.parameters, *self._initials, *(o.result for o in self.operations)}
+        parameter, total = (_find_unused_name(name, taken) for name in (INPUT_BIAS, "biased_x"))
 
-        def of(operand: Operand) -> Operand:
+        def replace_input(operand: Operand) -> Operand:
             return total if operand == INPUT else operand
 
-        rest = (replace(o, operands=tuple(map(of, o.operands))) for o in self.operations)
+        rest = (replace(o, operands=tuple(map(replace_input, o.operands))) for o in self.operations)
         return self.replace(
             operations=(Operation(total, "add", (INPUT, parameter)), *rest),
-            states=tuple(replace(s, next=of(s.next)) for s in self.states),
-            output=of(self.output),
+            states=tuple(replace(s, next=replace_input(s.next)) for s in self.states),
+            output=replace_input(self.output),
             parameters={**self.parameters, parameter: bias},
         )
 
@@ -275,7 +275,7 @@ class NeuronProgram:
         is_added = kind == "add" and operands[0] == INPUT and str(operands[1]).startswith(INPUT_BIAS)
         return self.parameters[operands[1]] if is_added else 0
 
-    def canonical(self) -> list:
+    def canonical_fields(self) -> list:
         """Names with plain values or arrays, in a fixed order: what hashing and saving use."""
         return [
             ("program", self.name),
@@ -286,7 +286,7 @@ class NeuronProgram:
             ("is_fixed", self.is_fixed),
             ("parameters", list(self.parameters)),
             *((f"parameter {name}", value) for name, value in self.parameters.items()),
-            *((f"initial {name}", value) for name, value in self._initial.items()),
+            *((f"initial {name}", value) for name, value in self._initials.items()),
             *([("tables", list(self.tables))] if self.tables else []),
             *((f"table {name}", entries) for name, entries in self.tables.items()),
         ]
@@ -325,20 +325,20 @@ class NeuronProgram:
             self._verify_table(name, entries, fail)
         for state in self.states:
             self._verify_state(state, fail)
-        for name, value in (*self.parameters.items(), *self._initial.items()):
+        for name, value in (*self.parameters.items(), *self._initials.items()):
             self._verify_number(name, value, shape, fail)
         for state in self.states if self.is_fixed else ():
             (low, high), initial = state.limits, np.asarray(state.initial)
             if initial.min() < low or initial.max() > high:
                 value = initial.min() if initial.min() < low else initial.max()
                 raise fail(f"state {state.name!r} begins at {value}, and its {state.bits} bits hold {low}..{high}")
-        if not self.fires and self.output not in self._initial:
-            raise fail(f"sends 'none' reads a state, and {shown(self.output)} is none of {', '.join(self._initial)}")
+        if not self.fires and self.output not in self._initials:
+            raise fail(f"sends 'none' reads a state, and {shown(self.output)} is none of {', '.join(self._initials)}")
         self._verify_ranges(fail)
 
     def _verify_names(self, fail) -> None:
         known: set[str] = set()
-        names = [INPUT, *self.parameters, *self._initial, *(o.result for o in self.operations)]
+        names = [INPUT, *self.parameters, *self._initials, *(o.result for o in self.operations)]
         for name in (*names, *self.tables):
             if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
                 raise fail(f"{shown(name)} is not a name that a value can have")
@@ -362,11 +362,8 @@ class NeuronProgram:
                 used = used[1:]
             self._verify_operands(repr(operation.result), used, known, fail)
             known.add(operation.result)
-        self._verify_operands("what leaves, and what states become,", (self.output, *self._next), known, fail)
-
-    @property
-    def _next(self) -> list[Operand]:
-        return [state.next for state in self.states]
+        outcomes = (self.output, *(state.next for state in self.states))
+        self._verify_operands("what leaves, and what states become,", outcomes, known, fail)
 
     @property
     def _kind_of_numbers(self) -> str:
@@ -404,7 +401,7 @@ class NeuronProgram:
     def _verify_number(self, name: str, value, shape: tuple[int, ...], fail) -> None:
         try:
             array = np.asarray(value, np.float64)
-            np.broadcast_to(aligned(array, shape), shape)
+            np.broadcast_to(align_to_shape(array, shape), shape)
         except (TypeError, ValueError, OverflowError):
             if np.ndim(value) == 0:
                 raise fail(f"{name}={shown(value)} must be a number") from None
@@ -417,7 +414,7 @@ class NeuronProgram:
             raise fail(f"{name} must be whole numbers of at most {LARGEST_WHOLE} in a fixed-point program")
 
     def _verify_ranges(self, fail) -> None:
-        reach = ranges(self, fail)
+        reach = find_ranges(self, fail)
         for operand, what in ((self.output, "what leaves"), *((s.next, f"state {s.name!r}") for s in self.states)):
             if isinstance(operand, str) and reach[operand].is_truth:
                 raise fail(f"{what} is a truth value; make it a number")
@@ -433,13 +430,13 @@ class NeuronProgram:
             raise fail(f"its output may be {sent}, and a message holds at most {LARGEST_OUTPUT}; clamp it")
 
 
-def _entries(values) -> np.ndarray:
+def _to_entries(values) -> np.ndarray:
     """Whole numbers in 64 bits; what is no array of them is left for `verify` to refuse."""
-    array = np.asarray(plain(values))
+    array = np.asarray(to_plain(values))
     return array.astype(np.int64) if np.issubdtype(array.dtype, np.integer) else array
 
 
-def _unused(name: str, taken: set[str]) -> str:
+def _find_unused_name(name: str, taken: set[str]) -> str:
     while name in taken:
         name += "_"
     return name

@@ -49,7 +49,7 @@ def link_count(columns: int, n_cores: int) -> int:
     return 2 * columns - 1 + 2 * n_cores
 
 
-def stretches(columns: int, per_position: int, here, there) -> tuple[np.ndarray, np.ndarray]:
+def list_transfer_links(columns: int, per_position: int, here, there) -> tuple[np.ndarray, np.ndarray]:
     """The segments and switches that a transfer takes between each pair of physical cores, int[pair].
 
     Gives (offset int64[pair + 1], link int64[...]): those of pair k are `link[offset[k]:offset[k + 1]]`. A message of a

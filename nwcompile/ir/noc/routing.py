@@ -43,9 +43,9 @@ class Grid:
         return self.is_torus and self.routing != "up-down"
 
     @cached_property
-    def detours(self) -> tuple[np.ndarray, np.ndarray]:
+    def up_down_tables(self) -> tuple[np.ndarray, np.ndarray]:
         """`up_down` of this grid."""
-        return up_down(self)
+        return build_up_down_tables(self)
 
 
 def build_grid(noc, where: str) -> Grid:
@@ -62,7 +62,7 @@ def build_grid(noc, where: str) -> Grid:
     exists = (neighbor != router[:, None]) & ((noc.topology == "torus") | (around == to).all(2))
     neighbor = np.where(exists, neighbor, -1)
     is_open = np.ones(columns * rows, bool)
-    for a, b in [_ends(text, columns, rows, neighbor, where) for text in faults]:
+    for a, b in [_parse_fault(text, columns, rows, neighbor, where) for text in faults]:
         if a == b:
             is_open[a] = False
         else:
@@ -78,11 +78,11 @@ def build_grid(noc, where: str) -> Grid:
         neighbor=neighbor,
         is_open=is_open,
     )
-    _verify(grid, bool(faults), where)
+    _verify_routes(grid, bool(faults), where)
     return grid
 
 
-def _ends(text: str, columns: int, rows: int, neighbor: np.ndarray, where: str) -> tuple[int, int]:
+def _parse_fault(text: str, columns: int, rows: int, neighbor: np.ndarray, where: str) -> tuple[int, int]:
     """The routers that a faulty link joins; twice the same for a faulty router."""
     match = re.fullmatch(r"(\d{1,4}),(\d{1,4})(?:-(\d{1,4}),(\d{1,4}))?", text)
     if match is None:
@@ -99,7 +99,7 @@ def _ends(text: str, columns: int, rows: int, neighbor: np.ndarray, where: str) 
     return ends[0], ends[1]
 
 
-def _verify(grid: Grid, has_faults: bool, where: str) -> None:
+def _verify_routes(grid: Grid, has_faults: bool, where: str) -> None:
     """Raise ChipError unless every open router has a route to every other."""
     if grid.routing != "up-down":
         if has_faults:
@@ -116,7 +116,7 @@ def _verify(grid: Grid, has_faults: bool, where: str) -> None:
         )
     if not grid.is_open.any():
         raise ChipError(f"{where}: noc.faults: no router is left; take some out")
-    level = _levels(grid)
+    level = _compute_levels(grid)
     lost = np.flatnonzero(grid.is_open & (level < 0))
     if lost.size:
         ends = [f"{r % grid.columns},{r // grid.columns}" for r in (int(np.argmax(grid.is_open)), int(lost[0]))]
@@ -126,7 +126,7 @@ def _verify(grid: Grid, has_faults: bool, where: str) -> None:
         )
 
 
-def _levels(grid: Grid) -> np.ndarray:
+def _compute_levels(grid: Grid) -> np.ndarray:
     """int64[router]: hops from the first open router, -1 where no route leads."""
     level = np.full(len(grid.is_open), -1)
     reached = np.array([np.argmax(grid.is_open)])
@@ -139,7 +139,7 @@ def _levels(grid: Grid) -> np.ndarray:
     return level
 
 
-def between_chips(grid: Grid, chip_columns: int | None, chip_rows: int | None) -> np.ndarray:
+def find_chip_crossings(grid: Grid, chip_columns: int | None, chip_rows: int | None) -> np.ndarray:
     """bool[router, 4]: links that join two chips of so many columns and rows of routers each (None: all of them)."""
     router = np.arange(len(grid.is_open))
     chip_x = router % grid.columns // (chip_columns or grid.columns)
@@ -148,7 +148,7 @@ def between_chips(grid: Grid, chip_columns: int | None, chip_rows: int | None) -
     return (chip[grid.neighbor] != chip[:, None]).any(2) & (grid.neighbor >= 0)
 
 
-def up_down(grid: Grid) -> tuple[np.ndarray, np.ndarray]:
+def build_up_down_tables(grid: Grid) -> tuple[np.ndarray, np.ndarray]:
     """Routes that first go up, toward the first open router, then down: (port uint8[at, to], route uint32[at, to]).
 
     `route` counts the links of the route from bit `HOPS_BITS` on, and those east-west among them below; 0 without one.
@@ -159,7 +159,7 @@ def up_down(grid: Grid) -> tuple[np.ndarray, np.ndarray]:
     routes. Of routes as long, destinations with an even x + y take the last in the order E, W, N, S, and the others
     the first.
     """
-    level, n = _levels(grid), len(grid.is_open)
+    level, n = _compute_levels(grid), len(grid.is_open)
     order = [int(r) for r in np.lexsort((np.arange(n), level)) if level[r] >= 0]
     rank = np.full(n, -1)
     rank[order] = np.arange(len(order))
@@ -168,7 +168,7 @@ def up_down(grid: Grid) -> tuple[np.ndarray, np.ndarray]:
     turn = np.arange(4)[:, None] ^ 3 * takes_last  # the least of them goes first
     link = (1 << HOPS_BITS | turn << TURN_SHIFT | (np.arange(4) < 2)[:, None]).astype(np.uint32)
 
-    def extend(at: int, goes_up: bool) -> None:
+    def extend_routes(at: int, goes_up: bool) -> None:
         best = np.full(n, NOWHERE, np.uint32)
         for p, to in enumerate(grid.neighbor[at]):
             if to >= 0 and (rank[to] < rank[at]) == goes_up:
@@ -179,14 +179,14 @@ def up_down(grid: Grid) -> tuple[np.ndarray, np.ndarray]:
 
     for at in reversed(order):
         port[at, at], route[at, at] = HERE, 0
-        extend(at, False)
+        extend_routes(at, False)
     for at in order:
-        extend(at, True)
+        extend_routes(at, True)
     route[route == NOWHERE] = 0
     return port, route
 
 
-def offsets(grid: Grid, at, to) -> tuple[np.ndarray, np.ndarray]:
+def hop_offsets(grid: Grid, at, to) -> tuple[np.ndarray, np.ndarray]:
     """Hops from router to router along x and along y, negative west and south; round a torus the shorter way.
 
     Where both ways round are as long, it is east, or north. `at` and `to` are broadcast.
@@ -198,12 +198,12 @@ def offsets(grid: Grid, at, to) -> tuple[np.ndarray, np.ndarray]:
     return dx, dy
 
 
-def ports(grid: Grid, at, to) -> np.ndarray:
+def find_ports(grid: Grid, at, to) -> np.ndarray:
     """uint8: the output (E, W, N, S or `HERE`) of router `at` for messages to router `to`; both are broadcast."""
     at, to = np.asarray(at), np.asarray(to)
     if grid.routing == "up-down":
-        return grid.detours[0][at, to]
-    dx, dy = offsets(grid, at, to)
+        return grid.up_down_tables[0][at, to]
+    dx, dy = hop_offsets(grid, at, to)
     along_x = (dx != 0) & ((dy == 0) | ROUTINGS[grid.routing](at % grid.columns, dx, np.abs(dy)))
     across = np.where(dx > 0, EAST, WEST), np.where(dy > 0, NORTH, SOUTH)
     return np.where((dx == 0) & (dy == 0), HERE, np.where(along_x, *across)).astype(np.uint8)
@@ -244,34 +244,34 @@ def vc_classes(grid: Grid, at, to) -> np.ndarray:
     at, to = np.asarray(at), np.asarray(to)
     if not grid.has_datelines:
         return np.full(np.broadcast_shapes(at.shape, to.shape), ANY, np.uint8)
-    port = ports(grid, at, to)
+    port = find_ports(grid, at, to)
     dx, dy = to % grid.columns - at % grid.columns, to // grid.columns - at // grid.columns
     crosses_dateline = np.choose(np.minimum(port, SOUTH), [dx < 0, dx > 0, dy < 0, dy > 0])
     return np.where(port == HERE, ANY, np.where(crosses_dateline, BEFORE, AFTER)).astype(np.uint8)
 
 
-def hops(grid: Grid, at, to) -> np.ndarray:
+def count_hops(grid: Grid, at, to) -> np.ndarray:
     """int64[..., 2]: links east-west and north-south from router `at` to router `to`, which are broadcast."""
     at, to = np.asarray(at), np.asarray(to)
     if grid.routing == "up-down":
-        route = grid.detours[1][at, to].astype(np.int64)
+        route = grid.up_down_tables[1][at, to].astype(np.int64)
         along_x = route & (1 << TURN_SHIFT) - 1
         return np.stack([along_x, (route >> HOPS_BITS) - along_x], -1)
-    return np.abs(np.stack(offsets(grid, at, to), -1)).astype(np.int64)
+    return np.abs(np.stack(hop_offsets(grid, at, to), -1)).astype(np.int64)
 
 
-def routes(grid: Grid, at: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def list_route_links(grid: Grid, at: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The links on the route of each pair of routers, in order: (offset int64[pair + 1], link int64[...]).
 
     A link is router * 4 + direction.
     """
-    length = hops(grid, at, to).sum(-1)
+    length = count_hops(grid, at, to).sum(-1)
     offset = csr_offset(length)
     link = np.empty(offset[-1], np.int64)
     now = np.array(at, np.int64)
     for k in range(int(length.max(initial=0))):
         moving = np.flatnonzero(length > k)
-        port = ports(grid, now[moving], to[moving])
+        port = find_ports(grid, now[moving], to[moving])
         link[offset[moving] + k] = now[moving] * 4 + port
         now[moving] = grid.neighbor[now[moving], port]
     return offset, link

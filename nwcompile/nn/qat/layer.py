@@ -9,7 +9,7 @@ import torch
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.host import Encoding
 from nwcompile.ir.network import Network, Node
-from nwcompile.ir.neuron import NeuronSpec, aligned
+from nwcompile.ir.neuron import NeuronSpec, align_to_shape
 from nwcompile.nn.qat import scan
 from nwcompile.nn.qat.connected import ConnectedLayer, array, parameter
 from nwcompile.nn.qat.scan import IntegerNeurons
@@ -136,7 +136,7 @@ class QuantizedLayer(ConnectedLayer):
         first, shape, pinned = self.first, self.node.shape, self.pinned
         d, neuron = first.dynamics, first.neuron
         if self.threshold is not None:
-            wanted = np.asarray(aligned(array(self.threshold), shape)) * self.of_channel
+            wanted = np.asarray(align_to_shape(array(self.threshold), shape)) * self.of_channel
             largest = largest_threshold(self.chip) / (pinned.scale * pinned.threshold_factor)
             neuron = neuron.replace(threshold=np.clip(wanted, 0, largest))
         if self.alpha is not None:
@@ -170,7 +170,7 @@ class QuantizedLayer(ConnectedLayer):
         return spec.replace(**changed)
 
     def _decay(self, keep: torch.Tensor, lowest: int) -> np.ndarray:
-        kept = np.asarray(aligned(np.clip(array(keep), 0, 1), self.node.shape))
+        kept = np.asarray(align_to_shape(np.clip(array(keep), 0, 1), self.node.shape))
         return rounded_decay(kept, self.chip.fixed_point, lowest)
 
     def _bias(self) -> torch.Tensor | None:

@@ -12,7 +12,7 @@ from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, NwWarning
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Sparse
-from nwcompile.ir.host import Encoding, Injected, on_chip
+from nwcompile.ir.host import Encoding, Injected, drop_registers
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
@@ -171,7 +171,7 @@ class QuantizedNetwork(torch.nn.Module):
         layers = {name: now.layer for name, now in built_in.items()}
         scaled = {name: now.scaled for name, now in built_in.items()}
         programs = {name: now.fixed for name, now in integers.items() if isinstance(now, IntegerProgram)}
-        fixed = on_chip(assembled(self.float_network, layers, scaled, programs))
+        fixed = drop_registers(assembled(self.float_network, layers, scaled, programs))
         host = None
         if self.host is not None:
             host = self.host.host()

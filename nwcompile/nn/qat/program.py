@@ -83,7 +83,7 @@ class QuantizedProgram(ConnectedLayer):
         program, bias, name = self.float_neuron(), self.bias(), None
         if bias is not None:
             program = with_inverses(program, tuple(self.learned))  # named as where the tables were chosen
-            program = program.with_input_bias(bias.detach().numpy().reshape(self.node.shape))
+            program = program.add_input_bias(bias.detach().numpy().reshape(self.node.shape))
             (name,) = program.parameters.keys() - self.program.parameters.keys()
         edges = [c.replace(weight=array(w)) for c, w in zip(self.connections, self.weights, strict=True)]
         node = replace(self.node, neuron=program)

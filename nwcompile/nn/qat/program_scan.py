@@ -62,7 +62,7 @@ class ProgramNeurons:
     @property
     def entries(self) -> np.ndarray:
         """int64[entry]: those of the program's tables."""
-        return self.program.entries
+        return self.program.table_entries
 
     @property
     def kernels(self):

@@ -76,7 +76,7 @@ def comparable(network: Network, chip: Chip, options: Options) -> tuple[str, ...
 
 def _n_more(network: Network, pool: MaxPool2d) -> int:
     """Neurons that a maximum takes: one for each of its currents, and one for each but the largest of a window."""
-    source, window = pool.windows(network.node(pool.source).shape)
+    source, window = pool.window_taps(network.node(pool.source).shape)
     return network.node(pool.source).n_neurons + len(source) - len(np.unique(window))
 
 
@@ -84,6 +84,6 @@ def can_send_sums(chip: Chip, options: Options) -> bool:
     """Whether neurons of the chip can send a sum, and others add such numbers up with weights 1 and -1."""
     grid = WeightGrid.of_signs("mixed", chip.weights.bits, chip)
     ones = np.array([1.0, -1.0])
-    can_send = {"multi", "bipolar"} <= {*chip.neuron.spikes} and chip.carries("graded")
+    can_send = {"multi", "bipolar"} <= {*chip.neuron.spikes} and chip.carries_message("graded")
     can_add = np.array_equal(grid.effective(ones, grid.finest), ones) and chip.fixed_point.overflow != "clip"
     return chip.neuron.programmable is True and can_send and can_add and options.on_multi_spike != "repeat"

@@ -233,7 +233,7 @@ def connection(linear, source: str, target: str, delay: int, bias, source_shape,
 
 
 def _convolution(conv: Conv2d, source_shape) -> Convolution:
-    source, target = conv.geometry(tuple(source_shape))
+    source, target = conv.kernel_geometry(tuple(source_shape))
     weight = np.asarray(conv.weight, np.float64)
     return Convolution(
         weight=weight,

@@ -33,7 +33,7 @@ def without_unmet_taps(network: Network, chip: Chip, options: Options) -> tuple[
 
 def _cut(edge: Conv2d, shape: tuple[int, ...]) -> Conv2d:
     """The connection with fewer taps and less padding; itself where all taps are met or the sizes would not agree."""
-    source, target = edge.geometry(shape)
+    source, target = edge.kernel_geometry(shape)
     strides, paddings, dilations = (pair(value) for value in (edge.stride, edge.padding, edge.dilation))
     kept, padding = [], []
     for axis in range(2):

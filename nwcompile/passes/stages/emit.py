@@ -21,7 +21,7 @@ def make_program(draft: Draft) -> Draft:
     """Make the program of the network on the chip, for samples as the given network takes them."""
     manifest, way = _manifest(draft), draft.options.on_multi_spike
     program = emit(draft.network, draft.timing, draft.mapping, draft.chip, draft.activity, manifest, way)
-    return replace(draft, program=program.taking(draft.given, draft.input.host, draft.registers))
+    return replace(draft, program=program.attach_host(draft.given, draft.input.host, draft.registers))
 
 
 def check_step_time(draft: Draft) -> Draft:

@@ -210,7 +210,7 @@ class ChipRun:
         self.neurons = tables.neurons(network, network.layers)
         self.programs = tables.programs(network, network.layers)
         self.pool = pool_times(program)
-        self.synapses = tables.synapses(network, program.schedule.within(n_hardware), program.mapping)
+        self.synapses = tables.synapses(network, program.schedule.clip_delays(n_hardware), program.mapping)
         by_message = self.costs.drops or self.waits
         self.members = tables.members(network, program.mapping, program.core_of) if by_message else None
         self.plan = self._plan(n_steps, window)

@@ -52,7 +52,7 @@ def run_values(
                 node = network.node(name)
                 x = _drive(network, node, values, steps)
                 sent = layers[name].run(x, steps) if name in layers else x
-                values[name][:, steps.start : steps.stop] = node.heard(sent)
+                values[name][:, steps.start : steps.stop] = node.merge_axon_spikes(sent)
     spikes = {name: layers[name].spikes for name in network.layers}
     states = {name: layers[name].states for name in kept_layers(network, keep_states)}
     return finish(network, "sequence", "cpu", "aligned", spikes, states, inputs, {}), values

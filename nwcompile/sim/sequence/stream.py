@@ -70,7 +70,7 @@ class Stream:
             group.run(sources, slice(0, 1), n_steps, spikes, states, updates, self.at[i])
             self.at[i] = self.at[i]._replace(first_step=self.at[i].first_step + n_steps)
             for name in group.names:
-                sources[name] = self._with_past(name, self.network.node(name).heard(spikes[name]))
+                sources[name] = self._with_past(name, self.network.node(name).merge_axon_spikes(spikes[name]))
 
     def _with_past(self, name: str, steps: np.ndarray) -> np.ndarray:
         """The next steps of a source after those that are still on their way, some of which are kept for the next."""

@@ -136,7 +136,7 @@ def _float_at_membrane(spec: NeuronSpec, added: np.ndarray) -> NeuronSpec:
 def _graded(spec: NeuronSpec, chip: Chip) -> str:
     """That messages could carry what is lost, where they can."""
     carried = "sign" if spec.message == "bipolar" else "count"
-    return f" (on_multi_spike='graded' sends the {carried})" if chip.carries(spec.message) else ""
+    return f" (on_multi_spike='graded' sends the {carried})" if chip.carries_message(spec.message) else ""
 
 
 def _is_sent(spec: NeuronSpec, chip: Chip, on_multi_spike: str) -> bool:

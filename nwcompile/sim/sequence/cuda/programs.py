@@ -5,7 +5,7 @@ import torch
 
 from nwcompile.errors import BackendError
 from nwcompile.ir.network import Node
-from nwcompile.ir.neuron_programs.ranges import LARGEST_INPUT, fits_32_bits, ranges
+from nwcompile.ir.neuron_programs.ranges import LARGEST_INPUT, find_ranges, fits_32_bits
 from nwcompile.kernels.cores.programs.build import build_gpu_module
 from nwcompile.kernels.gpu.program import scan
 from nwcompile.sim.reference.program_step import rests
@@ -26,7 +26,7 @@ class GpuProgram:
         """Least and largest number that is possible as a message."""
         if not self.program.fires:
             return 0, 0
-        sent = ranges(self.program, AssertionError)[self.program.output]
+        sent = find_ranges(self.program, AssertionError)[self.program.output]
         return min(int(sent.low), 0), max(int(sent.high), 0)
 
     def drive(self, largest: int) -> int:
@@ -48,7 +48,7 @@ class GpuProgram:
             kind = np.int64 if is_wide else np.int32
             of_names = self.program.parameters, self.program.state_names
             given, initial = (self._rows(names, kind).to(self.device) for names in of_names)
-            entries = torch.from_numpy(self.program.entries.astype(kind)).to(self.device)
+            entries = torch.from_numpy(self.program.table_entries.astype(kind)).to(self.device)
             self._numbers[is_wide] = given, entries, initial
         return self._numbers[is_wide]
 
