@@ -1,11 +1,11 @@
-"""Shown: how a noun presents itself: in at most ten lines, a head and a row for each of its parts; as a DataFrame."""
+"""Presentation of values: a `repr` of at most ten lines, a head and a row per part; DataFrames."""
 
 from collections.abc import Sequence
 
 from nwcompile.errors import OptionError, printable
 
-MOST_LINES = 10  # What stands on a screen beside the next question; larger networks show their first parts only.
-MOST_COLUMNS = 120  # A line of a terminal that is wide, and of this package's own code.
+MOST_LINES = 10  # Larger networks show their first parts only.
+MOST_COLUMNS = 120  # Width of a wide terminal, and of this package's code.
 
 NO_PANDAS = (
     "a DataFrame needs pandas, which is not installed: pip install 'nwcompile[frames]' (the same tables stand in "
@@ -14,7 +14,7 @@ NO_PANDAS = (
 
 
 def format_lines(head: str, rows: Sequence[str], what: str) -> str:
-    """The head and as many rows as fit; the last line says how many more of `what` there are."""
+    """Join the head and the rows that fit; the last line counts the other `what`."""
     room = MOST_LINES - 1
     shown = list(rows)
     if len(rows) > room:
@@ -23,12 +23,12 @@ def format_lines(head: str, rows: Sequence[str], what: str) -> str:
 
 
 def count_text(n: int, noun: str) -> str:
-    """`1 core`, `17 cores`."""
+    """Count in words: `1 core`, `17 cores`."""
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def data_frame(rows: list[dict] | dict):
-    """The pandas.DataFrame of rows {column: value}, or of columns. Raises OptionError where pandas is not installed."""
+    """Build a pandas.DataFrame of rows {column: value}, or of columns; raise OptionError without pandas."""
     try:
         import pandas
     except ImportError:
@@ -37,6 +37,6 @@ def data_frame(rows: list[dict] | dict):
 
 
 def _shorten_line(line: str) -> str:
-    """The line with its last characters left out if it is too long; a line break or an escape is shown, not obeyed."""
+    """Shorten a line that is too long; line breaks and escape sequences are shown as text."""
     line = printable(line)
     return line if len(line) <= MOST_COLUMNS else f"{line[: MOST_COLUMNS - 3]}..."

@@ -76,7 +76,7 @@ def _along_routes(chip: Chip, carried: np.ndarray, ends: np.ndarray, flits: np.n
 
 
 def links_on_route(chip: Chip, here: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The links, those of the cores' own ports left out, between pairs of physical cores, as `list_route_links` gives them."""
+    """Links between pairs of physical cores, without the cores' own ports; format of `list_route_links`."""
     per = chip.noc.cores_per_router
     if chip.is_bus:
         return list_transfer_links(chip.noc.columns, per, here, there)

@@ -1,4 +1,4 @@
-"""NeuronProgram: any neuron as data: named states, and the operations of one step, of a closed set (DESIGN 4.1)."""
+"""NeuronProgram: any neuron as data: named states, and the operations of one step from a closed set (DESIGN 4.1)."""
 
 import keyword
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ from nwcompile.ir.neuron import LARGEST_WHOLE, MESSAGES, align_to_shape, is_in_f
 from nwcompile.ir.neuron_programs.ranges import FLOAT_ONLY, LARGEST_NUMBER, WHOLE_ONLY, find_ranges
 from nwcompile.ir.shown import format_lines
 
-SENDS = (*MESSAGES, "graded", "none")  # graded: any number, of either sign; none: the output is only read
-STATE_OVERFLOWS = ("saturate", "modulo")  # of `FixedPoint`, those that are the same for every state
+SENDS = (*MESSAGES, "graded", "none")  # graded: any number of either sign; none: the output is only read
+STATE_OVERFLOWS = ("saturate", "modulo")  # those of `FixedPoint` that are the same for every state
 STATE_BITS = (2, 32)  # as `FixedPoint.WIDTHS`
-LARGEST_OUTPUT = (1 << 31) - 1  # What a message carries is recorded in 32 bits.
-LARGEST_ENTRY = (1 << 31) - 1  # An entry of a table is a number of 32 bits, as a state is.
-INPUT = "x"  # The name of the synaptic input among the values of a step.
-INPUT_BIAS = "input_bias"  # The parameter that is added to it, where connections had biases.
+LARGEST_OUTPUT = (1 << 31) - 1  # Payloads are recorded in 32 bits.
+LARGEST_ENTRY = (1 << 31) - 1  # Table entries have 32 bits, like states.
+INPUT = "x"  # Name of the synaptic input in a program.
+INPUT_BIAS = "input_bias"  # Parameter that is added to the input if connections had biases.
 
-# Kinds of operations, as Python and Numba write them. Where whole numbers are meant, `>>` rounds down.
+# Operations as Python and Numba expressions. On integers `>>` rounds down.
 WRITTEN = {
     "add": "{0} + {1}",
     "sub": "{0} - {1}",
@@ -55,9 +55,9 @@ WRITTEN = {
     "number": "number({0})",
 }
 ARITY = {kind: sum(f"{{{i}}}" in text for i in range(3)) for kind, text in WRITTEN.items()}
-FREE = ("number",)  # A truth value is a number already where it is stored.
-# Entries are read at i = a >> bits and at i + 1 (shift, sum, two reads); the line between them (shift back, two
-# differences, product, sum, shift, sum).
+FREE = ("number",)  # Takes no instruction: a stored truth value is a number already.
+# Read of entries i = a >> bits and i + 1 (shift, sum, two reads), then interpolation (shift back, two differences,
+# product, sum, shift, sum).
 TABLE_INSTRUCTIONS = 11
 
 Operand = str | int | float
@@ -65,7 +65,7 @@ Operand = str | int | float
 
 @dataclass(frozen=True)
 class Operation:
-    """`result = kind(operands)`; an operand is the name of a value computed before, or a number."""
+    """One operation `result = kind(operands)`; an operand is the name of an earlier value, or a number."""
 
     result: str
     kind: str
@@ -77,9 +77,9 @@ class Operation:
 
 @dataclass(frozen=True, eq=False)
 class StateVariable:
-    """A number that a neuron keeps from step to step: `next` names what it becomes, `initial` is where a sample begins.
+    """A state of a neuron: `next` names its value after a step, `initial` is its value when a sample begins.
 
-    Of whole numbers, what has more than `bits` bits saturates or goes round (`ir.arithmetic`) at the end of the step.
+    Integers that exceed `bits` saturate or wrap (`ir.arithmetic`) at the end of the step.
     """
 
     name: str
@@ -93,7 +93,7 @@ class StateVariable:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The least and the largest whole number that it holds."""
+        """Smallest and largest integer of the state."""
         assert self.bits is not None, "a float state has no limits"
         half = 1 << (self.bits - 1)
         return (-half, half - 1) if self.overflow == "modulo" else (1 - half, half - 1)
@@ -101,15 +101,15 @@ class StateVariable:
 
 @dataclass(frozen=True, eq=False)
 class NeuronProgram:
-    """How a layer's neurons update in a step: `operations`, done in order on the values named so far.
+    """Update rule of a layer's neurons: `operations` that are executed in order, each on values named before.
 
-    Named at first are the synaptic input `x` (connection biases included; recurrent spikes are those of t-1), the
-    `states` as the step before left them, and the `parameters`: numbers, or arrays for the layer's shape as those of a
-    NeuronSpec. `output` names what leaves; `sends` says what a message must tell of it, one of SENDS. With "none" the
-    output is a state, which is only read: the layer is a readout.
+    The first values are the synaptic input `x` (connection biases included; recurrent spikes are those of t-1), the
+    `states` after the step before, and the `parameters`: numbers, or arrays for the layer's shape like those of a
+    NeuronSpec. `output` names the value that is sent. `sends`, one of SENDS, is the kind of payload. With "none" the
+    output is a state that is only read, and the layer is a readout.
 
-    Float (`is_fixed` False) programs compute in the network's float type, operation by operation; fixed ones in whole
-    numbers of 64 bits, which no operation leaves (`verify` proves it), and states of the bits that each has.
+    Float programs (`is_fixed` False) compute in the network's float type, operation by operation. Fixed-point programs
+    compute with 64-bit integers, and `verify` proves that no operation overflows. Each state has its own width.
     """
 
     name: str
@@ -146,17 +146,17 @@ class NeuronProgram:
 
     @property
     def fires(self) -> bool:
-        """Whether the neurons send messages; else they are a readout."""
+        """Whether the neurons send messages; otherwise they are a readout."""
         return self.sends != "none"
 
     @property
     def message(self) -> str:
-        """What a message must be able to tell; as that of a NeuronSpec, or "graded"."""
+        """Kind of payload that a message must carry: one of a NeuronSpec, or "graded"."""
         return self.sends if self.fires else "binary"
 
     @property
     def spike_dtype(self) -> type:
-        """What a step's messages are recorded as."""
+        """Type of recorded messages."""
         if self.message not in ("multi", "graded"):
             return np.int8
         if self.is_fixed:
@@ -165,7 +165,7 @@ class NeuronProgram:
 
     @property
     def largest_output(self) -> float:
-        """The largest magnitude of what leaves, of a verified program of whole numbers."""
+        """Largest magnitude of the output of a verified fixed-point program."""
         if not self.fires or not isinstance(self.output, str):
             return 0.0
         sent = find_ranges(self, AssertionError)[self.output]
@@ -173,37 +173,37 @@ class NeuronProgram:
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """What is recorded of a layer."""
+        """Names of the recorded states."""
         return tuple(state.name for state in self.states)
 
     @property
     def readout(self) -> str:
-        """The state that is read where nothing is sent."""
+        """Name of the state that is read if nothing is sent."""
         return str(self.output)
 
     @property
     def n_operations(self) -> int:
-        """Operations of a step that take an instruction; as many as it takes for one that reads a table."""
+        """Number of instructions of a step; an operation that reads a table takes several."""
         taken = {"table": TABLE_INSTRUCTIONS, **dict.fromkeys(FREE, 0)}
         return sum(taken.get(operation.kind, 1) for operation in self.operations)
 
     @property
     def n_entries(self) -> int:
-        """Entries of all tables."""
+        """Number of entries of all tables."""
         return sum(map(len, self.tables.values()))
 
     @property
     def table_entries(self) -> np.ndarray:
-        """int64[entry]: those of all tables, one after the other."""
+        """int64[entry]: entries of all tables, concatenated."""
         return np.concatenate([np.zeros(0, np.int64), *self.tables.values()])
 
     @cached_property
     def structure(self) -> tuple:
-        """What is computed, without names and values of parameters: plain tuples, equal for programs that do the same.
+        """The computation without names and values of parameters: tuples that are equal for equal computations.
 
-        `(is_fixed, n_parameters, operations, states, output, n_entries)`; an operand is a number, or a text: `x`, `p3`,
-        `s0`, `v7` for the input, a parameter, a state, the result of an operation; for a table there are two: where it
-        begins among all entries, and how many it has. The output of a readout is 0.
+        `(is_fixed, n_parameters, operations, states, output, n_entries)`. An operand is a number or a text: `x`, `p3`,
+        `s0`, `v7` for the input, a parameter, a state, the result of an operation. A table becomes two operands: index
+        of its first entry among all entries, and number of entries. The output of a readout is 0.
         """
         short = {INPUT: INPUT} | {name: f"p{i}" for i, name in enumerate(self.parameters)}
         short |= {state.name: f"s{i}" for i, state in enumerate(self.states)}
@@ -226,7 +226,7 @@ class NeuronProgram:
         return self.is_fixed, len(self.parameters), operations, states, output, self.n_entries
 
     def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """A parameter, or the initial value of a state, broadcast to `shape`: int64 where fixed, else its own float."""
+        """Return a parameter or initial state broadcast to `shape`: int64 if fixed-point, else its own float type."""
         value = self.parameters[name] if name in self.parameters else self._initials[name]
         value = np.asarray(align_to_shape(value, shape), np.int64 if self.is_fixed else None)
         return np.ascontiguousarray(np.broadcast_to(value, shape))
@@ -236,16 +236,16 @@ class NeuronProgram:
         return {state.name: state.initial for state in self.states}
 
     def map_arrays(self, change) -> "NeuronProgram":
-        """The same with `change(name, value)` in place of the value of every parameter and every initial state."""
+        """Apply `change(name, value)` to the value of every parameter and every initial state."""
         states = tuple(replace(s, initial=change(s.name, s.initial)) for s in self.states)
         return self.replace(states=states, parameters={n: change(n, v) for n, v in self.parameters.items()})
 
     def align_arrays(self, shape: tuple[int, ...]) -> "NeuronProgram":
-        """The same neurons with every array in the axes of a layer of `shape`, so that it broadcasts."""
+        """Return the same neurons with every array reshaped to broadcast to a layer of `shape`."""
         return self.map_arrays(lambda _, value: align_to_shape(value, shape))
 
     def select_neurons(self, neurons: np.ndarray, shape: tuple[int, ...]) -> "NeuronProgram":
-        """Those of a layer of `shape` that have the flat indices `neurons`, as a layer of one axis."""
+        """Select neurons with flat indices `neurons` of a layer of `shape`, as a layer of one axis."""
 
         def select_values(name: str, value):
             return self.array(name, shape).reshape(-1)[neurons] if isinstance(value, np.ndarray) else value
@@ -253,7 +253,7 @@ class NeuronProgram:
         return self.map_arrays(select_values)
 
     def add_input_bias(self, bias) -> "NeuronProgram":
-        """The same neurons with `bias` added to their synaptic input in every step."""
+        """Add `bias` to the synaptic input of every step."""
         taken = {*self.parameters, *self._initials, *(o.result for o in self.operations)}
         parameter, total = (_find_unused_name(name, taken) for name in (INPUT_BIAS, "biased_x"))
 
@@ -270,13 +270,13 @@ class NeuronProgram:
 
     @property
     def input_bias(self):
-        """What `with_input_bias` added to the synaptic input; 0 without."""
+        """Bias that `add_input_bias` added to the synaptic input, or 0."""
         kind, operands = (self.operations[0].kind, self.operations[0].operands) if self.operations else ("", ())
         is_added = kind == "add" and operands[0] == INPUT and str(operands[1]).startswith(INPUT_BIAS)
         return self.parameters[operands[1]] if is_added else 0
 
     def canonical_fields(self) -> list:
-        """Names with plain values or arrays, in a fixed order: what hashing and saving use."""
+        """Names with plain values or arrays in a fixed order, for hashing and saving."""
         return [
             ("program", self.name),
             ("operations", [[o.result, o.kind, list(o.operands)] for o in self.operations]),
@@ -293,7 +293,7 @@ class NeuronProgram:
 
     @classmethod
     def from_canonical(cls, values: dict) -> "NeuronProgram":
-        """The program of such names and values."""
+        """Build the program of the names and values of `canonical_fields`."""
         return cls(
             name=values["program"],
             states=tuple(
@@ -431,7 +431,7 @@ class NeuronProgram:
 
 
 def _to_entries(values) -> np.ndarray:
-    """Whole numbers in 64 bits; what is no array of them is left for `verify` to refuse."""
+    """Convert integers to int64; return other values unchanged, for `verify` to refuse."""
     array = np.asarray(to_plain(values))
     return array.astype(np.int64) if np.issubdtype(array.dtype, np.integer) else array
 

@@ -1,7 +1,7 @@
-"""Ranges: how small and how large each value of a neuron program can become, by interval arithmetic on its operations.
+"""Ranges: bounds of each value of a neuron program, by interval arithmetic on its operations.
 
-What is proved by them: no operation on whole numbers leaves 64 bits (so every backend computes the same), no shift is
-negative, and what a message has to carry.
+They prove that no integer operation overflows 64 bits (so every backend computes the same), that no shift is negative,
+and what payload a message must carry.
 """
 
 from collections.abc import Callable
@@ -16,22 +16,22 @@ import numpy as np
 if TYPE_CHECKING:
     from nwcompile.ir.neuron_programs.program import NeuronProgram
 
-LARGEST_NUMBER = (1 << 63) - 1  # Kernels compute whole numbers in 64 bits.
-LARGEST_INPUT = 1 << 40  # A synaptic sum of a step is taken to be no larger: 256 weights and payloads of 16 bits each.
-LONGEST_SHIFT = 62  # Of 64 bits one is the sign, and one must be left.
-SETTLING_STEPS = 300  # A bound of a state that decays is then close to what it settles to; each step takes 50 us.
-FEW_STEPS = 2  # They undo what a flag was grown too far.
-LARGEST_NARROW = (1 << 31) - 1  # Those of a GPU are computed in 32 bits where they fit.
-LONGEST_NARROW_SHIFT = 31  # By more a number of 32 bits is not shifted.
+LARGEST_NUMBER = (1 << 63) - 1  # Kernels compute with 64-bit integers.
+LARGEST_INPUT = 1 << 40  # Assumed limit of a synaptic sum: 256 weights and payloads of 16 bits each.
+LONGEST_SHIFT = 62  # 64 bits without the sign and one remaining bit.
+SETTLING_STEPS = 300  # Bounds of decaying states are nearly settled by then; a step takes 50 us.
+FEW_STEPS = 2  # Enough to undo the overestimate of a flag.
+LARGEST_NARROW = (1 << 31) - 1  # GPU kernels compute in 32 bits if all values fit.
+LONGEST_NARROW_SHIFT = 31  # Limit of shifts of 32-bit integers.
 SHIFTS = ("shl", "shr", "shr0")
 FLOAT_ONLY = ("div", "floor", "trunc", "exp", "tanh", "sqrt")
 WHOLE_ONLY = ("shl", "shr", "shr0", "modulo", "table")
-LARGEST_STEP = 30  # Entries of tables lie at most 2**30 apart; the product of that and their difference has 62 bits.
+LARGEST_STEP = 30  # Table entries are at most 2**30 apart; times their difference gives 62 bits.
 TRUTHS = ("lt", "le", "eq", "ne", "and", "or", "not")
 
 
 class Range(NamedTuple):
-    """All numbers `low`..`high`, only whole ones where `is_whole`; or the truth values where `is_truth`."""
+    """Numbers `low`..`high`, only integers if `is_whole`; truth values if `is_truth`."""
 
     low: float
     high: float
@@ -43,7 +43,7 @@ class Range(NamedTuple):
 
     @property
     def message(self) -> str:
-        """What a message must be able to tell of such a number (`neuron_program.SENDS`)."""
+        """Kind of payload that such a number needs (`SENDS` of neuron_programs/program.py)."""
         if not self.is_whole:
             return "graded"
         if self.low >= 0:
@@ -58,9 +58,9 @@ ANYTHING = Range(-inf, inf, False)
 def find_ranges(
     program: "NeuronProgram", fail: Callable[[str], Exception], largest_input: int = LARGEST_INPUT
 ) -> dict[str, Range]:
-    """The range of every value of a program; raises `fail(text)` for an operation that is out of range.
+    """Find the range of every value of a program; raise `fail(text)` for an operation that is out of range.
 
-    `largest_input`: the largest magnitude of a synaptic sum in the step; in the steps before it is LARGEST_INPUT.
+    `largest_input` is the largest magnitude of a synaptic sum in this step; in earlier steps it is LARGEST_INPUT.
     """
     reach = {name: array_range(value) for name, value in program.parameters.items()}
     if not program.is_fixed:
@@ -70,32 +70,32 @@ def find_ranges(
 
 
 def state_ranges(program: "NeuronProgram", x: Range) -> dict[str, Range]:
-    """By name how far a state's next value goes in any step, before it saturates or goes round, for sums within `x`.
+    """Range of each state's next value in any step, before it saturates or wraps, for synaptic sums within `x`.
 
-    Of a verified program of whole numbers.
+    The program is a verified fixed-point program.
     """
     known = {"x": x, **{name: array_range(value) for name, value in program.parameters.items()}}
     return _next_ranges(program, known, _bound_states(program, known, AssertionError, SETTLING_STEPS), AssertionError)
 
 
 def _next_ranges(program: "NeuronProgram", known: dict[str, Range], held: dict[str, Range], fail) -> dict[str, Range]:
-    """By name how far a state's next value goes from states within `held`."""
+    """Range of each state's next value, from states within `held`."""
     reach = propagate_ranges(program, {**known, **held}, fail)
     return {s.name: reach[s.next] if isinstance(s.next, str) else array_range(s.next) for s in program.states}
 
 
 def _bound_states(program: "NeuronProgram", known: dict[str, Range], fail, n_steps: int) -> dict[str, Range]:
-    """By name the values that a state of a program of whole numbers can have in any step.
+    """Range of each state of a fixed-point program over all steps.
 
-    Proved by induction over steps: ranges are found that hold the initial values, and that a step from within does not
-    leave (beyond the limits of a state it ends there), at first by growing them, then as narrow as `n_steps` make them.
+    The proof is an induction over steps: the ranges include the initial values, and a step from within them does not
+    leave them (the limits of a state apply). They are first widened until this holds, then narrowed in `n_steps` steps.
     """
     limits = {s.name: Range(*s.limits, True) for s in program.states}
     initial = {s.name: array_range(s.initial) for s in program.states}
     goes_round = {s.name for s in program.states if s.overflow == "modulo"}
 
     def limit_range(name: str, reach: Range) -> Range:
-        """What a state holds of such next values, and of its initial one."""
+        """Limit a range of next values to the state, and include its initial value."""
         low, high, *_ = limits[name]
         if name in goes_round and not low <= reach.low <= reach.high <= high:
             return limits[name]
@@ -116,7 +116,7 @@ def _bound_states(program: "NeuronProgram", known: dict[str, Range], fail, n_ste
 
 
 def _widen_range(held: Range, wanted: Range, limits: Range) -> Range:
-    """`held` if it has all that is wanted; else so much more that few times are enough, up to the limits."""
+    """Widen `held` to include `wanted`, generously so that few repetitions are enough, up to the limits."""
     low, high = held.low, held.high
     if wanted.low < low:
         low = max(wanted.low - abs(wanted.low) - 1, limits.low)
@@ -126,7 +126,7 @@ def _widen_range(held: Range, wanted: Range, limits: Range) -> Range:
 
 
 def propagate_ranges(program: "NeuronProgram", given_ranges: dict[str, Range], fail) -> dict[str, Range]:
-    """Those of inputs, states and parameters, and what follows for the result of each operation."""
+    """Extend the ranges of inputs, states and parameters to the result of each operation."""
     reach = dict(given_ranges)
     for operation in program.operations:
         entries = [program.tables[str(o)] for o in operation.operands[: operation.kind == "table"]]
@@ -146,7 +146,7 @@ def propagate_ranges(program: "NeuronProgram", given_ranges: dict[str, Range], f
 
 
 def _verify_read(operation, n_entries: int, at: Range, bits: Range, fail: Callable[[str], Exception]) -> None:
-    """A table is read between its first and its last entry."""
+    """Raise `fail(text)` unless a table is read between its first and last entry."""
     if not 0 <= bits.low == bits.high <= LARGEST_STEP:
         raise fail(f"{operation}: its entries lie 2**({bits}) apart; give one number of bits, 0..{LARGEST_STEP}")
     end = (n_entries - 1 << int(bits.low)) - 1
@@ -155,13 +155,13 @@ def _verify_read(operation, n_entries: int, at: Range, bits: Range, fail: Callab
 
 
 def _largest_product(program: "NeuronProgram", operation, bits: int) -> int:
-    """The largest number on the way to the line between two entries of a table."""
+    """Largest intermediate value when interpolating between two table entries."""
     steps = np.abs(np.diff(program.tables[operation.operands[0]].astype(np.int64)))
     return int(steps.max()) * ((1 << bits) - 1) + (1 << bits)
 
 
 def fits_32_bits(program: "NeuronProgram", largest_input: int) -> bool:
-    """Whether a verified program of whole numbers, given sums up to `largest_input`, computes the same in 32 bits."""
+    """Whether a verified fixed-point program gives the same results in 32 bits, for sums up to `largest_input`."""
     reach = find_ranges(program, AssertionError, largest_input)
 
     def range_of(operand) -> Range:
@@ -183,7 +183,7 @@ def fits_32_bits(program: "NeuronProgram", largest_input: int) -> bool:
 
 
 def _verify_truths(operation, given: list[Range], fail) -> None:
-    """Comparisons are for `and`, `or`, `not`, and for choosing; everything else takes numbers."""
+    """Raise `fail(text)` unless `and`, `or`, `not` and conditions get truth values, and all else numbers."""
     wanted = [operation.kind in ("and", "or", "not", "number")] * len(given)
     if operation.kind == "select":
         wanted = [True, False, False]
@@ -200,7 +200,7 @@ def array_range(value) -> Range:
 
 
 def _map_corners(function: Callable, *given: Range, is_whole: bool | None = None) -> Range:
-    """Of a function that is monotonic in each operand: from its values at the ends of their ranges."""
+    """Range of a function that is monotonic in each operand, from its values at the ends of their ranges."""
     values = [function(*ends) for ends in product(*((reach.low, reach.high) for reach in given))]
     return Range(min(values), max(values), all(g.is_whole for g in given) if is_whole is None else is_whole)
 
@@ -238,7 +238,7 @@ def _wrap_range(reach: Range, bits: Range) -> Range:
 
 
 def _read_table_range(entries: np.ndarray, at: Range, bits: Range) -> Range:
-    """Between the least and the largest of the entries that are read."""
+    """Range from the smallest to the largest of the entries that are read."""
     shift = int(bits.low)
     read = entries[int(at.low) >> shift : (int(at.high) >> shift) + 2]
     return Range(int(read.min()), int(read.max()), True)
@@ -257,7 +257,7 @@ def _shift_to_zero(a: int, bits: int) -> int:
 
 
 def _exp_range(reach: Range) -> Range:
-    # Beyond e**80 a float32 is close to its largest number, and no bound is of use.
+    # e**80 is close to the largest float32; a bound beyond it is useless.
     return Range(exp(reach.low) if reach.low < 80 else 0.0, exp(reach.high) if reach.high < 80 else inf, False)
 
 
