@@ -349,11 +349,8 @@ class NeuronSpec:
                 f"layer {layer!r}: max_spikes={shown(cap)} must be a whole number 1..{LARGEST_COUNT}, and "
                 f"goes with spikes='multi', not {self.spikes!r}"
             )
-        if self.fixed is not None:
-            self._verify_decays(layer, *self.fixed.decay_range)
-
-    def _verify_decays(self, layer: str, bottom: int, top: int) -> None:
-        for name in ("decay_u", "decay_v"):
+        for name in ("decay_u", "decay_v") if self.fixed is not None else ():
+            bottom, top = self.number_format.decay_range
             low, high = np.min(getattr(self, name)), np.max(getattr(self, name))
             if low < bottom or high > top:
                 raise ModelError(f"layer {layer!r}: {name} {low}..{high} is outside {bottom}..{top}")

@@ -217,7 +217,7 @@ class Program:
         """Return manifest and arrays of the .nwc file."""
         pack = _Pack()
         manifest = {
-            "schema": self._least_schema,
+            "schema": PROGRAM_SCHEMA if self.network.programs else SCHEMA if self.host is None else HOST_SCHEMA,
             **self.manifest,
             "chip": self.chip.to_dict(),
             "chip_hash": self.chip.hash,
@@ -260,13 +260,6 @@ class Program:
                 if name in several:
                     pack.arrays[f"multi{i}"] = self.activity.multi[name].by_source
         return manifest, pack.arrays
-
-    @property
-    def _least_schema(self) -> int:
-        """Lowest schema that supports all features of the program."""
-        if self.network.programs:
-            return PROGRAM_SCHEMA
-        return SCHEMA if self.host is None else HOST_SCHEMA
 
     @cached_property
     def hash(self) -> str:

@@ -346,12 +346,13 @@ class NeuronProgram:
                 raise fail(f"{name!r} names two values; give each its own name")
             known.add(name)
         known = set(names[: 1 + len(self.parameters) + len(self.states)])
+        numbers = "whole numbers" if self.is_fixed else "float numbers"
         for operation in self.operations:
             kind, used = operation.kind, operation.operands
             if kind not in WRITTEN:
                 raise fail(unknown_choice(f"operation of {operation.result!r}", kind, WRITTEN))
             if kind in (FLOAT_ONLY if self.is_fixed else WHOLE_ONLY):
-                raise fail(f"{kind!r} of {operation.result!r} is not an operation of {self._kind_of_numbers}")
+                raise fail(f"{kind!r} of {operation.result!r} is not an operation of {numbers}")
             if not isinstance(used, tuple | list):
                 raise fail(f"the operands of {operation.result!r} must be a tuple, not {shown(used)}")
             if len(used) != ARITY[kind]:
@@ -364,10 +365,6 @@ class NeuronProgram:
             known.add(operation.result)
         outcomes = (self.output, *(state.next for state in self.states))
         self._verify_operands("what leaves, and what states become,", outcomes, known, fail)
-
-    @property
-    def _kind_of_numbers(self) -> str:
-        return "whole numbers" if self.is_fixed else "float numbers"
 
     def _verify_operands(self, of: str, operands, known: set[str], fail) -> None:
         for operand in operands:

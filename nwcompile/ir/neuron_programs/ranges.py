@@ -205,18 +205,6 @@ def _map_corners(function: Callable, *given: Range, is_whole: bool | None = None
     return Range(min(values), max(values), all(g.is_whole for g in given) if is_whole is None else is_whole)
 
 
-def _add_ranges(left: Range, right: Range) -> Range:
-    return Range(left.low + right.low, left.high + right.high, left.is_whole and right.is_whole)
-
-
-def _subtract_ranges(left: Range, right: Range) -> Range:
-    return Range(left.low - right.high, left.high - right.low, left.is_whole and right.is_whole)
-
-
-def _multiply_numbers(a, b):
-    return 0 if a == 0 or b == 0 else a * b
-
-
 def _divide_ranges(left: Range, right: Range) -> Range:
     if right.low <= 0 <= right.high or inf in (-right.low, right.high):
         return ANYTHING
@@ -226,10 +214,6 @@ def _divide_ranges(left: Range, right: Range) -> Range:
 def _magnitude_range(reach: Range) -> Range:
     low = 0 if reach.low <= 0 <= reach.high else min(abs(reach.low), abs(reach.high))
     return Range(low, max(-reach.low, reach.high), reach.is_whole)
-
-
-def _sign_range(reach: Range) -> Range:
-    return Range((reach.low > 0) - (reach.low < 0), (reach.high > 0) - (reach.high < 0), True)
 
 
 def _wrap_range(reach: Range, bits: Range) -> Range:
@@ -252,10 +236,6 @@ def _round_ends(function: Callable) -> Callable[[Range], Range]:
     return round_range
 
 
-def _shift_to_zero(a: int, bits: int) -> int:
-    return a >> bits if a >= 0 else -(-a >> bits)
-
-
 def _exp_range(reach: Range) -> Range:
     # e**80 is close to the largest float32; a bound beyond it is useless.
     return Range(exp(reach.low) if reach.low < 80 else 0.0, exp(reach.high) if reach.high < 80 else inf, False)
@@ -270,18 +250,18 @@ def _join_ranges(_: Range, yes: Range, no: Range) -> Range:
 
 
 RULES: dict[str, Callable[..., Range]] = {
-    "add": _add_ranges,
-    "sub": _subtract_ranges,
-    "mul": partial(_map_corners, _multiply_numbers),
+    "add": lambda left, right: Range(left.low + right.low, left.high + right.high, left.is_whole and right.is_whole),
+    "sub": lambda left, right: Range(left.low - right.high, left.high - right.low, left.is_whole and right.is_whole),
+    "mul": partial(_map_corners, lambda a, b: 0 if a == 0 or b == 0 else a * b),  # 0 * inf is 0
     "div": _divide_ranges,
     "neg": partial(_map_corners, neg),
     "abs": _magnitude_range,
-    "sign": _sign_range,
+    "sign": lambda reach: Range((reach.low > 0) - (reach.low < 0), (reach.high > 0) - (reach.high < 0), True),
     "min": partial(_map_corners, min),
     "max": partial(_map_corners, max),
     "shl": partial(_map_corners, lshift),
     "shr": partial(_map_corners, rshift),
-    "shr0": partial(_map_corners, _shift_to_zero),
+    "shr0": partial(_map_corners, lambda a, bits: a >> bits if a >= 0 else -(-a >> bits)),
     "modulo": _wrap_range,
     "table": _read_table_range,
     "floor": _round_ends(floor),
