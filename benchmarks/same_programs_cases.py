@@ -22,7 +22,7 @@ def spikes_for(
 ) -> dict[str, np.ndarray]:
     """Input spikes int8[B, T, *shape] of every input that is given; float32 where `values` are real."""
     rng, x = np.random.default_rng(seed), {}
-    for name, node in getattr(network, "given", network.inputs).items():
+    for name, node in network.given_inputs.items():
         shape = (n_samples, N_STEPS, *node.shape)
         kind = np.int8 if all(float(value).is_integer() for value in values) else np.float32
         x[name] = ((rng.random(shape) < rng.uniform(0.1, 0.35)) * rng.choice(values, shape)).astype(kind)

@@ -10,7 +10,7 @@ from typing import get_args
 
 from nwcompile.ir import chip_sections
 from nwcompile.ir.chip import HWMODELS, Chip
-from nwcompile.ir.chip_check import CHOICES, LARGEST, SMALLEST, TYPE_TEXT, ZERO_IN_LISTS, bounds_of
+from nwcompile.ir.chip_check import CHOICES, LARGEST, SMALLEST, TYPE_TEXT, ZERO_IN_LISTS, find_bounds
 
 HERE = Path(__file__).parent
 HEAD = """# The chip file
@@ -187,7 +187,7 @@ def _schema_type(key: str, kind) -> dict:
 
 
 def _schema_bounds(key: str) -> dict:
-    least, is_above, largest = bounds_of(key)
+    least, is_above, largest = find_bounds(key)
     return {"exclusiveMinimum" if is_above else "minimum": least, "maximum": largest}
 
 

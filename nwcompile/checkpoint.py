@@ -106,7 +106,7 @@ class Checkpoint:
 
     def store(self, path: Path, arrays: dict[str, np.ndarray]) -> None:
         """Write arrays to a file, atomically."""
-        write = partial(artifact.write, manifest={"part": path.stem}, arrays=arrays, level=FAST)
+        write = partial(artifact.write_archive, manifest={"part": path.stem}, arrays=arrays, level=FAST)
         artifact.write_files({path: write})
 
     def _begin(self) -> None:

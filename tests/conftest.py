@@ -1,6 +1,6 @@
-"""What all tests share: the folder of other people's results, and how long hypothesis searches.
+"""Fixtures and settings of all tests: the folder of reference results, and hypothesis profiles.
 
-Profiles: `short` for `make test`, `long` for `make test-long`, `first` to fail at the first example as it was drawn.
+Profiles: `short` for `make test`, `long` for `make test-long`, `first` to fail at the first example, unshrunk.
 """
 
 import gc
@@ -18,18 +18,18 @@ from nwcompile import flow
 from nwcompile.kernels.jit import QUIET
 from tests.long import EXAMPLES
 
-pytest.register_assert_rewrite("tests.made")  # before any of it is imported
+pytest.register_assert_rewrite("tests.made")  # before anything in it is imported
 
 REFERENCE = Path(os.environ.get("NWCOMPILE_REFERENCE") or Path(__file__).resolve().parents[2] / "shared" / "reference")
 
-# As machine code of kernels is kept beside the sources, so is bytecode, whatever the environment says. Without it each
-# worker rewrites the asserts of all test modules anew, and every process that tests start compiles the package.
+# Bytecode is cached, whatever the environment says, like the machine code of kernels. Without it every worker rewrites
+# the asserts of all test modules, and every process that a test starts compiles the package.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-os.environ.setdefault(QUIET, "1")  # for processes that tests start: their stderr must not depend on a cache
+os.environ.setdefault(QUIET, "1")  # for processes started by tests: their stderr must not depend on a cache
 
-# Tests interrupt themselves and processes that they start; a shell has what it runs in the background ignore that.
+# Tests interrupt themselves and their child processes, but a shell makes background processes ignore SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("short", max_examples=25, deadline=None, derandomize=True)
@@ -40,7 +40,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """No garbage is looked for while tests are collected, nor later among what stands by then."""
+    """Disable garbage collection while tests are collected, and freeze all objects that exist afterwards."""
     gc.disable()
     try:
         return (yield)
@@ -50,13 +50,13 @@ def pytest_collection() -> Iterator[None]:
 
 
 def stored(pattern: str, *known: str) -> list[str]:
-    """Stems of the reference's files of a pattern; those `known` also without the reference, so that they skip."""
+    """Stems of the reference files that match a pattern; without the reference the `known` ones, whose tests skip."""
     return sorted({*known, *(path.stem for path in REFERENCE.glob(pattern))})
 
 
 @pytest.fixture(scope="session")
 def reference() -> Path:
-    """Results that nobody on this project wrote; where they are absent, tests skip, and in CI fail."""
+    """Folder of reference results from outside this project; if it is absent, tests skip, and fail in CI."""
     if not (REFERENCE.is_dir() and any(REFERENCE.iterdir())):
         text = f"no reference data in {REFERENCE}; set NWCOMPILE_REFERENCE"
         if os.environ.get("CI"):
@@ -67,7 +67,7 @@ def reference() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def every_compiled_program_is_saved_and_loaded(tmp_path_factory) -> Iterator[None]:
-    """Whatever a test of this process compiles is compared with what its file holds."""
+    """Compare every program that a test of this process compiles with its saved and loaded copy."""
     from tests.made.saved import verify_saved
 
     folder, run = tmp_path_factory.mktemp("saved"), flow.run

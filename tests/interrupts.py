@@ -1,4 +1,4 @@
-"""Ctrl-C, pressed by a test; and how long a test waits for what must happen."""
+"""Ctrl-C sent by a test, and the longest time that a test waits for an event."""
 
 import signal
 import sys
@@ -7,14 +7,15 @@ from threading import main_thread
 
 from nwcompile.threads import raise_if_canceled
 
-PATIENCE_S = 600.0  # A wait ends after so long only if the test fails: no test depends on how fast the machine is.
-WAITING = ("wait", "_wait_for_tstate_lock")  # The functions of `threading` in which a thread waits.
+PATIENCE_S = 600.0  # Timeout of waits; only a failing test reaches it, so no test depends on the speed of the machine.
+WAITING = ("wait", "_wait_for_tstate_lock")  # Functions of `threading` in which a thread waits.
 
 
 def press_ctrl_c() -> None:
-    """From any thread, once the main one waits: just before that it would hear it when the wait ends.
+    """Send SIGINT to the main thread, from any thread, once the main thread waits.
 
-    Raises KeyboardInterrupt in a thread of `at_once` that nobody waits for: Ctrl-C was pressed before.
+    A signal sent just before that would be handled only when the wait ends. Raises KeyboardInterrupt if the enclosing
+    `at_once` was canceled, which means that Ctrl-C was sent before.
     """
     main = main_thread().ident
     while sys._current_frames()[main].f_code.co_name not in WAITING:

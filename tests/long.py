@@ -1,4 +1,4 @@
-"""How much the long tests do: `make test-long` 500 examples of each random test, CI fewer."""
+"""Size of the long tests: 500 examples of each random test in `make test-long`, fewer in CI."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Which values count as an annotated type, and what a checked function does with the errors inside it."""
+"""Argument types: values that match an annotation, and errors inside a checked function."""
 
 from collections.abc import Sequence
 from pathlib import Path

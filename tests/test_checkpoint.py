@@ -1,4 +1,4 @@
-"""Checkpoints: work that was killed goes on to the same bytes; one process a folder; what is damaged is made again."""
+"""Checkpoints: killed work resumes with the same bytes; one process per folder; damaged files are computed again."""
 
 import errno
 import os
@@ -25,7 +25,7 @@ N_KILLS = 10
 
 
 def small():
-    """A network that is annealed in a moment, and samples for it."""
+    """A network that anneals quickly, and samples for it."""
     x = (np.random.default_rng(1).random((9, 6, 12)) < 0.4).astype(np.int8)
     return dense_net(12, 40, 30, 5), x
 
@@ -192,7 +192,7 @@ def test_another_seed_takes_nothing_of_the_first(tmp_path):
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_the_earlier_file(tmp_path):
-    """RLIMIT_FSIZE stands for a full disk: a write of more bytes fails as one there does."""
+    """RLIMIT_FSIZE simulates a full disk: a write beyond it fails in the same way."""
     code = """
         import resource, signal, sys
         from nwcompile.ir.artifact import write_files
@@ -222,10 +222,10 @@ def net():
     return dense_net(100, {n}, {n}, 10)
 """
 # Full size takes a minute of annealing, a minute of samples and half a minute of one long sample in each backend; in CI
-# seconds, most of them to start processes.
+# seconds, mostly to start processes.
 IS_FULL = EXAMPLES >= 200
 N_NEURONS, N_SAMPLES = (1500, 200) if IS_FULL else (120, 40)
-N_STEPS = {"cycle": 10_000, "totals": 10_000, "sequence": 20_000, "reference": 500}  # of one long sample
+N_STEPS = {"cycle": 10_000, "totals": 10_000, "sequence": 20_000, "reference": 500}  # steps of one long sample
 N_STEPS = {what: 20 * n if IS_FULL else n for what, n in N_STEPS.items()}
 
 
@@ -245,7 +245,7 @@ def place(tmp_path_factory):
     return folder
 
 
-SAID = "said"  # What the last process wrote to stderr.
+SAID = "said"  # File with the stderr of the last process.
 COMMANDS = {
     "compile": (["compile", "nets:net", "--chip", "loihi1", "--calibration", "few.npy"], "net.nwc"),
     "simulate": (["simulate", "net.nwc", "--input", "x.npy"], "out.npz"),
@@ -261,7 +261,7 @@ nwcompile.checkpoint.PART_SECONDS = {1.0 if IS_FULL else 0.05}
 
 
 def started(place, what: str, out, kept=None, code: str = "") -> subprocess.Popen:
-    """A command in a process of one thread, after `code`; its results go to `out`."""
+    """Start a command in a process of one thread, after `code`; its results go to `out`."""
     arguments, file = COMMANDS[what]
     target = out if what == "compile" else out / file
     more = [] if kept is None else ["--checkpoint", str(kept)]
@@ -277,20 +277,20 @@ def started(place, what: str, out, kept=None, code: str = "") -> subprocess.Pope
 
 @pytest.fixture(scope="module")
 def wanted(place) -> dict[str, bytes]:
-    """What each command gives without a checkpoint."""
+    """The result of each command without a checkpoint."""
     for what in COMMANDS:
         ended(started(place, what, place / what))
     return {what: (place / what / file).read_bytes() for what, (_, file) in COMMANDS.items()}
 
 
 def cpu_seconds(process: subprocess.Popen) -> float:
-    """CPU seconds of a process so far."""
+    """CPU seconds of a running process."""
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def ended(process: subprocess.Popen, last: float = np.inf, until=None) -> float | None:
-    """CPU seconds of a process at its end, or those at which `until` is there; None: killed when it has had `last`."""
+    """CPU seconds of a process when it ends or `until` exists; None if it was killed after `last` seconds."""
     used = 0.0
     while process.poll() is None:
         used = cpu_seconds(process) if process.poll() is None else used
@@ -306,7 +306,7 @@ def ended(process: subprocess.Popen, last: float = np.inf, until=None) -> float 
 
 
 def test_kill_9_in_the_middle_of_one_long_sample(tmp_path, monkeypatch):
-    """After a drawn number of parts of its steps."""
+    """The process is killed after a random number of parts of its steps."""
     nw.compile(dense_net(100, 40, 10), "loihi1", options=options(partitioner="sequential")).save(tmp_path / "small.nwc")
     np.save(tmp_path / "cycle.npy", (np.random.default_rng(1).random((1, 2000, 100)) < 0.2).astype(np.int8))
     n_parts = np.random.default_rng(5).integers(2, 6)
@@ -332,13 +332,13 @@ def test_kill_9_in_the_middle_of_one_long_sample(tmp_path, monkeypatch):
     for file, more in (("alone.npz", []), ("gone_on.npz", ["--checkpoint", "kept"])):
         assert main([*COMMANDS["cycle"][0], "-o", file, *more]) == 0
     assert Path("gone_on.npz").read_bytes() == Path("alone.npz").read_bytes()
-    assert len(list(Path("kept").glob("cycle-*.nwk"))) == n_parts + 1  # one for all that was left
+    assert len(list(Path("kept").glob("cycle-*.nwk"))) == n_parts + 1  # one file for all remaining steps
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("what", COMMANDS)
 def test_kill_9_at_ten_drawn_moments(place, wanted, tmp_path, what):
-    """Moments are drawn from all of the work, on the clock of CPU time; each process goes on where one was killed."""
+    """Moments are random points of the whole work in CPU time; each process resumes where the last one was killed."""
     whole, killed, kept, first = (tmp_path / name for name in ("whole", "killed", "kept", "first"))
     process = started(place, what, whole, first)
     begins = ended(process, until=first / "version.json")
@@ -352,7 +352,7 @@ def test_kill_9_at_ten_drawn_moments(place, wanted, tmp_path, what):
         if ended(started(place, what, killed, kept), last=begins + gap) is None:
             n_killed += 1
             assert not done.exists()
-        else:  # it was done before its moment: it begins anew
+        else:  # it ended before its moment: start again
             n_whole += 1
             assert done.read_bytes() == wanted[what]
             done.unlink()
@@ -377,7 +377,7 @@ def test_kill_9_at_ten_drawn_moments(place, wanted, tmp_path, what):
     ids=["half-written", "not-yet-moved", "just-moved"],
 )
 def test_kill_9_in_the_middle_of_a_write(place, wanted, tmp_path, what, at, action):
-    """Of the third file that is written: with half of its bytes, whole under another name, and under its own."""
+    """The third file is being written: half of its bytes, complete under a temporary name, or complete."""
     killed, kept = tmp_path / "killed", tmp_path / "kept"
     code = f"""
         import os, signal

@@ -1,4 +1,4 @@
-"""The version of the code: an edited, moved or new Python file is another one."""
+"""Code version: editing, moving or adding a Python file changes it."""
 
 from importlib import import_module, reload
 

@@ -1,4 +1,4 @@
-"""The documentation says what the code does, and names what exists."""
+"""The documentation agrees with the code, and every name in it exists."""
 
 import ast
 import importlib.util
@@ -28,14 +28,14 @@ DOCS = ROOT / "docs"
 PACKAGE = ROOT / "nwcompile"
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.py"))
 PAGES = sorted([*DOCS.rglob("*.md"), *TUTORIALS, ROOT / "README.md", ROOT / "CHANGELOG.md"])
-FLOWS = [DOCS / "map.md", DOCS / "architecture.md", DOCS / "flow.md", ROOT / "README.md"]  # pages that draw it
+FLOWS = [DOCS / "map.md", DOCS / "architecture.md", DOCS / "flow.md", ROOT / "README.md"]  # pages that draw the flow
 INDEXES = sorted(PACKAGE.rglob("__init__.py"))
 PLACE = re.compile(r"(?<![\w.*<])((?:\w+/)*\w+\.(?:py|toml)\b)(?::(\w+))?")  # path, and a name that is defined there
 FOLDER = re.compile(r"`((?:\w+/)+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-HISTORY = {"CHANGELOG.md"}  # tells of files that have moved since
-OLD_NAMES = {"optimise"}  # of the option that is now `optimize`, told of while it still works
-NOT_OURS = {"layers.toml", "mine.toml", "slayer/block/base.py", "netx/hdf5.py"}  # of a user, and of lava-dl
+HISTORY = {"CHANGELOG.md"}  # mentions files that have moved since
+OLD_NAMES = {"optimise"}  # old name of option `optimize`, mentioned while it still works
+NOT_OURS = {"layers.toml", "mine.toml", "slayer/block/base.py", "netx/hdf5.py"}  # files of a user and of lava-dl
 BRITISH = re.compile(
     r"\w*(?:optimis|normalis|quantis|minimis|maximis|initialis|vectoris|summaris|discretis|serialis|recognis|colour|"
     r"neighbour|behaviour|favour|labelled|travell|modell|cancell)\w*",
@@ -68,13 +68,13 @@ def files_named(name: str) -> list[Path]:
 
 
 def candidates(path: str, beside: Path) -> list[Path]:
-    """Files that a page may mean: from the root, the package or its own folder; a name alone may lie anywhere."""
+    """Files that a page may mean: relative to the root, the package or its own folder; a bare name may be anywhere."""
     given = [folder / path for folder in (ROOT, PACKAGE, beside.parent) if (folder / path).is_file()]
     return given or ([] if "/" in path else files_named(path))
 
 
 def wrong_places(text: str, page: Path) -> list[str]:
-    """Files that a text names and that do not exist, and names that the files do not define."""
+    """Files in a text that do not exist, and names that the files do not define."""
     wrong = []
     for path, name in PLACE.findall(text):
         files = candidates(path, page)
@@ -86,7 +86,7 @@ def wrong_places(text: str, page: Path) -> list[str]:
 
 
 def prose(page: Path) -> str:
-    """The page without the first cell of the table rows that give an old name."""
+    """The page without the old names, which are the first cells of some table rows."""
     text = page.read_text()
     if page.name != "freeze.md":
         return text
@@ -95,7 +95,7 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that GitHub gives to the headings of a page."""
+    """Anchors that GitHub generates for the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
@@ -242,14 +242,14 @@ def test_docs_artifact_page_names_every_key_and_array():
 
 
 def pages_of(nav: list) -> list[str]:
-    """The pages that a navigation leads to: a list of pages, groups of pages, and pages with other titles."""
+    """Pages of a navigation, which is a list of pages, groups of pages, and pages with titles."""
     entries = [entry if isinstance(entry, str) else next(iter(entry.values())) for entry in nav]
     return [page for entry in entries for page in ([entry] if isinstance(entry, str) else pages_of(entry))]
 
 
 def test_docs_navigation_has_every_page_once():
     made = {f"tutorials/{file.stem}.md" for file in TUTORIALS} | {"changelog.md"}
-    listed = {file.name for file in (DOCS / "errors").glob("NW*.md")}  # by errors/README.md (tests/test_error_codes.py)
+    listed = {file.name for file in (DOCS / "errors").glob("NW*.md")}  # in errors/README.md (tests/test_error_codes.py)
     pages = {str(file.relative_to(DOCS)) for file in DOCS.rglob("*.md") if file.name not in listed} | made
     said = pages_of(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
     assert sorted(pages - set(said)) == [], "give the page a line in `nav` of mkdocs.yml, in the group of its readers"
@@ -266,7 +266,7 @@ def test_docs_reference_has_every_public_name():
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p.suffix == ".md"], ids=id_of)
 def test_docs_lists_and_tables_begin_after_an_empty_line(page):
-    """GitHub reads them without one, mkdocs does not."""
+    """GitHub renders them without one, mkdocs does not."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     lines = text.splitlines()
     wrong = []

@@ -1,4 +1,4 @@
-"""The docs site as `make docs` builds it: tutorials run, nothing warns or comes from other hosts, files are enough."""
+"""The docs site from `make docs`: tutorials run without warnings, and pages load nothing from other hosts."""
 
 import importlib.util
 import os
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.long
 
 
 def module_of(name: str):
-    """A script of docs/."""
+    """Import a script of docs/."""
     spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -48,7 +48,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
 
 
 class Loads(HTMLParser):
-    """What a page loads from other hosts."""
+    """Requests of a page to other hosts."""
 
     def __init__(self, page: Path):
         super().__init__()
@@ -132,6 +132,6 @@ def test_site_builds_without_a_warning_and_is_whole_offline(tmp_path):
                 page.goto((site / f"{name}.html").as_uri())
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
                 assert [url for url in requests if url.startswith("http")] == []
-        page.locator("input[name=query]").press_sequentially("floorline")  # The theme listens to keys, not to `fill`.
+        page.locator("input[name=query]").press_sequentially("floorline")  # The theme reacts to keys, not to `fill`.
         page.wait_for_selector(".md-search-result__link")
         assert "matching documents" in page.inner_text(".md-search-result__meta")

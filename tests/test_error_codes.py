@@ -1,4 +1,4 @@
-"""Every error has a code, every code a page, and the example on it raises that error."""
+"""Every error has a code, every code has a page, and the example on the page raises that error."""
 
 import ast
 import re
@@ -44,7 +44,7 @@ def test_error_code_pages_are_those_of_the_index_under_its_titles():
 
 
 def said_on(page: str, printed: str) -> bool:
-    """Whether what was printed is what a page shows of it: lines that end in ... are cut there."""
+    """Whether the printed text matches the one on a page, where lines that end in ... are shortened."""
     shown = re.findall(r"```text\n(.*?)```", page, re.DOTALL)[0].splitlines()
     lines = printed.splitlines()
     cut = shown[-1] == "..."
@@ -54,7 +54,7 @@ def said_on(page: str, printed: str) -> bool:
     return all(same) and (len(lines) > len(shown) if cut else len(lines) == len(shown))
 
 
-WITH_EXAMPLE = [code for code in CODES if code != "NW1000"]  # that one takes a full disk or memory
+WITH_EXAMPLE = [code for code in CODES if code != "NW1000"]  # NW1000 needs a full disk or memory
 
 
 @pytest.mark.filterwarnings("ignore::nwcompile.errors.NwWarning")
@@ -70,7 +70,7 @@ def test_error_page_example_raises_its_code(code, tmp_path, monkeypatch, capsys)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
         plugins, "find_entry_points", plugins.find_entry_points
-    )  # one example puts another in its place
+    )  # restored after an example that replaces it
     monkeypatch.setitem(sys.modules, "pandas", sys.modules.get("pandas", None))
     lang, example = re.findall(r"```(sh|python)\n(.*?)```", page, re.DOTALL)[0]
     if lang == "sh":

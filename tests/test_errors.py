@@ -1,4 +1,4 @@
-"""Errors are shown as they are, whatever a file has put into them."""
+"""Error texts are safe to print, whatever a file has put into them."""
 
 import copy
 import pickle
@@ -71,7 +71,7 @@ def test_error_is_copied_and_pickled_as_it_is(error):
 def test_every_exception_of_the_package_is_copied_by_a_test():
     classes = re.compile(r"^class (\w*(?:Error|Warning|Exception))\b", re.MULTILINE)
     named = {name for path in Path(nw.__file__).parent.rglob("*.py") for name in classes.findall(path.read_text())}
-    inside = {"_RefusedError", "_ClosedError", "RecordError"}  # no one outside the file's folder meets these
+    inside = {"_RefusedError", "_ClosedError", "RecordError"}  # caught inside their own folder
     assert named - inside == {type(error).__name__ for error in RAISED}
 
 
@@ -103,7 +103,7 @@ def test_whole_refuses_the_rest(value):
     assert str(error.value) == f"n={value!r} must be a whole number from 0 to 8"
 
 
-HUGE = 10**5000  # Python writes no number of so many digits
+HUGE = 10**5000  # Python refuses to print this many digits
 SHOWN = "<int of more than 4300 digits>"
 
 

@@ -1,4 +1,4 @@
-"""The whole compiler: what goes in comes out as a program that spikes alike, the same every time."""
+"""The whole compiler: the program spikes like the input network, and every run gives the same program."""
 
 import ast
 import os
@@ -60,7 +60,7 @@ def dyadic(rng, *shape):
 
 
 def image_net() -> Network:
-    """A convolution with batch norm and pooling, a skip, and a recurrent layer; dyadic throughout."""
+    """A convolution with batch norm and pooling, a skip, and a recurrent layer; all numbers are dyadic."""
     rng = np.random.default_rng(0)
     return Network.from_arrays(
         {"bn": (None, (2, 4, 4)), "conv": (SPEC, (2, 4, 4)), "pool": (None, (2, 2, 2)), "fc": SPEC, "out": SPEC},
@@ -120,7 +120,7 @@ def test_a_draft_goes_on_from_any_stage():
 
 
 def test_the_order_of_the_stages_is_written_once():
-    """`flow.py` is the loop; progress lines count the stages that every network goes through, in their order."""
+    """`flow.py` is the loop; progress lines count the stages of every network, in order."""
     text = Path(flow.__file__).read_text()
     assert len(text.splitlines()) <= 100 and text.count("\nfrom ") + text.count("\nimport ") <= 15
     names = [stage.name for stage in ALL_STAGES]
@@ -131,7 +131,7 @@ def test_the_order_of_the_stages_is_written_once():
 
 
 def test_only_the_stages_call_several_functions_of_stages():
-    """Whoever needs part of the compiler runs a prefix of it."""
+    """Code that needs part of the compiler runs a prefix of the pipeline."""
     root = Path(flow.__file__).parent
     called = {}
     for file in root.rglob("*.py"):
@@ -141,7 +141,7 @@ def test_only_the_stages_call_several_functions_of_stages():
                 called.setdefault(file.relative_to(root).as_posix(), set()).update(names)
     stages = {file for file in called if file.startswith("passes/stages/")}
     assert set().union(*(called[file] for file in stages)) == set().union(*STAGE_FUNCTIONS.values())
-    assert {file for file, names in called.items() if len(names) > 1} - stages == {"warm_up.py"}  # its program is drawn
+    assert {file for file, names in called.items() if len(names) > 1} - stages == {"warm_up.py"}  # random program
 
 
 def test_compile_counts_the_activity_of_the_fixed_point_network():
@@ -186,7 +186,7 @@ def test_compile_keeps_a_mapping_made_elsewhere():
 
 
 def test_compile_refuses_a_mapping_made_elsewhere_that_does_not_fit_and_changes_nothing():
-    """No relay layers, which the mapping has no cores for, and no other chips, which do not take this mapping."""
+    """The refusal proposes no relay layers, which have no cores in the mapping, and no chips that do not fit it."""
     chip = Chip.load("tiny")
     n = chip.core.max_neurons + 1
     spec = NeuronSpec(threshold=64, fixed=chip.fixed_point)
@@ -267,7 +267,7 @@ def test_compile_tells_of_a_reset_that_the_chip_lacks_before_any_work():
 def test_compile_tells_what_no_mapping_can_do_before_any_is_searched_for(monkeypatch):
     chip = Chip.load("tiny").replace({"core.max_neurons": 8, "core.max_out_axons": 1, "neuron.delay_max_steps": 3})
     spec = NeuronSpec(threshold=64, fixed=chip.fixed_point)
-    ones = np.ones((16, 16), np.int8)  # b feeds only itself: relay neurons behind it would make it no output
+    ones = np.ones((16, 16), np.int8)  # b feeds only itself: with relay neurons after it, it would be no output
     edges = [Dense("in", "a", np.ones((16, 4), np.int8)), Dense("a", "b", ones), Dense("b", "b", ones, delay=9)]
     network = Network.from_arrays({"a": spec, "b": spec}, edges, {"in": 4})
     monkeypatch.setattr("nwcompile.passes.stages.partition.partition", lambda *_: pytest.fail("searched"))

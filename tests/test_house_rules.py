@@ -1,6 +1,6 @@
-"""Rules of the house that a machine can check: how folders, structures, constants and names of the package are kept.
+"""House rules that a machine can check: folders, structures, constants and names of the package.
 
-`python -m tests.test_house_rules [PATH...]` lists every place that breaks one, for the files under PATH.
+`python -m tests.test_house_rules [PATH...]` lists every violation in the files under PATH.
 """
 
 import ast
@@ -18,13 +18,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "nwcompile"
 TESTS = ROOT / "tests"
-MADE = TESTS / "made"  # what tests share
-ENGINE_ROOM = ("kernels", "passes", "sim")  # where structures stay small; nouns that mirror a file may be wide
-MOST_FILES = 20  # of a folder of code, its `__init__` not counted
-MOST_FIELDS = 12  # of a structure in the engine room
-CARRIER = "Draft"  # It has the result of every stage, so it may be wide (docs/decisions/one-pipeline.md).
-MOST_BY_POSITION = 5  # fields of a structure that may be given without their names
-SAYS_NOTHING = {"found", "own", "each", "most"}  # names that do not say what they hold
+MADE = TESTS / "made"  # shared set-ups of tests
+ENGINE_ROOM = ("kernels", "passes", "sim")  # folders with small structures; nouns that mirror a file may be wide
+MOST_FILES = 20  # files in a folder of code, without `__init__`
+MOST_FIELDS = 12  # fields of a structure in the engine room
+CARRIER = "Draft"  # It holds the results of all stages, so it may be wide (docs/decisions/one-pipeline.md).
+MOST_BY_POSITION = 5  # fields of a structure that may be passed by position
+SAYS_NOTHING = {"found", "own", "each", "most"}  # names without meaning
 STRUCTURES = ("NamedTuple", "dataclass")
 
 
@@ -47,7 +47,7 @@ def is_structure(node: ast.AST) -> bool:
 
 
 def last_name(node: ast.AST) -> str | None:
-    """`c` of the expressions `c` and `a.b.c`."""
+    """Return the last name of an expression: `c` for `c` and `a.b.c`."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None
 
 
@@ -77,7 +77,7 @@ def wide_structures(paths=(PACKAGE,)) -> Iterator[str]:
 
 
 def structures_by_position(paths=(PACKAGE,)) -> Iterator[str]:
-    """Structures of more than MOST_BY_POSITION fields that are built by position, or unpacked into arguments."""
+    """Find structures of more than MOST_BY_POSITION fields that are built by position or by unpacking."""
     wide = {n.name for file in files() for n in nodes(file) if is_structure(n) and len(fields(n)) > 5}
     for file in files(paths):
         for node in nodes(file):
@@ -88,7 +88,7 @@ def structures_by_position(paths=(PACKAGE,)) -> Iterator[str]:
 
 
 def argument_packs(paths=(PACKAGE,)) -> Iterator[str]:
-    """`*search[1:5]`: the order of a structure's fields used as an interface."""
+    """Find uses of the field order of a structure as an interface, like `*search[1:5]`."""
     for file in files(paths):
         for node in nodes(file):
             is_pack = isinstance(node, ast.Starred) and isinstance(node.value, ast.Subscript)
@@ -97,7 +97,7 @@ def argument_packs(paths=(PACKAGE,)) -> Iterator[str]:
 
 
 def one_letter_structures(paths=(PACKAGE,)) -> Iterator[str]:
-    """Parameters of one letter whose fields are read: structures have names."""
+    """Find one-letter parameters whose fields are read: structures need names."""
     for file in files(paths):
         for node in nodes(file):
             if not isinstance(node, ast.FunctionDef):
@@ -118,7 +118,7 @@ NUMPY = {"shape", "dtype", "size", "ndim", "T", "any", "all", "sum", "max", "min
 
 
 def packed_constants(paths=(PACKAGE,)) -> Iterator[str]:
-    """`A, B = 1, 2` at the top of a file: one constant a line, so that its comment can say why it has this value."""
+    """Find `A, B = 1, 2` at the top of a file: one constant per line leaves room for a comment on its value."""
     for file in files(paths):
         for node in nodes(file)[0].body:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
@@ -138,7 +138,7 @@ def names_that_say_nothing(paths=(PACKAGE,)) -> Iterator[str]:
 
 
 def names_of_modules_that_are_gone(paths=(ROOT / "tests", ROOT / "benchmarks", ROOT / "examples")) -> Iterator[str]:
-    """Attributes of modules that tests use and that do not exist: in a long test, that fails only in CI."""
+    """Find attributes of modules in tests that do not exist; in a long test they would fail only in CI."""
     for file in files(paths):
         imports = [n for n in nodes(file) if isinstance(n, ast.ImportFrom) and (n.module or "").startswith("nwcompile")]
         given = {alias.asname or alias.name: (n.module, alias.name) for n in imports for alias in n.names}
@@ -158,7 +158,7 @@ def names_of_modules_that_are_gone(paths=(ROOT / "tests", ROOT / "benchmarks", R
 
 
 def imports_of_test_modules(paths=(TESTS,)) -> Iterator[str]:
-    """Names that a file below tests/ takes from a test module: what tests share is in tests/made/."""
+    """Find imports from test modules: code that tests share belongs into tests/made/."""
     for file in files(paths):
         for node in nodes(file):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -170,7 +170,7 @@ def imports_of_test_modules(paths=(TESTS,)) -> Iterator[str]:
 
 
 def module_of(package: str, name: str):
-    """The module `package.name`, or None if `name` is no module."""
+    """Import the module `package.name`; None if there is no such module."""
     try:
         return importlib.import_module(f"{package}.{name}")
     except ModuleNotFoundError:

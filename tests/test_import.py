@@ -1,4 +1,4 @@
-"""The public face of the package: its names, and what importing it costs."""
+"""The public interface of the package: its names and its import time."""
 
 import ast
 import json
@@ -64,9 +64,9 @@ def test_package_version_is_that_of_the_distribution():
 
 @cache
 def imports() -> frozenset[tuple[str, str]]:
-    """Which module imports which, in functions and by name in `import_module("...")` too, but not for types alone.
+    """Imports of each module, including those in functions and by `import_module("...")`, but not those for types only.
 
-    The names of `nwcompile/__init__.py`, which stands above all layers and is imported by none for them, do not count.
+    Names in `nwcompile/__init__.py` do not count: it is above all layers, and no layer imports it.
     """
     graph = grimp.build_graph("nwcompile", exclude_type_checking_imports=True, cache_dir=None)
     pairs = {(a, b) for a in graph.modules for b in graph.find_modules_directly_imported_by(a)}
@@ -91,7 +91,7 @@ def circles(pairs) -> list[list[str]]:
 
 
 def within(package: str, module: str) -> str | None:
-    """The file or folder directly in `package` that holds a module; None for the package itself and modules outside."""
+    """The file or folder directly in `package` that contains a module; None for the package and modules outside."""
     return module[len(package) + 1 :].partition(".")[0] if module.startswith(f"{package}.") else None
 
 

@@ -1,4 +1,4 @@
-"""Residual, recurrent and delayed networks on a pipelined chip give the spikes that the network's own steps give."""
+"""Residual, recurrent and delayed networks on a pipelined chip spike exactly like the network itself."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def spikes_in(shape=(8,), n_steps: int = 20) -> np.ndarray:
 
 
 def assert_exact(network: nw.Network, x: np.ndarray, chip="tiny", options: nw.Options = WAYS[0]) -> nw.Program:
-    """The program's aligned spikes are those of the network it was quantized to, in every layer and backend."""
+    """Assert that a program's aligned spikes equal those of its quantized network, in every layer and backend."""
     stages = {}
     program = nw.compile(network, chip, x, options, on_stage=lambda name, value, _: stages.update({name: value}))
     fixed = stages["quantize"].network
@@ -54,7 +54,7 @@ def test_skip_around_layers_arrives_with_the_path_it_skips(n_skipped, options, f
 
 
 def test_residual_blocks_that_add_spikes_in_a_junction_are_exact():
-    """Two blocks of two convolutions each; the sum of a block's input and output feeds the next."""
+    """Two blocks have two convolutions each; the sum of a block's input and output feeds the next block."""
 
     def conv(source: str, target: str, seed: int, n_in: int = 2) -> nw.Conv2d:
         return nw.Conv2d(source, target, integers((2, n_in, 3, 3), seed, -3, 5).astype(np.float32) / 8, padding=1)
@@ -102,7 +102,7 @@ def test_delays_of_connections_are_kept_beside_those_of_the_pipeline(forward, la
 
 
 def feedback(delay: int, fixed: bool = False) -> nw.Network:
-    """a -> b -> c and back from c to a."""
+    """A network a -> b -> c with a connection back from c to a."""
     edges = [dense("in", "a", 1, fixed=fixed), dense("a", "b", 2, fixed=fixed), dense("b", "c", 3, fixed=fixed),
              dense("c", "a", 4, fixed=fixed, delay=delay)]  # fmt: skip
     return nw.Network.from_arrays(dict.fromkeys("abc", (FIXED if fixed else LIF, 8)), edges, {"in": 8})
@@ -138,7 +138,7 @@ def test_skip_longer_than_the_chips_delays_takes_relay_neurons_or_phases():
 @pytest.mark.parametrize("most", [0, 1, 2])
 @pytest.mark.parametrize("options", WAYS, ids=lambda o: o.execution)
 def test_delays_longer_than_the_chips_are_relayed_with_equal_spikes(options, most, fixed):
-    """Skips, delayed recurrences and delays of inputs together, against a chip that can delay as long as they ask."""
+    """Skips, delayed recurrences and input delays are compared with a chip that supports these delays."""
     edges = [
         dense("in", "a", 1, fixed=fixed), dense("a", "a", 2, fixed=fixed, delay=4), dense("a", "b", 3, fixed=fixed),
         dense("b", "c", 4, fixed=fixed, delay=3), dense("c", "d", 5, fixed=fixed), dense("a", "d", 6, fixed=fixed),

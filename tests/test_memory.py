@@ -1,4 +1,4 @@
-"""Memory: what a process may take by every limit, and work that is refused before it begins because it needs more."""
+"""Memory: the limits of a process, and work that is refused before it begins because it needs more."""
 
 import resource
 import subprocess
@@ -22,7 +22,7 @@ MEMINFO = "MemTotal: 9000 kB\nMemFree: 10 kB\nMemAvailable: 2000 kB\nSwapFree: 1
 
 @pytest.fixture
 def system(tmp_path, monkeypatch):
-    """Files as Linux shows them, to be written by name; nothing is limited by `ulimit`."""
+    """Fake system files of Linux, written by name; `ulimit` limits nothing."""
     monkeypatch.setattr(memory, "PROC", tmp_path / "proc")
     monkeypatch.setattr(memory, "GROUPS", tmp_path / "groups")
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
@@ -105,7 +105,7 @@ def test_room_in_units():
 
 @pytest.fixture
 def little(monkeypatch):
-    """A process that may take 80 MiB."""
+    """A process that may use 80 MiB."""
     monkeypatch.setattr(memory, "measure_room", lambda: Room(80 << 20, "ulimit -v"))
 
 
@@ -255,7 +255,7 @@ def test_memory_of_a_process_with_a_limit_of_its_own():
 def test_so_many_compilations_are_begun_at_once_as_have_room(monkeypatch, gib, n):
     network = nw.Network.from_arrays(
         {"a": nw.NeuronSpec(threshold=1.0)}, [nw.Dense("in", "a", np.ones((1000, 11185), np.float32))], {"in": 11185}
-    )  # in float64 and its copies a third of a GiB, and what is not counted
+    )  # a third of a GiB in float64 with copies, and uncounted memory
     monkeypatch.setattr(compiling, "measure_room", lambda: Room(int(gib * GIB), "a limit"))
     assert compiling.n_with_room(network, None, 4) == n
     samples = {"in": np.zeros((2, 3, 11185), np.float32)}

@@ -1,4 +1,4 @@
-"""Plugins: a package beside this one gives a chip, a partitioner, a placer, a front end and an exporter."""
+"""Plugins: another package provides a chip, a partitioner, a placer, a front end and an exporter."""
 
 import json
 import os
@@ -67,7 +67,7 @@ gone = no_such_module:partition
 
 
 def install(folder, package: str, module: str, source: str, entries: str) -> None:
-    """What pip leaves of a package: a module, and its entry points."""
+    """Write a package like pip: a module and its entry points."""
     (folder / f"{module}.py").write_text(source)
     info = folder / f"{package}-1.0.dist-info"
     info.mkdir()
@@ -77,7 +77,7 @@ def install(folder, package: str, module: str, source: str, entries: str) -> Non
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """A folder of installed packages with the plugin, on the path of this process; its names are forgotten after."""
+    """A folder with the installed plugin on the path of this process; its names are removed afterwards."""
     install(tmp_path, "my-plugin", "my_plugin", PLUGIN, ENTRIES)
     monkeypatch.syspath_prepend(tmp_path)
     plugins.find_entry_points.cache_clear()

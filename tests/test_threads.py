@@ -1,4 +1,4 @@
-"""Work over threads: in order, the first error is raised, and after Ctrl-C nothing continues or stays locked."""
+"""Work in threads: results are in order, the first error is raised, and Ctrl-C stops all work and leaves no lock."""
 
 import sys
 import time
@@ -24,7 +24,7 @@ from tests.made.programs import spikes_in, three_cores
 
 
 def until_it_is_over() -> None:
-    """Go on until this thread hears that nobody waits for it."""
+    """Work until this thread is canceled."""
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         time.sleep(0.001)
@@ -84,7 +84,7 @@ def test_an_error_ends_what_is_done_at_once():
 
 
 def test_ctrl_c_leaves_no_lock_taken_that_a_thread_waits_for():
-    """As the compiler's of Numba: were it taken for good, no kernel would ever be compiled in this process again."""
+    """An example is the lock of Numba's compiler: if it stayed locked, this process could compile no more kernels."""
     both = Barrier(2)
 
     def work(k: int) -> None:
@@ -144,11 +144,11 @@ def test_what_may_take_long_in_a_compilation_asks_whether_anyone_waits_for_it(mo
 
     class Asked:
         def get(self) -> None:
-            """No thread's: stands in for the variable that `raise_if_canceled` looks at."""
+            """Return no thread's state; replaces the variable that `raise_if_canceled` reads."""
             asking.add(sys._getframe(2).f_code.co_name)
 
         def set(self, is_over: Event) -> None:
-            """Nothing is canceled here."""
+            """Ignore the value: nothing is canceled here."""
 
     monkeypatch.setattr("nwcompile.threads._IS_OVER", Asked())
     monkeypatch.setattr("nwcompile.workbench.estimate.n_threads", lambda: 1)

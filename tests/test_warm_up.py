@@ -1,4 +1,4 @@
-"""The first minute: what is said of compilations, and the process that compiles for another one."""
+"""Warm-up: messages about compilation, and the process that compiles for another one."""
 
 import json
 import os
@@ -23,7 +23,7 @@ for _ in range(2):
 
 
 def stderr_of(code: str, cache, **environment) -> str:
-    """What a new process whose kernel cache is the folder `cache` says on stderr."""
+    """Stderr of a new process whose kernel cache is the folder `cache`."""
     inherited = {name: value for name, value in os.environ.items() if name != jit.QUIET}
     environment = {**inherited, "NUMBA_CACHE_DIR": str(cache), **environment}
     return subprocess.run(

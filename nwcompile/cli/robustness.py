@@ -12,7 +12,7 @@ from nwcompile.cli.outputs.text import as_json, format_table
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.program import Program
-from nwcompile.ir.shown import counted
+from nwcompile.ir.shown import count_text
 from nwcompile.sim.robustness import Robustness, iter_accuracies, merge_variation
 
 ERROR_CODE = "NW1006"
@@ -37,7 +37,7 @@ def run(args: Namespace) -> int:
     except KeyboardInterrupt:
         if len(parts) < 2:
             raise
-        print(f"nwcompile: interrupted after {counted(len(parts) - 1, 'device')}", file=sys.stderr)
+        print(f"nwcompile: interrupted after {count_text(len(parts) - 1, 'device')}", file=sys.stderr)
         code = INTERRUPTED
     result = Robustness(parts[0], tuple(parts[1:]), variation, args.seed, len(data.y))
     print(as_json(_as_values(result, args, program)) if args.json else _format_result(result, args, program))
@@ -51,14 +51,14 @@ def _print_progress(parts: list[float], n_devices: int) -> None:
         print(f"ideal device: {_format_percent(parts[0])}", file=sys.stderr, flush=True)
     elif done * 10 // n_devices > (done - 1) * 10 // n_devices:
         mean = _format_percent(float(np.mean(parts[1:])))
-        print(f"{done} of {counted(n_devices, 'device')}: mean {mean}", file=sys.stderr, flush=True)
+        print(f"{done} of {count_text(n_devices, 'device')}: mean {mean}", file=sys.stderr, flush=True)
 
 
 def _format_result(result: Robustness, args: Namespace, program: Program) -> str:
     drawn = ", ".join(f"{name} {100 * value:g} %" for name, value in asdict(result.variation).items() if value)
     head = (
-        f"{program.chip.name}: {drawn or 'no variation'}; {counted(len(result.accuracies), 'device')} of seed "
-        f"{result.seed}, {counted(result.n_samples, 'sample')}, backend {args.backend}"
+        f"{program.chip.name}: {drawn or 'no variation'}; {count_text(len(result.accuracies), 'device')} of seed "
+        f"{result.seed}, {count_text(result.n_samples, 'sample')}, backend {args.backend}"
     )
     rows = [("ideal device", result.ideal), ("mean of devices", result.mean), ("standard deviation", result.std),
             ("worst device", result.min)]  # fmt: skip

@@ -8,7 +8,7 @@ from nwcompile.cli.compile import program_for
 from nwcompile.cli.inputs.load import check_usage
 from nwcompile.cli.outputs.cores import core_rows, cores_text, site_text
 from nwcompile.cli.outputs.text import as_json, format_ranges, format_table
-from nwcompile.ir.noc.routing import hops
+from nwcompile.ir.noc.routing import count_hops
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCE_OF, RESOURCES
 
@@ -65,7 +65,7 @@ def _out_axons(program: Program, c: int) -> list[dict]:
     targets, n_axons = np.unique(program.axons.core[leaving], return_counts=True)
     sites = program.mapping.site_of
     router = program.chip.site_index(sites) // program.chip.noc.cores_per_router
-    n_hops = hops(program.chip.grid, router[c], router[targets]).sum(1)
+    n_hops = count_hops(program.chip.grid, router[c], router[targets]).sum(1)
     return [
         {"core": int(t), "site": sites[t].tolist(), "axons": int(n), "hops": int(h)}
         for t, n, h in zip(targets, n_axons, n_hops, strict=True)

@@ -21,7 +21,7 @@ from nwcompile.errors import OptionError
 from nwcompile.ir import artifact
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS, Run
-from nwcompile.ir.shown import counted
+from nwcompile.ir.shown import count_text
 from nwcompile.report.bus import collect_bus
 from nwcompile.report.json.collect import collect_report, real_time_factors
 from nwcompile.report.json.profile import collect_messages
@@ -92,7 +92,7 @@ def run_stream(args: Namespace) -> int:
                 raise OptionError(NO_STEPS.format(args.stream))
             totals.take(session.close(), output)
         except KeyboardInterrupt:
-            print(f"nwcompile: interrupted after {counted(session.n_steps, 'step')}", file=sys.stderr)
+            print(f"nwcompile: interrupted after {count_text(session.n_steps, 'step')}", file=sys.stderr)
             code = INTERRUPTED
     figures = session.figures()
     text = as_json(totals.as_dict(session, figures)) if args.json else totals.text(session, figures)
@@ -157,7 +157,7 @@ def _format_run(result: Run, model) -> str:
     figures = summarize_run(result)
     samples, steps = figures["n_samples"], figures["n_steps"]
     parts = [
-        f"{counted(samples, 'sample')}, {counted(steps, 'step')}; backend {result.backend} on {result.device}, "
+        f"{count_text(samples, 'sample')}, {count_text(steps, 'step')}; backend {result.backend} on {result.device}, "
         f"window {result.window}"
     ]
     rows: list[tuple] = []
@@ -182,11 +182,11 @@ def _format_times(result: Run, program: Program) -> str:
         mean = result.step_cycles[0] * cycle_us / result.n_samples / n
         longest = totals.longest_cycles * cycle_us
         lines.append(
-            f"hardware step: mean {mean:.3f} us, longest {longest:.3f} us (of {counted(n, 'step')} and all samples)"
+            f"hardware step: mean {mean:.3f} us, longest {longest:.3f} us (of {count_text(n, 'step')} and all samples)"
         )
     elif result.step_cycles is not None:
         step_us = result.step_cycles * program.chip.core.cycle_ns / 1000 / result.n_samples
-        steps = counted(len(step_us), "step")
+        steps = count_text(len(step_us), "step")
         lines.append(f"hardware step: mean {step_us.mean():.3f} us, longest {step_us.max():.3f} us (of {steps})")
     elif not program.chip.gives_times:
         lines.append(f"no times: {program.chip.name} gives no {', '.join(program.chip.unknown_costs)}")
@@ -197,7 +197,7 @@ def _format_times(result: Run, program: Program) -> str:
     else:
         lines.append(f"no energies: {program.chip.name} gives no figures")
     if result.n_dropped:
-        lines.append(f"dropped: {counted(result.n_dropped, 'message')}")
+        lines.append(f"dropped: {count_text(result.n_dropped, 'message')}")
     return "\n".join(lines)
 
 

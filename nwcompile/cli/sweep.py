@@ -11,7 +11,7 @@ from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
-from nwcompile.ir.shown import counted
+from nwcompile.ir.shown import count_text
 from nwcompile.workbench.sweep.plan import Plan, read_plan
 from nwcompile.workbench.sweep.points import INPUT
 from nwcompile.workbench.sweep.store import FILE
@@ -61,7 +61,7 @@ def run(args: Namespace) -> int:
         print(f"{made!r}\n\ntable: {folder / FILE}\npage:  {folder / PAGE}")
     if len(made.failed) < len(made.rows):
         return 0
-    print(f"nwcompile: no point has figures: all of {counted(len(made.rows), 'point')} failed", file=sys.stderr)
+    print(f"nwcompile: no point has figures: all of {count_text(len(made.rows), 'point')} failed", file=sys.stderr)
     return 1
 
 
@@ -83,7 +83,7 @@ class Progress:
         self.last = seconds
         left = seconds / self.n_computed * (n_points - n_done)
         failed = f" ({self.n_failed} failed)" if self.n_failed else ""
-        text = f"{n_done} of {counted(n_points, 'point')}{failed}, {clock_text(seconds)}, {clock_text(left)} left"
+        text = f"{n_done} of {count_text(n_points, 'point')}{failed}, {clock_text(seconds)}, {clock_text(left)} left"
         line, end = (f"\r{text:<78}", "") if self.is_terminal else (text, "\n")
         print(line, end=end, file=sys.stderr, flush=True)
 
@@ -132,10 +132,10 @@ def _print_ignored(made: Sweep) -> None:
     path = made.folder / FILE
     if made.n_stale:
         print(
-            f"nwcompile: {counted(made.n_stale, 'point')} in {path} of another version, model or samples are stale and "
-            "were left aside",
+            f"nwcompile: {count_text(made.n_stale, 'point')} in {path} of another version, model or samples are stale "
+            "and were left aside",
             file=sys.stderr,
         )
     if made.n_unreadable:
-        unread = counted(made.n_unreadable, "line")
+        unread = count_text(made.n_unreadable, "line")
         print(f"nwcompile: {unread} of {path} cannot be read, and were left aside", file=sys.stderr)

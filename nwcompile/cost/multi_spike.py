@@ -48,8 +48,8 @@ def multi_spikes(program: Program, activity: Activity, counters: dict[str, np.nd
     added = np.zeros((2, 2), np.int64)  # binary, one by one; messages, synops
     for name, multi in activity.multi.items():
         first = program.network.offsets[name]
-        senders_slice = slice(first, first + len(multi.events))
-        for i, times in enumerate((multi.events, multi.spikes)):
+        senders_slice = slice(first, first + len(multi.event_counts))
+        for i, times in enumerate((multi.event_counts, multi.spikes)):
             added[i] += [int((times * amount[senders_slice]).sum()) for amount in per_spike]
         events, _, several, negative = multi.by_source.sum(1).tolist()
         senders.append(Sender(name, several / events, negative / events, multi.largest))

@@ -92,7 +92,7 @@ def neurobench(model: Network | Program, run: Run, graded: Collection[str] | Non
         one_by_one = isinstance(model, Program) and model.repeats
         graded = [name for name, m in activity.multi.items() if m.largest > 1 and not one_by_one]
     for c, delay in zip(network.connections, _read_delays(model, run), strict=True):
-        taken = activity.reads(c.source)[: max(activity.n_steps - delay, 0)].sum(0, dtype=np.int64)
+        taken = activity.count_reads(c.source)[: max(activity.n_steps - delay, 0)].sum(0, dtype=np.int64)
         effective["mac" if c.source in graded else "ac"] += int(taken @ fan_out(network, c))
     wholes = _whole_connections(network)
     n_weights = sum(_matrix_size(network, c) for c in wholes)
@@ -125,7 +125,7 @@ def fan_out(network: Network, connection: Connection) -> np.ndarray:
         return np.bincount(np.asarray(connection.pre)[np.asarray(connection.weight) != 0], minlength=n)
     if not isinstance(connection, Conv2d):
         raise connection.fail("its operations are not counted; normalize the network first", code="NW5008")
-    (channels, *size), (n_out, *out) = connection.geometry(shape)
+    (channels, *size), (n_out, *out) = connection.kernel_geometry(shape)
     weight = np.asarray(connection.weight)
     by_group = np.count_nonzero(weight.reshape(connection.groups, -1, *weight.shape[1:]), axis=1)
     taps = by_group.reshape(channels, *weight.shape[2:]).astype(np.int64)
@@ -217,7 +217,7 @@ def _activation_sparsity(network: Network, activity: Activity) -> float:
     for name in network.layers:
         if network.node(name).neuron.fires:
             several = activity.multi.get(name)
-            n_spikes += int((activity.counts[name] if several is None else several.events).sum(dtype=np.int64))
+            n_spikes += int((activity.counts[name] if several is None else several.event_counts).sum(dtype=np.int64))
             n_all += network.node(name).n_neurons * activity.n_steps * activity.n_samples
     return 1 - n_spikes / n_all if n_all else 0.0
 

@@ -1,4 +1,4 @@
-"""Activity: how often each neuron and input line sends a message in each aligned step; what mapping optimizes for."""
+"""Activity: messages of each neuron and input line in each aligned step. Mapping optimizes for them."""
 
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -14,18 +14,18 @@ ERROR_CODE = "NW3006"
 
 @dataclass(frozen=True, eq=False)
 class MultiSpike:
-    """What an input or a layer sends that is not binary: its neurons spike several times a step, or negatively.
+    """Spikes of an input or a layer that are not binary: several in a step, or negative ones.
 
-    `by_source`, int64[4, n], over all steps and samples: steps with a spike, spikes (their magnitudes added up), steps
-    with more than one, steps with a negative one. `largest`: the largest magnitude of a step.
+    `by_source`, int64[4, n], over all steps and samples: steps with a spike, sum of the spikes' magnitudes, steps with
+    more than one spike, steps with a negative spike. `largest`: the largest magnitude of a step.
     """
 
     by_source: np.ndarray
     largest: int
 
     @classmethod
-    def of(cls, spikes: np.ndarray) -> Self | None:
-        """From spikes [B, T, *shape]; None where all are 0 or 1, or real values (a float network's input)."""
+    def from_spikes(cls, spikes: np.ndarray) -> Self | None:
+        """Count spikes [B, T, *shape]; None if all are 0 or 1, or if they are real (input of a float network)."""
         if spikes.dtype.kind not in "iu" or spikes.max(initial=0) <= 1 and spikes.min(initial=0) >= 0:
             return None
         flat = np.abs(spikes.reshape(-1, int(np.prod(spikes.shape[2:]))).astype(np.int64))
@@ -34,23 +34,23 @@ class MultiSpike:
         return cls(np.stack(rows).astype(np.int64), int(flat.max()))
 
     @property
-    def events(self) -> np.ndarray:
-        """int64[n]: steps in which each neuron spikes: messages to each destination, were its spikes binary."""
+    def event_counts(self) -> np.ndarray:
+        """int64[n]: steps in which each neuron spikes; its messages to each destination if spikes are binary."""
         return self.by_source[0]
 
     @property
     def spikes(self) -> np.ndarray:
-        """int64[n]: messages to each destination where n spikes are n messages."""
+        """int64[n]: messages to each destination if n spikes are n messages."""
         return self.by_source[1]
 
 
 @dataclass(frozen=True, eq=False)
 class Activity:
-    """`counts[name]`: int32[T, n] messages of a layer or input, to each destination, in aligned steps, summed over
-    `n_samples`: its non-zero spikes, or all its spikes where they are sent one by one.
+    """Messages of each layer and input to each destination, in aligned steps, summed over `n_samples`.
 
-    `updates[layer]`, int32[T, n]: neuron updates, where they were counted; `multi[name]` where spikes are not binary;
-    `heard[layer]`, int32[T, n], where neurons share axons: how often each neuron's axons were set.
+    `counts[name]`, int32[T, n]: non-zero spikes, or all spikes if each is a message of its own. `updates[layer]`,
+    int32[T, n]: neuron updates, if they were counted. `multi[name]`: only for spikes that are not binary.
+    `heard[layer]`, int32[T, n], only for neurons that share axons: how often each neuron's axons were set.
     """
 
     counts: dict[str, np.ndarray]
@@ -61,19 +61,19 @@ class Activity:
 
     @property
     def n_steps(self) -> int:
-        """T, aligned steps of a sample."""
+        """Number T of aligned steps of a sample."""
         return next(iter(self.counts.values())).shape[0]
 
-    def reads(self, name: str) -> np.ndarray:
-        """int32[T, n]: how often the synapses of each neuron or input line were read: messages, unless axons merge."""
+    def count_reads(self, name: str) -> np.ndarray:
+        """int32[T, n]: reads of the synapses of each source; equal to messages unless neurons share axons."""
         return self.heard.get(name, self.counts[name])
 
     def rate(self, name: str) -> np.ndarray:
-        """Messages to each destination per step and sample of every neuron, float64[n]."""
+        """float64[n]: messages of every neuron to each destination, per step and sample."""
         return self.counts[name].sum(0) / (self.n_samples * self.n_steps)
 
-    def without(self, names) -> "Activity":
-        """The same without some inputs and layers."""
+    def drop_nodes(self, names) -> "Activity":
+        """A copy without the given inputs and layers."""
         return replace(
             self,
             counts={name: count for name, count in self.counts.items() if name not in names},
@@ -85,19 +85,19 @@ class Activity:
     @classmethod
     @checked()
     def from_spikes(cls, network: Network, spikes: dict[str, np.ndarray], repeats: bool = False) -> "Activity":
-        """From spike arrays [B, T, *shape]; any payload counts once, or, with `repeats`, as often as it is large."""
-        multi = {name: several for name, s in spikes.items() if (several := MultiSpike.of(s)) is not None}
-        counts = {n: _messages(s, repeats and n in multi) for n, s in spikes.items()}
+        """Count spike arrays [B, T, *shape]; a spike of magnitude n is one message, or n messages with `repeats`."""
+        multi = {name: several for name, s in spikes.items() if (several := MultiSpike.from_spikes(s)) is not None}
+        counts = {n: _count_messages(s, repeats and n in multi) for n, s in spikes.items()}
         sharing = {n: node for n, node in network.nodes.items() if node.axon_of is not None}
-        heard = {n: _messages(node.heard(spikes[n]), False) for n, node in sharing.items()}
+        heard = {n: _count_messages(node.merge_axon_spikes(spikes[n]), False) for n, node in sharing.items()}
         return cls(counts, len(next(iter(spikes.values()))), multi=multi, heard=heard)
 
     @classmethod
     @checked()
     def uniform(cls, network: Network, n_steps: int = 10, rate_percent: int = 10) -> "Activity":
-        """Every neuron and input line sends in `rate_percent` of the samples of each step (100 samples).
+        """Activity of 100 samples in which every neuron and input line sends in `rate_percent` of them in each step.
 
-        Axons that neurons share are set as often.
+        Shared axons are set equally often.
         """
         if n_steps < 1 or not 0 <= rate_percent <= 100:
             raise ModelError(f"n_steps={shown(n_steps)} must be 1 or more, rate_percent={shown(rate_percent)} 0 to 100")
@@ -125,13 +125,13 @@ class Activity:
             n = network.node(name).n_neurons if name in network.offsets else 0
             table = multi.by_source
             is_whole = name in self.counts and table.shape == (4, n) and table.dtype.kind == "i"
-            sent = self.counts[name].sum(0) if is_whole else 0  # messages: one for a step with a spike, or for a spike
+            sent = self.counts[name].sum(0) if is_whole else 0  # messages: one per step with a spike, or one per spike
             is_whole = is_whole and ((table >= 0) & (table[0] <= sent) & (sent <= table[1])).all()
             if not is_whole or type(multi.largest) is not int or multi.largest < 1:
                 raise ModelError(f"activity: the counts of several spikes of {name!r} are not of this network")
 
     def verify_counts(self) -> None:
-        """Raise ModelError for more in a step than there are samples, unless each of several spikes is a message."""
+        """Raise ModelError if a step has more counts than samples, unless each of several spikes is a message."""
         for kind, arrays in (("counts", self.counts), ("updates", self.updates), ("heard", self.heard)):
             for name, array in arrays.items():
                 may_repeat = kind == "counts" and name in self.multi
@@ -141,7 +141,7 @@ class Activity:
                     )
 
 
-def _messages(spikes: np.ndarray, repeats: bool) -> np.ndarray:
+def _count_messages(spikes: np.ndarray, repeats: bool) -> np.ndarray:
     """int32[T, n]: messages to each destination in each step, summed over the samples."""
     steps = spikes.reshape(*spikes.shape[:2], int(np.prod(spikes.shape[2:])))
     if not repeats:

@@ -1,9 +1,9 @@
-"""Reading and writing one self-proving file: a zip of `manifest.json` and `.npy` arrays, closed by its own SHA-256.
+"""Read and write .nwc files: a zip of `manifest.json` and `.npy` arrays that ends with its own SHA-256.
 
-The last 64 bytes (the zip's comment) are the SHA-256 of all bytes before them, so any cut or flipped bit is found
-before anything is parsed. Arrays are read without pickle. Files are replaced in one move: never half-written. What a
-killed process leaves beside a file goes when the file is written again. Files are written and read an array at a time,
-in pieces, so that a file needs no memory beside what is in it.
+The last 64 bytes (the comment of the zip) are the SHA-256 of all bytes before them. Truncated and altered files are
+detected before anything is parsed. Arrays are read without pickle. Files are replaced atomically. Temporary files of
+killed processes are removed the next time the file is written. Arrays are written and read one at a time, in pieces,
+so that no second copy of the content is in memory.
 """
 
 import errno
@@ -27,16 +27,16 @@ from nwcompile.errors import ArtifactError
 DIGEST_BYTES = 64  # A SHA-256 has 64 hexadecimal digits.
 # A damaged header may claim any size; no array of a program that fits a chip comes near 64 GiB.
 LARGEST_ARRAY_BYTES = 1 << 36
-PIECE_BYTES = 1 << 20  # Read at once to be hashed.
-PARTIAL = ".part"  # How names of files end that are still being written.
-HEADER_BYTES = 128  # Of a .npy entry.
-LARGE_BYTES = (1 << 31) / 1.05  # An entry whose bytes, which may be more when compressed, need more than 32 bits.
+PIECE_BYTES = 1 << 20  # Bytes per read when hashing.
+PARTIAL = ".part"  # Suffix of files that are being written.
+HEADER_BYTES = 128  # Header of a .npy entry.
+LARGE_BYTES = (1 << 31) / 1.05  # Entries above this need 64-bit sizes; compression may enlarge an entry.
 
 
-def write(stream: BinaryIO, manifest: dict, arrays: dict[str, np.ndarray], level: int | None = None) -> str:
-    """Write the file to an empty stream that can be read and sought; equal content gives equal bytes.
+def write_archive(stream: BinaryIO, manifest: dict, arrays: dict[str, np.ndarray], level: int | None = None) -> str:
+    """Write the file to an empty stream and return its SHA-256; equal content gives equal bytes.
 
-    `level`: how hard to compress, 1 (fast) to 9; None: as zlib does by itself. Gives the SHA-256 that closes the file.
+    The stream must support reading and seeking. `level` is the compression level, 1 (fast) to 9; None: zlib's default.
     """
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=level) as archive:
         with archive.open("manifest.json", "w") as part:
@@ -47,13 +47,13 @@ def write(stream: BinaryIO, manifest: dict, arrays: dict[str, np.ndarray], level
             with archive.open(f"{name}.npy", "w", force_zip64=is_large) as part:
                 np.lib.format.write_array(part, array, allow_pickle=False)
         archive.comment = b"0" * DIGEST_BYTES
-    digest = _digest(stream, stream.seek(0, os.SEEK_END) - DIGEST_BYTES)
+    digest = _hash_stream(stream, stream.seek(0, os.SEEK_END) - DIGEST_BYTES)
     stream.write(digest.encode())
     return digest
 
 
-def _digest(stream: BinaryIO, n_bytes: int) -> str:
-    """The SHA-256 of the first bytes of a stream, which stands after them then."""
+def _hash_stream(stream: BinaryIO, n_bytes: int) -> str:
+    """Return the SHA-256 of the first `n_bytes` of a stream; its position is after them then."""
     digest, left = hashlib.sha256(), n_bytes
     stream.seek(0)
     while left > 0 and (piece := stream.read(min(left, PIECE_BYTES))):
@@ -63,26 +63,26 @@ def _digest(stream: BinaryIO, n_bytes: int) -> str:
 
 
 def encode(manifest: dict, arrays: dict[str, np.ndarray]) -> bytes:
-    """The file's bytes, as `write` writes them."""
+    """Return the bytes that `write_archive` writes."""
     buffer = io.BytesIO()
-    write(buffer, manifest, arrays)
+    write_archive(buffer, manifest, arrays)
     return buffer.getvalue()
 
 
 def decode(data: bytes, where: str) -> tuple[dict, dict[str, np.ndarray]]:
-    """Manifest and arrays of a file's bytes; raises ArtifactError unless the file is whole."""
-    return read(io.BytesIO(data), where)
+    """Return manifest and arrays of a file's bytes; raise ArtifactError if they are damaged."""
+    return read_archive(io.BytesIO(data), where)
 
 
-def read(stream: BinaryIO, where: str) -> tuple[dict, dict[str, np.ndarray]]:
-    """Manifest and arrays of a file that can be sought; raises ArtifactError unless it is whole."""
+def read_archive(stream: BinaryIO, where: str) -> tuple[dict, dict[str, np.ndarray]]:
+    """Return manifest and arrays of a seekable stream; raise ArtifactError if it is damaged."""
     n_bytes = stream.seek(0, os.SEEK_END)
     stream.seek(0)
     if n_bytes <= DIGEST_BYTES or stream.read(2) != b"PK":
         raise ArtifactError(
             f"{where}: not a .nwc file; make one with `nwcompile compile MODEL --chip NAME -o DIR`", code="NW7001"
         )
-    if _digest(stream, n_bytes - DIGEST_BYTES).encode() != stream.read(DIGEST_BYTES):
+    if _hash_stream(stream, n_bytes - DIGEST_BYTES).encode() != stream.read(DIGEST_BYTES):
         raise ArtifactError(
             f"{where}: damaged or cut short (its SHA-256 does not match); compile the network again", code="NW7001"
         )
@@ -108,29 +108,28 @@ def read(stream: BinaryIO, where: str) -> tuple[dict, dict[str, np.ndarray]]:
 
 
 def read_file(path) -> tuple[dict, dict[str, np.ndarray]]:
-    """Manifest and arrays of a file; raises ArtifactError unless it can be read and is whole."""
+    """Return manifest and arrays of a file; raise ArtifactError if it cannot be read or is damaged."""
     try:
         with open(path, "rb") as stream:
-            return read(stream, str(path))
+            return read_archive(stream, str(path))
     except OSError as e:
         raise ArtifactError(f"{path} cannot be read: {e.strerror}") from None
 
 
 def write_bytes(path, data: bytes) -> None:
-    """Write a file in one move, or raise ArtifactError and leave what was there."""
+    """Replace a file atomically, or raise ArtifactError and leave the old one."""
     write_files({path: data})
 
 
 def write_files(files: dict) -> None:
-    """Write every path's bytes, or what a function writes to the open file: all are complete beside their places
-    before the first is moved to its own.
+    """Write several files, given as bytes or as a function of the open file; none is replaced before all are written.
 
-    Raises ArtifactError, naming the path, and leaves what was there.
+    Raises ArtifactError, naming the path, and leaves the old files.
     """
     whole: dict[str, Path] = {}
     path = Path()
     try:
-        with ExitStack() as open_files:  # open, and so locked, until all have their names
+        with ExitStack() as open_files:  # open and locked until all are renamed
             for given, data in files.items():
                 path = Path(given)
                 if path.is_dir():
@@ -144,7 +143,7 @@ def write_files(files: dict) -> None:
                 else:
                     stream.write(data)
                 stream.flush()
-                os.fsync(stream.fileno())  # on disk before it has its name, whatever happens to the machine
+                os.fsync(stream.fileno())  # on disk before it is renamed, even if the machine crashes
                 os.chmod(stream.name, 0o644)
             for name, path in whole.items():
                 os.replace(name, path)
@@ -161,20 +160,20 @@ def write_files(files: dict) -> None:
 
 @contextmanager
 def _locked_file_beside(path: Path) -> Iterator:
-    """An empty file beside `path`, to be moved there; its lock tells others that a process is still writing it."""
+    """Yield an empty file next to `path`, to be renamed to it. Its lock shows that a process is still writing it."""
     is_there = False
     while not is_there:
         name = f".{path.name}."
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=name, suffix=PARTIAL, delete=False) as stream:
-            with suppress(OSError):  # a file system without locks: then what a killed process leaves stays
+            with suppress(OSError):  # no locks on this file system: files of killed processes stay
                 fcntl.flock(stream, fcntl.LOCK_EX)
-            is_there = os.fstat(stream.fileno()).st_nlink > 0  # else another process found it before it was locked
+            is_there = os.fstat(stream.fileno()).st_nlink > 0  # else another process removed it before it was locked
             if is_there:
                 yield stream
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove what processes that were killed while they wrote `path` left beside it."""
+    """Remove temporary files of processes that were killed while writing `path`."""
     for left in path.parent.glob(f".{escape(path.name)}.*{PARTIAL}"):
         with suppress(OSError), open(left, "rb") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # an OSError while another process writes it

@@ -32,7 +32,7 @@ from nwcompile.ir.chip_check import (
     check_state,
     check_sync,
     check_value,
-    on_base,
+    merge_with_base,
     read_section,
 )
 from nwcompile.ir.chip_sections import (
@@ -55,9 +55,9 @@ from nwcompile.ir.neuron import FixedPoint
 from nwcompile.ir.noc.board import count_chips
 from nwcompile.ir.noc.bus import MESH_KEYS, SEGMENTED_BUS, link_count, longest_transfer_cycles
 from nwcompile.ir.noc.merges import MERGE_KEYS, MERGES
-from nwcompile.ir.noc.routing import Grid, between_chips, build_grid
+from nwcompile.ir.noc.routing import Grid, build_grid, find_chip_crossings
 from nwcompile.ir.resources import RESOURCES
-from nwcompile.ir.shown import counted, in_lines
+from nwcompile.ir.shown import count_text, format_lines
 
 ERROR_CODE = "NW4003"
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -102,7 +102,7 @@ class Chip:
 
     def __repr__(self) -> str:
         noc, core = self.noc, self.core
-        head = f"Chip {self.name}: {counted(self.n_cores, 'core')}, {noc.columns} x {noc.rows} routers with "
+        head = f"Chip {self.name}: {count_text(self.n_cores, 'core')}, {noc.columns} x {noc.rows} routers with "
         head += f"{noc.cores_per_router} each, {noc.topology}"
         limits = []
         for resource in RESOURCES:
@@ -121,7 +121,7 @@ class Chip:
             f"spikes {', '.join(self.neuron.spikes)}",
             ", ".join(known),
         ]
-        return in_lines(head, [self.description, *rows] if self.description else rows, "lines")
+        return format_lines(head, [self.description, *rows] if self.description else rows, "lines")
 
     @classmethod
     def load(cls, name_or_path) -> "Chip":
@@ -193,7 +193,7 @@ class Chip:
             base = cls._load_file(HWMODELS / f"{table['base']}.toml")
             stated = {key: base.sources.get(key, base.sources.get(key.partition(".")[0])) for key in KEYS}
             sources = {key: text for key, text in stated.items() if text is not None and base.value(key) is not None}
-            table = on_base(base.to_dict() | {"sources": sources}, table)
+            table = merge_with_base(base.to_dict() | {"sources": sources}, table)
             written |= base.listing.written or frozenset(KEYS)
         check_names(table, ("name", "description", "proposed", "board_of", "sources", *SECTIONS), "", where)
         for key in ("name", "noc", "core", "neuron"):
@@ -238,10 +238,10 @@ class Chip:
         files = (path for folder in folders for path in sorted(folder.glob("*.toml")))
         known = {c.name: c for path in files if (c := _load_proposed(path)) is not None and c.name != self.name}
 
-        def rank(chip: "Chip") -> tuple:
+        def rank_proposal(chip: "Chip") -> tuple:
             return chip.family != self.family, chip.family, chip.is_board * chip.n_cores
 
-        return sorted(known.values(), key=rank)
+        return sorted(known.values(), key=rank_proposal)
 
     @checked()
     def replace(self, changes: dict[str, Any]) -> "Chip":
@@ -349,7 +349,7 @@ class Chip:
     @cached_property
     def links_between_chips(self) -> np.ndarray:
         """int64: links of a board from one chip to another."""
-        return np.flatnonzero(between_chips(self.grid, self.noc.chip_columns, self.noc.chip_rows))
+        return np.flatnonzero(find_chip_crossings(self.grid, self.noc.chip_columns, self.noc.chip_rows))
 
     @cached_property
     def link_latency(self) -> np.ndarray:
@@ -360,7 +360,7 @@ class Chip:
         noc, g = self.noc, self.grid
         hop = np.tile([noc.hop_cycles_ew, noc.hop_cycles_ew, noc.hop_cycles_ns, noc.hop_cycles_ns], (len(g.is_open), 1))
         if noc.chip_hop_cycles is not None:
-            hop[between_chips(g, noc.chip_columns, noc.chip_rows)] = noc.chip_hop_cycles
+            hop[find_chip_crossings(g, noc.chip_columns, noc.chip_rows)] = noc.chip_hop_cycles
         return np.concatenate([hop.reshape(-1), np.repeat([noc.inject_cycles, noc.eject_cycles], self.n_cores)])
 
     def limit(self, name: str) -> np.ndarray | None:
@@ -435,7 +435,7 @@ class Chip:
         names = (f.name for f in fields(Energy) if f.name.endswith("_pj") and f.name not in MAY_LACK_PJ)
         return all(getattr(self.energy, name) is not None for name in names)
 
-    def carries(self, message: str) -> bool:
+    def carries_message(self, message: str) -> bool:
         """Whether a message payload can encode this kind of spikes (`NeuronSpec.message`)."""
         bits = self.noc.payload_bits
         return bits is None or bits >= (2 if message in ("bipolar", "graded") else 1)

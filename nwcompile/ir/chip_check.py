@@ -265,7 +265,7 @@ def _check_bus(noc, where: str) -> None:
         )
 
 
-def bounds_of(key: str) -> tuple[int, bool, int]:
+def find_bounds(key: str) -> tuple[int, bool, int]:
     """(smallest value, whether it is excluded, largest value) of a key; the schema has these bounds too."""
     zero_ok = key in MAY_BE_ZERO or key.startswith(("energy.", "cost.", "pool.", "variation."))
     least = SMALLEST.get(key, 0)
@@ -273,7 +273,7 @@ def bounds_of(key: str) -> tuple[int, bool, int]:
 
 
 def _check_number(key: str, number: int | float, where: str) -> None:
-    least, is_above, largest = bounds_of(key)
+    least, is_above, largest = find_bounds(key)
     if number != number or number in (float("inf"), float("-inf")):
         raise ChipError(f"{where}: {key}: {number} is not a finite number", code="NW4002")
     if number < least or (is_above and number == least):
@@ -305,7 +305,7 @@ def _has_type(kind: Any, value: Any) -> bool:
     return type(value) is kind
 
 
-def on_base(base: dict, table: dict) -> dict:
+def merge_with_base(base: dict, table: dict) -> dict:
     """Merge the tables of a chip file over those of its base; both are as from `Chip.to_dict`.
 
     `base["sources"]` has an entry for every key. A key in the file loses the base's source: the file must give its own,

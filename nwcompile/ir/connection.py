@@ -12,26 +12,26 @@ import numpy as np
 
 from nwcompile.argument_types import has_type
 from nwcompile.errors import ModelError, shown
-from nwcompile.ir.neuron import aligned, is_in_float32, plain, plain_numbers
+from nwcompile.ir.neuron import align_to_shape, is_in_float32, to_plain, to_plain_numbers
 
 ERROR_CODE = "NW3002"
 SIGN_MODES = ("mixed", "exc", "inh")
 ARRAYS = ("weight", "bias", "scale", "shift", "pre", "post")
 WHOLE = {"exponent": (-32, 32), "weight_bits": (1, 32)}
 POOLINGS = ("sum", "avg")
-LARGEST_DELAY = (1 << 31) - 1  # Steps, which are kept in 32 bits.
-LARGEST_WINDOW = 1 << 24  # Rows and columns of a window, its steps and padding: their products fit 64 bits.
+LARGEST_DELAY = (1 << 31) - 1  # Steps are stored in 32 bits.
+LARGEST_WINDOW = 1 << 24  # Kernel, stride, dilation and padding; their products fit 64 bits.
 
 
 def pair(value) -> tuple[int, int]:
-    """An int or a pair as a pair of ints (rows, columns)."""
+    """Return an int or a pair as a pair of ints (rows, columns)."""
     flat = np.asarray(value).reshape(-1)
     return (int(flat[0]), int(flat[-1]))
 
 
 @dataclass(frozen=True, eq=False)
 class Connection(ABC):
-    """What every connection has: the names of its ends and its aligned delay in steps."""
+    """Base class of connections: names of source and target, and the aligned delay in steps."""
 
     source: str
     target: str
@@ -49,7 +49,7 @@ class Connection(ABC):
                 raise ModelError(f"a connection's {f.name} is the name of a layer or input, not {shown(value)}")
             is_array = isinstance(value, np.ndarray) and value.ndim > 0
             if f.name in ARRAYS or not (is_array or isinstance(value, tuple)):
-                value = plain_numbers(value) if f.name in ARRAYS and not is_array else plain(value)
+                value = to_plain_numbers(value) if f.name in ARRAYS and not is_array else to_plain(value)
                 object.__setattr__(self, f.name, value)
             if f.name in ARRAYS and isinstance(value, list | tuple):
                 raise self.fail(f"{f.name} has rows of different lengths; give an array of numbers")
@@ -62,7 +62,7 @@ class Connection(ABC):
 
     @property
     def aligned_delay(self) -> int:
-        """The delay D in aligned steps, with the default filled in."""
+        """Delay D in aligned steps, including the default."""
         return int(self.source == self.target) if self.delay is None else int(self.delay)
 
     @property
@@ -72,22 +72,22 @@ class Connection(ABC):
             np.issubdtype(np.asarray(self.weight).dtype, np.integer) or np.size(self.weight) == 0
         )
 
-    def canonical(self) -> list:
-        """Field names with values, in a fixed order: what hashing and saving use."""
+    def canonical_fields(self) -> list:
+        """Field names and values in a fixed order, for hashing and saving."""
         return [("kind", type(self).__name__), *((f.name, getattr(self, f.name)) for f in fields(self))]
 
     @abstractmethod
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Shape this connection gives for a source of `shape`; None where any shape of the right size will do."""
+        """Output shape for a source of `shape`; None if any target shape of the right size is valid."""
 
     def fail(self, text: str, code: str | None = None) -> ModelError:
         return ModelError(f"connection {self.source!r} -> {self.target!r}: {text}", code=code)
 
     def verify_window(self, n_most: int = 2, **least: int) -> None:
-        """Raise ModelError unless each of these fields is one whole number, or up to `n_most`, from its least on."""
+        """Raise ModelError unless each field is one to `n_most` whole numbers, not below the given minimum."""
         for name, low in least.items():
             value = getattr(self, name)
-            is_ragged = isinstance(plain(value), list | tuple)
+            is_ragged = isinstance(to_plain(value), list | tuple)
             numbers = np.zeros(0) if is_ragged else np.asarray(value)
             whole = np.issubdtype(numbers.dtype, np.integer) or np.issubdtype(numbers.dtype, np.floating)
             if (
@@ -101,7 +101,7 @@ class Connection(ABC):
                 raise self.fail(f"{name}={shown(value)} is beyond the largest supported, {LARGEST_WINDOW}")
 
     def verify(self, source_shape: tuple[int, ...], target_shape: tuple[int, ...]) -> None:
-        """Raise ModelError unless the numbers are finite and the shapes of both ends fit."""
+        """Raise ModelError unless numbers are finite and the shapes of source and target fit."""
         steps = self.delay
         if steps is not None and not (
             isinstance(steps, int | float | np.number) and 0 <= steps <= LARGEST_DELAY and int(steps) == steps
@@ -131,10 +131,10 @@ class Connection(ABC):
             self.bias_per_neuron(target_shape)
 
     def bias_per_neuron(self, target_shape: tuple[int, ...]) -> np.ndarray | None:
-        """The bias as an array of the target's shape, or None."""
+        """Bias as an array of the target's shape, or None."""
         if getattr(self, "bias", None) is None:
             return None
-        bias = np.asarray(aligned(np.asarray(self.bias), target_shape))
+        bias = np.asarray(align_to_shape(np.asarray(self.bias), target_shape))
         if bias.ndim and bias.size == int(np.prod(target_shape)):
             bias = bias.reshape(target_shape)
         try:
@@ -145,7 +145,7 @@ class Connection(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Dense(Connection):
-    """Every source neuron to every target neuron. `weight[n_target, n_source]` as in torch.nn.Linear; flat C order."""
+    """Dense connection. `weight[n_target, n_source]` as in torch.nn.Linear; neurons in flat C order."""
 
     weight: np.ndarray
     bias: np.ndarray | None = None
@@ -165,9 +165,9 @@ class Dense(Connection):
 
 @dataclass(frozen=True, eq=False)
 class Conv2d(Connection):
-    """Cross-correlation as in torch: `weight[C_out, C_in/groups, rows, columns]`, source and target `[C, H, W]`.
+    """2-D cross-correlation as in torch: `weight[C_out, C_in/groups, rows, columns]`, source and target `[C, H, W]`.
 
-    With `source_shape` the source is viewed as that shape, and the target may have any shape of the output's size.
+    With `source_shape` the source is viewed as that shape, and the target may have any shape of the same size.
     """
 
     weight: np.ndarray
@@ -182,8 +182,8 @@ class Conv2d(Connection):
     weight_bits: int | None = None
     source_shape: tuple[int, int, int] | None = None
 
-    def geometry(self, shape: tuple[int, ...]) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-        """(C, H, W) of the source (a node of `shape`) as the kernel sees it, and (C, H, W) of the output."""
+    def kernel_geometry(self, shape: tuple[int, ...]) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        """Return (C, H, W) of the source, a node of `shape`, as the kernel sees it, and (C, H, W) of the output."""
         output = self.output_shape(shape)
         channels, rows, columns = self.source_shape or shape
         return (channels, rows, columns), output
@@ -218,7 +218,7 @@ class Conv2d(Connection):
 
 @dataclass(frozen=True, eq=False)
 class Conv1d(Connection):
-    """Cross-correlation along one axis: `weight[C_out, C_in/groups, k]`, source and target `[C, L]`."""
+    """1-D cross-correlation: `weight[C_out, C_in/groups, k]`, source and target `[C, L]`."""
 
     weight: np.ndarray
     bias: np.ndarray | None = None
@@ -236,10 +236,10 @@ class Conv1d(Connection):
         for name in ("stride", "padding", "dilation"):
             value = getattr(self, name)
             if isinstance(value, tuple | np.ndarray) and np.size(value) == 1:
-                object.__setattr__(self, name, plain(value[0]))  # (1,), as torch has it
+                object.__setattr__(self, name, to_plain(value[0]))  # (1,) in torch
 
     def as_conv2d(self, shape: tuple[int, int]) -> Conv2d:
-        """The same map on a source [C, L] viewed as [C, 1, L]."""
+        """Equivalent 2-D convolution of a source [C, L] viewed as [C, 1, L]."""
         return Conv2d(
             source=self.source,
             target=self.target,
@@ -266,7 +266,7 @@ class Conv1d(Connection):
 
 @dataclass(frozen=True, eq=False)
 class Pool2d(Connection):
-    """Sum (`kind="sum"`) or mean (`"avg"`) over windows of `[C, H, W]`, each channel by itself; floor mode."""
+    """Sum (`kind="sum"`) or average (`"avg"`) pooling of `[C, H, W]`, channel by channel; floor mode."""
 
     kernel: int | tuple[int, int]
     stride: int | tuple[int, int] | None = None
@@ -277,12 +277,12 @@ class Pool2d(Connection):
 
     @property
     def window_weight(self) -> float:
-        """Weight of one tap."""
+        """Weight of each tap."""
         rows, columns = pair(self.kernel)
         return 1.0 if self.kind == "sum" else 1.0 / (rows * columns)
 
     def as_conv2d(self, n_channels: int) -> Conv2d:
-        """The same map as a depth-wise convolution (float weights)."""
+        """Equivalent depth-wise convolution with float weights."""
         weight = np.full((n_channels, 1, *pair(self.kernel)), self.window_weight, np.float32)
         stride = self.kernel if self.stride is None else self.stride
         return Conv2d(
@@ -312,10 +312,10 @@ class Pool2d(Connection):
 
 @dataclass(frozen=True, eq=False)
 class MaxPool2d(Connection):
-    """The largest value in every window of `[C, H, W]`, each channel by itself; floor mode, padding is never largest.
+    """Maximum pooling of `[C, H, W]`, channel by channel; floor mode, padding is never the maximum.
 
-    Of a source `[C, L]` windows have one row. It is no linear map: its source, if it is a junction, has to be summed
-    first. Of spikes 0 and 1 it tells whether any of the window was sent (a logical or).
+    Windows of a source `[C, L]` have one row. The operation is not linear: a junction as its source is summed first.
+    For binary spikes it is a logical or over the window.
     """
 
     kernel: int | tuple[int, int]
@@ -342,8 +342,8 @@ class MaxPool2d(Connection):
             raise self.fail(f"kernel {pair(self.kernel)} is larger than the padded source {tuple(shape[1:])}")
         return (shape[0], *size) if len(shape) == 3 else (shape[0], size[1])
 
-    def windows(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """Source and window of every tap, int64[tap] each: flat C-order indices into source and target, by window."""
+    def window_taps(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Return source and window of every tap, int64[tap] each, sorted by window; both are flat C-order indices."""
         _, *size = self.output_shape(shape)
         out_rows, out_columns = (1, *size)[-2:]
         channels, rows, columns = shape if len(shape) == 3 else (shape[0], 1, shape[1])
@@ -358,10 +358,10 @@ class MaxPool2d(Connection):
 
 @dataclass(frozen=True, eq=False)
 class MatMul(Connection):
-    """The matrix product of two parts of the source, head by head: `[n, i, k] @ [n, k, j]` -> `[n, i, j]`.
+    """Batched matrix product of two parts of the source: `[n, i, k] @ [n, k, j]` -> `[n, i, j]`.
 
-    `left` is (n, i, k) and `right` (n, k, j); the source holds the entries of `left`, then those of `right`, in
-    C order. It is no linear map: its source, if it is a junction, has to be summed first.
+    `left` is (n, i, k) and `right` is (n, k, j). The source holds the entries of `left`, then those of `right`, in
+    C order. The operation is not linear: a junction as its source is summed first.
     """
 
     left: tuple[int, int, int]
@@ -372,11 +372,11 @@ class MatMul(Connection):
 
     @property
     def n_products(self) -> int:
-        """How many products of two entries it adds up."""
+        """Number of scalar products that are summed."""
         return prod(self.left) * self.right[2]
 
-    def factors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Source entries of left and right factor, and the target entry, of every product: int64[n_products] each."""
+    def factor_indices(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return left source entry, right source entry and target entry of every product, int64[n_products] each."""
         of_left = np.arange(prod(self.left)).reshape(*self.left, 1)
         of_right = (prod(self.left) + np.arange(prod(self.right))).reshape(self.right)[:, None]
         target = np.arange(self.left[0] * self.left[1] * self.right[2]).reshape(*self.left[:2], 1, self.right[2])
@@ -397,7 +397,7 @@ class MatMul(Connection):
 
 @dataclass(frozen=True, eq=False)
 class Scale(Connection):
-    """Element by element `scale * x + shift`; both scalars, per channel `[C]`, or of the source's shape."""
+    """Elementwise `scale * x + shift`; both are scalars, per channel `[C]`, or of the source's shape."""
 
     scale: Any = 1.0
     shift: Any = 0.0
@@ -405,9 +405,9 @@ class Scale(Connection):
     has_weight: ClassVar[bool] = False
 
     def per_neuron(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """`scale` or `shift` as float32 of the source's shape."""
+        """Return `scale` or `shift` as float32 of the source's shape."""
         try:
-            value = np.asarray(aligned(np.asarray(getattr(self, name), np.float32), shape))
+            value = np.asarray(align_to_shape(np.asarray(getattr(self, name), np.float32), shape))
         except (TypeError, ValueError, OverflowError):
             raise self.fail(f"{name} of type {type(getattr(self, name)).__name__} must be numbers") from None
         try:
@@ -423,7 +423,7 @@ class Scale(Connection):
 
 @dataclass(frozen=True, eq=False)
 class Sparse(Connection):
-    """A list of synapses: `weight[k]` from source neuron `pre[k]` to target neuron `post[k]`, flat C-order indices."""
+    """List of synapses: `weight[k]` from source neuron `pre[k]` to target neuron `post[k]`, flat C-order indices."""
 
     pre: np.ndarray
     post: np.ndarray
@@ -453,7 +453,7 @@ class Sparse(Connection):
 
 
 def window_count(size, kernel, stride, padding, dilation) -> tuple[int, int]:
-    """Rows and columns of a convolution's output: floor((n + 2p - d*(k-1) - 1)/s) + 1 per axis."""
+    """Output rows and columns of a convolution: floor((n + 2p - d*(k-1) - 1)/s) + 1 per axis."""
     stride, padding, dilation = pair(stride), pair(padding), pair(dilation)
     return tuple((size[a] + 2 * padding[a] - dilation[a] * (kernel[a] - 1) - 1) // stride[a] + 1 for a in (0, 1))
 
@@ -462,9 +462,10 @@ Direct = Dense | Conv2d | Sparse  # the connections of a normalized network
 
 
 def synapse_list(connection: Connection, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sources, targets (flat, within their layers) and places in the flat `weight` of a Dense, Conv or Sparse.
+    """Return source, target and index into the flat `weight` of every synapse of a Dense, Conv or Sparse.
 
-    `shape` is that of the source's node. A convolution is unrolled; its taps on padding are left out.
+    Sources and targets are flat indices within their layers. `shape` is the shape of the source node. A convolution is
+    unrolled; taps on padding are left out.
     """
     if isinstance(connection, Dense):
         post, pre = np.indices(np.shape(connection.weight)).reshape(2, -1)
@@ -477,7 +478,7 @@ def synapse_list(connection: Connection, shape: tuple[int, ...]) -> tuple[np.nda
 
 
 def _convolution_synapses(conv: Conv2d, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    (_, rows, columns), (n_out, out_rows, out_columns) = conv.geometry(shape)
+    (_, rows, columns), (n_out, out_rows, out_columns) = conv.kernel_geometry(shape)
     size, stride, padding, dilation = np.shape(conv.weight), pair(conv.stride), pair(conv.padding), pair(conv.dilation)
     every = (*size, out_rows, out_columns)
     out, channel, ky, kx, oy, ox = (a.astype(np.int32) for a in np.ogrid[tuple(slice(n) for n in every)])

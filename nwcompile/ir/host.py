@@ -1,9 +1,9 @@
-"""Host: what the CPU computes of a program's input before the chip: layers in float, or currents for its registers.
+"""Host: the part of a program that the CPU computes before the chip, in float.
 
-Real-valued input is met in one of four ways (`options.INPUT_LAYERS`). `exact`: signed whole numbers become two lines,
-one for each sign. `bias`: the linear map in front of the first layer is computed on the host, and its result is written
-into the bias registers of that layer's neurons. `graded`: the numbers themselves, rounded to integers, are the payload
-of messages. `host`: the layers up to the first spiking one run on the host, and their spikes are the chip's input.
+There are four modes for real-valued input (`options.INPUT_LAYERS`). `exact`: signed integers are split into two lines,
+one per sign. `bias`: the host computes the linear map before the first layer and writes the result into the bias
+registers of that layer's neurons. `graded`: the values, rounded to integers, are the payload of messages. `host`: the
+layers up to the first spiking one run on the host, and their spikes are the chip's input.
 """
 
 from dataclasses import dataclass, replace
@@ -22,21 +22,21 @@ ERROR_CODE = "NW7001"
 
 @dataclass(frozen=True, eq=False)
 class Injected(Sparse):
-    """The registers of a layer as an input of the network: one number for each neuron, added to its synaptic sum.
+    """The bias registers of a layer, modeled as an input: one number per neuron, added to its synaptic sum.
 
-    It is the definition of what a backend adds; on the chip there is no synapse, no axon and no message for it.
+    This defines what backends add. The chip has no synapse, axon or message for it.
     """
 
 
 @dataclass(frozen=True, eq=False)
 class Encoding:
-    """How one input of the chip is made of the host network's layer `layer`.
+    """Encoding of layer `layer` of the host network as one input of the chip.
 
-    Without a `scale` it is the layer's spikes. Else it is its membrane x as an integer: `scale * x + offset` (numbers
-    that broadcast to the layer), rounded to the nearest whole number within `low..high`. `register` names the layer
-    whose neurons have it added to their synaptic sums; their registers hold it, shifted left by `shift_bits`, as a
-    signed mantissa of `mantissa_bits` with an exponent 0..`exponent_max`. `neurons`: int64[n], those of the layer that
-    are meant, None for all.
+    Without a `scale` the input is the layer's spikes. With one it is the membrane x as an integer, `scale * x + offset`
+    (both broadcast to the layer), rounded to the nearest integer and clipped to `low..high`. If `register` names a
+    layer, the value is added to the synaptic sums of that layer's neurons. Their registers hold it, shifted left by
+    `shift_bits`, as a signed mantissa of `mantissa_bits` with an exponent 0..`exponent_max`. `neurons`, int64[n],
+    selects neurons of `layer`; None: all.
     """
 
     layer: str
@@ -51,7 +51,7 @@ class Encoding:
     neurons: np.ndarray | None = None
 
     def verify(self, name: str, network: Network, on_chip: Network) -> None:
-        """Raise ArtifactError unless the layer of the host's `network` can be made input `name` of the chip's."""
+        """Raise ArtifactError unless `layer` of the host's `network` can be input `name` of the network on the chip."""
         node = network.nodes.get(self.layer)
         counts = (self.low, self.high, 1 if self.mantissa_bits is None else self.mantissa_bits)
         good = node is not None and node.neuron is not None and node.neuron.fires is (self.scale is None)
@@ -73,10 +73,10 @@ class Encoding:
 
 @dataclass(frozen=True, eq=False)
 class Host:
-    """The float `network` that the CPU runs once for every input, and `gives`: by input of the chip, how it is made.
+    """The float `network` that the CPU runs once per sample, and `gives`: the Encoding of each input of the chip.
 
-    The inputs of `network` are those of the user that the chip does not take as they are. `way` is one of INPUT_LAYERS.
-    `is_static`: its registers cannot be written in every step, so every sample must be the same in all steps.
+    The inputs of `network` are the user's inputs that the chip cannot take unchanged. `way` is one of INPUT_LAYERS. If
+    `is_static`, registers cannot be written in every step, so a sample must be the same in all steps.
     """
 
     way: str
@@ -86,27 +86,27 @@ class Host:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The layers that spike on the host."""
+        """Layers that spike on the host."""
         return tuple(name for name in self.network.layers if self.network.node(name).neuron.fires)
 
     @property
     def n_neurons(self) -> int:
-        """Neurons of these layers."""
+        """Number of neurons that spike on the host."""
         return sum(self.network.node(name).n_neurons for name in self.layers)
 
     @property
     def registers(self) -> dict[str, str]:
-        """By input that is written into registers, the layer that has them."""
+        """Layer whose registers each input is written into, by input; other inputs are left out."""
         return {name: e.register for name, e in self.gives.items() if e.register is not None}
 
     @cached_property
     def macs(self) -> int:
-        """Multiplications with weights for one step of one sample."""
-        return sum(_macs(self.network, c) for c in self.network.connections)
+        """Multiplications with weights per step and sample."""
+        return sum(_count_macs(self.network, c) for c in self.network.connections)
 
     @property
-    def text(self) -> str:
-        """One line that says how input comes to the chip."""
+    def summary(self) -> str:
+        """One line that says how input reaches the chip."""
         names = ", ".join(dict.fromkeys(e.register or e.layer for e in self.gives.values()))
         if self.way == "exact":
             return "signed input comes on two lines, one for each sign, exactly"
@@ -125,11 +125,11 @@ class Host:
 
     @property
     def has_delays(self) -> bool:
-        """Whether a step depends on earlier ones."""
+        """Whether a step depends on earlier steps."""
         return bool(self.layers) or any(c.aligned_delay for c in self.network.connections)
 
     def verify(self, on_chip: Network) -> None:
-        """Raise ModelError or ArtifactError unless the parts fit each other and the network on the chip."""
+        """Raise ModelError or ArtifactError unless the parts fit each other and the network `on_chip`."""
         self.network.verify()
         if self.way not in INPUT_LAYERS or self.network.is_fixed or not self.gives:
             raise ArtifactError(f"host: way {self.way!r} with a network that gives {len(self.gives)} inputs is none")
@@ -137,21 +137,21 @@ class Host:
             encoding.verify(name, self.network, on_chip)
 
 
-def _macs(network: Network, connection) -> int:
+def _count_macs(network: Network, connection) -> int:
     if isinstance(connection, Conv1d | Conv2d):
         target = connection.output_shape(network.node(connection.source).shape)
         return int(np.size(connection.weight)) * prod(target[1:])
     return int(np.size(connection.weight)) if isinstance(connection, Dense | Sparse) else 0
 
 
-def injected(name: str, layer: str, n_neurons: int, dtype=np.float32) -> Injected:
-    """The connection of the registers of a layer."""
+def connect_registers(name: str, layer: str, n_neurons: int, dtype=np.float32) -> Injected:
+    """Build the connection that models the registers of a layer."""
     neurons = np.arange(n_neurons)
     return Injected(name, layer, pre=neurons, post=neurons, weight=np.ones(n_neurons, dtype), delay=0)
 
 
-def on_chip(network: Network) -> Network:
-    """The network without what is written into registers: what takes room on the chip."""
+def drop_registers(network: Network) -> Network:
+    """Return the network without inputs that are written into registers, which take no cores or axons."""
     written = {c.source for c in network.connections if isinstance(c, Injected)}
     if not written:
         return network
@@ -159,19 +159,19 @@ def on_chip(network: Network) -> Network:
     return replace(network, inputs=inputs, connections=tuple(c for c in network.connections if c.source not in written))
 
 
-def with_registers(network: Network) -> Network:
-    """A fixed-point network with its host's registers as inputs, after its own; what every backend computes."""
+def add_registers(network: Network) -> Network:
+    """Append the host's registers to the inputs of a fixed-point network; every backend computes the result."""
     registers = {} if network.host is None else network.host.registers
     registers = {name: layer for name, layer in registers.items() if name not in network.inputs}
     if not registers:
         return network
     lines = {name: Node(name, network.node(layer).shape) for name, layer in registers.items()}
-    edges = (injected(name, layer, lines[name].n_neurons, np.int8) for name, layer in registers.items())
+    edges = (connect_registers(name, layer, lines[name].n_neurons, np.int8) for name, layer in registers.items())
     return replace(network, inputs={**network.inputs, **lines}, connections=(*network.connections, *edges))
 
 
-def of_copies(registers: dict[str, Encoding], copy_of: dict[str, tuple[str, np.ndarray]]) -> dict[str, Encoding]:
-    """The registers of a network and of the copies of its neurons, `copy_of` {copied layer: (layer, its neurons)}."""
+def copy_registers(registers: dict[str, Encoding], copy_of: dict[str, tuple[str, np.ndarray]]) -> dict[str, Encoding]:
+    """Add registers for copies of neurons, `copy_of` {copied layer: (layer, its neurons)}."""
     by_layer = {encoding.register: encoding for encoding in registers.values()}
     copies = {
         f"{name}/bias": replace(by_layer[layer], register=name, neurons=neurons)
@@ -181,7 +181,7 @@ def of_copies(registers: dict[str, Encoding], copy_of: dict[str, tuple[str, np.n
     return {**registers, **copies}
 
 
-def registers_of(host: Host | None) -> dict[str, Encoding]:
-    """How a host writes registers whose scale is chosen already, by input; none without a host."""
+def find_scaled_registers(host: Host | None) -> dict[str, Encoding]:
+    """Encodings of a host that write registers and have a scale, by input; empty without a host."""
     gives = {} if host is None else host.gives
     return {name: e for name, e in gives.items() if e.register is not None and e.scale is not None}

@@ -1,4 +1,4 @@
-"""Manifest: what the compiler tells people of a program, entry by entry."""
+"""Manifest: what the compiler reports about a program, entry by entry."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -8,46 +8,46 @@ from typing import Any, Final, Literal, Required, TypedDict
 from nwcompile.argument_types import checked_fields, has_type
 from nwcompile.errors import ArtifactError
 
-EXACT: Final = "exact"  # The user's layers spike as the same integers do on a chip with every neuron feature.
-APPROXIMATE: Final = "approximate"  # Spikes differ from those; by how much is the price.
-HOST: Final = "host"  # The CPU computes it, once per input, as the framework does.
-Span = float | tuple[float, float] | None  # A number, or the least and the largest where neurons differ.
+EXACT: Final = "exact"  # Spike for spike equal to the same integers on a chip with every neuron feature.
+APPROXIMATE: Final = "approximate"  # Spikes may differ from those; the price measures how much.
+HOST: Final = "host"  # Computed by the CPU, once per input, like in the framework.
+Span = float | tuple[float, float] | None  # A number, or (smallest, largest) if neurons differ.
 
 
 class QuantizationRow(TypedDict, total=False):
-    """The integers of a layer, what they lost, and what they did in the calibration samples.
+    """Quantization of a layer, its errors, and its behavior on the calibration samples.
 
-    What is not known without samples, or does not exist, is None.
+    A value is None if it does not exist or is unknown without samples.
     """
 
     layer: Required[str]
     bits: int | None  # of a weight
     scale: float | None  # integer state units per unit of the float membrane
-    channel_scale: Span  # what the scale is multiplied by in each channel
+    channel_scale: Span  # factor of the scale in each channel
     exponents: list[int] | None  # of its connections, in order
     n_weights: int | None
     clipped_weights: int | None  # of n_weights
     clipped_percent: float | None
-    weight_error_rms: float | None  # over the root mean square of the weights
-    tau_u: Span  # steps: time constant of the current as trained,
-    tau_u_chip: Span  # and on the chip
-    tau_v: Span  # steps: of the membrane
+    weight_error_rms: float | None  # relative to the root mean square of the weights
+    tau_u: Span  # steps: time constant of the current, as trained
+    tau_u_chip: Span  # the same, on the chip
+    tau_v: Span  # steps: time constant of the membrane, as trained
     tau_v_chip: Span
     tau_error_percent: float | None  # the largest
     threshold_float: Span
     threshold_int: Span
-    threshold_factor: float | None  # beyond the scale, with which narrow weights came closest
-    strict_change: str | None  # where the chip compares by another rule than the float network
+    threshold_factor: float | None  # factor beyond the scale; chosen to fit narrow weights best
+    strict_change: str | None  # set if the chip compares by another rule than the float network
     rate_float: float | None  # spikes per neuron and step
     rate_fixed: float | None
-    spike_agreement_percent: float | None  # neurons and steps that spike alike, of those in which either spikes
-    u_bound: Integral | None  # the largest magnitude for any input
+    spike_agreement_percent: float | None  # share of (neuron, step) in which both spike, of those in which either does
+    u_bound: Integral | None  # largest magnitude for any input
     v_bound: Integral | None
     u_largest: Integral | None  # in the samples
     v_largest: Integral | None
     state_limit: Integral | None
     state_bits: int | None
-    overflow: str | None  # which states could become too large, and what then happens
+    overflow: str | None  # states that could exceed their range, and the consequence
 
 
 class StateRow(TypedDict):
@@ -63,14 +63,14 @@ class StateRow(TypedDict):
 
 
 class ParameterRow(TypedDict):
-    """A parameter of a neuron program, and the unit that it is counted in."""
+    """A parameter of a neuron program and its unit."""
 
     parameter: str
     unit: str
 
 
 class TableRow(TypedDict):
-    """A table that stands for a curve of a neuron program, in the curve's own units."""
+    """A table that approximates a curve of a neuron program, in the units of the curve."""
 
     of: str
     argument: str
@@ -85,7 +85,7 @@ class TableRow(TypedDict):
 
 
 class ProgramRow(QuantizationRow, total=False):
-    """The row of a layer whose neuron is a program."""
+    """The quantization row of a layer whose neuron is a program."""
 
     program: str
     instructions: int
@@ -97,10 +97,10 @@ class ProgramRow(QuantizationRow, total=False):
 
 @dataclass(frozen=True)
 class Change:
-    """One rewriting of one layer: what it `was`, what the chip `has` instead, `how` that meets it, and a label.
+    """One rewriting of one layer: what it `was`, what the chip `has` instead, `how` it is replaced, and a label.
 
-    `price`: plain numbers by name, measured on samples that no parameter was fitted to (docs/legalize.md defines
-    them), or None where there is nothing to pay or no samples to measure with.
+    `price`: numbers by name, measured on samples that no parameter was fitted to (docs/legalize.md defines them). It is
+    None if the rewriting is exact or there are no samples.
     """
 
     layer: str
@@ -114,7 +114,7 @@ class Change:
         checked_fields(self)
 
     def to_dict(self) -> dict:
-        """Plain values for the manifest of a program."""
+        """Return plain values for the manifest of a program."""
         return asdict(self)
 
 
@@ -133,14 +133,14 @@ class Price(TypedDict, total=False):
 
 
 class FewestCores(TypedDict):
-    """As few cores as hold the network, where the partitioner took more, and the predicted step on them."""
+    """The fewest cores that hold the network, if the partitioner chose more, and the predicted step time on them."""
 
     n_cores: int
     step_us: float
 
 
 class Manifest(TypedDict, total=False):
-    """Every entry may be absent."""
+    """The manifest of a program; every entry may be absent."""
 
     tool: str
     version: str
@@ -154,7 +154,7 @@ class Manifest(TypedDict, total=False):
 
 
 def verify_manifest(manifest: dict) -> None:
-    """Raise an NwError unless every entry has its type, and every number is finite."""
+    """Raise an NwError unless every entry has the right type and every number is finite."""
     for key, kind in Manifest.__annotations__.items():
         if key in manifest and not has_type(manifest[key], kind):
             raise ArtifactError(f"{key} is not what this version writes", code="NW7001")

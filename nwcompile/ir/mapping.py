@@ -9,7 +9,7 @@ from nwcompile.argument_types import checked, has_type
 from nwcompile.errors import ModelError, shown
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
-from nwcompile.ir.shown import counted, in_lines
+from nwcompile.ir.shown import count_text, format_lines
 
 ERROR_CODE = "NW3007"
 MEANING = {"core_of": "core of each neuron", "visit": "place of each neuron in its core's order"}
@@ -17,10 +17,10 @@ MEANING = {"core_of": "core of each neuron", "visit": "place of each neuron in i
 
 @dataclass(frozen=True, eq=False)
 class Mapping:
-    """`core_of[layer]`: int32[n], flat C order; `site_of`: int32[n_cores, 3]. `note[core]` says what bounded a core.
+    """Logical core of every neuron, `core_of[layer]` int32[n], and site of every core, `site_of` int32[n_cores, 3].
 
-    `visit[layer]`: int32[n]; a core visits its neurons from the smallest of these numbers to the largest, equal ones in
-    the order of layers and in them of neurons, as all are where `visit` is empty.
+    Neurons are in flat C order. `note[core]` names the limit that bounded a core. `visit[layer]`, int32[n]: a core
+    visits its neurons by ascending number; ties, and all neurons if `visit` is empty, go by layer, then by neuron.
     """
 
     core_of: dict[str, np.ndarray]
@@ -30,40 +30,41 @@ class Mapping:
 
     @classmethod
     def from_arrays(cls, core_of: dict, site_of, visit: dict | None = None) -> "Mapping":
-        """A mapping made elsewhere: logical core of every neuron of every layer, and (x, y, port) of every core.
+        """Build a mapping from the logical core of every neuron, by layer, and (x, y, port) of every core.
 
-        `visit`, the order in which cores visit their neurons, is chosen by the compiler where it is not given. Raises
-        ModelError unless all are whole numbers and every core has three; `verify` says the rest.
+        `visit` is the order in which cores visit their neurons; the compiler chooses it if it is not given. Raises
+        ModelError unless all values are integers and every core has three coordinates; `verify` checks the rest.
         """
-        sites = _whole("site_of", site_of)
+        sites = _as_whole_numbers("site_of", site_of)
         if sites.size % 3 or sites.shape[-1:] != (3,):
             raise ModelError(f"mapping: site_of of shape {sites.shape} must be [core, 3], (x, y, port) of every core")
-        order = _by_layer("visit", {} if visit is None else visit)
-        return cls(_by_layer("core_of", core_of), sites.reshape(-1, 3), {}, order)
+        order = _convert_layers("visit", {} if visit is None else visit)
+        return cls(_convert_layers("core_of", core_of), sites.reshape(-1, 3), {}, order)
 
     def __repr__(self) -> str:
-        n_neurons = counted(sum(map(len, self.core_of.values())), "neuron")
-        head = f"Mapping: {n_neurons} on {counted(self.n_cores, 'core')} at {counted(self.n_tiles, 'router')}"
+        n_neurons = count_text(sum(map(len, self.core_of.values())), "neuron")
+        head = f"Mapping: {n_neurons} on {count_text(self.n_cores, 'core')} at {count_text(self.n_tiles, 'router')}"
         rows = []
         for name, cores in self.core_of.items():
             used = np.unique(cores)
             numbers = ", ".join(map(str, used[:4])) + (f", ... {used[-1]}" if len(used) > 4 else "")
-            rows.append(f"layer {name}: {counted(len(cores), 'neuron')} on {counted(len(used), 'core')}: {numbers}")
-        return in_lines(head, rows, "layers")
+            n_neurons, n_cores = count_text(len(cores), "neuron"), count_text(len(used), "core")
+            rows.append(f"layer {name}: {n_neurons} on {n_cores}: {numbers}")
+        return format_lines(head, rows, "layers")
 
     @property
     def n_cores(self) -> int:
-        """Logical cores in use."""
+        """Number of logical cores in use."""
         return len(self.site_of)
 
     @cached_property
     def n_tiles(self) -> int:
-        """Routers with at least one core in use: what the barrier's cost depends on."""
+        """Number of routers with at least one core in use; the cost of the barrier depends on it."""
         return len(np.unique(self.site_of[:, :2], axis=0))
 
     @checked()
     def where(self, layer: str, neuron: int) -> tuple[int, tuple[int, int, int]]:
-        """Logical core and site (x, y, port) of one neuron."""
+        """Return logical core and site (x, y, port) of one neuron."""
         if layer not in self.core_of or not 0 <= neuron < len(self.core_of[layer]):
             raise ModelError(
                 f"there is no neuron {shown(neuron)} in a layer {layer!r}; layers: {', '.join(self.core_of)}"
@@ -74,14 +75,14 @@ class Mapping:
 
     @checked()
     def who(self, core: int) -> dict[str, np.ndarray]:
-        """Neurons of each layer that lie on a logical core, flat indices."""
+        """Return the neurons on a logical core, flat indices by layer."""
         if not 0 <= core < self.n_cores:
             raise ModelError(f"there is no core {shown(core)}; the mapping uses cores 0..{self.n_cores - 1}")
         by_layer = {layer: np.flatnonzero(cores == core) for layer, cores in self.core_of.items()}
         return {layer: neurons for layer, neurons in by_layer.items() if len(neurons)}
 
     def verify(self, network: Network, chip: Chip) -> None:
-        """Raise ModelError unless every neuron has a core and every core a site of its own on the chip."""
+        """Raise ModelError unless every neuron has a core and every core has a site of its own on the chip."""
         for name in network.layers:
             cores, n = self.core_of.get(name), network.node(name).n_neurons
             if cores is None or cores.shape != (n,):
@@ -122,13 +123,13 @@ class Mapping:
             raise ModelError("mapping: two cores share one site; give every core a site of its own")
 
 
-def _by_layer(name: str, table: dict) -> dict[str, np.ndarray]:
+def _convert_layers(name: str, table: dict) -> dict[str, np.ndarray]:
     if not isinstance(table, dict):
         raise ModelError(f"mapping: {name} must be {{layer: {MEANING[name]}}}, not {type(table).__name__}")
-    return {layer: _whole(f"{name}[{layer!r}]", values).reshape(-1) for layer, values in table.items()}
+    return {layer: _as_whole_numbers(f"{name}[{layer!r}]", values).reshape(-1) for layer, values in table.items()}
 
 
-def _whole(name: str, value) -> np.ndarray:
+def _as_whole_numbers(name: str, value) -> np.ndarray:
     array = np.asarray(value)
     whole = array.dtype.kind in "iuf" and (array == np.trunc(array)).all()
     if array.size and not (whole and array.min() >= -1 and array.max() < 1 << 31):

@@ -1,4 +1,4 @@
-"""Network: neuron layers, inputs and junctions, joined by connections; float or fixed-point."""
+"""Network: neuron layers, inputs and junctions with connections between them; float or fixed-point."""
 
 import hashlib
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from nwcompile.errors import ModelError, shown, unknown_choice
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
-from nwcompile.ir.shown import counted, in_lines
+from nwcompile.ir.shown import count_text, format_lines
 from nwcompile.lazy_names import look_up
 
 if TYPE_CHECKING:
@@ -23,36 +23,36 @@ if TYPE_CHECKING:
 
 ERROR_CODE = "NW3001"
 LARGEST_LAYER = 1 << 31  # Neurons of a layer are numbered in 32 bits.
-# How samples lie in an array: by steps or samples first, or one sample that every step takes.
+# Array layouts of samples: batch first, time first, or one value for all steps.
 LAYOUTS = {"BT": "[B, T, *shape]", "TB": "[T, B, *shape]", "B": "[B, *shape]"}
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """A place in the network: an input or a junction (`neuron is None`; a junction only sums) or a neuron layer.
+    """An input, a junction or a neuron layer. Inputs and junctions have no `neuron`; a junction only sums.
 
-    `constant`: of an input that nobody gives samples for, the value of its lines in every step. `axon_of`, int64[n], of
-    a layer whose neurons share axons: the neuron of the layer whose axons, of one bit each, a neuron's spikes set. Only
-    neurons with axons of their own have synapses.
+    `constant` is the value of all lines in every step, for an input that takes no samples. `axon_of`, int64[n], is set
+    for a layer whose neurons share axons: each neuron's spikes set the one-bit axons of neuron `axon_of`. Only neurons
+    with axons of their own have synapses.
     """
 
     name: str
     shape: tuple[int, ...]
-    neuron: Any = None  # NeuronSpec | NeuronProgram | None; which of them a layer has: `Network.built_in`, `programs`
+    neuron: Any = None  # NeuronSpec | NeuronProgram | None; see `Network.built_in` and `Network.programs`
     constant: int | None = None
     axon_of: np.ndarray | None = None
 
     def __post_init__(self):
         if isinstance(self.neuron, NeuronSpec | NeuronProgram):
-            object.__setattr__(self, "neuron", self.neuron.of_shape(self.shape))
+            object.__setattr__(self, "neuron", self.neuron.align_arrays(self.shape))
 
     @property
     def n_neurons(self) -> int:
-        """Number of neurons, or of input lines."""
+        """Number of neurons or input lines."""
         return prod(self.shape)
 
-    def heard(self, spikes: np.ndarray) -> np.ndarray:
-        """What readers get of spikes [..., *shape]: of neurons that share an axon one spike, if any of them does."""
+    def merge_axon_spikes(self, spikes: np.ndarray) -> np.ndarray:
+        """Merge spikes [..., *shape] of neurons that share an axon: one spike if any of them spikes."""
         if self.axon_of is None:
             return spikes
         flat = spikes.reshape(*spikes.shape[: spikes.ndim - len(self.shape)], self.n_neurons)
@@ -67,12 +67,12 @@ class Node:
 class Network:
     """`inputs` and `nodes` (layers and junctions) by name, and the connections between them.
 
-    Several connections into one node add up. Frozen; every stage makes a new one. `layout`, one of LAYOUTS, says how
-    whoever made the network lays out samples; in "B" each is repeated `n_steps` times, unless it comes as
-    `[B, T, *shape]`. Results are `[B, T, *shape]` in every layout. `host`: what the CPU computes of samples before
-    this network, which is then the part on the chip (`ir.host`). `real_example`: the example that it was imported with
-    has values that are not whole numbers. `left_out`: a sentence on what of the imported model's result is not in the
-    network, "" for nothing; it changes neither results nor hashes.
+    Several connections into one node are summed. A network is frozen; every stage returns a new one. `layout`, one of
+    LAYOUTS, is the array layout of samples. In layout "B" each sample is repeated `n_steps` times, unless it has shape
+    `[B, T, *shape]`. Results have shape `[B, T, *shape]` in every layout. `host` is the part that the CPU computes
+    before this network, which is then the part on the chip (`ir.host`). `real_example`: the example at import had
+    values that are not integers. `left_out`: a sentence about results of the imported model that are not in the
+    network, or ""; it changes neither results nor hashes.
     """
 
     inputs: dict[str, Node]
@@ -89,14 +89,14 @@ class Network:
     def from_arrays(cls, layers: dict, connections: Sequence, inputs: dict | None = None) -> "Network":
         """Build a network from `layers={name: neuron | (neuron, shape)}`, connections, `inputs={name: shape}`.
 
-        A neuron is a NeuronSpec or a NeuronProgram. A layer without a shape gets that of the first connection into it
-        whose output has one. Weights are float (float32 is what is computed) or integer mantissas; then every neuron is
-        fixed-point. Raises ModelError.
+        A neuron is a NeuronSpec or a NeuronProgram. A layer without a shape gets the output shape of the first
+        connection into it that has one. Weights are float (computed as float32), or integer mantissas; then every
+        neuron must be fixed-point. Raises ModelError.
         """
         for c in connections:
             if not isinstance(c, Connection):
                 raise ModelError(f"a connection is an nw.Dense, nw.Conv2d, nw.Sparse, ..., not {type(c).__name__}")
-        inputs = {name: Node(name, _shape(name, shape)) for name, shape in (inputs or {}).items()}
+        inputs = {name: Node(name, _check_shape(name, shape)) for name, shape in (inputs or {}).items()}
         specs, shapes = {}, {name: node.shape for name, node in inputs.items()}
         for name, value in layers.items():
             spec, shape = value if isinstance(value, tuple) else (value, None)
@@ -107,7 +107,7 @@ class Network:
                 )
             specs[name] = spec
             if shape is not None:
-                shapes[name] = _shape(name, shape)
+                shapes[name] = _check_shape(name, shape)
         pending = True
         while pending:
             pending = False
@@ -115,7 +115,7 @@ class Network:
                 if c.target in specs and c.target not in shapes and c.source in shapes:
                     shape = c.output_shape(shapes[c.source])
                     if shape is not None:
-                        shapes[c.target], pending = _shape(c.target, shape), True
+                        shapes[c.target], pending = _check_shape(c.target, shape), True
         for name in specs:
             if name not in shapes:
                 raise ModelError(f"layer {name!r}: no connection tells its shape; give (neuron, shape)")
@@ -126,16 +126,16 @@ class Network:
 
     def __repr__(self) -> str:
         layers = [node for node in self.nodes.values() if node.neuron is not None]
-        n_neurons = counted(sum(node.n_neurons for node in layers), "neuron")
+        n_neurons = count_text(sum(node.n_neurons for node in layers), "neuron")
         kind = "fixed-point" if self.is_fixed else "float"
-        head = f"Network ({kind}): {counted(len(layers), 'layer')}, {n_neurons}, "
-        head += counted(len(self.connections), "connection")
+        head = f"Network ({kind}): {count_text(len(layers), 'layer')}, {n_neurons}, "
+        head += count_text(len(self.connections), "connection")
         rows = [f"input {node.name} {list(node.shape)}" for node in self.inputs.values()]
         for node in self.nodes.values():
             what = "junction" if node.neuron is None else "layer"
             sources = ", ".join(f"{type(c).__name__} from {c.source}" for c in self.into(node.name))
             rows.append(f"{what} {node.name} {list(node.shape)}: {sources or 'no connection'}")
-        return in_lines(head, rows, "layers")
+        return format_lines(head, rows, "layers")
 
     def _repr_html_(self) -> str:
         return look_up("nwcompile.ir.network", "html_of_network")(self)
@@ -147,7 +147,7 @@ class Network:
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """Layers and junctions such that every connection without delay points forward; ties as given."""
+        """Layers and junctions in topological order of the connections without delay; ties keep the given order."""
         rank = {name: i for i, name in enumerate(self.nodes)}
         n_before = dict.fromkeys(self.nodes, 0)
         after: dict[str, list[str]] = {name: [] for name in (*self.inputs, *self.nodes)}
@@ -172,11 +172,11 @@ class Network:
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
-        """Layers that feed no other, directly or through junctions: what `run.output` shows; or else the last one."""
-        return tuple(n for n in self.layers if self._fed_by(n) <= {n}) or self.layers[-1:]
+        """Layers that feed no other layer, directly or through junctions, else the last one; `run.output` has them."""
+        return tuple(n for n in self.layers if self._find_fed_layers(n) <= {n}) or self.layers[-1:]
 
-    def _fed_by(self, name: str) -> set[str]:
-        """The layers that a layer's spikes arrive at, directly or through junctions."""
+    def _find_fed_layers(self, name: str) -> set[str]:
+        """Find the layers that receive a layer's spikes, directly or through junctions."""
         seen, pending = set(), [name]
         while pending:
             source = pending.pop()
@@ -188,7 +188,7 @@ class Network:
 
     @property
     def graph(self):
-        """The network as a networkx.MultiDiGraph: node attributes `shape`, `neuron`; edge attribute `connection`."""
+        """networkx.MultiDiGraph of the network; node attributes `shape`, `neuron`, edge attribute `connection`."""
         import networkx
 
         graph = networkx.MultiDiGraph()
@@ -200,7 +200,7 @@ class Network:
 
     @cached_property
     def offsets(self) -> dict[str, int]:
-        """Index of the first line or neuron of every input and layer in one flat numbering: inputs, then layers."""
+        """Index of the first line or neuron of every input and layer, in a flat numbering of inputs, then layers."""
         offsets, total = {}, 0
         for name in (*self.inputs, *self.layers):
             offsets[name] = total
@@ -208,16 +208,16 @@ class Network:
         return offsets
 
     @property
-    def given(self) -> dict[str, Node]:
-        """The inputs that a person gives samples for: those of the host, then those that the chip takes as they are."""
+    def given_inputs(self) -> dict[str, Node]:
+        """Inputs that take samples: those of the host, then those that the chip takes unchanged."""
         taken = {name: node for name, node in self.inputs.items() if node.constant is None}
         if self.host is None:
             return taken
         taken = {name: node for name, node in taken.items() if name not in self.host.gives}
         return {**self.host.network.inputs, **taken}
 
-    def laid_out(self, layout: str, n_steps: int | None = None) -> "Network":
-        """The same network for samples of that layout."""
+    def change_layout(self, layout: str, n_steps: int | None = None) -> "Network":
+        """Return the same network for samples of another layout."""
         return replace(self, layout=layout, n_steps=n_steps)
 
     @property
@@ -227,7 +227,7 @@ class Network:
 
     @cached_property
     def built_in(self) -> tuple[str, ...]:
-        """Names of the layers whose neurons are NeuronSpecs, which rewritings can change; in topological order."""
+        """Names of the layers whose neurons are NeuronSpecs, in topological order."""
         return tuple(n for n in self.layers if isinstance(self.node(n).neuron, NeuronSpec))
 
     @cached_property
@@ -236,24 +236,24 @@ class Network:
         return tuple(n for n in self.layers if isinstance(self.node(n).neuron, NeuronProgram))
 
     def node(self, name: str) -> Node:
-        """The input, layer or junction of that name."""
+        """Return the input, layer or junction of that name."""
         return self.inputs[name] if name in self.inputs else self.nodes[name]
 
     def into(self, name: str) -> tuple[Connection, ...]:
-        """Connections that end at `name`, in the order given."""
+        """Return the connections that end at `name`, in the given order."""
         return self._by_target.get(name, ())
 
     def out_of(self, name: str) -> tuple[Connection, ...]:
-        """Connections that begin at `name`, in the order given."""
+        """Return the connections that begin at `name`, in the given order."""
         return self._by_source.get(name, ())
 
     @cached_property
     def _by_target(self) -> dict[str, tuple[Connection, ...]]:
-        return _grouped(self.connections, "target")
+        return _group_connections(self.connections, "target")
 
     @cached_property
     def _by_source(self) -> dict[str, tuple[Connection, ...]]:
-        return _grouped(self.connections, "source")
+        return _group_connections(self.connections, "source")
 
     def verify(self) -> None:
         """Raise ModelError unless names, shapes, numbers, delays and the layout are usable."""
@@ -303,18 +303,18 @@ class Network:
         for node in (*self.inputs.values(), *self.nodes.values()):
             always = () if node.constant is None else (node.constant,)
             digest.update(repr((node.name, node.shape, *always)).encode())
-            for name, value in node.neuron.canonical() if node.neuron is not None else ():
-                _feed(digest, name, value)
+            for name, value in node.neuron.canonical_fields() if node.neuron is not None else ():
+                _update_digest(digest, name, value)
             if node.axon_of is not None:
-                _feed(digest, "axon_of", node.axon_of)
+                _update_digest(digest, "axon_of", node.axon_of)
         for c in self.connections:
-            for name, value in c.canonical():
-                _feed(digest, name, value)
+            for name, value in c.canonical_fields():
+                _update_digest(digest, name, value)
         return digest.hexdigest()
 
 
-def _grouped(connections: tuple[Connection, ...], end: str) -> dict[str, tuple[Connection, ...]]:
-    """The connections by the name of their `source` or `target`."""
+def _group_connections(connections: tuple[Connection, ...], end: str) -> dict[str, tuple[Connection, ...]]:
+    """Group connections by the name of their `source` or `target`."""
     groups: dict[str, list[Connection]] = {}
     for c in connections:
         groups.setdefault(getattr(c, end), []).append(c)
@@ -322,7 +322,7 @@ def _grouped(connections: tuple[Connection, ...], end: str) -> dict[str, tuple[C
 
 
 def _verify_axons(node: Node) -> None:
-    """Raise ModelError unless neurons share axons of neurons that have their own, and send spikes of one bit."""
+    """Raise ModelError unless shared axons belong to neurons that have their own, and spikes are binary."""
     if node.axon_of is None:
         return
     axons, n = np.asarray(node.axon_of), node.n_neurons
@@ -333,7 +333,7 @@ def _verify_axons(node: Node) -> None:
         raise ModelError(f"layer {node.name!r}: only neurons of binary spikes share axons of one bit")
 
 
-def _shape(name: str, shape) -> tuple[int, ...]:
+def _check_shape(name: str, shape) -> tuple[int, ...]:
     shape = (shape,) if np.ndim(shape) == 0 else tuple(shape)
     if not shape or not all(map(_is_size, shape)):
         raise ModelError(f"{name!r}: shape {shown(shape)} must be whole numbers >= 1")
@@ -352,7 +352,7 @@ def _is_size(n) -> bool:
         return False
 
 
-def _feed(digest, name: str, value) -> None:
+def _update_digest(digest, name: str, value) -> None:
     digest.update(name.encode())
     if isinstance(value, np.ndarray):
         digest.update(f"{value.dtype.str}{value.shape}".encode())

@@ -1,4 +1,4 @@
-"""NeuronSpec: one explicit description of how a neuron updates, float or fixed-point (DESIGN 4)."""
+"""NeuronSpec: an explicit description of how a neuron updates, float or fixed-point (DESIGN 4)."""
 
 from dataclasses import dataclass, field, fields, replace
 from math import prod
@@ -18,16 +18,16 @@ CURRENT_ORDERS = ("decay_then_add", "add_then_decay", "add_use_decay")
 CLAMPS = ("maximum", "shift", "reset")
 OVERFLOWS = ("wrap", "saturate", "modulo", "clip")
 DECAYS = ("fraction", "shift")
-LARGEST_WHOLE = 1 << 40  # No fixed-point field is larger: this is beyond any state a chip holds.
-LARGEST_COUNT = (1 << 23) - 1  # Of spikes that a neuron fires at once, beyond what any message carries.
-LARGEST_REFRACTORY = (1 << 30) - 1  # Twice as many steps still fit 32 bits.
+LARGEST_WHOLE = 1 << 40  # Limit of fixed-point fields, beyond any state of a chip.
+LARGEST_COUNT = (1 << 23) - 1  # Limit of spikes of a neuron in a step, beyond what any message carries.
+LARGEST_REFRACTORY = (1 << 30) - 1  # Steps; twice as many still fit 32 bits.
 
 
-def plain(value):
-    """Tensors, lists and tuples as NumPy arrays, NumPy scalars and 0-d arrays as Python's, the rest as it is.
+def to_plain(value):
+    """Convert tensors, lists and tuples to NumPy arrays, and NumPy scalars and 0-d arrays to Python scalars.
 
-    Arrays are in the byte order of the machine, so that equal numbers give equal programs.
-    What makes no array is left for `verify` to refuse.
+    Arrays get the byte order of the machine, so that equal numbers give equal programs. Other values, and lists that
+    make no array, are returned unchanged; `verify` refuses them.
     """
     if hasattr(value, "detach"):
         value = value.detach().cpu().numpy()
@@ -41,39 +41,39 @@ def plain(value):
     return value.item() if isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0 else value
 
 
-def plain_numbers(value):
-    """As `plain`; whole numbers beyond 64 bits become floats."""
-    value = plain(value)
+def to_plain_numbers(value):
+    """Convert like `to_plain`; integers beyond 64 bits become floats."""
+    value = to_plain(value)
     is_long = type(value) is int and not -(1 << 63) <= value < 1 << 63
     if not is_long and not (isinstance(value, np.ndarray) and value.dtype.kind == "O"):
         return value
     try:
-        return plain(np.asarray(value, np.float64))
+        return to_plain(np.asarray(value, np.float64))
     except (TypeError, ValueError, OverflowError):
         return value
 
 
-def _furthest(array: np.ndarray) -> float:
-    """The number that is furthest from 0."""
+def _find_furthest(array: np.ndarray) -> float:
+    """Return the number of largest magnitude."""
     return array.flat[np.abs(array).argmax()]
 
 
 def is_in_float32(value) -> bool:
-    """Whether numbers are finite as float32, which is what float networks compute with."""
+    """Whether numbers are finite as float32, the type of float networks."""
     with np.errstate(over="ignore"):
         return bool(np.isfinite(np.asarray(value).astype(np.float32)).all())
 
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Number format of a fixed-point layer: widths in bits, the shift of a synaptic sum, what u does on overflow.
+    """Number format of a fixed-point layer: widths in bits, shift of the synaptic sum, overflow of u, and decay.
 
-    v saturates, whatever u does, but with `modulo`: then u and v are two's complement numbers that go round; and with
-    `clip`, where both stay within the range of such numbers, -2**(state_bits-1) among them.
+    v saturates, except that with `modulo` u and v both wrap as two's complement numbers, and with `clip` both are
+    clipped to the two's complement range, which includes -2**(state_bits-1).
 
-    `decay`: a `fraction` k/2**decay_bits of a state is lost in a step, rounded so that no more is lost than that, or by
-    `shift` x >> k is, at least 1; then u decays after the synaptic sum is added to it, and every addition is clipped
-    (SynSense Xylo).
+    With `decay="fraction"` a state loses k/2**decay_bits of its value in a step, rounded so that it loses no more. With
+    `decay="shift"` it loses x >> k, at least 1. Then u decays after the synaptic sum is added to it, and every addition
+    is clipped (SynSense Xylo).
     """
 
     state_bits: int = 24
@@ -85,7 +85,7 @@ class FixedPoint:
     WIDTHS: ClassVar[dict[str, tuple[int, int]]] = {"state_bits": (2, 32), "decay_bits": (1, 16), "shift_bits": (0, 16)}
 
     def wraps(self, state: str) -> bool:
-        """Whether `u` or `v` takes the other sign when it is too large, instead of staying at its largest."""
+        """Whether state `u` or `v` changes sign on overflow instead of saturating."""
         return self.overflow == "modulo" or (self.overflow == "wrap" and state == "u")
 
     @property
@@ -95,34 +95,34 @@ class FixedPoint:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The lowest and the highest state."""
+        """Smallest and largest state."""
         high = (1 << (self.state_bits - 1)) - 1
         return -high - (self.overflow in ("modulo", "clip")), high
 
     @property
     def fastest(self) -> int:
-        """The decay that leaves nothing of a state."""
+        """Decay value that leaves nothing of a state."""
         return 0 if self.shifts else 1 << self.decay_bits
 
     @property
     def decay_range(self) -> tuple[int, int]:
-        """The least and the largest decay."""
+        """Smallest and largest decay value."""
         return 0, (1 << self.decay_bits) - self.shifts
 
     def lost(self, decay) -> np.ndarray:
-        """The share of a large state that a decay takes in a step, 0..1."""
+        """Fraction 0..1 of a large state that a decay removes in a step."""
         decay = np.asarray(decay, np.float64)
         return 2.0**-decay if self.shifts else decay / (1 << self.decay_bits)
 
     def to_dict(self) -> dict:
-        """Plain values; a decay by fractions, which all chips had at first, is not named."""
+        """Return plain values; the default decay `fraction` is left out, as in older files."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "decay" or self.shifts}
 
     def __repr__(self) -> str:
         return f"FixedPoint({', '.join(f'{name}={value!r}' for name, value in self.to_dict().items())})"
 
     def verify(self, layer: str) -> None:
-        """Raise ModelError, naming the layer, unless the widths are whole numbers that the kernels can hold."""
+        """Raise ModelError, naming the layer, unless the widths are integers that the kernels support."""
         for name, value, choices in (("overflow", self.overflow, OVERFLOWS), ("decay", self.decay, DECAYS)):
             if not isinstance(value, str) or value not in choices:
                 raise ModelError(f"layer {layer!r}: {unknown_choice(name, value, choices)}")
@@ -134,8 +134,8 @@ class FixedPoint:
                 raise ModelError(f"layer {layer!r}: {name}={shown(value)} must be a whole number {low}..{high}")
 
 
-def aligned(value, shape: tuple[int, ...]):
-    """An array per channel [C] or of all neurons [n] in the axes of a layer of `shape`; any other value as it is."""
+def align_to_shape(value, shape: tuple[int, ...]):
+    """Reshape an array [C] or [n] so that it broadcasts to a layer of `shape`; return other values unchanged."""
     if np.ndim(value) != 1 or len(shape) < 2:
         return value
     if len(value) == shape[0]:
@@ -145,40 +145,40 @@ def aligned(value, shape: tuple[int, ...]):
 
 @dataclass(frozen=True, eq=False)
 class NeuronSpec:
-    """How one layer's neurons update in a step. Every number is a scalar or an array for the layer's shape.
+    """Update rule of a layer's neurons. Every number is a scalar or an array for the layer's shape.
 
-    On a layer [C, ...] of several axes, an array [C] means one number per channel (also where another axis is as long),
-    as in a connection's bias, and a flat one of all neurons one per neuron; any other array broadcasts.
+    On a layer [C, ...] of several axes, an array [C] has one number per channel, like a connection's bias, even if
+    another axis has the same length. A flat array of all neurons has one number per neuron. Other arrays broadcast.
 
     Order in a step: synaptic input x (connection biases included; recurrent spikes are those of t-1) ->
     current -> membrane -> fire -> reset -> `v_min` clamp. While a neuron is refractory
-    (`t - t_spike < refractory`) its v is not updated and it does not fire; its current goes on.
+    (`t - t_spike < refractory`) its v is not updated and it does not fire; its current is still updated.
 
     Float (`fixed is None`), float32:
 
     - current, if `alpha` is given: `decay_then_add` i = alpha*i + w_in*x; `add_then_decay` i = alpha*(i + w_in*x);
-      `add_use_decay` i = i + w_in*x is used, then i = alpha*i. Without `alpha`, i = x.
+      `add_use_decay` i = i + w_in*x acts on v, then i = alpha*i. Without `alpha`, i = x.
     - membrane `linear`: v = beta*v + gain*i + leak + bias; `euler`: v = v + k*(v_leak - v + r*i) + bias.
 
-    Fixed (`fixed` set), integers, with the rules of `nwcompile.ir.arithmetic`:
+    Fixed (`fixed` is set), integers, by the rules of `nwcompile.ir.arithmetic`:
 
     - u = wrap(decay(u, decay_u) + ((sum weff*s + bias_u) << shift_bits)); v = saturate(decay(v, decay_v) + u + bias).
-    - Where decays are shifts: u = clip(u + ((sum weff*s + bias_u) << shift_bits)); u -= lost(u, decay_u);
+    - If decays are shifts: u = clip(u + ((sum weff*s + bias_u) << shift_bits)); u -= lost(u, decay_u);
       v = clip(v + clip(clip(u - lost(v, decay_v)) + bias)).
 
-    What both do then:
+    Then, in both:
 
     - Fire: `v > threshold` (`strict`) or `v >= threshold`; `spikes` binary, multi (at most `max_spikes` in a step,
       None: any number), bipolar or gated; a layer with `fires=False` is a readout and never spikes. `gated` is the
-      calcium-gated bipolar neuron (Gao et al. 2023, doi:10.3389/fnins.2023.1141701): +1 as binary, and -1 where v < 0
-      takes back a spike that was sent before, so that the net count of spikes since the sample began never falls below
-      0. It subtracts, now, and is never refractory.
+      calcium-gated bipolar neuron (Gao et al. 2023, doi:10.3389/fnins.2023.1141701): +1 as binary; -1 if v < 0 and the
+      net count of spikes since the sample began is above 0. It needs reset `subtract`, timing `now`, and no refractory
+      steps.
     - Reset, n = spikes fired: `zero` v = 0; `value` v = reset_value; `subtract` v -= n*threshold; `none`.
-      `reset_timing`: `now`, in the step of the spike; `next`, one step late, right after the leak;
+      `reset_timing`: `now`, in the step of the spike; `next`, one step later, right after the leak;
       `both` (subtract only): at the leak with the count before the update, then by the difference after it.
-    - Clamp: `maximum` v = max(v, v_min); `shift` v = max(v - v_min, 0) + v_min, which float32 rounds otherwise
-      (sinabs); `reset` is a negative threshold: where v < v_min <= 0 and no spike is fired, v is reset as by a spike,
-      with the other sign: `zero` v = 0, `value` v = -reset_value, `subtract` v -= v_min.
+    - Clamp: `maximum` v = max(v, v_min); `shift` v = max(v - v_min, 0) + v_min, which rounds differently in
+      float32 (sinabs); `reset` is a negative threshold: if v < v_min <= 0 and no spike is fired, v is reset as by a
+      spike of opposite sign: `zero` v = 0, `value` v = -reset_value, `subtract` v -= v_min.
     """
 
     threshold: Any = 1.0
@@ -215,7 +215,7 @@ class NeuronSpec:
 
     def __post_init__(self):
         for name in (*self.NUMBERS, "strict", "fires"):
-            object.__setattr__(self, name, plain_numbers(getattr(self, name)))
+            object.__setattr__(self, name, to_plain_numbers(getattr(self, name)))
         fixed = self.fixed
         is_usable = isinstance(fixed, FixedPoint) and isinstance(fixed.decay, str) and type(fixed.decay_bits) is int
         if is_usable and self.decay_u is None and fixed.decay_bits in range(32):
@@ -227,49 +227,49 @@ class NeuronSpec:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the neurons compute in whole numbers."""
+        """Whether the neurons compute with integers."""
         return self.fixed is not None
 
     @property
     def number_format(self) -> FixedPoint:
-        """`fixed` of neurons that compute in whole numbers."""
+        """Number format `fixed` of fixed-point neurons."""
         assert self.fixed is not None, "ask is_fixed first"
         return self.fixed
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """What is recorded of a layer: `u`, `v` of a fixed-point one; `i`, where it has one, and `v` of a float one."""
+        """Recorded states: `u`, `v` of a fixed-point layer; `v`, and `i` if there is a current, of a float layer."""
         if self.is_fixed:
             return ("u", "v")
         return ("v",) if self.alpha is None else ("i", "v")
 
     @property
     def readout(self) -> str:
-        """The state that is read where nothing is sent."""
+        """Name of the state that is read if nothing is sent."""
         return "v"
 
     @property
     def spike_dtype(self) -> type:
-        """What a step's spikes are recorded as: int8; where several may be fired at once int32, or int64 of floats."""
+        """Type of recorded spikes: int8; if several may fire in a step int32 (fixed-point) or int64 (float)."""
         if self.spikes != "multi":
             return np.int8
         return np.int32 if self.is_fixed else np.int64
 
     @property
     def message(self) -> str:
-        """What a message must be able to tell of its spikes, one of MESSAGES."""
+        """Kind of spikes that a message must carry, one of MESSAGES."""
         return "bipolar" if self.spikes == "gated" else self.spikes
 
     def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Field `name` broadcast to `shape`: int64 for fixed-point and for `refractory`, else float32."""
+        """Return field `name` broadcast to `shape`: int64 for fixed-point and for `refractory`, else float32."""
         dtype = np.int64 if self.fixed is not None or name == "refractory" else np.float32
-        value = np.asarray(aligned(getattr(self, name), shape), dtype)
+        value = np.asarray(align_to_shape(getattr(self, name), shape), dtype)
         return np.ascontiguousarray(np.broadcast_to(value, shape))
 
-    def of_shape(self, shape: tuple[int, ...]) -> "NeuronSpec":
-        """The same neurons with every array in the axes of a layer of `shape`, so that it broadcasts."""
+    def align_arrays(self, shape: tuple[int, ...]) -> "NeuronSpec":
+        """Return the same neurons with every array reshaped to broadcast to a layer of `shape`."""
         changes = {name: value for name in self.NUMBERS if isinstance(value := getattr(self, name), np.ndarray)}
-        aligned_to = {name: aligned(value, shape) for name, value in changes.items()}
+        aligned_to = {name: align_to_shape(value, shape) for name, value in changes.items()}
         return self.replace(**aligned_to) if any(aligned_to[n] is not changes[n] for n in changes) else self
 
     def verify(self, layer: str, shape: tuple[int, ...]) -> None:
@@ -303,7 +303,7 @@ class NeuronSpec:
             if np.asarray(value).dtype.kind in "US":  # NumPy reads numbers from texts
                 raise TypeError
             array = np.asarray(value, np.float64)
-            np.broadcast_to(aligned(array, shape), shape)
+            np.broadcast_to(align_to_shape(array, shape), shape)
         except (TypeError, ValueError, OverflowError):
             if isinstance(value, list | tuple) or np.ndim(value) == 0 or np.asarray(value).dtype.kind in "US":
                 raise ModelError(f"layer {layer!r}: {name}={shown(value)} must be a number") from None
@@ -315,7 +315,7 @@ class NeuronSpec:
         if not is_in_float32(array):
             largest = float(np.finfo(np.float32).max)
             raise ModelError(
-                f"layer {layer!r}: {name} {_furthest(array):g} is beyond float32, whose largest number is "
+                f"layer {layer!r}: {name} {_find_furthest(array):g} is beyond float32, whose largest number is "
                 f"{largest:g}; choose smaller units"
             )
         whole = name == "refractory" or (self.fixed is not None and name in self.FIXED_NUMBERS)
@@ -323,7 +323,9 @@ class NeuronSpec:
             raise ModelError(f"layer {layer!r}: {name} of a fixed-point layer must be whole numbers")
         largest = LARGEST_REFRACTORY if name == "refractory" else LARGEST_WHOLE
         if whole and np.abs(array).max() > largest:
-            raise ModelError(f"layer {layer!r}: {name} {_furthest(array):g} is beyond the largest supported, {largest}")
+            raise ModelError(
+                f"layer {layer!r}: {name} {_find_furthest(array):g} is beyond the largest supported, {largest}"
+            )
 
     def _verify_ranges(self, layer: str) -> None:
         if np.min(self.refractory) < 0:
@@ -347,11 +349,8 @@ class NeuronSpec:
                 f"layer {layer!r}: max_spikes={shown(cap)} must be a whole number 1..{LARGEST_COUNT}, and "
                 f"goes with spikes='multi', not {self.spikes!r}"
             )
-        if self.fixed is not None:
-            self._verify_decays(layer, *self.fixed.decay_range)
-
-    def _verify_decays(self, layer: str, bottom: int, top: int) -> None:
-        for name in ("decay_u", "decay_v"):
+        for name in ("decay_u", "decay_v") if self.fixed is not None else ():
+            bottom, top = self.number_format.decay_range
             low, high = np.min(getattr(self, name)), np.max(getattr(self, name))
             if low < bottom or high > top:
                 raise ModelError(f"layer {layer!r}: {name} {low}..{high} is outside {bottom}..{top}")
@@ -366,10 +365,10 @@ class NeuronSpec:
                 f"{how[0]!r}, {how[1]!r} and {how[2]!r}"
             )
 
-    def canonical(self) -> list:
-        """Field names with plain values or arrays, in a fixed order: what hashing and saving use.
+    def canonical_fields(self) -> list:
+        """Field names with plain values or arrays in a fixed order, for hashing and saving.
 
-        `max_spikes` is named only where there is one: it came later, and programs without it stay what they were.
+        `max_spikes` is left out if it is None, so that files from before it existed keep their hashes.
         """
         values = [(f.name, getattr(self, f.name)) for f in fields(self)]
         return [(name, value) for name, value in values if name != "max_spikes" or value is not None]

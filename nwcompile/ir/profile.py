@@ -1,4 +1,4 @@
-"""Profile: where time went in a run of the cycle backend that was asked to look (`simulate(..., profile=True)`)."""
+"""Profile: time breakdown of a run of the cycle backend (`simulate(..., profile=True)`)."""
 
 from dataclasses import dataclass
 
@@ -7,29 +7,30 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """Times in core cycles, summed over samples; H hardware steps. The memory it takes does not grow with messages.
+    """Times in core cycles, summed over samples, for H hardware steps. Memory does not grow with messages.
 
-    `stall_cycles` float64[H, core]: the send side waited for room to inject (a shared unit that received meanwhile did
-    not wait). `done_cycles` float64[H, core]: from the beginning of a step (of each phase) until the receive side, or
-    the shared unit, had done its last work.
+    `stall_cycles` float64[H, core]: time that the send side waited for room to inject. A shared unit that receives
+    meanwhile does not wait. `done_cycles` float64[H, core]: time from the beginning of a step (of each phase) until the
+    receive side, or the shared unit, finished its last work.
 
-    `link_peak` int64[link], `link_mean` float64[link]: flits in the buffers that a link leads to, those on their way
-    over the link included; the mean is over the time of all steps, barriers left out.
+    `link_peak` int64[link], `link_mean` float64[link]: flits in the buffers at the end of a link, including those on
+    the link. The mean is over the time of all steps without barriers.
 
-    `latency_cycles` int64[k] ascending, `latency_count` int64[k]: how many messages took so long from being ready to
-    be injected until the receiving core took them; exact below 1024 cycles, above it up to 1/512 too long.
-    `latency_sum` and `latency_max` are exact. Messages of input lines are at their core from the beginning.
+    `latency_cycles` int64[k] ascending, `latency_count` int64[k]: histogram of the time from a message being ready for
+    injection until the receiving core takes it; exact below 1024 cycles, above it up to 1/512 too long. `latency_sum`
+    and `latency_max` are exact. Messages of input lines are at their core from the beginning.
 
-    `path`: of the longest phase of each hardware step, what the core that finished last had been waiting for, by name
-    [H]: `step`; `sample`; `core`; `source_layer`, the input or layer whose message began its last uninterrupted work,
-    and `source`, the number of its line or neuron there ("" and -1: it worked, or waited for injections, from the
-    beginning; "" and -2: it received input from the beginning); `link`, the busiest in this step of those that this
-    message took, or, for -1, that the message of this core takes which waited longest to be injected (-1: none did);
-    and float64 times: `total`; `ready`, when that message was ready; `stalled`, how long its core (for -1: this core)
-    had waited for injections before; `injected`; `since`, when it was taken; `end`, when the work ended.
+    `path`: the critical path of each hardware step, for the core that finished last in the longest phase. By name, [H]:
+    `step`; `sample`; `core`; `source_layer`, the input or layer whose message began the core's last uninterrupted work,
+    and `source`, the index of its line or neuron there ("" and -1: the core worked, or waited for injections, from the
+    beginning; "" and -2: it received input from the beginning). `link` is the link of this message's route that is
+    busiest in the step. For source -1 it is taken from the route of this core's message that waited longest to be
+    injected (-1: none waited). The times are float64: `total`; `ready`, when the message was ready; `stalled`, how long
+    its core (for -1: this core) had waited for injections before; `injected`; `since`, when the message was taken;
+    `end`, when the work ended.
 
-    `flight`: for each of the first steps of the first sample (as many as were asked for), float64[k, 2]: core cycles
-    since the step's beginning, and flits in the network from then on (the most of a short while).
+    `flight`: for each of the requested first steps of the first sample, float64[k, 2]: core cycles since the beginning
+    of the step, and flits in the network from then on (the maximum over a short interval).
     """
 
     stall_cycles: np.ndarray

@@ -1,4 +1,4 @@
-"""Program: what a chip is loaded with: a fixed-point network with effective weights, its schedule, mapping, axons."""
+"""Program: the configuration of a chip: fixed-point network with effective weights, schedule, mapping and axons."""
 
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -14,7 +14,7 @@ from nwcompile.ir import connection as connections
 from nwcompile.ir.activity import Activity, MultiSpike
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import cores_of_sources, count_lines, count_neurons, csr_groups, join_layers
-from nwcompile.ir.host import Encoding, Host, with_registers
+from nwcompile.ir.host import Encoding, Host, add_registers
 from nwcompile.ir.manifest import verify_manifest
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network, Node
@@ -22,34 +22,34 @@ from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.options import ON_MULTI_SPIKE
 from nwcompile.ir.schedule import Schedule
-from nwcompile.ir.shown import counted, in_lines
+from nwcompile.ir.shown import count_text, format_lines
 from nwcompile.lazy_names import look_up
 
 ERROR_CODE = "NW7001"
-SCHEMA = 2  # It grows when the content of a .nwc file changes; docs/artifact.md says what is in it.
-HOST_SCHEMA = 3  # Of a program with a host: a tool that knows no host must not run it.
-PROGRAM_SCHEMA = 4  # Of one with neuron programs, for the same reason.
-OLD_SCHEMA = 1  # Files of the release before, which are still read: option `optimize` was `optimise` there.
+SCHEMA = 2  # Version of the content of .nwc files, see docs/artifact.md.
+HOST_SCHEMA = 3  # For programs with a host; tools that do not know hosts must not run them.
+PROGRAM_SCHEMA = 4  # For programs with neuron programs, for the same reason.
+OLD_SCHEMA = 1  # The release before; still readable. Its option `optimise` is `optimize` now.
 DENSE, SPARSE, CONV = range(3)  # rows of `SYNAPSE_KINDS`
 SYNAPSE_KINDS = ("dense", "sparse", "conv")
 WEIGHT_TYPES = (np.int8, np.int16, np.int32)
-# Connections of the chip's network; that of a host is as it was imported, of any kind.
+# Kinds of connections in a file; the network of a host may have any of them.
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in connections.Connection.__subclasses__()}
 
 
 @dataclass(frozen=True, eq=False)
 class Axons:
-    """One axon per (source neuron, destination core): the message it sends there and what that reads.
+    """Axon table: one axon per (source, destination core), with what a message on it reads.
 
-    Sources are the input lines and neurons in the order `Network.offsets`. CSR by source:
-    axons of source s are `offset[s]:offset[s+1]`, sorted by core.
+    Sources are input lines and neurons in the order of `Network.offsets`. CSR by source: axons of source s are
+    `offset[s]:offset[s+1]`, sorted by core.
     """
 
     offset: np.ndarray  # int64[source + 1]
     core: np.ndarray  # int32[axon]: destination (logical core)
     synops: np.ndarray  # int32[axon, 3]: stored weights read, by kind (dense, sparse, conv)
     words: np.ndarray  # int32[axon]: synapse-memory words read
-    row_bits: np.ndarray  # int64[axon]: synapse memory that the axon's rows take in its core
+    row_bits: np.ndarray  # int64[axon]: synapse memory of the axon's rows in its core
     kernel_bits: np.ndarray  # int64[core]: shared kernels in each core (chips with weight sharing)
 
     @property
@@ -69,12 +69,12 @@ AXON_TYPES = {"offset": np.int64, "core": np.int32, "synops": np.int32, "words":
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A network placed on a chip. Every simulator takes it; `save` writes it, `Program.load` reads it back.
+    """A network mapped to a chip. Every simulator takes it; `save` writes it, `Program.load` reads it back.
 
-    `network` holds only Dense, Conv2d and Sparse connections between inputs and layers, integer and effective
-    (exponent 0, biases folded into the neurons); its `host` is what the CPU computes of samples before the chip.
-    `manifest` is JSON: tool version, options, seed, per-layer quantization table, warnings. `on_multi_spike`: how
-    several spikes of a step are sent (`Options`).
+    `network` has only Dense, Conv2d and Sparse connections between inputs and layers, with effective integer weights
+    (exponent 0, biases folded into the neurons). Its `host` is the part that the CPU computes before the chip.
+    `manifest` is JSON: tool version, options, seed, per-layer quantization table, warnings. `on_multi_spike` is the
+    handling of several spikes in a step (`Options`).
     """
 
     network: Network
@@ -88,64 +88,64 @@ class Program:
 
     def __repr__(self) -> str:
         network, mapping = self.network, self.mapping
-        n_neurons = counted(count_neurons(network), "neuron")
-        head = f"Program for {self.chip.name}: {counted(len(network.layers), 'layer')}, {n_neurons} on "
-        head += f"{mapping.n_cores} of {counted(self.chip.n_cores, 'core')}"
+        n_neurons = count_text(count_neurons(network), "neuron")
+        head = f"Program for {self.chip.name}: {count_text(len(network.layers), 'layer')}, {n_neurons} on "
+        head += f"{mapping.n_cores} of {count_text(self.chip.n_cores, 'core')}"
         rows = [
             f"{self.schedule.execution}, depth {self.schedule.depth}",
-            f"{counted(self.axons.n_axons, 'axon')}, "
-            + counted(int(self.axons.row_bits.sum() + self.axons.kernel_bits.sum()), "bit") + " of synapse memory",
+            f"{count_text(self.axons.n_axons, 'axon')}, "
+            + count_text(int(self.axons.row_bits.sum() + self.axons.kernel_bits.sum()), "bit") + " of synapse memory",
             f"outputs: {', '.join(network.outputs)}",
-            *([] if self.host is None else [f"input: {self.host.text}"]),
+            *([] if self.host is None else [f"input: {self.host.summary}"]),
             *(f"warning: {text}" for text in self.warnings),
         ]  # fmt: skip
-        return in_lines(head, rows, "warnings")
+        return format_lines(head, rows, "warnings")
 
     def _repr_html_(self) -> str:
         return look_up("nwcompile.ir.program", "html_of_program")(self)
 
     def cores_frame(self, run=None):
-        """One row a core in use as a pandas.DataFrame: its place, layers, tables, and synops and time of a mean step.
+        """Return a pandas.DataFrame with one row per core in use: site, layers, tables, synops and time of a mean step.
 
-        Figures are those of `run`, means of a step and sample; without one they are predicted from the calibration.
-        This and the two below hold what report.json has under "cores", "links" and "layers", units in the names.
-        Raises OptionError where pandas is not installed, and ModelError for a run of something else.
+        Figures are means per step and sample of `run`; without a run they are predicted from the calibration. This and
+        the two methods below have the content of report.json under "cores", "links" and "layers", with units in the
+        names. Raises OptionError if pandas is not installed, and ModelError for a run of another program.
         """
         return look_up("nwcompile.ir.program", "cores_frame")(self, run)
 
     def links_frame(self, run=None):
-        """One row a link of the network on chip that carried flits: its place, its kind, and flits of a mean step."""
+        """Return a pandas.DataFrame with one row per link that carried flits: location, kind, mean flits of a step."""
         return look_up("nwcompile.ir.program", "links_frame")(self, run)
 
     def layers_frame(self, run=None):
-        """One row a layer: its neurons and cores, what binds it, spikes and synops of a mean step, its quantization."""
+        """Return a pandas.DataFrame with one row per layer: neurons, cores, limit, mean activity, quantization."""
         return look_up("nwcompile.ir.program", "layers_frame")(self, run)
 
     @property
     def host(self) -> Host | None:
-        """What the CPU computes of every sample before the chip, None for nothing."""
+        """The part that the CPU computes before the chip, or None."""
         return self.network.host
 
-    def taking(self, network: Network, host: Host | None, registers: dict[str, Encoding]) -> "Program":
-        """The program for samples as `network` takes them, with its host, whose `registers` are known now."""
+    def attach_host(self, network: Network, host: Host | None, registers: dict[str, Encoding]) -> "Program":
+        """Return the program with the input layout of `network` and with `host`, whose `registers` are now known."""
         if (host, network.layout, network.left_out) == (None, "BT", ""):
             return self
         host = None if host is None else replace(host, gives={**host.gives, **registers})
-        laid_out = self.network.laid_out(network.layout, network.n_steps)
+        laid_out = self.network.change_layout(network.layout, network.n_steps)
         return replace(self, network=replace(laid_out, host=host, left_out=network.left_out))
 
     @property
     def host_layers(self) -> dict[str, Node]:
-        """The layers that spike on the host, by name."""
+        """Layers that spike on the host, by name."""
         return {} if self.host is None else {name: self.host.network.node(name) for name in self.host.layers}
 
     @cached_property
-    def loaded(self) -> "Program":
-        """The same program, its registers that the host writes among its inputs: what every backend runs.
+    def loaded_program(self) -> "Program":
+        """The same program with the registers that the host writes as inputs; every backend runs this form.
 
-        A register is an input without axons; what is written in a step acts in the next step of its layer.
+        A register is an input without axons. A value that is written in a step acts in the next step of its layer.
         """
-        full = with_registers(self.network)
+        full = add_registers(self.network)
         if full is self.network:
             return self
         written = full.connections[len(self.network.connections) :]
@@ -164,13 +164,13 @@ class Program:
 
     @property
     def repeats(self) -> bool:
-        """Whether n spikes of a step are n messages to every destination; else one message carries the count."""
+        """Whether n spikes in a step are n messages to every destination; otherwise one message carries the count."""
         return self.on_multi_spike == "repeat"
 
     def message_flits(self, name: str) -> int:
-        """Flits of one message of a layer or input, the payload of those that carry a count or a sign included.
+        """Flits of one message of a layer or input, including the payload if it carries a count or a sign.
 
-        Those of an input do where the chip, or `on_multi_spike`, takes values other than 0 and 1.
+        Messages of inputs do so if the chip or `on_multi_spike` allows values other than 0 and 1.
         """
         noc, spec = self.chip.noc, self.network.node(name).neuron
         if spec is None:
@@ -182,42 +182,42 @@ class Program:
 
     @cached_property
     def core_of(self) -> np.ndarray:
-        """int32[source]: logical core of every source in the order `Network.offsets`; -1 for input lines."""
+        """int32[source]: logical core of every source in the order of `Network.offsets`; -1 for input lines."""
         return cores_of_sources(self.network, join_layers(self.network, self.mapping.core_of))
 
     @cached_property
     def visiting_order(self) -> np.ndarray:
-        """int64[neuron]: all neurons as their cores visit them, core after core; numbers as in `Network.offsets`."""
+        """int64[neuron]: neurons by core, in the order of the core's visits; numbers as in `Network.offsets`."""
         neurons, visit = np.flatnonzero(self.core_of >= 0), self.mapping.visit
         place = join_layers(self.network, visit) if visit else neurons
         return neurons[np.lexsort((place, self.core_of[neurons]))]
 
     @property
     def output_scale(self) -> dict[str, float]:
-        """Per layer: integer state units per unit of the float network's membrane."""
+        """Integer state units per unit of the float network's membrane, by layer."""
         return {row["layer"]: row.get("scale") for row in self.manifest.get("quantization", [])}
 
     @property
     def legalization(self) -> list[dict]:
-        """The changes that the chip needed, one row each (`ir/manifest.py:Change`)."""
+        """Changes that the chip required, one row each (`ir/manifest.py:Change`)."""
         return self.manifest.get("legalization", [])
 
     @property
     def warnings(self) -> list[str]:
-        """What the compiler found worth saying, and what the import of the model left out."""
+        """Warnings of the compiler, after the note on results that the import left out."""
         left_out = [self.network.left_out] if self.network.left_out else []
         return [*left_out, *self.manifest.get("warnings", [])]
 
     @cached_property
     def data(self) -> bytes:
-        """The bytes of the .nwc file."""
-        return artifact.encode(*self._content())
+        """Bytes of the .nwc file."""
+        return artifact.encode(*self._pack_content())
 
-    def _content(self) -> tuple[dict, dict[str, np.ndarray]]:
-        """Manifest and arrays of the .nwc file."""
+    def _pack_content(self) -> tuple[dict, dict[str, np.ndarray]]:
+        """Return manifest and arrays of the .nwc file."""
         pack = _Pack()
         manifest = {
-            "schema": self._schema,
+            "schema": PROGRAM_SCHEMA if self.network.programs else SCHEMA if self.host is None else HOST_SCHEMA,
             **self.manifest,
             "chip": self.chip.to_dict(),
             "chip_hash": self.chip.hash,
@@ -226,9 +226,9 @@ class Program:
                 [n.name, list(n.shape), *([] if n.constant is None else [n.constant])]
                 for n in self.network.inputs.values()
             ],
-            "nodes": [[n.name, list(n.shape), pack.neuron(n), *pack.axon_of(n)] for n in self.network.nodes.values()],
+            "nodes": [pack.pack_node(n) for n in self.network.nodes.values()],
             "connections": [
-                pack.fields(f"connection{i}", c.canonical()) for i, c in enumerate(self.network.connections)
+                pack.pack_fields(f"connection{i}", c.canonical_fields()) for i, c in enumerate(self.network.connections)
             ],
             "schedule": {**asdict(self.schedule), "delay": list(self.schedule.delay)},
             "on_multi_spike": self.on_multi_spike,
@@ -239,7 +239,7 @@ class Program:
         if self.network.left_out:
             manifest["left_out"] = self.network.left_out
         if self.host is not None:
-            manifest["host"] = pack.host(self.host)
+            manifest["host"] = pack.pack_host(self.host)
         pack.arrays["site_of"] = self.mapping.site_of
         for i, name in enumerate(self.network.layers):
             pack.arrays[f"core_of{i}"] = self.mapping.core_of[name]
@@ -261,38 +261,31 @@ class Program:
                     pack.arrays[f"multi{i}"] = self.activity.multi[name].by_source
         return manifest, pack.arrays
 
-    @property
-    def _schema(self) -> int:
-        """The least schema whose readers know all that the program has."""
-        if self.network.programs:
-            return PROGRAM_SCHEMA
-        return SCHEMA if self.host is None else HOST_SCHEMA
-
     @cached_property
     def hash(self) -> str:
-        """SHA-256 that closes the .nwc file."""
+        """SHA-256 at the end of the .nwc file."""
         return self.data[-artifact.DIGEST_BYTES :].decode()
 
     @checked()
     def save(self, path: Path | str) -> None:
-        """Write the .nwc file in one move; raises ArtifactError and leaves nothing half-written.
+        """Write the .nwc file atomically; raise ArtifactError if that fails, and leave no partial file.
 
-        It is written in pieces: no second copy of the program is held.
+        The file is written in pieces, so no second copy of the program is in memory.
         """
         known = vars(self)
         if "data" in known:
             artifact.write_bytes(path, self.data)
             return
 
-        def write(stream) -> None:
-            known["hash"] = artifact.write(stream, *self._content())
+        def write_program(stream) -> None:
+            known["hash"] = artifact.write_archive(stream, *self._pack_content())
 
-        artifact.write_files({path: write})
+        artifact.write_files({path: write_program})
 
     @classmethod
     @checked()
     def load(cls, path: Path | str) -> "Program":
-        """Read a .nwc file; raises ArtifactError for one that is cut, altered or of another schema."""
+        """Read a .nwc file; raise ArtifactError if it is truncated, altered or of an unknown schema."""
         manifest, arrays = artifact.read_file(path)
         schema = manifest.get("schema")
         if schema not in (OLD_SCHEMA, SCHEMA, HOST_SCHEMA, PROGRAM_SCHEMA):
@@ -301,15 +294,15 @@ class Program:
             raise ArtifactError(f"{path}: schema {schema} is not {known}, which this version reads; compile again")
         try:
             if schema == OLD_SCHEMA:
-                manifest = _from_schema_1(manifest)
-            program = _unpack(manifest, arrays)
+                manifest = _upgrade_schema_1(manifest)
+            program = _unpack_program(manifest, arrays)
             program.verify()
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, NwError) as e:
             raise ArtifactError(f"{path}: content is not consistent ({e}); compile the network again") from None
         return program
 
     def _verify_network(self) -> None:
-        """Raise ModelError unless the network is as `emit` makes it, which all backends compute alike."""
+        """Raise ModelError unless the network has the form that `emit` returns and all backends support."""
         if len(self.network.layers) < len(self.network.nodes) or not self.network.is_fixed:
             raise ModelError("a program holds layers of whole numbers and no junctions; compile the network again")
         for c in self.network.connections:
@@ -351,8 +344,8 @@ class Program:
             raise ArtifactError("the axon table does not fit the network; compile it again")
 
 
-def _from_schema_1(manifest: dict) -> dict:
-    """The manifest of an older file as schema 2 has it."""
+def _upgrade_schema_1(manifest: dict) -> dict:
+    """Convert the manifest of a schema 1 file to schema 2."""
     options = dict(manifest.get("options", {}))
     if "optimise" in options:
         options["optimize"] = options.pop("optimise")
@@ -360,12 +353,12 @@ def _from_schema_1(manifest: dict) -> dict:
 
 
 class _Pack:
-    """Collects arrays under names while plain values go to JSON."""
+    """Collect arrays by name, and return plain values for JSON."""
 
     def __init__(self):
         self.arrays: dict[str, np.ndarray] = {}
 
-    def fields(self, prefix: str, pairs) -> dict:
+    def pack_fields(self, prefix: str, pairs) -> dict:
         out = {}
         for name, value in pairs:
             if isinstance(value, np.ndarray) and value.ndim:
@@ -379,35 +372,37 @@ class _Pack:
                 out[name] = value
         return out
 
-    def neuron(self, node: Node) -> dict:
-        return self.fields(f"neuron_{len(self.arrays)}", node.neuron.canonical())
+    def pack_neuron(self, node: Node) -> dict:
+        return self.pack_fields(f"neuron_{len(self.arrays)}", node.neuron.canonical_fields())
 
-    def axon_of(self, node: Node) -> list[dict]:
-        """Nothing for a layer whose neurons share no axons."""
-        return [] if node.axon_of is None else [self.fields(f"node_{len(self.arrays)}", [("axon_of", node.axon_of)])]
+    def pack_node(self, node: Node) -> list:
+        """Name, shape and neuron of a node, then its `axon_of` if its neurons share axons."""
+        row = [node.name, list(node.shape), None if node.neuron is None else self.pack_neuron(node)]
+        shared = [] if node.axon_of is None else [("axon_of", node.axon_of)]
+        return row + [self.pack_fields(f"node_{len(self.arrays)}", [pair]) for pair in shared]
 
-    def host(self, host: Host) -> dict:
+    def pack_host(self, host: Host) -> dict:
         network = host.network
-        nodes = [[n.name, list(n.shape), None if n.neuron is None else self.neuron(n)] for n in network.nodes.values()]
+        nodes = [self.pack_node(n) for n in network.nodes.values()]
         return {
             "way": host.way,
             "is_static": host.is_static,
             "inputs": [[n.name, list(n.shape)] for n in network.inputs.values()],
             "nodes": nodes,
             "connections": [
-                self.fields(f"host_connection{i}", c.canonical()) for i, c in enumerate(network.connections)
+                self.pack_fields(f"host_connection{i}", c.canonical_fields()) for i, c in enumerate(network.connections)
             ],
             "gives": [
-                [name, self.fields(f"gives{i}", [(f.name, getattr(e, f.name)) for f in fields(e)])]
+                [name, self.pack_fields(f"gives{i}", [(f.name, getattr(e, f.name)) for f in fields(e)])]
                 for i, (name, e) in enumerate(host.gives.items())
             ],
         }
 
 
-def _unpack(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
+def _unpack_program(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
     host = _unpack_host(manifest["host"], arrays) if "host" in manifest else None
     layout = manifest.get("layout", {"name": "BT", "n_steps": None})
-    network = _network(manifest, arrays).laid_out(layout["name"], layout["n_steps"])
+    network = _unpack_network(manifest, arrays).change_layout(layout["name"], layout["n_steps"])
     network = replace(network, host=host, left_out=manifest.get("left_out", ""))
     table = manifest["schedule"]
     schedule = Schedule(table["execution"], table["period"], table["offset"], tuple(table["delay"]))
@@ -440,10 +435,10 @@ def _unpack(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
     )
 
 
-def _network(table: dict, arrays: dict[str, np.ndarray]) -> Network:
-    """The network of the rows `inputs`, `nodes` and `connections`."""
+def _unpack_network(table: dict, arrays: dict[str, np.ndarray]) -> Network:
+    """Build the network from the rows `inputs`, `nodes` and `connections`."""
 
-    def values(row: dict) -> dict:
+    def load_values(row: dict) -> dict:
         return {k: arrays[v["array"]] if isinstance(v, dict) and "array" in v else v for k, v in row.items()}
 
     inputs = {name: Node(name, tuple(shape), None, *always) for name, shape, *always in table["inputs"]}
@@ -451,16 +446,16 @@ def _network(table: dict, arrays: dict[str, np.ndarray]) -> Network:
     for name, shape, row, *shared in table["nodes"]:
         spec: NeuronSpec | NeuronProgram | None = None
         if row is not None and "program" in row:
-            spec = NeuronProgram.from_canonical(values(row))
+            spec = NeuronProgram.from_canonical(load_values(row))
         elif row is not None:
-            numbers = values(row)
+            numbers = load_values(row)
             spec = NeuronSpec(**{**numbers, "fixed": FixedPoint(**numbers["fixed"]) if numbers["fixed"] else None})
-        axons = values(shared[0]) if shared else {}
+        axons = load_values(shared[0]) if shared else {}
         nodes[name] = Node(name, tuple(shape), spec, **axons)
     edges = []
     for row in table["connections"]:
-        row = {k: tuple(v) if isinstance(v, list) else v for k, v in values(row).items()}
-        is_pool = row["kind"] in connections.POOLINGS  # A pool's own `kind` takes the place of its class name.
+        row = {k: tuple(v) if isinstance(v, list) else v for k, v in load_values(row).items()}
+        is_pool = row["kind"] in connections.POOLINGS  # A pool's own `kind` replaces its class name.
         edges.append(connections.Pool2d(**row) if is_pool else KINDS[row.pop("kind")](**row))
     return Network(inputs, nodes, tuple(edges))
 
@@ -470,4 +465,4 @@ def _unpack_host(table: dict, arrays: dict[str, np.ndarray]) -> Host:
     for name, row in table["gives"]:
         numbers: dict[str, Any] = {k: arrays[v["array"]] if isinstance(v, dict) else v for k, v in row.items()}
         gives[name] = Encoding(**numbers)
-    return Host(table["way"], _network(table, arrays), gives, table["is_static"])
+    return Host(table["way"], _unpack_network(table, arrays), gives, table["is_static"])

@@ -1,4 +1,4 @@
-"""Resources: what a core has a limit of. The one table of their names, in the code, in chip files and to people."""
+"""Resources: the limits of a core, with their names in the code, in chip files and in texts for users."""
 
 from typing import NamedTuple
 
@@ -8,10 +8,10 @@ NEURONS, IN_AXONS, OUT_AXONS, SYNAPSE_BITS = range(4)  # rows of `RESOURCES`, an
 class Resource(NamedTuple):
     """One limit of a core."""
 
-    key: str  # in the code and in JSON
-    limit_key: str  # of the chip file's section `core`
-    name: str  # in errors, reports and notes
-    unit: str  # of an amount of it
+    key: str  # name in the code and in JSON
+    limit_key: str  # key in section `core` of a chip file
+    name: str  # name in errors, reports and notes
+    unit: str  # unit of an amount
 
 
 RESOURCES = (

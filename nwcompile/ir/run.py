@@ -1,4 +1,4 @@
-"""Run: what simulating gave, and which backend and device gave it."""
+"""Run: the result of a simulation, with its backend and device."""
 
 from dataclasses import dataclass, field
 
@@ -8,12 +8,12 @@ from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.profile import Profile
-from nwcompile.ir.shown import counted, data_frame, in_lines
+from nwcompile.ir.shown import count_text, data_frame, format_lines
 from nwcompile.lazy_names import look_up
 
 ERROR_CODE = "NW3008"
-FRAMES = ("layers", "steps", "cores", "spikes")  # What a row of `Run.to_frame` may be of.
-MOST_LAYERS_SHOWN = 3  # A print of a Run has room for three layers beside its counters and times.
+FRAMES = ("layers", "steps", "cores", "spikes")  # Row kinds of `Run.to_frame`.
+MOST_LAYERS_SHOWN = 3  # `repr` has room for three layers, counters and times.
 COUNTERS = (
     "synops",  # stored weights read for messages, counted at the reading core
     "synops_dense",
@@ -21,19 +21,19 @@ COUNTERS = (
     "synops_conv",
     "weight_reads",  # synapse-memory words read
     "neuron_visits",  # every mapped neuron, every hardware step (phase)
-    "neuron_updates",  # neurons with an event, a bias, or state that is not zero
-    "neuron_instructions",  # of these updates, beyond the built-in neuron's, where neurons are programs
+    "neuron_updates",  # neurons with an event, a bias, or nonzero state
+    "neuron_instructions",  # instructions of neuron programs in these updates, beyond the built-in neuron's
     "spikes_out",
     "messages_out",  # one per spike and destination core
-    "messages_in",  # in-axon look-ups: messages of other neurons and of input lines
+    "messages_in",  # fan-in axon lookups: messages of neurons and of input lines
     "deliveries",
     "hops",  # route length of the messages, counted at the source core
     "hops_ew",
     "hops_ns",
-    "messages_io",  # through the chip's io.sites, counted at the core that they come to or from
-    "messages_io_in",  # of input lines; among messages_in too
-    "messages_io_out",  # of output layers, one a spike; not among messages_out
-    "hops_io_ew",  # of the messages of both kinds
+    "messages_io",  # messages through io.sites, counted at the core that receives or sends them
+    "messages_io_in",  # from input lines; also counted in messages_in
+    "messages_io_out",  # from output layers, one per spike; not counted in messages_out
+    "hops_io_ew",  # of messages_io in both directions
     "hops_io_ns",
 )
 SUMS = {
@@ -45,14 +45,13 @@ SUMS = {
 
 @dataclass(frozen=True, eq=False)
 class BusSchedule:
-    """How a segmented bus was used, int64[H] by hardware step: sums of the samples, but the most of what is a peak.
+    """Usage of a segmented bus, int64[H] by hardware step: sums over samples, or maxima for peaks.
 
-    `slots`: in which anything was transferred, the length of the schedule; times `Chip.slot_cycles` it is how long the
-    bus worked. `transfers`: messages over lanes, those of a core to itself are not. Of them `waited` did not go in the
-    first slot after they came into the queue of their core, and `conflicts` is how many of those had a core that was
-    free to send to a free core, but found every lane's path crossed, in a slot while they waited. `lane_slots`: lanes
-    in use, added up over the slots. `peak_lanes`: most lanes in use in a slot. `peak_queue`: most messages waiting in a
-    core for their slots.
+    `slots`: slots with any transfer, the length of the schedule; times `Chip.slot_cycles` it is the busy time of the
+    bus. `transfers`: messages over lanes, without those of a core to itself. `waited`: transfers that did not go in the
+    first slot after entering the queue of their core. `conflicts`: waiting transfers for which, in some slot, both
+    cores were free but the path was taken on every lane. `lane_slots`: lanes in use, summed over slots. `peak_lanes`:
+    maximum of lanes in use in a slot. `peak_queue`: maximum of messages waiting in a core.
     """
 
     slots: np.ndarray
@@ -66,11 +65,11 @@ class BusSchedule:
 
 @dataclass(frozen=True)
 class Totals:
-    """What is known of the steps that `record="totals"` has summed up: T aligned and H hardware steps, the longest one.
+    """Steps that `record="totals"` summed up: T aligned and H hardware steps, and the cycles of the longest step.
 
-    The Run's `spikes` are then int64[B, 1, *shape], how many each neuron sent; its `states` and output those of layers
-    that never fire, int64[B, 1, *shape] after the last step; every array by hardware step has one row, the sum of all.
-    `longest_cycles` is that of one sample's step, with its barrier.
+    The Run's `spikes` are then int64[B, 1, *shape], the number of spikes of each neuron. Its `states` and output are of
+    layers that never fire, int64[B, 1, *shape] after the last step. Arrays by hardware step have one row, the sum.
+    `longest_cycles` is the longest step of a sample, including its barrier.
     """
 
     n_steps: int
@@ -80,12 +79,13 @@ class Totals:
 
 @dataclass(frozen=True, eq=False)
 class Dropped:
-    """Messages that found the buffer full into which they were to be injected, and were lost: int64[H, core + site].
+    """Messages that were lost because their injection buffer was full, int64[H, core + site].
 
-    Or that came in the cycle in which a core clears its axons, where routers are merges (`ir/noc/merges.py`).
+    If routers are merges, messages that arrive in the cycle in which a core clears its axons are lost instead
+    (`ir/noc/merges.py`).
 
-    Summed over B; `at` by where they were to be injected, `to` by where they were to go (of a multicast tree, to each
-    of its cores): logical cores, and after them the chip's io.sites.
+    Counts are summed over B: `at` by place of injection, `to` by destination (every core of a multicast tree). Places
+    are logical cores, then the chip's io.sites.
     """
 
     at: np.ndarray
@@ -94,7 +94,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class HostWork:
-    """What the host did for all samples: `layers` on it, multiplications, registers written, numbers clipped."""
+    """Work of the host for all samples: its `layers`, multiplications, register writes and clipped numbers."""
 
     way: str
     layers: tuple[str, ...]
@@ -105,13 +105,13 @@ class HostWork:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """Aligned `spikes` and `states` `[B, T, *shape]`, `counters` int64[H, core] per hardware step, summed over B.
+    """Result of a simulation: aligned `spikes` and `states` `[B, T, *shape]`, `counters` int64[H, core] summed over B.
 
-    `output`: of the output layer (a dict of them if there are several), spikes, or the membrane `v` of a readout.
-    `step_cycles` int64[H], in core cycles, summed over B, `seconds` and `energy_pj` are None where the backend or the
-    chip does not give them. In `window="hardware"` step t of every array is hardware step t. Float networks have
-    empty `counters`. `order_dependent` int64[place, 3], sample, step and neuron by layer: where a chip that saturates
-    at every addition may come to another current, as that depends on the order in which spikes of both signs arrive.
+    `output` has the spikes of the output layer, or the membrane `v` of a readout; with several output layers it is a
+    dict. `step_cycles` int64[H], in core cycles, summed over B, `seconds` and `energy_pj` are None if the backend or
+    the chip does not give them. With `window="hardware"` step t of every array is hardware step t. Float networks have
+    empty `counters`. `order_dependent`, by layer int64[place, 3] of (sample, step, neuron): sums whose result may
+    depend on the order of arriving spikes, on a chip that saturates at every addition.
     """
 
     backend: str
@@ -125,23 +125,24 @@ class Run:
     step_cycles: np.ndarray | None = None
     seconds: float | None = None
     energy_pj: dict[str, float] | None = None
-    step_energy_pj: dict[str, np.ndarray] | None = None  # float64[H], of which energy_pj is the exact sum (math.fsum)
+    step_energy_pj: dict[str, np.ndarray] | None = None  # float64[H]; energy_pj is its exact sum (math.fsum)
     activity: Activity | None = None
-    link_flits: np.ndarray | None = None  # int64[H, link], measured by `cycle`
+    link_flits: np.ndarray | None = None  # int64[H, link], from `cycle`
     dropped: Dropped | None = None  # on a chip with noc.on_full = "drop"
-    profile: Profile | None = None  # of `cycle`, if asked for
-    totals: Totals | None = None  # of `cycle`, if asked for
-    bus: BusSchedule | None = None  # of `cycle`, on a chip with a segmented bus
-    order_dependent: dict[str, np.ndarray] | None = None  # see below; where additions saturate one by one
-    host: HostWork | None = None  # of a program whose input the host computes something of
+    profile: Profile | None = None  # from `cycle`, if requested
+    totals: Totals | None = None  # from `cycle`, if requested
+    bus: BusSchedule | None = None  # from `cycle`, on a chip with a segmented bus
+    order_dependent: dict[str, np.ndarray] | None = None  # see above; only if every addition saturates
+    host: HostWork | None = None  # of a program with a host
 
     def __repr__(self) -> str:
         n_steps = next(iter(self.spikes.values())).shape[1] if self.spikes else 0
         n_steps = n_steps if self.totals is None else self.totals.n_steps
-        steps = f"{counted(n_steps, 'step')}" if n_steps else "predicted, not simulated"
-        head = f"Run ({self.backend}, {self.device}): {counted(self.n_samples, 'sample')} of {steps}"
+        steps = f"{count_text(n_steps, 'step')}" if n_steps else "predicted, not simulated"
+        head = f"Run ({self.backend}, {self.device}): {count_text(self.n_samples, 'sample')} of {steps}"
         rows = [
-            f"layer {name}: {counted(int(np.abs(s, dtype=np.int64).sum()), 'spike')}" for name, s in self.spikes.items()
+            f"layer {name}: {count_text(int(np.abs(s, dtype=np.int64).sum()), 'spike')}"
+            for name, s in self.spikes.items()
         ]
         if len(rows) > MOST_LAYERS_SHOWN:
             rows = rows[:MOST_LAYERS_SHOWN] + [f"... and {len(rows) - MOST_LAYERS_SHOWN} more layers"]
@@ -149,26 +150,25 @@ class Run:
             rows.append(f"{name}: {int(self.counters[name].sum())}")
         n_open = sum(len(places) for places in (self.order_dependent or {}).values())
         if n_open:
-            rows.append(f"{counted(n_open, 'sum')} that may depend on the order of spikes (Run.order_dependent)")
+            rows.append(f"{count_text(n_open, 'sum')} that may depend on the order of spikes (Run.order_dependent)")
         if self.seconds is not None:
             rows.append(f"time: {self.seconds * 1e6:.6g} us")
         if self.energy_pj is not None:
             rows.append(f"energy: {self.energy_pj['total'] / 1000:.6g} nJ")
-        return in_lines(head, rows, "figures")
+        return format_lines(head, rows, "figures")
 
     def _repr_html_(self) -> str:
         return look_up("nwcompile.ir.run", "html_of_run")(self)
 
     @checked()
     def to_frame(self, rows: str = "layers"):
-        """The run as a tidy pandas.DataFrame, all samples added up, in one of four forms.
+        """Return the run as a tidy pandas.DataFrame, summed over samples, with one of four kinds of rows.
 
-        `rows="layers"`: neurons, spikes, and spikes of a neuron in a step, of every layer. "steps": every counter, and
-        `step_cycles`, `energy_pj` and `power_mw` where they are known, of every hardware step. "cores": every counter
-        of every logical core. "spikes": sample, step, layer, neuron (flat) and count of every spike, the negative ones
-        with a negative count. Raises OptionError for other words and where pandas is not installed, and ModelError
-        where the run has not kept what is asked for: counters are those of programs, and single spikes are not in runs
-        of `record="totals"`.
+        `rows="layers"`: neurons, spikes, and spikes per neuron and step of every layer. "steps": every counter of every
+        hardware step, and `step_cycles`, `energy_pj` and `power_mw` if they are known. "cores": every counter of every
+        logical core. "spikes": sample, step, layer, neuron (flat) and count of every spike; negative spikes have a
+        negative count. Raises OptionError for another kind and if pandas is not installed. Raises ModelError if the run
+        has no such data: only runs of programs have counters, and `record="totals"` keeps no single spikes.
         """
         if rows not in FRAMES:
             raise OptionError(unknown_choice("rows", rows, FRAMES))
@@ -194,13 +194,13 @@ class Run:
         return data_frame({key: np.concatenate(parts) if parts else [] for key, parts in columns.items()})
 
     def _step_figures(self) -> dict[str, np.ndarray]:
-        """What is known of hardware steps beside their counters: cycles, energy and power."""
+        """Return the known cycles, energy and power of hardware steps."""
         energy = None if self.step_energy_pj is None else self.step_energy_pj["total"]
         figures = {"step_cycles": self.step_cycles, "energy_pj": energy, "power_mw": self.step_power_mw}
         return {name: values for name, values in figures.items() if values is not None}
 
     def layer_rows(self) -> list[dict]:
-        """Of every layer: its neurons, its spikes, of either sign, and spikes of a neuron in a step."""
+        """Return one row per layer: neurons, spikes of either sign, spikes per neuron and step."""
         rows = []
         for name, spikes in self.spikes.items():
             n_steps = spikes.shape[1] if self.totals is None else self.totals.n_steps
@@ -213,20 +213,20 @@ class Run:
 
     @property
     def step_power_mw(self) -> np.ndarray | None:
-        """float64[H]: energy of each hardware step over the time it took; None where they are not known, or no time."""
+        """float64[H]: energy of each hardware step divided by its time; None if unknown or if a time is 0."""
         energy, cycles, seconds = self.step_energy_pj, self.step_cycles, self.seconds
         if energy is None or cycles is None or seconds is None or not cycles.all():
             return None
         cycle_us = seconds * 1e6 / cycles.sum()
-        return energy["total"] / (1000 * cycle_us * cycles)  # 1 pJ in 1 us is a microwatt
+        return energy["total"] / (1000 * cycle_us * cycles)  # 1 pJ per us is 1 microwatt
 
     @property
     def n_dropped(self) -> int:
-        """How many messages were lost; their spikes are counted, and messages_out, but no hops and no arrivals."""
+        """Number of lost messages; their spikes and messages_out are counted, their hops and arrivals are not."""
         return 0 if self.dropped is None else int(self.dropped.at.sum())
 
     def verify(self) -> None:
-        """Raise ModelError unless samples, steps and cores are the same everywhere and the counters add up."""
+        """Raise ModelError unless all arrays have the same samples, steps and cores, and the counters add up."""
         for name, spikes in self.spikes.items():
             steps = next(iter(self.spikes.values())).shape[1]
             if spikes.shape[:2] != (self.n_samples, steps):

@@ -35,7 +35,7 @@ def collect_host(program: Program, run: Run, synops_per_sample: float) -> dict |
         "neurons_on_chip_percent": 100 * n_neurons / (n_neurons + host.n_neurons),
         "synops_on_chip_percent": 100 * synops_per_sample / all_synops if all_synops else 100.0,
         "lands": any(node.neuron.fires for node in on_chip),
-        "text": host.text,
+        "text": host.summary,
     }
     return doc
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from nwcompile.argument_types import checked
 from nwcompile.checkpoint import use_checkpoint
 from nwcompile.errors import BackendError, OptionError, unknown_choice
-from nwcompile.ir.host import with_registers
+from nwcompile.ir.host import add_registers
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
@@ -99,7 +99,7 @@ def simulate(
 
         inputs, _, n_steps = prepare_inputs(model, x, steps, before=has_room)
         with use_checkpoint(checkpoint):
-            run = run_network(with_registers(model), inputs, n_steps, record == "all")
+            run = run_network(add_registers(model), inputs, n_steps, record == "all")
         return with_host(run, inputs.host_run)
     if not isinstance(model, Program):
         raise OptionError(f"simulate takes a Network or a Program, not {type(model).__name__}")
@@ -128,11 +128,11 @@ def simulate(
         from nwcompile.sim.cycle.totals import run_totals
 
         with use_checkpoint(checkpoint):
-            totals = run_totals(model.loaded, inputs, n_steps, window, profile)
+            totals = run_totals(model.loaded_program, inputs, n_steps, window, profile)
         return with_host(totals, inputs.host_run)
     more = (flight_steps,) if profile else (device,) if backend == "sequence" else ()
     with use_checkpoint(checkpoint):
-        run = _load_backend(backend)(model.loaded, inputs, n_steps, record == "all", window, *more)
+        run = _load_backend(backend)(model.loaded_program, inputs, n_steps, record == "all", window, *more)
     return with_host(run, inputs.host_run)
 
 

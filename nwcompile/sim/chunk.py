@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nwcompile.ir.run import BusSchedule, Dropped
-from nwcompile.ir.shown import counted, in_lines
+from nwcompile.ir.shown import count_text, format_lines
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Chunk:
         return len(self.counters.get("synops", ()))
 
     def __repr__(self) -> str:
-        steps, hardware = counted(self.n_steps, "aligned step"), counted(self.n_hardware_steps, "hardware step")
+        steps, hardware = count_text(self.n_steps, "aligned step"), count_text(self.n_hardware_steps, "hardware step")
         head = f"Chunk ({self.backend}): {steps} from {self.first_step}, {hardware} from {self.first_hardware_step}"
         spikes = {name: int(np.abs(s, dtype=np.int64).sum()) for name, s in self.spikes.items()}
-        return in_lines(head, [f"layer {name}: {counted(n, 'spike')}" for name, n in spikes.items()], "layers")
+        return format_lines(head, [f"layer {name}: {count_text(n, 'spike')}" for name, n in spikes.items()], "layers")

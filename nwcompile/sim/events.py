@@ -14,7 +14,7 @@ def frames_of(network: Network, steps: Sequence[tuple]) -> dict[str, np.ndarray]
     Lines are numbered across all inputs, in their order. Values of a repeated line add up. Raises ModelError for
     numbers outside the lines.
     """
-    sizes = {name: node.n_neurons for name, node in network.given.items()}
+    sizes = {name: node.n_neurons for name, node in network.given_inputs.items()}
     n_lines = sum(sizes.values())
     frames = np.zeros((len(steps), n_lines), np.int64)
     for t, (lines, values) in enumerate(steps):
@@ -32,6 +32,6 @@ def frames_of(network: Network, steps: Sequence[tuple]) -> dict[str, np.ndarray]
         np.add.at(frames[t], numbers, values)
     first = np.cumsum([0, *sizes.values()])
     return {
-        name: frames[:, first[i] : first[i + 1]].reshape(len(steps), *network.given[name].shape)
+        name: frames[:, first[i] : first[i + 1]].reshape(len(steps), *network.given_inputs[name].shape)
         for i, name in enumerate(sizes)
     }

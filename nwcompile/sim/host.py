@@ -106,7 +106,7 @@ def with_host(run: Run, done: HostRun | None) -> Run:
     work = HostWork(done.host.way, tuple(done.spikes), done.n_macs, done.n_writes, done.n_clipped)
     activity = run.activity
     if activity is not None and done.host.registers:
-        activity = activity.without(done.host.registers)
+        activity = activity.drop_nodes(done.host.registers)
     spikes = done.spikes
     if run.totals is not None:  # one step with the sum of magnitudes
         spikes = {n: np.abs(s, dtype=np.int64).sum(1, keepdims=True) for n, s in spikes.items()}

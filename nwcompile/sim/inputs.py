@@ -91,7 +91,7 @@ def prepare_inputs(
     if before is not None:
         is_made = (a for n, a in arrays.items() if n not in of_host and a.dtype != _input_dtype(network))
         before(n_samples, n_steps, sum(np.dtype(_input_dtype(network)).itemsize * a.size for a in is_made))
-    for name, node in network.given.items():
+    for name, node in network.given_inputs.items():
         arrays.setdefault(name, np.zeros((n_samples, n_steps, *node.shape), _input_dtype(network)))
     arrays |= constant_inputs(network, n_samples, n_steps)
     inputs = Inputs()
@@ -135,18 +135,19 @@ def _by_name(network: Network, x) -> dict:
         return {}
     if isinstance(x, dict):
         for name in x:
-            if name not in network.given and name not in network.inputs:
-                raise ModelError(f"there is no input {name!r}; inputs: {', '.join(network.given) or 'none'}")
+            if name not in network.given_inputs and name not in network.inputs:
+                raise ModelError(f"there is no input {name!r}; inputs: {', '.join(network.given_inputs) or 'none'}")
         return x
-    if len(network.given) != 1:
-        names = ", ".join(network.given) or "none"
-        raise ModelError(f"the network has {len(network.given)} inputs ({names}); give x as a dict by input name")
-    return {next(iter(network.given)): x}
+    given = network.given_inputs
+    if len(given) != 1:
+        names = ", ".join(given) or "none"
+        raise ModelError(f"the network has {len(given)} inputs ({names}); give x as a dict by input name")
+    return {next(iter(given)): x}
 
 
 def _check_array(network: Network, name: str, value, steps: int | None) -> np.ndarray:
     """Check one input and return it as finite numbers `[B, T, *shape]`."""
-    shape = {**network.inputs, **network.given}[name].shape
+    shape = {**network.inputs, **network.given_inputs}[name].shape
     expected = _expected_shape(network.layout, shape)
     try:
         array = np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)

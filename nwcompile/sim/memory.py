@@ -13,7 +13,7 @@ import numpy as np
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
-from nwcompile.ir.shown import counted
+from nwcompile.ir.shown import count_text
 from nwcompile.kernels.cores.tables import AXON
 from nwcompile.memory import verify_room
 
@@ -103,7 +103,7 @@ def verify_simulation(
 
         n = most_with_room(lambda n: has_room(n_samples=n), n_samples)
         t = most_with_room(lambda t: has_room(n_steps=t), n_steps)
-        ways = [f"at most {counted(n, 'sample')} at once"] * (n > 0) + [f"at most {counted(t, 'step')}"] * (t > 0)
+        ways = [f"at most {count_text(n, 'sample')} at once"] * (n > 0) + [f"at most {count_text(t, 'step')}"] * (t > 0)
         ways += ["record='spikes'"] * (record == "all" and has_room(record="spikes"))
         ends_together = isinstance(model, Program) and not model.chip.waits_for_neighbors
         has_totals = backend == "cycle" and record != "totals" and ends_together
@@ -112,7 +112,7 @@ def verify_simulation(
         ways += ["backend='sequence'"] * (backend != "sequence" and takes and has_room(backend="sequence"))
         return f"give {' or '.join(ways)}" if ways else "use a machine with more"
 
-    work = f"a run of {counted(n_samples, 'sample')} of {counted(n_steps, 'step')} on backend {backend!r} "
+    work = f"a run of {count_text(n_samples, 'sample')} of {count_text(n_steps, 'step')} on backend {backend!r} "
     work += f"with record={record!r}"
     verify_room(work, n_bytes(), advice)
 

@@ -52,8 +52,8 @@ class Session:
         network = program if isinstance(program, Network) else program.network
         if program.host is not None:
             raise ModelError(
-                f"the host computes the input of this program from whole samples ({program.host.text}), so it cannot "
-                "be a stream; encode the input into spikes (nwcompile.encode), and compile for those"
+                f"the host computes the input of this program from whole samples ({program.host.summary}), so it "
+                "cannot be a stream; encode the input into spikes (nwcompile.encode), and compile for those"
             )
         if model_dt is not None and not (has_type(model_dt, float) and 0 < model_dt < float("inf")):
             raise OptionError(f"model_dt={shown(model_dt)} must be a time in seconds above 0")
@@ -170,7 +170,7 @@ class Session:
     def _n_events(self, inputs: dict, n: int) -> np.ndarray:
         """Return int64[n]: non-zero values of input lines in each of the n steps."""
         events = np.zeros(n, np.int64)
-        for name, node in self._network.given.items():
+        for name, node in self._network.given_inputs.items():
             events += np.count_nonzero(inputs[name][0, :n].reshape(n, node.n_neurons), axis=1)
         return events
 
@@ -186,7 +186,7 @@ class Session:
 
     def _add_sample_axis(self, x):
         """Add a sample axis to `x`. Raises ModelError for shapes that are not [n, *shape]."""
-        given = self._network.given
+        given = self._network.given_inputs
         if x is None or (not isinstance(x, dict) and len(given) != 1):
             return x  # `prepare_inputs` raises the error
         named = x if isinstance(x, dict) else {next(iter(given)): x}

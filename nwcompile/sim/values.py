@@ -71,7 +71,7 @@ def verify_values(name: str, low: int, high: int, chip: Chip, on_multi_spike: st
             )
         return
     if on_multi_spike == "refuse" and "multi" not in chip.neuron.spikes:
-        choices = ["'graded'"] * chip.carries("bipolar" if low < 0 else "multi")
+        choices = ["'graded'"] * chip.carries_message("bipolar" if low < 0 else "multi")
         choices += ["'repeat'"] * (low >= 0 and chip.core.axon_merge is None)
         compiled = f"compile with on_multi_spike={' or '.join(choices)}, " if choices else ""
         raise ModelError(

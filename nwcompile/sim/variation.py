@@ -69,7 +69,7 @@ class Devices:
         """Return the program with the variation of device `index`, 0 or more."""
         if index < 0:
             raise OptionError(f"index={index} of a device must be 0 or more")
-        network = self.program.loaded.network
+        network = self.program.loaded_program.network
         for name in network.programs:
             raise ModelError(f"layer {name!r} is a neuron program, and devices vary built-in neurons only")
         layers = [network.node(name) for name in network.layers]
@@ -85,7 +85,7 @@ class Devices:
         nodes = {node.name: self._vary_layer(node, i, index, dead[node.name]) for i, node in enumerate(layers)}
         edges = tuple(self._vary_connection(c, i, index, dead[c.target]) for i, c in enumerate(network.connections))
         varied = replace(network, nodes={name: nodes[name] for name in network.nodes}, connections=edges)
-        return replace(self.program.loaded, network=varied)
+        return replace(self.program.loaded_program, network=varied)
 
     def _draw_rng(self, kind: str, index: int, place: int) -> np.random.Generator:
         """Return the random generator of one kind for one layer or connection of one device."""

@@ -18,7 +18,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.ir.shown import in_lines
+from nwcompile.ir.shown import format_lines
 from nwcompile.report.html.network_graph import network_graph
 from nwcompile.report.html.notebook import render_frame
 from nwcompile.report.html_markup import tag
@@ -48,7 +48,7 @@ class Demo:
         in_float, on_chip = (percent(100 * self.report["accuracy"][kind]) for kind in ("float", "chip"))
         right = f"accuracy: {in_float} in float, {on_chip} on the chip"
         rows = [*repr(self.network).splitlines(), *repr(self.program).splitlines()[:2], right, self.report["verdict"]]
-        return in_lines(TITLE, rows, "lines")
+        return format_lines(TITLE, rows, "lines")
 
     def _repr_html_(self) -> str:
         page = render_frame(self.report)

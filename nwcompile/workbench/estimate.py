@@ -148,7 +148,9 @@ def estimate(
             "nw.from_torch(module, example_input)"
         )
     wanted, boards, broken = _load_chips(chips)
-    inputs = None if x is None else prepare_inputs(network, x)[0]  # Raise here, as wrong samples do not depend on the chip.
+    inputs = (
+        None if x is None else prepare_inputs(network, x)[0]
+    )  # Raise here, as wrong samples do not depend on the chip.
     parts: list[Callable[[], Any]] = [partial(_try_to_count, network, inputs)]
     parts += [partial(_estimate_chip_or_board, network, boards, x, options, chip) for chip in wanted]
     n_at_once = _count_parallel(network, inputs, options)

@@ -128,7 +128,7 @@ def test_stream_without_standard_input_or_onto_its_own_file_is_refused(folder, t
 def test_report_of_a_stream_is_that_of_one_sample(folder, tmp_path, capsys, name, layout):
     np.savez(tmp_path / "one.npz", x=np.expand_dims(folder.x, layout.index("B")))
     program, docs = nw.Program.load(folder.at / "net.nwc"), []
-    replace(program, network=program.network.laid_out(layout, None)).save(tmp_path / "net.nwc")
+    replace(program, network=program.network.change_layout(layout, None)).save(tmp_path / "net.nwc")
     for flag, file in (("--stream", folder.at / name), ("--input", tmp_path / "one.npz")):
         assert main(["report", f"{tmp_path}/net.nwc", flag, f"{file}", "-o", f"{tmp_path}/{flag}", "--json"]) == 0
         docs.append(json.loads(capsys.readouterr().out))

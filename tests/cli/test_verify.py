@@ -116,7 +116,7 @@ def test_verify_takes_exports_of_networks_whose_samples_lie_by_steps_first(chip,
     rng = np.random.default_rng(1)
     edges = [Dense(a, b, rng.normal(0.4, 0.4, shape).astype(np.float32))
              for a, b, shape in (("in", "fc1", (8, 6)), ("fc1", "fc2", (4, 8)))]  # fmt: skip
-    network = Network.from_arrays({"fc1": (hidden, (8,)), "fc2": (spec, (4,))}, edges, {"in": (6,)}).laid_out("TB")
+    network = Network.from_arrays({"fc1": (hidden, (8,)), "fc2": (spec, (4,))}, edges, {"in": (6,)}).change_layout("TB")
     x = (rng.random((9, 3, 6)) < 0.6).astype(np.int8)
     program = nw.compile(network, chip, x)
     program.save("net.nwc")

@@ -69,7 +69,7 @@ def test_max_pool_of_a_network_has_windows_hash_and_errors():
 
     assert network().node("a").shape == (1, 2, 3)
     assert network().hash != network(stride=1).hash
-    source, window = nw.MaxPool2d("x", "a", 2, padding=1).windows((1, 2, 2))
+    source, window = nw.MaxPool2d("x", "a", 2, padding=1).window_taps((1, 2, 2))
     assert list(zip(source.tolist(), window.tolist(), strict=True)) == [(0, 0), (1, 1), (2, 2), (3, 3)]
     for changes, text in (
         ({"kernel": 5}, "kernel (5, 5) is larger than the padded source (4, 6)"),

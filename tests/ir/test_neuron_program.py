@@ -8,7 +8,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import ARITY, NeuronProgram, Operation, StateVariable
-from nwcompile.ir.neuron_programs.ranges import RULES, ranges
+from nwcompile.ir.neuron_programs.ranges import RULES, find_ranges
 from nwcompile.sim.reference.program_step import MEANING, ProgramState
 from tests.made.neuron_programs import adaptive, cuba, integrator
 
@@ -116,7 +116,7 @@ def test_canonical_survives_json_and_keeps_the_hash():
     before = adaptive.program(base=np.arange(3000, 3004))
     values = {
         name: value if isinstance(value, np.ndarray) else json.loads(json.dumps(value))
-        for name, value in before.canonical()
+        for name, value in before.canonical_fields()
     }
     after = NeuronProgram.from_canonical(values)
     hashes = {
@@ -133,7 +133,7 @@ def test_ranges_hold_all_values_and_reach_their_ends(kind):
     operands = {"modulo": ("k", 4), "shr": ("k", "s"), "shr0": ("k", "s")}.get(kind, ("k", "m")[: ARITY[kind]])
     k, s, m = np.arange(-9, 14), np.arange(0, 3), np.arange(-5, 3)
     traced = program(("y", kind, *operands), k=k, s=s, m=m)
-    reach = ranges(traced, ModelError)["y"]
+    reach = find_ranges(traced, ModelError)["y"]
     of = {"k": k, "s": s, "m": m}
     grid = np.meshgrid(*(of.get(o, np.array([o])) for o in operands))
     values = MEANING[kind](*grid)
@@ -144,14 +144,14 @@ def test_ranges_hold_all_values_and_reach_their_ends(kind):
 
 def test_input_bias_is_added_before_anything_else():
     plain = cuba(6400, 4096, 300)
-    biased = plain.with_input_bias(np.array([1, -2, 3]))
+    biased = plain.add_input_bias(np.array([1, -2, 3]))
     biased.verify("h", (3,))
     assert str(biased.operations[0]) == "biased_x = x + input_bias"
     assert [o for o in biased.operations[1:] if "x" in o.operands] == []
 
 
 def test_some_neurons_keep_their_numbers():
-    some = adaptive.program(base=np.arange(6).reshape(2, 3)).of_neurons(np.array([1, 5]), (2, 3))
+    some = adaptive.program(base=np.arange(6).reshape(2, 3)).select_neurons(np.array([1, 5]), (2, 3))
     assert some.parameters["base"].tolist() == [1, 5] and some.parameters["jump"] == 600
 
 
@@ -176,7 +176,7 @@ def test_a_table_is_a_line_between_its_entries_rounded_to_the_nearest_number():
 
 
 def test_the_range_of_a_table_is_that_of_the_entries_that_are_read():
-    reach = ranges(reading([-100, 10, 4, 9, 50], at=("min", "x", 7)), AssertionError)
+    reach = find_ranges(reading([-100, 10, 4, 9, 50], at=("min", "x", 7)), AssertionError)
     assert (reach["read"].low, reach["read"].high) == (-100, 10)
 
 
@@ -205,7 +205,8 @@ def test_a_table_that_is_not_there_is_refused():
 def test_programs_that_differ_in_entries_share_a_kernel_and_are_saved_with_them():
     first, second = reading([0, 10, 4, 4, -7]), reading([5, 5, 5, 5, 6])
     assert first.structure == second.structure != reading([0, 1, 2]).structure
-    again = NeuronProgram.from_canonical(dict(first.canonical()))
-    assert again.canonical()[:-1] == first.canonical()[:-1] and np.array_equal(again.entries, first.entries)
+    again = NeuronProgram.from_canonical(dict(first.canonical_fields()))
+    assert again.canonical_fields()[:-1] == first.canonical_fields()[:-1]
+    assert np.array_equal(again.table_entries, first.table_entries)
     without = first.replace(tables={}, operations=first.operations[:2], output="at")
-    assert "tables" not in dict(without.canonical())
+    assert "tables" not in dict(without.canonical_fields())

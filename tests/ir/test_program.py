@@ -81,7 +81,8 @@ def test_nouns_are_pickled_and_copied_whole():
     of_programs = nw.Network.from_arrays({"a": (every_operation(), 10)}, [sparse_edge("in", "a", 5, 10, 20)], {"in": 5})
     spikes = np.ones((2, 4, 5), int)
     programmed = nw.compile(of_programs, "loihi2", spikes, nw.Options(optimize="cores"))
-    nouns = [nw.Chip.load("loihi1"), nw.Options(seed=3, approximate="reset"), of_programs, hosted, hosted.loaded]
+    nouns = [nw.Chip.load("loihi1"), nw.Options(seed=3, approximate="reset")]
+    nouns += [of_programs, hosted, hosted.loaded_program]
     nouns += [programmed, nw.simulate(hosted, steps, "cycle"), nw.simulate(programmed, spikes, record="all")]
     for noun in nouns:
         _ = repr(noun)

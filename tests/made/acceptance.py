@@ -1,4 +1,4 @@
-"""Networks of others compiled for the first chip that holds them, and compared in three backends."""
+"""Networks of other projects, compiled for the first chip that holds them and compared in three backends."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def compiled(network: nw.Network, x: np.ndarray, options: nw.Options) -> nw.Prog
 
 
 def agreement(network: nw.Network, x: np.ndarray, options: nw.Options = DEFAULTS) -> tuple[nw.Program, object]:
-    """The program and what crosscheck gave: agreement of all three backends on spikes that there were."""
+    """Assert that all backends agree on a run with spikes; return the program and the crosscheck."""
     program = compiled(network, x, options)
     against = ("reference", "cycle", "sequence") if network.is_fixed else ("float", "reference", "cycle", "sequence")
     result = nw.crosscheck(program, x, against, network=None if network.is_fixed else network)

@@ -17,7 +17,7 @@ BUS = {"topology": "segmented_bus", "columns": 6, "rows": 1, "cores_per_router":
 
 
 def bus_chip(**overrides) -> Chip:
-    """6 positions of 2 cores on 2 lanes, else as `small_chip`; `noc__lanes=4` overrides `noc.lanes`."""
+    """Build a bus of 6 positions, 2 cores each, 2 lanes, else as `small_chip`; `noc__lanes=4` overrides `noc.lanes`."""
     table = small_chip().to_dict()
     noc = BUS | {key.removeprefix("noc__"): value for key, value in overrides.items() if key.startswith("noc__")}
     table |= {"name": "small bus", "noc": noc, "sources": dict.fromkeys(SECTIONS, "assumed: for tests")}
@@ -30,7 +30,7 @@ FREE = {f"cost__{event}_cycles": 0 for event in ("visit", "update", "spike", "me
 
 
 def pairs_program(chip, pairs):
-    """Neurons that all spike in step 1, each on a core of its own at (x, port), and send to one other such core."""
+    """Build neurons that all spike in step 1; each is on its own core at (x, port) and sends to one other core."""
     spec = NeuronSpec(threshold=1, strict=False, reset="zero", fixed=chip.fixed_point)
     n = len(pairs)
     one_by_one = Sparse("a", "b", np.arange(n), np.arange(n), np.ones(n, np.int8))

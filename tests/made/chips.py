@@ -12,7 +12,7 @@ ENERGY = {"visit_pj": 51.2, "update_pj": 21.6, "spike_pj": 69.3, "message_out_pj
 
 
 def small_chip(**overrides) -> Chip:
-    """A 3 x 2 mesh, 2 cores a router, 64 neurons a core, every cost known; `noc__columns=4` overrides `noc.columns`."""
+    """Build a 3 x 2 mesh, 2 cores per router, 64 neurons per core, all costs; `noc__columns=4` sets `noc.columns`."""
     table = {
         "name": "small",
         "noc": {"columns": 3, "rows": 2, "cores_per_router": 2, "hop_cycles_ew": 4, "hop_cycles_ns": 6},

@@ -1,4 +1,4 @@
-"""Neurons in drawn clusters on cores, as the annealers move them."""
+"""Neurons in random clusters on cores, in the form that the annealers use."""
 
 import numpy as np
 
@@ -9,11 +9,11 @@ from tests.made.chips import small_chip
 from tests.made.nets import mixed_net
 
 N_CORES = 5
-REGIONS = np.array([[0, 2], [0, 2], [2, 3], [2, 3], [2, 3]])  # first core and how many, for each core
+REGIONS = np.array([[0, 2], [0, 2], [2, 3], [2, 3], [2, 3]])  # first core and size of each core's region
 
 
 def clustered(seed: int):
-    """A mixed net with drawn spikes, a chip of drawn format, and its neurons in drawn clusters."""
+    """A mixed net with random spikes, a chip of random format, and its neurons in random clusters."""
     rng = np.random.default_rng(seed)
     network = mixed_net(seed)
     chip = small_chip(
@@ -31,7 +31,7 @@ def clustered(seed: int):
 
 
 def filled(demand, chip, core_of):
-    """The state with every cluster put on its core, one after another."""
+    """The annealer state after placing every cluster on its core, one after another."""
     state = empty_cores(demand, chip)
     for cluster, core in enumerate(core_of):
         moves.relocate(*demand, state.held, state.busy, np.array([cluster]), np.array([core]))

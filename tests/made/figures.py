@@ -1,4 +1,4 @@
-"""A figure that appears twice is equal: what `compile` says of its samples, and a report of their simulation."""
+"""Figures that appear twice are equal: in the output of `compile` and in a report of simulating its samples."""
 
 import re
 from collections.abc import Iterator
@@ -8,14 +8,14 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.json.collect import collect_report
 
-# Whatever follows from times: a prediction has bounds of them.
+# Everything that depends on times, which a prediction can only bound.
 MEASURED = (r"verdict|time\.|advice|bottleneck|steps\.(measured_us|power_mw|bottleneck)|energy\.(mean|largest)_mw|"
             r"layers\.\d+\.time_percent|by_step\.(n_steps|missing)|(run|provenance)\.(backend|device)")  # fmt: skip
 WITH_STATIC_POWER = r"steps\.energy_pj|energy\."
 
 
 def all_figures(doc, path: tuple = ()) -> Iterator[tuple[str, object]]:
-    """(path, value) of all that a report holds."""
+    """Yield (path, value) of every entry of a report."""
     parts = doc.items() if isinstance(doc, dict) else enumerate(doc) if isinstance(doc, list) else ()
     for key, value in parts:
         yield from all_figures(value, (*path, key))
@@ -24,7 +24,7 @@ def all_figures(doc, path: tuple = ()) -> Iterator[tuple[str, object]]:
 
 
 def contradictions(program: Program, run: Run) -> list[str]:
-    """The figures that were known before `run`, a simulation of the calibration samples, and are others after it."""
+    """Figures that are known before `run`, a simulation of the calibration samples, and differ after it."""
     before, after = (dict(all_figures(collect_report(program, of))) for of in (predict(program), run))
     left_out = MEASURED + (f"|{WITH_STATIC_POWER}" if program.chip.energy.static_mw else "")
     return [

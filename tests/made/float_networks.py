@@ -1,4 +1,4 @@
-"""Random float networks, drawn by hypothesis: every connection and neuron, odd shapes, types and names among them."""
+"""Random float networks (hypothesis): every kind of connection and neuron, with odd shapes, types and names."""
 
 from contextlib import suppress
 from math import prod
@@ -18,7 +18,7 @@ WEIGHT_TYPES = ("f4", "f4", "f4", "f8", ">f4", "f2", "i1", "i8")
 
 @st.composite
 def networks(draw) -> Network:
-    """Up to two inputs and five layers and junctions, joined forward, to themselves and back, with delays."""
+    """Draw up to two inputs and five layers and junctions with forward, self and backward connections and delays."""
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     names = draw(st.lists(st.sampled_from(NAMES), min_size=2, max_size=6, unique=True))
     n_inputs = draw(st.integers(0, 2)) if len(names) > 2 else 1
@@ -31,7 +31,7 @@ def networks(draw) -> Network:
             kind = draw(st.sampled_from((Conv1d, Conv2d, Pool2d, Dense, Sparse, Scale)))
             edge = draw(connections(kind, rng, source, name, shapes[source], shape))
             if kind in (Conv1d, Conv2d, Pool2d) and not any(e.target == name for e in edges) and draw(st.booleans()):
-                with suppress(ModelError):  # a kernel larger than its source: the edge is left out
+                with suppress(ModelError):  # a kernel larger than its source: skip the edge
                     shape = shapes[name] = edge.output_shape(shapes[source])
             edges += [edge] if _fits(edge, shapes) else []
         is_layer = not layers or draw(st.sampled_from([True, True, False]))
@@ -52,13 +52,13 @@ def _fits(edge: Connection, shapes: dict) -> bool:
 
 
 def numbers(rng, shape, dtype: str = "f4") -> np.ndarray:
-    """Numbers of that type that are not equal, some of them zero."""
+    """Draw numbers of that type that are not all equal, some of them zero."""
     return (rng.integers(-40, 40, shape) / (1 if np.dtype(dtype).kind == "i" else 16)).astype(dtype)
 
 
 @st.composite
 def connections(draw, kind, rng, source: str, target: str, shape, target_shape) -> Connection:
-    """A connection of that kind, or a Dense where the source's shape does not suit it."""
+    """Draw a connection of that kind, or a Dense if the source's shape does not fit it."""
     n_source, n_target = prod(shape), prod(target_shape)
     delay = draw(st.sampled_from([None, 0, 0, 1, 2]))
     dtype = draw(st.sampled_from(WEIGHT_TYPES))
@@ -95,7 +95,7 @@ sums = st.sampled_from(["sum", "avg"])
 
 @st.composite
 def specs(draw, rng, shape: tuple[int, ...]) -> NeuronSpec:
-    """Any float neuron; numbers are scalars, per channel or per neuron, in several types."""
+    """Draw any float neuron; numbers are scalars, per channel or per neuron, in several types."""
 
     def number(*choices):
         value = draw(st.sampled_from([*choices, "channel", "neuron"]))

@@ -1,4 +1,4 @@
-"""Tiny lava-dl `.net` files, and what SLAYER computes with them, in plain NumPy from the sources of lava-dl."""
+"""Tiny lava-dl `.net` files, and the computation of SLAYER in plain NumPy, from the sources of lava-dl."""
 
 import h5py
 import numpy as np
@@ -19,7 +19,7 @@ def pool(shape, kernel, /, **changes) -> dict:
 
 
 def write(path, layers):
-    """A `.net` file of these layers; what is None is left out. Returns its path."""
+    """Write a `.net` file of these layers, without values that are None, and return its path."""
     with h5py.File(path, "w") as file:
         for index, layer in enumerate(layers):
             for key, value in layer.items():
@@ -30,7 +30,7 @@ def write(path, layers):
 
 
 def slayer_neurons(drive, neuron, bias=0, recurrent=None):
-    """Spikes [T, n] of CUBA or LOIHI neurons from sums of weights `drive` [T, n]; recurrent [n, n] takes those of t-1.
+    """Spikes [T, n] of CUBA or LOIHI neurons for synaptic sums `drive` [T, n]; recurrent [n, n] reads spikes of t-1.
 
     Integers as in `slayer/neuron/dynamics/leaky_integrator.py`, decays rounded to zero; state scaled by 64.
     """
@@ -46,7 +46,7 @@ def slayer_neurons(drive, neuron, bias=0, recurrent=None):
 
 
 def held_back(spikes, steps):
-    """Spikes [T, n] `steps` [n] later."""
+    """Delay spikes [T, n] by `steps` [n]."""
     late = np.zeros_like(spikes)
     for i, d in enumerate(np.broadcast_to(steps, spikes.shape[1])):
         late[d:, i] = spikes[: len(spikes) - d, i]

@@ -1,4 +1,4 @@
-"""Networks on chip of every layout: routings, tori, faults, several chips."""
+"""Networks on chip with every layout: routings, tori, faults, several chips."""
 
 import numpy as np
 

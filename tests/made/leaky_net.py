@@ -1,4 +1,4 @@
-"""Three layers of snnTorch's Leaky, its samples, and options that compile it in moments."""
+"""Three layers of snnTorch's Leaky, samples, and options for fast compilation."""
 
 import numpy as np
 
@@ -6,12 +6,12 @@ from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 
-LEAKY = NeuronSpec(threshold=1.0, beta=0.9, reset="subtract", reset_timing="next")  # as snnTorch's Leaky comes
+LEAKY = NeuronSpec(threshold=1.0, beta=0.9, reset="subtract", reset_timing="next")  # defaults of snnTorch's Leaky
 ONE_CORE = {"optimize": "cores", "partitioner": "sequential", "placer": "row-major"}
 
 
 def leaky_net(spec: NeuronSpec = LEAKY, bias: bool = True) -> Network:
-    """Three layers with torch's first weights of Linear, a little larger."""
+    """Build three layers with torch's initial weights of Linear, slightly enlarged."""
     rng = np.random.default_rng(0)
     sizes, names, edges = (60, 60, 60, 10), ("in", "l1", "l2", "l3"), []
     for a, b, n, m in zip(names[:-1], names[1:], sizes[:-1], sizes[1:], strict=True):

@@ -1,7 +1,4 @@
-"""Networks and spikes for the mapper.
-
-Of neurons on drawn cores at drawn sites, of bursts, and so small that every mapping can be tried.
-"""
+"""Networks and spikes for the mapper: with a random mapping, with bursts, and small enough to try every mapping."""
 
 import itertools
 
@@ -15,7 +12,7 @@ from tests.made.nets import FIXED, conv_net, dense_net, sparse_edge
 
 
 def scattered_net(seed: int, chip, n_cores: int):
-    """A recurrent net with drawn spikes on drawn cores at drawn sites."""
+    """A recurrent net with random spikes on random cores at random sites."""
     rng = np.random.default_rng(seed)
     network = dense_net(3, 3 * n_cores, 2 * n_cores, seed=seed, recurrent=True)
     cores = {n: rng.permutation(np.arange(network.node(n).n_neurons) % n_cores) for n in network.layers}
@@ -25,7 +22,7 @@ def scattered_net(seed: int, chip, n_cores: int):
 
 
 def tiny_case(seed: int):
-    """Up to 8 neurons with drawn synapses and spikes on up to 4 cores, some limit often tight."""
+    """Up to 8 neurons with random synapses and spikes on up to 4 cores; a limit is often tight."""
     rng = np.random.default_rng(seed)
     n, n_cores = int(rng.integers(3, 9)), int(rng.integers(2, 5))
     edges = [sparse_edge("in", "a", 4, n, int(rng.integers(1, 16)), seed), sparse_edge("a", "a", n, n, 2 * n, seed)]
@@ -40,14 +37,14 @@ def tiny_case(seed: int):
 
 
 def groupings(n: int, n_cores: int):
-    """Every way to put n neurons on up to n_cores equal cores."""
+    """Yield every assignment of n neurons to up to n_cores equal cores."""
     for cores in itertools.product(range(n_cores), repeat=n):
         if all(c <= max(cores[:i], default=-1) + 1 for i, c in enumerate(cores)):
             yield cores
 
 
 def bursty(seed: int = 0):
-    """A convolution whose pixels are busy one after another, and a small chip that it does not fill."""
+    """A convolution whose pixels are active one after another, and a small chip with free cores."""
     network, rng = conv_net((2, 5, 5), channels=5, padding=1), np.random.default_rng(seed)
     counts = {n: rng.poisson(0.02, (12, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}
     for t in range(12):

@@ -1,4 +1,4 @@
-"""Networks with a maximum over windows: of currents before the neurons, and of spikes behind them; and their inputs."""
+"""Networks with maximum pooling, of currents before neurons and of spikes after them, and their inputs."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ IF = NeuronSpec(beta=1.0, threshold=2.0, reset="subtract", strict=False)
 
 
 def pooled_currents(spec=LIF, after=None, **window) -> nw.Network:
-    """in [2, 6, 8] -> convolution -> maximum over windows (-> `after`, a scale) -> a -> out, a dense layer."""
+    """Build in [2, 6, 8] -> convolution -> maximum over windows (-> `after`, a scale) -> a -> dense layer out."""
     kernel = integers((3, 2, 3, 3), 1, -3, 5).astype(np.float32) / 4
     last = "max" if after is not None else "a"
     edges = [nw.Conv2d("in", "sum", kernel, padding=1), nw.MaxPool2d("sum", last, **{"kernel": 2, **window})]
@@ -30,7 +30,7 @@ def image_spikes(rate: float = 0.3) -> np.ndarray:
 
 
 def pooled_spikes(size: int = 8, is_dense: bool = False, **window) -> Network:
-    """in [1, size, size] -> a, of 2 channels -> maximum of spikes -> b, a convolution or a dense layer -> out."""
+    """Build in [1, size, size] -> a, 2 channels -> maximum of spikes -> b, a convolution, or none -> out."""
     pool = MaxPool2d("a", "max", **{"kernel": 2, **window})
     shape = pool.output_shape((2, size, size))
     n = int(np.prod(shape))

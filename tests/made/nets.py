@@ -26,7 +26,7 @@ def dyadic(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def dense_net(*sizes: int, spec: NeuronSpec = FIXED, seed: int = 0, recurrent: bool = False) -> Network:
-    """Input `in` of sizes[0] lines, then dense layers `fc1`, `fc2`, ...; `recurrent` joins each onto itself."""
+    """Build input `in` of sizes[0] lines and dense layers `fc1`, `fc2`, ...; `recurrent` connects each to itself."""
     names = ["in", *(f"fc{i}" for i in range(1, len(sizes)))]
     edges = [
         connections.Dense(names[i], names[i + 1], integers((sizes[i + 1], sizes[i]), seed + i))
@@ -52,16 +52,16 @@ def float_net(*sizes: int, beta: float = 0.5, mean: float = 0.3) -> Network:
 
 
 def registers_as_inputs(program: Program) -> Program:
-    """The program as if what the host writes into registers were inputs that a person gives: one numbering of sources.
+    """Turn the registers that the host writes into inputs of the user, so that there is one numbering of sources.
 
-    It is an oracle for whatever names the sources of a program with a host.
+    The result is an oracle for code that names the sources of a program with a host.
     """
-    loaded = program.loaded
+    loaded = program.loaded_program
     return replace(loaded, network=replace(loaded.network, host=None))
 
 
 def conv_net(shape=(2, 6, 5), channels: int = 4, n_out: int = 3, spec: NeuronSpec = FIXED, **conv) -> Network:
-    """Input [C, H, W] -> `conv` (3 x 3 kernel) -> dense `out`; `conv` takes stride, padding, dilation, groups."""
+    """Build input [C, H, W] -> `conv` (3 x 3 kernel) -> dense `out`; `**conv` is stride, padding, dilation, groups."""
     weight = integers((channels, shape[0] // conv.get("groups", 1), 3, 3))
     edge = connections.Conv2d("in", "conv", weight, **conv)
     size = int(np.prod(edge.output_shape(shape)))
@@ -70,14 +70,14 @@ def conv_net(shape=(2, 6, 5), channels: int = 4, n_out: int = 3, spec: NeuronSpe
 
 
 def sparse_edge(source: str, target: str, n_source: int, n_target: int, n: int, seed: int = 0, **more):
-    """`n` random synapses, repeats and zero weights among them."""
+    """Build `n` random synapses, including repeated ones and zero weights."""
     rng = np.random.default_rng(seed)
     pre, post = rng.integers(0, n_source, n), rng.integers(0, n_target, n)
     return connections.Sparse(source, target, pre, post, integers(n, seed), **more)
 
 
 def feed_forward(network: Network) -> Schedule:
-    """A pipelined schedule of a network whose connections point forward: each layer one step after its last source."""
+    """Schedule a feed-forward network as a pipeline: each layer works one step after its last source."""
     offset = dict.fromkeys(network.inputs, 0)
     for name in network.layers:
         sources = [c.source for c in network.into(name) if c.source != name]
@@ -87,13 +87,13 @@ def feed_forward(network: Network) -> Schedule:
 
 
 def synapses(network, c):
-    """(pre, post) of every stored synapse of a connection, flat indices, the slow way."""
+    """List (pre, post) of every stored synapse of a connection, flat indices, in plain loops."""
     source, target = network.node(c.source), network.node(c.target)
     if isinstance(c, Dense):
         return [(i, j) for i in range(source.n_neurons) for j in range(target.n_neurons)]
     if isinstance(c, Sparse):
         return list(zip(c.pre.tolist(), c.post.tolist(), strict=True))
-    (_, rows, columns), (n_out, out_rows, out_columns) = c.geometry(source.shape)
+    (_, rows, columns), (n_out, out_rows, out_columns) = c.kernel_geometry(source.shape)
     (sy, sx), (py, px), (dy, dx) = pair(c.stride), pair(c.padding), pair(c.dilation)
     per_group = n_out // c.groups
     found = []
@@ -105,7 +105,7 @@ def synapses(network, c):
 
 
 def mixed_net(seed: int) -> Network:
-    """Dense, convolution (strided, padded, dilated, grouped) and sparse side by side, a skip and a recurrence."""
+    """Build a net of dense, sparse and (strided, padded, dilated, grouped) convolutions, a skip and a recurrence."""
     rng = np.random.default_rng(seed)
     groups = int(rng.choice([1, 2]))
     conv = Conv2d(

@@ -1,4 +1,4 @@
-"""Neuron programs that tests share: kernels of a program are compiled once for all of them."""
+"""Neuron programs shared by tests, so that their kernels are compiled once."""
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation, State
 
 @nw.neuron(bits={"v": 24, "a": 16})
 def adaptive(state, x, base=3840, jump=600):
-    """A leaky membrane whose threshold rises with every spike and falls back."""
+    """A leaky membrane whose threshold rises with every spike and then decays."""
     v = torch.div(state.v * (4096 - 300), 4096, rounding_mode="trunc") + (x << 6)
     fired = v > base + state.a
     a = torch.div(state.a * (4096 - 100), 4096, rounding_mode="trunc")
@@ -18,12 +18,12 @@ def adaptive(state, x, base=3840, jump=600):
 
 @nw.neuron(bits=20, overflow="modulo")
 def integrator(state, x):
-    """A readout: the sum of all input, which goes round."""
+    """A readout that sums all input and wraps on overflow."""
     return {"v": state.v + x}, None
 
 
 def cuba(threshold: int, decay_u: int, decay_v: int) -> NeuronProgram:
-    """The CUBA-LIF of NeuronSpec with states of 24 bits that saturate and a reset to zero, as a program."""
+    """Build the CUBA-LIF of NeuronSpec as a program, with saturating states of 24 bits and a reset to zero."""
     top = (1 << 23) - 1
     steps = [
         ("u_kept", "mul", "u", "keep_u"),
@@ -53,7 +53,7 @@ def cuba(threshold: int, decay_u: int, decay_v: int) -> NeuronProgram:
 
 
 def every_operation() -> NeuronProgram:
-    """A program that uses every operation on whole numbers at least once, most of them on both signs."""
+    """Build a program with every integer operation, most of them applied to both signs."""
     steps = [
         ("a", "sub", "v", "x"),
         ("b", "abs", "a"),

@@ -1,4 +1,4 @@
-"""NIR files that frameworks wrote, in the reference folder: which there are, and how each is read."""
+"""NIR files written by frameworks, in the reference folder: their names and import options."""
 
 import warnings
 
@@ -27,7 +27,7 @@ CASES = stored(
 
 
 def options(case: str, meta: dict) -> dict:
-    """What a person who made the file would tell from_nir."""
+    """Options of from_nir that the author of the file would give."""
     dialect = case.split("_")[0]
     reset = str(meta.get("reset", case))
     neuron = {}

@@ -4,12 +4,12 @@ import numpy as np
 
 
 def weights(*shape: int) -> np.ndarray:
-    """float32 weights around 0.3, large enough to make spikes; the same for the same shape, whatever ran before."""
+    """float32 weights around 0.3, large enough to cause spikes, that depend on the shape only."""
     return np.random.default_rng(shape).normal(0.3, 0.6, shape).astype(np.float32)
 
 
 def graph(edges, type_check: bool = True, **nodes):
-    """A nir.NIRGraph; `edges` is text such as "input > fc > lif > output, lif > rec > lif"."""
+    """Build a nir.NIRGraph; `edges` is text like "input > fc > lif > output, lif > rec > lif"."""
     import nir
 
     pairs = []
@@ -38,7 +38,7 @@ def linear(n_out: int, n_in: int):
 
 
 def lif(*shape: int, tau=1e-3, r=10.0, v_leak=0.0, v_threshold=1.0, v_reset=0.0):
-    """A LIF node; tau and r as snnTorch writes beta = 0.9 with dt = 1e-4."""
+    """Build a LIF node with tau and r that snnTorch writes for beta = 0.9 and dt = 1e-4."""
     import nir
 
     full = {"tau": tau, "r": r, "v_leak": v_leak, "v_threshold": v_threshold, "v_reset": v_reset}
@@ -46,7 +46,7 @@ def lif(*shape: int, tau=1e-3, r=10.0, v_leak=0.0, v_threshold=1.0, v_reset=0.0)
 
 
 def cuba(*shape: int, tau_syn=2e-4, tau_mem=4e-4, r=4.0, w_in=2.0, v_leak=0.0, v_threshold=1.0, v_reset=0.0):
-    """A CubaLIF node; constants as SpikingJelly writes c_decay = 0.5, v_decay = 0.75 with dt = 1e-4."""
+    """Build a CubaLIF node with constants that SpikingJelly writes for c_decay = 0.5, v_decay = 0.75, dt = 1e-4."""
     import nir
 
     full = {"tau_syn": tau_syn, "tau_mem": tau_mem, "r": r, "w_in": w_in, "v_leak": v_leak}
@@ -67,5 +67,5 @@ def conv(weight, stride=1, padding=0, dilation=1, groups=1, input_shape=None):
 
 
 def one_layer(neuron, n: int = 3):
-    """input(2) > fc > neuron > output."""
+    """Build the graph input(2) > fc > neuron > output."""
     return graph("input > fc > n > output", input=inputs(2), fc=linear(n, 2), n=neuron, output=outputs(n))

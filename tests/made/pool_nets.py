@@ -1,4 +1,4 @@
-"""A network for chips whose neurons are a pool of hidden ones and outputs apart."""
+"""A network for chips with a pool of hidden neurons and separate outputs."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Small mapped programs: with round figures, crowded, spread over a mesh; their runs, and chips that lack costs."""
+"""Small mapped programs (round figures, crowded, spread over a mesh), their runs, and chips without some costs."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ SITES = [[0, 0, 0], [0, 0, 1], [1, 0, 0]]
 
 
 def chip_without(*keys: str) -> Chip:
-    """small_chip() with some keys left out, `cost.word_cycles`."""
+    """Remove keys such as `cost.word_cycles` from small_chip()."""
     table = small_chip().to_dict()
     for key in keys:
         section, name = key.split(".")
@@ -29,7 +29,7 @@ def chip_without(*keys: str) -> Chip:
 
 
 def three_cores(chip: Chip | None = None, hidden: str = "fc1", calibrated: bool = False, **manifest) -> Program:
-    """4 lines -> `hidden`, 6 neurons on cores 0 and 1 -> `out`, 2 neurons on core 2; any spike makes all spike."""
+    """Build 4 lines -> `hidden`, 6 neurons on cores 0, 1 -> `out`, 2 neurons on core 2; any spike makes all spike."""
     spec = NeuronSpec(threshold=0, fixed=FixedPoint())
     edges = [Dense("in", hidden, np.full((6, 4), 1)), Dense(hidden, "out", np.full((2, 6), 1))]
     network = Network.from_arrays({hidden: (spec, (6,)), "out": (spec, (2,))}, edges, {"in": (4,)})
@@ -42,7 +42,7 @@ def three_cores(chip: Chip | None = None, hidden: str = "fc1", calibrated: bool 
 
 
 def spikes_in(n_steps: int = 2) -> np.ndarray:
-    """Two samples: one line spikes in every step of the first, all four in every step of the second."""
+    """Two samples: one line spikes in every step of the first, all four lines in every step of the second."""
     x = np.zeros((2, n_steps, 4), np.int64)
     x[0, :, 0] = 1
     x[1] = 1
@@ -54,7 +54,7 @@ def run_of(program: Program, backend: str = "cycle", **more) -> Run:
 
 
 def spread(**keys):
-    """One neuron at a corner that spikes in every step, and one on each of the other cores of 3 x 2 routers."""
+    """Build one neuron at a corner that spikes in every step, and one on each other core of 3 x 2 routers."""
     chip = small_chip(noc__cores_per_router=1, noc__columns=3, noc__rows=2, **keys)
     spec = NeuronSpec(threshold=0, bias=1, fixed=chip.fixed_point)
     fed = NeuronSpec(threshold=1 << 20, fixed=chip.fixed_point)
@@ -66,7 +66,7 @@ def spread(**keys):
 
 
 def crowded(**chip):
-    """8 lines -> 40 -> 30 neurons on three cores with buffers of 2 flits, and an input that makes many spike."""
+    """Build 8 lines -> 40 -> 30 neurons on three cores with buffers of 2 flits, and an input with many spikes."""
     network = dense_net(8, 40, 30)
     mapping = Mapping.from_arrays({"fc1": [0] * 20 + [1] * 20, "fc2": [2] * 30}, SITES)
     figures = {"noc__buffer_flits": 2, "core__max_in_axons": None, "core__max_out_axons": None, **chip}
@@ -75,7 +75,7 @@ def crowded(**chip):
 
 
 def four_cores(**noc) -> Program:
-    """6-8-8-4, every layer on all four cores of `tiny` with these NoC keys changed."""
+    """Build a 6-8-8-4 network with every layer on all four cores of `tiny`, with these NoC keys changed."""
     network = dense_net(6, 8, 8, 4, recurrent=True)
     chip = Chip.load("tiny").replace({f"noc.{key}": value for key, value in noc.items()})
     of = {name: np.arange(network.node(name).n_neurons) % 4 for name in network.layers}
@@ -87,7 +87,7 @@ SMALLEST_BUFFERS = {"noc__buffer_flits": 1, "core__max_in_axons": None, "core__m
 
 
 def all_to_one(n_senders=40, n_sites=11, **chip) -> Program:
-    """Layer `a` on eleven cores, all of it to the one neuron of `b` on the twelfth, and back."""
+    """Build layer `a` on eleven cores, connected to the one neuron of `b` on the twelfth core, and back."""
     edges = [Dense("in", "a", np.full((n_senders, 3), 2, np.int8)), Dense("a", "b", np.ones((5, n_senders), np.int8)),
              Dense("b", "a", np.ones((n_senders, 5), np.int8), delay=2)]  # fmt: skip
     network = Network.from_arrays({"a": (FIXED, n_senders), "b": (FIXED, 5)}, edges, {"in": 3})
@@ -97,6 +97,6 @@ def all_to_one(n_senders=40, n_sites=11, **chip) -> Program:
 
 
 def with_keys(program: Program, **keys) -> Program:
-    """The same program on its chip with other keys."""
+    """Return the same program on its chip with other keys."""
     chip = program.chip.replace({key.replace("__", "."): value for key, value in keys.items()})
     return emit(program.network, program.schedule, program.mapping, chip, None, {}, program.on_multi_spike)

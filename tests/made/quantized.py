@@ -1,4 +1,4 @@
-"""Modules of quantization-aware training compared with the programs compiled of them."""
+"""Modules of quantization-aware training, compared with their compiled programs."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ BACKENDS = ("reference", "cycle", "sequence")
 
 
 def assert_equal_bits(module, x, backends=BACKENDS, steps=None, options=None) -> nw.Program:
-    """Spikes, u and v of every layer are those of the compiled program."""
+    """Assert that spikes, u and v of every layer equal those of the compiled program."""
     program = nw.compile(module.network(), module.chip, x, options or nw.Options())
     found = module.record(x, steps)
     for backend in backends:
@@ -23,7 +23,7 @@ def assert_equal_bits(module, x, backends=BACKENDS, steps=None, options=None) ->
 
 
 def spikes(*shape: int, seed: int = 0) -> np.ndarray:
-    """Six of ten, in float32 as modules take them."""
+    """Random float32 spikes at a rate of 0.6."""
     return drawn.spikes(*shape, seed=seed, rate=0.6, dtype=np.float32)
 
 

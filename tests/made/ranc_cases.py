@@ -1,4 +1,4 @@
-"""Recorded runs of RANC's RTL (`reference/ranc` of the shared folder), and the networks that they are runs of."""
+"""Recorded runs of RANC's RTL (`reference/ranc` of the shared folder), and their networks."""
 
 import os
 
@@ -16,15 +16,15 @@ from nwcompile.passes.prepare.schedule import schedule
 from tests.conftest import REFERENCE
 
 FOLDER = REFERENCE / "ranc"
-# Nothing is lost in these, and no axon hears two neurons.
+# Runs without lost packets, and without axons that two neurons send to.
 PLAIN = ("one_neuron", "five_8x8_a", "five_8x8_b", "five_256x256", "grid3x3_two_layers", "two_layers_types_hardware",
          "dense_9bit_aligned")  # fmt: skip
 CASES = (*PLAIN, "two_layers_types_aligned", "five_8x8_lost", "grid3x3_congested", "chain9_stalled")
-RESETS = ("value", "subtract")  # reset_mode 0 and 1: a layer for each, and one for those of them that leave the chip
+RESETS = ("value", "subtract")  # reset_mode 0 and 1: a layer for each, and one for their neurons that send off the chip
 
 
 def case(name: str) -> dict[str, np.ndarray]:
-    """The arrays of a recorded run by name, whole numbers as Python's."""
+    """Load the arrays of a recorded run by name, integers as Python's."""
     if not FOLDER.is_dir():
         text = f"no recorded runs of RANC in {FOLDER}; set NWCOMPILE_REFERENCE"
         (pytest.fail if os.environ.get("CI") else pytest.skip)(text)
@@ -36,10 +36,10 @@ def case(name: str) -> dict[str, np.ndarray]:
 
 
 def recorded_network(rtl: dict, is_pipeline: bool = False) -> tuple[Network, dict[str, np.ndarray]]:
-    """A run's neurons as a network of two layers, all of depth 1, and the number core * N + slot of each neuron.
+    """Build a run's neurons as a network of two layers of depth 1; return it with core * N + slot of each neuron.
 
-    Every connection has the delay of its axons: aligned step t is the RTL's tick t. Input line core * A + axon.
-    With `is_pipeline` spikes of a step act in the same step of the next layer, which is a tick later.
+    Every connection has the delay of its axons: step t is the RTL's tick t. Input lines are core * A + axon.
+    With `is_pipeline`, spikes of a step act in the same step of the next layer, one tick later.
     """
     n, a = rtl["N"], rtl["A"]
     used = rtl["used"].reshape(-1).astype(bool)
@@ -80,13 +80,13 @@ def recorded_network(rtl: dict, is_pipeline: bool = False) -> tuple[Network, dic
 
 
 def weights(rtl: dict) -> np.ndarray:
-    """int64[core, slot, axon]: what a neuron adds for an axon, 0 where it does not read it."""
+    """int64[core, slot, axon]: weight of an axon for a neuron, 0 if the neuron does not read it."""
     kind = np.broadcast_to(rtl["axon_type"][:, None], rtl["conn"].shape)
     return np.take_along_axis(rtl["weights"], kind, 2) * rtl["conn"]
 
 
 def heard_axons(rtl: dict) -> np.ndarray:
-    """int64[T, core, axon]: the axons that are read in each tick, as the recorded packets set them."""
+    """int64[T, core, axon]: axons that are read in each tick, as set by the recorded packets."""
     heard = np.zeros((rtl["T"], *rtl["axon_type"].shape), np.int64)
     for tick, source, _, core, axon, delay, *_, lost in rtl["packets"]:
         read = tick + delay + (source >= 0)
@@ -96,9 +96,9 @@ def heard_axons(rtl: dict) -> np.ndarray:
 
 
 def recorded_input(rtl: dict) -> dict[str, np.ndarray]:
-    """The host's packets as input [1, T, line] of `recorded_network`: a packet of delay d is sent d ticks later.
+    """Convert the host's packets to input [1, T, line] of `recorded_network`; delay d sends a packet d ticks later.
 
-    The design has no delay of a line by itself, and an axon that two packets reach for one tick has one spike.
+    Lines have no delay of their own, and an axon that two packets reach in one tick has one spike.
     """
     tick, core, axon, delay, _ = rtl["input_packets"].T
     x = np.zeros((1, rtl["T"], rtl["used"].shape[0] * rtl["A"]), np.int32)
@@ -108,7 +108,7 @@ def recorded_input(rtl: dict) -> dict[str, np.ndarray]:
 
 
 def _edges(source: str, axon_of, delays, is_read, weight, numbers) -> list[Sparse]:
-    """Sparse connections from sources that send to axons core * A + axon, one for each target layer and delay."""
+    """Build Sparse connections from sources that send to axons core * A + axon, one per target layer and delay."""
     n_cores, n, a = weight.shape
     edges = []
     for target, ids in numbers.items():
@@ -118,7 +118,7 @@ def _edges(source: str, axon_of, delays, is_read, weight, numbers) -> list[Spars
             into = weight.reshape(n_cores * n, a)[ids]  # [target, axon]
             reaches = core[:, None] == axon_of[some] // a
             reads = reaches & (into[:, axon_of[some] % a] != 0)
-            unread = (weight[axon_of[some] // a, :, axon_of[some] % a] == 0).all(1)  # a packet is sent there, too
+            unread = (weight[axon_of[some] // a, :, axon_of[some] % a] == 0).all(1)  # packets are sent there, too
             reads |= reaches & unread & (ids[:, None] % n == 0)
             post, pre = np.nonzero(reads)
             if len(post):
@@ -128,12 +128,12 @@ def _edges(source: str, axon_of, delays, is_read, weight, numbers) -> list[Spars
 
 
 def bus(rtl: dict) -> int:
-    """The number of the place where spikes leave."""
+    """Bus number of the site where spikes leave."""
     return rtl["bus_x"] + rtl["X"] * rtl["bus_y"]
 
 
 def recorded_chip(rtl: dict) -> Chip:
-    """The chip file with the run's parameters."""
+    """Load the chip file with the run's parameters."""
     return Chip.load("ranc").replace(
         {
             "noc.columns": rtl["X"],
@@ -150,7 +150,7 @@ def recorded_chip(rtl: dict) -> Chip:
 
 
 def recorded_program(rtl: dict, is_pipeline: bool = False) -> tuple[Program, dict[str, np.ndarray]]:
-    """The program of `recorded_network` where the run had its neurons."""
+    """Build the program of `recorded_network` with the run's mapping."""
     network, numbers = recorded_network(rtl, is_pipeline)
     chip = recorded_chip(rtl)
     core = {name: ids // rtl["N"] for name, ids in numbers.items()}

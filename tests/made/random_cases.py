@@ -1,4 +1,4 @@
-"""Random networks of every kind on random chips of every kind, drawn by hypothesis: what the whole compiler takes."""
+"""Random networks of every kind on random chips of every kind (hypothesis), as inputs of the whole compiler."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -26,14 +26,14 @@ NEURON_PROGRAMS = (adaptive.program(), integrator.program(), cuba(900, 1500, 300
                    every_operation().replace(parameters={"k": 3}))  # fmt: skip
 SHIPPED = ("tiny", "tiny", "loihi1", "loihi2", "spinnaker2", "speck", "xylo_audio3", "xylo_imu", "h1v1", "ladderbus",
            "ranc", "ranc_dense", "mesh_spec", "truenorth")  # fmt: skip
-METHODS = sorted(set(PARTITIONERS) - {"hypergraph"})  # which needs a package that few have
+METHODS = sorted(set(PARTITIONERS) - {"hypergraph"})  # needs a package that is rarely installed
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A network with a chip, options and samples; `program`: the network mapped at random, without the compiler.
+    """A network with a chip, options and samples; `program` is the network mapped at random, without the compiler.
 
-    `x` has the samples by input name, and `calibration` is those or None. The rest says how it is simulated:
+    `x` has the samples by input name, and `calibration` is the same or None. The other fields are for simulation:
     the `window`, the backend of the stream, and the sizes of the stream's chunks.
     """
 
@@ -51,7 +51,7 @@ class Case:
 
 @st.composite
 def cases(draw) -> Case:
-    """Half of all networks are in integers, and every fourth of these is mapped at random."""
+    """Draw a case: half of all networks are fixed-point, and a quarter of these are mapped at random."""
     is_fixed = draw(st.booleans())
     on_multi_spike = draw(st.sampled_from(ON_MULTI_SPIKE))
     fixed = draw(formats(on_multi_spike == "repeat")) if is_fixed else None
@@ -84,7 +84,7 @@ def cases(draw) -> Case:
 
 
 def samples(rng, shape: tuple[int, ...], rate: float, values: str, is_fixed: bool) -> np.ndarray:
-    """Samples [B, T, *shape] of which a share `rate` is not 0."""
+    """Draw samples [B, T, *shape] in which a fraction `rate` is not 0."""
     is_on = rng.random(shape) < rate
     if values == "real" and not is_fixed:
         return (is_on * rng.normal(0.5, 1, shape)).astype(np.float32)
@@ -94,14 +94,14 @@ def samples(rng, shape: tuple[int, ...], rate: float, values: str, is_fixed: boo
 
 @cache
 def _shipped_chips() -> list[Chip]:
-    """Shipped chips, and one with merges that is so small that messages meet."""
+    """Load the shipped chips, and one with merges that is small enough for messages to collide."""
     small = {"noc.columns": 3, "noc.rows": 2}
     return [Chip.load(name) for name in SHIPPED] + [Chip.load(name).replace(small) for name in ("ranc", "ranc_dense")]
 
 
 @st.composite
 def drawn_options(draw, on_multi_spike: str, chip: Chip) -> Options:
-    """Any options, most of them as they are without being given."""
+    """Draw any options, most of them with their defaults."""
 
     def seldom(choices, default, one_in: int = 4):
         return draw(st.sampled_from(choices)) if draw(st.integers(1, one_in)) == 1 else default
@@ -123,9 +123,9 @@ def drawn_options(draw, on_multi_spike: str, chip: Chip) -> Options:
 
 @st.composite
 def chips_of(draw, fixed: FixedPoint | None) -> Chip:
-    """A random mesh, torus or bus, of that number format where one is given.
+    """Draw a mesh, torus or bus, of the number format if one is given.
 
-    Most have all capabilities; others lack some, or drop messages, or wait for neighbors only.
+    Most chips have all capabilities. Others lack some, drop messages, or synchronize with neighbors only.
     """
     is_bus = draw(st.integers(0, 7)) == 0
     chip = draw(buses() if is_bus else chips())
@@ -148,7 +148,7 @@ def chips_of(draw, fixed: FixedPoint | None) -> Chip:
 
 @st.composite
 def capabilities(draw, n_full: int) -> dict:
-    """Section `neuron` of a chip file: `n_full` with all capabilities for each that lacks some."""
+    """Draw section `neuron` of a chip file: `n_full` with all capabilities for each one that lacks some."""
     if draw(st.integers(0, n_full)):
         return {"reset": list(RESETS), "reset_timing": list(RESET_TIMINGS), "strict": [True, False], "v_min": "any",
                 "spikes": list(MESSAGES), "delay_max_steps": 15, "refractory_max_steps": 15,
@@ -167,9 +167,9 @@ def capabilities(draw, n_full: int) -> dict:
 
 @st.composite
 def fixed_networks(draw, fixed: FixedPoint, options: Options, with_programs: bool) -> Network:
-    """A network of `random_programs`, with more inputs and outputs and layers that nothing feeds."""
+    """Draw a network of `random_programs` with further inputs, outputs and layers without input."""
 
-    is_wide = with_programs and fixed.state_bits == 24  # as the states of the programs
+    is_wide = with_programs and fixed.state_bits == 24  # like the states of the programs
 
     def neurons(repeated: bool):
         of_format = specs(repeated, fixed)
@@ -182,7 +182,7 @@ def fixed_networks(draw, fixed: FixedPoint, options: Options, with_programs: boo
 
 @st.composite
 def with_more_ends(draw, network: Network, neurons, dtype, delays) -> Network:
-    """The network, now and then with a second input and output, a layer that nothing feeds, or without any input."""
+    """Sometimes add a second input and output or a layer without input, or remove all inputs."""
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     inputs = {name: node.shape for name, node in network.inputs.items()}
     layers = {name: (node.neuron, node.shape) for name, node in network.nodes.items()}
@@ -211,9 +211,9 @@ def with_more_ends(draw, network: Network, neurons, dtype, delays) -> Network:
 
 @st.composite
 def chains(draw, without_leak: bool) -> Network:
-    """What people train: convolutions, pools, dense and recurrent layers, skips and delays, one after the other.
+    """Draw typical trained networks: a chain of convolutions, pools, dense and recurrent layers, skips and delays.
 
-    `without_leak`: of neurons that only add up.
+    `without_leak`: neurons only integrate.
     """
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     shape = draw(st.sampled_from([(4,), (2, 6), (1, 4, 4), (1, 4, 4), (2, 4, 6)]))
@@ -270,7 +270,7 @@ def _weights(rng, shape) -> np.ndarray:
 
 @st.composite
 def _neurons(draw, rng, shape: tuple[int, ...], without_leak: bool) -> NeuronSpec:
-    """Leaky integrate-and-fire neurons as frameworks have them, few of them any neuron there is."""
+    """Draw leaky integrate-and-fire neurons of frameworks, and rarely any other neuron."""
     if without_leak:
         return NeuronSpec(strict=False, reset=draw(st.sampled_from(["zero", "subtract"])), v_min=-2.0, clamp="reset")
     if draw(st.integers(0, 15)) == 0:

@@ -1,4 +1,4 @@
-"""Random neuron programs over the whole closed set of operations, drawn by hypothesis; every one can be verified."""
+"""Random neuron programs over all operations (hypothesis); every one passes `verify`."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -6,22 +6,22 @@ from hypothesis import strategies as st
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron_programs.program import ARITY, STATE_OVERFLOWS, NeuronProgram, Operation, StateVariable
-from nwcompile.ir.neuron_programs.ranges import FLOAT_ONLY, TRUTHS, WHOLE_ONLY, ranges
+from nwcompile.ir.neuron_programs.ranges import FLOAT_ONLY, TRUTHS, WHOLE_ONLY, find_ranges
 
 OF_TRUTHS = ("and", "or", "not", "number", "select")  # their first operand is a truth value
-OTHER_TRUTHS = ("and", "or")  # and their second one
+OTHER_TRUTHS = ("and", "or")  # so is their second one
 SHIFTS = ("shl", "shr", "shr0")
-NEVER_THE_SAME = ("exp", "tanh")  # every library rounds them in its own way
+NEVER_THE_SAME = ("exp", "tanh")  # libraries round them differently
 WHOLE = tuple(sorted(ARITY.keys() - {*FLOAT_ONLY}))
 FLOAT = tuple(sorted(ARITY.keys() - {*WHOLE_ONLY, *NEVER_THE_SAME}))
-MESSAGE_BITS = 12  # What leaves is made so narrow, that layers in a loop stay within what is proved.
+MESSAGE_BITS = 12  # Width of outputs, so that layers in a loop stay within the proved ranges.
 ENTRIES = [0, 1, -5, 17, 300, -4096, (1 << 20) + 1, -(1 << 27), (1 << 31) - 1]
-FEW_BITS = 2  # Likewise where as many messages are sent.
+FEW_BITS = 2  # The same, if each spike is a message.
 
 
 @st.composite
 def whole_neurons(draw, repeated: bool = False) -> NeuronProgram:
-    """Programs of whole numbers, narrow states among them; they send few spikes if `repeated`."""
+    """Draw fixed-point programs, some with narrow states; they send few spikes if `repeated`."""
     states = [
         StateVariable(
             name=f"s{i}",
@@ -40,13 +40,13 @@ def whole_neurons(draw, repeated: bool = False) -> NeuronProgram:
     last = [Operation("sent", "modulo", (_drawn_number(draw, program), bits))]
     last += [Operation("spikes", "abs", ("sent",))] if repeated else []
     program = program.replace(operations=(*program.operations, *last), output=last[-1].result)
-    reach = ranges(program, AssertionError)[program.output]
+    reach = find_ranges(program, AssertionError)[program.output]
     return _with_next(draw, program.replace(sends=draw(st.sampled_from(["graded", reach.message]))))
 
 
 @st.composite
 def float_neurons(draw) -> NeuronProgram:
-    """Programs of float numbers; their values may become infinite, or no number."""
+    """Draw float programs; their values may become infinite or NaN."""
     numbers = st.sampled_from([0.0, 1, -1, 0.5, 0.9, -3.7, 20.0, 1e-3])
     states = [StateVariable(f"s{i}", 0, draw(st.sampled_from([0, 0, 0.25]))) for i in range(draw(st.integers(0, 3)))]
     parameters = {f"k{i}": draw(numbers) for i in range(draw(st.integers(0, 2)))}
@@ -57,10 +57,10 @@ def float_neurons(draw) -> NeuronProgram:
 
 @st.composite
 def curved_neurons(draw) -> NeuronProgram:
-    """Float programs that fire, with one to three values that need tables: of exp, tanh, roots and divisions."""
+    """Draw firing float programs with one to three values that need tables: exp, tanh, roots and divisions."""
     parameters = {"keep": draw(st.sampled_from([0.5, 0.8, 0.95])), "slope": draw(st.sampled_from([0.5, 1.0, -2.0]))}
     if draw(st.booleans()):
-        parameters["slope"] = np.linspace(0.5, 1.5, CURVED)  # Then a curve begins behind the product with it.
+        parameters["slope"] = np.linspace(0.5, 1.5, CURVED)  # Then a curve begins after the product with it.
     steps = [("kept", "mul", "v", "keep"), ("v1", "add", "kept", "x")]
     for i in range(draw(st.integers(1, 3))):
         given = draw(st.sampled_from(["v", "a", "x", "v1"]))
@@ -118,7 +118,7 @@ CURVES = {
 
 
 def curved_network(program: NeuronProgram) -> Network:
-    """A layer of such neurons that listen to an input and to each other."""
+    """A layer of such neurons with connections from an input and from each other."""
     rng = np.random.default_rng(0)
     edges = [Dense("in", "h", rng.normal(0.2, 0.6, (CURVED, 6))), Dense("h", "h", rng.normal(0, 0.2, (CURVED, CURVED)))]
     return Network.from_arrays({"h": (program, CURVED)}, edges, {"in": 6})
@@ -129,7 +129,7 @@ def curved_input(n_samples: int = 2, n_steps: int = 12) -> np.ndarray:
 
 
 def _with_operations(draw, program: NeuronProgram, kinds: tuple[str, ...], numbers) -> NeuronProgram:
-    """With some operations more; what would leave 64 bits is left out."""
+    """Append some operations, without those that would overflow 64 bits."""
     for kind in draw(st.lists(st.sampled_from(kinds), min_size=4, max_size=16)):
         truths = [o.result for o in program.operations if o.kind in TRUTHS]
         if kind in OF_TRUTHS and not truths:
@@ -154,7 +154,7 @@ def _with_operations(draw, program: NeuronProgram, kinds: tuple[str, ...], numbe
 
 
 def _with_table(draw, program: NeuronProgram, at) -> NeuronProgram:
-    """With a table more, read at a number that is clamped to it."""
+    """Append the read of a table at a clamped number."""
     bits, size = draw(st.sampled_from([0, 1, 5, 12])), draw(st.integers(2, 6))
     entries = np.array(draw(st.lists(st.sampled_from(ENTRIES), min_size=size, max_size=size)), np.int64)
     name, first = f"table{len(program.tables)}", len(program.operations)
@@ -166,14 +166,14 @@ def _with_table(draw, program: NeuronProgram, at) -> NeuronProgram:
 
 def _is_in_range(program: NeuronProgram) -> bool:
     try:
-        ranges(program, ArithmeticError)
+        find_ranges(program, ArithmeticError)
     except ArithmeticError:
         return False
     return True
 
 
 def _drawn_number(draw, program: NeuronProgram, numbers=None):
-    """The name of a number that is known, those computed first; now and then one of `numbers`, where given."""
+    """Draw the name of a known number, computed ones first; sometimes one of `numbers`, if given."""
     if numbers is not None and draw(st.integers(0, 3)) == 0:
         return draw(numbers)
     computed = [o.result for o in program.operations if o.kind not in TRUTHS]

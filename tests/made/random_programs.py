@@ -1,4 +1,4 @@
-"""Random fixed-point networks on random small chips, drawn by hypothesis: what the backends must agree on."""
+"""Random fixed-point networks on random small chips (hypothesis), on which all backends must agree."""
 
 import numpy as np
 from hypothesis import HealthCheck, settings
@@ -15,7 +15,7 @@ from nwcompile.ir.program import Program
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 
-OF_PROGRAMS = settings(  # whole programs are large, and slow to draw
+OF_PROGRAMS = settings(  # programs are large and slow to draw
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -25,7 +25,7 @@ SIXTY = settings(OF_PROGRAMS, max_examples=60)
 
 @st.composite
 def formats(draw, repeated: bool = False) -> FixedPoint:
-    """Any number format: narrow states make wrap and saturation common."""
+    """Draw any number format; narrow states make overflow frequent."""
     state_bits = 9 if repeated else draw(st.sampled_from([10, 14, 24]))
     shift = draw(st.sampled_from([0, 2, 6] if not repeated else [1, 3]))
     if draw(st.booleans()):
@@ -35,7 +35,7 @@ def formats(draw, repeated: bool = False) -> FixedPoint:
 
 @st.composite
 def specs(draw, repeated: bool = False, fixed: FixedPoint | None = None) -> NeuronSpec:
-    """Any fixed-point neuron, of any number format where none is given; few spikes a step if `repeated`."""
+    """Draw any fixed-point neuron, of any number format if none is given; few spikes per step if `repeated`."""
     fixed = draw(formats(repeated)) if fixed is None else fixed
     spikes = draw(st.sampled_from([*SPIKES, "multi"] if repeated else SPIKES))
     reset = "subtract" if spikes == "gated" else draw(st.sampled_from(RESETS))
@@ -43,7 +43,7 @@ def specs(draw, repeated: bool = False, fixed: FixedPoint | None = None) -> Neur
     number = st.integers(-60, 60)
     floor = draw(st.sampled_from([None, None, 0, -30]))
     can_reset = floor is not None and reset != "none" and timing == "now" and spikes == "binary"
-    threshold = draw(st.integers(1 if spikes != "binary" else -2, 12)) << fixed.shift_bits  # a sum often meets it
+    threshold = draw(st.integers(1 if spikes != "binary" else -2, 12)) << fixed.shift_bits  # sums often equal it
     decays = {"decay_u": [4096, 4096, 1500, 0], "decay_v": [0, 0, 128, 3000, 4096]}
     if fixed.shifts:
         decays = {"decay_u": [0, 1, 2, 5], "decay_v": [0, 1, 3, 15]}
@@ -68,9 +68,9 @@ def specs(draw, repeated: bool = False, fixed: FixedPoint | None = None) -> Neur
 
 @st.composite
 def networks(draw, repeated: bool = False, feedback: int = 4, neurons=specs) -> Network:
-    """One input image, one convolution, dense and sparse layers, skips, recurrence, delays, and `feedback` or later.
+    """Draw an input image, a convolution, dense and sparse layers, skips, recurrence, and feedback.
 
-    Their neurons are drawn from `neurons(repeated)`.
+    Feedback connections have a delay of at least `feedback` steps. Neurons are drawn from `neurons(repeated)`.
     """
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     channels, height, width = draw(st.integers(1, 2)), draw(st.integers(2, 4)), draw(st.integers(2, 4))
@@ -119,7 +119,7 @@ def _edge(draw, weights, rng, source, target, n_source, n_target, delay):
 
 @st.composite
 def chips(draw) -> Chip:
-    """Small meshes and tori with every network parameter that changes behavior; clocks of different length."""
+    """Draw small meshes and tori with all network parameters that change behavior, and two clocks."""
     cycles = st.integers(1, 5)
     noc = {
         "columns": draw(st.integers(1, 5)), "rows": draw(st.integers(1, 3)),
@@ -149,13 +149,13 @@ def chips(draw) -> Chip:
         table["io"] = {"sites": [f"{x},{y},{port}" for x, y, port in sites]}
     try:
         return Chip.from_dict({**table, "noc": noc | draw(faults(noc["columns"], noc["rows"]))})
-    except ChipError:  # a router is cut off, or where spikes come in
+    except ChipError:  # a router or the entry of spikes is cut off
         return Chip.from_dict(table)
 
 
 @st.composite
 def buses(draw) -> Chip:
-    """The same with a segmented bus: few lanes, short queues, cores side by side, slots longer than they need be."""
+    """Draw chips with a segmented bus: few lanes, short queues, several cores per position, overlong slots."""
     table, cycles = draw(chips()).to_dict(), st.integers(1, 4)
     columns, ports = draw(st.integers(1, 7)), draw(st.integers(1, 2))
     noc = {
@@ -173,7 +173,7 @@ def buses(draw) -> Chip:
 
 @st.composite
 def faults(draw, columns: int, rows: int) -> dict:
-    """Routers and links out of use, now and then, as keys of a chip file."""
+    """Draw keys of a chip file for faulty routers and links; often none."""
     if columns < 2 or draw(st.booleans()):
         return {}
     x, y, column = st.integers(0, columns - 1), st.integers(0, rows - 1), st.integers(0, columns - 2)
@@ -185,7 +185,7 @@ def faults(draw, columns: int, rows: int) -> dict:
 
 @st.composite
 def layouts(draw) -> dict:
-    """Topology, routing and chips joined, as keys of a chip file."""
+    """Draw keys of a chip file for topology, routing and boards."""
     cycles = st.integers(1, 9)
     topology = draw(st.sampled_from(["mesh", "torus"]))
     routings = ["xy", "yx", "up-down"] + (["west-first", "odd-even"] if topology == "mesh" else [])
@@ -198,20 +198,20 @@ def layouts(draw) -> dict:
 
 @st.composite
 def programs(draw, on=chips, neurons=specs, executions=EXECUTIONS) -> Program:
-    """A random network, mapped at random (any neuron on any core) onto a random chip, several spikes sent any way.
+    """Draw a network and a chip, mapped at random (any neuron on any core), with any `on_multi_spike`.
 
-    `on`: `chips`, `buses` or another drawing of chips. `neurons`: `specs`, or `whole_neurons` of neuron programs.
+    `on`: `chips`, `buses` or another strategy of chips. `neurons`: `specs`, or `whole_neurons` for neuron programs.
     """
     on_multi_spike = draw(st.sampled_from(ON_MULTI_SPIKE))
     execution = draw(st.sampled_from(executions))
-    feedback = 1 if execution == "phased" else 4  # a pipeline of up to four layers takes a step for each
+    feedback = 1 if execution == "phased" else 4  # a pipeline of up to four layers takes one step per layer
     network, chip = draw(networks(on_multi_spike == "repeat", feedback, neurons)), draw(on())
     return draw(mapped_at_random(network, chip, execution, on_multi_spike))
 
 
 @st.composite
 def mapped_at_random(draw, network: Network, chip: Chip, execution: str, on_multi_spike: str) -> Program:
-    """The network with any neuron on any core of the chip, whatever a core holds."""
+    """Map any neuron to any core of the chip, regardless of its limits."""
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     open_sites = chip.sites[chip.limit("max_neurons") > 0]
     n_cores = draw(st.integers(1, len(open_sites)))
@@ -223,7 +223,7 @@ def mapped_at_random(draw, network: Network, chip: Chip, execution: str, on_mult
 
 @st.composite
 def inputs(draw, program: Program) -> np.ndarray:
-    """Spikes with payloads, [B, T, C, H, W]."""
+    """Draw spikes with payloads, [B, T, C, H, W]."""
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     shape = (draw(st.integers(1, 3)), draw(st.integers(1, 7)), *program.network.inputs["in"].shape)
     x = rng.random(shape) < draw(st.sampled_from([0.1, 0.5, 1.0]))
@@ -232,9 +232,9 @@ def inputs(draw, program: Program) -> np.ndarray:
 
 @st.composite
 def chips_of_neighbors(draw) -> Chip:
-    """Random chips without a barrier, most of them with the smallest buffers; with trees, io sites, any units."""
+    """Draw chips without a barrier, mostly with the smallest buffers; some have trees, io sites, any units."""
     table = draw(chips()).to_dict()
     table["noc"]["buffer_flits"] = draw(st.sampled_from([1, 1, 2, 3]))
-    table["noc"]["link_cycles_per_flit"] = draw(st.sampled_from([1, 3, 40]))  # 40: links are what is busiest
+    table["noc"]["link_cycles_per_flit"] = draw(st.sampled_from([1, 3, 40]))  # 40: links are the bottleneck
     table["cost"]["sync"] = "neighbors"
     return Chip.from_dict(table)

@@ -13,12 +13,12 @@ def conv_net(relu=nn.ReLU) -> nn.Sequential:
         nn.Linear(36, 12), nn.BatchNorm1d(12), relu(), nn.Linear(12, 3),
     )  # fmt: skip
     for _ in range(20):
-        net(X)  # statistics of the norms, and steps of quantized ReLUs
+        net(X)  # sets statistics of norms and steps of quantized ReLUs
     return net.eval()
 
 
 class Residual(nn.Module):
-    """One ReLU module used twice, one function, and a skip."""
+    """A network with one ReLU module used twice, a ReLU function, and a skip."""
 
     def __init__(self):
         super().__init__()

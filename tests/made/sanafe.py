@@ -17,9 +17,9 @@ from nwcompile.passes.emit.emit import emit
 
 
 def random_net(reference) -> tuple[Program, Activity, dict[str, np.ndarray]]:
-    """The random net mapped as SANA-FE maps it: the program, its spikes, and columns of the `simple` timing model.
+    """Build the random net with SANA-FE's mapping: program, spikes, and columns of the `simple` timing model.
 
-    The columns have one row a step; every neuron is updated.
+    Columns have one row per step; every neuron is updated.
     """
     data = np.load(reference / "sanafe" / "rand1024_c16.npz")
     with open(reference / "sanafe" / "rand1024_c16_simple.csv", newline="") as stream:
@@ -39,7 +39,7 @@ def random_net(reference) -> tuple[Program, Activity, dict[str, np.ndarray]]:
 
 
 def dvs_program(reference) -> nw.Program:
-    """The DVS-gesture net on its channel-major layer slices; axon limits that this mapping breaks are raised."""
+    """Build the DVS-gesture net on its channel-major layer slices; axon limits are raised for this mapping."""
     with np.load(reference / "models" / "sanafe_dvs" / "dvs_challenge.npz") as data:
         thresholds, pixels = data["thresholds"].astype(int), data["inputs"].reshape(1, 32, 32).astype(int)
         kernels = [data[f"conv{i}"].transpose(3, 2, 0, 1).astype(np.int16) for i in range(1, 5)]

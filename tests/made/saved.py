@@ -1,4 +1,4 @@
-"""Programs compared part by part with what their files hold."""
+"""Programs compared part by part with their files."""
 
 import json
 from dataclasses import fields, is_dataclass
@@ -11,15 +11,15 @@ from nwcompile.ir.program import Program
 
 
 def verify_saved(program: Program, path: Path) -> None:
-    """Assert that a program is, in every part, what `Program.load` reads of its file, written to `path`."""
+    """Save a program to `path`, and assert that `Program.load` returns an equal one."""
     with path.open("w+b") as stream:
-        artifact.write(stream, *program._content())
+        artifact.write_archive(stream, *program._pack_content())
     difference = first_difference(program, Program.load(path), "program")
     assert difference is None, f"a saved program comes back with another {difference}"
 
 
 def first_difference(a, b, where: str) -> str | None:
-    """The name of the first part of two values that differs; None for equal ones. NumPy's numbers equal Python's."""
+    """Name of the first part in which two values differ, or None; NumPy's numbers equal Python's."""
     if isinstance(a, np.ndarray) and a.ndim:
         same = isinstance(b, np.ndarray) and a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
         return None if same else where

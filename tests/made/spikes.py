@@ -1,4 +1,4 @@
-"""Drawn spikes: 0 and 1, as arrays and as tensors."""
+"""Random binary spikes, as arrays and tensors."""
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ def spikes(*shape: int, seed: int = 0, rate: float = 0.5, dtype=np.int8) -> np.n
 
 
 def draw_spikes(rng: np.random.Generator, *shape: int, rate: float = 0.5) -> np.ndarray:
-    """float32 spikes of a generator that also draws other things."""
+    """Draw float32 spikes from a generator that the caller also uses."""
     return (rng.random(shape) < rate).astype(np.float32)
 
 
@@ -18,5 +18,5 @@ def spike_tensor(*shape: int, seed: int = 0, rate: float = 0.5) -> torch.Tensor:
 
 
 def next_spike_tensor(*shape: int, rate: float = 0.4) -> torch.Tensor:
-    """Spikes of torch's own generator, which the caller seeds."""
+    """Draw spikes from torch's global generator, which the caller seeds."""
     return (torch.rand(*shape) < rate).float()

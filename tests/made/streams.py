@@ -1,4 +1,4 @@
-"""Samples as streams: a program with all that a stream carries, its chunks, and what they must be."""
+"""Samples as streams: a program with every kind of stream state, its chunks, and their expected values."""
 
 from dataclasses import fields, replace
 from functools import cache
@@ -24,7 +24,7 @@ SHORT = settings(OF_PROGRAMS, max_examples=2, phases=[Phase.explicit, Phase.gene
 
 
 def stream(program, x: np.ndarray, backend: str, sizes, record: str = "all") -> list[nw.Chunk]:
-    """The chunks of one sample [T, *shape], fed in pieces of these sizes, over and over."""
+    """Feed one sample [T, *shape] in pieces of these sizes, repeated, and return the chunks."""
     session, chunks, first, i = Session(program, backend, record), [], 0, 0
     while first < len(x):
         n = sizes[i % len(sizes)]
@@ -34,7 +34,7 @@ def stream(program, x: np.ndarray, backend: str, sizes, record: str = "all") -> 
 
 
 def joined(parts: list, axis: int):
-    """Values of the same field of all chunks, one after the other: arrays, and dicts and nouns of arrays."""
+    """Concatenate a field over all chunks: arrays, or dicts and dataclasses of arrays."""
     if isinstance(parts[0], dict):
         return {name: joined([part[name] for part in parts], axis) for name in parts[0]}
     if isinstance(parts[0], np.ndarray):
@@ -54,7 +54,7 @@ def assert_same(found, wanted, where: str):
 
 
 def assert_is_run(chunks: list[nw.Chunk], run: nw.Run):
-    """Every array of the chunks, and where each begins."""
+    """Assert that the chunks equal the run in every array, and that each begins at the right step."""
     for chunk, following in zip(chunks, chunks[1:], strict=False):
         assert following.first_step == chunk.first_step + chunk.n_steps
         assert following.first_hardware_step == chunk.first_hardware_step + chunk.n_hardware_steps
@@ -67,9 +67,9 @@ def assert_is_run(chunks: list[nw.Chunk], run: nw.Run):
 
 @cache
 def everything(execution: str = "pipelined") -> Program:
-    """Every kind of thing that a stream carries: currents, membranes, refractory times, words, and spikes on their way.
+    """Build a program with every kind of stream state: currents, membranes, refractory times, words, spikes in transit.
 
-    `loop` and `words` are recurrent, the second one a neuron program; `late` and `program` are the same without.
+    `loop` and `words` are recurrent, `words` as a neuron program; `late` and `program` are the same without recurrence.
     """
     cuba_lif = NeuronSpec(threshold=900, decay_u=1500, decay_v=300, refractory=4, fixed=FixedPoint())
     gated = replace(cuba_lif, spikes="gated", reset="subtract", refractory=0, threshold=300)
@@ -80,7 +80,7 @@ def everything(execution: str = "pipelined") -> Program:
         "program": cuba(900, 1500, 300),
         "words": cuba(700, 900, 90),
     }
-    few = {n: (np.arange(n), np.arange(n) % 2, np.full(n, 9, np.int8)) for n in (5, 6)}  # others hear only the loop
+    few = {n: (np.arange(n), np.arange(n) % 2, np.full(n, 9, np.int8)) for n in (5, 6)}  # other layers read only `loop`
     edges = [
         Sparse("in", "loop", *few[6]), Dense("loop", "loop", integers((5, 5), 2), delay=2),
         Dense("in", "late", integers((5, 6), 3), delay=3), Dense("in", "gated", integers((5, 6), 4)),
@@ -95,6 +95,6 @@ def everything(execution: str = "pipelined") -> Program:
 
 
 def spikes_in(program: Program, n: int = 14) -> np.ndarray:
-    """Spikes of one sample, `[n, *shape]`."""
+    """Random spikes of one sample, `[n, *shape]`."""
     shape = program.network.inputs["in"].shape
     return (np.random.default_rng(1).random((n, *shape)) < 0.4).astype(np.int32)

@@ -1,4 +1,4 @@
-"""What tests of sweeps share: a network and samples that compile in moments, and workers that are this very process."""
+"""Set-ups of sweep tests: a network and samples that compile quickly, and workers within this process."""
 
 import numpy as np
 
@@ -26,7 +26,7 @@ def question(backend: str = "cycle") -> Question:
 
 
 class InProcess:
-    """As nwcompile.workbench.sweep.workers.Workers, without processes; `computed` lists the ids of all points."""
+    """Replacement of nwcompile.workbench.sweep.workers.Workers without processes; `computed` lists all point ids."""
 
     computed: list[str]
 

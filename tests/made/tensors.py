@@ -1,4 +1,4 @@
-"""Tensors drawn by seed and compared, and modules whose weights have few bits."""
+"""Random tensors, their comparison, and modules whose weights have few bits."""
 
 import torch
 
@@ -12,7 +12,7 @@ def equal(found, expected):
 
 
 def on_grid(module):
-    """The module with weights that are multiples of 1/64, so that no sum is rounded."""
+    """Round a module's weights to multiples of 1/64, so that no sum is rounded."""
     for part in module.modules():
         for name in ("weight", "bias", "w_rec"):
             value = getattr(part, name, None)

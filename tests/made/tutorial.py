@@ -9,7 +9,7 @@ FAMILIES = {"lif": "LIFSNN", "h1v1": "H1SNN", "h1v2": "H1v2SNN"}
 
 
 def tutorial_classes(reference) -> dict:
-    """What the tutorial defines: its import of the layers, and the classes of section 1."""
+    """Execute the import of the layers and the classes of section 1 of the tutorial."""
     path = reference.parent / "seeds" / "nwave-tutorial-3.txt"
     if not path.is_file():
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"the tutorial is not in {path.parent}")

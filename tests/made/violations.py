@@ -1,4 +1,4 @@
-"""The violations that a chip names, and the first lines of a refusal."""
+"""Violations of a chip's limits, and the first lines of a refusal."""
 
 from nwcompile.errors import FitError
 from nwcompile.ir.mapping import Mapping
@@ -7,7 +7,7 @@ from tests.made.nets import feed_forward
 
 
 def lines(network, chip, schedule=None, mapping=None) -> list[str]:
-    """The violations of a network mapped on the chip's first core, as texts."""
+    """Texts of the violations of a network on the chip's first core."""
     if mapping is None:
         mapping = Mapping.from_arrays({n: [0] * network.node(n).n_neurons for n in network.layers}, chip.sites[:1])
     try:
@@ -18,5 +18,5 @@ def lines(network, chip, schedule=None, mapping=None) -> list[str]:
 
 
 def first_lines(error) -> str:
-    """The head of a FitError and its only violation; which chips take the network is tested in test_refusal.py."""
+    """The head of a FitError and its only violation; test_refusal.py tests the proposed chips."""
     return "\n".join(str(error).splitlines()[:2])

@@ -1,4 +1,4 @@
-"""Networks of Xylo's arithmetic, drawn or recorded, as ours and as the vendor's simulator has them."""
+"""Random and recorded networks in Xylo's arithmetic, in our form and in that of the vendor's simulator."""
 
 from dataclasses import dataclass
 
@@ -16,12 +16,12 @@ from nwcompile.passes.prepare.schedule import schedule
 from tests.frontend.frameworks import framework
 
 FORMAT = FixedPoint(state_bits=16, decay_bits=4, shift_bits=0, overflow="clip", decay="shift")
-HIDDEN_CAP = 31  # spikes a hidden neuron fires at once
+HIDDEN_CAP = 31  # most spikes of a hidden neuron in a step
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """Arrays by the names of the recorded files (`reference/xylo/README.md`)."""
+    """Arrays of a case, named as in the recorded files (`reference/xylo/README.md`)."""
 
     arrays: dict[str, np.ndarray]
 
@@ -35,7 +35,7 @@ class Case:
 
     @property
     def network(self) -> Network:
-        """Ours, its weights shifted and cut to 16 bits as the chip does."""
+        """Build our network; weights are shifted and clipped to 16 bits, as on the chip."""
         edges = [
             Dense("in", "hidden", self._weights("in")),
             Dense("hidden", "hidden", self._weights("rec"), delay=1),
@@ -64,11 +64,11 @@ class Case:
 
     @property
     def program(self) -> Program:
-        """Ours on one core, its limits not looked at."""
+        """Build our program on one core, without checking its limits."""
         return one_core(self.network)
 
     def first_difference(self, run: Run, late: int = 0) -> tuple[int, str] | None:
-        """The first hardware step of a run in which something differs from the vendor's row `late` steps before."""
+        """First hardware step in which a run differs from the vendor's row `late` steps before."""
         differs = []
         for layer, suffix, spikes in (("hidden", "", "rec"), ("out", "_out", "out")):
             pairs = {
@@ -84,7 +84,7 @@ class Case:
 
 
 def one_core(network: Network) -> Program:
-    """A fixed-point network on the core of XyloAudio 2, its limits not looked at."""
+    """Map a fixed-point network to the core of XyloAudio 2, without checking its limits."""
     cores = {name: np.zeros(network.node(name).n_neurons, int) for name in network.layers}
     mapping = Mapping.from_arrays(cores, [[0, 0, 0]])
     chip = Chip.load("xylo_audio2").replace({"core.max_neurons": 2000, "core.max_outputs": 100})
@@ -92,12 +92,12 @@ def one_core(network: Network) -> Program:
 
 
 def first_open(run: Run) -> int | None:
-    """The first step of a run with a sum that may depend on the order of spikes."""
+    """First step of a run with a sum that may depend on the order of spikes."""
     return min((int(places[:, 1].min()) for places in run.order_dependent.values() if len(places)), default=None)
 
 
 def draw(rng: np.random.Generator, version: int, n_hidden: int) -> Case:
-    """A network with recurrence; of every other one so strong that currents and membranes may saturate."""
+    """Draw a recurrent network; every second one has weights strong enough to saturate currents and membranes."""
     n_inputs, n_outputs, n_steps = int(rng.integers(1, 17)), int(rng.integers(1, 9)), int(rng.integers(5, 40))
     is_strong = rng.random() < 0.5
     density, strength = 10 ** rng.uniform(-2, 0), int(rng.integers(10, 128 if is_strong else 30))
@@ -117,7 +117,7 @@ def draw(rng: np.random.Generator, version: int, n_hidden: int) -> Case:
 
     has_bias = version == 2 and rng.random() < 0.4
     x = rng.poisson(10 ** rng.uniform(-1, 0.6), (n_steps, n_inputs)).clip(0, 15)
-    x[0] = 0  # the step in which ours has nothing to work on yet but its biases
+    x[0] = 0  # in this step our network sees only its biases
     return Case({
         "version": np.array(version), "has_bias": np.array(has_bias), "x": x,
         "w_in": weights(n_inputs, n_hidden), "w_rec": weights(n_hidden, n_hidden),
@@ -128,7 +128,7 @@ def draw(rng: np.random.Generator, version: int, n_hidden: int) -> Case:
 
 
 def with_vendor(case: Case) -> Case:
-    """The case with what the vendor's simulator makes of it, named as in the recorded files; skips without it."""
+    """Add the results of the vendor's simulator, named as in the recorded files; skip the test without it."""
     chip = framework(f"xylosim.v{int(case.version)}")
 
     def synapses(weight: np.ndarray) -> list:
@@ -137,7 +137,7 @@ def with_vendor(case: Case) -> Case:
             for row in weight[:, :, 0]
         ]
 
-    kept = [synapses(getattr(case, f"w_{group}")) for group in ("in", "rec", "out")]  # it holds bare pointers to them
+    kept = [synapses(getattr(case, f"w_{group}")) for group in ("in", "rec", "out")]  # it keeps raw pointers to them
     biases = [bool(case.has_bias), case.bias.tolist(), case.bias_out.tolist()] if int(case.version) == 2 else []
     layer = chip.XyloLayer(
         *kept, [[] for _ in case.threshold], case.threshold.tolist(), case.threshold_out.tolist(), *biases,

@@ -225,7 +225,7 @@ def test_session_refuses_a_program_whose_input_the_host_computes():
     with pytest.raises(nw.ModelError) as refused:
         Session(program)
     assert str(refused.value) == (
-        f"the host computes the input of this program from whole samples ({program.host.text}), so it cannot be a "
+        f"the host computes the input of this program from whole samples ({program.host.summary}), so it cannot be a "
         "stream; encode the input into spikes (nwcompile.encode), and compile for those"
     )
 

@@ -70,19 +70,19 @@ def test_narrowest_tries_the_network_as_the_chip_can_have_it(chip):
                  nw.Dense("a", "b", rng.normal(0, 0.5, (3, 8)).astype(np.float32))]  # fmt: skip
         layers = {"map": (None, (2, 6, 6)), "a": (spec, (2, 2, 2)), "b": spec}
         network = nw.Network.from_arrays(layers, edges, {"in": (1, 6, 6)})
-    labels = answers(simulate(network, x))
+    labels = find_answers(simulate(network, x))
     options = Options(input_layer="exact")
-    found = narrowest(network, Chip.load(chip), x[:10], x[10:], labels[10:], options, 0.0)
+    found = find_narrowest(network, Chip.load(chip), x[:10], x[10:], labels[10:], options, 0.0)
     widths, accuracy = found.tried[0]
     program = nw.compile(network, chip, x[:10], replace(options, layer_bits=widths))
-    right = (answers(simulate(program, x[10:])) == labels[10:]).mean()
+    right = (find_answers(simulate(program, x[10:])) == labels[10:]).mean()
     assert accuracy == right
 
 
 def test_narrowest_keeps_the_accuracy_that_the_compiled_program_has():
     network, x, labels = case()
     seen = []
-    found = narrowest(network, TINY, x[:10], x[10:], labels[10:], Options(), 0.2, lambda *made: seen.append(made))
+    found = find_narrowest(network, TINY, x[:10], x[10:], labels[10:], Options(), 0.2, lambda *made: seen.append(made))
     assert found.accuracy_float == 1.0 and found.start == {"fc1": 8, "out": 8} and seen == found.tried
     assert found.accuracy >= 0.8 and sum(found.narrowest.values()) < 16 and found.n_weights == {"fc1": 72, "out": 36}
     program = nw.compile(network, TINY, x[:10], Options(layer_bits=found.narrowest))

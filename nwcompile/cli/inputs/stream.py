@@ -98,7 +98,7 @@ def _parse_until_error(lines: list[bytes], first: int, source: str, program: Pro
 
 def _parse_frames(lines: list[bytes], first: int, source: str, program: Program) -> Frames:
     """Parse lines of text to frames; `first` is the number of the first line."""
-    network, n_lines = program.network, sum(node.n_neurons for node in program.network.given.values())
+    network, n_lines = program.network, sum(node.n_neurons for node in program.network.given_inputs.values())
     steps = [_parse_events(line, f"{source}: line {first + i}", n_lines) for i, line in enumerate(lines)]
     frames = frames_of(network, steps)
     for name, array in frames.items():
@@ -129,7 +129,7 @@ def _parse_events(line: bytes, where: str, n_lines: int) -> tuple[list[int], lis
 
 def _read_arrays(path: str, program: Program) -> Iterator[Frames]:
     """Read frames of a .npy file, or of a .npz file under the key x or the names of the inputs."""
-    given = program.network.given
+    given = program.network.given_inputs
     with _open_file(path) as file:
         members = _open_members(file, path, list(given)) if path.endswith(".npz") else dict.fromkeys(given, file)
         if len(given) > 1 and file in members.values():
@@ -150,9 +150,9 @@ def _read_events(path: str, program: Program, model_dt: float | None) -> Iterato
 
     if model_dt is None:
         raise OptionError(f"--stream {path}: give --model-dt, the seconds of a step, into which its events are binned")
-    name, shape = next((name, node.shape) for name, node in program.network.given.items())
-    if len(program.network.given) > 1 or len(shape) not in (2, 3):
-        shapes = ", ".join(f"{name} {list(node.shape)}" for name, node in program.network.given.items())
+    name, shape = next((name, node.shape) for name, node in program.network.given_inputs.items())
+    if len(program.network.given_inputs) > 1 or len(shape) not in (2, 3):
+        shapes = ", ".join(f"{name} {list(node.shape)}" for name, node in program.network.given_inputs.items())
         raise ModelError(
             f"{path}: a recording of events is for one input [polarities, height, width] or [height, width], and the "
             f"program has {shapes}"

@@ -4,7 +4,7 @@ from nwcompile.cli.outputs.text import format_table
 from nwcompile.cost.traffic.axons import core_use
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCES
-from nwcompile.ir.shown import counted
+from nwcompile.ir.shown import count_text
 
 
 def core_rows(program: Program) -> list[dict]:
@@ -26,7 +26,7 @@ def core_rows(program: Program) -> list[dict]:
 def cores_text(program: Program) -> str:
     """Format the cores as a table."""
     rows = core_rows(program)
-    head = f"{counted(len(rows), 'core')} of {program.chip.n_cores} on {program.chip.name}"
+    head = f"{count_text(len(rows), 'core')} of {program.chip.n_cores} on {program.chip.name}"
     lines = []
     for row in rows:
         layers = ", ".join(f"{layer} {n}" for layer, n in row["layers"].items())

@@ -8,7 +8,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import count_neurons
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.ir.shown import counted
+from nwcompile.ir.shown import count_text
 from nwcompile.passes.place.place import routed_cost
 from nwcompile.passes.stages.draft import Draft
 from nwcompile.passes.stages.run import STAGES as ALL_STAGES
@@ -51,19 +51,19 @@ class Progress:
 def _result_size(name: str, draft: Draft) -> str:
     """The size of a stage's result."""
     if name in OF_NETWORKS:
-        return f"{counted(len(draft.network.layers), 'layer')}, {counted(count_neurons(draft.network), 'neuron')}"
+        return f"{count_text(len(draft.network.layers), 'layer')}, {count_text(count_neurons(draft.network), 'neuron')}"
     if name in OF_TIMING:
         return f"{draft.timing.execution}, depth {draft.timing.depth}"
     if name in OF_MAPPINGS:
-        return f"{counted(draft.mapping.n_cores, 'core')} on {counted(draft.mapping.n_tiles, 'tile')}"
+        return f"{count_text(draft.mapping.n_cores, 'core')} on {count_text(draft.mapping.n_tiles, 'tile')}"
     if name == "quantize":
         bits = sorted({row["bits"] for row in draft.table if row["bits"] is not None}) or ["no"]
         return f"{'/'.join(map(str, bits))}-bit weights"
     if name == "calibrate" and not draft.activity.updates:
         return "no samples"
     if name == "calibrate":
-        return f"{counted(draft.activity.n_samples, 'sample')} of {counted(draft.activity.n_steps, 'step')}"
-    return counted(draft.program.axons.n_axons, "axon") if name == "emit" else ""
+        return f"{count_text(draft.activity.n_samples, 'sample')} of {count_text(draft.activity.n_steps, 'step')}"
+    return count_text(draft.program.axons.n_axons, "axon") if name == "emit" else ""
 
 
 def _improved_figure(name: str, before: Draft, after: Draft) -> str:

@@ -15,7 +15,7 @@ from nwcompile.cli.outputs.text import format_table
 from nwcompile.cost.time.stream import StreamFigures
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS
-from nwcompile.ir.shown import counted
+from nwcompile.ir.shown import count_text
 from nwcompile.sim.chunk import Chunk
 from nwcompile.sim.session import Session
 
@@ -68,8 +68,8 @@ class Totals:
 
     def text(self, session: Session, figures: StreamFigures) -> str:
         """Format the figures for a terminal."""
-        n = counted(figures.n_steps, "step")
-        head = f"a stream of {n} with {counted(figures.n_events, 'event')}; backend {session.backend}"
+        n = count_text(figures.n_steps, "step")
+        head = f"a stream of {n} with {count_text(figures.n_events, 'event')}; backend {session.backend}"
         rows: list[tuple] = []
         for name in self.program.network.layers:
             size = self.program.network.node(name).n_neurons
@@ -80,7 +80,7 @@ class Totals:
         if self.energy_pj is not None:
             lines.append(f"energy: {self.energy_pj / 1000:.3f} nJ")
         if self.n_dropped:
-            lines.append(f"dropped: {counted(self.n_dropped, 'message')}")
+            lines.append(f"dropped: {count_text(self.n_dropped, 'message')}")
         layers = format_table(("layer", "neurons", "spikes", "a neuron and step"), rows)
         return "\n\n".join([head, layers, counters, "\n".join(lines)])
 
@@ -89,7 +89,8 @@ def stream_lines(figures: StreamFigures) -> list[str]:
     """Describe the times of a stream."""
     lines = ["no times: only backend cycle measures them, on a chip that gives its costs"]
     if figures.step_us_mean is not None:
-        steps, mean, longest = counted(figures.n_hardware_steps, "step"), figures.step_us_mean, figures.step_us_longest
+        mean, longest = figures.step_us_mean, figures.step_us_longest
+        steps = count_text(figures.n_hardware_steps, "step")
         lines = [f"hardware step: mean {mean:.3f} us, longest {longest:.3f} us (of {steps})"]
     if figures.latency_us_mean is not None:
         lines.append(

@@ -76,7 +76,7 @@ def _count_arriving(program: Program, activity: Activity) -> tuple[np.ndarray, n
     reads = np.zeros((len(SYNAPSE_KINDS), len(offsets), n_cores), np.int64)
     for i, (name, first) in enumerate(offsets.items()):
         offset = axons.offset[first : first + len(sent[i]) + 1]
-        read = activity.reads(name).sum(0, dtype=np.int64) if name in activity.heard else None
+        read = activity.count_reads(name).sum(0, dtype=np.int64) if name in activity.heard else None
         of_node = sent[i][None]
         count_arrivals(axons, offset, i, of_node, of_node if read is None else read[None], messages, reads, words)
     return messages, reads.sum(0), np.concatenate(sent)

@@ -37,7 +37,7 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
         count, h0 = activity.counts[name], first_step(program, name, window)
         last = first + count.shape[1]
         offset = axons.offset[first : last + 1]
-        count_arrivals(axons, offset, h0, count, activity.reads(name), messages_in, synops, words)
+        count_arrivals(axons, offset, h0, count, activity.count_reads(name), messages_in, synops, words)
         if name in program.network.layers:
             cores = core_of[first:last]
             traffic.count_departures(
@@ -80,7 +80,7 @@ def synops_into(network: Network, activity: Activity) -> dict[str, np.ndarray]:
     synops = {name: np.zeros(network.node(name).n_neurons, np.int64) for name in network.layers}
     for connection in network.connections:
         wires = connection_wiring(network, connection)
-        sent = activity.reads(connection.source).sum(0, dtype=np.int64)
+        sent = activity.count_reads(connection.source).sum(0, dtype=np.int64)
         of_class = np.zeros(wires.n_source_classes, np.int64)
         np.add.at(of_class, wires.source_class, sent)
         synops[connection.target] += csr_sums(wires.offset, of_class[wires.taps])[wires.target_class]

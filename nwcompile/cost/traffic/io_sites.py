@@ -7,7 +7,7 @@ import numpy as np
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.noc.merges import HOST_ROUTER
-from nwcompile.ir.noc.routing import hops
+from nwcompile.ir.noc.routing import count_hops
 from nwcompile.ir.program import Program
 from nwcompile.kernels.mapping import traffic
 
@@ -30,8 +30,8 @@ def io_routes(program: Program) -> tuple[IoRoutes, IoRoutes] | None:
     router_of_core = chip.site_index(program.mapping.site_of) // chip.noc.cores_per_router
     come, leave = (sites[:, None] for sites in io_ends(chip))
     per, to_and_from = chip.noc.cores_per_router, []
-    for sites, along in ((come, hops(chip.grid, come // per, router_of_core)),
-                         (leave, hops(chip.grid, router_of_core, leave // per))):  # fmt: skip
+    for sites, along in ((come, count_hops(chip.grid, come // per, router_of_core)),
+                         (leave, count_hops(chip.grid, router_of_core, leave // per))):  # fmt: skip
         nearest = along.sum(-1).argmin(0)
         to_and_from.append(IoRoutes(sites[nearest, 0], along[nearest, np.arange(len(router_of_core))]))
     return to_and_from[0], to_and_from[1]

@@ -9,8 +9,8 @@ from nwcompile.cost.traffic.multicast import multicast_trees
 from nwcompile.cost.traffic.tokens import list_tokens
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.noc.bus import stretches
-from nwcompile.ir.noc.routing import routes
+from nwcompile.ir.noc.bus import list_transfer_links
+from nwcompile.ir.noc.routing import list_route_links
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.kernels.mapping import traffic
@@ -75,11 +75,11 @@ def _along_routes(chip: Chip, carried: np.ndarray, ends: np.ndarray, flits: np.n
 
 
 def links_on_route(chip: Chip, here: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the links between pairs of physical cores, without the cores' own ports, in the form of `routes`."""
+    """Return the links between pairs of physical cores, without the cores' own ports, as `list_route_links` does."""
     per = chip.noc.cores_per_router
     if chip.is_bus:
-        return stretches(chip.noc.columns, per, here, there)
-    return routes(chip.grid, here // per, there // per)
+        return list_transfer_links(chip.noc.columns, per, here, there)
+    return list_route_links(chip.grid, here // per, there // per)
 
 
 def _tree_flits(program: Program, activity: Activity, window: str, flits: np.ndarray) -> None:

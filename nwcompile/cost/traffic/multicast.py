@@ -10,7 +10,7 @@ from nwcompile.cost.traffic.trees import Trees, build_trees
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_entries, csr_offset
-from nwcompile.ir.noc.routing import hops
+from nwcompile.ir.noc.routing import count_hops
 from nwcompile.ir.program import Program
 from nwcompile.kernels.mapping import traffic
 
@@ -78,7 +78,7 @@ def _hops_of_pairs(program: Program) -> tuple[np.ndarray, np.ndarray]:
     chip = program.chip
     router = chip.site_index(program.mapping.site_of) // chip.noc.cores_per_router
     axon_pair, pair = core_pairs(program.axons, program.core_of, program.mapping.n_cores)
-    return axon_pair, np.asarray(hops(chip.grid, router[pair[:, 0]], router[pair[:, 1]]), np.int64)
+    return axon_pair, np.asarray(count_hops(chip.grid, router[pair[:, 0]], router[pair[:, 1]]), np.int64)
 
 
 def spike_fanout(program: Program, multicast: str | None = None, activity: Activity | None = None) -> SpikeFanout:

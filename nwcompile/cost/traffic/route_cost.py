@@ -8,7 +8,7 @@ import numpy as np
 
 from nwcompile.errors import OptionError
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.noc.routing import between_chips, ports
+from nwcompile.ir.noc.routing import find_chip_crossings, find_ports
 from nwcompile.kernels.mapping import traffic
 
 ERROR_CODE = "NW5006"
@@ -64,7 +64,7 @@ def route_cost(chip: Chip, optimize: str) -> RouteCost:
     """Compute the RouteCost of a chip for an objective of Options, in units of `link_weights`."""
     grid, (ew, ns, slow_ew, slow_ns) = chip.grid, link_weights(chip, optimize)
     n = len(grid.is_open)
-    slow = between_chips(grid, chip.noc.chip_columns, chip.noc.chip_rows)
+    slow = find_chip_crossings(grid, chip.noc.chip_columns, chip.noc.chip_rows)
     link_cost = np.where(slow, [slow_ew, slow_ew, slow_ns, slow_ns], [ew, ew, ns, ns]).astype(np.int64)
     if chip.noc.routing == "up-down":
         xy = np.stack([np.arange(n), np.zeros(n, np.int64)], 1)
@@ -79,7 +79,7 @@ def _cost_table(grid, routers: np.ndarray, link_cost: np.ndarray) -> np.ndarray:
     position = np.full(len(grid.is_open), -1)
     position[routers] = np.arange(len(routers))
     cost = np.zeros((len(routers), len(routers)), np.int64)
-    port = ports(grid, routers[:, None], routers)
+    port = find_ports(grid, routers[:, None], routers)
     traffic.route_costs(port, routers.astype(np.int64), position, grid.neighbor.astype(np.int64), link_cost, cost)
     return cost
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from nwcompile.cost.traffic.destinations import core_pairs
 from nwcompile.cost.traffic.io_sites import io_routes
-from nwcompile.ir.noc.routing import hops
+from nwcompile.ir.noc.routing import count_hops
 from nwcompile.ir.program import Program
 
 
@@ -40,7 +40,7 @@ def list_tokens(program: Program) -> Tokens:
     one_way = np.concatenate(pairs)
     ends = np.unique(np.concatenate([one_way, one_way[:, ::-1]]), axis=0)
     site = np.concatenate([chip.site_index(program.mapping.site_of), chip.io_cores])[ends]
-    along = hops(chip.grid, *(site // chip.noc.cores_per_router).T)
+    along = count_hops(chip.grid, *(site // chip.noc.cores_per_router).T)
     return Tokens(ends, site, np.asarray(along, np.int64), chip.noc.flits_per_message + chip.noc.payload_flits)
 
 

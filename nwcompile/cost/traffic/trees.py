@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nwcompile.ir.flat import csr_groups
-from nwcompile.ir.noc.routing import HERE, Grid, routes, vc_classes
+from nwcompile.ir.noc.routing import HERE, Grid, list_route_links, vc_classes
 from nwcompile.kernels.mapping import traffic
 from nwcompile.kernels.mapping.trees import merge_routes
 
@@ -51,7 +51,7 @@ def build_trees(grid: Grid, per_router: int, source: np.ndarray, offset: np.ndar
     start = np.searchsorted(at[order], np.arange(n_routers + 1))
     pair = np.empty(len(to), np.int32)
     first, there = traffic.pairs_of_axons(order, start, offset, router.astype(np.int32), n_routers, pair)
-    route_offset, route_link = routes(grid, csr_groups(first), there)
+    route_offset, route_link = list_route_links(grid, csr_groups(first), there)
     route_class = vc_classes(grid, route_link // 4, np.repeat(there, np.diff(route_offset)))
     n_cores, n_ports = n_routers * per_router, HERE + per_router
     link_offset, link, root, branch_to, port, vc_class, is_last = merge_routes(

@@ -112,7 +112,7 @@ def _build_wiring(network: Network, connection: Connection) -> Wiring:
 
 def axis_taps(connection: Conv2d, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return the kernel taps inside the map for every output row and column, int64; `shape` is the source's."""
-    (_, *size), (_, *out) = connection.geometry(shape)
+    (_, *size), (_, *out) = connection.kernel_geometry(shape)
     kernel, counts = np.shape(connection.weight)[2:], []
     for a in (0, 1):
         first = np.arange(out[a]) * pair(connection.stride)[a] - pair(connection.padding)[a]
@@ -131,7 +131,7 @@ def synapse_count(network: Network, connection: Connection) -> int:
 
 
 def _conv_wiring(connection: Conv2d, shape: tuple[int, ...]) -> Wiring:
-    (n_in, rows, columns), (n_out, out_rows, out_columns) = connection.geometry(shape)
+    (n_in, rows, columns), (n_out, out_rows, out_columns) = connection.kernel_geometry(shape)
     weight, groups = np.asarray(connection.weight), connection.groups
     offset, taps = traffic.conv_taps(
         (groups, rows, columns),

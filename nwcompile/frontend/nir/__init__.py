@@ -24,7 +24,7 @@ from nwcompile.frontend.nir.overrides import resolve_overrides
 from nwcompile.frontend.nir.stateless import delay_steps, output_shape, takes_shape
 from nwcompile.frontend.nir.wiring import check_ends, shown_layer, wire_nodes
 from nwcompile.ir.network import Network
-from nwcompile.ir.neuron import NeuronSpec, plain
+from nwcompile.ir.neuron import NeuronSpec, to_plain
 
 ERROR_CODE = "NW2102"
 LATE_BIAS = "the bias of a recurrence acts in every step; norse leaves it out in step 0, where nothing is fed back yet"
@@ -46,7 +46,7 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
     ModelError for files, nodes and numbers that cannot be used and names the node. Warns with NwWarning about
     assumptions, contradictions to the dialect, and outputs that differ from the graph's Output.
     """
-    dt = plain(dt)
+    dt = to_plain(dt)
     dialect = dialect.strip().lower() if isinstance(dialect, str) else dialect
     _check_choices(dt, dialect, neuron)
     neuron = {str(key): value for key, value in (neuron or {}).items()}

@@ -6,7 +6,7 @@ from dataclasses import fields
 import numpy as np
 
 from nwcompile.errors import ModelError, shown, unknown_choice
-from nwcompile.ir.neuron import CURRENT_ORDERS, MEMBRANES, RESET_TIMINGS, RESETS, SPIKES, NeuronSpec, plain
+from nwcompile.ir.neuron import CURRENT_ORDERS, MEMBRANES, RESET_TIMINGS, RESETS, SPIKES, NeuronSpec, to_plain
 
 OVERRIDES = (
     *(f.name for f in fields(NeuronSpec) if f.name not in ("fixed", "decay_u", "decay_v", "bias_u")),
@@ -39,7 +39,7 @@ def resolve_overrides(neuron: Mapping, kinds: Mapping[str, str], dialect: str | 
         if "norm_input" in values and dialect != "sinabs":
             raise ModelError(f"neuron field norm_input belongs to dialect 'sinabs', not {dialect!r}; leave it out")
     settings = {name: {**(common if kind in SPIKING else {}), **neuron.get(name, {})} for name, kind in kinds.items()}
-    return {name: {key: plain(value) for key, value in fields.items()} for name, fields in settings.items()}
+    return {name: {key: to_plain(value) for key, value in fields.items()} for name, fields in settings.items()}
 
 
 def _check_field(key, value) -> None:
@@ -56,6 +56,6 @@ def _check_field(key, value) -> None:
         return
     else:
         try:
-            np.asarray(plain("" if value is None else value), np.float64)
+            np.asarray(to_plain("" if value is None else value), np.float64)
         except (TypeError, ValueError):
             raise ModelError(f"neuron field {key}={shown(value)} must be a number, or one for each neuron") from None

@@ -120,7 +120,7 @@ class _Builder:
         lost = lost_fields(node.neuron, node.shape, values, self.dt)
         self.note_loss([f"{key}={_short_text(value)}" for key, value in lost.items()], repr(name))
         values = {key: v if isinstance(v, str) else np.asarray(v).reshape(shape) for key, v in values.items()}
-        return {**values, "metadata": write_note(node.neuron.canonical(), values)}
+        return {**values, "metadata": write_note(node.neuron.canonical_fields(), values)}
 
     def note_loss(self, what: list[str], where: str) -> None:
         if what:

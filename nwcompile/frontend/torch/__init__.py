@@ -94,7 +94,7 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
             compare_spikes(network, _repeat_steps(x, recording.n_steps) if layout == "B" else x, recording.spikes)
         if network.left_out:
             warnings.warn(f"{type(module).__name__}: {network.left_out}", NwWarning, stacklevel=2)
-        network = network.laid_out(layout, recording.n_steps if layout == "B" else None)
+        network = network.change_layout(layout, recording.n_steps if layout == "B" else None)
         return replace(network, real_example=bool((x != x.trunc()).any()))
     if any(isinstance(e, LayoutError) for e in refused):
         raise next((e for e in refused if not isinstance(e, LayoutError)), refused[0])

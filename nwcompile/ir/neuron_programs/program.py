@@ -1,4 +1,4 @@
-"""NeuronProgram: any neuron as data: named states, and the operations of one step, of a closed set (DESIGN 4.1)."""
+"""NeuronProgram: any neuron as data: named states, and the operations of one step from a closed set (DESIGN 4.1)."""
 
 import keyword
 from collections.abc import Mapping
@@ -11,19 +11,19 @@ import numpy as np
 
 from nwcompile.argument_types import has_type
 from nwcompile.errors import ModelError, shown, unknown_choice
-from nwcompile.ir.neuron import LARGEST_WHOLE, MESSAGES, aligned, is_in_float32, plain
-from nwcompile.ir.neuron_programs.ranges import FLOAT_ONLY, LARGEST_NUMBER, WHOLE_ONLY, ranges
-from nwcompile.ir.shown import in_lines
+from nwcompile.ir.neuron import LARGEST_WHOLE, MESSAGES, align_to_shape, is_in_float32, to_plain
+from nwcompile.ir.neuron_programs.ranges import FLOAT_ONLY, LARGEST_NUMBER, WHOLE_ONLY, find_ranges
+from nwcompile.ir.shown import format_lines
 
-SENDS = (*MESSAGES, "graded", "none")  # graded: any number, of either sign; none: the output is only read
-STATE_OVERFLOWS = ("saturate", "modulo")  # of `FixedPoint`, those that are the same for every state
+SENDS = (*MESSAGES, "graded", "none")  # graded: any number of either sign; none: the output is only read
+STATE_OVERFLOWS = ("saturate", "modulo")  # those of `FixedPoint` that are the same for every state
 STATE_BITS = (2, 32)  # as `FixedPoint.WIDTHS`
-LARGEST_OUTPUT = (1 << 31) - 1  # What a message carries is recorded in 32 bits.
-LARGEST_ENTRY = (1 << 31) - 1  # An entry of a table is a number of 32 bits, as a state is.
-INPUT = "x"  # The name of the synaptic input among the values of a step.
-INPUT_BIAS = "input_bias"  # The parameter that is added to it, where connections had biases.
+LARGEST_OUTPUT = (1 << 31) - 1  # Payloads are recorded in 32 bits.
+LARGEST_ENTRY = (1 << 31) - 1  # Table entries have 32 bits, like states.
+INPUT = "x"  # Name of the synaptic input in a program.
+INPUT_BIAS = "input_bias"  # Parameter that is added to the input if connections had biases.
 
-# Kinds of operations, as Python and Numba write them. Where whole numbers are meant, `>>` rounds down.
+# Operations as Python and Numba expressions. On integers `>>` rounds down.
 WRITTEN = {
     "add": "{0} + {1}",
     "sub": "{0} - {1}",
@@ -55,9 +55,9 @@ WRITTEN = {
     "number": "number({0})",
 }
 ARITY = {kind: sum(f"{{{i}}}" in text for i in range(3)) for kind, text in WRITTEN.items()}
-FREE = ("number",)  # A truth value is a number already where it is stored.
-# Entries are read at i = a >> bits and at i + 1 (shift, sum, two reads); the line between them (shift back, two
-# differences, product, sum, shift, sum).
+FREE = ("number",)  # Takes no instruction: a stored truth value is a number already.
+# Read of entries i = a >> bits and i + 1 (shift, sum, two reads), then interpolation (shift back, two differences,
+# product, sum, shift, sum).
 TABLE_INSTRUCTIONS = 11
 
 Operand = str | int | float
@@ -65,7 +65,7 @@ Operand = str | int | float
 
 @dataclass(frozen=True)
 class Operation:
-    """`result = kind(operands)`; an operand is the name of a value computed before, or a number."""
+    """One operation `result = kind(operands)`; an operand is the name of an earlier value, or a number."""
 
     result: str
     kind: str
@@ -77,9 +77,9 @@ class Operation:
 
 @dataclass(frozen=True, eq=False)
 class StateVariable:
-    """A number that a neuron keeps from step to step: `next` names what it becomes, `initial` is where a sample begins.
+    """A state of a neuron: `next` names its value after a step, `initial` is its value when a sample begins.
 
-    Of whole numbers, what has more than `bits` bits saturates or goes round (`ir.arithmetic`) at the end of the step.
+    Integers that exceed `bits` saturate or wrap (`ir.arithmetic`) at the end of the step.
     """
 
     name: str
@@ -89,11 +89,11 @@ class StateVariable:
     overflow: str = "saturate"
 
     def __post_init__(self):
-        object.__setattr__(self, "initial", plain(self.initial))
+        object.__setattr__(self, "initial", to_plain(self.initial))
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The least and the largest whole number that it holds."""
+        """Smallest and largest integer of the state."""
         assert self.bits is not None, "a float state has no limits"
         half = 1 << (self.bits - 1)
         return (-half, half - 1) if self.overflow == "modulo" else (1 - half, half - 1)
@@ -101,15 +101,15 @@ class StateVariable:
 
 @dataclass(frozen=True, eq=False)
 class NeuronProgram:
-    """How a layer's neurons update in a step: `operations`, done in order on the values named so far.
+    """Update rule of a layer's neurons: `operations` that are executed in order, each on values named before.
 
-    Named at first are the synaptic input `x` (connection biases included; recurrent spikes are those of t-1), the
-    `states` as the step before left them, and the `parameters`: numbers, or arrays for the layer's shape as those of a
-    NeuronSpec. `output` names what leaves; `sends` says what a message must tell of it, one of SENDS. With "none" the
-    output is a state, which is only read: the layer is a readout.
+    The first values are the synaptic input `x` (connection biases included; recurrent spikes are those of t-1), the
+    `states` after the step before, and the `parameters`: numbers, or arrays for the layer's shape like those of a
+    NeuronSpec. `output` names the value that is sent. `sends`, one of SENDS, is the kind of payload. With "none" the
+    output is a state that is only read, and the layer is a readout.
 
-    Float (`is_fixed` False) programs compute in the network's float type, operation by operation; fixed ones in whole
-    numbers of 64 bits, which no operation leaves (`verify` proves it), and states of the bits that each has.
+    Float programs (`is_fixed` False) compute in the network's float type, operation by operation. Fixed-point programs
+    compute with 64-bit integers, and `verify` proves that no operation overflows. Each state has its own width.
     """
 
     name: str
@@ -129,8 +129,8 @@ class NeuronProgram:
         for name in ("parameters", "tables"):
             if not isinstance(getattr(self, name), Mapping):
                 raise ModelError(f"neuron program {shown(self.name)}: {name} must be a dict by name")
-        object.__setattr__(self, "parameters", {name: plain(value) for name, value in self.parameters.items()})
-        object.__setattr__(self, "tables", {name: _entries(value) for name, value in self.tables.items()})
+        object.__setattr__(self, "parameters", {name: to_plain(value) for name, value in self.parameters.items()})
+        object.__setattr__(self, "tables", {name: _to_entries(value) for name, value in self.tables.items()})
 
     def __repr__(self) -> str:
         kind = "whole numbers" if self.is_fixed else "float"
@@ -138,7 +138,7 @@ class NeuronProgram:
         head = f"NeuronProgram {self.name} ({kind}): states {states}; sends {self.sends}: {self.output}"
         rows = [str(operation) for operation in self.operations]
         rows += [f"{name}: table of {np.size(entries)} entries" for name, entries in self.tables.items()]
-        return in_lines(head, [*rows, *(f"{s.name} becomes {s.next}" for s in self.states)], "operations")
+        return format_lines(head, [*rows, *(f"{s.name} becomes {s.next}" for s in self.states)], "operations")
 
     def replace(self, **changes) -> "NeuronProgram":
         """A copy with some fields changed."""
@@ -146,17 +146,17 @@ class NeuronProgram:
 
     @property
     def fires(self) -> bool:
-        """Whether the neurons send messages; else they are a readout."""
+        """Whether the neurons send messages; otherwise they are a readout."""
         return self.sends != "none"
 
     @property
     def message(self) -> str:
-        """What a message must be able to tell; as that of a NeuronSpec, or "graded"."""
+        """Kind of payload that a message must carry: one of a NeuronSpec, or "graded"."""
         return self.sends if self.fires else "binary"
 
     @property
     def spike_dtype(self) -> type:
-        """What a step's messages are recorded as."""
+        """Type of recorded messages."""
         if self.message not in ("multi", "graded"):
             return np.int8
         if self.is_fixed:
@@ -165,45 +165,45 @@ class NeuronProgram:
 
     @property
     def largest_output(self) -> float:
-        """The largest magnitude of what leaves, of a verified program of whole numbers."""
+        """Largest magnitude of the output of a verified fixed-point program."""
         if not self.fires or not isinstance(self.output, str):
             return 0.0
-        sent = ranges(self, AssertionError)[self.output]
+        sent = find_ranges(self, AssertionError)[self.output]
         return float(max(-sent.low, sent.high))
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """What is recorded of a layer."""
+        """Names of the recorded states."""
         return tuple(state.name for state in self.states)
 
     @property
     def readout(self) -> str:
-        """The state that is read where nothing is sent."""
+        """Name of the state that is read if nothing is sent."""
         return str(self.output)
 
     @property
     def n_operations(self) -> int:
-        """Operations of a step that take an instruction; as many as it takes for one that reads a table."""
+        """Number of instructions of a step; an operation that reads a table takes several."""
         taken = {"table": TABLE_INSTRUCTIONS, **dict.fromkeys(FREE, 0)}
         return sum(taken.get(operation.kind, 1) for operation in self.operations)
 
     @property
     def n_entries(self) -> int:
-        """Entries of all tables."""
+        """Number of entries of all tables."""
         return sum(map(len, self.tables.values()))
 
     @property
-    def entries(self) -> np.ndarray:
-        """int64[entry]: those of all tables, one after the other."""
+    def table_entries(self) -> np.ndarray:
+        """int64[entry]: entries of all tables, concatenated."""
         return np.concatenate([np.zeros(0, np.int64), *self.tables.values()])
 
     @cached_property
     def structure(self) -> tuple:
-        """What is computed, without names and values of parameters: plain tuples, equal for programs that do the same.
+        """The computation without names and values of parameters: tuples that are equal for equal computations.
 
-        `(is_fixed, n_parameters, operations, states, output, n_entries)`; an operand is a number, or a text: `x`, `p3`,
-        `s0`, `v7` for the input, a parameter, a state, the result of an operation; for a table there are two: where it
-        begins among all entries, and how many it has. The output of a readout is 0.
+        `(is_fixed, n_parameters, operations, states, output, n_entries)`. An operand is a number or a text: `x`, `p3`,
+        `s0`, `v7` for the input, a parameter, a state, the result of an operation. A table becomes two operands: index
+        of its first entry among all entries, and number of entries. The output of a readout is 0.
         """
         short = {INPUT: INPUT} | {name: f"p{i}" for i, name in enumerate(self.parameters)}
         short |= {state.name: f"s{i}" for i, state in enumerate(self.states)}
@@ -211,72 +211,72 @@ class NeuronProgram:
 
         first = dict(zip(self.tables, np.cumsum([0, *map(len, self.tables.values())]).tolist(), strict=False))
 
-        def of(operand: Operand) -> Operand:
+        def shorten_operand(operand: Operand) -> Operand:
             return short[operand] if isinstance(operand, str) else operand
 
-        def given(operation: Operation) -> tuple:
+        def shorten_operands(operation: Operation) -> tuple:
             table, *rest = operation.operands
             if operation.kind != "table":
-                return tuple(map(of, operation.operands))
-            return first[str(table)], len(self.tables[str(table)]), *map(of, rest)
+                return tuple(map(shorten_operand, operation.operands))
+            return first[str(table)], len(self.tables[str(table)]), *map(shorten_operand, rest)
 
-        operations = tuple((o.kind, *given(o)) for o in self.operations)
-        states = tuple((of(s.next), s.bits, s.overflow) for s in self.states)
-        output = of(self.output) if self.fires else 0
+        operations = tuple((o.kind, *shorten_operands(o)) for o in self.operations)
+        states = tuple((shorten_operand(s.next), s.bits, s.overflow) for s in self.states)
+        output = shorten_operand(self.output) if self.fires else 0
         return self.is_fixed, len(self.parameters), operations, states, output, self.n_entries
 
     def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """A parameter, or the initial value of a state, broadcast to `shape`: int64 where fixed, else its own float."""
-        value = self.parameters[name] if name in self.parameters else self._initial[name]
-        value = np.asarray(aligned(value, shape), np.int64 if self.is_fixed else None)
+        """Return a parameter or initial state broadcast to `shape`: int64 if fixed-point, else its own float type."""
+        value = self.parameters[name] if name in self.parameters else self._initials[name]
+        value = np.asarray(align_to_shape(value, shape), np.int64 if self.is_fixed else None)
         return np.ascontiguousarray(np.broadcast_to(value, shape))
 
     @property
-    def _initial(self) -> dict[str, Any]:
+    def _initials(self) -> dict[str, Any]:
         return {state.name: state.initial for state in self.states}
 
-    def with_arrays(self, change) -> "NeuronProgram":
-        """The same with `change(name, value)` in place of the value of every parameter and every initial state."""
+    def map_arrays(self, change) -> "NeuronProgram":
+        """Apply `change(name, value)` to the value of every parameter and every initial state."""
         states = tuple(replace(s, initial=change(s.name, s.initial)) for s in self.states)
         return self.replace(states=states, parameters={n: change(n, v) for n, v in self.parameters.items()})
 
-    def of_shape(self, shape: tuple[int, ...]) -> "NeuronProgram":
-        """The same neurons with every array in the axes of a layer of `shape`, so that it broadcasts."""
-        return self.with_arrays(lambda _, value: aligned(value, shape))
+    def align_arrays(self, shape: tuple[int, ...]) -> "NeuronProgram":
+        """Return the same neurons with every array reshaped to broadcast to a layer of `shape`."""
+        return self.map_arrays(lambda _, value: align_to_shape(value, shape))
 
-    def of_neurons(self, neurons: np.ndarray, shape: tuple[int, ...]) -> "NeuronProgram":
-        """Those of a layer of `shape` that have the flat indices `neurons`, as a layer of one axis."""
+    def select_neurons(self, neurons: np.ndarray, shape: tuple[int, ...]) -> "NeuronProgram":
+        """Select neurons with flat indices `neurons` of a layer of `shape`, as a layer of one axis."""
 
-        def of(name: str, value):
+        def select_values(name: str, value):
             return self.array(name, shape).reshape(-1)[neurons] if isinstance(value, np.ndarray) else value
 
-        return self.with_arrays(of)
+        return self.map_arrays(select_values)
 
-    def with_input_bias(self, bias) -> "NeuronProgram":
-        """The same neurons with `bias` added to their synaptic input in every step."""
-        taken = {*self.parameters, *self._initial, *(o.result for o in self.operations)}
-        parameter, total = (_unused(name, taken) for name in (INPUT_BIAS, "biased_x"))
+    def add_input_bias(self, bias) -> "NeuronProgram":
+        """Add `bias` to the synaptic input of every step."""
+        taken = {*self.parameters, *self._initials, *(o.result for o in self.operations)}
+        parameter, total = (_find_unused_name(name, taken) for name in (INPUT_BIAS, "biased_x"))
 
-        def of(operand: Operand) -> Operand:
+        def replace_input(operand: Operand) -> Operand:
             return total if operand == INPUT else operand
 
-        rest = (replace(o, operands=tuple(map(of, o.operands))) for o in self.operations)
+        rest = (replace(o, operands=tuple(map(replace_input, o.operands))) for o in self.operations)
         return self.replace(
             operations=(Operation(total, "add", (INPUT, parameter)), *rest),
-            states=tuple(replace(s, next=of(s.next)) for s in self.states),
-            output=of(self.output),
+            states=tuple(replace(s, next=replace_input(s.next)) for s in self.states),
+            output=replace_input(self.output),
             parameters={**self.parameters, parameter: bias},
         )
 
     @property
     def input_bias(self):
-        """What `with_input_bias` added to the synaptic input; 0 without."""
+        """Bias that `add_input_bias` added to the synaptic input, or 0."""
         kind, operands = (self.operations[0].kind, self.operations[0].operands) if self.operations else ("", ())
         is_added = kind == "add" and operands[0] == INPUT and str(operands[1]).startswith(INPUT_BIAS)
         return self.parameters[operands[1]] if is_added else 0
 
-    def canonical(self) -> list:
-        """Names with plain values or arrays, in a fixed order: what hashing and saving use."""
+    def canonical_fields(self) -> list:
+        """Names with plain values or arrays in a fixed order, for hashing and saving."""
         return [
             ("program", self.name),
             ("operations", [[o.result, o.kind, list(o.operands)] for o in self.operations]),
@@ -286,14 +286,14 @@ class NeuronProgram:
             ("is_fixed", self.is_fixed),
             ("parameters", list(self.parameters)),
             *((f"parameter {name}", value) for name, value in self.parameters.items()),
-            *((f"initial {name}", value) for name, value in self._initial.items()),
+            *((f"initial {name}", value) for name, value in self._initials.items()),
             *([("tables", list(self.tables))] if self.tables else []),
             *((f"table {name}", entries) for name, entries in self.tables.items()),
         ]
 
     @classmethod
     def from_canonical(cls, values: dict) -> "NeuronProgram":
-        """The program of such names and values."""
+        """Build the program of the names and values of `canonical_fields`."""
         return cls(
             name=values["program"],
             states=tuple(
@@ -325,20 +325,20 @@ class NeuronProgram:
             self._verify_table(name, entries, fail)
         for state in self.states:
             self._verify_state(state, fail)
-        for name, value in (*self.parameters.items(), *self._initial.items()):
+        for name, value in (*self.parameters.items(), *self._initials.items()):
             self._verify_number(name, value, shape, fail)
         for state in self.states if self.is_fixed else ():
             (low, high), initial = state.limits, np.asarray(state.initial)
             if initial.min() < low or initial.max() > high:
                 value = initial.min() if initial.min() < low else initial.max()
                 raise fail(f"state {state.name!r} begins at {value}, and its {state.bits} bits hold {low}..{high}")
-        if not self.fires and self.output not in self._initial:
-            raise fail(f"sends 'none' reads a state, and {shown(self.output)} is none of {', '.join(self._initial)}")
+        if not self.fires and self.output not in self._initials:
+            raise fail(f"sends 'none' reads a state, and {shown(self.output)} is none of {', '.join(self._initials)}")
         self._verify_ranges(fail)
 
     def _verify_names(self, fail) -> None:
         known: set[str] = set()
-        names = [INPUT, *self.parameters, *self._initial, *(o.result for o in self.operations)]
+        names = [INPUT, *self.parameters, *self._initials, *(o.result for o in self.operations)]
         for name in (*names, *self.tables):
             if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
                 raise fail(f"{shown(name)} is not a name that a value can have")
@@ -346,12 +346,13 @@ class NeuronProgram:
                 raise fail(f"{name!r} names two values; give each its own name")
             known.add(name)
         known = set(names[: 1 + len(self.parameters) + len(self.states)])
+        numbers = "whole numbers" if self.is_fixed else "float numbers"
         for operation in self.operations:
             kind, used = operation.kind, operation.operands
             if kind not in WRITTEN:
                 raise fail(unknown_choice(f"operation of {operation.result!r}", kind, WRITTEN))
             if kind in (FLOAT_ONLY if self.is_fixed else WHOLE_ONLY):
-                raise fail(f"{kind!r} of {operation.result!r} is not an operation of {self._kind_of_numbers}")
+                raise fail(f"{kind!r} of {operation.result!r} is not an operation of {numbers}")
             if not isinstance(used, tuple | list):
                 raise fail(f"the operands of {operation.result!r} must be a tuple, not {shown(used)}")
             if len(used) != ARITY[kind]:
@@ -362,15 +363,8 @@ class NeuronProgram:
                 used = used[1:]
             self._verify_operands(repr(operation.result), used, known, fail)
             known.add(operation.result)
-        self._verify_operands("what leaves, and what states become,", (self.output, *self._next), known, fail)
-
-    @property
-    def _next(self) -> list[Operand]:
-        return [state.next for state in self.states]
-
-    @property
-    def _kind_of_numbers(self) -> str:
-        return "whole numbers" if self.is_fixed else "float numbers"
+        outcomes = (self.output, *(state.next for state in self.states))
+        self._verify_operands("what leaves, and what states become,", outcomes, known, fail)
 
     def _verify_operands(self, of: str, operands, known: set[str], fail) -> None:
         for operand in operands:
@@ -404,7 +398,7 @@ class NeuronProgram:
     def _verify_number(self, name: str, value, shape: tuple[int, ...], fail) -> None:
         try:
             array = np.asarray(value, np.float64)
-            np.broadcast_to(aligned(array, shape), shape)
+            np.broadcast_to(align_to_shape(array, shape), shape)
         except (TypeError, ValueError, OverflowError):
             if np.ndim(value) == 0:
                 raise fail(f"{name}={shown(value)} must be a number") from None
@@ -417,7 +411,7 @@ class NeuronProgram:
             raise fail(f"{name} must be whole numbers of at most {LARGEST_WHOLE} in a fixed-point program")
 
     def _verify_ranges(self, fail) -> None:
-        reach = ranges(self, fail)
+        reach = find_ranges(self, fail)
         for operand, what in ((self.output, "what leaves"), *((s.next, f"state {s.name!r}") for s in self.states)):
             if isinstance(operand, str) and reach[operand].is_truth:
                 raise fail(f"{what} is a truth value; make it a number")
@@ -433,13 +427,13 @@ class NeuronProgram:
             raise fail(f"its output may be {sent}, and a message holds at most {LARGEST_OUTPUT}; clamp it")
 
 
-def _entries(values) -> np.ndarray:
-    """Whole numbers in 64 bits; what is no array of them is left for `verify` to refuse."""
-    array = np.asarray(plain(values))
+def _to_entries(values) -> np.ndarray:
+    """Convert integers to int64; return other values unchanged, for `verify` to refuse."""
+    array = np.asarray(to_plain(values))
     return array.astype(np.int64) if np.issubdtype(array.dtype, np.integer) else array
 
 
-def _unused(name: str, taken: set[str]) -> str:
+def _find_unused_name(name: str, taken: set[str]) -> str:
     while name in taken:
         name += "_"
     return name

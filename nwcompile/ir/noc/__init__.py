@@ -1,12 +1,13 @@
-"""Networks on chip as nouns: which links there are, and which of them every message takes, before anything runs.
+"""Networks on chip: their links, and the links that every message takes, known before simulation.
 
 | what | function or noun | file |
 |---|---|---|
-| routers of a mesh or torus, without its faults | `Grid`, `build_grid` | routing.py |
-| output, hops and links of a route; dateline class | `ports`, `hops`, `routes`, `vc_classes` | routing.py |
-| a board of several chips: how many, how many in use | `count_chips`, `chips_used`, `fewest_chips` | board.py |
-| routers without channels: FIFOs joined by merges | `MERGE_CYCLES` | merges.py |
-| segmented ladder bus: links, longest transfer | `stretches`, `longest_transfer_cycles` | bus.py |
+| working routers of a mesh or torus | `Grid`, `build_grid` | routing.py |
+| output, hops and links of a route | `find_ports`, `count_hops`, `list_route_links` | routing.py |
+| dateline class of a message | `vc_classes` | routing.py |
+| boards: number of chips, and of chips in use | `count_chips`, `chips_used`, `fewest_chips` | board.py |
+| routers of FIFOs joined by merges, without channels | `MERGE_CYCLES` | merges.py |
+| segmented ladder bus: links, longest transfer | `list_transfer_links`, `longest_transfer_cycles` | bus.py |
 """
 
 ERROR_CODE = "NW4005"

@@ -1,21 +1,22 @@
-"""Routers without channels: FIFOs joined by merges of fixed priority, as in RANC (Mack et al., IEEE TCAD 41(1), 2022,
-doi 10.1109/TCAD.2020.3038151, and the published RTL of that design).
+"""Routers of FIFOs joined by fixed-priority merges, without channels, as in RANC.
 
-Packets go along x first, then along y. Each router has five merges, each of which passes a packet every 2 cycles:
-eastward and westward (out of the neighbor there and out of the core's own FIFO), northward and southward (out of the
-neighbor, then what turns from the east, then from the west), and into the core (from the north, then from the south).
-Who is named first goes first. A merge waits while any FIFO behind it is full. FIFOs hold `noc.buffer_flits` packets.
+Source: Mack et al., IEEE TCAD 41(1), 2022, doi 10.1109/TCAD.2020.3038151, and the published RTL of that design.
 
-Messages of input lines come from outside, into the western port of router 0,0, one a cycle, when all else of the step
-is done; spikes of output layers leave at the one place of `io.sites`. A core's scan waits while a FIFO that it fills is
-full. A packet that reaches its core in the one cycle in which that clears what its axons heard is lost.
+Packets go along x first, then along y. Each router has five merges. Each passes a packet every 2 cycles and takes its
+inputs by fixed priority: east and west (the neighbor, then the core's own FIFO), north and south (the neighbor, then
+packets that turn from the east, then from the west), and the core (from the north, then from the south). A merge waits
+while any FIFO behind it is full. FIFOs hold `noc.buffer_flits` packets.
+
+Messages of input lines enter the western port of router 0,0, one per cycle, after all other work of the step. Spikes of
+output layers leave at the one site of `io.sites`. A core's scan waits while a FIFO that it fills is full. A packet that
+reaches its core in the cycle in which the core clears its axons is lost.
 """
 
-MERGES = "merges"  # of noc.router
-HOST_ROUTER = 0  # where messages of input lines come in
-BEFORE_SCAN_CYCLES = 1  # of a step, before the first slot is visited
-CLEAR_CYCLES = 2  # after the last slot, until the axons are cleared: no step is over before
-# Keys that say nothing about such routers, with what does; they stay as they are when not given.
+MERGES = "merges"  # value of noc.router
+HOST_ROUTER = 0  # router that messages of input lines enter
+BEFORE_SCAN_CYCLES = 1  # cycles of a step before the first slot is visited
+CLEAR_CYCLES = 2  # cycles from the last slot until the axons are cleared, which ends a step
+# Keys that do not apply to such routers, with the reason; they must have their defaults.
 MERGE_KEYS = {
     "cores_per_router": "each has one core",
     "virtual_channels": "FIFOs are joined by merges",
@@ -35,7 +36,7 @@ MERGE_KEYS = {
     "chip_hop_cycles": "the grid is on one chip",
     "chip_link_cycles_per_flit": "the grid is on one chip",
 }
-# What merges take, in NoC cycles: from a spike to its core, without a hop, inject and eject; each hop; between packets.
+# Times in NoC cycles: per hop, between packets, and (inject + eject) from a spike to its own core.
 MERGE_CYCLES = {
     "hop_cycles_ew": 2,
     "hop_cycles_ns": 2,

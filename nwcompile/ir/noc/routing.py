@@ -1,7 +1,7 @@
-"""The routes of messages: through which output every router passes a message on, told by its destination alone.
+"""Routes of messages: the output of a router for a message depends only on the message's destination.
 
-Every route is known before anything runs, so hops and loads of links can be counted without simulating. Why no routing
-can deadlock is said in docs/architecture.md; tests/ir/noc/test_routing.py looks for cycles of channels.
+Every route is known before simulation, so hops and link loads can be counted without simulating. docs/architecture.md
+shows that no routing can deadlock; tests/ir/noc/test_routing.py searches for cycles of channels.
 """
 
 import re
@@ -15,44 +15,44 @@ from nwcompile.errors import ChipError
 from nwcompile.ir.flat import csr_offset
 
 EAST, WEST, NORTH, SOUTH, HERE = range(5)
-NO_PORT = 255  # The largest uint8 stands where a router has no route to another; ports are far below it.
-# Which virtual channels a message may take: all of them, or on a torus those before or after its dateline.
+NO_PORT = 255  # No route exists. This is the largest uint8; ports are far below it.
+# Virtual channel class of a message: all channels, or on a torus those before or after its dateline.
 ANY, BEFORE, AFTER = range(3)
-MAX_UP_DOWN_ROUTERS = 4096  # `up_down` keeps 5 bytes for each pair of routers, 80 MiB for so many.
-# A route in `up_down` is one uint32, so that the smallest is the best: its number of links from bit HOPS_BITS on, then
-# two bits that say which of equally long routes goes first, and below TURN_SHIFT its links east-west.
-TURN_SHIFT = 16  # Links east-west of a route need 16 bits, as there are at most 4096 routers on it.
-HOPS_BITS = 18  # Two bits above TURN_SHIFT number the four outputs.
-NOWHERE = np.uint32(1 << 31)  # Above every route that there is.
+MAX_UP_DOWN_ROUTERS = 4096  # The up-down tables need 5 bytes per pair of routers, 80 MiB for this many.
+# A route in an up-down table is one uint32, and the smallest one is best: number of links from bit HOPS_BITS up, then
+# two bits for ties between equally long routes, and below TURN_SHIFT the number of its links east-west.
+TURN_SHIFT = 16  # The links east-west of a route fit 16 bits: it has at most 4096 routers.
+HOPS_BITS = 18  # The two bits above TURN_SHIFT number the four outputs.
+NOWHERE = np.uint32(1 << 31)  # No route; above every possible route.
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """The routers of a chip, numbered y * columns + x, and the links E, W, N, S that leave each."""
+    """Routers of a chip, numbered y * columns + x, and the links E, W, N, S that leave each."""
 
     columns: int
     rows: int
     is_torus: bool
     routing: str  # a key of `ROUTINGS`, or "up-down"
-    neighbor: np.ndarray  # int64[router, 4]: where the links lead, -1 where there is none
+    neighbor: np.ndarray  # int64[router, 4]: router at the end of each link, -1 without a link
     is_open: np.ndarray  # bool[router]
 
     @property
     def has_datelines(self) -> bool:
-        """Whether a message may take only one half of an output's virtual channels, as `vc_classes` says."""
+        """Whether a message may take only one half of an output's virtual channels (`vc_classes`)."""
         return self.is_torus and self.routing != "up-down"
 
     @cached_property
-    def detours(self) -> tuple[np.ndarray, np.ndarray]:
-        """`up_down` of this grid."""
-        return up_down(self)
+    def up_down_tables(self) -> tuple[np.ndarray, np.ndarray]:
+        """Port and route tables of `build_up_down_tables`."""
+        return build_up_down_tables(self)
 
 
 def build_grid(noc, where: str) -> Grid:
-    """The routers of a `Noc` (of nwcompile.ir.chip_sections) without its faults.
+    """Build the grid of a `Noc` (nwcompile.ir.chip_sections) without its faulty routers and links.
 
-    Raises ChipError, beginning with `where`, for faults that cannot be, that leave no route between two routers, or
-    that the routing cannot avoid; and for a routing that could deadlock on a torus.
+    Raises ChipError, which begins with `where`, for faults that do not exist, that leave no route between two routers,
+    or that the routing cannot avoid, and for a routing that could deadlock on a torus.
     """
     columns, rows, faults = noc.columns, noc.rows, noc.faults or ()
     router = np.arange(columns * rows)
@@ -62,7 +62,7 @@ def build_grid(noc, where: str) -> Grid:
     exists = (neighbor != router[:, None]) & ((noc.topology == "torus") | (around == to).all(2))
     neighbor = np.where(exists, neighbor, -1)
     is_open = np.ones(columns * rows, bool)
-    for a, b in [_ends(text, columns, rows, neighbor, where) for text in faults]:
+    for a, b in [_parse_fault(text, columns, rows, neighbor, where) for text in faults]:
         if a == b:
             is_open[a] = False
         else:
@@ -78,12 +78,12 @@ def build_grid(noc, where: str) -> Grid:
         neighbor=neighbor,
         is_open=is_open,
     )
-    _verify(grid, bool(faults), where)
+    _verify_routes(grid, bool(faults), where)
     return grid
 
 
-def _ends(text: str, columns: int, rows: int, neighbor: np.ndarray, where: str) -> tuple[int, int]:
-    """The routers that a faulty link joins; twice the same for a faulty router."""
+def _parse_fault(text: str, columns: int, rows: int, neighbor: np.ndarray, where: str) -> tuple[int, int]:
+    """Parse a fault into the two routers of a link; both are the same for a faulty router."""
     match = re.fullmatch(r"(\d{1,4}),(\d{1,4})(?:-(\d{1,4}),(\d{1,4}))?", text)
     if match is None:
         raise ChipError(f'{where}: noc.faults: expected routers like "1,0" and links like "1,0-2,0", got {text!r}')
@@ -99,8 +99,8 @@ def _ends(text: str, columns: int, rows: int, neighbor: np.ndarray, where: str) 
     return ends[0], ends[1]
 
 
-def _verify(grid: Grid, has_faults: bool, where: str) -> None:
-    """Raise ChipError unless every open router has a route to every other."""
+def _verify_routes(grid: Grid, has_faults: bool, where: str) -> None:
+    """Raise ChipError unless every open router has a route to every other one."""
     if grid.routing != "up-down":
         if has_faults:
             raise ChipError(f'{where}: noc.faults: {grid.routing!r} has no detours; set noc.routing = "up-down"')
@@ -116,7 +116,7 @@ def _verify(grid: Grid, has_faults: bool, where: str) -> None:
         )
     if not grid.is_open.any():
         raise ChipError(f"{where}: noc.faults: no router is left; take some out")
-    level = _levels(grid)
+    level = _compute_levels(grid)
     lost = np.flatnonzero(grid.is_open & (level < 0))
     if lost.size:
         ends = [f"{r % grid.columns},{r // grid.columns}" for r in (int(np.argmax(grid.is_open)), int(lost[0]))]
@@ -126,8 +126,8 @@ def _verify(grid: Grid, has_faults: bool, where: str) -> None:
         )
 
 
-def _levels(grid: Grid) -> np.ndarray:
-    """int64[router]: hops from the first open router, -1 where no route leads."""
+def _compute_levels(grid: Grid) -> np.ndarray:
+    """int64[router]: hops from the first open router, -1 if there is no route."""
     level = np.full(len(grid.is_open), -1)
     reached = np.array([np.argmax(grid.is_open)])
     depth = 0
@@ -139,8 +139,8 @@ def _levels(grid: Grid) -> np.ndarray:
     return level
 
 
-def between_chips(grid: Grid, chip_columns: int | None, chip_rows: int | None) -> np.ndarray:
-    """bool[router, 4]: links that join two chips of so many columns and rows of routers each (None: all of them)."""
+def find_chip_crossings(grid: Grid, chip_columns: int | None, chip_rows: int | None) -> np.ndarray:
+    """bool[router, 4]: links between two chips of `chip_columns` x `chip_rows` routers each (None: all routers)."""
     router = np.arange(len(grid.is_open))
     chip_x = router % grid.columns // (chip_columns or grid.columns)
     chip_y = router // grid.columns // (chip_rows or grid.rows)
@@ -148,27 +148,27 @@ def between_chips(grid: Grid, chip_columns: int | None, chip_rows: int | None) -
     return (chip[grid.neighbor] != chip[:, None]).any(2) & (grid.neighbor >= 0)
 
 
-def up_down(grid: Grid) -> tuple[np.ndarray, np.ndarray]:
-    """Routes that first go up, toward the first open router, then down: (port uint8[at, to], route uint32[at, to]).
+def build_up_down_tables(grid: Grid) -> tuple[np.ndarray, np.ndarray]:
+    """Build the tables of up*/down* routing: (port uint8[at, to], route uint32[at, to]).
 
-    `route` counts the links of the route from bit `HOPS_BITS` on, and those east-west among them below; 0 without one.
+    `route` has the number of links from bit `HOPS_BITS` up and the links east-west among them below; 0 without a route.
 
-    Up*/down* routing (Schroeder et al., Autonet, SRC report 59, 1990), up meaning nearer to the first open router, or
-    as near and of a lower number. A message goes down as soon as a route down leads to its destination, the
-    shortest, and until then up, so the router and the destination tell the output. Without faults a mesh has shortest
-    routes. Of routes as long, destinations with an even x + y take the last in the order E, W, N, S, and the others
-    the first.
+    In up*/down* routing (Schroeder et al., Autonet, SRC report 59, 1990) up means toward the first open router: nearer
+    to it, or equally near with a lower number. A message goes up until some route down leads to its destination, then
+    down the shortest one. So router and destination determine the output. Without faults the routes of a mesh are
+    shortest. Among equally long routes, destinations with even x + y take the last one in the order E, W, N, S, and the
+    others the first one.
     """
-    level, n = _levels(grid), len(grid.is_open)
+    level, n = _compute_levels(grid), len(grid.is_open)
     order = [int(r) for r in np.lexsort((np.arange(n), level)) if level[r] >= 0]
     rank = np.full(n, -1)
     rank[order] = np.arange(len(order))
     port, route = np.full((n, n), NO_PORT, np.uint8), np.full((n, n), NOWHERE, np.uint32)
     takes_last = (np.arange(n) % grid.columns + np.arange(n) // grid.columns) % 2 == 0
-    turn = np.arange(4)[:, None] ^ 3 * takes_last  # the least of them goes first
+    turn = np.arange(4)[:, None] ^ 3 * takes_last  # the smallest goes first
     link = (1 << HOPS_BITS | turn << TURN_SHIFT | (np.arange(4) < 2)[:, None]).astype(np.uint32)
 
-    def extend(at: int, goes_up: bool) -> None:
+    def extend_routes(at: int, goes_up: bool) -> None:
         best = np.full(n, NOWHERE, np.uint32)
         for p, to in enumerate(grid.neighbor[at]):
             if to >= 0 and (rank[to] < rank[at]) == goes_up:
@@ -179,17 +179,17 @@ def up_down(grid: Grid) -> tuple[np.ndarray, np.ndarray]:
 
     for at in reversed(order):
         port[at, at], route[at, at] = HERE, 0
-        extend(at, False)
+        extend_routes(at, False)
     for at in order:
-        extend(at, True)
+        extend_routes(at, True)
     route[route == NOWHERE] = 0
     return port, route
 
 
-def offsets(grid: Grid, at, to) -> tuple[np.ndarray, np.ndarray]:
-    """Hops from router to router along x and along y, negative west and south; round a torus the shorter way.
+def hop_offsets(grid: Grid, at, to) -> tuple[np.ndarray, np.ndarray]:
+    """Hops from router `at` to router `to` along x and y, negative west and south; on a torus the shorter way.
 
-    Where both ways round are as long, it is east, or north. `at` and `to` are broadcast.
+    If both ways around are equally long, it is east or north. `at` and `to` are broadcast.
     """
     dx, dy = to % grid.columns - at % grid.columns, to // grid.columns - at // grid.columns
     if grid.is_torus:
@@ -198,34 +198,38 @@ def offsets(grid: Grid, at, to) -> tuple[np.ndarray, np.ndarray]:
     return dx, dy
 
 
-def ports(grid: Grid, at, to) -> np.ndarray:
-    """uint8: the output (E, W, N, S or `HERE`) of router `at` for messages to router `to`; both are broadcast."""
+def find_ports(grid: Grid, at, to) -> np.ndarray:
+    """uint8: output (E, W, N, S or `HERE`) of router `at` for messages to router `to`; both are broadcast."""
     at, to = np.asarray(at), np.asarray(to)
     if grid.routing == "up-down":
-        return grid.detours[0][at, to]
-    dx, dy = offsets(grid, at, to)
+        return grid.up_down_tables[0][at, to]
+    dx, dy = hop_offsets(grid, at, to)
     along_x = (dx != 0) & ((dy == 0) | ROUTINGS[grid.routing](at % grid.columns, dx, np.abs(dy)))
     across = np.where(dx > 0, EAST, WEST), np.where(dy > 0, NORTH, SOUTH)
     return np.where((dx == 0) & (dy == 0), HERE, np.where(along_x, *across)).astype(np.uint8)
 
 
 def _west_first(x, dx, height):
-    """Glass and Ni, The turn model, ISCA 1992: all hops west come first; of the others the longer rest goes first."""
+    """West-first routing: all hops west first, then along the axis with more hops left.
+
+    Source: Glass and Ni, The turn model, ISCA 1992.
+    """
     return (dx < 0) | (dx >= height)
 
 
 def _odd_even(x, dx, height):
-    """Chiu, The odd-even turn model, IEEE TPDS 11(7), 2000, figure 4, without the exception for the source's column.
+    """Odd-even routing: eastbound messages turn in odd columns only, westbound messages in even columns only.
 
-    From the east a message turns in odd columns only, and never one hop before an even one; to the west it leaves a
-    column only where that is even. Where both outputs are allowed, the longer rest goes first.
+    An eastbound message must turn one hop before an even destination column. If both outputs are allowed, the axis with
+    more hops left goes first. Source: Chiu, The odd-even turn model, IEEE TPDS 11(7), 2000, figure 4, without the
+    exception for the source's column.
     """
     is_odd = x % 2 == 1
     east = ~is_odd | ((dx > 1) & (dx >= height))
     return np.where(dx > 0, east, is_odd | (-dx >= height))
 
 
-# Of x they may only ask whether it is odd: `route_table` of sim/cycle/noc_tables.py rests on that.
+# They may use of x only its parity: `route_table` of sim/cycle/noc_tables.py relies on it.
 ROUTINGS: dict[str, Callable] = {
     "xy": lambda x, dx, height: np.ones(dx.shape, bool),
     "yx": lambda x, dx, height: np.zeros(dx.shape, bool),
@@ -235,43 +239,43 @@ ROUTINGS: dict[str, Callable] = {
 
 
 def vc_classes(grid: Grid, at, to) -> np.ndarray:
-    """uint8: the virtual channels that a message to `to` may take from router `at` on: ANY, BEFORE or AFTER.
+    """uint8: class of virtual channels for a message to `to` leaving router `at`: ANY, BEFORE or AFTER.
 
-    The dateline of a torus lies between the last router and the first. The lower half of the channels belongs to
-    messages that have yet to cross it in the direction in which they now go, and the upper half to all others (Dally
-    and Seitz, Deadlock-free message routing, IEEE Trans. Computers 36(5), 1987).
+    The dateline of a torus is between the last router and the first. The lower half of the channels is for messages
+    that have yet to cross it in their current direction, and the upper half for all others (Dally and Seitz,
+    Deadlock-free message routing, IEEE Trans. Computers 36(5), 1987).
     """
     at, to = np.asarray(at), np.asarray(to)
     if not grid.has_datelines:
         return np.full(np.broadcast_shapes(at.shape, to.shape), ANY, np.uint8)
-    port = ports(grid, at, to)
+    port = find_ports(grid, at, to)
     dx, dy = to % grid.columns - at % grid.columns, to // grid.columns - at // grid.columns
     crosses_dateline = np.choose(np.minimum(port, SOUTH), [dx < 0, dx > 0, dy < 0, dy > 0])
     return np.where(port == HERE, ANY, np.where(crosses_dateline, BEFORE, AFTER)).astype(np.uint8)
 
 
-def hops(grid: Grid, at, to) -> np.ndarray:
-    """int64[..., 2]: links east-west and north-south from router `at` to router `to`, which are broadcast."""
+def count_hops(grid: Grid, at, to) -> np.ndarray:
+    """int64[..., 2]: links east-west and north-south from router `at` to router `to`; both are broadcast."""
     at, to = np.asarray(at), np.asarray(to)
     if grid.routing == "up-down":
-        route = grid.detours[1][at, to].astype(np.int64)
+        route = grid.up_down_tables[1][at, to].astype(np.int64)
         along_x = route & (1 << TURN_SHIFT) - 1
         return np.stack([along_x, (route >> HOPS_BITS) - along_x], -1)
-    return np.abs(np.stack(offsets(grid, at, to), -1)).astype(np.int64)
+    return np.abs(np.stack(hop_offsets(grid, at, to), -1)).astype(np.int64)
 
 
-def routes(grid: Grid, at: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The links on the route of each pair of routers, in order: (offset int64[pair + 1], link int64[...]).
+def list_route_links(grid: Grid, at: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """List the links on the route of each pair of routers, in order: (offset int64[pair + 1], link int64[...]).
 
-    A link is router * 4 + direction.
+    A link is numbered router * 4 + direction.
     """
-    length = hops(grid, at, to).sum(-1)
+    length = count_hops(grid, at, to).sum(-1)
     offset = csr_offset(length)
     link = np.empty(offset[-1], np.int64)
     now = np.array(at, np.int64)
     for k in range(int(length.max(initial=0))):
         moving = np.flatnonzero(length > k)
-        port = ports(grid, now[moving], to[moving])
+        port = find_ports(grid, now[moving], to[moving])
         link[offset[moving] + k] = now[moving] * 4 + port
         now[moving] = grid.neighbor[now[moving], port]
     return offset, link

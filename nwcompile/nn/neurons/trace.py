@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation, StateVariable
-from nwcompile.ir.neuron_programs.ranges import TRUTHS, ranges
+from nwcompile.ir.neuron_programs.ranges import TRUTHS, find_ranges
 from nwcompile.nn.neurons.aten import MAKERS, MOVES, RULES
 
 EXAMPLE = (1,)  # The shape of the traced input: one neuron, as operations are the same for every neuron.
@@ -301,7 +301,7 @@ def infer_message(program: NeuronProgram) -> str:
     """Return the smallest kind of `neuron_program.SENDS` that the ranges of the operations allow."""
     if not isinstance(program.output, str):
         return program.sends
-    return ranges(program, lambda text: ModelError(f"neuron {program.name!r}: {text}"))[program.output].message
+    return find_ranges(program, lambda text: ModelError(f"neuron {program.name!r}: {text}"))[program.output].message
 
 
 def _find_tensors(values: tuple) -> list[torch.Tensor]:

@@ -11,7 +11,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Direct, Sparse
 from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network, Node
-from nwcompile.ir.neuron import aligned
+from nwcompile.ir.neuron import align_to_shape
 from nwcompile.nn.qat.sums import IntegerWeights, StraightThrough
 
 
@@ -113,7 +113,7 @@ class ConnectedLayer(torch.nn.Module):
         """Expand a parameter of the neurons, `[C]` or as `NeuronSpec` takes it, to one number per neuron."""
         shape = self.node.shape
         places = np.arange(parameter.numel()).reshape(parameter.shape)
-        index = np.array(np.broadcast_to(aligned(places, shape), shape)).reshape(-1)
+        index = np.array(np.broadcast_to(align_to_shape(places, shape), shape)).reshape(-1)
         return parameter.float().reshape(-1)[torch.from_numpy(index)]
 
     def effective_weight(self, whole: IntegerWeights, i: int, largest: float) -> torch.Tensor:

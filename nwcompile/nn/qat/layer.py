@@ -9,7 +9,7 @@ import torch
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.host import Encoding
 from nwcompile.ir.network import Network, Node
-from nwcompile.ir.neuron import NeuronSpec, aligned
+from nwcompile.ir.neuron import NeuronSpec, align_to_shape
 from nwcompile.nn.qat import scan
 from nwcompile.nn.qat.connected import ConnectedLayer, copy_array, make_parameter
 from nwcompile.nn.qat.scan import IntegerNeurons
@@ -137,7 +137,7 @@ class QuantizedLayer(ConnectedLayer):
         first, shape, pinned = self.first, self.node.shape, self.pinned
         d, neuron = first.dynamics, first.neuron
         if self.threshold is not None:
-            wanted = np.asarray(aligned(copy_array(self.threshold), shape)) * self.of_channel
+            wanted = np.asarray(align_to_shape(copy_array(self.threshold), shape)) * self.of_channel
             largest = largest_threshold(self.chip) / (pinned.scale * pinned.threshold_factor)
             neuron = neuron.replace(threshold=np.clip(wanted, 0, largest))
         if self.alpha is not None:
@@ -171,7 +171,7 @@ class QuantizedLayer(ConnectedLayer):
         return spec.replace(**changed)
 
     def _round_decay(self, keep: torch.Tensor, lowest: int) -> np.ndarray:
-        kept = np.asarray(aligned(np.clip(copy_array(keep), 0, 1), self.node.shape))
+        kept = np.asarray(align_to_shape(np.clip(copy_array(keep), 0, 1), self.node.shape))
         return nearest_decay(kept, self.chip.fixed_point, lowest)
 
     def _scale_biases(self) -> torch.Tensor | None:

@@ -12,7 +12,7 @@ from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, NwWarning
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Sparse
-from nwcompile.ir.host import Encoding, Injected, on_chip
+from nwcompile.ir.host import Encoding, Injected, drop_registers
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
@@ -126,7 +126,9 @@ class QuantizedNetwork(torch.nn.Module):
         if calibration is not None and self.host is None:
             samples = prepare_inputs(self.given, calibration, None, self.chip, self.options.on_multi_spike)[0]
         elif calibration is not None and self.host is not None:
-            samples = behind_host(self.float_network, self.host.current_host(), prepare_inputs(self.given, calibration)[0])
+            samples = behind_host(
+                self.float_network, self.host.current_host(), prepare_inputs(self.given, calibration)[0]
+            )
         chosen = choose_scales(self._to_float_network(), self.chip, samples, self.options, self.learned_parameters)
         quantized = describe_scales(chosen, self.chip)
         self.table, self.warnings = quantized.table, [*self._lasting, *quantized.warnings]
@@ -169,7 +171,7 @@ class QuantizedNetwork(torch.nn.Module):
         layers = {name: now.layer for name, now in built_in.items()}
         scaled = {name: now.scaled for name, now in built_in.items()}
         programs = {name: now.fixed for name, now in integers.items() if isinstance(now, IntegerProgram)}
-        fixed = on_chip(assemble_network(self.float_network, layers, scaled, programs))
+        fixed = drop_registers(assemble_network(self.float_network, layers, scaled, programs))
         host = None
         if self.host is not None:
             host = self.host.current_host()

@@ -82,7 +82,7 @@ class QuantizedProgram(ConnectedLayer):
         program, bias, name = self.float_neuron(), self.sum_biases(), None
         if bias is not None:
             program = use_inverses(program, tuple(self.learned))  # the same names as when the tables were chosen
-            program = program.with_input_bias(bias.detach().numpy().reshape(self.node.shape))
+            program = program.add_input_bias(bias.detach().numpy().reshape(self.node.shape))
             (name,) = program.parameters.keys() - self.program.parameters.keys()
         edges = [c.replace(weight=copy_array(w)) for c, w in zip(self.connections, self.weights, strict=True)]
         node = replace(self.node, neuron=program)

@@ -64,7 +64,7 @@ class ProgramNeurons:
     @property
     def table_entries(self) -> np.ndarray:
         """The entries of the program's tables, int64[entry]."""
-        return self.program.entries
+        return self.program.table_entries
 
     @property
     def kernel_module(self):

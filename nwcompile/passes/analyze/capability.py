@@ -171,7 +171,7 @@ def _spike_violations(node: Node, chip: Chip, on_multi_spike: str) -> Iterator[V
         return
     if not graded:
         ways = []
-        if chip.carries(kind):
+        if chip.carries_message(kind):
             why = "" if kind == "multi" else "; a negative spike cannot be repeated"
             ways.append(f"'graded' (a message carries the {'count' if kind == 'multi' else 'sign'}{why})")
         if kind == "multi" and chip.core.axon_merge is None:
@@ -181,7 +181,7 @@ def _spike_violations(node: Node, chip: Chip, on_multi_spike: str) -> Iterator[V
         yield Violation("spikes", name, kind, ", ".join(has), compiled + others)
         return
     bits, least = chip.noc.payload_bits, 2 if kind in ("bipolar", "graded") else 1
-    if bits is not None and not chip.carries(kind):
+    if bits is not None and not chip.carries_message(kind):
         repeats = kind == "multi" and chip.core.axon_merge is None
         other = "compile with on_multi_spike='repeat' or " if repeats else ""
         advice = f"{other}raise noc.payload_bits: messages of {chip.name} cannot tell the spikes of {name}"

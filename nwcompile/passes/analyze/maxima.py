@@ -76,7 +76,7 @@ def comparable_layers(network: Network, chip: Chip, options: Options) -> tuple[s
 
 def _n_more(network: Network, pool: MaxPool2d) -> int:
     """Count the neurons of a maximum: one for each current, and one for each further current of a window."""
-    source, window = pool.windows(network.node(pool.source).shape)
+    source, window = pool.window_taps(network.node(pool.source).shape)
     return network.node(pool.source).n_neurons + len(source) - len(np.unique(window))
 
 
@@ -84,6 +84,6 @@ def can_send_sums(chip: Chip, options: Options) -> bool:
     """Return whether the chip's neurons can send a sum, and others add such numbers with weights 1 and -1."""
     grid = WeightGrid.from_signs("mixed", chip.weights.bits, chip)
     ones = np.array([1.0, -1.0])
-    can_send = {"multi", "bipolar"} <= {*chip.neuron.spikes} and chip.carries("graded")
+    can_send = {"multi", "bipolar"} <= {*chip.neuron.spikes} and chip.carries_message("graded")
     can_add = np.array_equal(grid.round_effective(ones, grid.finest), ones) and chip.fixed_point.overflow != "clip"
     return chip.neuron.programmable is True and can_send and can_add and options.on_multi_spike != "repeat"

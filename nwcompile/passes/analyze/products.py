@@ -68,7 +68,7 @@ def _largest_values(network: Network, name: str) -> np.ndarray | None:
         if source is None:
             return None
         if isinstance(c, MatMul):
-            left, right, at = c.factors()
+            left, right, at = c.factor_indices()
             total += np.bincount(at, source[left] * source[right], node.n_neurons)
             continue
         constant = constant_offset(c, shape, node.shape) if c.is_linear else None

@@ -46,5 +46,5 @@ def _synapse_cycles(network: Network, chip: Chip, activity: Activity) -> dict[st
     for c in (c for c in network.connections if c.source in caused):
         wires = connection_wiring(network, c)
         synop_cycles = cycles_of_event(chip, f"synop_{SYNAPSE_KINDS[stored_kind(wires.kind, chip)]}")
-        caused[c.source] += activity.reads(c.source).sum(0, dtype=np.int64) * wires.fan_out * synop_cycles
+        caused[c.source] += activity.count_reads(c.source).sum(0, dtype=np.int64) * wires.fan_out * synop_cycles
     return caused

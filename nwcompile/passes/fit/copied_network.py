@@ -75,7 +75,7 @@ def _copy_node(node: Node, name: str, neurons: np.ndarray) -> Node:
         return replace(node, name=name)
     axon_of = None if node.axon_of is None else np.searchsorted(neurons, node.axon_of[neurons])
     if isinstance(node.neuron, NeuronProgram):
-        return Node(name, (len(neurons),), node.neuron.of_neurons(neurons, node.shape), axon_of=axon_of)
+        return Node(name, (len(neurons),), node.neuron.select_neurons(neurons, node.shape), axon_of=axon_of)
     arrays = (field for field in NeuronSpec.NUMBERS if isinstance(getattr(node.neuron, field), np.ndarray))
     values = {field: node.neuron.array(field, node.shape).reshape(-1)[neurons] for field in arrays}
     return Node(name, (len(neurons),), node.neuron.replace(**values), axon_of=axon_of)

@@ -100,7 +100,7 @@ def _remove_relays(before: Merged, name: str, neurons: np.ndarray, windows: np.n
         return before
     heard = np.zeros_like(before.activity.counts[source.name])
     heard[:, first] = before.activity.counts[name]
-    activity = before.activity.without((name,))
+    activity = before.activity.drop_nodes((name,))
     activity = replace(activity, heard={**activity.heard, source.name: heard})
     how = f"{len(neurons)} neurons share {len(first)} axons: no relay neurons, and one step less"
     was = f"{node.n_neurons} relay neurons that pool spikes of {source.name}"

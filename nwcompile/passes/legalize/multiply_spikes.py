@@ -70,7 +70,7 @@ def _add_pairs(network: Network, product: MatMul, counts: tuple[int, int], relay
     spec = relay.replace(threshold=1.5)
     if largest > 1:
         spec = relay.replace(threshold=1.0, spikes="multi", bias=0.5 - above)
-    left, right, at = product.factors()
+    left, right, at = product.factor_indices()
     every = np.arange(len(at))
     gather = Sparse(
         product.source,

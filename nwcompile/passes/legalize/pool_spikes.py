@@ -70,7 +70,7 @@ def _pool_behind_layer(network: Network, pool: MaxPool2d, layer: str, relay: Neu
         assert scales is not None, "maxima.py looked for them"
         factor, shift = scales
         drive, gone = Scale(pool.source, full, factor, shift), (pool.target,)
-        _, window = pool.windows(shape)
+        _, window = pool.window_taps(shape)
         n_taps = np.bincount(window).reshape(pool.output_shape(shape)).astype(np.float32)
         inverted = (factor < 0).reshape(-1, *[1] * (len(shape) - 1))
         if inverted.any():
@@ -85,7 +85,7 @@ def _pool_edge(network: Network, pool: MaxPool2d, target: Node, source: str | No
     shape = network.node(pool.source).shape
     if len(shape) == 3 and pool.output_shape(shape) == target.shape:
         return Pool2d(source or pool.source, target.name, pool.kernel, pool.stride, pool.padding, delay=pool.delay)
-    pre, post = pool.windows(shape)
+    pre, post = pool.window_taps(shape)
     weight = np.ones(len(pre), np.float32)
     return Sparse(source or pool.source, target.name, pre=pre, post=post, weight=weight, delay=pool.delay)
 

@@ -16,7 +16,7 @@ from nwcompile.ir.flat import count_neurons, join_layers, split_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.ir.shown import counted
+from nwcompile.ir.shown import count_text
 from nwcompile.passes.analyze import capacity
 from nwcompile.passes.analyze.capacity import binding_notes
 from nwcompile.passes.analyze.check import capacity_violations, too_many_cores
@@ -70,8 +70,8 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
     n_usable = capacity.n_usable(chip)
     if options.n_cores is not None and options.n_cores > min(n_usable, n_neurons):
         raise OptionError(
-            f"n_cores={options.n_cores} is too many: {chip.name} has {counted(n_usable, 'core')}, the net "
-            f"{counted(n_neurons, 'neuron')}"
+            f"n_cores={options.n_cores} is too many: {chip.name} has {count_text(n_usable, 'core')}, the net "
+            f"{count_text(n_neurons, 'neuron')}"
         )
     activity.verify(network)
     cores = _to_logical_cores(method(network, limit_to_states(network, chip), activity, options))

@@ -13,7 +13,7 @@ from nwcompile.ir.flat import layer_numbers, neuron_places
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.board import chip_size, count_chips, fewest_chips
-from nwcompile.ir.noc.routing import between_chips
+from nwcompile.ir.noc.routing import find_chip_crossings
 from nwcompile.ir.options import Options
 from nwcompile.passes.analyze import capacity
 from nwcompile.passes.place.space_filling import z_rank
@@ -123,7 +123,7 @@ def _is_slower_between(chip: Chip) -> bool:
     """Return whether a flit takes longer, or occupies its link for longer, between chips than within one."""
     if chip.is_bus:
         return False
-    slow = between_chips(chip.grid, chip.noc.chip_columns, chip.noc.chip_rows).reshape(-1)
+    slow = find_chip_crossings(chip.grid, chip.noc.chip_columns, chip.noc.chip_rows).reshape(-1)
     if not slow.any() or slow.all():
         return False
     figures = np.stack([chip.link_latency, chip.link_cycles])[:, : len(slow)]

@@ -8,7 +8,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_offset
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
-from nwcompile.ir.noc.routing import between_chips, routes
+from nwcompile.ir.noc.routing import find_chip_crossings, list_route_links
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import link_load, placement
 from nwcompile.passes.place.anneal import anneal_sites
@@ -94,7 +94,7 @@ def all_routes(chip: Chip) -> link_load.Routes:
     n = chip.noc.columns * chip.noc.rows
     at, to = np.divmod(np.arange(n * n), n)
     is_open = chip.grid.is_open[at] & chip.grid.is_open[to]
-    offset, link = routes(chip.grid, at[is_open], to[is_open])
+    offset, link = list_route_links(chip.grid, at[is_open], to[is_open])
     length = np.zeros(n * n, np.int64)
     length[is_open] = np.diff(offset)
     router = np.arange(chip.n_cores) // chip.noc.cores_per_router
@@ -110,7 +110,7 @@ def _link_needs(chip: Chip) -> np.ndarray:
 
     All links within chips count alike, as their mean.
     """
-    slow = between_chips(chip.grid, chip.noc.chip_columns, chip.noc.chip_rows).reshape(-1)
+    slow = find_chip_crossings(chip.grid, chip.noc.chip_columns, chip.noc.chip_rows).reshape(-1)
     if not slow.any() or slow.all():
         return np.ones(len(slow), np.int64)
     n_slots = chip.noc.buffer_flits * chip.noc.virtual_channels

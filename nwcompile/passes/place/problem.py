@@ -10,7 +10,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_offset, flat_cores, join_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
-from nwcompile.ir.noc.routing import hops
+from nwcompile.ir.noc.routing import count_hops
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import placement
 from nwcompile.passes.analyze import capacity
@@ -77,7 +77,7 @@ def _io_costs(chip: Chip, costs: RouteCost) -> np.ndarray:
     come, leave = (cores[:, None] // chip.noc.cores_per_router for cores in io_ends(chip))
     routers, both_ways = np.arange(len(chip.grid.is_open)), []
     for ends in ((come, routers), (routers, leave)):
-        nearest = hops(chip.grid, *ends).sum(-1).argmin(0)
+        nearest = count_hops(chip.grid, *ends).sum(-1).argmin(0)
         both_ways.append(costs.between_routers(*ends)[nearest, routers])
     return np.repeat(both_ways, chip.noc.cores_per_router, axis=1)
 

@@ -236,7 +236,7 @@ def to_connection(linear, source: str, target: str, delay: int, bias, source_sha
 
 
 def _to_convolution(conv: Conv2d, source_shape) -> Convolution:
-    source, target = conv.geometry(tuple(source_shape))
+    source, target = conv.kernel_geometry(tuple(source_shape))
     weight = np.asarray(conv.weight, np.float64)
     return Convolution(
         weight=weight,

@@ -18,7 +18,7 @@ import numpy as np
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import MaxPool2d, Scale
-from nwcompile.ir.host import Encoding, Host, injected, with_registers
+from nwcompile.ir.host import Encoding, Host, add_registers, connect_registers
 from nwcompile.ir.manifest import EXACT, HOST, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
@@ -53,7 +53,7 @@ class InputLayer:
     @property
     def text(self) -> str | None:
         """One line that says how input reaches the chip, or None if it is unchanged."""
-        return None if self.host is None else self.host.text
+        return None if self.host is None else self.host.summary
 
 
 class _ClosedError(Exception):
@@ -73,7 +73,7 @@ def legalize_input(network: Network, chip: Chip, calibration, options: Options) 
         samples = (
             None if calibration is None else prepare_inputs(network, calibration, None, chip, options.on_multi_spike)[0]
         )
-        return InputLayer(replace(with_registers(network), layout="BT", host=None), network.host, samples, [])
+        return InputLayer(replace(add_registers(network), layout="BT", host=None), network.host, samples, [])
     samples = None if calibration is None else prepare_inputs(network, calibration)[0]
     way, used = options.input_layer, _find_feeding(network, network.layers)
     heard = {name: node for name, node in network.inputs.items() if name in used}
@@ -208,7 +208,7 @@ def _try_graded(network: Network, chip: Chip, samples: Inputs | None, options: O
         gives[name] = Encoding(layer=f"{name}/value", scale=unit, low=-limit if is_signed else 0, high=limit)
     rest = _fed_by(network, {name: f"{name}/real" for name in real}, inputs, junctions, maps)
     host = Host("graded", _value_network(network, real), gives)
-    how = f"{host.text}, {100 * max(errors):.2g} % from the values (root mean square)"
+    how = f"{host.summary}, {100 * max(errors):.2g} % from the values (root mean square)"
     change = Change(", ".join(real), "real-valued input", "messages that carry integers", how, HOST)
     return _make_input_layer(rest, host, samples, [change])
 
@@ -281,7 +281,7 @@ def _try_bias(network: Network, chip: Chip, samples: Inputs | None, _options: Op
         {name: node for name, node in network.nodes.items() if name not in first.junctions},
         (
             *(c for c in network.connections if c.source not in before),
-            *(injected(line, name, lines[line].n_neurons) for line, name in registers.items()),
+            *(connect_registers(line, name, lines[line].n_neurons) for line, name in registers.items()),
         ),
     )
     host = Host("bias", of_host, gives, is_static=chip.neuron.bias_per_step is not True)

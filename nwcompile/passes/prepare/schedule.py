@@ -3,7 +3,7 @@
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import EXECUTIONS
-from nwcompile.ir.schedule import LARGEST_DELAY, Schedule, delays_of
+from nwcompile.ir.schedule import LARGEST_DELAY, Schedule, compute_delays
 
 ERROR_CODE = "NW5009"
 
@@ -24,7 +24,7 @@ def schedule(network: Network, execution: str = "pipelined") -> Schedule:
     else:
         offset = _phase_offsets(network)
         period = 1 + max(offset.values(), default=0)
-    delay = delays_of(network, period, offset)
+    delay = compute_delays(network, period, offset)
     for c, steps in zip(network.connections, delay, strict=True):
         if steps > LARGEST_DELAY:
             raise ModelError(

@@ -33,7 +33,7 @@ def drop_unmet_taps(network: Network, chip: Chip, options: Options) -> tuple[Net
 
 def _drop_taps(edge: Conv2d, shape: tuple[int, ...]) -> Conv2d:
     """Return the connection with fewer taps and less padding; unchanged if no tap can go or sizes would differ."""
-    source, target = edge.geometry(shape)
+    source, target = edge.kernel_geometry(shape)
     strides, paddings, dilations = (pair(value) for value in (edge.stride, edge.padding, edge.dilation))
     kept, padding = [], []
     for axis in range(2):

@@ -11,7 +11,7 @@ import numpy as np
 
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Sparse
-from nwcompile.ir.neuron import aligned
+from nwcompile.ir.neuron import align_to_shape
 from nwcompile.passes.quantize.scaled_layer import Layer, driving_weights
 
 MOST = 4.0  # Largest factor between a threshold and the layer's median, up or down: it must fit its register.
@@ -30,7 +30,8 @@ def scale_channels(layer: Layer, chip: Chip) -> Layer:
     shape = layer.node.shape
     largest = _largest_weights(layer)
     ratio = np.median(largest[largest > 0]) / np.where(largest > 0, largest, 1)
-    threshold = np.abs(np.broadcast_to(aligned(layer.neuron.threshold, shape), shape)).reshape(len(largest), -1).max(1)
+    threshold = np.broadcast_to(align_to_shape(layer.neuron.threshold, shape), shape)
+    threshold = np.abs(threshold).reshape(len(largest), -1).max(1)
     threshold = np.where(threshold > 0, threshold, 1)
     room = np.median(threshold) / threshold
     factor = np.where(largest > 0, np.clip(ratio, room / MOST, room * MOST), 1)
@@ -42,12 +43,12 @@ def apply_scale(layer: Layer, factor: np.ndarray) -> Layer:
     shape = layer.node.shape
     spec, d = layer.neuron, layer.dynamics
     values = {name: getattr(spec, name) for name in SCALED if getattr(spec, name) is not None}
-    neuron = spec.replace(**{n: np.asarray(aligned(v, shape), np.float64) * factor for n, v in values.items()})
-    whole = {n: aligned(getattr(d, n), shape) * factor for n in ("factor", "constant_u", "constant_v")}
+    neuron = spec.replace(**{n: np.asarray(align_to_shape(v, shape), np.float64) * factor for n, v in values.items()})
+    whole = {n: align_to_shape(getattr(d, n), shape) * factor for n in ("factor", "constant_u", "constant_v")}
     scaled = replace(d, **whole)
     pairs = zip(layer.connections, layer.sources, strict=True)
     weights = tuple(driving_weights(c, layer.node, source, scaled) for c, source in pairs)
-    constant = aligned(layer.constant, shape) * factor
+    constant = align_to_shape(layer.constant, shape) * factor
     return replace(
         layer, neuron=neuron, dynamics=scaled, weights=weights, channel_scale=factor, constant=np.asarray(constant)
     )

@@ -4,7 +4,7 @@ import numpy as np
 
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Direct, Sparse
-from nwcompile.ir.shown import counted
+from nwcompile.ir.shown import count_text
 from nwcompile.passes.analyze.state_range import StateRange, state_bits
 from nwcompile.passes.quantize.scaled_layer import Layer, Scaled
 
@@ -143,10 +143,10 @@ def lost_warnings(layers: dict[str, Layer], scaled: dict[str, Scaled], wanted: d
     )
     warnings = []
     if connections:
-        what = f"{counted(len(connections), 'connection')} {'has' if len(connections) == 1 else 'have'}"
+        what = f"{count_text(len(connections), 'connection')} {'has' if len(connections) == 1 else 'have'}"
         warnings.append(f"{what} only weights of 0 after rounding ({_list_some(connections)}): {advice}")
     if neurons:
-        what = f"{counted(n_neurons, 'neuron')} {'has' if n_neurons == 1 else 'have'}"
+        what = f"{count_text(n_neurons, 'neuron')} {'has' if n_neurons == 1 else 'have'}"
         warnings.append(f"{what} only weights of 0 after rounding, in layer {_list_some(neurons)}: {advice}")
     return warnings
 
@@ -171,8 +171,8 @@ def rate_warnings(table: list[dict], wanted: dict, sent: dict) -> list[str]:
     if not moved:
         return []
     return [
-        f"rounding changes the firing rate of {counted(len(moved), 'layer')} by more than {100 * RATE_MOVED:.0f} % in "
-        f"the calibration samples, or that of more than {100 * NEURONS_MOVED:.0f} % of its neurons by more than "
+        f"rounding changes the firing rate of {count_text(len(moved), 'layer')} by more than {100 * RATE_MOVED:.0f} % "
+        f"in the calibration samples, or that of more than {100 * NEURONS_MOVED:.0f} % of its neurons by more than "
         f"{100 * NEURON_MOVED:.0f} %: {_list_some(moved)}; begin with the first: give it more weight bits, or train it "
         "with nn.quantize_aware"
     ]

@@ -8,7 +8,7 @@ placers depends on their search and is not counted.
 import numpy as np
 
 from nwcompile.ir.network import Network
-from nwcompile.ir.shown import counted
+from nwcompile.ir.shown import count_text
 from nwcompile.memory import measure_room, verify_room
 from nwcompile.passes.quantize.quantize import searched_samples
 from nwcompile.sim.memory import CHUNK_BYTES, MOST_BEYOND, calibration_bytes, most_with_room, n_weights, run_bytes
@@ -47,11 +47,12 @@ def verify_memory(network: Network, samples: dict[str, np.ndarray] | None) -> No
             return "use a machine with more, or a network of smaller layers"
         left = room - CHUNK_BYTES["cpu"]  # memory of one chunk of scales, in addition to what is counted
         n = most_with_room(lambda n: MOST_BEYOND * sample_bytes(network, n, n_steps) <= left, n_samples)
-        return f"give at most {counted(n, 'calibration sample')}, or fewer steps" if n else "give fewer steps"
+        return f"give at most {count_text(n, 'calibration sample')}, or fewer steps" if n else "give fewer steps"
 
     n_all = sum(n_weights(c) for c in network.connections)
-    with_samples = f" with {counted(n_samples, 'calibration sample')} of {counted(n_steps, 'step')}" if samples else ""
-    verify_room(f"compiling {counted(n_all, 'weight')}{with_samples}", max(of_weights, of_samples), advice)
+    of_steps = f"{count_text(n_samples, 'calibration sample')} of {count_text(n_steps, 'step')}"
+    with_samples = f" with {of_steps}" if samples else ""
+    verify_room(f"compiling {count_text(n_all, 'weight')}{with_samples}", max(of_weights, of_samples), advice)
 
 
 def n_with_room(network: Network, samples: dict[str, np.ndarray] | None, n_most: int) -> int:

@@ -89,7 +89,7 @@ def fixed_layer(
     program = use_inverses(node.neuron, learned)  # with the names of the float run: a bias renames x
     biases = [b for c in edges if (b := c.bias_per_neuron(node.shape)) is not None]
     if biases and chip.neuron.programmable:
-        program = program.with_input_bias(np.sum(biases, axis=0, dtype=np.float64))
+        program = program.add_input_bias(np.sum(biases, axis=0, dtype=np.float64))
     assert all(isinstance(c, Direct) and not isinstance(c, Injected) for c in network.into(name))
     grids = [WeightGrid.from_weights(np.asarray(c.weight), c.weight_bits or chip.weights.bits, chip) for c in edges]
     largest = max((float(np.abs(c.weight).max(initial=0)) for c in edges), default=0.0)

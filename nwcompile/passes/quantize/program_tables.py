@@ -13,10 +13,10 @@ from math import ceil, floor, inf, log2
 import numpy as np
 
 from nwcompile.errors import ModelError
-from nwcompile.ir.arithmetic import table
+from nwcompile.ir.arithmetic import interpolate_table
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.neuron_programs.program import INPUT, LARGEST_ENTRY, NeuronProgram
-from nwcompile.ir.neuron_programs.ranges import Range, of_array, of_operations
+from nwcompile.ir.neuron_programs.ranges import Range, array_range, propagate_ranges
 from nwcompile.passes.quantize.program_curves import Curve
 from nwcompile.passes.quantize.program_units import Measured
 
@@ -68,7 +68,7 @@ class CurveTable:
 
     def __call__(self, arguments: np.ndarray) -> np.ndarray:
         """Return what the chip computes for arguments in whole numbers."""
-        return table(self.entries, np.clip(arguments, self.first, self.last) - self.first, self.step_bits)
+        return interpolate_table(self.entries, np.clip(arguments, self.first, self.last) - self.first, self.step_bits)
 
     def largest_difference(self, wanted: np.ndarray, arguments: np.ndarray) -> float:
         """Return the largest difference from the curve's values `wanted` at these arguments, in units of the result."""
@@ -168,8 +168,8 @@ def entries_for(chip: Chip, n_tables: int) -> int:
 def possible_ranges(program: NeuronProgram, largest: float) -> dict[str, Range]:
     """Return the range of every value of a float program whose states and input are at most `largest`."""
     held = {name: Range(-largest, largest, False) for name in (*program.state_names, INPUT)}
-    held |= {name: of_array(value) for name, value in program.parameters.items()}
-    return of_operations(program, held, AssertionError)
+    held |= {name: array_range(value) for name, value in program.parameters.items()}
+    return propagate_ranges(program, held, AssertionError)
 
 
 def build_table(

@@ -9,7 +9,7 @@ import numpy as np
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, Direct
-from nwcompile.ir.host import Encoding, Injected, injected
+from nwcompile.ir.host import Encoding, Injected, connect_registers
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.options import Options
@@ -298,7 +298,7 @@ def assemble_network(
         pairs = zip(layer.connections, scaled[name].fixed_connections(layer), strict=True)
         integers |= {id(old): new for old, new in pairs}
         into = (c for c in network.into(name) if isinstance(c, Injected))
-        integers |= {id(c): injected(c.source, name, layer.node.n_neurons, np.int8) for c in into}
+        integers |= {id(c): connect_registers(c.source, name, layer.node.n_neurons, np.int8) for c in into}
     nodes = {
         name: programs[name].node if name in programs else Node(name, node.shape, scaled[name].neuron)
         for name, node in network.nodes.items()

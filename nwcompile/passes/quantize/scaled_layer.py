@@ -7,7 +7,7 @@ import numpy as np
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Direct, Sparse
-from nwcompile.ir.host import Encoding, Injected, injected
+from nwcompile.ir.host import Encoding, Injected, connect_registers
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.analyze import grids
@@ -77,7 +77,7 @@ class Scaled:
         connections = [c.replace(source=f"in{i}") for i, c in enumerate(self.fixed_connections(layer))]
         if layer.register is not None:
             inputs[REGISTERS] = Node(REGISTERS, node.shape)
-            connections.append(injected(REGISTERS, node.name, node.n_neurons, np.int8))
+            connections.append(connect_registers(REGISTERS, node.name, node.n_neurons, np.int8))
         return Network(inputs, {node.name: node}, tuple(connections))
 
     def fixed_connections(self, layer: Layer) -> tuple[Direct, ...]:

@@ -21,7 +21,7 @@ def make_program(draft: Draft) -> Draft:
     """Build the program of the mapped network. It takes samples in the layout of the given network."""
     manifest, way = _build_manifest(draft), draft.options.on_multi_spike
     program = emit(draft.network, draft.timing, draft.mapping, draft.chip, draft.activity, manifest, way)
-    return replace(draft, program=program.taking(draft.given, draft.input.host, draft.registers))
+    return replace(draft, program=program.attach_host(draft.given, draft.input.host, draft.registers))
 
 
 def check_step_time(draft: Draft) -> Draft:

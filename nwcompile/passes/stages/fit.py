@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 from nwcompile.ir.activity import Activity
-from nwcompile.ir.host import on_chip, registers_of
+from nwcompile.ir.host import drop_registers, find_scaled_registers
 from nwcompile.passes.fit.merge_axons import merge_axons
 from nwcompile.passes.fit.relay_delays import has_late, relay_delays
 from nwcompile.passes.fit.split_fan_in import split_fan_in
@@ -31,14 +31,14 @@ def insert_relays(draft: Draft) -> Draft:
 
 def calibrate(draft: Draft) -> Draft:
     """Count how often each neuron sends on the samples, and remove the registers of the host from the network."""
-    fixed = on_chip(draft.network)
-    activity = _measure_activity(draft).without({*draft.network.inputs} - {*fixed.inputs})
+    fixed = drop_registers(draft.network)
+    activity = _measure_activity(draft).drop_nodes({*draft.network.inputs} - {*fixed.inputs})
     return replace(
         draft,
         network=fixed,
-        timing=draft.timing.on_chip(draft.network),
+        timing=draft.timing.drop_registers(draft.network),
         activity=activity,
-        registers={**registers_of(draft.input.host), **draft.registers},
+        registers={**find_scaled_registers(draft.input.host), **draft.registers},
         table=complete_table(draft.table, draft.network, draft.chip),
         changes=[*draft.changes, *draft.lasting],
         samples=None,  # no later stage reads them

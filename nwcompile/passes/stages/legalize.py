@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from nwcompile.errors import FitError
-from nwcompile.ir.host import on_chip
+from nwcompile.ir.host import drop_registers
 from nwcompile.ir.options import Options
 from nwcompile.passes.analyze.check import estimate
 from nwcompile.passes.fit.relay_delays import count_relays
@@ -39,7 +39,7 @@ def check_totals(draft: Draft) -> Draft:
     network, _ = nearest_network(draft.legal, chip, options)
     network, _ = idle_clamps(network, chip, options)
     network, _ = split_fan_in(network, chip, options)
-    estimate(on_chip(network), chip, options.on_multi_spike)
+    estimate(drop_registers(network), chip, options.on_multi_spike)
     return replace(draft, passed=(*draft.passed, "estimate"))
 
 
@@ -49,10 +49,10 @@ def advise_on_totals(draft: Draft, error: FitError) -> Advice:
     def check(options: Options) -> None:
         check_totals(rewrite_neurons(replace(draft, network=draft.normal, options=options)))
 
-    change = suggest_changes(on_chip(draft.legal), draft.chip, draft.options, check)
+    change = suggest_changes(drop_registers(draft.legal), draft.chip, draft.options, check)
     if change is None:
         whole, _ = split_fan_in(draft.legal, draft.chip, draft.options)
-        change = smallest_change(on_chip(whole), draft.chip, error, draft.options)
+        change = smallest_change(drop_registers(whole), draft.chip, error, draft.options)
     return Advice(error.violations, change)
 
 

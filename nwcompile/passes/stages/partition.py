@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from nwcompile.errors import FitError
-from nwcompile.ir.host import of_copies
+from nwcompile.ir.host import copy_registers
 from nwcompile.passes.analyze.axon_types import too_many_weights
 from nwcompile.passes.analyze.capability import delay_violations
 from nwcompile.passes.analyze.check import unmapped_violations
@@ -52,7 +52,7 @@ def insert_copies(draft: Draft) -> Draft:
         timing=copied.timing,
         activity=copied.activity,
         changes=[*draft.changes, *copied.changes],
-        registers=of_copies(draft.registers, copied.copy_of),
+        registers=copy_registers(draft.registers, copied.copy_of),
     )
 
 

@@ -14,7 +14,7 @@ from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.errors import FitError, NwError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.host import on_chip
+from nwcompile.ir.host import drop_registers
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.board import count_chips, fewest_chips
 from nwcompile.ir.options import Options
@@ -50,7 +50,7 @@ def refuse(stage: Stage, draft: Draft, error: FitError) -> None:
     """Raise the FitError of a stage with a helpful change and other chips that would fit, if the stage has advice."""
     advice = None if stage.advise is None else stage.advise(draft, error)
     if advice is not None:
-        others = describe_other_chips(on_chip(draft.input.network), draft.chip, draft.options)
+        others = describe_other_chips(drop_registers(draft.input.network), draft.chip, draft.options)
         raise FitError(draft.chip.name, advice.violations, advice.change, others) from None
 
 

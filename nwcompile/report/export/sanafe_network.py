@@ -169,7 +169,7 @@ def _edge_line(network: Network, connection: Connection, group: dict[str, str]) 
         and connection.groups == 1
     ):
         weight = np.asarray(connection.weight).astype(np.int64) * scale
-        (channels, height, width), _ = connection.geometry(network.node(connection.source).shape)
+        (channels, height, width), _ = connection.kernel_geometry(network.node(connection.source).shape)
         n_out, _, rows, columns = weight.shape
         down, right = pair(connection.stride)
         return (

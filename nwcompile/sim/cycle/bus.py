@@ -5,7 +5,7 @@ import numpy as np
 from nwcompile.errors import OptionError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_offset
-from nwcompile.ir.noc.bus import link_count, stretches
+from nwcompile.ir.noc.bus import link_count, list_transfer_links
 from nwcompile.ir.run import BusSchedule
 from nwcompile.kernels.noc.bus import (
     CONFLICTS,
@@ -116,7 +116,7 @@ def sum_schedule(steps: BusSchedule) -> BusSchedule:
 def links_on_bus(bus: Bus, here: int, there: int) -> list[tuple[int, float]]:
     """Return the links of a message between two physical cores, and the ticks that a transfer occupies each."""
     n_positions = len(bus.first_tap) - 1
-    _, links = stretches(n_positions, bus.per_position, np.array([here]), np.array([there]))
+    _, links = list_transfer_links(n_positions, bus.per_position, np.array([here]), np.array([there]))
     inject, eject = 2 * n_positions - 1 + here, 2 * n_positions - 1 + n_positions * bus.per_position + there
     on_lanes = [(link, bus.slot_ticks / bus.lanes) for link in links.tolist()]
     return [(inject, float(bus.slot_ticks)), *on_lanes, (eject, float(bus.slot_ticks))]

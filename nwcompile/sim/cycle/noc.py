@@ -9,7 +9,7 @@ from nwcompile.cost.traffic.link_flits import links_on_route
 from nwcompile.errors import OptionError, unknown_choice
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_offset, csr_sums
-from nwcompile.ir.noc.routing import hops
+from nwcompile.ir.noc.routing import count_hops
 from nwcompile.kernels.noc.event_queue import NEVER
 from nwcompile.kernels.noc.event_replay import Packets, Sources, replay_events
 from nwcompile.kernels.noc.mesh import Mesh
@@ -118,9 +118,9 @@ def _links_on_route(chip: Chip, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
     n, per_router = len(chip.grid.is_open), chip.noc.cores_per_router
     at, to = (src, dst) if per_router == 1 else (src // per_router, dst // per_router)
     if len(at) < n * n:
-        return hops(chip.grid, at, to).sum(-1)
+        return count_hops(chip.grid, at, to).sum(-1)
     router = np.arange(n)
-    return hops(chip.grid, router[:, None], router).sum(-1).reshape(-1)[at * n + to]
+    return count_hops(chip.grid, router[:, None], router).sum(-1).reshape(-1)[at * n + to]
 
 
 def _verify_packets(chip: Chip, time, src, dst, size) -> tuple[np.ndarray, ...]:

@@ -4,7 +4,7 @@ import numpy as np
 
 from nwcompile.cost.traffic.trees import Trees
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.noc.routing import HERE, ports, vc_classes
+from nwcompile.ir.noc.routing import HERE, find_ports, vc_classes
 from nwcompile.kernels.noc.event_queue import event_queue
 from nwcompile.kernels.noc.mesh import (
     BRANCH,
@@ -90,13 +90,13 @@ def route_table(chip: Chip) -> RouteTable:
     at, core = np.arange(n), np.arange(chip.n_cores)
     to, local_port = np.divmod(core, per_router)
     if grid.routing == "up-down":
-        toward, from_router, to_core = grid.detours[0], at * chip.n_cores, core
+        toward, from_router, to_core = grid.up_down_tables[0], at * chip.n_cores, core
     else:
         is_odd, dy, dx = np.ogrid[:2, 1 - rows : rows, 1 - columns : columns]
         x = np.maximum(-dx, 0)  # the first column with a router at this distance, or the next one
         here = np.maximum(-dy, 0) * columns + x + (x + is_odd) % 2
         there = here + dy * columns + dx
-        toward = ports(grid, here, there) | vc_classes(grid, here, there) << PORT_BITS
+        toward = find_ports(grid, here, there) | vc_classes(grid, here, there) << PORT_BITS
         width = (2 * columns - 1) * per_router
         y, x = np.divmod(at, columns)
         from_router = (x % 2 * (2 * rows - 1) + rows - 1 - y) * width + (columns - 1 - x) * per_router

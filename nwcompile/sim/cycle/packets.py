@@ -55,7 +55,7 @@ def _trace_packets(program: Program, inputs: dict, n_steps: int, window: str, sp
     chip = program.chip
     if not chip.has_merges:
         raise OptionError(f'packets are followed on chips with noc.router = "merges", which {chip.name} is not')
-    offsets, program = program.network.offsets, program.loaded
+    offsets, program = program.network.offsets, program.loaded_program
     n_hardware = program.schedule.n_hardware_steps(n_steps, window)
     run = ChipRun(program, n_steps, n_hardware, window)
     lines = [inputs[name].reshape(1, n_steps, -1) for name in program.network.inputs]

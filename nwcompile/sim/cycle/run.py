@@ -210,7 +210,7 @@ class ChipRun:
         self.neurons = tables.neuron_tables(network, network.layers)
         self.programs = tables.program_tables(network, network.layers)
         self.pool = pool_times(program)
-        self.synapses = tables.synapse_tables(network, program.schedule.within(n_hardware), program.mapping)
+        self.synapses = tables.synapse_tables(network, program.schedule.clip_delays(n_hardware), program.mapping)
         by_message = self.costs.drops or self.waits
         self.members = tables.member_tables(network, program.mapping, program.core_of) if by_message else None
         self.plan = self._build_plan(n_steps, window)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.ir.arithmetic import clip, decay, modulo, negated, saturate, shift_lost, spike_count, wrap
+from nwcompile.ir.arithmetic import clip, decay, modulo, negate, saturate, shift_lost, spike_count, wrap
 from nwcompile.ir.neuron import NeuronSpec
 
 LONG_AGO = 1 << 30  # Steps since the last spike of a neuron that never fired; longer than any refractory time.
@@ -97,7 +97,7 @@ class LayerState:
         spec, fixed = self.spec, self.spec.fixed
         u = clip(self.current + ((x + _get_array(spec, "bias_u")) << fixed.shift_bits), fixed.state_bits)
         self.current = u - shift_lost(u, _get_array(spec, "decay_u"))
-        change = negated(shift_lost(self.v, _get_array(spec, "decay_v")), fixed.state_bits)
+        change = negate(shift_lost(self.v, _get_array(spec, "decay_v")), fixed.state_bits)
         kept, change = _late_reset(spec, self.v, before), _late_cleared(spec, change, before)
         change = clip(change + self.current, fixed.state_bits)
         v = clip(kept + clip(change + _get_array(spec, "bias"), fixed.state_bits), fixed.state_bits)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.ir.arithmetic import modulo, saturate, shift_to_zero, table
+from nwcompile.ir.arithmetic import interpolate_table, modulo, saturate, shift_to_zero
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand
 
 
@@ -28,7 +28,7 @@ MEANING: dict[str, Callable] = {
     "shr": np.right_shift,
     "shr0": shift_to_zero,
     "modulo": modulo,
-    "table": table,
+    "table": interpolate_table,
     "floor": np.floor,
     "trunc": np.trunc,
     "exp": _rounded_once(np.exp),

@@ -79,7 +79,7 @@ class NetworkMachine:
                 if name in self.layers:
                     x = self.layers[name].step(x)
                     recorder.record_step(name, first_step + t - first, x, self.layers[name].named)
-                values[name][:, t] = network.node(name).heard(x)
+                values[name][:, t] = network.node(name).merge_axon_spikes(x)
         self.n_known = min(first + n_steps, self.n_kept)
         self.kept = {name: steps[:, first + n_steps - self.n_known :].copy() for name, steps in values.items()}
 
@@ -117,7 +117,7 @@ class Machine:
         network = program.network
         self.nodes = {name: network.node(name) for name in network.layers}
         self.layers = {name: initial_state(node, n_samples) for name, node in self.nodes.items()}
-        self.delay = program.schedule.within(n_hardware)
+        self.delay = program.schedule.clip_delays(n_hardware)
         self.n_slots = max(self.delay, default=1) + 1
         shapes = {name: (self.n_slots, n_samples, *node.shape) for name, node in self.nodes.items()}
         self.arriving = {name: np.zeros(shape, np.int64) for name, shape in shapes.items()}
@@ -177,7 +177,7 @@ class Machine:
     def _deliver_messages(self, m: int, sent: dict, counters: dict, row: int) -> None:
         """Add the messages of micro-step m to the sums of the steps in which they act, and count them."""
         program = self.program
-        heard = {name: program.network.node(name).heard(spikes) for name, spikes in sent.items()}
+        heard = {name: program.network.node(name).merge_axon_spikes(spikes) for name, spikes in sent.items()}
         for c, delay in zip(program.network.connections, self.delay, strict=True):
             if c.source in heard and heard[c.source].any():
                 shape, later = self.nodes[c.target].shape, (m + delay) % self.n_slots

@@ -48,7 +48,7 @@ def fold_bias(network: Network, node: Node) -> Node:
         return node
     total = sum(np.asarray(b, np.int64) for b in biases)
     if isinstance(node.neuron, NeuronProgram):
-        return replace(node, neuron=node.neuron.with_input_bias(total))
+        return replace(node, neuron=node.neuron.add_input_bias(total))
     return replace(node, neuron=node.neuron.replace(bias_u=node.neuron.array("bias_u", node.shape) + total))
 
 

@@ -54,7 +54,7 @@ def run_values(
                 node = network.node(name)
                 x = _sum_inputs(network, node, values, steps)
                 sent = layers[name].run(x, steps) if name in layers else x
-                values[name][:, steps.start : steps.stop] = node.heard(sent)
+                values[name][:, steps.start : steps.stop] = node.merge_axon_spikes(sent)
     spikes = {name: layers[name].spikes for name in network.layers}
     states = {name: layers[name].states for name in kept_layers(network, keep_states)}
     return finish_run(network, "sequence", "cpu", "aligned", spikes, states, inputs, {}), values

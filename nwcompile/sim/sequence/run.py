@@ -41,7 +41,7 @@ def run_program(
     """Simulate a program; `inputs[name]` is int32 `[B, T, *shape]`."""
     delays = _clip_delays(program.network, n_steps)
     if window == "hardware" and program.schedule.period == 1:
-        delays = list(program.schedule.within(n_steps))
+        delays = list(program.schedule.clip_delays(n_steps))
     if has_checkpoint():
         spikes, states, updates = _run_with_checkpoint(program, delays, inputs, n_steps, keep_states)
     else:
@@ -93,7 +93,7 @@ def _run_network(network: Network, delays, inputs: dict, n_steps: int, keep_stat
         sources = {name: x[chunk] for name, x in inputs.items()}
         for plan in plans:
             plan.run_chunk(sources, chunk, n_steps, spikes, states, updates)
-            sources.update({name: network.node(name).heard(spikes[name][chunk]) for name in plan.names})
+            sources.update({name: network.node(name).merge_axon_spikes(spikes[name][chunk]) for name in plan.names})
     return spikes, states, updates
 
 
@@ -118,7 +118,8 @@ def _run_with_checkpoint(program: Program, delays, inputs: dict, n_steps: int, k
             for plan, at in zip(plans, begun, strict=True):
                 at = at._replace(first_step=steps.start)
                 plan.run_chunk(sources, some, steps.stop - steps.start, now, kept, counted, at)
-                sources.update({name: network.node(name).heard(spikes[name][some, known]) for name in plan.names})
+                for name in plan.names:
+                    sources[name] = network.node(name).merge_axon_spikes(spikes[name][some, known])
 
         arrays = {f"spikes/{name}": a for name, a in spikes.items()}
         arrays |= {f"states/{name}/{state}": a for name, of in states.items() for state, a in of.items()}

@@ -46,7 +46,7 @@ class Stream:
                 group.run_chunk(sources, slice(0, 1), n_rows, spikes, states, updates, self.at[i])
                 self.at[i] = self.at[i]._replace(first_step=self.at[i].first_step + n_rows)
                 for name in group.names:
-                    sources[name] = self._with_past(name, self.network.node(name).heard(spikes[name]))
+                    sources[name] = self._with_past(name, self.network.node(name).merge_axon_spikes(spikes[name]))
         spikes = {name: line.push_rows(spikes[name]) for name, line in self.spikes.items()}
         updates = {name: line.push_rows(updates[name][None])[0] for name, line in self.updates.items()}
         states = {

@@ -98,7 +98,7 @@ def program_tables(network: Network, layers, by_address: bool = True) -> Program
             entry["first"], entry["n"], entry["n_states"] = first[i], node.n_neurons, len(program.states)
             entry["given"], entry["word"] = (sum(map(len, words)) for words in (given, initial))
             given += [program.array(name, node.shape).reshape(-1) for name in program.parameters]
-            given += [program.entries]
+            given += [program.table_entries]
             initial += [program.array(name, node.shape).reshape(-1) for name in program.state_names]
     numbers, words = np.concatenate(given), np.concatenate(initial)
     table["given"] = numbers.ctypes.data + table["given"] * numbers.itemsize
@@ -241,7 +241,7 @@ def build_csr(connection, n_source: int, cores: np.ndarray | None = None) -> tup
 
 def _set_geometry(entry: np.void, connection: Conv2d, source_shape) -> int:
     """Fill in the geometry of a convolution in a CONNECTION; return the number of pixels of its output map."""
-    (_, entry["height"], entry["width"]), target = connection.geometry(source_shape)
+    (_, entry["height"], entry["width"]), target = connection.kernel_geometry(source_shape)
     _, entry["group_in"], entry["kernel_height"], entry["kernel_width"] = np.shape(connection.weight)
     entry["channels_out"], entry["out_height"], entry["out_width"] = target
     entry["group_out"] = len(connection.weight) // connection.groups
@@ -277,7 +277,7 @@ def _cell_tables(network: Network, mapping: Mapping) -> dict[str, np.ndarray]:
     for c in network.connections:
         if not isinstance(c, Conv2d):
             continue
-        _, (co, rows, columns) = c.geometry(network.node(c.source).shape)
+        _, (co, rows, columns) = c.kernel_geometry(network.node(c.source).shape)
         core = mapping.core_of[c.target].reshape(co, rows * columns).T
         order = np.argsort(core, 1, kind="stable")
         core = np.take_along_axis(core, order, 1)

@@ -13,7 +13,7 @@ from nwcompile.ir.artifact import write_bytes, write_files
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.ir.shown import counted, data_frame
+from nwcompile.ir.shown import count_text, data_frame
 from nwcompile.report.html_markup import tag
 from nwcompile.report.html_tables import html_table
 from nwcompile.report.text import align_rows, number
@@ -89,7 +89,7 @@ class Sweep:
         how = f"{self.n_computed} computed" + (f" now, {reused} before" if reused else "")
         n_failed = len(self.failed)
         return (
-            f"{counted(len(self.rows), 'point')} ({how}{f', {n_failed} failed' if n_failed else ''}); best for "
+            f"{count_text(len(self.rows), 'point')} ({how}{f', {n_failed} failed' if n_failed else ''}); best for "
             f"{', '.join(wanted)}: {len(self.front)}"
         )
 
@@ -100,8 +100,8 @@ class Sweep:
         for row in self.failed:
             reasons[row["error"]] = reasons.get(row["error"], 0) + 1
         listed = sorted(reasons.items(), key=lambda item: -item[1])
-        more = [f"... and {counted(len(listed) - 5, 'other reason')}"] if len(listed) > 5 else []
-        return [*(f"{counted(n, 'point')} failed: {text}" for text, n in listed[:5]), *more]
+        more = [f"... and {count_text(len(listed) - 5, 'other reason')}"] if len(listed) > 5 else []
+        return [*(f"{count_text(n, 'point')} failed: {text}" for text, n in listed[:5]), *more]
 
     def to_frame(self):
         """Return one row per point as a pandas.DataFrame; figures of failed points are missing."""

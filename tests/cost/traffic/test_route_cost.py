@@ -5,7 +5,7 @@ import pytest
 
 from nwcompile.cost.traffic.route_cost import link_weights, route_cost
 from nwcompile.errors import OptionError
-from nwcompile.ir.noc.routing import between_chips, routes
+from nwcompile.ir.noc.routing import find_chip_crossings, list_route_links
 from tests.made.chips import small_chip
 
 BOARD = {"noc__columns": 6, "noc__rows": 4, "noc__chip_columns": 3, "noc__chip_rows": 2, "noc__chip_hop_cycles": 50,
@@ -24,11 +24,11 @@ CHIPS = [
 def test_way_cost_is_the_sum_of_the_links_on_the_way(keys):
     chip = small_chip(**keys)
     ew, ns, slow_ew, slow_ns = link_weights(chip, "time")
-    slow = between_chips(chip.grid, chip.noc.chip_columns, chip.noc.chip_rows)
+    slow = find_chip_crossings(chip.grid, chip.noc.chip_columns, chip.noc.chip_rows)
     cost = np.where(slow, [slow_ew, slow_ew, slow_ns, slow_ns], [ew, ew, ns, ns]).reshape(-1)
     routers = np.flatnonzero(chip.grid.is_open)
     a, b = (r.reshape(-1) for r in np.meshgrid(routers, routers))
-    offset, link = routes(chip.grid, a, b)
+    offset, link = list_route_links(chip.grid, a, b)
     sums = np.diff(np.concatenate([[0], np.cumsum(cost[link])])[offset])
     assert route_cost(chip, "time").between_routers(a, b).tolist() == sums.tolist()
     assert route_cost(chip, "traffic").between_routers(a, b).tolist() == np.diff(offset).tolist()

@@ -14,7 +14,7 @@ from nwcompile.cost.traffic.multicast import spike_fanout
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.flat import flat_cores
 from nwcompile.ir.mapping import Mapping
-from nwcompile.ir.noc.routing import routes
+from nwcompile.ir.noc.routing import list_route_links
 from nwcompile.ir.program import Program
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import simulate
@@ -75,7 +75,8 @@ def test_hops_and_links_are_those_of_each_messages_route(seed):
         for i, n in enumerate(counts[name].sum(0).tolist()):
             reach = [cores[c.target] for c in network.connections if c.source == name]
             reach = {int(core) for part in reach for core in part}
-            links = [routes(chip.grid, router[cores[name][i : i + 1]], router[[c]])[1].tolist() for c in reach]
+            at = router[cores[name][i : i + 1]]
+            links = [list_route_links(chip.grid, at, router[[c]])[1].tolist() for c in reach]
             hops += n * sum(map(len, links))
             tree += n * len(set(sum(links, [])))
             for route in links:

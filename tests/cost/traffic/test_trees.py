@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nwcompile.cost.traffic.trees import build_trees
-from nwcompile.ir.noc.routing import HERE, routes
+from nwcompile.ir.noc.routing import HERE, list_route_links
 from tests.made.chips import small_chip
 
 SHAPES = [
@@ -50,7 +50,7 @@ def test_a_tree_followed_through_its_branches_reaches_every_destination_once(sha
 def test_a_tree_has_the_links_of_the_single_ways_each_once_where_ways_stay_together(shape):
     c, source, sets, found = of(shape)
     for k, wanted in enumerate(sets):
-        single = routes(c.grid, np.repeat(source[k] // 2, len(wanted)), wanted // 2)[1]
+        single = list_route_links(c.grid, np.repeat(source[k] // 2, len(wanted)), wanted // 2)[1]
         own = found.link[found.offset[k] : found.offset[k + 1]]
         assert set(own) == set(single)
         assert len(own) <= len(single)

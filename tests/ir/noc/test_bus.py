@@ -7,7 +7,7 @@ from nwcompile.cost.time.work import link_name
 from nwcompile.errors import ChipError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import Noc
-from nwcompile.ir.noc.bus import MESH_KEYS, stretches
+from nwcompile.ir.noc.bus import MESH_KEYS, list_transfer_links
 from tests.made.buses import bus_chip
 from tests.made.chips import small_chip
 
@@ -61,7 +61,7 @@ def test_bus_slot_is_as_long_as_a_transfer_from_end_to_end_unless_given():
 
 def test_bus_stretches_hold_the_segments_and_switches_between_two_cores():
     """4 positions of 2 cores: segments 0..2, switches 3..6."""
-    offset, link = stretches(4, 2, np.array([0, 7, 2, 5]), np.array([5, 2, 3, 5]))
+    offset, link = list_transfer_links(4, 2, np.array([0, 7, 2, 5]), np.array([5, 2, 3, 5]))
     parts = [link[a:b].tolist() for a, b in zip(offset, offset[1:], strict=False)]
     assert parts == [[0, 1, 3, 4, 5], [1, 2, 4, 5, 6], [4], []]
 

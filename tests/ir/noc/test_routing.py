@@ -14,11 +14,11 @@ from nwcompile.ir.noc.routing import (
     ANY,
     BEFORE,
     ROUTINGS,
-    between_chips,
     build_grid,
-    hops,
-    ports,
-    routes,
+    count_hops,
+    find_chip_crossings,
+    find_ports,
+    list_route_links,
     vc_classes,
 )
 from tests.made.chips import small_chip
@@ -44,10 +44,10 @@ def pairs(g):
 def dependencies(g, halves=True) -> nx.DiGraph:
     """Which (link, channels) a message may hold while it waits for which, by following every route."""
     at, to = pairs(g)
-    offset, link = routes(g, at, to)
+    offset, link = list_route_links(g, at, to)
     pair = np.repeat(np.arange(len(at)), np.diff(offset))
     taken = link * 3 + (vc_classes(g, link // 4, to[pair]) if halves else 0)
-    assert (ports(g, link // 4, to[pair]) == link % 4).all()
+    assert (find_ports(g, link // 4, to[pair]) == link % 4).all()
     assert (g.neighbor.reshape(-1)[link] >= 0).all()
     follows = pair[1:] == pair[:-1]
     return nx.DiGraph(np.unique(np.stack([taken[:-1], taken[1:]], 1)[follows], axis=0).tolist())
@@ -61,7 +61,7 @@ def test_routes_on_a_mesh_are_shortest_and_cannot_deadlock(routing, shape):
     assert nx.is_directed_acyclic_graph(dependencies(g))
     at, to = pairs(g)
     x, y = to % g.columns - at % g.columns, to // g.columns - at // g.columns
-    np.testing.assert_array_equal(hops(g, at, to), np.stack([abs(x), abs(y)], 1))
+    np.testing.assert_array_equal(count_hops(g, at, to), np.stack([abs(x), abs(y)], 1))
 
 
 @pytest.mark.parametrize("routing", ["xy", "yx"])
@@ -73,7 +73,7 @@ def test_routes_on_a_torus_are_the_shorter_way_round_and_cannot_deadlock(routing
     at, to = pairs(g)
     size = np.array(shape)
     around = np.abs(np.stack([to % g.columns - at % g.columns, to // g.columns - at // g.columns], 1))
-    np.testing.assert_array_equal(hops(g, at, to), np.minimum(around, size - around))
+    np.testing.assert_array_equal(count_hops(g, at, to), np.minimum(around, size - around))
     assert set(vc_classes(g, at, to)[at != to]) <= {BEFORE, AFTER}
     assert set(vc_classes(g, at, to)[at == to]) == {ANY}
 
@@ -97,10 +97,10 @@ def test_detours_reach_every_open_router_and_cannot_deadlock(shape, topology, se
         return
     assert nx.is_directed_acyclic_graph(dependencies(g))
     at, to = pairs(g)
-    offset, link = routes(g, at, to)
-    np.testing.assert_array_equal(np.diff(offset), hops(g, at, to).sum(1))
+    offset, link = list_route_links(g, at, to)
+    np.testing.assert_array_equal(np.diff(offset), count_hops(g, at, to).sum(1))
     np.testing.assert_array_equal(np.add.reduceat(np.append(link % 4 < 2, 0), offset[:-1])[at != to],
-                                  hops(g, at, to)[at != to, 0])  # fmt: skip
+                                  count_hops(g, at, to)[at != to, 0])  # fmt: skip
     end = to[at != to]
     np.testing.assert_array_equal(g.neighbor.reshape(-1)[link[offset[1:][at != to] - 1]], end)
 
@@ -110,7 +110,7 @@ def test_turns_are_those_of_the_turn_model(routing):
     g = routers(6, 6, routing=routing)
     taken = set()
     for at, to in zip(*pairs(g), strict=True):
-        _, link = routes(g, np.array([at]), np.array([to]))
+        _, link = list_route_links(g, np.array([at]), np.array([to]))
         for a, b in zip(link[:-1], link[1:], strict=True):
             if a % 4 != b % 4:
                 taken.add((int(a % 4), int(b % 4), int(b // 4 % 6 % 2)))
@@ -123,8 +123,8 @@ def test_turns_are_those_of_the_turn_model(routing):
 
 def test_a_way_goes_round_what_is_out_of_use():
     g = routers(3, 3, routing="up-down", faults=["1,0", "0,1-1,1"])
-    assert hops(g, 0, 2).tolist() == [2, 4]
-    offset, link = routes(g, np.array([0, 3]), np.array([2, 4]))
+    assert count_hops(g, 0, 2).tolist() == [2, 4]
+    offset, link = list_route_links(g, np.array([0, 3]), np.array([2, 4]))
     assert link.tolist() == [0 * 4 + 2, 3 * 4 + 2, 6 * 4, 7 * 4 + 3, 4 * 4, 5 * 4 + 3, 3 * 4 + 2, 6 * 4, 7 * 4 + 3]
     assert offset.tolist() == [0, 6, 9]
 
@@ -138,10 +138,10 @@ def test_faults_may_be_named_twice_and_overlap():
 
 def test_links_between_chips_are_those_over_a_border():
     mesh, torus = routers(4, 3), routers(4, 3, "torus")
-    assert np.flatnonzero(between_chips(mesh, 2, None)).tolist() == [4, 9, 20, 25, 36, 41]
-    assert np.flatnonzero(between_chips(mesh, None, 2)).tolist() == [18, 22, 26, 30, 35, 39, 43, 47]
-    assert np.flatnonzero(between_chips(torus, 2, None)[0]).tolist() == [1]
-    assert not between_chips(torus, None, None).any()
+    assert np.flatnonzero(find_chip_crossings(mesh, 2, None)).tolist() == [4, 9, 20, 25, 36, 41]
+    assert np.flatnonzero(find_chip_crossings(mesh, None, 2)).tolist() == [18, 22, 26, 30, 35, 39, 43, 47]
+    assert np.flatnonzero(find_chip_crossings(torus, 2, None)[0]).tolist() == [1]
+    assert not find_chip_crossings(torus, None, None).any()
 
 
 BAD = [

@@ -117,7 +117,7 @@ def test_programs_begin_where_compile_quantizes_them():
     own = nw.compile(module.network(), "loihi2", X)
     assert module.table == program.manifest["quantization"]
     for name in own.network.layers:
-        one, other = (p.network.node(name).neuron.canonical() for p in (own, program))
+        one, other = (p.network.node(name).neuron.canonical_fields() for p in (own, program))
         for (key, value), (_, expected) in zip(one, other, strict=True):
             assert np.array_equal(value, expected) if isinstance(value, np.ndarray) else value == expected, key
     for c, other in zip(own.network.connections, program.network.connections, strict=True):
@@ -425,12 +425,13 @@ def assert_gradients(program: NeuronProgram) -> None:
     start, found = np.ascontiguousarray(start), np.empty(shape, np.float32)
     kept = np.empty((2, 5, len(program.states), 7), np.int64)
     distance = np.empty((2, n_comparisons(program.structure), 5, 7), np.float32)
-    module.forward(rows, program.entries, start.copy(), drive, found, kept, distance)
+    module.forward(rows, program.table_entries, start.copy(), drive, found, kept, distance)
     np.testing.assert_array_equal(found, sent.detach().numpy())
     slope = nn.surrogate.atan(torch.from_numpy(distance)).numpy()
     of_drive, of_given, of_state = np.empty(shape, np.float32), np.zeros(rows.shape), of_last.copy()
     nothing = np.zeros((0, 0, 0), np.float32)
-    module.backward(rows, program.entries, start, drive, kept, slope, of_sent, nothing, of_state, of_drive, of_given)
+    entries = program.table_entries
+    module.backward(rows, entries, start, drive, kept, slope, of_sent, nothing, of_state, of_drive, of_given)
     wanted = np.zeros(shape) if x.grad is None else x.grad.numpy()
     np.testing.assert_allclose(of_drive, wanted, rtol=1e-4, atol=1e-4 * max(1.0, np.abs(wanted).max()))
     for row, value in zip(of_given, given.values(), strict=True):

@@ -55,7 +55,7 @@ def test_windows_share_axons_and_every_backend_reads_them_once(size, is_dense):
     assert equal_spikes(run, by_relays) and run.spikes["a"].any() and run.spikes["out"].any()
     half = size // 2
     windows = run.spikes["a"][..., : 2 * half, : 2 * half].reshape(3, 8, 2, half, 2, half, 2)
-    heard = program.network.node("a").heard(run.spikes["a"])
+    heard = program.network.node("a").merge_axon_spikes(run.spikes["a"])
     assert (heard[..., : 2 * half : 2, : 2 * half : 2] == windows.any((4, 6))).all()
     if is_dense:  # every set axon is read once by the 30 neurons, whichever core they are on
         assert run.counters["synops_sparse"].sum() == 30 * windows.any((4, 6)).sum()

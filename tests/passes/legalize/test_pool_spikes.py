@@ -30,7 +30,7 @@ def test_pooled_spikes_are_those_of_the_neurons_at_full_resolution(window):
     )
     assert np.array_equal(run.spikes["a/full"], nw.simulate(full, x).spikes["a"])
     pool = network.into("a")[0]
-    pre, post = pool.windows((3, 6, 8))
+    pre, post = pool.window_taps((3, 6, 8))
     flat = run.spikes["a/full"].reshape(3, 12, -1)
     wanted = np.zeros((3, 12, network.node("a").n_neurons), np.int8)
     np.maximum.at(wanted, (slice(None), slice(None), post), flat[..., pre])

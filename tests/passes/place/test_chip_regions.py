@@ -8,7 +8,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.board import chips_used
-from nwcompile.ir.noc.routing import between_chips
+from nwcompile.ir.noc.routing import find_chip_crossings
 from nwcompile.ir.options import Options
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.partition.partition import partition
@@ -96,7 +96,7 @@ def test_default_mapping_of_a_board_sends_little_between_its_chips():
     edges = [Conv2d(a, b, integers((4, n, 3, 3)), padding=1) for a, b, n in (("in", "a", 1), ("a", "b", 4))]
     network = Network.from_arrays(dict.fromkeys("ab", FIXED), edges, {"in": (1, 12, 12)})
     activity = Activity.uniform(network, 2)
-    slow = np.flatnonzero(between_chips(chip.grid, 4, 4))
+    slow = np.flatnonzero(find_chip_crossings(chip.grid, 4, 4))
     flits, core_of = [], []
     for method in ("floorline", "striped"):
         options = Options(n_cores=64, partitioner=method, placer="routed")

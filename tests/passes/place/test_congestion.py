@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nwcompile.ir.noc.routing import between_chips
+from nwcompile.ir.noc.routing import find_chip_crossings
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import link_load, placement
 from nwcompile.passes.place.congestion import LINK_WEIGHT, all_routes
@@ -46,7 +46,7 @@ def test_links_between_chips_are_cooled_by_what_a_flit_takes_there(seed):
     network, mapping, activity = scattered_net(seed, chip, 7)
     problem = placement_problem(mapping, network, chip, activity, Options(optimize="traffic"))
     table, site_of = all_routes(chip), chip.site_index(mapping.site_of)
-    slow = between_chips(chip.grid, 2, 2).reshape(-1)
+    slow = find_chip_crossings(chip.grid, 2, 2).reshape(-1)
     assert (table.need == np.where(slow, 100, 1)).all()
     load, before = loads(problem, table, site_of), placement.routed_cost(problem, site_of)
     assert np.array_equal(load // table.need, loads(problem, table._replace(need=np.ones_like(table.need)), site_of))

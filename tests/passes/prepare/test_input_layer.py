@@ -411,14 +411,14 @@ def test_a_program_that_writes_biases_once_refuses_input_that_changes():
     ],
 )
 def test_a_wrong_shape_is_told_with_the_layout(layout, shape, text):
-    network = integrators().laid_out(layout, 4 if layout == "B" else None)
+    network = integrators().change_layout(layout, 4 if layout == "B" else None)
     with pytest.raises(ModelError) as error:
         nw.simulate(network, np.zeros(shape))
     assert str(error.value) == f"input 'in' must be {text}"
 
 
 def test_a_static_sample_needs_a_number_of_steps():
-    network = integrators().laid_out("B")
+    network = integrators().change_layout("B")
     with pytest.raises(ModelError) as error:
         nw.simulate(network, np.zeros((2, 6)))
     assert str(error.value) == (
@@ -439,7 +439,7 @@ def test_figures_of_the_host_are_the_same_before_and_after_simulation(way, once)
     assert {k: v for k, v in predicted.items() if k not in of_runs} == {
         k: v for k, v in measured.items() if k not in of_runs
     }
-    assert predicted["macs_per_step"] == program.host.macs == 12 * 16 and "192 mult" in program.host.text
+    assert predicted["macs_per_step"] == program.host.macs == 12 * 16 and "192 mult" in program.host.summary
     assert measured["macs_once"] == (once != "")
     assert host_text(measured).startswith(f"host ({way}): 192 MACs a step{once}, ")
     assert re.match(rf"host \({way}\): 192 MACs a step[,;] (?!done)", host_text(predicted))

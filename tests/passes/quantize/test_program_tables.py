@@ -10,7 +10,7 @@ import torch
 import nwcompile as nw
 from nwcompile.cost.neuron_program import program_length
 from nwcompile.errors import ModelError
-from nwcompile.ir.arithmetic import table
+from nwcompile.ir.arithmetic import interpolate_table
 from nwcompile.ir.neuron_programs.ranges import Range
 from nwcompile.passes.quantize import program_tables
 from nwcompile.passes.quantize.program_curves import find_curves, record_arguments, use_inverses
@@ -85,7 +85,7 @@ def rounding_table(monkeypatch=None, name=""):
     if name == "entries":
         monkeypatch.setattr(np, "rint", np.floor)
     if name == "line":
-        monkeypatch.setattr(program_tables, "table", lambda entries, x, bits: table(entries, x, bits) - (x % 2))
+        monkeypatch.setattr(program_tables, "interpolate_table", lambda *at: interpolate_table(*at) - at[1] % 2)
     made = program_tables._fill_entries(curve, blank, len(made.entries) - 1)
     step = 2.0 ** (made.step_bits - made.argument_bits)
     largest = float(curve(np.array(made.high / 2.0**made.argument_bits))) * 4  # of the second derivative

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nwcompile.errors import OptionError
-from nwcompile.ir.noc.routing import between_chips, hops, routes
+from nwcompile.ir.noc.routing import count_hops, find_chip_crossings, list_route_links
 from nwcompile.sim.cycle.noc import offer_load, replay_packets
 from tests.long import EXAMPLES
 from tests.made.layouts import LAYOUTS, chip_of_layout, usable
@@ -39,9 +39,9 @@ def test_every_packet_arrives_once_through_the_smallest_buffers(layout, traffic)
         dst = targets(c, traffic, src, rng)
         done = replay_packets(c, rng.integers(0, 50, N_PACKETS), src, dst, size)
         assert (done.arrive >= 0).all()
-        np.testing.assert_array_equal(done.hops, hops(c.grid, src // 2, dst // 2).sum(1))
+        np.testing.assert_array_equal(done.hops, count_hops(c.grid, src // 2, dst // 2).sum(1))
         flits = np.zeros_like(done.link_flits)
-        offset, link = routes(c.grid, src // 2, dst // 2)
+        offset, link = list_route_links(c.grid, src // 2, dst // 2)
         np.add.at(flits, link, np.repeat(size, np.diff(offset)))
         np.add.at(flits, 100 + src, size)
         np.add.at(flits, 150 + dst, size)
@@ -69,9 +69,9 @@ def test_a_packet_alone_takes_as_long_as_its_way(layout):
     c, rng = chip_of_layout(layout, hop_cycles_ew=3, hop_cycles_ns=5, buffer_flits=16), np.random.default_rng(0)
     noc = c.noc
     cycles = np.tile([3, 3, 5, 5], 25)
-    cycles[between_chips(c.grid, noc.chip_columns, noc.chip_rows).reshape(-1)] = noc.chip_hop_cycles or 0
+    cycles[find_chip_crossings(c.grid, noc.chip_columns, noc.chip_rows).reshape(-1)] = noc.chip_hop_cycles or 0
     for src, dst in rng.choice(usable(c), (30, 2)):
-        _, link = routes(c.grid, np.array([src // 2]), np.array([dst // 2]))
+        _, link = list_route_links(c.grid, np.array([src // 2]), np.array([dst // 2]))
         way = noc.inject_cycles + cycles[link].sum() + noc.eject_cycles
         slowest = c.link_cycles[link].max(initial=1)
         for size in (1, 4):

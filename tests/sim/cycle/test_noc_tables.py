@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.noc.routing import HERE, ROUTINGS, ports, vc_classes
+from nwcompile.ir.noc.routing import HERE, ROUTINGS, find_ports, vc_classes
 from nwcompile.kernels.noc.mesh import PORT_BITS
 from nwcompile.sim.cycle.noc_tables import route_table
 from tests.made.chips import small_chip
@@ -23,7 +23,7 @@ def test_routes_are_the_ports_and_channels_of_every_router_and_core(columns, row
     assert table.route.dtype == np.uint8
     home, own = np.divmod(np.arange(chip.n_cores), per_router)
     for router in range(columns * rows):
-        port = ports(chip.grid, router, home)
+        port = find_ports(chip.grid, router, home)
         wanted = np.where(port == HERE, HERE + own, port) | vc_classes(chip.grid, router, home) << PORT_BITS
         assert table.route[table.from_router[router] + table.to_core].tolist() == wanted.tolist()
 

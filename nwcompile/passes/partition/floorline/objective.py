@@ -62,7 +62,7 @@ def fixed_pj(network: Network, chip: Chip, activity: Activity, n_steps: int) -> 
         total += pj["spike_pj"] * float(activity.counts[name].sum())
     for c in network.connections:
         wires = connection_wiring(network, c)
-        spikes = activity.reads(c.source).sum(0, dtype=np.int64)
+        spikes = activity.count_reads(c.source).sum(0, dtype=np.int64)
         kind = SYNAPSE_KINDS[stored_kind(wires.kind, chip)]
         total += pj[f"synop_{kind}_pj"] * float(spikes @ wires.fan_out)
         if c.source in is_read:

@@ -8,7 +8,7 @@ from nwcompile.cost.compare import predicted_figures
 from nwcompile.cost.time.work import link_busy
 from nwcompile.errors import FitError, OptionError, Violation
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.noc.routing import between_chips, ports
+from nwcompile.ir.noc.routing import find_chip_crossings, find_ports
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.kernels.mapping import link_flits
@@ -107,13 +107,13 @@ def _output_ports(chip: Chip, routers: np.ndarray) -> np.ndarray:
     """Return uint8[router, ...]: the output of every router of the chip for messages to each of `routers`."""
     all_routers = np.arange(len(chip.grid.is_open))[:, None]
     parts = np.array_split(all_routers, 1 + len(all_routers) * len(routers) // OUTPUTS_AT_ONCE)
-    return np.concatenate([ports(chip.grid, part, routers) for part in parts])
+    return np.concatenate([find_ports(chip.grid, part, routers) for part in parts])
 
 
 def _share_flits(flits: np.ndarray, chip: Chip) -> np.ndarray:
     """Return int64[step, link]: the load of links between two chips if they share it evenly, and 0 elsewhere."""
     noc, grid = chip.noc, chip.grid
-    router, direction = np.nonzero(between_chips(grid, noc.chip_columns, noc.chip_rows))
+    router, direction = np.nonzero(find_chip_crossings(grid, noc.chip_columns, noc.chip_rows))
     y, x = np.divmod(router, grid.columns)
     tile = y // (noc.chip_rows or grid.rows) * grid.columns + x // (noc.chip_columns or grid.columns)
     side = np.unique(tile * 4 + direction, return_inverse=True)[1].reshape(-1)

@@ -136,7 +136,7 @@ def _move_float_bias(spec: NeuronSpec, added: np.ndarray) -> NeuronSpec:
 def _add_hint(spec: NeuronSpec, chip: Chip) -> str:
     """Return a note that graded messages could carry what is lost, if they can."""
     carried = "sign" if spec.message == "bipolar" else "count"
-    return f" (on_multi_spike='graded' sends the {carried})" if chip.carries(spec.message) else ""
+    return f" (on_multi_spike='graded' sends the {carried})" if chip.carries_message(spec.message) else ""
 
 
 def _is_sent(spec: NeuronSpec, chip: Chip, on_multi_spike: str) -> bool:

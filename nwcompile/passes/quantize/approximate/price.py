@@ -8,7 +8,7 @@ import numpy as np
 from nwcompile.errors import LossError, OptionError
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import MAX_LOSS, Options
-from nwcompile.ir.shown import counted
+from nwcompile.ir.shown import count_text
 from nwcompile.passes.quantize.approximate.ideal import ideal_trace
 from nwcompile.sim.accuracy import loss_interval, ratio_interval
 from nwcompile.sim.float_difference import answer_rule, strongest_neuron, warn_of_answers
@@ -144,7 +144,7 @@ def check_loss(price: Price | None, options: Options, chip_name: str, network: N
         worst = max(price.spikes_changed, key=lambda name: price.spikes_changed[name])
         raise LossError(
             f"approximating costs {what} on {chip_name}, more than max_loss={options.max_loss} "
-            f"({counted(price.n_samples, 'sample')} held out; most in layer {worst!r}); fine-tune with "
+            f"({count_text(price.n_samples, 'sample')} held out; most in layer {worst!r}); fine-tune with "
             "nn.quantize_aware, or accept more"
         )
     if is_accuracy:
@@ -154,7 +154,7 @@ def check_loss(price: Price | None, options: Options, chip_name: str, network: N
     n_enough = max(price.n_samples + 1, ceil(price.n_samples * ((lost - low) / (lost - limit)) ** 2))
     return [
         f"too few samples to judge max_loss={options.max_loss}: approximating costs {what} on "
-        f"{counted(price.n_samples, 'sample')} held out; about {n_enough} would do: give {HELD_OUT * n_enough} "
+        f"{count_text(price.n_samples, 'sample')} held out; about {n_enough} would do: give {HELD_OUT * n_enough} "
         f"calibration samples, of which every {HELD_OUT}th is held out"
     ]
 

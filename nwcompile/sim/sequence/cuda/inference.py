@@ -136,7 +136,7 @@ class Inference:
 
 
 def _heard_spikes(node: Node, spikes: torch.Tensor) -> torch.Tensor:
-    """`Node.heard` of spikes on a device."""
+    """`Node.merge_axon_spikes` of spikes on a device."""
     if node.axon_of is None:
         return spikes
     flat = spikes.flatten(2)

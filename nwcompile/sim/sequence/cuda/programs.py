@@ -5,7 +5,7 @@ import torch
 
 from nwcompile.errors import BackendError
 from nwcompile.ir.network import Node
-from nwcompile.ir.neuron_programs.ranges import LARGEST_INPUT, fits_32_bits, ranges
+from nwcompile.ir.neuron_programs.ranges import LARGEST_INPUT, find_ranges, fits_32_bits
 from nwcompile.kernels.cores.programs.build import build_gpu_module
 from nwcompile.kernels.gpu.program import scan
 from nwcompile.sim.reference.program_step import stays_at_rest
@@ -26,7 +26,7 @@ class GpuProgram:
         """Least and largest possible message value."""
         if not self.program.fires:
             return 0, 0
-        sent = ranges(self.program, AssertionError)[self.program.output]
+        sent = find_ranges(self.program, AssertionError)[self.program.output]
         return min(int(sent.low), 0), max(int(sent.high), 0)
 
     def largest_drive(self, largest: int) -> int:
@@ -49,7 +49,7 @@ class GpuProgram:
             of_names = self.program.parameters, self.program.state_names
             rows = ([self.program.array(name, self.node.shape) for name in names] for names in of_names)
             given, initial = (torch.from_numpy(np.array(r, kind).reshape(-1, self.n)).to(self.device) for r in rows)
-            entries = torch.from_numpy(self.program.entries.astype(kind)).to(self.device)
+            entries = torch.from_numpy(self.program.table_entries.astype(kind)).to(self.device)
             self._numbers[is_wide] = given, entries, initial
         return self._numbers[is_wide]
 
