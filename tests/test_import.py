@@ -29,6 +29,34 @@ def test_package_chip_needs_neither_torch_nor_numba():
     assert python(code) == "set()"
 
 
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+import numpy as np, nwcompile as nw
+from nwcompile.cli import main
+demo = nw.demo()
+nw.to_nir(demo.network, "net.nir")
+network, x = nw.from_nir("net.nir"), demo.x[:4]
+nw.compile(network, "loihi2", x).save("net.nwc")
+program = nw.Program.load("net.nwc")
+runs = {backend: nw.simulate(program, x, backend=backend) for backend in ("reference", "cycle", "sequence")}
+spikes = [np.concatenate([run.spikes[n] for n in program.network.layers], -1) for run in runs.values()]
+assert spikes[0].any() and all(np.array_equal(spikes[0], other) for other in spikes)
+nw.report(program, runs["cycle"], "report")
+nw.estimate(network, ["loihi1", "speck"])
+nw.sweep(network, x, {"bits": [4, 8]}, folder="sweep")
+np.save("x.npy", x)
+for line in ("chips list", "compile net.nir --chip loihi1 -o cli", "simulate cli/net.nwc --input x.npy",
+             "report cli/net.nwc --input x.npy --output page", "noc --chip tiny --traffic uniform --load 0.1"):
+    assert main(line.split()) == 0, line
+"""
+
+
+@pytest.mark.long
+def test_all_but_torch_modules_works_without_torch(tmp_path):
+    subprocess.run([sys.executable, "-c", WITHOUT_TORCH], cwd=tmp_path, capture_output=True, text=True, check=True)
+
+
 @pytest.mark.parametrize("name", nw.__all__)
 def test_package_public_name_exists(name):
     assert getattr(nw, name) is not None
