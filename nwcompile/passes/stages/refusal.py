@@ -78,9 +78,9 @@ def describe_other_chips(network: Network, chip: Chip, options: Options) -> str 
             left -= place.work if place.is_checked else 0
     checked = [_describe_place(place) for place in places if place.is_checked]
     by_totals = [_describe_place(place) for place in places if not place.is_checked]
-    texts = [f"as it is it fits {', '.join(checked)}"] if checked else []
-    texts += [f"by its totals it may fit {', '.join(by_totals)}"] if by_totals else []
-    return "; ".join(texts) or "as it is it fits none of the shipped chips and boards"
+    texts = [f"it fits unchanged on {', '.join(checked)}"] if checked else []
+    texts += [f"judged by totals alone, it may fit on {', '.join(by_totals)}"] if by_totals else []
+    return "; ".join(texts) or "no shipped chip or board takes it unchanged"
 
 
 def _try_chip(given: Draft, most_work: int) -> Place | None:

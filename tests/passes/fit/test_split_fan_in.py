@@ -293,7 +293,7 @@ def test_partial_sums_wider_than_messages_are_refused_with_what_would_fit(tmp_pa
     )
     most = max(v.used for v in error.value.violations)
     assert f"it fits with messages of {most} bits (noc.payload_bits={most})" in lines
-    assert lines[-1].startswith("as it is it fits loihi1 (")
+    assert lines[-1].startswith("it fits unchanged on loihi1 (")
     small = Chip.load(str(tmp_path / "narrow.toml")).replace({"noc.payload_bits": most})
     network = nw.compile(wide(), small, spikes_in(30), QUICK).network
     largest = 0

@@ -63,7 +63,7 @@ def test_maximum_of_currents_is_refused_unless_its_spikes_may_be_pooled():
         "  pooling  sum -> a  a maximum of currents of sums  compile with approximate='pool' (--approximate pool: the "
         "spikes of a are pooled instead)",
         "it fits with approximate='pool' (--approximate pool): the nearest that loihi1 has, its price measured",
-        "as it is it fits loihi2 (1 of 128 cores), spinnaker2 (1 of 152 cores)",
+        "it fits unchanged on loihi2 (1 of 128 cores), spinnaker2 (1 of 152 cores)",
     ]
     for spec in (LIF.replace(fires=False), LIF.replace(spikes="multi", reset="subtract")):
         with pytest.raises(FitError) as error:

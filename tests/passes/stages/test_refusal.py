@@ -50,7 +50,7 @@ def last_line(network: Network, chip: str) -> str:
 
 def test_a_network_too_wide_for_speck_is_sent_to_the_chips_that_take_it():
     said = last_line(dense(100, 3000, 40), "speck")
-    assert said.startswith("as it is it fits loihi1 (5 of 128 cores), loihi2 (")
+    assert said.startswith("it fits unchanged on loihi1 (5 of 128 cores), loihi2 (")
     for name, n in re.findall(r"(\w+) \((\d+) of \d+ cores\)", said.partition(";")[0]):
         program = nw.compile(dense(100, 3000, 40), name, options=Options(optimize="cores", placer="row-major"))
         assert program.mapping.n_cores <= int(n)
@@ -59,7 +59,7 @@ def test_a_network_too_wide_for_speck_is_sent_to_the_chips_that_take_it():
 def test_a_network_too_large_for_one_chip_is_sent_to_the_board_of_it_first():
     network = maps(5)
     said = last_line(network, "spinnaker2")
-    found = re.match(r"as it is it fits spinnaker2_48 \((\d+) of 48 chips\), loihi1 \(\d+ of 128 cores\)", said)
+    found = re.match(r"it fits unchanged on spinnaker2_48 \((\d+) of 48 chips\), loihi1 \(\d+ of 128 cores\)", said)
     options = Options(partitioner="sequential", placer="row-major")
     program = nw.compile(network, "spinnaker2_48", options=options)
     assert chips_used(program.chip.noc, program.mapping.site_of) == int(found[1]) == 2
@@ -70,14 +70,14 @@ def test_a_network_too_large_to_try_is_judged_by_its_totals(monkeypatch):
     n_chips = -(-2 * 10 * 64 * 64 // 256) / 152
     said = last_line(maps(10), "spinnaker2")
     assert said.startswith(
-        f"by its totals it may fit spinnaker2_48 (at least {int(np.ceil(n_chips))} of 48 chips), loihi1 ("
+        f"judged by totals alone, it may fit on spinnaker2_48 (at least {int(np.ceil(n_chips))} of 48 chips), loihi1 ("
     )
     assert "as it is" not in said
 
 
 def test_a_network_that_no_chip_can_have_is_told_so():
     spec = SPEC.replace(reset_timing="next", refractory=100)
-    assert last_line(dense(4, 3, spec=spec), "loihi1") == "as it is it fits none of the shipped chips and boards"
+    assert last_line(dense(4, 3, spec=spec), "loihi1") == "no shipped chip or board takes it unchanged"
 
 
 def test_nothing_is_said_for_a_chip_of_ones_own_or_where_cores_are_bound():
@@ -110,7 +110,7 @@ def test_the_look_at_synapses_ends_when_all_that_may_be_looked_at_are(monkeypatc
     n_looks = []
     for most in (1, 2):
         monkeypatch.setattr(refusal, "MOST_SYNAPSES", most * (n_synapses + 1000))
-        n_looks.append(last_line(network, "speck").partition("; by its totals it may fit")[0].count(" of "))
+        n_looks.append(last_line(network, "speck").partition("; judged by totals")[0].count(" of "))
     assert n_looks == [1, 2]
 
 
@@ -167,7 +167,7 @@ def test_a_network_of_very_long_delays_is_judged_by_its_totals_relay_neurons_amo
         Network.from_arrays({"a": SPEC, "b": SPEC}, edges, {"in": 8}), Chip.load("speck"), Options()
     )
     n_relays = 8 * (-(-500_001 // (1 + Chip.load("loihi1").neuron.delay_max_steps)) - 1)
-    assert f"by its totals it may fit loihi1 (at least {-(-(n_relays + 16) // 1024)} of 128 cores)" in said
+    assert f"judged by totals alone, it may fit on loihi1 (at least {-(-(n_relays + 16) // 1024)} of 128 cores)" in said
 
 
 def test_a_network_in_integers_is_sent_to_chips_whose_clamps_make_no_difference():
@@ -183,7 +183,7 @@ def test_a_network_in_integers_is_sent_to_chips_whose_clamps_make_no_difference(
 
 def test_a_fan_in_that_would_be_split_is_judged_by_its_totals():
     said = describe_other_chips(dense(20000, 4), Chip.load("h1v1"), Options())
-    assert said.endswith("; by its totals it may fit loihi2 (at least 1 of 128 cores)")
+    assert said.endswith("; judged by totals alone, it may fit on loihi2 (at least 1 of 128 cores)")
 
 
 def test_speck_is_not_named_where_spikes_come_too_late_or_go_too_far():

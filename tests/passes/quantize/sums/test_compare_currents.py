@@ -148,7 +148,7 @@ def test_currents_wider_than_messages_are_refused_with_what_would_fit(tmp_path):
         "layer that spikes",
         "it fits with messages of 18 bits (noc.payload_bits=18)",
     ]
-    assert lines[3].startswith("as it is it fits loihi2 (") and len(lines) == 4
+    assert lines[3].startswith("it fits unchanged on loihi2 (") and len(lines) == 4
 
 
 def test_quantize_aware_does_not_wait_for_a_comparison():
