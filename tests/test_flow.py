@@ -44,7 +44,7 @@ STAGE_FUNCTIONS = {
     "nwcompile.passes.fit.relay_delays": {"relay_delays"},
     "nwcompile.passes.quantize.sums.compare_currents": {"compare_currents"},
     "nwcompile.passes.fit.split_fan_in": {"split_fan_in"},
-    "nwcompile.passes.quantize.quantize": {"quantized"},
+    "nwcompile.passes.quantize.quantize": {"quantize_once"},
     "nwcompile.passes.analyze.check": {"estimate", "check"},
     "nwcompile.passes.fit.merge_axons": {"merge_axons"},
     "nwcompile.passes.partition.partition": {"partition"},

@@ -248,5 +248,5 @@ def test_a_list_of_packets_that_is_interrupted_ends_before_its_next_cycle(monkey
         flag[0] = True
         work()
 
-    monkeypatch.setattr(f"nwcompile.sim.cycle.{module}.alone", interrupted)
+    monkeypatch.setattr(f"nwcompile.sim.cycle.{module}.run_alone", interrupted)
     assert (replay_packets(chip, [0], [0], [3], [1]).arrive == -1).all()

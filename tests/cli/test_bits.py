@@ -98,7 +98,7 @@ def test_bits_splits_samples_so_that_none_both_calibrates_and_counts(command, mo
 
 def test_bits_takes_samples_in_the_layout_of_the_network(command, model, folder):
     text = (folder / "toy.py").read_text()
-    (folder / "toy.py").write_text(f"{text}\ndef late():\n    return make().laid_out('TB')\n")
+    (folder / "toy.py").write_text(f"{text}\ndef late():\n    return make().change_layout('TB')\n")
     rng = np.random.default_rng(2)
     np.savez("late.npz", x=(rng.random((5, 7, 6)) < 0.5).astype(np.int8), y=np.arange(7) % 4)
     np.save("y.npy", np.arange(7) % 4)

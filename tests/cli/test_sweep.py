@@ -61,7 +61,7 @@ def test_sweep_that_fits_nowhere_returns_1(plan, command):
 
 
 def test_sweep_that_is_interrupted_says_how_to_go_on(plan, command, monkeypatch):
-    measured = InProcess.measured
+    measured = InProcess.compute_points
 
     def interrupted(self, points, keep=False):
         for i, pair in enumerate(measured(self, points, keep)):
@@ -69,13 +69,13 @@ def test_sweep_that_is_interrupted_says_how_to_go_on(plan, command, monkeypatch)
                 raise KeyboardInterrupt
             yield pair
 
-    monkeypatch.setattr(InProcess, "measured", interrupted)
+    monkeypatch.setattr(InProcess, "compute_points", interrupted)
     code, out, err = command("sweep plan.toml -o made")
     assert (code, out) == (130, "")
     assert err.splitlines()[-1] == (
         "nwcompile: interrupted; points that are done are in made/sweep.jsonl, and the same command goes on from there"
     )
-    monkeypatch.setattr(InProcess, "measured", measured)
+    monkeypatch.setattr(InProcess, "compute_points", measured)
     code, out, _ = command("sweep plan.toml -o made")
     assert code == 0 and out.startswith("4 points (1 computed now, 3 before); ")
 

@@ -39,7 +39,7 @@ class InProcess:
     def __exit__(self, *_):
         pass
 
-    def measured(self, points, keep=False):
+    def compute_points(self, points, keep=False):
         for point in points:
             self.computed.append(point.id)
             yield point, measure_point(self.question, point, code_version(), keep)

@@ -57,7 +57,7 @@ def test_products_are_those_of_the_cpu(shape):
 def test_a_layer_has_the_gradients_of_the_cpu(monkeypatch):
     results = []
     for kernels in (cpu, gpu):
-        monkeypatch.setattr(torch_ops, "kernels", lambda tensor, kernels=kernels: kernels)
+        monkeypatch.setattr(torch_ops, "select_kernels", lambda tensor, kernels=kernels: kernels)
         torch.manual_seed(0)
         layer = nn.DelayedLinear(3, 2, 5)
         x = torch.randn(2, 9, 3, requires_grad=True)

@@ -178,7 +178,7 @@ def test_gradients_may_be_absent_or_expanded_from_one_number(given_grads, shape)
 def test_a_layer_trains_as_on_the_cpu(through_torch, monkeypatch):
     results = []
     for kernels in (cpu, gpu):
-        monkeypatch.setattr(torch_ops, "kernels", lambda tensor, kernels=kernels: kernels)
+        monkeypatch.setattr(torch_ops, "select_kernels", lambda tensor, kernels=kernels: kernels)
         monkeypatch.setattr(torch_ops, "is_plain", lambda tensor: not through_torch)
         layer = LIFLayer(13, reset_mechanism="zero", learn_taus=True, learn_thresholds=True, surrogate="atan")
         current = random(*SHAPE).requires_grad_()

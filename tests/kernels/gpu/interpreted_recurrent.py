@@ -80,7 +80,7 @@ def test_gradients_are_those_of_the_cpu(reset, detach, absent):
 def test_a_layer_trains_as_on_the_cpu(monkeypatch):
     results = []
     for kernels in (cpu, gpu):
-        monkeypatch.setattr(torch_ops, "kernels", lambda tensor, kernels=kernels: kernels)
+        monkeypatch.setattr(torch_ops, "select_kernels", lambda tensor, kernels=kernels: kernels)
         torch.manual_seed(0)
         layer = LIFLayer(13, layer_topology="RC", learn_taus=True, surrogate="atan")
         with torch.no_grad():

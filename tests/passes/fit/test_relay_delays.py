@@ -30,7 +30,7 @@ def test_spikes_arrive_over_relay_neurons_of_any_widths(options):
 
 
 def test_delays_without_room_for_relay_neurons_are_refused_before_quantization(monkeypatch):
-    monkeypatch.setattr(quantize, "quantized", None)
+    monkeypatch.setattr(quantize, "quantize_once", None)
     with pytest.raises(nw.FitError) as error:
         nw.compile(late(1_000_000), nw.Chip.load("loihi1").replace({"noc.columns": 1}), SPIKES)
     assert [v.where for v in error.value.violations] == ["network with relay neurons -> loihi1"]

@@ -78,9 +78,9 @@ def test_floorline_is_faster_than_slices_and_stripes():
     options = Options(n_cores=6)
     times = {m.__name__: judged(network, chip, activity, flat(m(network, chip, activity, options)), 6)
              for m in (partition_by_floorline, cut_slices, cut_stripes)}  # fmt: skip
-    assert times["floorline"][cluster_state.EXCESS] == 0
-    assert times["floorline"][cluster_state.TIME] < 0.98 * times["striped"][cluster_state.TIME]
-    assert times["floorline"][cluster_state.TIME] < 0.98 * times["sequential"][cluster_state.TIME]
+    assert times["partition_by_floorline"][cluster_state.EXCESS] == 0
+    assert times["partition_by_floorline"][cluster_state.TIME] < 0.98 * times["cut_stripes"][cluster_state.TIME]
+    assert times["partition_by_floorline"][cluster_state.TIME] < 0.98 * times["cut_slices"][cluster_state.TIME]
 
 
 def test_time_pays_for_messages_what_it_costs_to_send_and_receive_them_by_hand():
