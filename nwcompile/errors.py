@@ -194,7 +194,7 @@ def unknown_choice(kind: str, word: object, choices: Iterable[str]) -> str:
 
 
 def check_int(name: str, value, least: int, largest: int | None = None) -> int:
-    """Return `value` as an int; raise OptionError unless it is from `least` to `largest` (None: no limit)."""
+    """Return `value` as an int. Raises OptionError unless it is an integer in `least`..`largest` (None: no limit)."""
     try:
         number = index(value)
     except TypeError:

@@ -36,9 +36,9 @@ def compile(
 
     `calibration` is sample input in the network's layout (`[B, T, *shape]` unless it was imported otherwise), or a dict
     of such arrays by input name. It selects the input mode (`Options.input_layer`) and the scale of every layer, and
-    its spike rates weigh the mapping. A given `mapping` is kept. With `labels`, int[B] of the samples, the price of
-    approximations is also reported as accuracy. `on_stage(name, draft, seconds)` is called after each stage that
-    changed something, with the resulting `Draft` (`passes/stages/draft.py`). The folder `checkpoint` stores every
+    the mapping is optimized for its spike rates. A given `mapping` is kept. With `labels`, int[B] of the samples, the
+    price of approximations is also reported as accuracy. `on_stage(name, draft, seconds)` is called after each stage
+    that changed something, with the resulting `Draft` (`passes/stages/draft.py`). The folder `checkpoint` stores every
     finished annealing; the same call after a kill continues from there, to the same program. Equal arguments give equal
     programs (unless `options.time_budget_s` is set).
     Raises ModelError, ChipError, OptionError, FitError with every violation, LossError if the price is above

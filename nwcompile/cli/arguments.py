@@ -121,7 +121,7 @@ def _add_sweep(parser: Parser) -> None:
     add = parser.add_argument
     add("plan", metavar="PLAN.toml", help="model, chip, input, and the [grid] of points; docs/sweep.md shows one")
     add("-o", "--output", required=True, metavar="DIR", help="folder for sweep.jsonl and sweep.html; continues both")
-    add("--processes", type=_to_int, metavar="N", help="points computed in parallel (default: the number of cores)")
+    add("--processes", type=_to_int, metavar="N", help="points computed in parallel (default: all CPU cores)")
     add(
         "--cluster",
         metavar="dask|ADDRESS",
@@ -262,7 +262,7 @@ def _add_report(parser: Parser) -> None:
 
     parser.add_argument("program", metavar="PROGRAM.nwc", nargs="?", help=PROGRAM)
     _add_input(parser)
-    _add_stream(parser, "one sample, instead of --input, which is read to its end")
+    _add_stream(parser, "one sample, read to its end, instead of --input")
     _add_backend(parser, "cycle")
     _add_model_flags(parser)
     _add_float_model(parser)
@@ -512,7 +512,7 @@ def _add_legalization(parser: Parser) -> None:
         action="append",
         type=_some_of("approximate", (*choices.APPROXIMATIONS, choices.EVERYTHING)),
         metavar="WORD,...",
-        help="features that may be replaced by the nearest of the chip, at a measured price: "
+        help="features that the chip may replace by its nearest, at a measured price: "
         f"{', '.join(choices.APPROXIMATIONS)}; or {choices.EVERYTHING} (default: nothing)",
     )
     parser.add_argument(
@@ -552,7 +552,7 @@ class InAnyCase(OneOf):
 
 
 class SomeOf(OneOf):
-    """The type of a flag that accepts several of some words, separated by commas."""
+    """The type of a flag that accepts one or several of some words, separated by commas."""
 
     def __call__(self, text: str) -> tuple[str, ...]:  # type: ignore[override]
         return tuple(super(SomeOf, self).__call__(word.strip()) for word in text.split(","))

@@ -17,7 +17,7 @@ KEYS = ("bits", "layers")
 
 
 def read_bits(text: str) -> dict:
-    """Read the `Options` fields of `--bits N` or `--bits FILE.toml`. Raises OptionError for a wrong file."""
+    """Read the `Options` fields of `--bits N` or `--bits FILE.toml`. Raises OptionError if it is neither."""
     if not text.endswith(".toml"):
         try:
             return {"bits": int(text)}

@@ -53,7 +53,7 @@ def print_plan(args: Namespace) -> int:
 def program_for(args: Namespace, network: Network | None = None, samples=None) -> Program:
     """Load a .nwc file, or compile MODEL (its `network`, if already read) with the given flags.
 
-    `samples`: the input of the later run. Raises OptionError if they have real values and MODEL would be compiled for
+    `samples`: the input of the later run. Raises OptionError if it has real values and MODEL would be compiled for
     integers.
     """
     if is_program(args.model):

@@ -22,7 +22,7 @@ from nwcompile.report.json.collect import collect_report
 from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
 
-# Neurons times steps for which u and v take 512 MiB, and temporarily twice as much while they are sorted.
+# Neurons times steps for which u and v take 512 MiB, and temporarily twice as much while they are reordered.
 LARGEST_STATES = 1 << 25
 
 

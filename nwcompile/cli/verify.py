@@ -43,7 +43,7 @@ def run(args: Namespace) -> int:
     places = read_places(folder, program)
     log = read_log(args.log, program, places, min(n_steps, args.steps or n_steps))
     samples = x
-    if log.window == "hardware":  # An empty step precedes the sample, as its events take effect one step later.
+    if log.window == "hardware":  # The log starts with an empty step, as events take effect one step later.
         samples = append_step(x)
         places = replace(places, first_tick=np.zeros_like(places.first_tick), slot=pool_slots(program, places))
     result = simulate(program, samples, "reference", window=log.window, record="all")

@@ -14,7 +14,7 @@ def colors_of_axons(weights: np.ndarray, limit: int) -> np.ndarray:
     rows, of_axon = np.unique(weights, axis=0, return_inverse=True)
     w, reads = rows.astype(np.float64), (rows != 0).astype(np.float64)
     squares = (w * w) @ reads.T
-    conflict = squares + squares.T - 2 * (w @ w.T) > 0.5  # by the sum of (w_i - w_j)^2 if both are read
+    conflict = squares + squares.T - 2 * (w @ w.T) > 0.5  # sums of (w_i - w_j)^2 over neurons that read both
     colors = _color_axons(conflict, len(conflict), len(conflict) + 1)
     assert colors is not None, "with as many colors as axons there is always one left"
     if colors.max(initial=-1) >= limit:

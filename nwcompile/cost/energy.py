@@ -27,8 +27,8 @@ def step_energy_pj(
 
     `counters[name]`: int64[H, core]. Returns None if the chip lacks a cited figure. The closed forms are those of
     SANA-FE's Loihi description: synapse = synop_*, soma = visit + update + spike, network = message_* + hop_*. If the
-    chip gives figures for them, there are also `io`, messages through its io.sites; `chip_link`, the `flits`
-    int64[H, link] of links between chips; and `static`, its static power over the step times `step_cycles` int64[H].
+    chip gives figures for them, there are also `io`, messages through its io.sites; with `flits` int64[H, link],
+    `chip_link`, those between chips; and with the step times `step_cycles` int64[H], `static`, its static power.
     """
     if not chip.has_energies:
         return None

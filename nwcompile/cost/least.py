@@ -43,7 +43,7 @@ def find_lower_bounds(program: Program, run: Run, n_cores: int | None = None) ->
     """Return lower bounds for this run over all mappings of the program's network, on `n_cores` cores if given.
 
     All are None for runs that have only totals, and on chips for which mapping changes the network itself: neurons
-    share axons, or are copied because a chip sends to few cores.
+    share axons, or are copied because each may send to few cores.
     """
     chip, core, activity = program.chip, program.chip.core, run.activity
     changes = core.axon_merge, core.max_destinations, core.max_neuron_destinations

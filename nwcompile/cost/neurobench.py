@@ -91,7 +91,7 @@ def neurobench(model: Network | Program, run: Run, graded: Collection[str] | Non
     if graded is None:
         one_by_one = isinstance(model, Program) and model.repeats
         graded = [name for name, m in activity.multi.items() if m.largest > 1 and not one_by_one]
-    for c, delay in zip(network.connections, _read_delays(model, run), strict=True):
+    for c, delay in zip(network.connections, _connection_delays(model, run), strict=True):
         taken = activity.count_reads(c.source)[: max(activity.n_steps - delay, 0)].sum(0, dtype=np.int64)
         effective["mac" if c.source in graded else "ac"] += int(taken @ fan_out(network, c))
     wholes = _whole_connections(network)
@@ -142,7 +142,7 @@ def _axis_reads(connection: Conv2d, axis: int, size: int, n_out: int) -> np.ndar
     return np.bincount(tap * size + place[inside], minlength=n_taps * size).reshape(n_taps, size)
 
 
-def _read_delays(model: Network | Program, run: Run) -> Collection[int]:
+def _connection_delays(model: Network | Program, run: Run) -> Collection[int]:
     """Return the steps from a spike to the step that receives it, for every connection."""
     if isinstance(model, Program) and run.window == "hardware" and model.schedule.period == 1:
         return model.schedule.delay

@@ -71,7 +71,7 @@ class Operations:
 def count_operations(network: Network, run: Run, graded_inputs: Collection[str]) -> Operations:
     """Count the Operations of a normalized network and a run; `graded_inputs` send values other than -1, 0 and 1.
 
-    Raises ModelError for another model's run, and for connections without a definition.
+    Raises ModelError for another model's run, and for connections that are not weighted sums (MaxPool2d).
     """
     graded = [name for name, spikes in run.spikes.items() if (np.abs(spikes) > 1).any() or (spikes % 1).any()]
     figures = neurobench(network, run, [*graded_inputs, *graded])

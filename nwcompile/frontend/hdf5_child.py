@@ -21,7 +21,7 @@ MAX_ITEMS = 1_000_000  # No framework writes more items than this; a damaged fil
 
 
 class _RefusedError(Exception):
-    """An intact file holds something that is not supported."""
+    """Raised for an intact file with contents that are not supported."""
 
 
 def _write_answer(path: str, seconds: int) -> None:

@@ -444,7 +444,7 @@ class Chip:
         """Core cycles of the barrier with `n_tiles` routers in use: the entry of the largest key not above it."""
         if self.has_pool_times or self.waits_for_neighbors:
             return 0
-        assert self.cost.barrier_cycles is not None, "ask gives_times first"
+        assert self.cost.barrier_cycles is not None, "ask has_times first"
         table = {int(k): v for k, v in self.cost.barrier_cycles.items()}
         return table[max(k for k in table if k <= n_tiles)]
 

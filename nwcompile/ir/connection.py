@@ -167,7 +167,7 @@ class Dense(Connection):
 class Conv2d(Connection):
     """2-D cross-correlation as in torch: `weight[C_out, C_in/groups, rows, columns]`, source and target `[C, H, W]`.
 
-    With `source_shape` the source is viewed as that shape, and the target may have any shape of the same size.
+    With `source_shape` the source is viewed as that shape, and the target may have any shape of the output's size.
     """
 
     weight: np.ndarray

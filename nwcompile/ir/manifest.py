@@ -40,7 +40,7 @@ class QuantizationRow(TypedDict, total=False):
     strict_change: str | None  # set if the chip compares by another rule than the float network
     rate_float: float | None  # spikes per neuron and step
     rate_fixed: float | None
-    spike_agreement_percent: float | None  # share of (neuron, step) in which both spike, of those in which either does
+    spike_agreement_percent: float | None  # (neuron, step) pairs with equal spikes, of those with any spike
     u_bound: Integral | None  # largest magnitude for any input
     v_bound: Integral | None
     u_largest: Integral | None  # in the samples

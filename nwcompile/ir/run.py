@@ -128,7 +128,7 @@ class Run:
     step_energy_pj: dict[str, np.ndarray] | None = None  # float64[H]; energy_pj is its exact sum (math.fsum)
     activity: Activity | None = None
     link_flits: np.ndarray | None = None  # int64[H, link], from `cycle`
-    dropped: Dropped | None = None  # on a chip with noc.on_full = "drop"
+    dropped: Dropped | None = None  # on a chip with noc.on_full = "drop", or with merges
     profile: Profile | None = None  # from `cycle`, if requested
     totals: Totals | None = None  # from `cycle`, if requested
     bus: BusSchedule | None = None  # from `cycle`, on a chip with a segmented bus

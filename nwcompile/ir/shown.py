@@ -23,7 +23,7 @@ def format_lines(head: str, rows: Sequence[str], what: str) -> str:
 
 
 def count_text(n: int, noun: str) -> str:
-    """Count in words: `1 core`, `17 cores`."""
+    """Return a count with its noun: `1 core`, `17 cores`."""
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 

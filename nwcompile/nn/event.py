@@ -32,7 +32,7 @@ class EventLIF(torch.nn.Module):
     of weights, or a function that fills one in place. Without it, weights are drawn such that one spike of every input
     brings v roughly to the threshold.
 
-    Only spike times have gradients: a neuron that does not spike has none, and a membrane that just touches the
+    Gradients are those of spike times: a neuron that does not spike has none, and a membrane that just touches the
     threshold has an unbounded one. There are no second derivatives. Computed in float64 on the CPU; memory grows with
     the number of spikes, not with time.
     """
@@ -75,7 +75,7 @@ class EventLIF(torch.nn.Module):
     def _init_weights(self, init) -> torch.Tensor:
         weight = torch.empty(self.n_in, self.n_out)
         if init is None:
-            unit = self.membrane.threshold / _peak_membrane(self.membrane)
+            unit = self.membrane.threshold / _compute_peak(self.membrane)
             return weight.normal_(unit / self.n_in, unit / sqrt(self.n_in))
         if callable(init):
             fill_weights(self.name, init, weight)
@@ -225,7 +225,7 @@ class _Events:
         return whole
 
 
-def _peak_membrane(membrane: Membrane) -> float:
+def _compute_peak(membrane: Membrane) -> float:
     """Return the largest v after one spike of weight 1."""
     mem, syn = membrane.tau_mem, membrane.tau_syn
     if abs(mem - syn) < 1e-6 * mem:

@@ -1,4 +1,4 @@
-"""Report: write a run of a program as report.json and one self-contained report.html. It formats figures only.
+"""Report: write a run of a program as report.json and one self-contained report.html. It computes no figures.
 
 report.json                                json/
 report.html                                html/; its elements and tables: html_markup.py, html_tables.py

@@ -10,7 +10,7 @@ class Markup(str):
 
 
 def tag(element: str, /, *children: object, **attributes: object) -> Markup:
-    """Build `<element attributes>children</element>`; `stroke_width` becomes `stroke-width`, None is left out."""
+    """Build `<element attributes>children</element>`: `class_` is `class`, `a_b` is `a-b`, None is left out."""
     pairs = (
         f' {key.rstrip("_").replace("_", "-")}="{escape(_value_text(value))}"'
         for key, value in attributes.items()

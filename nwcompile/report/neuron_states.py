@@ -54,7 +54,7 @@ def _state_row(layer: str, state: dict) -> tuple[str, ...]:
 
 
 def _format_scale(state: dict) -> str:
-    """Format a scale: `Q5.18` if it is a power of two of a dimensionless state, else `123 665 units`."""
+    """Format a scale: `Q5.18` for a power of two of a dimensionless state, `1` for a count, else `123 665 units`."""
     unit, scale = state.get("unit"), state.get("scale")
     if scale is None:
         return UNKNOWN
@@ -94,5 +94,5 @@ def _round_up(x: float) -> str:
 
 
 def signed_bits(largest: int) -> int:
-    """Bits of a signed integer."""
+    """The bits of a signed integer with at most this magnitude."""
     return int(largest).bit_length() + 1

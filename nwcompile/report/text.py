@@ -42,7 +42,7 @@ def percent(x: float | None) -> str:
 def format_verdict(doc: dict) -> str:
     """One sentence of at most MOST_VERDICT characters: fit, time, energy, and what to do.
 
-    Parts that are too long are left out here; `verdict_rows` has all of them in full.
+    A part for which there is no room is left out; `verdict_rows` has the details.
     """
     said = ""
     for part in verdict_parts(doc):

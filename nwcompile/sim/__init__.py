@@ -54,7 +54,7 @@ def simulate(
     flight_steps: int = 0,
     checkpoint: Path | str | None = None,
 ) -> Run:
-    """Simulate a Program, or a Network on backend reference. Float networks also run on backend sequence.
+    """Simulate a Program, or a Network on backend reference. Float networks also run on sequence, with equal results.
 
     `x` is `[B, T, *shape]` or in the network's layout (`ir.network.LAYOUTS`), a dict of such arrays by input name, or
     None with `steps=N`. Results are `[B, T, *shape]` and include the spikes of host layers (`Run.host`).

@@ -11,7 +11,7 @@ from nwcompile.ir.network import Network
 def frames_of(network: Network, steps: Sequence[tuple]) -> dict[str, np.ndarray]:
     """Return int64[n, *shape] by input, for n steps of (lines, values); `values` are integers, or one for all lines.
 
-    Lines are numbered across all inputs, in their order. Values of a repeated line add up. Raises ModelError for
+    Lines are numbered across the given inputs, in order. Values of a repeated line add up. Raises ModelError for
     numbers outside the lines.
     """
     sizes = {name: node.n_neurons for name, node in network.given_inputs.items()}

@@ -108,7 +108,7 @@ def iter_accuracies(
 
 
 def merge_variation(chip: Chip, given: Variation) -> Variation:
-    """Fill in the chip's figures where `given` has None. Raises OptionError if nothing varies."""
+    """Fill in the chip's figures where `given` has None. Raises OptionError if nothing varies or one is not 0..1."""
     verify_variation(given)
     both = {
         name: getattr(chip.variation, name) if value is None else float(value) for name, value in asdict(given).items()

@@ -79,7 +79,7 @@ class Devices:
                 "alike on all devices; vary weight, threshold, stuck or dead"
             )
         dead = {
-            node.name: self._draw_rng("dead", index, i).random(node.n_neurons) < (self.variation.dead or 0)
+            node.name: self._make_rng("dead", index, i).random(node.n_neurons) < (self.variation.dead or 0)
             for i, node in enumerate(layers)
         }
         nodes = {node.name: self._vary_layer(node, i, index, dead[node.name]) for i, node in enumerate(layers)}
@@ -87,7 +87,7 @@ class Devices:
         varied = replace(network, nodes={name: nodes[name] for name in network.nodes}, connections=edges)
         return replace(self.program.loaded_program, network=varied)
 
-    def _draw_rng(self, kind: str, index: int, place: int) -> np.random.Generator:
+    def _make_rng(self, kind: str, index: int, place: int) -> np.random.Generator:
         """Return the random generator of one kind for one layer or connection of one device."""
         key = (STREAM, index, KINDS.index(kind), place)
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
@@ -145,9 +145,9 @@ class Devices:
         connection, post, stored, n_stored = self._stored_weights[i]
         value = np.ravel(connection.weight) * 2.0 ** self._n_extra[connection.target][0]
         if self.variation.weight:
-            value *= (1 + self.variation.weight * self._draw_rng("weight", index, i).standard_normal(n_stored))[stored]
+            value *= (1 + self.variation.weight * self._make_rng("weight", index, i).standard_normal(n_stored))[stored]
         if self.variation.stuck:
-            value[(self._draw_rng("stuck", index, i).random(n_stored) < self.variation.stuck)[stored]] = 0
+            value[(self._make_rng("stuck", index, i).random(n_stored) < self.variation.stuck)[stored]] = 0
         value[dead[post]] = 0
         return connection.replace(weight=np.rint(value).astype(np.int32).reshape(np.shape(connection.weight)))
 
@@ -158,7 +158,7 @@ class Devices:
         state_bits = fixed.state_bits + in_state
         threshold = spec.array("threshold", shape) << in_state
         if self.variation.threshold:
-            e = self._draw_rng("threshold", index, i).standard_normal(shape)
+            e = self._make_rng("threshold", index, i).standard_normal(shape)
             varied = np.rint(threshold * np.maximum(1 + self.variation.threshold * e, 0)).astype(np.int64)
             threshold = np.where(threshold > 0, np.maximum(varied, 1), varied)
         changes = {"threshold": np.where(dead, 1 << (state_bits - 1), threshold)}  # no state reaches that
@@ -169,7 +169,7 @@ class Devices:
                 changes[name] = np.asarray(getattr(spec, name), np.int64) << in_state
         decay_bits = fixed.decay_bits
         if self.variation.leak:
-            drawn, decay_bits = self._draw_rng("leak", index, i), DECAY_BITS
+            drawn, decay_bits = self._make_rng("leak", index, i), DECAY_BITS
             for name in ("decay_v", "decay_u"):
                 factor = np.maximum(1 + self.variation.leak * drawn.standard_normal(shape), 0)
                 changes[name] = varied_decay(spec.array(name, shape), fixed.decay_bits, factor)
@@ -184,7 +184,7 @@ def memory_bytes() -> int:
 
 
 def extra_bits(network: Network, name: str) -> tuple[int, int]:
-    """Return the extra bits of a layer's weights and of its state: its shift, or FRACTION_BITS if that is more.
+    """Return extra bits: weights get their shift, or FRACTION_BITS if more; the state gets the bits above the shift.
 
     They are fewer if weights or state would exceed the widest integers of the backends. They are 0 if decays are
     shifts, which subtract at least 1 from a state whatever its unit.

@@ -148,9 +148,7 @@ def estimate(
             "nw.from_torch(module, example_input)"
         )
     wanted, boards, broken = _load_chips(chips)
-    inputs = (
-        None if x is None else prepare_inputs(network, x)[0]
-    )  # Raise here, as wrong samples do not depend on the chip.
+    inputs = None if x is None else prepare_inputs(network, x)[0]  # Wrong samples are an error on every chip.
     parts: list[Callable[[], Any]] = [partial(_try_to_count, network, inputs)]
     parts += [partial(_estimate_chip_or_board, network, boards, x, options, chip) for chip in wanted]
     n_at_once = _count_parallel(network, inputs, options)
@@ -198,7 +196,7 @@ def _load_plugin_chips() -> tuple[list[Chip], list[OnChip]]:
 def _count_parallel(network: Network, inputs: Inputs | None, options: Options) -> int:
     """The number of chips to compile for in parallel, limited by cores and memory.
 
-    One if the result depends on a clock, if a plugin may not be thread-safe, or if the network cannot be normalized.
+    It is 1 with a time budget, a partitioner or placer other than the default, many neurons, or a ModelError.
     """
     usual = (options.partitioner, options.placer) == (DEFAULTS.partitioner, DEFAULTS.placer)
     if not usual or options.time_budget_s is not None or count_neurons(network) > MAX_NEURONS_AT_ONCE:

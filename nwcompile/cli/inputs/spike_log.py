@@ -45,7 +45,7 @@ def read_places(folder: Path, program: Program) -> Places:
 
 
 def _exported_neurons(program: Program) -> Iterator[tuple[str, int]]:
-    """Yield layer and number of every exported neuron: on RANC those that are read, elsewhere all."""
+    """Yield layer and number of every exported neuron: on RANC those of `Design.is_heard`, elsewhere all."""
     network = program.network
     is_heard = Design(program).is_heard if program.chip.has_merges else np.ones(len(program.core_of), bool)
     for name in network.layers:

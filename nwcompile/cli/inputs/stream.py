@@ -19,7 +19,7 @@ from nwcompile.sim.values import verify_values
 
 ERROR_CODE = "NW6004"
 STANDARD_INPUT = "-"
-TEXT = ("", ".txt")  # Suffixes of text, which do not import the readers of event files and torch.
+TEXT = ("", ".txt")  # Suffixes of text files, which are read without importing torch and the readers of event files.
 US_PER_S = 1e6  # Event files have microseconds.
 CHUNK_STEPS = 64  # Steps per chunk, at most.
 BLOCK_BYTES = 1 << 16  # Bytes of text per read, at most; a pipe returns the available ones.

@@ -1,7 +1,7 @@
 """The lower bound of steps without a barrier: the longest path over cores and steps, instead of a sum of maxima.
 
 With `cost.sync = "neighbors"`, core c begins step h + 1 once it has sent its messages of step h, has accumulated those
-that it received, and has a token from each neighbor n that n has sent its own (docs/decisions/noc.md):
+that it received, and has a token from each neighbor n, which n sends after its messages (docs/decisions/noc.md):
 
 `start(c, h+1) >= max( sent(c, h), received(c, h), max over n of sent(n, h) + latency(n, c) )`, where
 `sent(c, h) = start(c, h) + send(c, h)`, and
@@ -26,7 +26,7 @@ from nwcompile.ir.program import Program
 
 @dataclass(frozen=True, eq=False)
 class TokenPaths:
-    """Source and destination core of each token, int64[token], and its least `latency` in core cycles, all samples.
+    """Source and destination core of each token, int64[token], and least `latency` in core cycles, summed over samples.
 
     `tokens`: int64[core], core cycles in which a core sends all its tokens except the first.
     """

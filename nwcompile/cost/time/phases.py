@@ -43,7 +43,7 @@ def core_phases(program: Program, run: Run) -> Phases | None:
 
 def _phases_of(done: Work, unit: str, run: Run) -> dict[str, np.ndarray]:
     """Return the phases of one unit: its work by event, and the waiting in the remaining time."""
-    assert run.profile is not None and run.step_cycles is not None, "ask phases()"
+    assert run.profile is not None and run.step_cycles is not None, "core_phases tests both"
     table: dict[str, np.ndarray] = {}
     for event in done.units[unit]:
         phase = PHASE_OF.get(event, event)

@@ -104,7 +104,7 @@ def compute_work(program: Program, counters: dict[str, np.ndarray], link_flits: 
     cycles: dict[str, np.ndarray] = {}
     cycles |= {e: n_events(counters, e) * np.int64(getattr(chip.cost, f"{e}_cycles")) for e in SEND + RECEIVE}
     if chip.neuron.programmable:
-        assert chip.cost.instruction_cycles is not None, "ask gives_times first"
+        assert chip.cost.instruction_cycles is not None, "ask has_times first"
         cycles["update"] = cycles["update"] + counters["neuron_instructions"] * np.int64(chip.cost.instruction_cycles)
     units: dict[str, tuple[str, ...]]
     units = {"shared": SEND + RECEIVE} if chip.cost.units == "shared" else {"send": SEND, "receive": RECEIVE}
@@ -181,6 +181,6 @@ def link_name(chip: Chip, link: int) -> str:
 
 
 def lane_name(chip: Chip, link: int) -> str:
-    """Name a link between cores of a bus: `segment 3-4` or `switch 3`."""
+    """Name a link of a bus that is not a core's port: `segment 3-4` or `switch 3`."""
     x, _, kind = link_place(chip, link)
     return f"segment {x}-{x + 1}" if kind == "segment" else f"switch {x}"

@@ -22,8 +22,8 @@ def build_axons(network: Network, core_of: np.ndarray, n_cores: int, chip: Chip)
     """Build the axons of a normalized network whose sources are on the cores `core_of`; only its structure matters.
 
     `core_of` is int32[source] in the order `network.offsets`, -1 for input lines; neurons on core -1 have no incoming
-    axons. A stored zero counts as a synapse; a convolution's tap outside the map does not. Neurons that set the axon of
-    another neuron read no synapses themselves. Raises ModelError for a connection that `normalize` should have folded.
+    axons. A stored zero counts as a synapse; a convolution's tap outside the map does not. Axons of neurons that set
+    another neuron's axon read no synapses. Raises ModelError for a connection that `normalize` should have folded.
     """
     kernel_bits, n_axons, parts = np.zeros(n_cores, np.int64), np.zeros(len(core_of), np.int64), []
     for name, rows in rows_by_source(network, core_of):

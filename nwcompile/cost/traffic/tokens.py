@@ -1,4 +1,4 @@
-"""Tokens: with `cost.sync = "neighbors"`, a core tells each neighbor at the end of a step how much it sent it.
+"""Tokens: with `cost.sync = "neighbors"`, a core tells each neighbor at the end of a step what it sent there.
 
 Neighbors are the cores to which it sends or from which it receives, which may include itself, and the io sites of its
 input and output. Each sends a token to each in every hardware step, whatever spikes. A token is a separate message that

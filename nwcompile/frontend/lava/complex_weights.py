@@ -2,7 +2,7 @@
 
 A neuron has one synaptic input, so extra neurons `layer1/imag` add up the imaginary parts and send their sums in units
 of 2**PART_BITS, in the same step. The real parts feed the layer directly if their sums provably fit; else `layer1/real`
-adds them up and saturates. The result is equal: a sum of PART_BITS bits saturates a 24-bit state in any case.
+adds them up and saturates. The result is equal: a sum beyond PART_BITS bits saturates a 24-bit state in any case.
 """
 
 from dataclasses import dataclass

@@ -66,7 +66,7 @@ def slayer_program(
 
 
 def complex_input(bits: int) -> NeuronProgram:
-    """Return stateless neurons that send one part of a complex sum, PART_BITS bits wide, times 2**bits."""
+    """Return stateless neurons that send one part of a complex sum, saturated at PART_BITS bits, times 2**bits."""
     steps = [
         ("low", "min", "x", LARGEST_PART),
         ("part", "max", "low", -LARGEST_PART),
@@ -119,8 +119,8 @@ def _leaky_program(entry: Entry, shape, kind: str, arriving: Arriving, strict: b
 def _resonator_program(entry: Entry, shape, kind: str, arriving: Arriving) -> NeuronProgram:
     """Return neurons with a rotating, decaying complex state.
 
-    PHASE: fires when it crosses the real axis upwards at or above the threshold. IZHIKEVICH: fires when its imaginary
-    part reaches the threshold; if it does not adapt, it is reset to just below it.
+    PHASE: fires when the state crosses the real axis upwards and its real part reaches the threshold. IZHIKEVICH: fires
+    when the imaginary part reaches the threshold; RF_IZHIKEVICH then resets the state to i * (threshold - 1).
     """
     base = _read_threshold(entry, shape)
     parameters = {"sin": entry.read_per_neuron("sinDecay", shape, group="neuron")}

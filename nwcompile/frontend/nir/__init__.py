@@ -22,7 +22,7 @@ from nwcompile.frontend.nir.noted import has_notes, read_noted_network
 from nwcompile.frontend.nir.order import find_late_edges
 from nwcompile.frontend.nir.overrides import resolve_overrides
 from nwcompile.frontend.nir.stateless import delay_steps, output_shape, takes_shape
-from nwcompile.frontend.nir.wiring import check_ends, shown_layer, wire_nodes
+from nwcompile.frontend.nir.wiring import check_ends, shown_layer, wire_graph
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec, to_plain
 
@@ -82,7 +82,7 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
             )
             for remark in remarks:
                 said.setdefault(remark, []).append(repr(node.name))
-        layers, connections = wire_nodes(graph, shapes, specs, late, step)
+        layers, connections = wire_graph(graph, shapes, specs, late, step)
     for name in sorted({a for a, _ in late if spoken.late_bias and graph.nodes[a].get_numbers("bias", 0.0).any()}):
         said.setdefault(LATE_BIAS, []).append(repr(name))
     for remark, names in said.items():
@@ -121,7 +121,7 @@ def _check_choices(dt, dialect, neuron) -> None:
 def _read_noted(tree: Mapping, where: str, dt, dialect, neuron: Mapping) -> Network | None:
     """Return the network that to_nir noted in the file; warn and return None if only a dialect can read it.
 
-    Changed parameters count: notes are used only if they agree with the parameters of the nodes.
+    The notes are used only if the nodes still have the parameters that to_nir wrote, so no later change is ignored.
     """
     try:
         network, kinds, noted_dt = read_noted_network(tree)

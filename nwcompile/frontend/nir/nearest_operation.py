@@ -16,7 +16,7 @@ MAX_MATRIX_ENTRIES = 1 << 26  # Matrices for connections without a node have at 
 
 
 def keeps_shape(connection: Connection, shape: tuple[int, ...]) -> bool:
-    """Return whether the connection's node keeps its own output shape for a source of `shape` in the file."""
+    """Return whether the node for a source of `shape` in the file outputs the connection's own shape, else flat."""
     if isinstance(connection, Conv2d):
         if len(shape) != 3 or tuple(connection.source_shape or shape) != shape:
             return False

@@ -13,7 +13,7 @@ import numpy as np
 
 ERROR_CODE = "NW2106"
 KEY = "nwcompile"
-DTYPE = re.compile("[<>|][biuf][0-9]{1,2}")  # NumPy gives other texts further meanings
+DTYPE = re.compile("[<>|][biuf][0-9]{1,2}")  # NumPy also parses other texts, such as 'f4,f4'
 
 
 def write_note(fields: Iterable[tuple[str, object]], parameters: Mapping[str, object]) -> dict[str, object]:

@@ -13,7 +13,7 @@ READOUT = NeuronSpec(fires=False, beta=0.0, reset="none")
 
 
 def check_ends(graph: NirGraph) -> None:
-    """Raise ModelError unless every node lies on a path from an input and the graph has at most one Output."""
+    """Raise ModelError for a missing Input, several Outputs, wrong or missing edges, or a membrane that is sent on."""
     kinds = [node.kind for node in graph.nodes.values()]
     if "Input" not in kinds:
         raise ModelError("NIR graph: it has no Input node; add one before the first weights")
@@ -60,7 +60,7 @@ def shown_layer(graph: NirGraph) -> str | None:
     return shown
 
 
-def wire_nodes(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset, dt: float | None):
+def wire_graph(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset, dt: float | None):
     """Return `(layers, connections)` for Network.from_arrays; `shapes` by node are in order of computation.
 
     A stateless node is a connection if its only target adds up inputs (a layer, or a node with several incoming edges).

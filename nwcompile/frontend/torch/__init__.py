@@ -73,7 +73,7 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     DistributedDataParallel are unwrapped.
 
     Layers have the names of their module paths, junctions that of the linear map whose result they hold. In a plain
-    torch.nn.Sequential, the `(spikes, mem)` of a layer passes on as its spikes. The module is left unchanged, except
+    torch.nn.Sequential, only the spikes of a layer's `(spikes, mem)` are passed on. The module stays unchanged, except
     that the stored state of nwcompile.nn layers is cleared. Raises ModelError for operations that cannot be followed,
     weights that are not finite, or an unusable example.
     """

@@ -27,7 +27,7 @@ CONVERTS = (
     "Unflatten, Dropout, Identity, ReLU, QuantizedReLU, sums of tensors, and views"
 )
 BATCH_SAMPLES = 256  # Samples per batch, which bounds the memory of the layers.
-MAX_ENTRIES = 1 << 24  # Most entries of a layer in a percentile, which bounds its memory.
+MAX_ENTRIES = 1 << 24  # A percentile uses at most this many entries of a layer, which bounds memory.
 
 
 class _Tracer(torch.fx.Tracer):

@@ -64,11 +64,11 @@ def convert(
     programs, for chips with programmable neurons). Activations are rounded to `levels`, the largest being the spike
     value of `method` (with `quantized`, to the trained levels). The neurons send, as a signed graded message, the
     change in levels if it is at least `threshold`: one number, or one per layer. With threshold 0 the output equals
-    that of the network with activations rounded this way. The input are changes, which `encode(..., kind="delta")`
+    that of the network with activations rounded this way. Inputs are changes, which `encode(..., kind="delta")`
     computes from samples or sequences; `steps` and `reset` have no effect. Logits are the output of one step.
 
-    Raises ModelError for all modules that spikes cannot replace, a layer that is never active on the calibration, and
-    unusable calibration or weights; OptionError for unusable options.
+    Raises ModelError for modules that spikes cannot replace (it names them all), a layer that is never active on the
+    calibration, and unusable calibration or weights; OptionError for unusable options.
     """
     if not isinstance(ann, torch.nn.Module):
         raise ModelError(f"convert takes a torch.nn.Module, not {type(ann).__name__}")

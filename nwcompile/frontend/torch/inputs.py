@@ -60,9 +60,9 @@ def verify_modules(module: torch.nn.Module) -> None:
 
 
 def prepare_example(module: torch.nn.Module, example_input, layout: str) -> torch.Tensor:
-    """Return the example `[B, T, *shape]`, float32 on the module's device, with at least 2 samples and 2 steps.
+    """Return the example `[B, T, *shape]` in the module's float type, on its device, with 2 or more samples and steps.
 
-    Layout "B" has one step.
+    In layout "B", T is 1.
     """
     if not isinstance(module, torch.nn.Module):
         raise ModelError(f"from_torch takes a torch.nn.Module, not {type(module).__name__}")

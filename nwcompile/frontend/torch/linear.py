@@ -52,7 +52,7 @@ def follow_and(
 ) -> Tracked | None:
     """Return the symbol of the product of two spike tensors, a * b or a * (1 - b); None for other products.
 
-    It becomes memoryless neurons that fire if a + b - 1 does (AND; with 1 - b, the IAND of SEW-ResNet).
+    It becomes memoryless neurons that fire if a + b - 1 is 1 (AND; with 1 - b, the IAND of SEW-ResNet).
     """
     if name.strip("_") not in PRODUCTS or len(args) != 2 or not all(isinstance(x, torch.Tensor) for x in args):
         return None

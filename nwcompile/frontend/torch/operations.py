@@ -41,7 +41,7 @@ class UnfollowableError(Exception):
 def operation_from_module(module: torch.nn.Module, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
     """Return the operation of `module` on a tensor of `shape` per step.
 
-    `one_step`: all other axes of the tensor form one batch axis. Raises UnfollowableError for unsupported calls.
+    `one_step`: the tensor has one batch axis in front of `shape`. Raises UnfollowableError for unsupported calls.
     """
     for kind in MAKERS:
         if isinstance(module, kind) and type(module).forward is kind.forward:
@@ -232,7 +232,7 @@ def _adaptive_average_pool(module, path, shape) -> Operation:
 
 
 def _windows_operation(module, path, n_channels: int, windows: np.ndarray, weights: np.ndarray) -> Operation:
-    """Return, in every channel and for entry i, `weights[i]` times the sum of the entries in `windows[i]`."""
+    """Return the operation whose result i, in every channel, is `weights[i]` times the sum over `windows[i]`."""
     post, pre = np.nonzero(windows)
     weight = np.tile(weights[post].astype(np.float32), n_channels)
     channel = np.arange(n_channels)[:, None]
@@ -332,7 +332,7 @@ def _batch_norm(module, path, _shape) -> Operation:
 
 
 def affine_operation(path: str, kind: str, scale, shift, has_weight: bool = False) -> Operation:
-    """Return scale * x + shift, with numbers or one value per channel."""
+    """Return the operation scale * x + shift, with numbers or one value per channel."""
 
     def connect(source, target, delay, _shape):
         return Scale(source, target, scale, shift, delay)

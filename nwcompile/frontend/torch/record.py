@@ -190,7 +190,7 @@ class ModuleRecorder(Tracker):
     def _enter(self, module, args, deeper=1):
         self.depth += deeper
         if len(args) == 1 and isinstance(args[0], tuple) and len(args[0]) == 2 and id(args[0][0]) in self.tracked:
-            return (args[0][0],)  # in a torch.nn.Sequential, a layer's (spikes, mem) passes on as its spikes
+            return (args[0][0],)  # in a torch.nn.Sequential, only the spikes of (spikes, mem) are passed on
         return None
 
     def _leave(self, module, args, kwargs, result):

@@ -3,7 +3,7 @@
 A layer counts its activations in levels, as an integer network does. Its neurons add up the received changes (sigma)
 and send the change of their level since the last message (delta) if it is at least the threshold. The bias is the
 initial sum. lava's neurons (lava.proc.sdn) store unsent changes in a residue, which is equivalent; they send fractions,
-these round to the nearest level.
+the neurons here round to the nearest level.
 """
 
 import numpy as np

@@ -55,7 +55,7 @@ class Tracker(TorchFunctionMode):
         self.counting: set[str] = set()  # layers that may fire several spikes in a step
         self.tracked: dict[int, Tracked] = {}
         self.alive: list[torch.Tensor] = []  # keeps tensors alive, so that their ids stay unique
-        self.read: set[int] = set()  # ids of tensors that a function or module took or returned
+        self.read: set[int] = set()  # ids of tensors that a function or module took, or in the final result
         self.applied: list[Applied] = []
         self.refused: list[str] = []
         self.depth = 0  # number of running leaf modules; their insides are not followed

@@ -88,7 +88,7 @@ def _bound_states(program: "NeuronProgram", known: dict[str, Range], fail, n_ste
     """Range of each state of a fixed-point program over all steps.
 
     The proof is an induction over steps: the ranges include the initial values, and a step from within them does not
-    leave them (the limits of a state apply). They are first widened until this holds, then narrowed in `n_steps` steps.
+    leave them (the limits of a state apply). They are widened until this holds, then narrowed at most `n_steps` times.
     """
     limits = {s.name: Range(*s.limits, True) for s in program.states}
     initial = {s.name: array_range(s.initial) for s in program.states}
@@ -183,7 +183,7 @@ def fits_32_bits(program: "NeuronProgram", largest_input: int) -> bool:
 
 
 def _verify_truths(operation, given: list[Range], fail) -> None:
-    """Raise `fail(text)` unless `and`, `or`, `not` and conditions get truth values, and all else numbers."""
+    """Check that `and`, `or`, `not`, `number` and the condition of `select` get truth values, and all else numbers."""
     wanted = [operation.kind in ("and", "or", "not", "number")] * len(given)
     if operation.kind == "select":
         wanted = [True, False, False]

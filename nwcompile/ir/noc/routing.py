@@ -51,8 +51,8 @@ class Grid:
 def build_grid(noc, where: str) -> Grid:
     """Build the grid of a `Noc` (nwcompile.ir.chip_sections) without its faulty routers and links.
 
-    Raises ChipError, which begins with `where`, for faults that do not exist, that leave no route between two routers,
-    or that the routing cannot avoid, and for a routing that could deadlock on a torus.
+    Raises ChipError, which begins with `where`, for faults of routers or links that do not exist, that leave no route
+    between two routers, or that the routing cannot avoid, and for a routing that could deadlock on a torus.
     """
     columns, rows, faults = noc.columns, noc.rows, noc.faults or ()
     router = np.arange(columns * rows)

@@ -96,7 +96,7 @@ def _convert_pixels(values: np.ndarray, field: str, size: int, sensor: tuple[int
 
 
 def _convert_numbers(values: np.ndarray, field: str) -> np.ndarray:
-    """Convert a field to int64 or float64. Raises ModelError unless all numbers are finite and below 2^62."""
+    """Convert a field to int64 or float64. Raises ModelError unless numbers are finite, with magnitudes below 2^62."""
     if values.ndim != 1:
         raise ModelError(f"the events' field {field} has shape {values.shape[1:]} in each event; it must be one number")
     if values.dtype.kind not in "biuf":

@@ -46,8 +46,8 @@ class _Tie(torch.autograd.Function):
 class WholeLoss:
     """The loss of a whole sequence, for an engine that expects one loss per chunk.
 
-    After the last chunk, the loss of the whole sequence is computed and its gradient by each chunk's result is stored.
-    The loss that the engine sees for a chunk is 0, with that gradient.
+    The last chunk computes the loss of the whole sequence, and stores the gradient of every chunk's result. The loss
+    that the engine sees for a chunk is 0, with that gradient.
     """
 
     def start_sequence(self, loss_fn: Callable, n_chunks: int, n_steps: int) -> None:

@@ -30,8 +30,8 @@ from nwcompile.nn.ops.surrogate import eventprop
 class TimePipeline:
     """A network whose layers are split over the processes of a group; every process makes one from the same net.
 
-    Process r owns layers r of `split_layers(net, n_processes)`. A sequence of T steps passes in `n_chunks` chunks of
-    ceil(T / n_chunks) steps, the last one padded with zeros; there are fewer chunks if these hold all steps. Spikes
+    Process r owns range r of `split_layers(net, n_processes)`. A sequence of T steps passes in `n_chunks` chunks of
+    ceil(T / n_chunks) steps, the last one padded with zeros; there are fewer chunks if fewer hold all steps. Spikes
     equal those of the net in one process, bit for bit if sums do not depend on their order, as with weights on a grid
     of 2^-8. Gradients differ only by the order of sums. Every call begins with `prepare_net(net)`.
 
@@ -199,7 +199,7 @@ class TimePipeline:
 
 
 def split_layers(net: Sequential, n_ranks: int) -> list[tuple[int, int]]:
-    """Split the modules after spiking layers, one range (first, last) per process, with the smallest largest share.
+    """Split after spiking layers into ranges (first, last) of modules, one per process; the largest is minimal.
 
     The size of a module is its number of parameters and neurons. Raises OptionError for more processes than spiking
     layers.

@@ -36,8 +36,8 @@ class Delays(Prepared):
     """The delays of a layer: the parameter `steps`, of any shape, from 0 to `max_delay` steps.
 
     max_delay: a whole number of steps, or a Chip or its name, which stands for the chip's longest delay. init: the
-    first steps, a number or a tensor of the shape; by default uniform from 0 to max_delay. surrogate: "linear" or
-    "gaussian", with a `width` (`nwcompile.nn.ops.delays`); 0 rounds, and `DelayAnnealing` changes the attribute.
+    initial steps, a number or a tensor of the shape; by default uniform from 0 to max_delay. surrogate: "linear" or
+    "gaussian" (`nwcompile.nn.ops.delays`). width: its width, 0 to round; `DelayAnnealing` changes this attribute.
     learn: False makes steps a buffer. Steps that an optimizer moves out of range are clipped.
     Raises ModelError for an init out of range, OptionError for other arguments.
     """
@@ -114,7 +114,7 @@ class Delays(Prepared):
         self._lists = None
 
     def sum_taps(self, x: torch.Tensor, weight: torch.Tensor, lists: SynapseLists, place: torch.Tensor | None):
-        """Sum the delayed synapses for x `[B, T, n_in]`, or one step `[B, n_in]`, which continues the last call.
+        """Sum the delayed synapses for x, `[B, T, n_in]` or one step `[B, n_in]`; continue from the last call.
 
         weight: in the shape of `steps`. place: int64[synapse], the entry of `weight` of each synapse; None if each
         synapse has its own. Returns `[B, T, n_out]` or `[B, n_out]`.
@@ -180,7 +180,7 @@ class Delays(Prepared):
 class Delay(Prepared):
     """Delays of `n` axons: out[t] = x[t - d], and 0 before the first step.
 
-    The input is `[B, T, *shape]` or one step `[B, *shape]`, where `shape` has n entries. T calls of one step equal one
+    The input is `[B, T, *shape]` or one step `[B, *shape]`, where `shape` holds n axons. T calls of one step equal one
     call of T steps; `prepare_net` clears the stored steps. Arguments are those of `Delays`; `delays.steps` is `[n]`.
     """
 
@@ -389,7 +389,7 @@ def freeze_delays(model: torch.nn.Module) -> None:
 
 
 def read_max_delay(where: str, max_delay: int | Chip | str) -> int:
-    """Return the longest delay in steps, given as a number or as a chip."""
+    """Return the longest delay in steps, given as a number, a chip or the name of a chip."""
     if isinstance(max_delay, str):
         max_delay = Chip.load(max_delay)
     if isinstance(max_delay, Chip):

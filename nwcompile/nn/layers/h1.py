@@ -17,7 +17,7 @@ from nwcompile.nn.layers.lif import LIFLayer, LIFSynapse
 from nwcompile.nn.layers.mismatch import Mismatch
 from nwcompile.nn.ops.torch_ops import is_plain, straight_through
 
-BLOCK_NEURONS = 5  # Consecutive neurons for which an input of the chip has one sign.
+BLOCK_NEURONS = 5  # An input of the chip has one sign for this many consecutive neurons.
 THRESHOLD = 1.0  # Every neuron of the chips has this threshold.
 TAUS = [tau * 1e-6 for tau in Chip.load("h1v2").neuron.taus_us or ()]  # seconds
 assert TAUS, "the chip file lists them"
@@ -85,7 +85,7 @@ class H1v1Synapse(LIFSynapse):
             source = soften_signs(source, *self.annealing)
             value = source.detach()
         else:
-            value = keep_majority_sign(source.detach())
+            value = keep_sum_sign(source.detach())
         value = value.clamp(-self.limit, self.limit)
         if self.quantization_bits is not None:
             value = quantize_weights(value, self.limit, self.quantization_bits)
@@ -177,7 +177,7 @@ class H1v1Layer(LIFLayer):
         return None if self.mismatches["weight"].is_active(self.training) else (self.limit,)
 
     def _make_w_rec(self, spent: bool) -> torch.Tensor:
-        value = keep_majority_sign(self.w_rec.detach()).clamp(-self.limit, self.limit)
+        value = keep_sum_sign(self.w_rec.detach()).clamp(-self.limit, self.limit)
         factor = self.mismatches["weight"].draw(value, self.training)
         return straight_through(self.w_rec, value * factor, factor, spent)
 
@@ -207,8 +207,8 @@ def make_tau_profiles(device: torch.device) -> torch.Tensor:
 cached_tau_profiles = cache(make_tau_profiles)  # a CUDA graph cannot copy from the host during capture
 
 
-def keep_majority_sign(weight: torch.Tensor) -> torch.Tensor:
-    """Set weights of `[n_in, n_out]` to 0 whose sign differs from the sum over their input and block."""
+def keep_sum_sign(weight: torch.Tensor) -> torch.Tensor:
+    """Set weights of `[n_in, n_out]` to 0 whose sign differs from that of the sum over their input and block."""
     is_negative = expand_blocks(divide_blocks(weight.double()).sum(2), weight) < 0
     return torch.where((weight < 0) == is_negative, weight, torch.zeros_like(weight))
 

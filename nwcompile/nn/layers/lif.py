@@ -91,7 +91,7 @@ class LIFSynapse(Prepared):
         self.mismatches["weight"].prepare(f"{name}.weight", seed, mismatch_in_eval)
 
     def effective_weight(self) -> torch.Tensor:
-        """Return the weights that spikes are multiplied with, `[n_in, n_out]`, with injected mismatch."""
+        """Return the weights that spikes are multiplied with, `[n_in, n_out]`, with mismatch if it was injected."""
         return self._apply_mismatch("weight", self.weight, self.mismatches["weight"])
 
     def forward(self, spikes: torch.Tensor) -> torch.Tensor:
@@ -116,7 +116,7 @@ class LIFLayer(Prepared):
       reset: "subtraction" v = v - s*threshold, "zero" v = 0 where s = 1, "none" v stays; `mem` is v after it.
     `layer_topology="RC"` adds spikes(t-1) @ w_rec to the current, with `w_rec` of shape `[N, N]`.
 
-    The input is `[B, N]` or `[B, T, N]`. Neurons may have a shape with N entries, as in `[B, C, H, W]` or
+    The input is `[B, N]` or `[B, T, N]`. The N neurons may form a map, as in `[B, C, H, W]` or
     `[B, T, C, H, W]`. The layer keeps the membrane of the last step (with "RC" also the spikes), and the next call
     continues from it: T calls of `[B, N]` equal one of `[B, T, N]`. `prepare_net` clears this state; without it a
     changed batch size raises ModelError. The state is not in the state_dict. Gradients flow through it into earlier

@@ -72,7 +72,7 @@ class Mismatch:
         return True
 
     def draw(self, like: torch.Tensor, training: bool) -> torch.Tensor:
-        """Draw the factors for a tensor of any shape."""
+        """Draw the factors for a tensor of any shape; they are the same until the next `prepare`."""
         if not self.is_active(training):
             return torch.ones_like(like)
         rows, columns = (1, *like.shape) if like.ndim == 1 else (len(like), math.prod(like.shape[1:]))

@@ -54,11 +54,11 @@ class Prepared(Movable):
         self._known: dict[str, Known] = {}
 
     def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
-        """Forget effective values for a new batch. `name`: the layer's name in its model. See `prepare_net`."""
+        """Forget effective values for a new batch, see `prepare_net`. `name`: the layer's name in its model."""
         self.forget_values()
 
     def forget_values(self) -> None:
-        """Recompute the same values at the next step, in a graph of its own."""
+        """Forget effective values; the next step computes the same ones in a new graph."""
         self._made = {}
 
     def _make_once(

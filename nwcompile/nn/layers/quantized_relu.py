@@ -50,9 +50,10 @@ class QuantizedReLU(torch.nn.Module):
         """Return the quantized activations, in the shape and dtype of x."""
         if self.training and self.step.detach() == 0:
             self.calibrate(x.detach())
-        if self.step.detach() == 0:
-            raise ModelError("QuantizedReLU has no step yet; train it for a batch, call calibrate(x), or give step=")
         if not self.step.detach() > 0:
+            if self.step.detach() == 0:
+                todo = "train it for a batch, call calibrate(x), or give step="
+                raise ModelError(f"QuantizedReLU has no step yet; {todo}")
             became = f"the step of a QuantizedReLU became {float(self.step.detach()):g} in training"
             raise ModelError(f"{became}; lower the learning rate, or give more levels")
         scale = 1 / math.sqrt(self.levels * max(1, x.numel() // max(1, len(x) if x.ndim else 1)))

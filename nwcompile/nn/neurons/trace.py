@@ -257,9 +257,9 @@ def trace(
     """Trace `step(state, x, **parameters) -> (next states by name, output)` into a program.
 
     With `bits` (of all states, or by name) it computes in whole numbers, else in float. `sends`: the kind of message,
-    one of `neuron_program.SENDS`; by default the smallest one that the ranges of the operations allow. The output is
-    None for a readout, of which the first state is read. `example`: an input `[1, *layer]` of a whole layer, for steps
-    that depend on its shape and type. Raises ModelError, naming the operation that no program has.
+    one of `SENDS` of `ir.neuron_programs.program`; by default the smallest one that the ranges of the operations allow.
+    The output is None for a readout, of which the first state is read. `example`: an input `[1, *layer]` of a whole
+    layer, for steps that depend on its shape and type. Raises ModelError, naming the operation that no program has.
     """
     tracer = Tracer(name, {INPUT, *parameters}, bits is not None, example)
     tracer.parameter_of |= {id(value): key for key, value in parameters.items()}
@@ -298,7 +298,7 @@ def trace(
 
 
 def infer_message(program: NeuronProgram) -> str:
-    """Return the smallest kind of `neuron_program.SENDS` that the ranges of the operations allow."""
+    """Return the smallest kind of `neuron_programs.program.SENDS` that the ranges of the operations allow."""
     if not isinstance(program.output, str):
         return program.sends
     return find_ranges(program, lambda text: ModelError(f"neuron {program.name!r}: {text}"))[program.output].message

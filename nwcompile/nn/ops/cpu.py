@@ -70,9 +70,9 @@ def fire(current, state, beta, threshold, reset: str, floor: bool, form: str):
 
 
 def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns: bool):
-    """Return the gradients by current, state, beta and threshold; the last two are empty unless `learns`.
+    """Return the gradients of current, state, beta and threshold; the last two are empty unless `learns`.
 
-    grads: gradients by spikes, mem and last; each may be None. rule: (reset, floor, detach_reset, surrogate, slope).
+    grads: gradients of spikes, mem and last; each may be None. rule: (reset, floor, detach_reset, surrogate, slope).
     """
     n_samples, n_steps, n = shape = _split_shape(current)
     x, (x_sample, x_step, _) = _as_strided(current, (1,))
@@ -135,9 +135,9 @@ def keep_spikes(current, spikes, mem, state, beta, threshold, reset: str, floor:
 
 
 def spike_adjoint(grads, shape, kept, mem, state, beta, threshold, reset: str, floor: bool, detach: bool, learns: bool):
-    """Return the gradients of `backward`, computed with EventProp; the gradient by beta is 0 without `mem`.
+    """Return the same gradients as `backward`, computed with EventProp; that of beta is 0 without `mem`.
 
-    shape: (B, T, N). kept: result of `keep_spikes`. grads: gradients by spikes, mem and last; each may be None.
+    shape: (B, T, N). kept: result of `keep_spikes`. grads: gradients of spikes, mem and last; each may be None.
     """
     dtype = _as_flat(beta).dtype
     n_samples, n_steps, n = shape
@@ -207,7 +207,7 @@ def delayed_sums(x, taps, start, row, source, n_rows: int, reach: int, is_early:
 
 
 def delayed_products(x, grad, start, row, source, n_taps: int, reach: int):
-    """Return the gradient by the taps, `[synapse, n_taps]`, from the gradient by the sums, `[B, T, n_rows]`."""
+    """Return the gradient of the taps, `[synapse, n_taps]`, from the gradient of the sums, `[B, T, n_rows]`."""
     _, n_steps, n = x.shape
     given, kernel, samples = _plan_sums(x, delays.delayed_products, start, reach)
     back, starts, rows = _as_flat(grad), _as_flat(start), _as_flat(row)
@@ -219,9 +219,9 @@ def delayed_products(x, grad, start, row, source, n_taps: int, reach: int):
 
 
 def _plan_sums(x: torch.Tensor, kernel: Callable, start: torch.Tensor, reach: int) -> tuple[np.ndarray, Callable, list]:
-    """Return x as a flat array, the kernel for its number of samples, and the range of samples of each thread.
+    """Return x as a flat array, the kernel for its number of samples, and the ranges of samples for threads.
 
-    Raises ModelError for delays out of range, which the kernel would read out of bounds. Only NaN delays are.
+    Raises ModelError for delays out of range, which would make the kernel read out of bounds; only NaN delays are.
     """
     if start.numel() and not 0 <= int(start.min()) <= int(start.max()) <= reach:
         raise ModelError(

@@ -1,7 +1,7 @@
 """Sums over delayed synapses for whole sequences, and the surrogate by which a delay is trained.
 
 A trained delay d is a real number of steps. The synapse then reads several consecutive steps of its source (taps).
-The shares of the taps depend on d, so the loss has a gradient by d:
+The shares of the taps depend on d, so d gets a gradient:
 
   "linear"    Two taps, floor(d) and the next step. With f = d - floor(d) the second has the share
               clamp((f - 1/2) / width + 1/2, 0, 1), 0 < width <= 1. Width 1 is linear interpolation (DCLS,
@@ -70,7 +70,7 @@ def _sort_synapses(source, target, n_in: int, n_out: int) -> tuple[torch.Tensor,
 
 
 def compute_taps(delay: torch.Tensor, max_delay: int, width: float, form: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the first tap, int32 in the shape of `delay` (steps, 0..max_delay), and all shares, `[*, n_taps]`."""
+    """Return the first tap, int32 shaped as `delay` (steps, 0..max_delay), and the taps' shares, `[*, n_taps]`."""
     if width == 0 or max_delay == 0:
         return (delay.detach() + 0.5).floor().clamp(0, max_delay).int(), torch.ones_like(delay.detach())[..., None]
     if form == "linear":
@@ -89,7 +89,7 @@ def delayed_sums(x: torch.Tensor, taps: torch.Tensor, start: torch.Tensor, lists
     """Sum taps[s, j] * x[:, t - start[s] - j] over the synapses s of each target and their taps j: `[B, T, n_out]`.
 
     x: `[B, T, n_in]`, 0 before step 0. taps: `[synapse, n_taps]`. start: int32[synapse]. reach: the longest delay of
-    any tap. Differentiable by x and taps.
+    any tap. Differentiable in x and taps.
     """
     by_target = [lists.order_by_target, lists.row_by_target, lists.source]
     by_source = [lists.order_by_source, lists.row_by_source, lists.target]

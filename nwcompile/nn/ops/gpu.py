@@ -131,10 +131,10 @@ def _launch_scan(current, state, beta, threshold, reset, floor, spikes, mem, las
 
 
 def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns: bool):
-    """Return the gradients by current, state, beta and threshold; the last two are empty unless `learns`.
+    """Return the gradients of current, state, beta and threshold; the last two are empty unless `learns`.
 
-    grads: gradients by spikes, mem and last; each may be None. rule: (reset, floor, detach_reset, surrogate, slope).
-    The gradients by beta and threshold are summed in float64, over each sample's steps from last to first, then over
+    grads: gradients of spikes, mem and last; each may be None. rule: (reset, floor, detach_reset, surrogate, slope).
+    The gradients of beta and threshold are summed in float64, over each sample's steps from last to first, then over
     the samples, and rounded once. Every run gives the same bits, but the CPU adds in another order. "sigmoid" uses the
     exponential of the GPU.
     """
@@ -232,9 +232,9 @@ def keep_spikes(current, spikes, mem, state, beta, threshold, reset: str, floor:
 
 
 def spike_adjoint(grads, shape, kept, mem, state, beta, threshold, reset: str, floor: bool, detach: bool, learns: bool):
-    """Return the gradients of `backward`, computed with EventProp; the gradient by beta is 0 without `mem`.
+    """Return the same gradients as `backward`, computed with EventProp; that of beta is 0 without `mem`.
 
-    shape: (B, T, N). kept: result of `keep_spikes`. grads: gradients by spikes, mem and last; each may be None. Sums
+    shape: (B, T, N). kept: result of `keep_spikes`. grads: gradients of spikes, mem and last; each may be None. Sums
     are added in the order of `backward`.
     """
     n_samples, n_steps, n = shape
@@ -364,7 +364,7 @@ def delayed_sums(x, taps, start, row, source, n_rows: int, reach: int, is_early:
 
 
 def delayed_products(x, grad, start, row, source, n_taps: int, reach: int):
-    """Return the gradient by the taps, `[synapse, n_taps]`; the CPU adds in another order."""
+    """Return the gradient of the taps, `[synapse, n_taps]`; the CPU adds in another order."""
     n_samples, n_steps, n = x.shape
     n_rows = grad.shape[2]
     rows = torch.arange(len(row) - 1, device=row.device, dtype=torch.int32) % n_rows

@@ -45,7 +45,7 @@ def scan(
 
     Each step computes i = current(t) + spikes(t-1) @ w_rec, v = beta*v + i and s = v >= threshold, then applies the
     reset and the floor. `mem` is v after them. `state` holds the membranes, `[1, B, N]`; with `w_rec` also the spikes,
-    `[2, B, N]`. Differentiable by current, state, beta, threshold and w_rec. The gradient of a spike by v is the
+    `[2, B, N]`. Differentiable in current, state, beta, threshold and w_rec. The gradient of a spike by v is the
     surrogate at v - threshold. All steps run in one kernel if there is one (see `has_kernel`), else in `scan_loop`.
     Both give the same bits if sums of weights are exact. `current` is cast to the dtype of beta.
     """

@@ -68,7 +68,7 @@ def lif_scan_backward(
     slope: float,
     learns: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the gradients by current, state, beta and threshold; the last two are empty unless `learns`."""
+    """Return the gradients of current, state, beta and threshold; the last two are empty unless `learns`."""
     grads = (grad_spikes, grad_mem, grad_last)
     rule = (reset, floor, detach_reset, surrogate, slope)
     return _scan_backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns)
@@ -109,7 +109,7 @@ def delayed_sums_backward(
     of_x: bool,
     of_taps: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients by `x` and `taps`; a gradient that is not wanted is empty."""
+    """Return the gradients of `x` and `taps`; a gradient that is not wanted is empty."""
     grad_x, grad_taps = x.new_empty(0), taps.new_empty(0)
     if of_x:
         order, row, target = by_source
@@ -203,7 +203,7 @@ def _keep_scan(ctx, inputs, output):
 
 
 def _scan_backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns):
-    """Compute the gradients by current, state, beta and threshold with a surrogate or with EventProp."""
+    """Compute the gradients of current, state, beta and threshold with a surrogate or with EventProp."""
     of = select_kernels(current)
     reset, floor, detach_reset, surrogate, _ = rule
     if surrogate != "eventprop":
@@ -213,7 +213,7 @@ def _scan_backward(grads, current, spikes, mem, state, beta, threshold, w_rec, r
 
 
 def _spike_adjoint(grads, shape, dtype, kept, mem, state, beta, threshold, rule, learns):
-    """Compute the gradients by current (in its dtype), state, beta and threshold with EventProp."""
+    """Compute the gradients of current (in its dtype), state, beta and threshold with EventProp."""
     reset, floor, detach_reset, *_ = rule
     if reset == "none" and grads[0] is not None and grads[0].any():  # compiled graphs give zeros for None
         raise ModelError(NO_RESET)

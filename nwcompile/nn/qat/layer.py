@@ -188,8 +188,8 @@ class QuantizedLayer(ConnectedLayer):
         others = (getattr(self, key) for key in LEARNABLE)
         return (*biases, *(none if p is None else self.expand_parameter(p) for p in others))
 
-    def write_registers(self, now: Integers, currents: torch.Tensor) -> torch.Tensor:
-        """Return what the host writes into the registers, float64 like `currents` [B, T, N], with gradients."""
+    def encode_currents(self, now: Integers, currents: torch.Tensor) -> torch.Tensor:
+        """Encode `currents` [B, T, N] as the host writes them into registers: integers in float64, with gradients."""
         encoding = self.make_encoding(now)
         shaped = currents.detach().numpy().reshape(*currents.shape[:2], *self.node.shape)
         numbers = torch.from_numpy(encode(encoding, shaped)[0]).flatten(2).double()

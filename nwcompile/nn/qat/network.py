@@ -267,7 +267,7 @@ class _TrainedGroup:
             drives.append(torch.nn.functional.pad(drive, (0, 0, self.n_steps - n_late, 0)))
         if layer.name in self.currents:
             assert isinstance(now, Integers), "programs have no registers"
-            written = _cast_layer(layer).write_registers(now, self.currents[layer.name])
+            written = _cast_layer(layer).encode_currents(now, self.currents[layer.name])
             drives.append(written.expand(self.n_samples, self.n_steps, layer.node.n_neurons))
         if len(drives) == 1:
             return drives[0]
@@ -334,7 +334,7 @@ def _largest_output(neuron: NeuronSpec | NeuronProgram) -> float:
 
 
 def _verify_names(network: Network, names: Sequence[str]) -> tuple[str, ...]:
-    """Verify names of program parameters. Raises ModelError for a name that no program of the network has."""
+    """Return names of program parameters. Raises ModelError for a name that no program of the network has."""
     names = (names,) if isinstance(names, str) else tuple(names)
     programs = [network.node(layer).neuron for layer in network.programs]
     known = {key for program in programs if isinstance(program, NeuronProgram) for key in program.parameters}

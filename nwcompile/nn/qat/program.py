@@ -96,7 +96,7 @@ class QuantizedProgram(ConnectedLayer):
     def _select_learned(
         self, fixed: FixedLayer, bias_name: str | None, bias: torch.Tensor | None
     ) -> tuple[tuple[int, ...], torch.Tensor]:
-        """Return the trained parameters of the integer program, and the numbers they are rounded from, [row, N]."""
+        """Return the rows of trained parameters in the integer program, and their numbers before rounding, [row, N]."""
         values = {} if bias is None or bias_name is None else {bias_name: bias}
         values |= {key: self.expand_parameter(value).double() for key, value in self.learned.items()}
         values = {key: value * fixed.measured.per_unit(key) for key, value in values.items()}

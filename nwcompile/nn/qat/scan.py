@@ -201,7 +201,7 @@ class _Scan(torch.autograd.Function):
 
 
 def read_gradient(grad: torch.Tensor, layer: str) -> np.ndarray:
-    """Return the gradient by a layer's output as an array. Raises ModelError for NaN and infinity."""
+    """Return the gradient of a layer's output as an array. Raises ModelError for NaN and infinity."""
     if not torch.stack(grad.aminmax()).isfinite().all():
         raise ModelError(
             f"layer {layer!r} is given a gradient with NaN or infinite values: the loss is NaN or infinite; "

@@ -1,7 +1,7 @@
 """Dynamic sparse training within a chip's memory: synapses are removed and grown elsewhere while a network learns.
 
-All neurons have the same number of inputs, as in M. Lasby, A. Golubeva, U. Evci, M. Nica, Y. Ioannou, "Dynamic Sparse
-Training with Structured Sparsity", arXiv 2305.02299. So all cores stay equally full, wherever synapses grow.
+Neurons of a layer have equally many inputs, as in M. Lasby, A. Golubeva, U. Evci, M. Nica, Y. Ioannou, "Dynamic
+Sparse Training with Structured Sparsity", arXiv 2305.02299. So all cores stay equally full, wherever synapses grow.
 """
 
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ from nwcompile.passes.analyze.core_rules import has_rules
 from nwcompile.passes.prepare.prune_zeros import most_listed
 
 HALVINGS = 60  # Bisection steps of the density search; more than a float has bits.
-FIRST_PART = 0.3  # Share of a neuron's inputs that the first round moves: zeta of SET, alpha of RigL.
+FIRST_PART = 0.3  # Upper bound of the share of a neuron's inputs that a round moves: zeta of SET, alpha of RigL.
 
 
 class GrownMask(Mask):
-    """A mask that can change; with `is_watched` it stores the gradient by all weights, including masked ones."""
+    """A mask that can change; with `is_watched` it stores the gradient of all weights, including masked ones."""
 
     gradient: torch.Tensor | None = None
     is_watched = False

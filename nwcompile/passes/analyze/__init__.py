@@ -6,12 +6,12 @@
                 products.py:product_violations     matrix products that no neurons can compute
     check       check.py:check                     every violation of a mapped network at once
                 capability.py:neuron_violations    features of neurons, weights and delays that the chip lacks
-                capacity.py:count_usage                resources that neurons take on cores, per layer or per neuron
+                capacity.py:count_usage                resources that a mapping or single neurons take on cores
                 core_rules.py:core_rule_violations limits on the layers and destinations of a core
                 pool.py:pool_violations            chips with one pool of hidden neurons, outputs apart
-                axon_types.py:axon_type_violations whether the axons of a core can have types
-                fixed_sites.py:pins                cores that the user put at sites
-    quantize    dynamics.py:layer_dynamics               the neuron as the chip's two leaky sums u and v
+                axon_types.py:axon_type_violations cores whose axons need too many types
+                fixed_sites.py:pins                cores that the user fixed at sites
+    quantize    dynamics.py:layer_dynamics         the neuron as the chip's two leaky sums u and v
                 grids.py:WeightGrid                the numbers that a chip holds: weights, thresholds, biases
                 state_range.py:state_range         proven bounds of u and v
 

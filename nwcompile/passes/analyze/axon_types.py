@@ -42,7 +42,7 @@ def axon_type_violations(network: Network, chip: Chip, core_of: np.ndarray, n_co
     places = first_places([f"core {core}" for _, core, _ in over], "core")
     for (used, _, neurons), place in zip(over, places, strict=False):
         layer = _main_layer(network, neurons)
-        yield _over_limit(layer, f"{layer} -> {place}", used, limit)
+        yield _type_excess(layer, f"{layer} -> {place}", used, limit)
 
 
 def too_many_weights(network: Network, chip: Chip) -> list[Violation]:
@@ -62,7 +62,7 @@ def too_many_weights(network: Network, chip: Chip) -> list[Violation]:
                 over.append((used, c))
     places = first_places([f"{c.source} -> {c.target}" for _, c in over], "connection")
     return [
-        _over_limit(c.target, place, f"{used} or more", limit) for (used, c), place in zip(over, places, strict=False)
+        _type_excess(c.target, place, f"{used} or more", limit) for (used, c), place in zip(over, places, strict=False)
     ]
 
 
@@ -92,13 +92,13 @@ def _most_weights(network: Network, connection: Connection, chip: Chip) -> int:
     return int(np.bincount(read // span).max(initial=0))
 
 
-def _over_limit(layer: str, where: str, used: int | str, limit: int) -> Violation:
+def _type_excess(layer: str, where: str, used: int | str, limit: int) -> Violation:
     advice = f"give each neuron of {layer} at most {limit} weights, and inputs of one kind the same one"
     return Violation("axon types", where, used, limit, f"{advice}, or raise weights.axon_types")
 
 
 def n_types(weights: np.ndarray, limit: int) -> int:
-    """Return the types that the axons of `weights` int64[axon, neuron] need, at most `limit` if possible."""
+    """Return how many types the axons of `weights` int64[axon, neuron] need: at most `limit` if possible."""
     return int(colors_of_axons(weights, limit).max(initial=-1)) + 1
 
 

@@ -87,7 +87,7 @@ ANSWERS = ("lt", "le", "eq", "ne", "and", "or", "not")  # operations that return
 
 
 def _program_violation(name: str, program: NeuronProgram, chip: Chip) -> Violation:
-    """Describe a program on a chip of built-in neurons: its states and operations, and what they lack."""
+    """Describe a program on a chip of built-in neurons: its states and operations, and what the neurons lack."""
     states = ["membrane"] if chip.neuron.current is False else ["current", "membrane"]
     numbers = _changing_values(program) - _truth_values(program)
     lacks = {lacking for o in program.operations if (lacking := _lacking_feature(o, numbers, chip)) is not None}
@@ -189,7 +189,7 @@ def _spike_violations(node: Node, chip: Chip, on_multi_spike: str) -> Iterator[V
 
 
 def _count_violations(node: Node, cap: int | None) -> Iterator[Violation]:
-    """Yield a different maximum of spikes per step than that of the chip's neurons."""
+    """Yield a maximum of spikes per step that differs from that of the chip's neurons."""
     used = node.neuron.max_spikes if node.neuron.spikes == "multi" else 1
     if cap is None or used == cap or node.neuron.spikes not in ("binary", "multi"):
         return

@@ -41,7 +41,7 @@ OUT_AXON_ROUNDS = 16  # Rounds without a fit after which the last answer is retu
 
 
 def site_limits(chip: Chip) -> np.ndarray:
-    """Return int64[physical core, resource] in the order of `RESOURCES`, then load, which has no limit."""
+    """Return the limits int64[physical core, resource] in the order of `RESOURCES`, then load, which has none."""
     limits = np.full((chip.n_cores, kernels.N_RESOURCES), NO_LIMIT, np.int64)
     for i, resource in enumerate(RESOURCES):
         limit = chip.limit(resource.limit_key)
@@ -51,7 +51,7 @@ def site_limits(chip: Chip) -> np.ndarray:
 
 
 def n_usable(chip: Chip) -> int:
-    """Count the cores that hold neurons: without cores out of use, and those reserved for input and output."""
+    """Count the cores that can hold neurons: all but those out of use and those reserved for input and output."""
     return int((chip.max_neurons > 0).sum())
 
 
@@ -88,7 +88,7 @@ def count_usage(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int)
 
 
 def used_by_core(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> np.ndarray:
-    """Return int64[core, resource], in the order of `RESOURCES`, for `core_of` int32[neuron]."""
+    """Return what each core uses, int64[core, resource] in the order of `RESOURCES`; `core_of` int32[neuron]."""
     held, _ = count_usage(network, chip, core_of, n_cores)
     return np.stack([held[resource.key] for resource in RESOURCES], 1)
 
@@ -194,7 +194,7 @@ def _neuron_slots(network: Network, wires: list[Wiring], chip: Chip):
     """Return slots by neuron (offset, target class, kernel)."""
     first_class = csr_offset([len(w.offset) - 1 for w in wires])
     first_kernel = csr_offset([_n_kernels(w, chip) for w in wires])
-    into: dict[str, list[int]] = {name: [] for name in network.layers}  # a connection may be listed twice
+    into: dict[str, list[int]] = {name: [] for name in network.layers}  # by number: a connection may be listed twice
     for i, c in enumerate(network.connections):
         into[c.target].append(i)
     offset, classes, kernel = [np.zeros(1, np.int64)], [], []

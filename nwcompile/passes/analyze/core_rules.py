@@ -27,7 +27,7 @@ def has_rules(chip: Chip) -> bool:
 
 
 def needs_slices(chip: Chip) -> bool:
-    """Return whether only slices of single layers are sure to satisfy the chip's rules; other mappings are tried."""
+    """Return whether only slices of single layers are sure to keep the chip's rules; others are tried, then checked."""
     max_layers = chip.limit("max_layers")
     return max_layers is not None and int(max_layers.min()) == 1 or _limits_destinations(chip)
 
@@ -46,7 +46,7 @@ def core_rule_violations(
     """
     if not has_rules(chip) or _keeps_layers(network, chip, core_of, site_index):
         return
-    counts, layer_at = _count_limited(network, chip, core_of, len(site_index))
+    counts, layer_at = _count_by_rule(network, chip, core_of, len(site_index))
     for what, used in counts.items():
         limit = chip.limit(KEYS[what])
         if limit is not None:
@@ -54,15 +54,15 @@ def core_rule_violations(
 
 
 def n_over(network: Network, chip: Chip, core_of: np.ndarray) -> int:
-    """Count the cores that break a rule of the chip's largest core, summed over rules; `core_of` int32[neuron]."""
+    """Count the cores over the limit of every core of the chip, summed over rules; `core_of` int32[neuron]."""
     if not has_rules(chip) or _keeps_layers(network, chip, core_of, None):
         return 0
-    counts, _ = _count_limited(network, chip, core_of, int(core_of.max()) + 1)
+    counts, _ = _count_by_rule(network, chip, core_of, int(core_of.max()) + 1)
     limits = {what: chip.limit(key) for what, key in KEYS.items()}
     return sum(int((counts[what] > limit.max()).sum()) for what, limit in limits.items() if limit is not None)
 
 
-def _count_limited(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> tuple[dict, np.ndarray]:
+def _count_by_rule(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> tuple[dict, np.ndarray]:
     """Return what each of `KEYS` limits, int64[core] by name, and each core's widest sender's layer, int64[core]."""
     layer_of = layer_numbers(network)
     n_lines = count_lines(network)

@@ -39,8 +39,8 @@ class Dynamics:
 def layer_dynamics(network: Network, layer: str, chip: Chip) -> Dynamics:
     """Return the dynamics of a float layer of a normalized network, biases of its connections included.
 
-    All three current orders give the same sequence of currents and differ in `factor` only. Without a current (`alpha
-    is None`) u keeps nothing and every constant goes to v. Raises ModelError for a leak outside 0..1.
+    All three current orders give the same sequence of currents and differ in `factor` only. Without a current
+    (`alpha is None`) u keeps nothing and every constant goes to v. Raises ModelError for a leak outside 0..1.
     """
     node = network.node(layer)
     spec: NeuronSpec = node.neuron
@@ -109,10 +109,10 @@ def _chip_decay(layer: str, name: str, keep: np.ndarray, form: FixedPoint, lowes
 
 def nearest_decay(keep: np.ndarray, form: FixedPoint, lowest: int) -> np.ndarray:
     """Return the chip's decay, int64, at least `lowest`, that is nearest to keeping a share `keep` (0..1) per step."""
-    return find_decay(1 - keep, form, lowest)
+    return find_decay_for_loss(1 - keep, form, lowest)
 
 
-def find_decay(lost: np.ndarray, form: FixedPoint, lowest: int = 0) -> np.ndarray:
+def find_decay_for_loss(lost: np.ndarray, form: FixedPoint, lowest: int = 0) -> np.ndarray:
     """Return the chip's decay, int64, at least `lowest`, that is nearest to losing a share `lost` (0..1) per step.
 
     For shifts, the nearest time constant (as a ratio) decides.

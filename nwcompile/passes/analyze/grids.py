@@ -7,7 +7,7 @@ import numpy as np
 from nwcompile.ir.arithmetic import mantissa_range, mantissa_step, round_mantissa
 from nwcompile.ir.chip import Chip
 
-NOISE = 1e-9  # Tolerance for floats that were computed as a grid point.
+NOISE = 1e-9  # Tolerance for products of floats that are meant to lie on a grid point.
 WEIGHT_TYPES = (np.int8, np.int16, np.int32)
 
 
@@ -41,7 +41,7 @@ class WeightGrid:
 
     @classmethod
     def from_weights(cls, weight: np.ndarray, bits: int, chip: Chip) -> "WeightGrid":
-        """Return the grid for these float weights; if narrow and all of one sign, they need no sign bit."""
+        """Return the grid of these float weights: no sign bit if all have one sign and are narrower than the chip's."""
         can, mode = chip.weights, "mixed"
         if bits < can.bits and not (weight < 0).any():
             mode = "exc"
@@ -71,7 +71,7 @@ class WeightGrid:
         """The largest mantissa of the sign with fewer values, or of the only sign."""
         return self.high or -self.low
 
-    def round_up_to(self, target: np.ndarray, limit: float) -> Rounded:
+    def round_within(self, target: np.ndarray, limit: float) -> Rounded:
         """Round `target` to effective weights with the smallest exponent that holds magnitudes up to `limit`.
 
         For weights of 1 bit, the exponent brings s nearest to `limit`.
@@ -96,7 +96,7 @@ class WeightGrid:
         return Rounded(mantissa.astype(dtype), exponent, effective, n_clipped)
 
     def round_effective(self, target: np.ndarray, exponent: int) -> np.ndarray:
-        """Return only the effective weights of `at`, float64."""
+        """Return only the effective weights of `round_at`, float64."""
         low, high, spacing = self._value_range(exponent)
         if self.is_binary:
             return np.where(target < 0, low, high)

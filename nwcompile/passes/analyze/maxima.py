@@ -1,4 +1,4 @@
-"""Maxima: find max pooling of currents, which chips lack, and layers whose spikes can be pooled instead."""
+"""Maxima: find max pooling of currents, which chips lack, and layers that can pool spikes or compare currents."""
 
 from collections.abc import Iterator
 

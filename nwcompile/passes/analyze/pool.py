@@ -55,7 +55,7 @@ def pool_violations(network: Network, chip: Chip) -> Iterator[Violation]:
             yield Violation(what, where, used, limit, f"use fewer {what} or raise {key}")
     yield from _wiring_violations(network, outputs)
     if not is_hopeless:  # otherwise listing all synapses may take minutes
-        yield from _fan_limits(network, chip, hidden, outputs, room)
+        yield from _fan_excess(network, chip, hidden, outputs, room)
     if chip.weights.one_exponent and network.is_fixed:
         for group in ("input", "hidden", "output"):
             exponents = sorted({c.exponent for c in network.connections if weight_group(network, chip, c) == group})
@@ -75,8 +75,8 @@ def _wiring_violations(network: Network, outputs: list[str]) -> Iterator[Violati
             yield Violation("wiring", ends, "from an input", "outputs fed by hidden neurons", advice)
 
 
-def _fan_limits(network: Network, chip: Chip, hidden: list[str], outputs: list[str], room: int) -> Iterator[Violation]:
-    """Yield limits on synapses: the fan-out of neurons, and hidden neurons that inputs feed or that feed outputs."""
+def _fan_excess(network: Network, chip: Chip, hidden: list[str], outputs: list[str], room: int) -> Iterator[Violation]:
+    """Yield exceeded limits on the fan-out of neurons, and on hidden neurons that inputs feed or that feed outputs."""
     core = chip.core
     synapses = {name: fed_neurons(network, name) for name in (*network.inputs, *hidden)}
     for name in hidden:

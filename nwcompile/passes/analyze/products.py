@@ -1,4 +1,4 @@
-"""Products: matrix products of spikes, which chips compute with one neuron for each pair of factors."""
+"""Products: matrix products of spikes, which chips compute with one neuron for each product of two spikes."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ def find_products(network: Network) -> list[MatMul]:
 
 
 def n_with_pairs(network: Network) -> int:
-    """Count the neurons of a network, with one more for each pair of factors that its matrix products add up."""
+    """Count the neurons of a network, with one more for each product of two entries that its MatMuls add up."""
     return count_neurons(network) + sum(product.n_products for product in find_products(network))
 
 

@@ -30,7 +30,7 @@ CHUNK = 1 << 23  # Numbers held at once, 64 MiB of float64.
 class StateRange:
     """Largest magnitudes of u and v of one layer, before u wraps and v saturates, in state units.
 
-    `u_bound`, `v_bound`: proven for any spikes with the payload of calibration, at least 1; None without a bound.
+    `u_bound`, `v_bound`: proven for spikes with payloads up to those of calibration (at least 1); None without a bound.
     `u_largest`, `v_largest`: in the calibration samples, None without any. `limit`: the largest value of a state.
     `reaches_threshold`: whether the bound lets any neuron of a layer fire.
     """
@@ -87,7 +87,7 @@ def state_range(network: Network, name: str, sent: dict | None, states: dict | N
 def program_bounds(network: Network, name: str, sent: dict | None) -> dict[str, int]:
     """Return the largest magnitude of each state's next value in a program layer, before it saturates or wraps.
 
-    The bounds are proven for any spikes with the payload of calibration, at least 1, as in `state_range`.
+    The bounds are proven for spikes with payloads up to those of calibration (at least 1), as in `state_range`.
     """
     sums = largest_sums(network, name, _get_payloads(network, sent, ONE_SPIKE))
     rise, fall = (min(float(side.max(initial=0)), LARGEST_INPUT) for side in sums)
@@ -104,7 +104,7 @@ def lowest_membrane(network: Network, name: str, of_input: tuple[float, float]) 
 
 
 def _state_bounds(network: Network, name: str, sent: dict | None, of_input: tuple[float, float] = ONE_SPIKE) -> tuple:
-    """Return the bounds of u, then v, upwards and downwards, float64[n] each; u before it wraps."""
+    """Return the bounds of u, then v, upwards and downwards, float64[n]; u before it wraps, v from the wrapped u."""
     node = network.node(name)
     spec = node.neuron
     rise, fall = _drive_bounds(network, name, sent, of_input)
@@ -165,7 +165,7 @@ def largest_sums(
 def _get_payloads(
     network: Network, sent: dict | None, of_input: tuple[float, float]
 ) -> Callable[[str], tuple[float, float]]:
-    """Return the largest positive and negative payload of each source; of inputs, calibration's or `of_input`."""
+    """Return the largest positive and negative payload by source; of an input, calibration's or `of_input`."""
 
     def payload(name: str) -> tuple[float, float]:
         spec = network.node(name).neuron
@@ -203,7 +203,7 @@ def _membrane_bounds(up: np.ndarray, down: np.ndarray, spec: NeuronSpec, shape: 
     """Return the bounds of v upwards and downwards before its reset, from its leak and from a reset to a value.
 
     A membrane that did not fire is not above its threshold. A late reset acts after the leak, so one by subtraction can
-    exceed 0 by a threshold.
+    overshoot 0 by a threshold.
     """
     threshold = spec.array("threshold", shape).reshape(-1)
     value = spec.array("reset_value", shape).reshape(-1) * (spec.reset == "value")
@@ -213,7 +213,7 @@ def _membrane_bounds(up: np.ndarray, down: np.ndarray, spec: NeuronSpec, shape: 
         keep = 1 - spec.number_format.lost(spec.array("decay_v", shape).reshape(-1))
         bounds[0] = np.minimum(bounds[0], np.maximum(threshold, 0) * keep + up)
     floor = value
-    if spec.v_min is not None:  # v is reset there, with the other sign
+    if spec.v_min is not None:  # clamp="reset" sets v to the reset value with the other sign
         floor = np.maximum(value, -value if spec.clamp == "reset" else spec.array("v_min", shape).reshape(-1))
         value = np.minimum(value, -value) if spec.clamp == "reset" else value
     jumps = np.where(floor > 0, floor + up, 0), np.where(value < 0, down - value, 0)
@@ -228,7 +228,7 @@ def _whole_bound(*bounds: np.ndarray) -> int | None:
 def _largest_seen(network: Network, name: str, sent: dict, states: dict, is_exact: bool) -> tuple[int, int]:
     """Return the largest |u| and |v| in the samples before they wrap or saturate, v before its reset.
 
-    Recorded v is used if a late reset or a refractory time intervenes; recorded u and v are used if nothing overflows.
+    Recorded v is used if a late reset or a refractory time intervenes, and recorded u if it cannot overflow.
     """
     node, shape = network.node(name), network.node(name).shape
     spec = node.neuron

@@ -131,7 +131,7 @@ def _slice_layer(network: Network, name: str, values: np.ndarray) -> np.ndarray:
 
 
 def _add_splitter(before: Wanted, chip: Chip, mapping: Mapping, options: Options, name: str) -> Wanted | None:
-    """Add relay neurons behind another layer, which distribute its spikes; None if that is impossible."""
+    """Return `before` with relay neurons behind layer `name`, which share out its spikes; None if impossible."""
     network, splitter = before.network, SPLITTER.format(name)
     relay = build_relay(network, chip, options)
     if relay is None:

@@ -25,7 +25,7 @@ class CopyPlan:
     """The number of copies of each neuron, `copies` int64[neuron], and its first core, `core_of` int64[neuron].
 
     Copy j > 0 of a core c is core `later[c] + j - 1`. The copies of `packed` neurons (bool[neuron]) are on one core.
-    `share`: destinations of each copy of a neuron, or of a core, with `by_core`.
+    `share`: destinations of each copy of a neuron, or of a core if `by_core`.
     """
 
     core_of: np.ndarray
@@ -47,12 +47,12 @@ class CopyPlan:
 
     @cached_property
     def n_more(self) -> int:
-        """The number of additional neurons."""
+        """The number of neurons beyond those of the network."""
         return int((self.copies - 1).sum())
 
 
 def synapse_ends(network: Network, connection: Connection) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return sources, targets (as in ir/flat.py; lines within their input) and weight indices of all synapses."""
+    """Return source, target and weight index of every synapse; neurons as in ir/flat.py, lines within their input."""
     pre, post, place = synapse_list(connection, network.node(connection.source).shape)
     first = neuron_offsets(network)
     pre, post = np.asarray(pre, np.int64), np.asarray(post, np.int64)
@@ -128,7 +128,7 @@ def _never_settles(
 ) -> bool:
     """Return whether copies grow without end, because each new one is a destination that needs another copy.
 
-    They do in a loop of senders that each reach `share` cores of the loop, once one of them reaches another core. By
+    They do in a loop of senders that each reach `share` cores of the loop, if one of them reaches one core more. By
     sorted synapse: `of_target` int64, the sender of its target; `packed` bool, whether copies of the target are on one
     core; `key` int64, its sender times `n_cores` plus the core it reaches. `starts`: the first of each key.
     """

@@ -44,13 +44,13 @@ def merge_axons(network: Network, timing: Schedule, chip: Chip, activity: Activi
     if chip.core.axon_merge != "or" or chip.limit("max_destinations") is not None:  # such cores are copied whole
         return merged
     for name in network.built_in:
-        pre_post = None if mapping is not None and name in mapping.core_of else _can_merge(merged.network, name, chip)
+        pre_post = None if mapping is not None and name in mapping.core_of else _find_pooled(merged.network, name, chip)
         if pre_post is not None:
             merged = _remove_relays(merged, name, *pre_post, chip)
     return merged
 
 
-def _can_merge(network: Network, name: str, chip: Chip) -> tuple[np.ndarray, np.ndarray] | None:
+def _find_pooled(network: Network, name: str, chip: Chip) -> tuple[np.ndarray, np.ndarray] | None:
     """Return neurons and windows of a layer of relay neurons that can be removed, in flat order, or None."""
     windows = pooled_spikes(network, name, chip)
     if windows is None or name in network.outputs:

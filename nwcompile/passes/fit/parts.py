@@ -84,7 +84,7 @@ def _sum_groups(network: Network, edge: Dense | Conv2d, part: str, limits: np.nd
 
 
 def _best_groups(edge: Dense | Conv2d, n_target: int, limits: np.ndarray, chip: Chip) -> int | None:
-    """Return the number of groups with the fewest cores, by its rows of synapses and its neurons; None if none fits.
+    """Return the number of groups that needs the fewest cores, by synapse rows and neurons; None if none fits.
 
     A row of one synapse takes a header, and few neurons per core make many such rows.
     """

@@ -56,7 +56,7 @@ def relay_delays(network: Network, timing: Schedule, chip: Chip, options: Option
     """Insert relay neurons for delays longer than `neuron.delay_max_steps`, and adapt the schedule.
 
     There is one relay neuron per source neuron and 1 + delay_max_steps steps, shared by all connections of the source
-    with the same aligned delay: a spike passes each connection of the chain with the longest delay of a connection.
+    with the same aligned delay: each connection of the chain delays a spike by as many steps as the chip allows.
     Spikes of the given layers stay the same. Two kinds of delays stay, for `check` to refuse: those of spikes other
     than 0 and 1, and those of a layer that only feeds itself, which would cease to be an output. Raises FitError,
     before any relay neuron is built, if the chip has no room for them.

@@ -53,7 +53,7 @@ class Cut(NamedTuple):
 
 
 def split_fan_in(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
-    """Feed every neuron that exceeds a core on its own by partial sums.
+    """Feed partial sums to every neuron that exceeds a core on its own.
 
     Raises FitError, with all layers whose partial sums do not fit into the chip's messages. Messages are checked, and
     rows made, only for a fixed-point network.

@@ -1,4 +1,4 @@
-"""Multiply spikes: compute a matrix product of spikes with stateless pair neurons, one for each pair of factors.
+"""Multiply spikes: compute a matrix product of spikes with stateless pair neurons, one for each product of two.
 
 For two spikes, a pair neuron computes AND. For a count and a spike, it sends the count if there is a spike: the spike
 weighs more than any count, and a bias of that size keeps the neuron silent without it.

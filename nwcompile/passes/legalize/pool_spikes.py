@@ -31,7 +31,7 @@ def pool_spikes(
     `compare_currents` makes their maximum exact after quantization. `estimate` refuses maxima that remain.
     """
     before = network
-    relay = relay_neuron(chip) or RELAY  # `estimate` refuses a neuron that no chip has, and says what the chip lacks
+    relay = relay_neuron(chip) or RELAY  # `estimate` refuses RELAY if the chip lacks it, and says why
     relays = [name for name in network.built_in if is_stateless(network.node(name).neuron)]
     changes = [_describe_import(network, name) for name in relays if pooled_spikes(network, name, chip) is not None]
     for pool in find_maxima(network):

@@ -18,7 +18,7 @@ def relay_neuron(chip: Chip) -> NeuronSpec | None:
     if kind is None or chip.fixed_point.shifts:
         return None
     timing = "now" if "now" in chip.neuron.reset_timing else chip.neuron.reset_timing[0]
-    if chip.neuron.leak is False:  # Then the reset clears v, as it happens whenever a spike arrives.
+    if chip.neuron.leak is False:  # Then the reset clears v, because any spike makes it fire.
         return RELAY.replace(beta=1.0, reset=kind, reset_timing=timing) if kind in ("zero", "value") else None
     return RELAY.replace(reset=kind, reset_timing=timing, v_min=0.0 if chip.neuron.v_min == "zero" else None)
 

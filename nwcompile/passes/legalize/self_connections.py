@@ -43,7 +43,7 @@ def _subtracts_late(spec: NeuronSpec) -> bool:
 
 
 def _has_room(network: Network, node: Node, chip: Chip) -> bool:
-    """Return whether a neuron may have another destination, and its current may grow by its threshold."""
+    """Return whether a neuron may have one more destination, and its current can hold its threshold in addition."""
     limit = chip.limit("max_neuron_destinations")
     feeds_others = any(c.target != node.name for c in network.out_of(node.name))
     u_bound = state_range(network, node.name, None, None).u_bound

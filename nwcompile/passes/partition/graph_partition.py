@@ -39,7 +39,7 @@ def fit_parts(
     """Return the cores of every layer, on `options.n_cores` cores or on the fewest for which parts can be made to fit.
 
     `parts_for(limits int64[part, resource])` returns the part of every neuron, int32[neuron], one part per core with
-    these limits; the largest cores come first. `method` is its name in errors. Core rules (`passes.analyze.core_rules`)
+    these limits; the largest cores come first. `method`: name in errors. Core rules (`passes.analyze.core_rules`)
     are not considered: `partition` refuses these methods for a chip with any. The result may exceed the chip:
     `partition` checks it.
     """
@@ -72,7 +72,7 @@ def fit_parts(
 
 
 def parts_of_graph(network: Network, graph_for: Callable, cut: Callable) -> Callable:
-    """Return `parts_for` of `fit_parts` for an algorithm that cuts a graph whose vertices may be several twins.
+    """Return the `parts_for` of `fit_parts` for an algorithm that cuts a graph; a vertex may be several twins.
 
     `graph_for(n)` builds the graph with up to n twins per vertex, once for every n. `cut(graph, room int64[part])`
     returns the part of every vertex. The graph has `vertex_of`, as in `SynapseGraph`.
@@ -121,7 +121,7 @@ def _find_fewest(network: Network, chip: Chip, fan, method: str, attempt: Callab
 def _slices_instead(network: Network, chip: Chip, method: str) -> np.ndarray:
     """Return contiguous slices, int32[neuron], which show best what is missing. Raises FitError if slices fit.
 
-    Neither needs the activity.
+    The activity does not matter, so a uniform one is used.
     """
     core_of = cut_slices(network, chip, Activity.uniform(network, 1), Options()).by_neuron(network)
     n_cores = 1 + int(core_of.max())

@@ -129,7 +129,7 @@ def _match_cores(network: Network, chip: Chip, flat: np.ndarray, n_cores: int, o
 
 
 def _site_violations(network: Network, chip: Chip, flat, used, limits, pinned) -> list[Violation]:
-    """Return the limits exceeded if the largest cores, by neurons, go to the sites with the most neurons."""
+    """Return the exceeded limits if cores and sites are paired in order of the neurons that they hold."""
     n_cores, n_usable = len(used), capacity.n_usable(chip)
     largest_first = np.argsort(-limits[:, 0], kind="stable")
     rank = np.argsort(np.argsort(-used[:, 0], kind="stable"))

@@ -39,7 +39,7 @@ LARGEST_COUNTED = 20_000_000  # Synapses above which not even missing cores are 
 def smallest_change(network: Network, chip: Chip, error: FitError, options: Options) -> str | None:
     """Return changes that each alone make a normalized network fit, the relatively smallest first, or None.
 
-    Other choices of `options` come first, because they cost nothing. Returns None too if `error` shows that something
+    Changes of `options` come first, because they cost nothing. Returns None too if `error` shows that something
     other than room is missing.
     """
     if not all(v.what in CAPACITIES for v in error.violations):
@@ -162,7 +162,7 @@ def _can_shrink(connection: Connection, name: str) -> bool:
 
 
 def shrink(network: Network, name: str, n: int) -> Network:
-    """Return the structure of a network with only the first `n` channels of a layer, or neurons of a single axis."""
+    """Return a network with the first `n` channels, or neurons, of a layer; only its structure is meaningful."""
     node = network.node(name)
     nodes = {**network.nodes, name: Node(name, (n, *node.shape[1:]), node.neuron)}
     kept = n * int(np.prod(node.shape[1:]))

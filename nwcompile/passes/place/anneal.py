@@ -29,7 +29,7 @@ class SiteAnnealing:
     max_looks: int = 3_000_000
     min_moves: int = 12_000
 
-    # Ratio of successive temperatures; after `n_temperatures` it is a thousandth of the first.
+    # Ratio of successive temperatures; after `n_temperatures` the temperature is a thousandth of the first.
     cooling_share: float = 0.92
     n_temperatures: int = 84
 
@@ -123,7 +123,7 @@ def _anneal_once(
 
 
 def _build_lanes(problem: placement.PlacementProblem, site_of: np.ndarray) -> placement.Lanes:
-    """Return the lanes of `anneal_cores`; they are empty if longer than the lists of messages."""
+    """Return the lanes of `anneal_cores`; empty if route costs are asymmetric or lanes exceed the message lists."""
     n_cores, n_lanes = len(site_of), len(problem.along_x) + len(problem.along_y)
     is_even = all((along == along.T).all() for along in (problem.along_x, problem.along_y))
     if not is_even or n_cores * n_lanes > len(problem.other):

@@ -36,9 +36,9 @@ def region_sizes(chip: Chip, n_cores: int) -> np.ndarray:
 
 
 def whole_chips(chip: Chip, n_cores: int) -> int:
-    """Return `n_cores` if one chip holds them, else all cores of a number of chips that tiles well.
+    """Return `n_cores` if one chip holds them or `region_sizes` gives one region, else all cores of several chips.
 
-    That number is the next power of two, whose chips form a rectangle if the board has such sides, or all chips.
+    Their number is a power of two, so that they form a rectangle if the board has such sides, or that of all chips.
     """
     upto = _cores_upto(chip)
     n_chips = 1 << int(np.searchsorted(upto[:-1], n_cores)).bit_length()
@@ -94,7 +94,7 @@ def cluster_regions(network: Network, load: np.ndarray, cluster_of: np.ndarray, 
 
 
 def _cut_regions(region: np.ndarray, some: np.ndarray, place, heavy, sizes: np.ndarray, first: int) -> None:
-    """Set the regions, starting at `first`, of some clusters with centers place: float64[cluster, 3]."""
+    """Set the regions, numbered from `first`, of some clusters; `place` float64[cluster, 3] has their centers."""
     if len(sizes) == 1 or not len(some):
         region[some] = first
         return

@@ -78,7 +78,7 @@ def is_congested(problem: placement.PlacementProblem, chip: Chip, activity: Acti
 
 
 def spread_cores(problem: placement.PlacementProblem, chip: Chip) -> tuple[placement.PlacementProblem, np.ndarray]:
-    """Return the problem with as few cores per router as the barrier allows at no cost, and sites int64[core]."""
+    """Return the problem with the fewest cores per router at no extra barrier cost, and initial sites int64[core]."""
     n_cores, n_ports = len(problem.start) - 1, chip.noc.cores_per_router
     least, largest = -(-n_cores // n_ports), min(n_cores, chip.noc.columns * chip.noc.rows)
     n_tiles = max(n for n in range(least, largest + 1) if chip.barrier_cycles(n) == chip.barrier_cycles(least))

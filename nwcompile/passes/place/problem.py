@@ -90,7 +90,7 @@ def cores_at(site_of: np.ndarray, n_sites: int) -> np.ndarray:
 
 
 def seat_cores(problem: placement.PlacementProblem, start: np.ndarray, order: np.ndarray, dislike) -> np.ndarray:
-    """Assign to each core in `order` the free site that it dislikes least; return int64[core], legal at any time.
+    """Assign to each core in `order` the free site that it dislikes least; return int64[core], always legal.
 
     `dislike(core)` returns a number for every site. A core swaps with the core at its new site, if both fit and that
     core has not been seated yet. `start` int64[core] must be legal; a core that finds nothing better stays there.

@@ -17,7 +17,7 @@ def row_major(mapping: Mapping, network: Network, chip: Chip, activity: Activity
 
 
 def place_randomly(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """Draw random sites, a baseline for any method; uniform over all placements if cores are equal."""
+    """Draw random sites from the seed, a baseline for any method; uniform over all placements if cores are equal."""
     problem = placement_problem(mapping, network, chip, activity, options)
     site_of = chip.site_index(mapping.site_of)
     state = np.array([options.seed], np.uint64)

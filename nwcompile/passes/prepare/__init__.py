@@ -6,7 +6,7 @@ normalize   weight_bits.py:apply_weight_bits   bits of the weights into each lay
             prune_zeros.py:prune_zeros         pruned dense connections -> lists of synapses
             normalize.py:normalize             batch norm, pooling and chained linear maps -> connections
             fold.py:compose                    products of linear maps
-            recognize.py:recognize_programs      neuron programs that equal a built-in neuron
-legalize    unmet_taps.py:drop_unmet_taps   kernels without taps that only see padding
+            recognize.py:recognize_programs    neuron programs that equal a built-in neuron
+legalize    unmet_taps.py:drop_unmet_taps      kernels without taps that only see padding
 schedule    schedule.py:schedule               offsets of layers and delays of connections
 """

@@ -13,8 +13,8 @@ from scipy.sparse import csr_array
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse, pair, window_count
 from nwcompile.ir.flat import csr_groups
 
-# Fraction of non-zero weights below which a dense product becomes a list of synapses, and below which convolutions use
-# only the non-zero inputs.
+# Fraction of non-zero numbers below which a dense product becomes a list of synapses, and below which a convolution
+# uses only its non-zero inputs.
 SPARSE_BELOW = 0.25
 DENSE_ABOVE = 0.5  # Fraction of non-zero weights above which a sparse product becomes a matrix.
 

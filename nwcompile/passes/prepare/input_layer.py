@@ -41,8 +41,8 @@ PIXEL_UNITS = (255.0, 127.0)
 class InputLayer:
     """A network with input that the chip can take: the chip's `network`, the `host` in front of it, and its samples.
 
-    `samples`: `[B, T, *shape]` of every input of `network`, or None. Registers, whose scale is not chosen yet, have
-    float32.
+    `samples`: `[B, T, *shape]` of every input of `network`, or None. Those of registers are float32, since their scale
+    is not chosen yet.
     """
 
     network: Network
@@ -296,7 +296,7 @@ def _try_bias(network: Network, chip: Chip, samples: Inputs | None, _options: Op
 def _try_host(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
     """Run the layers up to the first spiking ones on the host; their spikes become inputs of the chip."""
     first = _First.from_network(network, samples)
-    layers = first.find_layers(network)
+    layers = first.find_host_layers(network)
     left = [name for name in network.layers if name not in layers]
     if not left:
         raise _ClosedError("no layer would be left for the chip")
@@ -368,8 +368,8 @@ class _First:
         in_order = tuple(name for name in network.inputs if name in inputs)
         return cls(in_order, tuple(n for n in network.order if n in reached), tuple(layers), next(iter(mixed), None))
 
-    def find_layers(self, network: Network) -> set[str]:
-        """Return the layers and everything that feeds them."""
+    def find_host_layers(self, network: Network) -> set[str]:
+        """Return the layers and every layer that feeds them."""
         layers = set(self.layers)
         while True:
             more = {n for n in _find_feeding(network, layers) if n in network.layers} - layers

@@ -13,9 +13,9 @@ def schedule(network: Network, execution: str = "pipelined") -> Schedule:
 
     `pipelined`: offsets are the least integers >= 0 with `D + offset(b) - offset(a) >= 1` for every connection a -> b
     of aligned delay D (inputs have offset 0). Raises ModelError if the delays of a cycle sum to less than its number of
-    connections, and for delays beyond LARGEST_DELAY micro-steps. `phased`: offsets are the least with `offset(b) >
-    offset(a)` where D = 0. The period is one more than the largest offset, so every network can be scheduled. Skips
-    wait as long as their longest parallel path.
+    connections, and for delays beyond LARGEST_DELAY micro-steps.
+    `phased`: offsets are the least with `offset(b) > offset(a)` where D = 0. The period is one more than the largest
+    offset, so every network can be scheduled. Skips wait as long as their longest parallel path.
     """
     if execution not in EXECUTIONS:
         raise OptionError(unknown_choice("execution", execution, EXECUTIONS))

@@ -3,10 +3,10 @@
 stage       function                           what it does
 (before)    memory.py:verify_memory            memory that compilation needs on this machine
 quantize    quantize.py:quantize               all layers, driven by the quantized layers before them
-            shared.py:make_once                     results that several chips share (in an estimate)
+            shared.py:make_once                results that several chips share (in an estimate)
             scaled_layer.py:scale_layer        a layer at one scale, every number on its grid
-            scale_search.py:choose_scale             the scale whose spikes are closest to the float layer's
-            channel_scale.py:scale_channels       a scale per output channel, if thresholds may differ
+            scale_search.py:choose_scale       the scale whose spikes are closest to the float layer's
+            channel_scale.py:scale_channels    a scale per output channel, if thresholds may differ
             program_scale.py:fixed_layer       a layer of neuron programs, by the program_* files:
             program_units.py, program_format.py   units of its values; bits after the point
             program_exact.py, program_curves.py, program_tables.py   exact states; curves; their tables

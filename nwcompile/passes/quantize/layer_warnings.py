@@ -12,14 +12,13 @@ SATURATED = 0.95  # Above this share of its neurons and steps, a firing layer ca
 ALWAYS_ON = 0.05  # A larger share of neurons that always fire causes a warning.
 # Rounding error of weights, over their root mean square, above which accuracy drops. The nets of benchmarks/convert.py
 # and examples/mnist_snn.py have at most 0.16 at 4 bits and more, and lose at most 0.5 points there; with 3 bits or
-# units of 1/255 they have 0.2 to 0.3 and lose up to 1 point; with 1 or 2 bits they have 0.4 to 0.9 and lose 1 to 21
-# points.
+# units of 1/255 they have 0.2 to 0.3 and lose up to 1 point; with 1 or 2 bits, 0.4 to 0.9 and 1 to 21 points.
 COARSE = 0.2
 ALIKE = 90.0  # Percentage of equal spikes above which a layer is fine, whatever its rounding error.
-# Tolerated relative change of a layer's rate: layers of benchmarks/quantize_nets.py change by at most 13 % from 2 bits.
+# Tolerated relative change of a layer's rate: at most 13 % in benchmarks/quantize_nets.py at 2 bits and more.
 RATE_MOVED = 0.2
 NEURON_MOVED = 0.5  # Tolerated relative change of a neuron's rate.
-# Tolerated share of neurons above that: at most 3 % of the same layers at 3 bits and more, 23 % at 2 bits.
+# Tolerated share of a layer's neurons above that: there at most 3 % at 3 bits and more, 23 % at 2 bits.
 NEURONS_MOVED = 0.25
 FEWEST_OF_LAYER = 100  # Spikes of a layer below which its rate is chance: their standard deviation is 10 %.
 FEWEST_OF_NEURON = 20  # The same for a neuron, 22 %.
@@ -34,7 +33,7 @@ def input_warnings(samples: dict[str, np.ndarray]) -> list[str]:
 
 
 def activity_warnings(name: str, wanted: np.ndarray | None, spikes: np.ndarray, before: list[str]) -> list[str]:
-    """Warn of layers that carry nothing: never a spike, almost always one, or neurons that fire in every step.
+    """Warn of layers that carry nothing: never a spike, almost always one, or some neurons firing in every step.
 
     `before`: the sources of the layer, if none of them sent a spike; then the problem is in an earlier layer.
     """

@@ -1,7 +1,7 @@
 """Curves of a float neuron program: chains of operations on one value that whole numbers cannot express.
 
 `1 / (1 + exp(-v))` is one curve of v, not three: its table is rounded once. A curve ends where its value is combined
-with values other than constants and its own argument.
+with values other than constants and curves of the same argument.
 """
 
 from collections.abc import Collection
@@ -75,7 +75,7 @@ def _strip_brackets(text: str) -> str:
 
 
 def find_curves(program: NeuronProgram, learned: Collection[str] = ()) -> dict[str, Curve]:
-    """Return the curves of a program `use_inverses` that other operations use, by result.
+    """Return the curves of a program from `use_inverses` that something else uses, by result.
 
     Parameters that are `learned` belong to no curve: a table stays fixed while they change.
     """
@@ -85,7 +85,7 @@ def find_curves(program: NeuronProgram, learned: Collection[str] = ()) -> dict[s
     return {name: lines.build_curve(name) for name in lines.bent if name in used}
 
 
-def find_inner_values(program: NeuronProgram, learned: Collection[str] = ()) -> set[Operand]:
+def find_curve_values(program: NeuronProgram, learned: Collection[str] = ()) -> set[Operand]:
     """Return the results that are on a curve, at its end or inside."""
     return set(_follow_operations(program, learned).bent)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation
-from nwcompile.passes.quantize.program_curves import Curve, find_curves, find_inner_values, use_inverses
+from nwcompile.passes.quantize.program_curves import Curve, find_curve_values, find_curves, use_inverses
 from nwcompile.passes.quantize.program_exact import SAME, find_counts, input_sums
 from nwcompile.passes.quantize.program_tables import CurveTable
 
@@ -153,7 +153,7 @@ class _Converter:
         table_of: TableMaker | None,
     ):
         self.table_of, self.curves = table_of, find_curves(program, learned)
-        self.inside = find_inner_values(program, learned) - self.curves.keys()
+        self.inside = find_curve_values(program, learned) - self.curves.keys()
         self.tables: dict[str, np.ndarray] = {}
         self.compared: dict[str, str] = {}
         self.program, self.fraction_bits, self.parameter_bits = program, fraction_bits, parameter_bits

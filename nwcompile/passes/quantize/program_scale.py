@@ -79,9 +79,9 @@ class FixedLayer:
 def fixed_layer(
     network: Network, name: str, chip: Chip, states: dict[str, np.ndarray] | None, learned: Collection[str] = ()
 ) -> FixedLayer:
-    """Quantize layer `name` of a normalized float network; `states`: from `record_arguments`. Raises ModelError.
+    """Quantize layer `name` of a normalized float network; `states`: of its float run with `record_arguments`.
 
-    `learned`: parameters of programs that are trained, so they may change later.
+    `learned`: parameters of programs that are trained, so they may change later. Raises ModelError.
     """
     node, edges = network.node(name), network.into(name)
     assert isinstance(node.neuron, NeuronProgram)
@@ -126,7 +126,7 @@ def fixed_layer(
 def _round_weights(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: float) -> list[Rounded]:
     """Round the weights to their grids, at the finest exponents."""
     return [
-        g.round_up_to(np.asarray(c.weight, np.float64) * unit, g.largest * 2.0**g.finest)
+        g.round_within(np.asarray(c.weight, np.float64) * unit, g.largest * 2.0**g.finest)
         for c, g in zip(edges, grids, strict=True)
     ]
 

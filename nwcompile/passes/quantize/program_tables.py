@@ -77,7 +77,7 @@ class CurveTable:
 
 @dataclass(frozen=True, eq=False)
 class ProgramTables:
-    """The tables of a layer's program: `made` builds one, `rows` are for the quantization table, in float units.
+    """The tables of a layer's program: `make_table` builds one; `rows` are for the quantization table, in float units.
 
     `pinned`: the fields of each table as plain values, by the result of its curve.
     """
@@ -166,7 +166,7 @@ def entries_for(chip: Chip, n_tables: int) -> int:
 
 
 def possible_ranges(program: NeuronProgram, largest: float) -> dict[str, Range]:
-    """Return the range of every value of a float program whose states and input are at most `largest`."""
+    """Return the range of every value of a float program whose states and input are at most `largest` in magnitude."""
     held = {name: Range(-largest, largest, False) for name in (*program.state_names, INPUT)}
     held |= {name: array_range(value) for name, value in program.parameters.items()}
     return propagate_ranges(program, held, AssertionError)

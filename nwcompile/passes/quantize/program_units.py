@@ -21,7 +21,7 @@ from nwcompile.passes.quantize.program_exact import find_counts, input_sums
 ALIKE = ("add", "sub", "min", "max", "neg", "abs", "select")  # operands and result have one unit
 COMPARED = ("lt", "le", "eq", "ne")
 NUMBERS_ONLY = ("exp", "tanh", "floor", "trunc")  # operands and result are dimensionless
-Equation = dict[Hashable, Fraction]  # the sum of unit times factor is 0; the key ONE has a constant
+Equation = dict[Hashable, Fraction]  # the sum of unit times factor is 0; the key ONE holds a constant
 ONE = None
 
 
@@ -68,7 +68,7 @@ def find_units(program: NeuronProgram, without: Iterable[str] = ()) -> Units:
 
 
 def scale_program(program: NeuronProgram, measures: Units, factor: float) -> NeuronProgram:
-    """Return the same program for input times `factor`: every constant is scaled by its unit's power of it."""
+    """Return the same program for input times `factor`: constants are scaled by `factor` to the power of their unit."""
 
     def scaled(value, name: Hashable):
         unit = measures[name]

@@ -1,4 +1,4 @@
-"""Prove: what a quantized network shows of its clamps, comparisons and currents. In integers, v > t is v >= t + 1."""
+"""Prove: report idle clamps, exact comparisons and lasting currents of integers, where v > t is v >= t + 1."""
 
 import numpy as np
 
@@ -16,10 +16,10 @@ def prove(float_network: Network, fixed: Network, chip: Chip, options: Options) 
     """Apply rewritings to the quantized network that its integers prove exact, and return their rows."""
     verify_pairs(fixed, chip)
     proved, changes = idle_clamps(fixed, chip, options)
-    return proved, [*compared_changes(float_network, fixed, chip), *changes]
+    return proved, [*list_comparison_changes(float_network, fixed, chip), *changes]
 
 
-def compared_changes(network: Network, fixed: Network, chip: Chip) -> list[Change]:
+def list_comparison_changes(network: Network, fixed: Network, chip: Chip) -> list[Change]:
     """Return rows for layers of a float network whose quantized thresholds use the other comparison, exactly.
 
     If thresholds are coarser than membranes, the other comparison is a rounding of the threshold, which the

@@ -100,7 +100,7 @@ class _Best:
     spikes: np.ndarray | None = None
 
     def take_better(self, far: tuple[float, float], scaled: Scaled, spikes: np.ndarray | None) -> tuple[float, float]:
-        """Compare a layer at distance `far`, and return that distance."""
+        """Keep a layer at distance `far` if it is the best so far, and return `far`."""
         rank = (far, weight_error(self.layer, scaled), -scaled.scale)
         if self.rank is None or rank < self.rank:
             self.rank, self.scaled, self.spikes = rank, scaled, spikes
@@ -170,7 +170,7 @@ def peak_current(layer: Layer, spikes: tuple[np.ndarray, ...], injected: np.ndar
 
 
 def how_far(spikes: np.ndarray, wanted: np.ndarray, matched: float) -> tuple[float, float]:
-    """Return the distance of spike trains [B, T, ...]: their rate's error, 0 if below `matched`, then that in time.
+    """Return how far spike trains [B, T, ...] are from `wanted`: their rate's error, 0 below `matched`; then in time.
 
     The distance in time alone favors silence: trains that hardly agree in time, as behind many layers, are the closer
     to others the fewer spikes they have.

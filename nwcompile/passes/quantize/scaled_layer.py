@@ -156,7 +156,7 @@ def scale_layer(layer: Layer, chip: Chip, scale: float, clip: float = 1.0, thres
     largest_mean = max(means, default=0.0)
     level = limit / largest_mean if layer.bits == 1 and largest_mean else weight_scale
     weights = tuple(
-        grid.round_up_to(w * weight_scale, level * mean if grid.bits == 1 else limit)
+        grid.round_within(w * weight_scale, level * mean if grid.bits == 1 else limit)
         for w, grid, mean in zip(layer.weights, layer.grids, means, strict=True)
     )
     neuron = fixed_neuron(layer, chip, scale, threshold_factor)
@@ -185,7 +185,7 @@ def weight_error(layer: Layer, scaled: Scaled) -> float:
 
 
 def driving_weights(connection: Direct, node: Node, source: Node, dynamics: Dynamics) -> np.ndarray:
-    """Return a connection's weights times the dynamics' factor, float64. Raises ModelError if impossible."""
+    """Return a connection's weights times the dynamics' factor, float64. Raises ModelError if it varies in channels."""
     weight = np.asarray(connection.weight, np.float64)
     if dynamics.factor.size == 1:
         return weight * dynamics.factor.reshape(())

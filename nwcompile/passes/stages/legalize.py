@@ -12,7 +12,7 @@ from nwcompile.passes.legalize.idle_clamps import idle_clamps
 from nwcompile.passes.legalize.legalize import legalize
 from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.prepare.schedule import schedule
-from nwcompile.passes.quantize.approximate.advice import suggest_changes
+from nwcompile.passes.quantize.approximate.advice import suggest_items
 from nwcompile.passes.quantize.approximate.nearest import nearest_network
 from nwcompile.passes.stages.draft import Advice, Draft, Stage, keep_violations
 
@@ -49,7 +49,7 @@ def advise_on_totals(draft: Draft, error: FitError) -> Advice:
     def check(options: Options) -> None:
         check_totals(rewrite_neurons(replace(draft, network=draft.normal, options=options)))
 
-    change = suggest_changes(drop_registers(draft.legal), draft.chip, draft.options, check)
+    change = suggest_items(drop_registers(draft.legal), draft.chip, draft.options, check)
     if change is None:
         whole, _ = split_fan_in(draft.legal, draft.chip, draft.options)
         change = smallest_change(drop_registers(whole), draft.chip, error, draft.options)

@@ -84,7 +84,7 @@ def describe_other_chips(network: Network, chip: Chip, options: Options) -> str 
 
 
 def _try_chip(given: Draft, most_work: int) -> Place | None:
-    """Return the draft's chip if the network fits, else None or NwError. Above `most_work` only totals are checked."""
+    """Return the draft's chip as a Place; None or NwError if it does not fit. Above `most_work` only totals count."""
     chip = given.chip
     draft = run(run(given, after="input", until="schedule"), after="approximate", until="split")
     is_split = draft.network is not draft.legal

@@ -65,7 +65,7 @@ def _slice_event(name: str, tid: int, start: float, end: float, us: float, **arg
 
 def _step_events(run: Run, starts: np.ndarray, us: float) -> list[dict]:
     """One slice per step, with its counters and its last core."""
-    assert run.profile is not None, "phases() checks it"
+    assert run.profile is not None, "format_trace checks it"
     path, events = run.profile.path, []
     for h, (start, end) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
         counts = {name: int(run.counters[name][h].sum()) for name in ("spikes_out", "messages_out", "synops")}
@@ -93,7 +93,7 @@ def _unit_events(phases_of_run: Phases, unit: str, core: int, tid: int, starts: 
 
 def _flight_events(run: Run, starts: np.ndarray, us: float) -> list[dict]:
     """The counter of flits in the network."""
-    assert run.profile is not None, "phases() checks it"
+    assert run.profile is not None, "format_trace checks it"
     events = []
     for start, curve in zip(starts[:-1].tolist(), run.profile.flight, strict=False):
         for cycles, flits in curve.tolist():

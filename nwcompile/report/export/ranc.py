@@ -21,7 +21,7 @@ from nwcompile.sim.cycle.packets import Packets, trace_packets
 from nwcompile.sim.inputs import add_sample_axis
 
 ERROR_CODE = "NW7101"
-RESETS_BELOW = 0  # In RANC's simulator, negative resets occur at v < the threshold, as in the RTL; 1: at v <= it.
+RESETS_BELOW = 0  # In RANC's simulator, 0: a negative reset occurs at v < the threshold, as in the RTL; 1: at v <= it.
 
 NOTE = (
     "no potential can wrap in the first {proved} ticks, whatever spikes arrive; layers begin one tick after the other, "
@@ -54,7 +54,7 @@ def ranc_files(program: Program, folder, sample: dict[str, np.ndarray] | None = 
         sent = input_packets(design, sample)
         done = _all_packets(program, sample, n_ticks)
         files |= _render_sample(design, sample, sent, done)
-    files["simulator.json"], files["simulator_config.json"] = _render_simulator(design, sent), _simulator_options(p)
+    files["simulator.json"], files["simulator_config.json"] = _render_simulator(design, sent), _render_config(p)
     files["net.nwc"] = program.data
     files["README.txt"] = _render_readme(design, n_ticks, done).encode()
     return {Path(folder) / name: data for name, data in files.items()}
@@ -199,7 +199,7 @@ def _render_simulator(design: Design, sent: list) -> bytes:
     return _to_json({"packets": ticks, "output_bus": bus, "cores": cores}, indent=None)
 
 
-def _simulator_options(parameters: Parameters) -> bytes:
+def _render_config(parameters: Parameters) -> bytes:
     names = ("neuron_block", "core_controller", "scheduler")
     return _to_json(
         {

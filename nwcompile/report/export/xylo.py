@@ -1,7 +1,7 @@
 """Xylo: export a program as the arrays of the vendor's configuration tool, with the expected behavior of the chip.
 
 The names are the arguments of `config_from_specification` in SynSense's rockpool (documented there for XyloAudio 2,
-XyloAudio 3 and XyloIMU), so `config_from_specification(**numpy.load("specification.npz"))` configures the chip.
+XyloAudio 3 and XyloIMU), so `config_from_specification(**numpy.load("specification.npz"))` makes the configuration.
 """
 
 import io
@@ -116,7 +116,7 @@ def assign_pool(program: Program) -> Pool:
     """Assign positions to all neurons: hidden neurons that inputs feed come first, those that feed outputs last.
 
     Chips with fewer input and output rows than hidden neurons have these rows for the first and the last neurons.
-    Neurons that do both are at the first positions that outputs can read; neurons that do neither fill up before them.
+    Neurons that do both are at the first positions that outputs can read; those that do neither fill the gap before.
     """
     network = program.network
     hidden = [name for name in network.layers if name not in network.outputs]

@@ -80,7 +80,7 @@ def core_heat(doc: dict) -> tuple[str, str]:
 
 
 def core_map(doc: dict, hottest: float | None = None) -> Markup:
-    """Draw every used core at its site, colored by `core_heat`. `hottest`: the end of the scale, or the largest figure.
+    """Draw every used core at its site, colored by `core_heat`. `hottest` ends the scale (None: the largest figure).
 
     Squares are in the order of `cores` of report.json; report.js relies on it.
     """

@@ -80,7 +80,7 @@ def collect_report(
         "traffic": collect_traffic(program, run, s),
         "by_step": collect_by_step(run, s),
         "work": _collect_work(s),
-        "accuracy": _check_accuracy(accuracy),
+        "accuracy": _collect_accuracy(accuracy),
         "crosscheck": None if crosscheck is None else _collect_crosscheck(crosscheck),
         "legalization": [dict(row) for row in program.legalization],
         "price": program.manifest.get("price"),
@@ -99,7 +99,7 @@ def _pool_step_us(program: Program, run: Run) -> float | None:
     return None if cycles is None else cycles * program.chip.core.cycle_ns / 1000
 
 
-def _check_accuracy(given) -> dict | None:
+def _collect_accuracy(given) -> dict | None:
     if given is None:
         return None
     table = dict(given) if isinstance(given, dict) else {"chip": given}

@@ -109,7 +109,7 @@ class Group:
             try:
                 self._run_shared(steps)
                 return
-            except (BackendError, ModelError):  # the first of several steps that must stop is the one to be named
+            except (BackendError, ModelError):  # a sequential run names the first step that fails
                 for name, a in self.state_arrays().items():
                     a[...] = before[name]
         for part in over_samples(self.n_samples, lambda part: self._run_part(part, steps), chip_run.plan.interrupted):

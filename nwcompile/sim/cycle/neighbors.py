@@ -122,7 +122,8 @@ def _explain_stop(program: Program, code: int, where: np.ndarray, pace: Pace) ->
         return BackendError(f"{place}: cores wait for each other forever, {waits}; please report this chip file")
     if limit is None:
         return BackendError(
-            f"{place}: not done after twice the sequential time of its work, {waits}; please report this chip file"
+            f"{place}: not done after twice the sequential time of all work so far, {waits}; please report this chip "
+            "file"
         )
     return BackendError(
         f"{place}: not done {limit} cycles after the step before (noc.max_step_cycles), {waits}; send less, place it "

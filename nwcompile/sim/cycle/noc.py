@@ -50,7 +50,7 @@ class Load:
 
     Loads are flits per core and cycle, within the measured cycles. `mean_latency`: cycles from the creation of a
     measured packet to the arrival of its tail, with the time at the source; None unless stable. `stable`: True if the
-    latency is constant over a window that is long enough, False if packets wait ever longer, None if there are too few
+    latency settles within a window that is long enough, False if packets wait ever longer, None if there are too few
     cycles to decide. `bottleneck`: the busiest link, if not stable. `link_load`: share of all cycles in which each link
     was busy.
     """

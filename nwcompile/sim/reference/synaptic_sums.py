@@ -42,7 +42,7 @@ def effective_connection(connection: Connection) -> Connection:
 
 
 def fold_bias(network: Network, node: Node) -> Node:
-    """Move the biases of a fixed-point node's connections into its `bias_u`, or the input of its program."""
+    """Return a fixed-point node with its connections' biases in `bias_u`, or added to the input of its program."""
     biases = [c.bias_per_neuron(node.shape) for c in network.into(node.name) if c.bias is not None]
     if not biases:
         return node

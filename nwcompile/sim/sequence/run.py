@@ -47,7 +47,7 @@ def run_program(
     else:
         spikes, states, updates = _run_network(program.network, delays, inputs, n_steps, keep_states, device)
     run = finish_run(program, "sequence", device, window, spikes, states, inputs, {})
-    assert run.activity is not None, "finish counts spikes"
+    assert run.activity is not None, "finish_run counts spikes"
     activity = replace(run.activity, updates=updates)
     counters = count_events(program, activity, window)
     return with_energy(program, replace(run, counters=counters, activity=activity))

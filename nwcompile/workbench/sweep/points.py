@@ -110,7 +110,7 @@ class Space:
 
     def point(self, given: dict[str, Any]) -> Point:
         """Build the point of these settings."""
-        settings = {key: to_json(value) for key, value in given.items()}
+        settings = {key: to_json_value(value) for key, value in given.items()}
         name = given.get(INPUT, next(iter(self.question.inputs)))
         known = (code_version(), self.question.model, self.question.data(name), self.question.backend)
         try:
@@ -125,7 +125,7 @@ class Space:
         """The chip of a point, shared by points that differ only in options."""
         changes = {key: value for key, value in given.items() if key in KEYS}
         chip = given.get(CHIP, self.chip)
-        name = (chip.hash, json.dumps(to_json(changes), sort_keys=True, default=repr))
+        name = (chip.hash, json.dumps(to_json_value(changes), sort_keys=True, default=repr))
         if name not in self._chips:
             self._chips[name] = chip.replace(changes)
         return self._chips[name]
@@ -169,7 +169,7 @@ class Space:
                 wrong = self.point({key: value}).error
                 others = ({**first, other: v, key: value} for other in self.values for v in self.values[other])
                 if wrong is not None and all(self.point(choice).error is not None for choice in others):
-                    raise OptionError(f"grid: {key} = {shown(to_json(value))}: {wrong.partition(': ')[2]}")
+                    raise OptionError(f"grid: {key} = {shown(to_json_value(value))}: {wrong.partition(': ')[2]}")
 
 
 def read_grid(grid: dict, question: Question, chip: Chip, options: Options) -> Space:
@@ -201,16 +201,16 @@ def check_size(space: Space) -> None:
         )
 
 
-def to_json(value) -> object:
+def to_json_value(value) -> object:
     """Convert a value to one that JSON supports: a chip or method becomes its name."""
     if isinstance(value, Chip):
         return value.name
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {str(key): to_json(v) for key, v in value.items()}
+        return {str(key): to_json_value(v) for key, v in value.items()}
     if isinstance(value, list | tuple):
-        return [to_json(v) for v in value]
+        return [to_json_value(v) for v in value]
     return getattr(value, "__qualname__", repr(value)) if callable(value) else value
 
 
@@ -294,7 +294,7 @@ def _drop_duplicates(key: str, values: tuple) -> tuple:
     """Remove repeated values. Raises OptionError for different methods or chips of the same name."""
     by_name: dict[str, object] = {}
     for value in values:
-        name = json.dumps(to_json(value), sort_keys=True, default=repr)
+        name = json.dumps(to_json_value(value), sort_keys=True, default=repr)
         before = by_name.setdefault(name, value)
         if (callable(value) or isinstance(value, Chip)) and before != value:
             raise OptionError(f"grid: two values of {key} are called {name}; give each a name of its own")

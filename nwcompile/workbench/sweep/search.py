@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from nwcompile.errors import OptionError, check_int
 from nwcompile.ir.chip_sections import KEYS
-from nwcompile.workbench.sweep.points import OPTIONS, Point, Space, to_json
+from nwcompile.workbench.sweep.points import OPTIONS, Point, Space, to_json_value
 
 NO_OPTUNA = "a search needs optuna, which is not installed: pip install 'nwcompile[sweep]'"
 BATCH = 8  # Points requested at once: keeps 8 processes busy, and 100 trials still learn from 12 batches.
@@ -88,6 +88,6 @@ def _default_indices(space: Space) -> dict[str, int]:
     for key, values in space.values.items():
         default = getattr(space.options, key) if key in OPTIONS else None
         default = space.chip.value(key) if key in KEYS else default
-        names = [to_json(value) for value in values]
-        start[key] = names.index(to_json(default)) if to_json(default) in names else 0
+        names = [to_json_value(value) for value in values]
+        start[key] = names.index(to_json_value(default)) if to_json_value(default) in names else 0
     return start

@@ -110,7 +110,7 @@ def steps(module: torch.nn.Module, x: torch.Tensor, shape: tuple[int, ...], by_k
         return sent if program.fires else state.named[program.readout]
 
     found = [stepped(by_reference, currents, neurons.recurrent, shape)]
-    if by_kernel and ProgramScan.takes(program):
+    if by_kernel and ProgramScan.has_kernel(program):
         scan = ProgramScan(program, shape, x.shape[1], dtype)
         if neurons.recurrent:
             found.append(stepped(lambda x_t: scan.run(x_t[:, None])[0][:, 0], currents, neurons.recurrent, shape))

@@ -3,7 +3,7 @@ import torch
 
 from nwcompile import nn
 from nwcompile.errors import ModelError, OptionError
-from nwcompile.nn.layers.h1 import keep_majority_sign
+from nwcompile.nn.layers.h1 import keep_sum_sign
 
 
 def test_weight_magnitude_loss_is_the_mean_square_beyond_the_limit():
@@ -24,7 +24,7 @@ def test_topology_loss_is_zero_for_one_sign_in_every_block():
     assert nn.topology_loss(weight).item() == pytest.approx(sum(blocks) / 4)
     assert nn.topology_loss(weight, block=7).item() == pytest.approx((18 - 12 + 7 - 1) / 2)
     assert nn.topology_loss(weight, block=1 << 50).item() == nn.topology_loss(weight, block=7).item()
-    assert nn.topology_loss(keep_majority_sign(weight)).item() == 0
+    assert nn.topology_loss(keep_sum_sign(weight)).item() == 0
 
 
 def test_topology_loss_leads_weights_to_one_sign():

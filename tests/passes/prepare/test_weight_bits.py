@@ -36,7 +36,7 @@ BOTH, UP, DOWN = np.array([-1.0, 1.0]), np.array([0.0, 1.0]), np.array([-1.0, 0.
 def test_weight_grid_of_few_bits_needs_no_sign_where_weights_have_one(weight, bits, mode, levels):
     grid = WeightGrid.from_weights(weight, bits, LOIHI)
     assert (grid.sign_mode, list(range(grid.low, grid.high + 1, grid.step))) == (mode, levels)
-    spread = grid.round_up_to(np.linspace(levels[0] - 20, levels[-1] + 20, 999), levels[-1] or -levels[0])
+    spread = grid.round_within(np.linspace(levels[0] - 20, levels[-1] + 20, 999), levels[-1] or -levels[0])
     assert spread.exponent == 0 and list(np.unique(spread.mantissa)) == levels
 
 
@@ -54,7 +54,7 @@ def test_weight_grid_is_what_the_chip_and_the_backends_hold(chip, bits):
     for weight in (rng.normal(size=99), rng.random(99), -rng.random(99)):
         for size in (0.01, 3.0, 1e4):
             grid = WeightGrid.from_weights(weight, bits, chip)
-            found = grid.round_up_to(weight * size, size * np.abs(weight).mean())
+            found = grid.round_within(weight * size, size * np.abs(weight).mean())
             c = Dense("a", "b", found.mantissa[None], None, None, found.exponent, grid.sign_mode, bits)
             assert not list(weight_violations(c, chip)) and len(np.unique(found.mantissa)) <= 1 << bits
             limit = chip.weights.effective_limit
@@ -63,7 +63,7 @@ def test_weight_grid_is_what_the_chip_and_the_backends_hold(chip, bits):
 
 def test_weight_grid_of_a_step_that_is_no_power_of_two_stays_whole():
     chip = TINY.replace({"weights.step": 3, "weights.exponent_min": -8})
-    found = WeightGrid.from_weights(BOTH, 8, chip).round_up_to(np.array([-3.1, 3.1, 6.2]), 6.2)
+    found = WeightGrid.from_weights(BOTH, 8, chip).round_within(np.array([-3.1, 3.1, 6.2]), 6.2)
     assert found.exponent == 0 and list(found.effective) == [-3, 3, 6]
 
 

@@ -137,13 +137,13 @@ def test_round_threshold_moves_by_one_grid_step_only_where_the_comparison_change
 
 def test_weight_grid_uses_the_smallest_exponent_and_the_nearest_grid_point():
     grid = WeightGrid.from_weights(np.array([1.0, -1.0]), 8, LOIHI)
-    rounded = grid.round_up_to(np.array([100.2, -255.4, 3.1]), np.inf)
+    rounded = grid.round_within(np.array([100.2, -255.4, 3.1]), np.inf)
     assert (
         rounded.exponent == 1 and list(rounded.mantissa) == [50, -128, 2] and list(rounded.effective) == [100, -256, 4]
     )
-    fine = grid.round_up_to(np.array([100.2, -3.4]), np.inf)
+    fine = grid.round_within(np.array([100.2, -3.4]), np.inf)
     assert fine.exponent == -1 and list(fine.mantissa) == [200, -6] and list(fine.effective) == [100, -3]
-    clipped = grid.round_up_to(np.array([100.0, 400.0]), 254.0)
+    clipped = grid.round_within(np.array([100.0, 400.0]), 254.0)
     assert clipped.exponent == 0 and list(clipped.effective) == [100, 254] and clipped.n_clipped == 1
 
 

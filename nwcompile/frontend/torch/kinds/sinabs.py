@@ -80,7 +80,7 @@ def _read_leaky(module, layer, shape) -> ReadNeurons:
 
 
 def _read_step(module, layer, shape, forward, states: tuple[str, ...], arguments: dict) -> ReadNeurons:
-    """Trace a layer's step: `forward` takes all steps, and its module has the function for one step."""
+    """Trace a layer's step: `forward` takes all steps; its Python module also has the one-step function."""
     one_step = vars(sys.modules[forward.__module__])[f"{forward.__name__}_single"]
     names = ("v_mem", *states) if module.alpha_syn_calculated is None else ("v_mem", "i_syn", *states)
     arguments = {

@@ -6,7 +6,7 @@ Leaky, Synaptic, RLeaky and RSynaptic are built-in neurons:
 
 The R... kinds add recurrent(spikes of the last step) to x.
 
-`subtract` subtracts the threshold in the next step, or with `reset_delay=False` in the same step by the difference.
+`subtract` subtracts the threshold in the next step; `reset_delay=False` also corrects v at once (reset_timing `both`).
 `zero`: Leaky clears v before the next update, which equals clearing it at once. The other kinds, with
 `reset_delay=True`, clear v after the next update, so the step after a spike is lost (refractory 2). RSynaptic ignores
 `reset_delay=False`: it changes a variable that nothing reads (and fails without states).
@@ -97,7 +97,7 @@ def _read_step(module, layer, shape) -> ReadNeurons:
         module.recurrent = _Nothing()
     module.init_hidden, module.output = True, False
     module._parameters.pop("graded_spikes_factor", None)
-    module._buffers["graded_spikes_factor"] = torch.tensor(1.0)  # `spike` of the Kind holds this factor
+    module._buffers["graded_spikes_factor"] = torch.tensor(1.0)  # `Kind.spike` was read before
 
     def step(states, x):
         module._buffers.update(states)

@@ -3,8 +3,7 @@
 After SpiNeCluster of SpiNeMap (Balaji et al., IEEE TVLSI 28(1), 2020, arXiv 1909.01843), which partitions greedily in
 the manner of Kernighan and Lin (Bell System Technical Journal 49(2), 1970) for the fewest spikes on synapses between
 clusters. Assumed, because the paper's start and order were not accessible: parts begin as slices of the neurons in
-order, pairs of parts are refined heaviest traffic first, and this repeats until nothing is saved, `MOST_SWEEPS` at
-most.
+order; sweeps refine pairs of parts, heaviest traffic first, until nothing is saved, at most `MOST_SWEEPS` times.
 """
 
 import numpy as np

@@ -51,7 +51,7 @@ class SmoothSearch:
     # Maximum looks of an annealing, some seconds of work.
     max_looks: int = 1_200_000_000
 
-    # More moves per cluster did not pay off on the nets of the benchmarks.
+    # Maximum moves per cluster; more did not pay off on the nets of the benchmarks.
     moves_per_cluster: int = 600
 
     # The first temperature as a share of the cost divided by the number of clusters.
@@ -63,7 +63,7 @@ class SmoothSearch:
     # From this temperature on, the smooth time is closer to the exact one, because little is left to find.
     steep_from: int = 4
 
-    # Moves between two updates of the norms and checks of the clock.
+    # Moves per chunk; between chunks the norms are updated and the clock is checked.
     chunk_moves: int = 5000
 
     # Sending messages is left out of the smooth time if it takes less than this share of senders' other work.
@@ -78,7 +78,7 @@ class ExactSearch:
     max_looks: int = 1_800_000_000
     min_moves: int = 300
 
-    # More moves per cluster did not pay off on the nets of the benchmarks.
+    # Maximum moves per cluster; more did not pay off on the nets of the benchmarks.
     moves_per_cluster: int = 300
 
     # After a smooth annealing, this share of the usual moves suffices.
@@ -108,9 +108,9 @@ def improve_clusters(
     heat: float = 1.0,
     regions: np.ndarray | None = None,
 ) -> Partition:
-    """Return the best partition found from the best of `starts`, each int[cluster], with `effort` times the moves.
+    """Return the best partition found from the best of `starts`, each int[cluster].
 
-    `heat`: factor of the usual temperatures, lower for a good start. `regions`: as in `Partition`.
+    `effort`, `heat`: factors of the usual moves and temperatures, less heat for a good start. `regions`: see Partition.
 
     Few clusters are annealed by the exact time; many by a smooth one, followed by descent on the exact time. With
     regions, links count in the returned cost but not in the search. Limits come first; from a start within them, every
@@ -160,7 +160,7 @@ def _search_clusters(
 
 
 def _cost_with_links(demand: Demand, chip: Chip, core_of, regions, weight: Objective, state: CoreState) -> float:
-    """Return the cost of cores in regions, with links between chips that share their flits evenly."""
+    """Return the cost of cores in regions, including the time of links between chips, which share flits evenly."""
     state = filled_cores(demand, chip, core_of, state)
     sites = sites_by_region(chip, regions, hilbert_rank(chip))
     state.busy.total[TIME] = time_with_links(demand, state, chip, sites, is_even=True)
@@ -182,7 +182,7 @@ def _count_cost(demand: Demand, chip: Chip, cluster_of, core_of, weight: Objecti
 def _anneal_smooth_time(
     search: Search, demand: Demand, weight: Objective, start: Partition, effort: float, heat: float, state: CoreState
 ) -> Partition:
-    """Anneal `start` by the smooth time of `smooth_anneal`; return the result if it is better.
+    """Anneal `start` by the smooth time of `smooth_anneal`; return the better of result and start.
 
     If messages are a small part of the senders' work, sending them takes no time: a move then changes only two cores.
     Gives up like `_anneal_exact_time`.

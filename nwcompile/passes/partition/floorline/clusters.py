@@ -24,7 +24,7 @@ def fitting_clusters(
 ) -> np.ndarray:
     """Return int64[neuron]: clusters that the largest core holds, none with more than 1/`n_clusters` of all the load.
 
-    `load` int64[neuron]. They are cut out of `cluster_of`, or of whole layers. Single neurons stay whatever they take.
+    `load` int64[neuron]. They are cut out of `cluster_of`, or of whole layers. Single neurons may exceed both limits.
     The largest core holds the neurons of at least `per_core` clusters.
     """
     if cluster_of is None:

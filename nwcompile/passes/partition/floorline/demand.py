@@ -415,7 +415,7 @@ def _add_forking(send: np.ndarray, groups: Groups, entries: Entries, message_cyc
 
 
 def _barrier_cycles(chip: Chip, n_cores: int, n_barriers: int) -> np.ndarray:
-    """Return int64[cores in use + 1]: cycles of a step's barriers, on the fewest routers that hold as many cores."""
+    """Return int64[cores in use + 1]: cycles of a step's barriers, on the fewest routers that hold the cores."""
     tiles = -(-np.maximum(np.arange(n_cores + 1), 1) // chip.noc.cores_per_router)
     if chip.cost.barrier_cycles is None:
         return np.zeros(n_cores + 1, np.int64)

@@ -167,7 +167,7 @@ def _number_cores(partition: Partition) -> np.ndarray:
 
 def _minimize_traffic(search: Search) -> Iterator[tuple[Partition, np.ndarray | None]]:
     """Yield the best partition so far and the sites of its cores, None if unknown; see `anneal_hops`."""
-    begun, limit_cycles = _within_step_limit(search), max_cycles(search)
+    begun, limit_cycles = _search_within_limit(search), max_cycles(search)
     if begun is None:
         for best in _search_counts(search):
             yield best, None
@@ -207,7 +207,7 @@ def _search_from_metis(search: Search, best: Partition, limit_cycles: int) -> tu
     return None if placed is None or placed[0].excess > best.excess else placed
 
 
-def _within_step_limit(search: Search) -> Partition | None:
+def _search_within_limit(search: Search) -> Partition | None:
     """Return a partition within `options.step_limit_us`, on few cores unless a number is given; None without limit.
 
     If none fits the chip, one that exceeds it is returned. Raises FitError with the shortest step found if none is
@@ -250,13 +250,13 @@ def _double_core_count(search: Search) -> Iterator[tuple[Partition, None]]:
 
 
 def _max_cores(search: Search) -> int:
-    """Return the number of cores that hold neurons, at most the number of neurons."""
+    """Return the number of cores that can hold neurons, at most the number of neurons."""
     return min(len(search.load), capacity.n_usable(search.chip))
 
 
 def _improve_all(search: Search) -> Iterator[tuple[Partition, None]]:
     """Yield the best partition so far after every search: core counts first, then finer and finer clusters."""
-    begun = _within_step_limit(search)
+    begun = _search_within_limit(search)
     for best in _search_counts(search) if begun is None else [begun]:
         yield best, None
     for level in range(search.n_levels):
@@ -422,7 +422,7 @@ def _refine_clusters(search: Search, coarse: Partition, level: int, effort: floa
 
 
 def _cores_of_method(method, search: Search, n_cores: int | None = None) -> np.ndarray | None:
-    """Return cores int32[neuron] of another partitioner, on `n_cores` if given; None if it fails."""
+    """Return cores int32[neuron] of another partitioner, on at most `n_cores` if given; None if it fails."""
     options = search.options if n_cores is None else replace(search.options, n_cores=n_cores)
     try:
         cores = method(search.network, search.chip, search.activity, options).by_neuron(search.network)

@@ -83,7 +83,7 @@ class Heating:
     warmer_factor: float = 2.0
     n_heats: int = 8
 
-    # Number of temperatures from the last heat down to this share of it.
+    # Number of temperatures from the last heat down to `cooled_share` of it.
     n_coolings: int = 24
     cooled_share: float = 0.04
 
@@ -116,10 +116,10 @@ class TrafficSearch:
     # With more clusters, moving each of them often enough takes too long.
     max_clusters: int = 40_000
 
-    # With less free room than this share of the neurons, a quarter of a coarse cluster per core, clusters stay put.
+    # With less free room than this share of the neurons, a quarter of a coarse cluster per core, clusters do not move.
     full_share: float = 1 / 64
 
-    # If there are more steps, clusters move on this many of them; the result is checked on all.
+    # Maximum steps on which moves are evaluated, evenly spaced; the result is checked on all steps.
     kept_steps: int = 128
 
     # After a missed time limit, the next annealing aims at this share of it; at most `max_late` more are tried.

@@ -14,8 +14,8 @@ from nwcompile.passes.quantize.approximate.nearest import needed_items
 MESSAGES = {"graded": "messages carry counts and signs", "repeat": "n spikes are n messages"}  # by `on_multi_spike`
 
 
-def suggest_changes(network: Network, chip: Chip, options: Options, check: Callable[[Options], object]) -> str | None:
-    """Return the words of `approximate` with which a legalized network's totals would fit, or None.
+def suggest_items(network: Network, chip: Chip, options: Options, check: Callable[[Options], object]) -> str | None:
+    """Return the `approximate` items with which a legalized network's totals would fit, as advice, or None.
 
     `check(options)` raises FitError unless the network fits with other options.
     """

@@ -27,7 +27,7 @@ TIMINGS = {"now": "at once", "next": "one step late", "both": "by the count befo
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature that the chip lacks: the `word` of the option that allows its change, and both neurons' features."""
+    """A feature that the chip lacks: the `word` that allows the change, what the neuron `was` and what it `has`."""
 
     word: str
     was: str
@@ -41,7 +41,7 @@ def nearest_neuron(
 
     Only features named in `options.approximate` change. `has_bias`: whether the connections into the neuron have a
     bias. `cap`: the most spikes per step of the chip's neuron, None if unknown. Of a neuron that never fires, only
-    clamp and bias change.
+    clamp, bias and current change.
     """
     features: list[Feature] = []
     can = chip.neuron
@@ -62,7 +62,7 @@ def nearest_neuron(
             timing = can.reset_timing[0]
             change("timing", TIMINGS[spec.reset_timing], TIMINGS[timing], reset_timing=timing)
         if not _is_sent(spec, chip, options.on_multi_spike):
-            change("multi-spike", f"{spec.spikes} spikes", f"one spike a step{_add_hint(spec, chip)}", spikes="binary")
+            change("multi-spike", f"{spec.spikes} spikes", f"one spike a step{_hint_text(spec, chip)}", spikes="binary")
         used = spec.max_spikes if spec.spikes == "multi" else 1
         if cap is not None and used != cap and spec.spikes in ("binary", "multi"):
             was = "any number of spikes" if used is None else "one spike" if used == 1 else f"up to {used} spikes"
@@ -133,7 +133,7 @@ def _move_float_bias(spec: NeuronSpec, added: np.ndarray) -> NeuronSpec:
     return spec.replace(bias=np.asarray(spec.bias) + gain * current)
 
 
-def _add_hint(spec: NeuronSpec, chip: Chip) -> str:
+def _hint_text(spec: NeuronSpec, chip: Chip) -> str:
     """Return a note that graded messages could carry what is lost, if they can."""
     carried = "sign" if spec.message == "bipolar" else "count"
     return f" (on_multi_spike='graded' sends the {carried})" if chip.carries_message(spec.message) else ""
@@ -148,7 +148,7 @@ def _is_sent(spec: NeuronSpec, chip: Chip, on_multi_spike: str) -> bool:
 
 
 def nearest_network(network: Network, chip: Chip, options: Options) -> tuple[Network, dict[str, list[Feature]]]:
-    """Return the network with the nearest neurons that `options.approximate` allows, and its changed features."""
+    """Return the network with the nearest neurons that `options.approximate` allows, and changed features by layer."""
     nodes, features_of = dict(network.nodes), {}
     for name in network.layers:
         neuron, swapped = nodes[name].neuron, []

@@ -15,7 +15,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
-from nwcompile.passes.analyze.dynamics import find_decay
+from nwcompile.passes.analyze.dynamics import find_decay_for_loss
 from nwcompile.passes.analyze.grids import largest_threshold, round_bias
 from nwcompile.passes.quantize.approximate.driven import DrivenLayer
 from nwcompile.passes.quantize.approximate.ideal import PooledLayer
@@ -86,7 +86,7 @@ def built_in(program: NeuronProgram, chip: Chip) -> NeuronSpec:
     if not program.is_fixed:
         return NeuronSpec(threshold=1.0, beta=1 - leak, **kinds)
     form = chip.fixed_point
-    decay = find_decay(np.asarray(leak), form)
+    decay = find_decay_for_loss(np.asarray(leak), form)
     bias = round_bias(np.asarray(program.input_bias, np.int64) << form.shift_bits, chip)
     # A shift of 0 would lose a sum before it is used.
     fastest = 1 if form.shifts else form.fastest
@@ -112,7 +112,7 @@ def refit_program(
         fits.append(refit(layer, start, wanted, chip))
     best = min(fits, key=lambda fit: fit.off)
     if chip.neuron.leak is not False:
-        fast = find_decay(np.asarray(FAST_LEAK), spec.number_format)
+        fast = find_decay_for_loss(np.asarray(FAST_LEAK), spec.number_format)
         start = _find_first_threshold(layer, spec.replace(reset=best.neuron.reset, decay_v=fast), wanted, chip)
         best = min(best, refit(layer, start, wanted, chip), key=lambda fit: fit.off)
     return FittedProgram(best.neuron, best.threshold_factor, best.leak_factor, best.off, best.current)
@@ -133,7 +133,7 @@ def refit_readout(layer: DrivenLayer, spec: NeuronSpec, wanted: np.ndarray, chip
     leaks = (0.0,) if chip.neuron.leak is False else READOUT_LEAKS
 
     def at(leak: float) -> FittedProgram:
-        neuron = spec.replace(decay_v=find_decay(np.asarray(leak), spec.number_format))
+        neuron = spec.replace(decay_v=find_decay_for_loss(np.asarray(leak), spec.number_format))
         membrane = layer.run_membrane(neuron).astype(np.float64)
         factor = float((membrane * wanted).sum() / max(np.square(wanted, dtype=np.float64).sum(), 1.0))
         size = float(np.linalg.norm(membrane) * np.linalg.norm(wanted))

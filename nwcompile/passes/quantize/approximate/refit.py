@@ -24,7 +24,7 @@ import numpy as np
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.host import Injected
 from nwcompile.ir.neuron import NeuronSpec
-from nwcompile.passes.analyze.dynamics import find_decay
+from nwcompile.passes.analyze.dynamics import find_decay_for_loss
 from nwcompile.passes.analyze.grids import largest_threshold, round_bias
 from nwcompile.passes.quantize.approximate.driven import DrivenLayer
 from nwcompile.passes.quantize.approximate.ideal import PooledLayer
@@ -126,7 +126,7 @@ class _Search:
         is_single = chip.neuron.threshold_per != "neuron" or isinstance(layer, PooledLayer)
         # In a map each channel has a threshold, because its neurons share their weights.
         self.groups = (1,) * len(shape) if is_single else (shape[0], *(1,) * (len(shape) - 1))
-        # Neurons that send only positive spikes match the sum of both signs.
+        # Neurons that send only positive spikes are fitted to the signed sum of the wanted ones.
         self.aim = self._mean([self._n_spikes(t) if neuron.message == "bipolar" else self._sum_axes(t) for t in wanted])
         self.start = np.ones(self.groups)
 
@@ -228,9 +228,9 @@ def scale_neuron(neuron: NeuronSpec, chip: Chip, factor: np.ndarray, leak: float
     changed: dict[str, Any] = {"threshold": threshold}
     if leak is not None:
         lost = np.minimum(lost * leak, 1) if np.any(lost) else np.full(lost.shape, leak)
-        changed["decay_v"] = find_decay(lost, fixed)
+        changed["decay_v"] = find_decay_for_loss(lost, fixed)
     if kept:
-        changed["decay_u"] = find_decay(np.asarray(1 - kept), fixed)
+        changed["decay_u"] = find_decay_for_loss(np.asarray(1 - kept), fixed)
         changed["bias"] = round_bias(np.asarray(neuron.bias, np.float64) * gain, chip)
         for name in ("reset_value", "v_min"):
             if (value := getattr(neuron, name)) is not None:

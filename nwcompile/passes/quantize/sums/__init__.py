@@ -1,6 +1,6 @@
 """Sums sent as numbers, exactly, on chips with programmable neurons and signed numbers in messages.
 
-They work on integers, where sums lose nothing. `split_fan_in` in `passes/fit/` uses such neurons too.
+This works on integers, where sums lose nothing. `split_fan_in` in `passes/fit/` uses such neurons too.
 
     function                              what it does
     compare_currents.py:compare_currents  computes a maximum of currents by neurons that compare two

@@ -205,6 +205,6 @@ class Drive:
 
 
 def range_of(x: torch.Tensor) -> Range:
-    """Return the least and largest value of `x` and 0."""
+    """Return the least and the largest of 0 and the values of `x`."""
     low, high = torch.aminmax(x)
     return min(int(low), 0), max(int(high), 0)
