@@ -186,6 +186,16 @@ class Network:
                     pending += [target] if self.node(target).neuron is None else []
         return {target for target in seen if self.node(target).neuron is not None}
 
+    def find_reached(self, name: str) -> set[str]:
+        """Find the nodes that spikes of node `name` can affect; `name` itself is among them only in a loop."""
+        reached: set[str] = set()
+        pending = [name]
+        while pending:
+            fed = {c.target for c in self.out_of(pending.pop())} - reached
+            reached |= fed
+            pending += fed
+        return reached
+
     @property
     def graph(self):
         """networkx.MultiDiGraph of the network; node attributes `shape`, `neuron`, edge attribute `connection`."""

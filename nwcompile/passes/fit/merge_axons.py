@@ -62,19 +62,7 @@ def _find_pooled(network: Network, name: str, chip: Chip) -> tuple[np.ndarray, n
         return None
     each_once, n_windows = len(np.unique(windows[0])) == len(windows[0]), len(np.unique(windows[1]))
     disjoint = each_once and n_windows == network.node(name).n_neurons
-    return windows if disjoint and not _reaches_layer(network, name, source.name) else None
-
-
-def _reaches_layer(network: Network, start: str, end: str) -> bool:
-    """Return whether spikes of layer `start` can affect layer `end`."""
-    seen: set[str] = set()
-    pending = [start]
-    while pending:
-        at = pending.pop()
-        more = {c.target for c in network.out_of(at)} - seen
-        seen |= more
-        pending += more
-    return end in seen
+    return windows if disjoint and source.name not in network.find_reached(name) else None
 
 
 def _remove_relays(before: Merged, name: str, neurons: np.ndarray, windows: np.ndarray, chip: Chip) -> Merged:

@@ -84,7 +84,7 @@ def _cut_sources(network: Network, name: str, chip: Chip) -> Cut | None:
     over = [i for i in (IN_AXONS, SYNAPSE_BITS) if used[i] > limits[i]]
     if not over:
         return None
-    behind = _find_reached(network, name)
+    behind = network.find_reached(name)
     split = [c for c in into if c.source not in behind]
     as_lists = sum(synapse_count(network, c) for c in into) <= LARGEST
     parts = (_list_parts if as_lists else _symbolic_parts)(network, name, split, limits, chip)
@@ -124,18 +124,6 @@ def _most_sources(network: Network, edge: Connection) -> int:
         return int(np.bincount(np.asarray(edge.post), minlength=1).max())
     n_sources = network.node(edge.source).n_neurons
     return n_sources if isinstance(edge, Dense) else min(n_sources, int(np.prod(np.shape(edge.weight)[1:])))
-
-
-def _find_reached(network: Network, name: str) -> set[str]:
-    """Return the layers that a layer's spikes reach, directly or not; it is among them if a loop leads back."""
-    reached: set[str] = set()
-    ahead = [name]
-    while ahead:
-        source = ahead.pop()
-        new = {c.target for c in network.out_of(source)} - reached
-        reached |= new
-        ahead += sorted(new)
-    return reached
 
 
 def _symbolic_parts(
