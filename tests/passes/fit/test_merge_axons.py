@@ -112,6 +112,16 @@ def test_a_layer_that_feeds_more_than_its_maximum_keeps_relay_neurons():
     assert "max" in nw.compile(network, truenorth(), square_spikes()).network.layers
 
 
+def test_a_maximum_that_reaches_its_own_source_keeps_relay_neurons():
+    network = pooled_spikes(is_dense=True)
+    back = Dense("out", "a", np.full((128, 30), -1, np.float32), delay=3)
+    also = Dense("out", "readout", np.ones((1, 30), np.float32))  # out feeds a, so it is no output
+    nodes = {**network.nodes, "readout": Node("readout", (1,), IF)}
+    network = Network(network.inputs, nodes, (*network.connections, back, also))
+    program = nw.compile(network, truenorth(**{"core.max_neuron_destinations": None}), square_spikes())
+    assert "max" in program.network.layers and nw.crosscheck(program, square_spikes()).agree
+
+
 def test_a_mapping_that_places_relay_neurons_keeps_them():
     relayed = nw.compile(
         pooled_spikes(), truenorth(**NO_MERGE, **{"core.max_neuron_destinations": None}), square_spikes()
