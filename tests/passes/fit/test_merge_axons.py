@@ -91,6 +91,17 @@ def test_shared_axons_agree_in_phases_and_in_the_chips_window(options, window):
         assert all((run.counters[name] == runs[0].counters[name]).all() for name in runs[0].counters)
 
 
+@pytest.mark.parametrize("backend", ["reference", "sequence", "cycle"])
+def test_streams_read_shared_axons_once(backend):
+    program, x = nw.compile(pooled_spikes(), truenorth(), square_spikes()), square_spikes()[:1]
+    session = nw.Session(program, backend)
+    chunks = [session.feed(x[0, t : t + 1]) for t in range(x.shape[1])] + [session.close()]
+    run = nw.simulate(program, x, backend)
+    for name in program.network.layers:
+        assert (np.concatenate([chunk.spikes[name] for chunk in chunks], 1) == run.spikes[name]).all()
+    assert run.spikes["out"].any()
+
+
 def test_devices_with_other_weights_share_axons_too():
     program = nw.compile(pooled_spikes(), truenorth(), square_spikes())
     device = Devices(program, Variation(weight=0.2), seed=1).device(0)
