@@ -1,10 +1,10 @@
-"""Memory that compiling and running take, beside what is counted before they begin, so that it may refuse.
+"""Peak memory of compiling and running, and the estimate by which nwcompile refuses work before it starts.
 
     OMP_NUM_THREADS=1 python benchmarks/memory.py [--only compile run]
 
-Every row comes from a process of its own. `counted MB` is what `nwcompile.passes.quantize.memory` and
-`nwcompile.sim.memory` count, `peak MB` the highest resident memory of the call less that before it (modules loaded,
-kernels compiled and the samples made by then). A refusal is right as long as their ratio is never below 1.
+Each row is measured in a process of its own. `counted MB` is the estimate of `nwcompile.passes.quantize.memory` and
+`nwcompile.sim.memory`. `peak MB` is the peak resident memory of the call minus that before it, when modules are loaded,
+kernels compiled and samples made. Refusals are right if the ratio is never below 1.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from nwcompile.sim.inputs import prepare_inputs
 NEURON = nw.NeuronSpec(threshold=1.0, beta=0.9)
 CHIP = "loihi2_kapoho"
 RATE = 0.1  # of the input, spikes a line and step
-# work, network, samples, steps, partitioner or what is recorded
+# work, network, samples, steps, partitioner or `record`
 CELLS = (
     ("compile", "dense", 0, 0, "sequential"),
     ("compile", "dense", 4, 20, "sequential"),
@@ -70,14 +70,14 @@ def main() -> None:
 
 
 def apart(cell: tuple) -> dict:
-    """A row, from a process of its own."""
+    """Measure a row in a process of its own."""
     command = [sys.executable, __file__, "--one", json.dumps(cell)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def measured(work: str, name: str, n_samples: int, n_steps: int, how: str) -> dict:
-    """A row: what is counted, and the peak."""
+    """Measure a row: the estimate and the peak."""
     network = NETWORKS[name]()
     x = samples(network, n_samples, n_steps) if n_samples else None
     if work == "compile":
@@ -90,7 +90,7 @@ def measured(work: str, name: str, n_samples: int, n_steps: int, how: str) -> di
         peak = peak_of(lambda: nw.compile(network, CHIP, x, options))
     else:
         kind, _, backend = work.rpartition(" ")
-        program = warm(name, backend, "sequential")
+        warm(name, backend, "sequential")
         program = network if kind else nw.compile(network, CHIP, x[:1, :4], nw.Options(partitioner="sequential"))
         x = prepare_inputs(network if kind else program.network, x)[0]
         counted = running.run_bytes(program, n_samples, n_steps, backend, how)
@@ -100,16 +100,16 @@ def measured(work: str, name: str, n_samples: int, n_steps: int, how: str) -> di
 
 
 def peak_of(call) -> int:
-    """Bytes that a call takes at its peak."""
+    """Return the peak memory of a call in bytes."""
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # what was freed, but kept by the C library, would be used again unseen
+    ctypes.CDLL(None).malloc_trim(0)  # else the call would reuse freed memory, which does not show
     before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here on
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     call()
     return resident("VmHWM") - before
 
 
-def warm(name: str, backend: str, partitioner: str):
+def warm(name: str, backend: str, partitioner: str) -> None:
     """Compile and run a small network of the same kinds, so that kernels are compiled and libraries loaded."""
     network = SMALL[name]()
     x = samples(network, 3, 5)
@@ -119,7 +119,6 @@ def warm(name: str, backend: str, partitioner: str):
     if not network.is_fixed:
         nw.simulate(network, x, "reference")
         nw.simulate(network, x, "sequence")
-    return program
 
 
 def samples(network: nw.Network, n_samples: int, n_steps: int) -> np.ndarray:
@@ -128,7 +127,7 @@ def samples(network: nw.Network, n_samples: int, n_steps: int) -> np.ndarray:
 
 
 def dense(*sizes: int) -> nw.Network:
-    """Layers of these sizes, each of its neurons from all of the one before."""
+    """Fully connected layers of these sizes."""
     rng, names = np.random.default_rng(0), ["in", *(f"fc{i}" for i in range(1, len(sizes)))]
     edges = [
         nw.Dense(a, b, (rng.normal(size=(m, n)) * 2 / np.sqrt(n)).astype(np.float32))
@@ -139,7 +138,7 @@ def dense(*sizes: int) -> nw.Network:
 
 
 def sparse(n: int, fan_in: int) -> nw.Network:
-    """Two layers of n neurons, the second of `fan_in` drawn synapses each."""
+    """Two layers of n neurons; the second has `fan_in` random synapses per neuron."""
     rng, n_synapses = np.random.default_rng(0), n * fan_in
     edges = [
         nw.Dense("in", "first", rng.normal(0, 0.5, (n, 50)).astype(np.float32)),
@@ -150,7 +149,7 @@ def sparse(n: int, fan_in: int) -> nw.Network:
 
 
 def convolutions(channels: int, size: int) -> nw.Network:
-    """Two layers of convolutions and a classifier, for images of two channels."""
+    """Two convolutions and a classifier, for images of two channels."""
     rng = np.random.default_rng(0)
     first, second = ((rng.normal(size=(channels, n, 3, 3)) * 2 / np.sqrt(9 * n)) for n in (2, channels))
     classifier = rng.normal(0, 0.1, (10, channels * (size // 2) ** 2))
@@ -163,7 +162,7 @@ def convolutions(channels: int, size: int) -> nw.Network:
 
 
 def integers(*sizes: int) -> nw.Network:
-    """Dense layers as they are after quantization, in integers."""
+    """Dense layers of integers, as after quantization."""
     neuron = nw.NeuronSpec(threshold=4096, fixed=nw.FixedPoint(), decay_v=400)
     rng, names = np.random.default_rng(0), ["in", *(f"fc{i}" for i in range(1, len(sizes)))]
     edges = [

@@ -48,8 +48,8 @@ def compile(
     chip = _verify_arguments(network, chip, options, mapping)
     if checkpoint is not None and options.time_budget_s is not None:
         raise OptionError(
-            "checkpoint: with time_budget_s the clock decides what is found, so what is kept could not be continued to "
-            "the same program; leave one of them out"
+            "checkpoint: with time_budget_s the result depends on the clock, so a continued run could give another "
+            "program; leave one of them out"
         )
     warm_up.start(chip)
     with use_checkpoint(checkpoint):

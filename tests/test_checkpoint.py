@@ -165,7 +165,7 @@ def test_a_checkpoint_that_is_a_file_is_refused(tmp_path):
 
 
 def test_a_clock_and_a_checkpoint_do_not_go_together(tmp_path):
-    with pytest.raises(OptionError, match="with time_budget_s the clock decides what is found"):
+    with pytest.raises(OptionError, match="with time_budget_s the result depends on the clock"):
         nw.compile(dense_net(4, 3), "tiny", options=nw.Options(time_budget_s=1), checkpoint=tmp_path)
 
 

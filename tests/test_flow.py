@@ -157,8 +157,8 @@ def test_compile_without_calibration_says_what_it_assumes():
     program = compile(image_net(), "tiny")
     assert program.warnings == [NO_CALIBRATION]
     assert NO_CALIBRATION == (
-        "no calibration samples: scales follow the largest weights, and the mapping takes every neuron to spike in "
-        "10 % of its steps; give calibration samples for closer spikes and a faster mapping"
+        "no calibration samples: scales follow the largest weights, and the mapping assumes that every neuron spikes "
+        "in 10 % of its steps; give calibration samples for closer spikes and a faster mapping"
     )
     assert (program.activity.counts["fc"] == 10).all()
 

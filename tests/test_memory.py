@@ -1,9 +1,11 @@
 """Memory: the limits of a process, and work that is refused before it begins because it needs more."""
 
+import ctypes
 import resource
 import subprocess
 import sys
 import textwrap
+from ctypes import c_size_t, c_void_p
 
 import numpy as np
 import pytest
@@ -95,6 +97,20 @@ def test_room_is_looked_at_again_when_the_heap_was_given_back(monkeypatch):
     verify_room("it", GIB + 5, str)
     with pytest.raises(NotEnoughMemoryError):
         verify_room("it", GIB + 11, str)
+
+
+def test_freed_heap_goes_back_to_the_system():
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = c_void_p, [c_size_t], [c_void_p]
+    *blocks, top = (libc.malloc(1 << 16) for _ in range(1000))  # The last block keeps free() from shrinking the heap.
+    for block in blocks:
+        ctypes.memset(block, 1, 1 << 16)
+    for block in blocks:
+        libc.free(block)
+    before = memory._read_table(memory.PROC / "self" / "status")["VmRSS"]
+    memory.give_back_heap()
+    assert before - memory._read_table(memory.PROC / "self" / "status")["VmRSS"] > 32 * 1024
+    libc.free(top)
 
 
 def test_room_in_units():

@@ -22,6 +22,7 @@ from nwcompile.cli.verbs import VERBS
 from nwcompile.errors import FitError, NwError, NwWarning, OptionError, escape_controls, unknown_choice
 
 ERROR_CODE = "NW1002"
+INTERRUPTED = 130  # exit code after Ctrl-C, by convention of shells
 USAGE = "usage: nwcompile VERB ...   (nwcompile VERB --help says more)"
 
 
@@ -41,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
             return _report_error(e, as_json)
         except KeyboardInterrupt:
             print("nwcompile: interrupted; nothing was half-written", file=sys.stderr)
-            return 130
+            return INTERRUPTED
         except MemoryError:
             advice = "give fewer samples (--samples N), steps or cycles, or a smaller chip"
             return _report_error(NwError(f"not enough memory; {advice}"), as_json)

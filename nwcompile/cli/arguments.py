@@ -3,7 +3,7 @@
 import argparse
 import tomllib
 import warnings
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from nwcompile import plugins
@@ -73,7 +73,7 @@ def _update_flag(word: str, flags: list[str]) -> str:
     new = OLD_FLAGS.get(flag)
     if new not in flags:
         return word
-    warnings.warn(f"{flag} is called {new} now; the old flag goes with the next release", NwWarning, stacklevel=2)
+    warnings.warn(f"{flag} is called {new} now; the next release removes the old flag", NwWarning, stacklevel=2)
     return new + equals + value
 
 
@@ -110,7 +110,7 @@ def _add_estimate(parser: Parser) -> None:
         "--chips",
         default="all",
         metavar="NAME,...",
-        help="names or .toml files; all: all of `nwcompile chips list`, boards if their chip is too small (default)",
+        help="chip names or .toml files (default: all of `nwcompile chips list`; boards if their chip is too small)",
     )
     parser.add_argument("--input", metavar="X.npz", help="sample inputs, for times, energies and operations")
     parser.add_argument("--samples", type=_to_int, metavar="N", help="use the first N samples only")
@@ -119,8 +119,8 @@ def _add_estimate(parser: Parser) -> None:
 
 def _add_sweep(parser: Parser) -> None:
     add = parser.add_argument
-    add("plan", metavar="PLAN.toml", help="model, chip, input, and the [grid] of points; docs/sweep.md shows one")
-    add("-o", "--output", required=True, metavar="DIR", help="folder for sweep.jsonl and sweep.html; continues both")
+    add("plan", metavar="PLAN.toml", help="model, chip, input and the [grid] of settings; see docs/sweep.md")
+    add("-o", "--output", required=True, metavar="DIR", help="folder of sweep.jsonl and sweep.html, new or to continue")
     add("--processes", type=_to_int, metavar="N", help="points computed in parallel (default: all CPU cores)")
     add(
         "--cluster",
@@ -129,7 +129,7 @@ def _add_sweep(parser: Parser) -> None:
     )
     add(
         "--keep",
-        type=_one_of("keep", ("front", "all", "none")),
+        type=OneOf("keep", ("front", "all", "none")),
         default="front",
         metavar="NAME",
         help="points whose programs and reports are stored: front (the best, default), all, none",
@@ -140,19 +140,13 @@ def _add_simulate(parser: Parser) -> None:
     _add_model(parser, "a .nwc program; or, for the float network, " + MODEL)
     _add_input(parser)
     _add_backend(parser, "cycle for a program, reference for a float network")
-    parser.add_argument(
-        "--window",
-        type=_one_of("window", WINDOWS),
-        default="aligned",
-        metavar="NAME",
-        help="aligned: the model's T steps of every layer (default); hardware: T steps of the chip",
-    )
+    _add_window(parser)
     parser.add_argument(
         "--record",
-        type=_one_of("record", RECORDS),
+        type=OneOf("record", RECORDS),
         default="spikes",
         metavar="NAME",
-        help="spikes (default); all: states too; totals: sums only, for any number of steps (backend cycle)",
+        help="spikes (default); all: spikes and states; totals: sums only, for any number of steps (backend cycle)",
     )
     parser.add_argument(
         "--profile", action="store_true", help="show where the cycles go: phases, latencies, links, critical paths"
@@ -164,10 +158,20 @@ def _add_simulate(parser: Parser) -> None:
     parser.add_argument("-o", "--output", metavar="OUT.npz", help=written)
 
 
+def _add_window(parser: Parser) -> None:
+    parser.add_argument(
+        "--window",
+        type=OneOf("window", WINDOWS),
+        default="aligned",
+        metavar="NAME",
+        help="aligned: the model's T steps of every layer (default); hardware: T steps of the chip",
+    )
+
+
 def _add_stream(parser: Parser, what: str) -> None:
     given = (
         f"{what}: .npy or .npz [T, *shape]; an event file (.bin, .aedat4, .raw, .dat, .es), in steps of --model-dt; or "
-        "text (-: standard input) with one line per step, the numbers of the input lines that spike"
+        "text (-: standard input), one line per step with the indices of the spiking input lines"
     )
     parser.add_argument("--stream", metavar="FILE", help=given)
 
@@ -176,7 +180,7 @@ def _add_checkpoint(parser: Parser) -> None:
     parser.add_argument(
         "--checkpoint",
         metavar="DIR",
-        help="store finished work there; after a kill the same command continues from it, to the same bytes",
+        help="folder for finished work; if killed, the same command continues from it and writes the same bytes",
     )
 
 
@@ -203,7 +207,7 @@ def _add_bits(parser: Parser) -> None:
     _add_widths(parser)
     parser.add_argument("--seed", type=_to_int, metavar="N", help="seed for drawing calibration samples (default: 0)")
     _add_multi_spike(parser)
-    parser.add_argument("-o", "--output", required=True, metavar="FILE.toml", help="file of widths, for --bits")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE.toml", help="file for the widths, for --bits")
 
 
 def _add_robustness(parser: Parser) -> None:
@@ -221,10 +225,10 @@ def _add_robustness(parser: Parser) -> None:
     parser.add_argument("--seed", type=_to_int, default=0, metavar="N", help="seed for drawing devices (default: 0)")
     for name, text in (
         ("weight", "relative standard deviation of every stored weight: 0.1 for 10 %%"),
-        ("threshold", "the same of every neuron's threshold"),
-        ("leak", "the same of every neuron's leak rates"),
-        ("stuck", "share of the stored weights that are stuck at 0"),
-        ("dead", "share of the neurons that never fire"),
+        ("threshold", "relative standard deviation of every neuron's threshold"),
+        ("leak", "relative standard deviation of every neuron's leak rates"),
+        ("stuck", "share of stored weights stuck at 0"),
+        ("dead", "share of neurons that never fire"),
     ):
         parser.add_argument(f"--{name}", type=_to_float, metavar="X", help=f"{text} (default: the chip file's)")
     _add_backend(parser, "sequence")
@@ -237,19 +241,13 @@ def _add_crosscheck(parser: Parser) -> None:
     parser.add_argument(
         "--against",
         nargs="+",
-        type=_some_of("backend", AGAINST),
+        type=SomeOf("backend", AGAINST),
         default=[BACKENDS],
         metavar="BACKEND,...",
         help=f"backends to compare: {', '.join(AGAINST)} (float: the model before "
         f"quantization; default: {','.join(BACKENDS)})",
     )
-    parser.add_argument(
-        "--window",
-        type=_one_of("window", WINDOWS),
-        default="aligned",
-        metavar="NAME",
-        help=" or ".join(WINDOWS) + " (default: aligned)",
-    )
+    _add_window(parser)
     _add_chip(parser, required=False)
     _add_float_model(parser)
     _add_calibration(parser)
@@ -262,7 +260,7 @@ def _add_report(parser: Parser) -> None:
 
     parser.add_argument("program", metavar="PROGRAM.nwc", nargs="?", help=PROGRAM)
     _add_input(parser)
-    _add_stream(parser, "one sample, read to its end, instead of --input")
+    _add_stream(parser, "one sample instead of --input, read to its end")
     _add_backend(parser, "cycle")
     _add_model_flags(parser)
     _add_float_model(parser)
@@ -272,12 +270,12 @@ def _add_report(parser: Parser) -> None:
         "--diff",
         nargs=2,
         metavar=("A.nwc", "B.nwc"),
-        help="compare two mappings of a network instead: predicted from A's calibration, or measured on "
-        "--input; exit code 1 if B is worse; with -o also as a page, DIR/diff.html",
+        help="compare two mappings of a network, predicted from A's calibration or measured on --input; "
+        "exit code 1 if B is worse; -o writes diff.json and diff.html",
     )
     parser.add_argument(
         "--gate",
-        type=_some_of("figure", NAMES),
+        type=SomeOf("figure", NAMES),
         metavar="FIGURE,...",
         help=f"figures that must not be worse, of {', '.join(NAMES)} (default: {','.join(GATE)})",
     )
@@ -293,13 +291,13 @@ def _add_export(parser: Parser) -> None:
     parser.add_argument(
         "--to",
         required=True,
-        type=_one_of("format", plugins.list_names(plugins.EXPORTERS, EXPORTS)),
+        type=OneOf("format", plugins.list_names(plugins.EXPORTERS, EXPORTS)),
         metavar="NAME",
         help="ranc: memory files of the FPGA design RANC; sanafe: SANA-FE 2.2; xylo: the arguments of rockpool's "
         "config_from_specification; or a plugin's name",
     )
-    parser.add_argument("--input", metavar="X.npz", help=".npz or .npy of shape [B, T, *shape], exported as spikes")
-    parser.add_argument("--sample", type=_to_int, default=0, metavar="N", help="which of its samples (default: 0)")
+    parser.add_argument("--input", metavar="X.npz", help="samples to export as spikes: .npz or .npy, [B, T, *shape]")
+    parser.add_argument("--sample", type=_to_int, default=0, metavar="N", help="index of the sample (default: 0)")
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for the files")
 
 
@@ -308,8 +306,8 @@ def _add_verify(parser: Parser) -> None:
     log = "CSV with columns tick,core,neuron or tick,output or step,layer,neuron; .npz of arrays [T, n] by layer, or "
     log += "a .txt of RANC's testbench"
     parser.add_argument("--log", required=True, metavar="FILE", help=log)
-    parser.add_argument("--input", metavar="X.npz", help="input of the log (default: the exported sample)")
-    parser.add_argument("--sample", type=_to_int, default=0, metavar="N", help="which of its samples (default: 0)")
+    parser.add_argument("--input", metavar="X.npz", help="input of the recorded run (default: the exported sample)")
+    parser.add_argument("--sample", type=_to_int, default=0, metavar="N", help="index of the sample (default: 0)")
     parser.add_argument("--steps", type=_to_int, metavar="N", help="compare the first N steps only (default: all)")
 
 
@@ -317,16 +315,16 @@ def _add_noc(parser: Parser) -> None:
     from nwcompile.sim.cycle.noc import PATTERNS  # imported here because it loads Numba
 
     _add_chip(parser, required=True)
-    parser.add_argument("--trace-in", metavar="PACKETS.csv", help="packets: columns time, src, dst, size (in flits)")
-    parser.add_argument("--trace-out", metavar="OUT.csv", help="write inject,arrive of every packet there, in cycles")
+    parser.add_argument("--trace-in", metavar="PACKETS.csv", help="packets to replay: time, src, dst, size (in flits)")
+    parser.add_argument("--trace-out", metavar="OUT.csv", help="file for inject,arrive of every packet, in cycles")
     parser.add_argument(
-        "--traffic", type=_one_of("traffic", PATTERNS), metavar="NAME", help="generate load: " + ", ".join(PATTERNS)
+        "--traffic", type=OneOf("traffic", PATTERNS), metavar="NAME", help="generate load: " + ", ".join(PATTERNS)
     )
-    parser.add_argument("--load", type=_to_float, metavar="X", help="flits per core and cycle to generate, above 0")
+    parser.add_argument("--load", type=_to_float, metavar="X", help="generated flits per core and cycle, above 0")
     for name, default, text in (
-        ("flits", 1, "flits of a generated packet"),
+        ("flits", 1, "flits per generated packet"),
         ("warmup", 1000, "cycles before measuring"),
-        ("cycles", 10000, "cycles measured"),
+        ("cycles", 10000, "measured cycles"),
         ("seed", 0, "seed for generating packets"),
     ):
         parser.add_argument(
@@ -339,26 +337,26 @@ def _add_show(parser: Parser) -> None:
     _add_chip(parser, required=False)
     _add_calibration(parser)
     _add_options(parser)
-    parser.add_argument("--core", type=_to_int, metavar="N", help="a logical core; without it, all cores are listed")
+    parser.add_argument("--core", type=_to_int, metavar="N", help="logical core to show (default: list all cores)")
 
 
 def _add_chips(parser: Parser) -> None:
     parser.add_argument(
         "action",
-        type=_one_of("action", ("list", "show", "schema")),
+        type=OneOf("action", ("list", "show", "schema")),
         metavar="list|show|schema",
-        help="list all; show every figure of one, with its source; or print the JSON Schema of chip files, for editors",
+        help="list all chips; show every figure of NAME with its source; or print the JSON Schema of chip files",
     )
     parser.add_argument("chip", nargs="?", metavar="NAME", help="a shipped chip, or a .toml file")
 
 
 def _add_explain(parser: Parser) -> None:
-    listed = "code of an error, like NW4001; without one, all codes are listed"
+    listed = "error code, like NW4001 (default: list all codes)"
     parser.add_argument("code", metavar="CODE", nargs="?", type=InAnyCase("code", tuple(error_titles())), help=listed)
 
 
 def _add_completion(parser: Parser) -> None:
-    parser.add_argument("shell", metavar="|".join(SHELLS), type=_one_of("shell", SHELLS), help="your shell")
+    parser.add_argument("shell", metavar="|".join(SHELLS), type=OneOf("shell", SHELLS), help="your shell")
 
 
 PARSERS = {
@@ -375,7 +373,7 @@ def _add_model(parser: Parser, text: str = MODEL) -> None:
 
 
 def _add_float_model(parser: Parser) -> None:
-    parser.add_argument("--model", dest="model_of", metavar="MODEL", help="the program's float model, for its accuracy")
+    parser.add_argument("--model", dest="model_of", metavar="MODEL", help="float model of the program, as a reference")
 
 
 def _add_model_flags(parser: Parser) -> None:
@@ -384,7 +382,7 @@ def _add_model_flags(parser: Parser) -> None:
         "--dialect",
         type=InAnyCase("dialect", tuple(DIALECTS)),
         metavar="NAME",
-        help=f"who wrote the .nir file: {', '.join(DIALECTS)}",
+        help=f"framework that wrote the .nir file: {', '.join(DIALECTS)}",
     )
     parser.add_argument(
         "--neuron",
@@ -392,7 +390,7 @@ def _add_model_flags(parser: Parser) -> None:
         default=[],
         metavar="KEY=VALUE",
         type=_read_setting,
-        help="a NeuronSpec field that the file does not define: reset=zero; for one node n.reset=zero",
+        help="set a NeuronSpec field that the file lacks: reset=zero, or n.reset=zero for node n only",
     )
 
 
@@ -401,7 +399,7 @@ def _add_chip(parser: Parser, required: bool) -> None:
 
 
 def _add_calibration(parser: Parser) -> None:
-    parser.add_argument("--calibration", metavar="X.npz", help="sample inputs, to fit scales and mapping")
+    parser.add_argument("--calibration", metavar="X.npz", help="sample inputs to calibrate scales and mapping")
 
 
 def _add_input(parser: Parser) -> None:
@@ -412,25 +410,25 @@ def _add_input(parser: Parser) -> None:
 
 def _add_trace(parser: Parser) -> None:
     parser.add_argument("--trace", metavar="OUT.json", help="write the first sample as a timeline for ui.perfetto.dev")
-    parser.add_argument("--trace-steps", type=_to_int, metavar="N", help="its first N hardware steps (default: 200)")
+    parser.add_argument("--trace-steps", type=_to_int, metavar="N", help="hardware steps in the trace (default: 200)")
     parser.add_argument(
         "--model-dt",
         type=_to_float,
         metavar="SECONDS",
-        help="duration of a step of the model, for the real-time factors",
+        help="duration of a model step, for real-time factors",
     )
 
 
 def _add_backend(parser: Parser, default: str) -> None:
     parser.add_argument(
         "--backend",
-        type=_one_of("backend", BACKENDS),
+        type=OneOf("backend", BACKENDS),
         metavar="NAME",
         help=f"{', '.join(BACKENDS)} (default: {default})",
     )
     parser.add_argument(
         "--device",
-        type=_one_of("device", DEVICES),
+        type=OneOf("device", DEVICES),
         default="cpu",
         metavar="NAME",
         help=" or ".join(DEVICES) + ", for backend sequence (default: cpu)",
@@ -450,10 +448,10 @@ def _add_options(parser: Parser, default: Options = DEFAULTS) -> None:
         ("partitioner", partitioners, "how neurons are assigned to cores"),
         ("placer", placers, "how cores are assigned to sites"),
         ("optimize", choices.OBJECTIVES, f"what the mapping minimizes (time: on {choices.CORES_RULE})"),
-        ("execution", choices.EXECUTIONS, "layers in parallel, or one after the other in each step"),
+        ("execution", choices.EXECUTIONS, "layers run in parallel, or one after the other in each step"),
     ):
         listed = f"{what}: {', '.join(words)} (default: {getattr(default, name)})"
-        add(f"--{name}", type=_one_of(name, words), metavar="NAME", help=listed)
+        add(f"--{name}", type=OneOf(name, words), metavar="NAME", help=listed)
     _add_multi_spike(parser)
     _add_legalization(parser)
     add(
@@ -461,29 +459,28 @@ def _add_options(parser: Parser, default: Options = DEFAULTS) -> None:
         action="append",
         type=_read_fixed_sites,
         metavar="LAYER=X,Y,PORT",
-        help="keep cores of a layer at sites: out=7,0,0; several, for its cores in order: out=7,0,0+7,0,1",
+        help="place the cores of a layer at these sites, in order: out=7,0,0+7,0,1",
     )
     add(
         "--cores",
         type=_to_int,
         dest="n_cores",
         metavar="N",
-        help="spread over that many cores (default: as the partitioner chooses)",
+        help="number of cores to use (default: the partitioner chooses)",
     )
     add(
         "--step-limit",
         type=_to_float,
         dest="step_limit_us",
         metavar="US",
-        help="with --optimize traffic or cores: minimize among mappings whose predicted step takes at most that many "
-        "microseconds (default: no limit)",
+        help="with --optimize traffic or cores: longest allowed step in microseconds, as predicted (default: no limit)",
     )
     add(
         "--time-budget",
         type=_to_float,
         dest="time_budget_s",
         metavar="SECONDS",
-        help="time for the partitioner, and again for the placer (default: until they are done)",
+        help="time limit of the partitioner, and again of the placer (default: none)",
     )
 
 
@@ -491,18 +488,18 @@ def _add_widths(parser: Parser) -> None:
     parser.add_argument(
         "--bits",
         metavar="N|FILE.toml",
-        help="width of the weights, at most the chip's, or a file with "
-        "that of each layer (nwcompile bits writes one, and starts at these)",
+        help="weight width, at most the chip's, or a file with one width per layer; "
+        "`nwcompile bits` starts at these widths and writes such a file",
     )
 
 
 def _add_multi_spike(parser: Parser) -> None:
     parser.add_argument(
         "--on-multi-spike",
-        type=_one_of("on-multi-spike", choices.ON_MULTI_SPIKE),
+        type=OneOf("on-multi-spike", choices.ON_MULTI_SPIKE),
         metavar="NAME",
-        help="several spikes a step, if messages carry one: refuse (default), graded (a message "
-        "carries the count or sign) or repeat (n messages)",
+        help="how to send several spikes of a step if a message carries one: refuse (default), "
+        "graded (a message carries the count or sign) or repeat (n messages)",
     )
 
 
@@ -510,31 +507,31 @@ def _add_legalization(parser: Parser) -> None:
     parser.add_argument(
         "--approximate",
         action="append",
-        type=_some_of("approximate", (*choices.APPROXIMATIONS, choices.EVERYTHING)),
+        type=SomeOf("approximate", (*choices.APPROXIMATIONS, choices.EVERYTHING)),
         metavar="WORD,...",
-        help="features that the chip may replace by its nearest, at a measured price: "
+        help="features to approximate if the chip lacks them; the report shows the loss: "
         f"{', '.join(choices.APPROXIMATIONS)}; or {choices.EVERYTHING} (default: nothing)",
     )
     parser.add_argument(
         "--max-loss",
         metavar="LOSS",
-        help="the highest price of --approximate: points of accuracy (0.5pt) or share of the spikes (2%%)",
+        help="largest loss by --approximate: points of accuracy (0.5pt) or share of the spikes (2%%)",
     )
     parser.add_argument(
         "--input-layer",
-        type=_one_of("input-layer", choices.INPUT_LAYERS),
+        type=OneOf("input-layer", choices.INPUT_LAYERS),
         metavar="NAME",
         help=f"how real-valued or static input reaches the chip: {', '.join(choices.INPUT_LAYERS)} "
         "(default: the first that the chip supports)",
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # argparse hashes types, and `words` may be a list
 class OneOf:
     """The type of a flag that accepts one of some words; `completion` reads them."""
 
     kind: str
-    words: tuple[str, ...]
+    words: Sequence[str]
 
     def __call__(self, word: str) -> str:
         if word not in self.words:
@@ -546,9 +543,8 @@ class InAnyCase(OneOf):
     """The type of a flag that accepts one of some words, in lower or upper case."""
 
     def __call__(self, word: str) -> str:
-        return next((known for known in self.words if known.lower() == word.strip().lower()), "") or super().__call__(
-            word
-        )
+        by_lower = {known.lower(): known for known in self.words}
+        return super().__call__(by_lower.get(word.strip().lower(), word))
 
 
 class SomeOf(OneOf):
@@ -556,14 +552,6 @@ class SomeOf(OneOf):
 
     def __call__(self, text: str) -> tuple[str, ...]:  # type: ignore[override]
         return tuple(super(SomeOf, self).__call__(word.strip()) for word in text.split(","))
-
-
-def _one_of(kind: str, words: Iterable[str]) -> OneOf:
-    return OneOf(kind, tuple(words))
-
-
-def _some_of(kind: str, words: Iterable[str]) -> SomeOf:
-    return SomeOf(kind, tuple(words))
 
 
 def _to_int(text: str) -> int:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import numpy as np
 
+from nwcompile.cli import INTERRUPTED
 from nwcompile.cli.inputs.data import read_data
 from nwcompile.cli.inputs.load import load_program
 from nwcompile.cli.outputs.text import as_json, format_table
@@ -18,7 +19,6 @@ from nwcompile.sim.robustness import Robustness, iter_accuracies, merge_variatio
 ERROR_CODE = "NW1006"
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 N_BINS = 10  # Ten bins show the distribution of a hundred devices without gaps.
-INTERRUPTED = 130  # The exit code of an interrupted command, by convention of shells.
 
 
 def run(args: Namespace) -> int:

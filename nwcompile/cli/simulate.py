@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from nwcompile.cli import INTERRUPTED
 from nwcompile.cli.inputs.data import read_input
 from nwcompile.cli.inputs.load import check_file, is_program, load_program, read_network, refuse_nir_flags
 from nwcompile.cli.inputs.stream import NO_STEPS, STANDARD_INPUT, read_steps
@@ -28,8 +29,6 @@ from nwcompile.report.json.profile import collect_messages
 from nwcompile.report.text import profile_lines
 from nwcompile.sim import simulate
 from nwcompile.sim.session import Session
-
-INTERRUPTED = 130  # the exit code after Ctrl-C, by convention of shells
 
 
 def run(args: Namespace) -> int:

@@ -5,6 +5,7 @@ from argparse import Namespace
 from time import perf_counter
 from typing import Any
 
+from nwcompile.cli import INTERRUPTED
 from nwcompile.cli.inputs.data import Data, read_data, read_first
 from nwcompile.cli.inputs.load import check_folder, read_network
 from nwcompile.cli.outputs.text import as_json
@@ -18,7 +19,6 @@ from nwcompile.workbench.sweep.store import FILE
 from nwcompile.workbench.sweep.sweep import PAGE, Sweep, sweep
 
 ERROR_CODE = "NW7005"
-INTERRUPTED = 130  # The exit code of an interrupted command, by convention of shells.
 SECONDS_BETWEEN_LINES = 10  # Time between progress lines in a file; a terminal updates its line at every point.
 
 
@@ -49,8 +49,8 @@ def run(args: Namespace) -> int:
         )
     except KeyboardInterrupt:
         progress.end()
-        kept = f"points that are done are in {folder / FILE}"
-        print(f"nwcompile: interrupted; {kept}, and the same command goes on from there", file=sys.stderr)
+        kept = f"finished points are in {folder / FILE}"
+        print(f"nwcompile: interrupted; {kept}, and the same command continues from there", file=sys.stderr)
         return INTERRUPTED
     finally:
         progress.end()
@@ -133,9 +133,9 @@ def _print_ignored(made: Sweep) -> None:
     if made.n_stale:
         print(
             f"nwcompile: {count_text(made.n_stale, 'point')} in {path} of another version, model or samples are stale "
-            "and were left aside",
+            "and ignored",
             file=sys.stderr,
         )
     if made.n_unreadable:
         unread = count_text(made.n_unreadable, "line")
-        print(f"nwcompile: {unread} of {path} cannot be read, and were left aside", file=sys.stderr)
+        print(f"nwcompile: {unread} of {path} cannot be read and are ignored", file=sys.stderr)

@@ -27,7 +27,7 @@ def encode(x, steps: int | None, kind: str = "current", unit: float = 1.0, seed:
     n_steps = 1 if is_sequence else check_int("steps", steps, 1)
     seed = check_int("seed", seed, 0)
     if not isinstance(unit, int | float | np.number) or not 0 < unit < float("inf"):
-        raise OptionError(f"unit={shown(unit)} must be a number above 0: what a 1 of the input is worth")
+        raise OptionError(f"unit={shown(unit)} must be a number above 0, the value of one unit of the input")
     samples = _read_samples(x) / unit
     if is_sequence and samples.ndim < 3:
         raise ModelError(f"sequences must be [B, T, *shape], got shape {list(samples.shape)}; give steps for samples")

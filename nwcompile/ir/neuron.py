@@ -349,8 +349,10 @@ class NeuronSpec:
                 f"layer {layer!r}: max_spikes={shown(cap)} must be a whole number 1..{LARGEST_COUNT}, and "
                 f"goes with spikes='multi', not {self.spikes!r}"
             )
-        for name in ("decay_u", "decay_v") if self.fixed is not None else ():
-            bottom, top = self.number_format.decay_range
+        if self.fixed is None:
+            return
+        bottom, top = self.fixed.decay_range
+        for name in ("decay_u", "decay_v"):
             low, high = np.min(getattr(self, name)), np.max(getattr(self, name))
             if low < bottom or high > top:
                 raise ModelError(f"layer {layer!r}: {name} {low}..{high} is outside {bottom}..{top}")

@@ -377,18 +377,18 @@ class _Pack:
 
     def pack_node(self, node: Node) -> list:
         """Name, shape and neuron of a node, then its `axon_of` if its neurons share axons."""
-        row = [node.name, list(node.shape), None if node.neuron is None else self.pack_neuron(node)]
-        shared = [] if node.axon_of is None else [("axon_of", node.axon_of)]
-        return row + [self.pack_fields(f"node_{len(self.arrays)}", [pair]) for pair in shared]
+        row: list = [node.name, list(node.shape), None if node.neuron is None else self.pack_neuron(node)]
+        if node.axon_of is not None:
+            row.append(self.pack_fields(f"node_{len(self.arrays)}", [("axon_of", node.axon_of)]))
+        return row
 
     def pack_host(self, host: Host) -> dict:
         network = host.network
-        nodes = [self.pack_node(n) for n in network.nodes.values()]
         return {
             "way": host.way,
             "is_static": host.is_static,
             "inputs": [[n.name, list(n.shape)] for n in network.inputs.values()],
-            "nodes": nodes,
+            "nodes": [self.pack_node(n) for n in network.nodes.values()],
             "connections": [
                 self.pack_fields(f"host_connection{i}", c.canonical_fields()) for i, c in enumerate(network.connections)
             ],

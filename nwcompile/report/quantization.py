@@ -13,7 +13,7 @@ ABOUT = (
     "“Clipped”: beyond the largest weight of the width at this scale. “Tau”: time constants of current (u) and "
     "membrane (v), wanted → on the chip. “Rate”: of a neuron and step in the calibration samples, in float → on the "
     "chip; “as in float” is the part of all these spikes that both send. Bits of the states: used in the samples, and "
-    "enough for any input (∞: without a leak there is no bound)."
+    "enough for any input (∞: no leak, so no bound)."
 )
 
 

@@ -297,9 +297,9 @@ def _pool_times(doc: dict) -> str:
     measured = doc["steps"]["measured_us"]
     if measured is None:
         mean = number(doc["chip"]["pool_step_us"])
-        return f"hardware step: mean {mean} us, by what neurons send; backend cycle tells the longest"
+        return f"hardware step: mean {mean} us, from the spikes that neurons send; backend cycle gives the longest"
     mean, longest = number(sum(measured) / len(measured)), number(max(measured))
-    return f"hardware step: mean {mean} us, longest {longest} us; of one pool of neurons there is no bound"
+    return f"hardware step: mean {mean} us, longest {longest} us; one pool of neurons has no bound"
 
 
 def fit_table(doc: dict) -> list[str]:

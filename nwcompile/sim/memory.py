@@ -1,7 +1,7 @@
 """Memory: a lower bound on the memory of a simulation, from its samples, steps and neurons.
 
 It counts only arrays that are fully written and exist at the same time, so no run that fits is refused.
-`benchmarks/memory.py` compares it with real runs, which take 1 to `MOST_BEYOND` times as much.
+`benchmarks/memory.py` compares it with real runs: large ones take 1 to `MOST_BEYOND` times as much.
 """
 
 from bisect import bisect_left
@@ -17,7 +17,7 @@ from nwcompile.ir.shown import count_text
 from nwcompile.kernels.cores.tables import AXON
 from nwcompile.memory import verify_room
 
-MOST_BEYOND = 3  # Upper bound on the ratio of a run's memory to the bytes counted here.
+MOST_BEYOND = 3  # Memory of a large run over the bytes counted here, at most.
 COUNT_BYTES = 4  # per count of an Activity, and per spike record of the cycle backend
 STATE_BYTES = {True: 8, False: 4}  # per state, sum and value of a network; True: in integers
 WEIGHT_BYTES = 4  # per weight in the tables of the cycle backend
@@ -70,7 +70,7 @@ def _recorded_bytes(network: Network, keep_states: bool) -> tuple[int, int]:
 def _chunk_bytes(network: Network, n_samples: int, n_steps: int, run: int, device: str) -> int:
     """Return the peak bytes of an integer run on the sequence backend that records `run` bytes per sample and step."""
     updates = STATE_BYTES[True] * n_steps * _count_neurons(network.layers, network)
-    n_chunk = samples_at_once(network, n_samples, n_steps, device) if device == "cpu" else 0
+    n_chunk = samples_at_once(network, n_samples, n_steps) if device == "cpu" else 0  # a GPU has memory of its own
     sums = (
         (STATE_BYTES[True] + TOUCHED_BYTES) * n_chunk * n_steps * max(network.node(n).n_neurons for n in network.layers)
     )
@@ -94,8 +94,8 @@ def verify_simulation(
 
     def n_bytes(**changed) -> int:
         run = given | changed
-        made = n_made / (n_samples * n_steps) * run["n_samples"] * run["n_steps"]
-        return int(made) + run_bytes(model, **run)
+        made = n_made * run["n_samples"] * run["n_steps"] // (n_samples * n_steps)
+        return made + run_bytes(model, **run)
 
     def advice(room: int) -> str:
         def has_room(**changed) -> bool:
@@ -108,8 +108,8 @@ def verify_simulation(
         ends_together = isinstance(model, Program) and not model.chip.waits_for_neighbors
         has_totals = backend == "cycle" and record != "totals" and ends_together
         ways += ["record='totals'"] * (has_totals and has_room(record="totals"))
-        takes = isinstance(model, Program) or not model.is_fixed
-        ways += ["backend='sequence'"] * (backend != "sequence" and takes and has_room(backend="sequence"))
+        has_sequence = backend != "sequence" and (isinstance(model, Program) or not model.is_fixed)
+        ways += ["backend='sequence'"] * (has_sequence and has_room(backend="sequence"))
         return f"give {' or '.join(ways)}" if ways else "use a machine with more"
 
     work = f"a run of {count_text(n_samples, 'sample')} of {count_text(n_steps, 'step')} on backend {backend!r} "

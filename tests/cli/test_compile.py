@@ -179,8 +179,8 @@ def test_cli_old_flags_work_and_are_told_of(command, model):
     code, out, err = command(f"{line} --fix out=1,1,0+0,1,0 --optimise=traffic")
     assert code == 0 and json.loads(out)["mapping"] == new["mapping"]
     assert [text for text in err.splitlines() if "warning" in text][:2] == [
-        "nwcompile: warning: --fix is called --fixed-sites now; the old flag goes with the next release",
-        "nwcompile: warning: --optimise is called --optimize now; the old flag goes with the next release",
+        "nwcompile: warning: --fix is called --fixed-sites now; the next release removes the old flag",
+        "nwcompile: warning: --optimise is called --optimize now; the next release removes the old flag",
     ]
 
 

@@ -73,21 +73,21 @@ def test_sweep_that_is_interrupted_says_how_to_go_on(plan, command, monkeypatch)
     code, out, err = command("sweep plan.toml -o made")
     assert (code, out) == (130, "")
     assert err.splitlines()[-1] == (
-        "nwcompile: interrupted; points that are done are in made/sweep.jsonl, and the same command goes on from there"
+        "nwcompile: interrupted; finished points are in made/sweep.jsonl, and the same command continues from there"
     )
     monkeypatch.setattr(InProcess, "compute_points", measured)
     code, out, _ = command("sweep plan.toml -o made")
     assert code == 0 and out.startswith("4 points (1 computed now, 3 before); ")
 
 
-def test_sweep_tells_of_what_it_leaves_aside(plan, folder, command):
+def test_sweep_reports_ignored_rows(plan, folder, command):
     (folder / "made").mkdir()
     stale = {"id": "a", "version": "0.0.1", "error": None, "seconds": 1.0}
     (folder / "made" / "sweep.jsonl").write_text(json.dumps(stale) + "\nnot a row\n")
     code, _, err = command("sweep plan.toml -o made")
     assert code == 0 and err.splitlines()[-2:] == [
-        "nwcompile: 1 point in made/sweep.jsonl of another version, model or samples are stale and were left aside",
-        "nwcompile: 1 line of made/sweep.jsonl cannot be read, and were left aside",
+        "nwcompile: 1 point in made/sweep.jsonl of another version, model or samples are stale and ignored",
+        "nwcompile: 1 line of made/sweep.jsonl cannot be read and are ignored",
     ]
 
 

@@ -90,7 +90,7 @@ def silent() -> nn.Sequential:
     "ann, calibration, text",
     [
         (lambda: "net.pt", X, "convert takes a torch.nn.Module, not str"),
-        (lambda: net(nn.Identity()), X, "Sequential has no ReLU, and spiking neurons stand for nothing else; "
+        (lambda: net(nn.Identity()), X, "Sequential has no ReLU, and only ReLUs become spiking neurons; "
          f"{CONVERTS}"),
         (lambda: net(Branching()), X, "Sequential cannot be traced (symbolically traced variables cannot be used as "
          "inputs to control flow); give convert a module whose forward does the same for every input"),
@@ -143,7 +143,7 @@ def test_convert_refuses(ann, calibration, text):
         ({"steps": 2.5}, "steps=2.5 must be a whole number from 1 to 1048576"),
         ({"percentile": 0}, "percentile=0 must be a number above 0, at most 100"),
         ({"unit": 1e-60}, "unit=1e-60 is out of the range of float32; scale the samples to 0..1"),
-        ({"unit": -1}, "unit=-1 must be a number above 0: what a 1 of the input is worth"),
+        ({"unit": -1}, "unit=-1 must be a number above 0, the value of one unit of the input"),
         ({"reset": "none"}, "unknown reset 'none'; choose one of: subtract, zero"),
         ({"method": "quantized", "reset": "zero"}, "method 'quantized' takes spikes back, so its neurons must "
          "subtract; use method='percentile', on a network with plain ReLUs, with reset='zero'"),

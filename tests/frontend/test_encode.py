@@ -41,7 +41,7 @@ def test_encode_bernoulli_has_chances_signs_and_a_seed():
         (X, {"steps": 1 << 50}, "steps=1125899906842624 of 3 samples do not fit in memory; encode fewer"),
         (X, {"kind": "bernoulli", "seed": -1}, "seed=-1 must be a whole number from 0 on"),
         (X, {"kind": "bernoulli", "seed": 1.5}, "seed=1.5 must be a whole number from 0 on"),
-        (X, {"unit": 0}, "unit=0 must be a number above 0: what a 1 of the input is worth"),
+        (X, {"unit": 0}, "unit=0 must be a number above 0, the value of one unit of the input"),
         (np.where(X > 0, np.nan, X), {}, "samples have NaN or infinite values; clean the data first"),
         (X[:0], {}, "samples must be numbers [B, *shape], got float32 of shape [0, 2, 5]"),
         (np.array([["a"]]), {}, "samples must be numbers [B, *shape], got <U1 of shape [1, 1]"),

@@ -128,8 +128,8 @@ ERRORS = [
     ),
     (
         lambda: module_of(biased_feedback, fc=torch.nn.Linear(8, 4), back=torch.nn.Linear(4, 4), lif=lif(4)),
-        "layer 'lif': what it is sent 1 step late has a bias, which the module adds from step 1 on, but a chip from "
-        "step 0 on; use bias=False, or start from zeros",
+        "layer 'lif': the input that arrives 1 step late has a bias, which the module adds from step 1 on, but a chip "
+        "from step 0 on; use bias=False, or start from zeros",
     ),
     (
         lambda: module_of(started, fc=torch.nn.Linear(8, 4), back=torch.nn.Linear(4, 4), lif=lif(4)),

@@ -305,8 +305,8 @@ REFUSED = [
     ),
     (
         changed,
-        "layer '1' (snntorch Leaky): it was built with another reset_mechanism than its present 'zero'; build it "
-        "with the one you need",
+        "layer '1' (snntorch Leaky): its reset_mechanism was changed to 'zero' after construction; construct it "
+        "with that",
     ),
 ]
 

@@ -45,14 +45,14 @@ REFUSED = [
     (program(("v 2", "add", "v", 1)), "'v 2' is not a name that a value can have"),
     (program(("import", "add", "v", 1)), "'import' is not a name that a value can have"),
     (program(ADD, output="z"), "uses 'z', which nothing computed before"),
-    (program(ADD, output=3), "what leaves is always 3; it must be computed"),
+    (program(ADD, output=3), "the output is always 3; it must be computed"),
     (program(ADD, sends="spikes"), "unknown sends 'spikes'"),
     (program(ADD, is_fixed=1 << 40), f"is_fixed={1 << 40} must be True or False"),
     (
         program(ADD, state=ANY, sends="binary"),
         "sends='binary', but its output may be -8388606..8388608; that is 'graded'",
     ),
-    (program(("y", "lt", "v", 1), sends="binary"), "what leaves is a truth value; make it a number"),
+    (program(("y", "lt", "v", 1), sends="binary"), "the output is a truth value; make it a number"),
     (program(("y", "and", "v", "v")), "v is a number, and 'and' takes a truth value"),
     (program(("t", "lt", "v", 1), ("y", "add", "t", 1)), "t is a truth value, and 'add' takes a number"),
     (
@@ -183,8 +183,8 @@ def test_the_range_of_a_table_is_that_of_the_entries_that_are_read():
 @pytest.mark.parametrize(
     ("entries", "at", "bits", "text"),
     [
-        ([1, 2, 3], ("min", "x", 8), 2, "a table of 3 entries is read at 0..8; clamp what it is read at to 0..7"),
-        ([1, 2, 3], ("add", "x", 0), 2, "clamp what it is read at to 0..7"),
+        ([1, 2, 3], ("min", "x", 8), 2, "a table of 3 entries is read at 0..8; clamp its index to 0..7"),
+        ([1, 2, 3], ("add", "x", 0), 2, "clamp its index to 0..7"),
         ([1, 2], ("min", "x", 3), 31, "its entries lie 2**(31..31) apart; give one number of bits, 0..30"),
         ([1], ("min", "x", 3), 2, "table 'curve' must be at least two whole numbers, one after the other"),
         ([0.5, 1.0], ("min", "x", 3), 2, "table 'curve' must be at least two whole numbers, one after the other"),

@@ -16,7 +16,7 @@ N_STEPS = 40
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(program=whole_neurons())
 def test_no_step_leaves_the_ranges(program):
-    """What a state becomes is looked at before it saturates: as what leaves."""
+    """The range of a next state is checked before it saturates, like that of the output."""
     largest = 1000
     x = np.random.default_rng(0).integers(-largest, largest + 1, (N_STEPS, 1, 30))
     x[:10], x[10:20] = largest, -largest

@@ -68,7 +68,7 @@ def trace_relus(ann: torch.nn.Module) -> Traced:
     _verify_supported(traced, kind)
     relus = _separate_relus(traced)
     if not relus:
-        raise ModelError(f"{kind} has no ReLU, and spiking neurons stand for nothing else; {CONVERTS}")
+        raise ModelError(f"{kind} has no ReLU, and only ReLUs become spiking neurons; {CONVERTS}")
     return Traced(root, traced, relus)
 
 

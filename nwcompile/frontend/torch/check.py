@@ -102,7 +102,7 @@ def _verify_steps(path: str, fed: list[Symbol]) -> None:
             if term.has_bias and missing:
                 late = f"{delay} step{'s' if delay > 1 else ''} late"
                 raise ModelError(
-                    f"layer {path!r}: what it is sent {late} has a bias, which the module adds from "
+                    f"layer {path!r}: the input that arrives {late} has a bias, which the module adds from "
                     f"step {delay} on, but a chip from step 0 on; use bias=False, or start from zeros",
                     code="NW2304",
                 )

@@ -182,7 +182,7 @@ def _check_options(steps, percentile, unit) -> int:
     if not isinstance(percentile, int | float | np.number) or not 0 < percentile <= 100:
         raise OptionError(f"percentile={shown(percentile)} must be a number above 0, at most 100")
     if not isinstance(unit, int | float | np.number) or not 0 < unit < float("inf"):
-        raise OptionError(f"unit={shown(unit)} must be a number above 0: what a 1 of the input is worth")
+        raise OptionError(f"unit={shown(unit)} must be a number above 0, the value of one unit of the input")
     if not MIN_UNIT <= unit <= 1 / MIN_UNIT:
         raise OptionError(f"unit={shown(unit)} is out of the range of float32; scale the samples to 0..1")
     return n_steps

@@ -363,8 +363,8 @@ class NeuronProgram:
                 used = used[1:]
             self._verify_operands(repr(operation.result), used, known, fail)
             known.add(operation.result)
-        outcomes = (self.output, *(state.next for state in self.states))
-        self._verify_operands("what leaves, and what states become,", outcomes, known, fail)
+        self._verify_operands("the output", [self.output], known, fail)
+        self._verify_operands("a next state", [state.next for state in self.states], known, fail)
 
     def _verify_operands(self, of: str, operands, known: set[str], fail) -> None:
         for operand in operands:
@@ -412,14 +412,14 @@ class NeuronProgram:
 
     def _verify_ranges(self, fail) -> None:
         reach = find_ranges(self, fail)
-        for operand, what in ((self.output, "what leaves"), *((s.next, f"state {s.name!r}") for s in self.states)):
+        for operand, what in ((self.output, "the output"), *((s.next, f"state {s.name!r}") for s in self.states)):
             if isinstance(operand, str) and reach[operand].is_truth:
                 raise fail(f"{what} is a truth value; make it a number")
         if not self.fires:
             return
         sent = reach[self.output] if isinstance(self.output, str) else None
         if sent is None:
-            raise fail(f"what leaves is always {self.output}; it must be computed")
+            raise fail(f"the output is always {self.output}; it must be computed")
         enough = {"graded", sent.message, *(("multi", "bipolar") if sent.message == "binary" else ())}
         if self.sends not in enough:
             raise fail(f"sends={self.sends!r}, but its output may be {sent}; that is {sent.message!r}")

@@ -151,7 +151,7 @@ def _verify_read(operation, n_entries: int, at: Range, bits: Range, fail: Callab
         raise fail(f"{operation}: its entries lie 2**({bits}) apart; give one number of bits, 0..{LARGEST_STEP}")
     end = (n_entries - 1 << int(bits.low)) - 1
     if not 0 <= at.low <= at.high <= end:
-        raise fail(f"{operation}: a table of {n_entries} entries is read at {at}; clamp what it is read at to 0..{end}")
+        raise fail(f"{operation}: a table of {n_entries} entries is read at {at}; clamp its index to 0..{end}")
 
 
 def _largest_product(program: "NeuronProgram", operation, bits: int) -> int:

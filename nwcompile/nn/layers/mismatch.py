@@ -54,7 +54,7 @@ class Mismatch:
         if self.deviation and is_in_backward():
             raise ModelError(
                 f"{self.where}: computed again in a backward pass, as torch.utils.checkpoint does, its mismatch would "
-                "be another one; leave the layer out of what is checkpointed"
+                "change; do not checkpoint this layer"
             )
         self.name, self.seed, self.in_eval, self.waits = name, seed, in_eval, False
         if self.deviation and not torch.compiler.is_exporting():

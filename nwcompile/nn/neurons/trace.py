@@ -32,7 +32,7 @@ class States:
         return read[name]
 
     def __setattr__(self, name: str, value) -> None:
-        raise AttributeError(f"state {name!r} cannot be set: a step gives its next states back, in a dict")
+        raise AttributeError(f"state {name!r} cannot be set: a step returns its next states, in a dict")
 
 
 class Tracer(TorchDispatchMode):
@@ -319,12 +319,12 @@ def _unpack_result(name: str, states: States, given) -> tuple[dict, Any]:
     """Verify a step's result; return the next states by name, and the output."""
     if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[0], dict):
         raise ModelError(
-            f"neuron {name!r}: a step gives back its next states, in a dict by name, and what leaves (None for a "
+            f"neuron {name!r}: a step returns its next states, in a dict by name, and its output (None for a "
             "readout): return {'v': v}, spike"
         )
     becomes, output = given
     if lost := [key for key in vars(states)["_read"] if key not in becomes]:
-        raise ModelError(f"neuron {name!r}: state {lost[0]!r} is read, but the step does not give back its next value")
+        raise ModelError(f"neuron {name!r}: state {lost[0]!r} is read, but the step does not return its next value")
     if output is None and not becomes:
         raise ModelError(f"neuron {name!r}: it keeps no state and sends nothing")
     return becomes, output

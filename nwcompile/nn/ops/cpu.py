@@ -32,7 +32,7 @@ RESETS = {"subtraction": RESET_SUBTRACTION, "zero": RESET_ZERO, "none": RESET_NO
 
 def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
     """Return `spikes` and `mem` in the shape of `current`, and the state `[1 or 2, B, N]` after the last step."""
-    n_samples, n_steps, n = shape = _split_shape(current)
+    n_samples, n_steps, n = shape = split_shape(current)
     x, (x_sample, x_step, _) = _as_strided(current, (1,))
     strides = x_sample, x_step
     spikes, spikes_out = allocate_tensor(current.shape, x.dtype)
@@ -57,7 +57,7 @@ def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
 
 def fire(current, state, beta, threshold, reset: str, floor: bool, form: str):
     """Return spikes as "float", "uint8" or "bits" (int32 `[B, ceil(T/32), N]`), and the state after the last step."""
-    n_samples, n_steps, n = shape = _split_shape(current)
+    n_samples, n_steps, n = shape = split_shape(current)
     x, (x_sample, x_step, _) = _as_strided(current, (1,))
     strides = x_sample, x_step
     per_word = WORD_BITS if form == "bits" else 1
@@ -74,7 +74,7 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
 
     grads: gradients of spikes, mem and last; each may be None. rule: (reset, floor, detach_reset, surrogate, slope).
     """
-    n_samples, n_steps, n = shape = _split_shape(current)
+    n_samples, n_steps, n = shape = split_shape(current)
     x, (x_sample, x_step, _) = _as_strided(current, (1,))
     nothing = np.zeros(1, x.dtype), (0, 0, 0)
     (h, h_at), (g, g_at) = (nothing if t is None else _as_strided(t) for t in grads[:2])
@@ -114,7 +114,7 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
 
 def keep_spikes(current, spikes, mem, state, beta, threshold, reset: str, floor: bool):
     """Save what `spike_adjoint` needs from a forward pass, in the order of `kernels.layers.eventprop`."""
-    n_samples, n_steps, n = shape = _split_shape(current)
+    n_samples, n_steps, n = shape = split_shape(current)
     x, (x_sample, x_step, _) = _as_strided(current, (1,))
     first = torch.zeros(n_samples * n + 1, dtype=torch.int64)
     wide = torch.float64 if n_steps > MAX_COUNTED else spikes.dtype
@@ -247,7 +247,7 @@ def _run_blocks(kernel: Callable, shape: tuple[int, int, int], whole_rows: bool,
     run_on_threads(lambda k: kernel(*arguments(cut[k], k)), len(cut))
 
 
-def _split_shape(current: torch.Tensor) -> tuple[int, int, int]:
+def split_shape(current: torch.Tensor) -> tuple[int, int, int]:
     """Return (B, T, N) of `[B, T, N]`, or of one step `[B, N]`."""
     if current.ndim == 2:
         return current.shape[0], 1, current.shape[1]

@@ -16,6 +16,7 @@ from nwcompile.kernels.cores.programs.build import build_gpu_module
 from nwcompile.kernels.gpu import delays, eventprop, lif, recurrent
 from nwcompile.kernels.gpu import program as program_kernel
 from nwcompile.kernels.layers.simd import WORD_BITS
+from nwcompile.nn.ops.cpu import split_shape
 from nwcompile.nn.ops.device import MAX_RECURRENT_NEURONS
 
 EXACT = {"enable_fp_fusion": False}
@@ -66,7 +67,7 @@ def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
         _launch_scan(current, state, beta, threshold, reset, floor, spikes, mem, last)
         return spikes, mem, last
     x = _ensure_row_layout(current)
-    (n_samples, n_steps, n) = _split_shape(current)
+    (n_samples, n_steps, n) = split_shape(current)
     _start_kernel(
         recurrent.recurrent_forward,
         current,
@@ -172,7 +173,7 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
             **launch,
         )
     else:
-        sizes = _split_shape(current)
+        sizes = split_shape(current)
         distances = [d for array in (x, h, g) for d in _read_strides(array)]
         weights = w_rec.contiguous(), w_rec.T.contiguous()
         _start_kernel(
@@ -198,7 +199,7 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
 
 def keep_spikes(current, spikes, mem, state, beta, threshold, reset: str, floor: bool):
     """Save what `spike_adjoint` needs from a forward pass, in the order of `kernels.layers.eventprop`."""
-    n_samples, n_steps, n = _split_shape(current)
+    n_samples, n_steps, n = split_shape(current)
     x = _ensure_row_layout(current)
     first = torch.nn.functional.pad(spikes.sum(1, dtype=torch.int64).flatten().cumsum(0), (1, 0))
     words = _empty_spikes(n_samples, n_steps, beta, "bits")
@@ -417,17 +418,9 @@ def _start_kernel(kernel, current: torch.Tensor, n_programs: int, *arguments, **
             kernel[(n_programs,)](*arguments, **constants)
 
 
-def _split_shape(current: torch.Tensor) -> tuple[int, int, int]:
-    """Return (B, T, N) of `[B, T, N]`, or of one step `[B, N]`."""
-    if current.ndim == 2:
-        return current.shape[0], 1, current.shape[1]
-    n_samples, n_steps, n = current.shape
-    return n_samples, n_steps, n
-
-
 def _convert_to_units(current: torch.Tensor, *arrays: torch.Tensor | None):
     """Return the unit, the sizes (B, T, N in units), and the strides of each array's samples and steps in units."""
-    n_samples, n_steps, n = _split_shape(current)
+    n_samples, n_steps, n = split_shape(current)
     distances = [d for array in arrays for d in _read_strides(array)]
     unit = UNIT_NUMBERS if all(d % UNIT_NUMBERS == 0 for d in (n, *distances)) else 1
     return unit, (n_samples, n_steps, n // unit), [d // unit for d in distances]

@@ -103,7 +103,7 @@ def _too_many(wanted: Wanted, chip: Chip) -> Violation:
     """Return the violation of needing more cores, with all copies, than the chip has."""
     copies = {name: int(_slice_layer(wanted.network, name, wanted.plan.copies).max()) for name in wanted.network.layers}
     layer = max(copies, key=lambda name: copies[name])
-    advice = f"{layer} stands there up to {copies[layer]} times, {_rule_text(wanted.plan)}: make what it feeds smaller"
+    advice = f"{layer} needs up to {copies[layer]} copies, {_rule_text(wanted.plan)}: make what it feeds smaller"
     where = f"network with copies -> {chip.name}"
     return Violation("cores", where, wanted.plan.n_cores, n_usable(chip), f"{advice} or raise noc.columns")
 

@@ -20,10 +20,8 @@ from nwcompile.passes.legalize.reset_timing import reset_now
 from nwcompile.passes.legalize.self_connections import self_connections
 from nwcompile.passes.legalize.split_signs import split_signs
 from nwcompile.passes.legalize.stateless import free_resets
-from nwcompile.passes.prepare.prune_zeros import prune_zeros
 from nwcompile.passes.prepare.recognize import recognize_programs
 from nwcompile.passes.prepare.unmet_taps import drop_unmet_taps
-from nwcompile.passes.prepare.weight_bits import apply_weight_bits
 
 Rewriting = Callable[[Network, Chip, Options], tuple[Network, list[Change]]]
 REWRITES: tuple[Rewriting, ...] = (
@@ -46,11 +44,6 @@ class Legalized(NamedTuple):
     changes: list[Change]
     warnings: list[str]
     compared: tuple[str, ...] = ()
-
-
-def apply_sizes(network: Network, chip: Chip, options: Options) -> Network:
-    """Apply the requested weight widths, and turn pruned connections into lists. Raises OptionError for bad widths."""
-    return prune_zeros(apply_weight_bits(network, chip, options), chip)
 
 
 def legalize(network: Network, chip: Chip, options: Options, may_compare: bool = True) -> Legalized:

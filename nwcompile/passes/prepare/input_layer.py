@@ -78,9 +78,7 @@ def legalize_input(network: Network, chip: Chip, calibration, options: Options) 
     way, used = options.input_layer, _find_feeding(network, network.layers)
     heard = {name: node for name, node in network.inputs.items() if name in used}
     if way not in (None, "exact") and not heard:
-        raise OptionError(
-            f"no input of the network feeds a layer, so input_layer={way!r} has none to serve; leave it out"
-        )
+        raise OptionError(f"no input of the network feeds a layer, so input_layer={way!r} has no effect; leave it out")
     if way is None and (samples is None or _can_keep_input(network, samples, chip, options)):
         return _keep_input(bare, chip, samples, options)
     if way in ("bias", "graded") and samples is None:
@@ -329,7 +327,7 @@ def _try_host(network: Network, chip: Chip, samples: Inputs | None, options: Opt
     made = _make_input_layer(rest, host, samples, changes)
     if made.samples is not None and not _chip_takes(chip, options, [made.samples[name] for name in lines]):
         values = _range_text([made.samples[name] for name in lines])
-        raise _ClosedError(f"its spikes {values} are none that {chip.name} takes; choose on_multi_spike")
+        raise _ClosedError(f"{chip.name} does not take spikes {values}; choose on_multi_spike")
     return made
 
 

@@ -70,7 +70,7 @@ def number_warnings(row: dict, layer: Layer, scaled: Scaled, chip: Chip) -> list
     if n_zero:
         warnings.append(
             f"layer {name!r}: weights of 1 bit and both signs have no 0, so {n_zero} of "
-            f"{sum(w.size for w in binary)} that were 0 are not any more; give it 2 bits, or leave these synapses out"
+            f"{sum(w.size for w in binary)} weights are no longer 0; give it 2 bits, or leave these synapses out"
         )
     if row["tau_error_percent"] is None:
         warnings.append(

@@ -187,8 +187,8 @@ def build_table(
     first, last = _step_inside(curve, first, 1, unit), _step_inside(curve, last, -1, unit)
     if last - first > MOST_ARGUMENTS:
         raise ModelError(
-            f"{where} is of {last - first} different numbers, {curve.argument} of {low / form.argument_unit:.6g}.."
-            f"{high / form.argument_unit:.6g}, and the error of a table of more than {MOST_ARGUMENTS} is not found; "
+            f"{where} takes {last - first} different arguments, {curve.argument} of {low / form.argument_unit:.6g}.."
+            f"{high / form.argument_unit:.6g}, and table errors are computed for at most {MOST_ARGUMENTS}; "
             f"clamp {curve.argument}, or scale it down"
         )
     top = float(np.abs(curve(np.linspace(first, last, LOOKED_AT) / unit)).max())

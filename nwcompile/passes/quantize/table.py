@@ -155,7 +155,7 @@ def _describe_overflow(reach: StateRange, chip: Chip) -> str:
         parts.append(f"{name} {need} and then {does}{seen}")
     ways = []
     if wraps and chip.state.overflow == "modulo" and None in bounds.values():
-        ways.append("more state.bits put it off, and exports prove for how many steps it cannot be")
+        ways.append("more state.bits delay it, and exports prove for how many steps it cannot happen")
     elif wraps:
         ways.append(f'state.overflow = "saturate" keeps {" and ".join(wraps)} from wrapping')
     known = [bound for bound in bounds.values() if bound is not None]

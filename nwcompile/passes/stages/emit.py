@@ -8,8 +8,8 @@ from nwcompile.passes.partition.floorline.step_time import verify_step_time
 from nwcompile.passes.stages.draft import Draft, Stage
 
 NO_CALIBRATION = (
-    "no calibration samples: scales follow the largest weights, and the mapping takes every neuron to spike in 10 % of "
-    "its steps; give calibration samples for closer spikes and a faster mapping"
+    "no calibration samples: scales follow the largest weights, and the mapping assumes that every neuron spikes in "
+    "10 % of its steps; give calibration samples for closer spikes and a faster mapping"
 )
 REAL_EXAMPLE = (
     "the example of the model has real values, but without calibration samples the program takes whole numbers only; "

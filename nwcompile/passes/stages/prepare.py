@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 
 from nwcompile.errors import ModelError
-from nwcompile.passes.legalize.legalize import apply_sizes
 from nwcompile.passes.prepare.input_layer import legalize_input
 from nwcompile.passes.prepare.normalize import normalize
+from nwcompile.passes.prepare.prune_zeros import prune_zeros
+from nwcompile.passes.prepare.weight_bits import apply_weight_bits
 from nwcompile.passes.quantize.memory import verify_memory
 from nwcompile.passes.stages.draft import Draft, Stage
 
@@ -23,8 +24,8 @@ def choose_input(draft: Draft) -> Draft:
 
 
 def fold_maps(draft: Draft) -> Draft:
-    """Fold scales, batch norms and average pools into weights. Raises NotEnoughMemoryError before allocating any."""
-    normal = normalize(apply_sizes(draft.network, draft.chip, draft.options))
+    """Apply the weight widths; fold scales, batch norms and average pools. Raises OptionError, NotEnoughMemoryError."""
+    normal = normalize(prune_zeros(apply_weight_bits(draft.network, draft.chip, draft.options), draft.chip))
     verify_memory(normal, draft.input.samples)
     return replace(draft, network=normal, normal=normal)
 

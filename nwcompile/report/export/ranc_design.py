@@ -283,7 +283,8 @@ class Design:
         used = np.bincount(self.axons[:, 0])
         limit = self._figure("core.max_in_axons")
         if used.max(initial=0) > limit:
-            raise ModelError(f"core {used.argmax()} hears {used.max()} axons, delays told apart, of {limit}")
+            text = f"core {used.argmax()} uses {used.max()} of {limit} axons (one per source and delay)"
+            raise ModelError(f"{text}; compile with more cores")
 
     def _check_waiting_layers(self) -> None:
         """Raise ModelError if the leak of a layer reaches a (negative) threshold before the layer begins.

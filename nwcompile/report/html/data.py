@@ -5,6 +5,7 @@ Packed integers are base 64 of bytes: seven bits per byte, lowest bits first; th
 
 from base64 import b64encode
 from collections.abc import Callable, Iterable
+from itertools import chain
 from json import dumps
 
 import numpy as np
@@ -83,8 +84,9 @@ def collect_data(doc: dict) -> dict:
         "topology": doc["chip"]["topology"], "heat": HEAT, "sources": traffic["sources"], "cores": columns,
         "links": _pack_links(doc["links"]), "work": work, "floorline": doc["floorline"],
         "traffic": {name: pack_integers(_flatten_traffic(traffic[name])) for name in ("cores", "links")},
-        "by_step": {"n_steps": by_step["n_steps"], "flits": pack_integers(_flat_table(by_step["flits"])),
-                    "cores": {name: pack_integers(_flat_table(table)) for name, table in by_step["cores"].items()}},
+        "by_step": {"n_steps": by_step["n_steps"], "flits": pack_integers(chain.from_iterable(by_step["flits"])),
+                    "cores": {name: pack_integers(chain.from_iterable(rows))
+                              for name, rows in by_step["cores"].items()}},
         "step_us": steps["measured_us"] or steps["bound_us"],
         "bounds": None if steps["bottleneck"] is None else [_bound_text(b) for b in steps["bottleneck"]],
     }  # fmt: skip
@@ -113,10 +115,6 @@ def pack_integers(numbers: Iterable[int]) -> str:
             n >>= 7
         data.append(n)
     return b64encode(data).decode()
-
-
-def _flat_table(table: list[list[int]]) -> Iterable[int]:
-    return (n for row in table for n in row)
 
 
 def _flatten_traffic(listed: list[dict | None]) -> Iterable[int]:

@@ -224,7 +224,7 @@ def steps_card(doc: dict) -> Markup:
 def _times_card(doc: dict) -> Markup:
     tight = doc["time"]["tightness_percent"]
     about = (
-        "The bar: which layer's work fills the busiest core of each step, beside the links of the network and the "
+        "The bar: which layer's work fills the busiest core of each step, next to the links of the network and the "
         "barrier. The table: no step can be shorter than the bound."
     )
     if tight is None:

@@ -38,7 +38,7 @@ def neurobench_table(doc: dict) -> Markup:
 
 def _figure_rows(n: dict) -> list[tuple[str, str | None, str]]:
     size = {name: f"{grouped(n[f'{name}_bytes'])} bytes" for name in ("footprint", "synapse", "neuron", "state")}
-    parts = f"synapses {size['synapse']}, neurons {size['neuron']}; beside it states {size['state']}"
+    parts = f"synapses {size['synapse']}, neurons {size['neuron']}; plus states {size['state']}"
     dense, mac, ac, updates = (n[f"{name}_per_sample"] for name in PER_SAMPLE)
     return [
         ("footprint", size["footprint"], parts),

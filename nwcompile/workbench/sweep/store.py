@@ -64,7 +64,7 @@ class Store:
             os.ftruncate(self._file, whole)
             raise ArtifactError(
                 f"{self.path} cannot be written: {e.strerror}; the points before this one are kept, and the same "
-                "command goes on from there"
+                "command continues from there"
             ) from None
 
     def _open(self, path: Path) -> None:

@@ -137,13 +137,17 @@ def test_pool_reports_tell_measured_steps(tmp_path, capsys):
     run = nw.simulate(nw.Program.load(tmp_path / "net.nwc"), events(2), "cycle")
     us = run.step_cycles * 0.02 / N_SAMPLES
     text = capsys.readouterr().out
-    assert f"hardware step: mean {number(us.mean())} us, longest {number(us.max())} us; of one pool" in text
+    assert f"hardware step: mean {number(us.mean())} us, longest {number(us.max())} us; one pool of neurons has" in text
     assert cli.main(["report", *given, "-o", str(tmp_path / "out"), "--backend", "sequence"]) == 0
     said = json.loads((tmp_path / "out" / "report.json").read_text())
     assert said["chip"]["pool_step_us"] == pytest.approx(us.mean(), abs=0.02 / 2)  # half cycles are not rounded here
     text = f"{number(said['chip']['pool_step_us'])} us a step"
     out = capsys.readouterr().out
-    assert "by what neurons send; backend cycle tells the longest" in out and text in out and text in said["verdict"]
+    assert (
+        "from the spikes that neurons send; backend cycle gives the longest" in out
+        and text in out
+        and text in said["verdict"]
+    )
 
 
 def test_a_step_limit_of_a_pool_is_its_mean_step():

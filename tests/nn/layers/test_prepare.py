@@ -265,6 +265,6 @@ def test_mismatch_is_not_drawn_anew_for_what_is_computed_again():
     with pytest.raises(ModelError) as error:
         checkpoint(whole, x, use_reentrant=False).sum().backward()
     assert str(error.value) == (
-        "H1v2Layer(4): computed again in a backward pass, as torch.utils.checkpoint does, its mismatch would be "
-        "another one; leave the layer out of what is checkpointed"
+        "H1v2Layer(4): computed again in a backward pass, as torch.utils.checkpoint does, its mismatch would "
+        "change; do not checkpoint this layer"
     )

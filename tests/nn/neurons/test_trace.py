@@ -152,9 +152,9 @@ REFUSED = [
     ("x = torch.add(x, x, alpha=2)", None, "alpha=2 is no operation of a neuron program; multiply by it before"),
     ("x = x ** 3", None, "a power of 3"),
     ("x = x & 3", 16, "a bitwise operation on numbers"),
-    ("y = state.w", None, "state 'w' is read, but the step does not give back its next value"),
-    ("state.v = x", None, "state 'v' cannot be set: a step gives its next states back, in a dict"),
-    ("return x", None, "a step gives back its next states, in a dict by name, and what leaves"),
+    ("y = state.w", None, "state 'w' is read, but the step does not return its next value"),
+    ("state.v = x", None, "state 'v' cannot be set: a step returns its next states, in a dict"),
+    ("return x", None, "a step returns its next states, in a dict by name, and its output"),
     ("return {}, None", None, "it keeps no state and sends nothing"),
 ]
 

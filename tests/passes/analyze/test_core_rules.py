@@ -114,7 +114,7 @@ def test_speck_refuses_more_copies_than_it_has_cores():
     with pytest.raises(nw.FitError) as error:
         nw.compile(speck_net(7), "speck")
     assert first_lines(error.value) == (
-        "1 limit exceeded on speck\n  cores  network with copies -> speck  11 of 9  a stands there up to 4 times, 2 "
+        "1 limit exceeded on speck\n  cores  network with copies -> speck  11 of 9  a needs up to 4 copies, 2 "
         "destination cores of a core: make what it feeds smaller or raise noc.columns"
     )
 

@@ -314,7 +314,7 @@ def test_a_network_whose_inputs_feed_nothing_has_none_to_serve(inputs, way):
     with pytest.raises(OptionError) as error:
         nw.compile(network, "loihi2", None, nw.Options(input_layer=way))
     assert str(error.value) == (
-        f"no input of the network feeds a layer, so input_layer={way!r} has none to serve; leave it out"
+        f"no input of the network feeds a layer, so input_layer={way!r} has no effect; leave it out"
     )
     assert nw.crosscheck(nw.compile(network, "loihi2"), None, steps=5).agree
 

@@ -503,8 +503,8 @@ def test_quantize_says_which_state_could_overflow_and_what_ends_that():
     adds = one_layer(np.ones((1, 20)), NeuronSpec(threshold=1.0, beta=1.0, reset="subtract", strict=False), 20)
     row = quantize(adds, ranc, x[:, :, :20], Options())
     assert row.table[0]["overflow"] == (
-        "v has no bound and then wraps, not in the calibration samples; more state.bits put it off, and exports prove "
-        "for how many steps it cannot be"
+        "v has no bound and then wraps, not in the calibration samples; more state.bits delay it, and exports prove "
+        "for how many steps it cannot happen"
     )
     leaky = one_layer(np.ones((1, 4000)), NeuronSpec(threshold=1.0, beta=0.5, reset="none"), 4000)
     chip = TINY.replace({"state.bits": 16, "state.shift_bits": 0, "state.overflow": "saturate"})
@@ -584,7 +584,7 @@ def test_quantize_warns_of_zeros_that_binary_weights_cannot_be():
     network = one_layer([[1.0, -1.0, 0.0, 0.0]], NeuronSpec(), 4)
     x = np.array([[[1, 0, 0, 0], [0, 1, 0, 0]]])
     assert quantize(network, TINY, x, Options(bits=1)).warnings[0] == (
-        "layer 'a': weights of 1 bit and both signs have no 0, so 2 of 4 that were 0 are not any more; "
+        "layer 'a': weights of 1 bit and both signs have no 0, so 2 of 4 weights are no longer 0; "
         "give it 2 bits, or leave these synapses out"
     )
     assert not any("no 0" in w for w in quantize(network, TINY, x, Options(bits=2)).warnings)

@@ -2,7 +2,6 @@
 
 import os
 import tracemalloc
-from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -11,8 +10,15 @@ from hypothesis import strategies as st
 
 from nwcompile.cost.summary import summarize
 from nwcompile.errors import ModelError, OptionError
+from nwcompile.ir.connection import Dense
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import FixedPoint, NeuronSpec
+from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle import totals
+from tests.made.chips import small_chip
 from tests.made.programs import crowded, run_of, spikes_in, three_cores
 from tests.made.random_programs import inputs, programs
 
@@ -90,17 +96,23 @@ def test_totals_take_no_more_memory_for_more_steps():
     assert peaks[2] < 2 * peaks[1]  # the steps themselves would take 20 MB
 
 
-def test_totals_name_the_step_in_which_a_neuron_fires_too_often():
-    from nwcompile.sim.values import verify_counts
-    from tests.made.chips import small_chip
-    from tests.made.nets import FIXED, dense_net
-
-    spec = type(FIXED)(**{f.name: getattr(FIXED, f.name) for f in fields(FIXED)} | {"spikes": "multi"})
-    network = dense_net(2, 3, spec=spec)
-    spikes = {"fc1": np.array([[[0, 0, 0], [0, 9000, 0]]])}
-    with pytest.raises(ModelError) as e:
-        verify_counts(network, small_chip(), "repeat", spikes, 4, {"fc1": 127})
-    assert str(e.value).startswith("layer 'fc1' fires 9000 spikes at once (sample 4, step 128, neuron 1), but at most ")
+@pytest.mark.parametrize("window", ["aligned", "hardware"])
+def test_totals_name_the_step_in_which_a_neuron_fires_too_often(window):
+    spec = NeuronSpec(threshold=64, strict=False, spikes="multi", reset="subtract", fixed=FixedPoint())
+    edges = [Dense("in", "a", np.array([[1]], np.int8)), Dense("a", "b", np.array([[4]], np.int8))]
+    network = Network.from_arrays({"a": (spec, 1), "b": (spec, 1)}, edges, {"in": 1})
+    mapping = Mapping.from_arrays({"a": [0], "b": [1]}, [[0, 0, 0], [2, 0, 0]])
+    program = emit(network, schedule(network), mapping, small_chip(noc__payload_bits=4), None, {}, "graded")
+    x = np.zeros((2, 2 * totals.CHUNK_STEPS, 1), np.int32)
+    x[1, totals.CHUNK_STEPS + 5] = 5
+    texts = []
+    for record in ("spikes", "totals"):
+        with pytest.raises(ModelError) as error:
+            simulate(program, x, backend="cycle", record=record, window=window)
+        texts.append(str(error.value))
+    step = totals.CHUNK_STEPS + 5 + program.schedule.offset["b"] * (window == "hardware")
+    assert texts[0].startswith(f"layer 'b' fires 20 spikes at once (sample 1, step {step}, neuron 0), but a message ")
+    assert texts[1] == texts[0]
 
 
 @pytest.mark.parametrize(

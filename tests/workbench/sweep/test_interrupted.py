@@ -87,7 +87,7 @@ def test_sweep_loses_nothing_at_ctrl_c(folder, n_rows):
     assert len(before) >= n_rows and all(line.endswith("\n") for line in before)
     if n_rows:
         assert err.splitlines()[-1] == (
-            f"nwcompile: interrupted; points that are done are in made/{FILE}, and the same command goes on from there"
+            f"nwcompile: interrupted; finished points are in made/{FILE}, and the same command continues from there"
         )
     process = started(folder, FEW)
     out, err = process.communicate(timeout=PATIENCE_S)

@@ -88,7 +88,7 @@ def test_store_says_where_it_cannot_write(tmp_path, monkeypatch):
         assert (tmp_path / FILE).read_bytes() == before
     assert str(e.value) == (
         f"{tmp_path / FILE} cannot be written: No space left on device; the points before this one are kept, and the "
-        "same command goes on from there"
+        "same command continues from there"
     )
 
 

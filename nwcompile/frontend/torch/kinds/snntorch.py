@@ -153,8 +153,7 @@ def _reset_fields(module, layer) -> dict:
         raise layer_error(
             module,
             layer,
-            f"it was built with another reset_mechanism than its present {module.reset_mechanism!r}; build it with the "
-            "one you need",
+            f"its reset_mechanism was changed to {module.reset_mechanism!r} after construction; construct it with that",
         )
     if reset == "subtract":
         return {"reset": reset, "reset_timing": "next" if is_late else "both"}

@@ -155,7 +155,7 @@ def check_loss(price: Price | None, options: Options, chip_name: str, network: N
     return [
         f"too few samples to judge max_loss={options.max_loss}: approximating costs {what} on "
         f"{count_text(price.n_samples, 'sample')} held out; about {n_enough} would do: give {HELD_OUT * n_enough} "
-        f"calibration samples, of which every {HELD_OUT}th is held out"
+        f"calibration samples (every {HELD_OUT}th is held out)"
     ]
 
 

@@ -193,7 +193,7 @@ def test_max_loss_in_points_asks_for_more_samples_before_it_refuses():
     assert text == (
         "too few samples to judge max_loss=2pt: approximating costs 5 points (95 % interval -4.46 to 14) of accuracy "
         "(class = output neuron with most spikes over all steps) on 40 samples held out; about 398 would do: give 1990 "
-        "calibration samples, of which every 5th is held out"
+        "calibration samples (every 5th is held out)"
     )
     assert check_loss(price_of_answers(40, 1, 1), options, "a", leaky_net()) == []
     with pytest.raises(
