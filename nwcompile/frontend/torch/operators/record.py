@@ -1,0 +1,369 @@
+"""Record the ATen operators that a module runs on the example, as a graph without in-place operations."""
+
+import sys
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nwcompile.errors import ModelError, NwError
+
+ERROR_CODE = "NW2307"
+aten = torch.ops.aten
+FILLS = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
+RESHAPES = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "detach", "alias")
+READS_VALUE = ("_local_scalar_dense", "is_nonzero", "equal", "item", "allclose")
+READ_METHODS = ("numpy", "tolist", "__array__")  # of a tensor; they read memory without an operator
+NEVER = -1  # step of an operator that depends on no step
+TORCH = str(Path(torch.__file__).parent)
+HERE = str(Path(__file__).parent)
+
+
+class Frame(NamedTuple):
+    """One Python frame: file, line, and offset of the bytecode instruction."""
+
+    file: str
+    line: int
+    instruction: int
+
+
+class Site(NamedTuple):
+    """The place of an operator: the paths of the running modules, outermost first, and the frames, innermost first.
+
+    `n_inside`: the number of frames inside a part of the module; the others are of the module itself.
+    """
+
+    modules: tuple[str, ...]
+    frames: tuple[Frame, ...]
+    n_inside: int = 0
+
+    def __str__(self) -> str:
+        """Return the innermost line of the user's code, as `net.py:35`."""
+        return f"{Path(self.frames[0].file).name}:{self.frames[0].line}" if self.frames else "the module"
+
+    @property
+    def path(self) -> str:
+        """Path of the innermost module."""
+        return self.modules[-1] if self.modules else ""
+
+
+@dataclass(eq=False)
+class Op:
+    """One run of an ATen operator; operators among its arguments stand for their results.
+
+    `name`: the operator without overload and namespace, or "input", "constant" or "getitem" (an entry of a tuple).
+    `step`: the last step of the example on which the result depends. `depends`: whether it depends on the example.
+    """
+
+    name: str
+    func: Any
+    args: tuple
+    kwargs: dict
+    value: Any
+    site: Site
+    depends: bool
+    step: int = NEVER
+    serial: int = field(default_factory=count().__next__)  # order of creation
+
+    @property
+    def operands(self) -> list["Op"]:
+        """Operators among the arguments, in order."""
+        return [leaf for leaf in pytree.tree_leaves((self.args, self.kwargs), is_leaf=is_op) if is_op(leaf)]
+
+
+def is_op(value) -> bool:
+    """Return whether a value is an operator."""
+    return isinstance(value, Op)
+
+
+def make_op(func, args: tuple, kwargs: dict, value, site: Site) -> Op:
+    """Return an operator that depends on what its operands depend on."""
+    name = "getitem" if func is None else func.overloadpacket.__name__
+    op = Op(name=name, func=func, args=args, kwargs=kwargs, value=value, site=site, depends=False)
+    operands = op.operands
+    return replace(op, depends=any(o.depends for o in operands), step=max((o.step for o in operands), default=NEVER))
+
+
+def run_op(func, args: tuple, kwargs: dict, site: Site) -> Op:
+    """Run an operator on the values of its operands; `func` None takes an entry of a tuple."""
+    plain, named = pytree.tree_map(lambda a: a.value if is_op(a) else a, (args, kwargs), is_leaf=is_op)
+    with torch.no_grad():
+        value = plain[0][plain[1]] if func is None else func(*plain, **named)
+    return make_op(func, args, kwargs, value, site)
+
+
+def constant_op(value: torch.Tensor, site: Site) -> Op:
+    """Return an operator that stands for a tensor that does not depend on the example."""
+    return Op(name="constant", func=None, args=(), kwargs={}, value=value, site=site, depends=False)
+
+
+@dataclass(eq=False)
+class Held:
+    """What a tensor holds: an operator's result, or a view of another tensor, up to date at a version of its base."""
+
+    op: Op
+    parent: "Held | None" = None
+    view: tuple[Any, tuple, dict, int | None] | None = None  # operator, further arguments, entry of a tuple
+    version: int = 0
+    n_writes: int = 0  # of a base
+    address: int = 0  # of the tensor's memory
+
+    @property
+    def taken_by(self) -> tuple[Any, tuple, dict, int | None]:
+        """The view's operator, its further arguments, and the entry of its result."""
+        assert self.view is not None, "a base is no view"
+        return self.view
+
+    @property
+    def base(self) -> "Held":
+        """The tensor that owns the memory."""
+        return self if self.parent is None else self.parent.base
+
+
+class OperatorRecorder(TorchDispatchMode):
+    """Records every ATen operator. A write in place becomes a new value of the tensor and of all views of its memory.
+
+    A value that is read while the module runs (`.item()`, `if`) is refused if it depends on the example.
+    """
+
+    def __init__(self, example: torch.Tensor, paths: dict[torch.nn.Module, str]):
+        super().__init__()
+        self.paths = paths
+        self.running: list[str] = []  # paths of modules
+        self.n_outside = 0  # frames around the part of the module that runs
+        self.ops: list[Op] = []
+        self.alive: list[torch.Tensor] = []  # keeps tensors alive, so that their ids stay unique
+        self.held: dict[int, Held] = {}
+        self.input = replace(constant_op(example, Site((), ())), name="input", depends=True)
+        self.ops.append(self.input)
+        self._hold(example, Held(self.input))
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: otherwise torch loads its compiler, which takes seconds, to disable it in this mode."""
+        return False
+
+    def record(self, run, *args) -> Any:
+        """Return the result of `run(*args)` with operators instead of tensors."""
+        hooks = torch.nn.modules.module
+        enter = hooks.register_module_forward_pre_hook(lambda m, _: self._enter_module(m))
+        leave = hooks.register_module_forward_hook(lambda *_: self._leave_module())
+        originals = self._guard_reads()
+        try:
+            with torch.no_grad(), self:
+                result = run(*args)
+        finally:
+            enter.remove()
+            leave.remove()
+            for name, original in originals:
+                setattr(torch.Tensor, name, original)
+        return pytree.tree_map(lambda t: self._find_op(t) if isinstance(t, torch.Tensor) else t, result)
+
+    def _enter_module(self, module: torch.nn.Module) -> None:
+        self.running.append(self.paths.get(module, ""))
+        if len(self.running) == 2:
+            self.n_outside = len(self._find_frames())
+
+    def _leave_module(self) -> None:
+        self.running.pop()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
+        site = self._find_site()
+        if func.namespace not in ("aten", "prims"):
+            raise ModelError(f"{site}: operator {func} is not one of torch's own, and cannot be followed")
+        given: Any = pytree.tree_map(lambda a: self._find_op(a) if isinstance(a, torch.Tensor) else a, (args, kwargs))
+        if _reads_value(func, *given):
+            raise _refuse_reading(site)
+        result = func(*args, **kwargs)
+        try:
+            return self._record_call(func, args, kwargs, given, result, site)
+        except NwError:
+            raise
+        except Exception as e:
+            text = f"{site}: nwcompile fails on torch's {name} ({type(e).__name__}: {e}); please report it"
+            raise ModelError(text) from e
+
+    def _record_call(self, func, args: tuple, kwargs: dict, given: Any, result, site: Site) -> Any:
+        """Record an operator; `given` are its arguments with operators instead of tensors."""
+        name = func.overloadpacket.__name__
+        written = [
+            i for i, a in enumerate(func._schema.arguments) if a.alias_info is not None and a.alias_info.is_write
+        ]
+        if written:
+            if written != [0] or not isinstance(result, torch.Tensor):
+                raise ModelError(f"{site}: torch's {name} with out= cannot be followed; assign its result")
+            self._write(
+                self._hold_tensor(args[0]), self._replace_in_place(name, func, given[0], given[1], result, site)
+            )
+            return result
+        if not any(isinstance(t, torch.Tensor) for t in pytree.tree_leaves(result)):
+            return result
+        if name in FILLS:
+            self._hold(result, Held(self._add(constant_op(_copy_value(result), site))))
+            return result
+        op = self._add(make_op(func, given[0], given[1], pytree.tree_map(_copy_value, result), site))
+        parts = (
+            [(op, result, None)]
+            if isinstance(result, torch.Tensor)
+            else [(self._add(run_op(None, (op, i), {}, site)), part, i) for i, part in enumerate(result)]
+        )
+        for part, tensor, entry in parts:
+            if isinstance(tensor, torch.Tensor):
+                parent = self._hold_tensor(args[0]) if _shares_memory(func, tensor, args) else None
+                view = None if parent is None else (func, args[1:], kwargs, entry)
+                held = Held(part, parent, view, 0 if parent is None else parent.base.n_writes)
+                self._hold(tensor, held)
+        return result
+
+    def _guard_reads(self) -> list[tuple[str, Any]]:
+        """Let the methods that read memory without an operator refuse tensors that depend on the example."""
+        originals = [(name, getattr(torch.Tensor, name)) for name in READ_METHODS]
+        for name, original in originals:
+            setattr(torch.Tensor, name, self._guard_method(original))
+        return originals
+
+    def _guard_method(self, original):
+        def read(tensor: torch.Tensor, *args, **kwargs):
+            if id(tensor) in self.held and self._find_op(tensor).depends:
+                raise _refuse_reading(self._find_site())
+            return original(tensor, *args, **kwargs)
+
+        return read
+
+    def _find_site(self) -> Site:
+        frames = self._find_frames()
+        return Site(tuple(self.running), frames, max(len(frames) - self.n_outside, 0) if len(self.running) > 1 else 0)
+
+    def _find_frames(self) -> tuple[Frame, ...]:
+        """Return the frames of the user's code, innermost first."""
+        frames = []
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and frame.f_code is not OperatorRecorder.record.__code__:
+            if not frame.f_code.co_filename.startswith((TORCH, HERE)):
+                frames.append(Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_lasti))
+            frame = frame.f_back
+        return tuple(frames)
+
+    def _add(self, op: Op) -> Op:
+        self.ops.append(op)
+        return op
+
+    def _hold(self, tensor: torch.Tensor, held: Held) -> Held:
+        held.address = tensor.data_ptr()
+        self.held[id(tensor)] = held
+        self.alive.append(tensor)
+        return held
+
+    def _hold_tensor(self, tensor: torch.Tensor) -> Held:
+        if id(tensor) not in self.held:
+            self._hold(tensor, Held(self._add(constant_op(_copy_value(tensor), self._find_site()))))
+        return self.held[id(tensor)]
+
+    def _find_op(self, tensor: torch.Tensor) -> Op:
+        """Return the operator whose result the tensor holds now."""
+        held = self._hold_tensor(tensor)
+        if held.address != tensor.data_ptr():
+            raise ModelError(f"{self._find_site()}: assigning .data cannot be followed; assign a new tensor")
+        self._update_view(held)
+        return held.op
+
+    def _update_view(self, held: Held) -> None:
+        """Take the view again if its memory was written since."""
+        if held.parent is None or held.version == held.base.n_writes:
+            return
+        self._update_view(held.parent)
+        func, args, kwargs, entry = held.taken_by
+        op = self._add(run_op(func, (held.parent.op, *args), kwargs, held.op.site))
+        held.op = op if entry is None else self._add(run_op(None, (op, entry), {}, op.site))
+        held.version = held.base.n_writes
+
+    def _replace_in_place(self, name: str, func, args: tuple, kwargs: dict, result: torch.Tensor, site: Site) -> Op:
+        """Return the operator without side effects that gives the result of one that writes in place."""
+        value = _copy_value(result)
+        if name in ("fill_", "zero_") and not any(is_op(a) and a.depends for a in args[1:]):
+            return self._add(constant_op(value, site))
+        if name == "copy_":
+            source = args[1]
+            if source.value.shape != value.shape:
+                source = self._add(run_op(aten.expand.default, (source, list(value.shape)), {}, site))
+            if source.value.dtype != value.dtype:
+                source = self._add(run_op(aten._to_copy.default, (source,), {"dtype": value.dtype}, site))
+            return source
+        plain = getattr(getattr(aten, name.removesuffix("_"), None), func._overloadname, None)
+        if plain is None or plain._schema.is_mutable:
+            if torch.Tag.nondeterministic_seeded in func.tags:
+                return self._add(make_op(func, args, kwargs, value, site))
+            raise ModelError(f"{site}: torch's {name} cannot be followed; use the form that returns a new tensor")
+        return self._add(make_op(plain, args, kwargs, value, site))
+
+    def _write(self, held: Held, op: Op) -> None:
+        """Give a tensor a new value, and its base, which contains it."""
+        base = held.base
+        if held.parent is not None:
+            self._update_view(held.parent)
+        base.n_writes += 1
+        held.op, held.version = op, base.n_writes
+        while held.parent is not None:
+            held.parent.op = self._scatter(held, held.parent.op, held.op)
+            held.parent.version = base.n_writes
+            held = held.parent
+
+    def _scatter(self, held: Held, whole: Op, part: Op) -> Op:
+        """Return the parent's value with `part` in place of a view."""
+        func, args, _, entry = held.taken_by
+        name, site = func.overloadpacket.__name__, part.site
+
+        def run(func, *args) -> Op:
+            return self._add(run_op(func, args, {}, site))
+
+        if part.value.dtype != whole.value.dtype:
+            part = self._add(run_op(aten._to_copy.default, (part,), {"dtype": whole.value.dtype}, site))
+        if name in ("select", "unbind"):
+            axis, index = args if entry is None else (args[0] if args else 0, entry)
+            return run(aten.select_scatter.default, whole, part, axis, index)
+        if name == "slice":
+            return run(aten.slice_scatter.default, whole, part, *args)
+        if name in RESHAPES:
+            return (
+                part if part.value.shape == whole.value.shape else run(aten.view.default, part, list(whole.value.shape))
+            )
+        if name in ("transpose", "t"):
+            return run(func, part, *args)
+        if name == "permute":
+            return run(func, part, [[axis % len(args[0]) for axis in args[0]].index(i) for i in range(len(args[0]))])
+        raise ModelError(f"{site}: a write in place through torch's {name} cannot be followed; make a new tensor")
+
+
+def _reads_value(func, args: tuple, kwargs: dict) -> bool:
+    """Return whether an operator gives Python a value, or a shape, that depends on the example."""
+    operands = [a for a in pytree.tree_leaves((args, kwargs), is_leaf=is_op) if is_op(a) and a.depends]
+    name = func.overloadpacket.__name__
+    if name == "index":
+        return any(a.value.dtype == torch.bool for a in operands)
+    gives_shape = torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags
+    return bool(operands) and (name in READS_VALUE or gives_shape)
+
+
+def _refuse_reading(site: Site) -> ModelError:
+    return ModelError(
+        f"{site}: the code reads a value of a tensor (if, while, .item(), float(), .numpy()) that depends on the "
+        "input; a chip runs the same operations for every input; choose with torch.where"
+    )
+
+
+def _copy_value(value):
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def _shares_memory(func, result: torch.Tensor, args: tuple) -> bool:
+    """Return whether the result is a view of the first argument."""
+    if not any(r.alias_info is not None for r in func._schema.returns) or not isinstance(args[0], torch.Tensor):
+        return False
+    return result.untyped_storage().data_ptr() == args[0].untyped_storage().data_ptr()

@@ -1,0 +1,70 @@
+"""Tensors with an axis of steps, as one operator for each step."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from torch.utils import _pytree as pytree
+
+from nwcompile.frontend.torch.operators.record import Op, aten, make_op
+
+
+class Layout(NamedTuple):
+    """The place of the steps in a tensor: its `axis` holds `[left, n, right]`."""
+
+    axis: int
+    n: int
+    left: int
+    right: int
+
+
+@dataclass(eq=False)
+class Steps:
+    """A tensor with an axis of steps: `entries[t]` has the part of step t.
+
+    The tensor's `axis` holds `[left, step, right]`; an entry has `left * right` there.
+    """
+
+    entries: list[Op]
+    axis: int
+    left: int = 1
+    right: int = 1
+
+    @property
+    def shape(self) -> list[int]:
+        """Shape of the whole tensor."""
+        shape = list(self.entries[0].value.shape)
+        shape[self.axis] = self.n_inside * len(self.entries)
+        return shape
+
+    @property
+    def n_inside(self) -> int:
+        """Entries of the axis that belong to one step."""
+        return self.left * self.right
+
+    @property
+    def layout(self) -> Layout:
+        """The place of the steps."""
+        return Layout(axis=self.axis, n=len(self.entries), left=self.left, right=self.right)
+
+
+def set_times(entries: list[Op], n_steps: int) -> list[Op]:
+    """Move the entries of all steps to their steps, if all are as many steps early.
+
+    A spike that is told by the state of the step before depends on earlier input only, but is of this step.
+    """
+    early = {t - e.step for t, e in enumerate(entries) if e.depends}
+    if len(entries) != n_steps or len(early) != 1 or min(early) < 1:
+        return entries
+    return [_move_op(e, t) if e.depends else e for t, e in enumerate(entries)]
+
+
+def _move_op(op: Op, step: int) -> Op:
+    """Return an operator that has the result of `op` in a later step."""
+    moved = make_op(aten.reshape.default, (op, list(op.value.shape)), {}, op.value, op.site)
+    return replace(moved, step=step)
+
+
+def find_steps(value) -> list[Steps]:
+    """Return the tensors with steps in nested tuples, lists and dicts."""
+    leaves = pytree.tree_leaves(value, is_leaf=lambda leaf: isinstance(leaf, Steps | Op))
+    return [leaf for leaf in leaves if isinstance(leaf, Steps)]

@@ -1,0 +1,213 @@
+"""Unroll a recording over time: a tensor with an axis of steps becomes one operator for each step.
+
+An operator of one step keeps the axis, with one entry, so that it has the arguments of the recorded operator.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from nwcompile.errors import ModelError
+from nwcompile.frontend.torch.operators.record import NEVER, Op, Site, aten, constant_op, is_op, make_op
+from nwcompile.frontend.torch.operators.step_rules import OF_SEVERAL, OF_STEPS, refuse_join
+from nwcompile.frontend.torch.operators.steps import Steps, find_steps
+
+ERROR_CODE = "NW2307"
+SAME_SHAPE = frozenset(
+    (
+        "add", "sub", "rsub", "mul", "div", "neg", "abs", "exp", "log", "sqrt", "rsqrt", "reciprocal", "pow", "sigmoid",
+        "tanh", "relu", "leaky_relu", "clamp", "clamp_min", "clamp_max", "minimum", "maximum", "where", "gt", "ge",
+        "lt", "le", "eq", "ne", "logical_and", "logical_or", "logical_not", "logical_xor", "bitwise_and", "bitwise_or",
+        "bitwise_not", "__and__", "__or__", "sign", "sgn", "round", "floor", "ceil", "trunc", "heaviside", "_to_copy",
+        "clone", "detach", "copy", "lift_fresh", "masked_fill", "alias", "threshold", "fmod", "remainder", "sin", "cos",
+        "softplus", "elu", "hardtanh", "hardsigmoid", "index_put", "square", "atan", "erf", "addcmul", "lerp",
+        "floor_divide", "positive", "silu", "gelu", "hardswish",
+    )
+)  # fmt: skip
+NORM = "a norm over every sample and step, which no weight can hold; use BatchNorm, and train again"
+NO_MAP = {  # what operators do that no weights can
+    "_softmax": "a softmax, which divides by a sum over entries, as no neuron of a chip does; use a product of spikes",
+    "native_layer_norm": NORM,
+    "native_group_norm": NORM,
+}
+
+
+def unroll_steps(ops: list[Op], time_axis: int | None) -> tuple[dict[Op, Any], list[Op]]:
+    """Return what every recorded operator becomes (an operator, `Steps`, or a list of these), and each step's input.
+
+    `time_axis`: the axis of steps of the input; None if the module repeats its input, or loops with the same input.
+    Raises ModelError, naming the place, for an operator that mixes steps in a way that no neuron or delay can.
+    """
+    unroller = Unroller(time_axis, ops)
+    for op in ops:
+        unroller.known[op] = unroller.unroll_op(op)
+    given = unroller.known[ops[0]]
+    return unroller.known, given.entries if isinstance(given, Steps) else [given] * unroller.n_steps
+
+
+class Unroller:
+    """Maps recorded operators to those of single steps."""
+
+    def __init__(self, time_axis: int | None, ops: list[Op]):
+        self.time_axis = time_axis
+        self.known: dict[Op, Any] = {}
+        self.sliced: dict[tuple, Op] = {}  # constants along the axis of steps, cut into steps
+        self.site = Site((), ())
+        self.steps: dict[Op, int] = {}  # of operators in a loop over the same input
+        self.repeats: dict[Op, int] = {}  # operators that repeat the input, and their new axis
+        self.n_steps = 0
+        if time_axis is not None:
+            self.n_steps = ops[0].value.shape[time_axis]
+        else:
+            self._find_repeats(ops)
+
+    def unroll_op(self, op: Op) -> Any:
+        """Return what a recorded operator becomes."""
+        self.site = op.site
+        if op.name == "input":
+            return self._unroll_input(op)
+        if not op.depends:
+            return op
+        args, kwargs = pytree.tree_map(lambda a: self.known[a] if is_op(a) else a, (op.args, op.kwargs), is_leaf=is_op)
+        if op.name == "getitem":
+            return args[0][args[1]] if isinstance(args[0], list | tuple) else self.emit(None, *args)
+        if op in self.repeats:
+            return self._repeat_input(op)
+        rule = OF_STEPS.get(op.name) if isinstance(args[0], Steps) else None
+        rule = rule or OF_SEVERAL.get(op.name)
+        result = None if rule is None else rule(self, op, *args, **kwargs)
+        if result is not None:
+            return self._verify_order(result)
+        given = find_steps((args, kwargs))
+        if given:
+            return self.unroll_elementwise(op, args, kwargs, given)
+        return self.emit(op.func, *args, step=self.steps.get(op, NEVER), **kwargs)
+
+    def emit(self, func, *args, step: int = NEVER, **kwargs) -> Op:
+        """Return an operator of a single step, in `step` or later."""
+        plain, named = pytree.tree_map(lambda a: a.value if is_op(a) else a, (args, kwargs), is_leaf=is_op)
+        with torch.no_grad():
+            value = plain[0][plain[1]] if func is None else func(*plain, **named)
+        op = make_op(func, args, kwargs, value, self.site)
+        return replace(op, step=step) if step > op.step else op
+
+    def map_steps(self, steps: Steps, run: Callable[[Op], Op], axis: int | None = None) -> Steps:
+        """Return the results of `run` on every entry, with the steps on `axis`."""
+        return replace(steps, entries=[run(e) for e in steps.entries], axis=steps.axis if axis is None else axis)
+
+    def join_steps(self, value: Any) -> Any:
+        """Return all steps as one operator, which only the last step knows."""
+        if not isinstance(value, Steps):
+            return value
+        if value.left != 1:
+            raise self.make_refusal("steps behind the entries of an axis are joined", "keep the steps in an axis")
+        return self.emit(aten.cat.default, value.entries, value.axis)
+
+    def add_up(self, terms: list[Op]) -> Op:
+        """Return the sum of operators."""
+        return reduce(lambda total, term: self.emit(aten.add.Tensor, total, term), terms)
+
+    def make_refusal(self, what: str, instead: str) -> ModelError:
+        """Return the error for the operator that is unrolled."""
+        return ModelError(f"{self.site}: {what}; {instead}")
+
+    def _verify_order(self, result: Any) -> Any:
+        """Return a result; raise ModelError if one of its steps depends on later ones."""
+        is_whole = isinstance(result, Steps) and len(result.entries) == self.n_steps
+        if is_whole and any(e.step > t for t, e in enumerate(result.entries)):
+            raise self.make_refusal("a step depends on later steps", "a chip knows earlier steps only: use causal maps")
+        return result
+
+    def _unroll_input(self, op: Op) -> Any:
+        axis = self.time_axis
+        if axis is None:
+            return op
+        parts = enumerate(op.value.unbind(axis))
+        return Steps([replace(op, value=part.unsqueeze(axis), step=t, args=(t,)) for t, part in parts], axis)
+
+    def _find_repeats(self, ops: list[Op]) -> None:
+        """Find the operators that repeat the input for each step, along a new leading axis; else loops over steps."""
+        axes = {op: axis for op in ops if (axis := _repeated_axis(op)) is not None}
+        self.n_steps = next((op.value.shape[axis] for op, axis in axes.items()), 0)
+        self.repeats = {op: axis for op, axis in axes.items() if op.value.shape[axis] == self.n_steps}
+        if not axes:
+            self.n_steps, self.steps = _count_loops(ops)
+
+    def _repeat_input(self, op: Op) -> Steps:
+        given, axis, one = self.known[op.operands[0]], self.repeats[op], list(op.value.shape)
+        one[axis] = 1
+        return Steps([self.emit(aten.reshape.default, given, one, step=t) for t in range(self.n_steps)], axis)
+
+    def unroll_elementwise(self, op: Op, args, kwargs, given: list[Steps]) -> Steps | Op:
+        """Unroll an operator that computes every entry alone; others get all steps in one tensor."""
+        if op.name in NO_MAP:
+            raise ModelError(f"{op.site}: torch's {op.name.removeprefix('native_').strip('_')} is {NO_MAP[op.name]}")
+        is_leaf = lambda value: isinstance(value, Steps | Op)  # noqa: E731
+        if op.name not in SAME_SHAPE:
+            return self.emit(op.func, *pytree.tree_map(self.join_steps, args, is_leaf=is_leaf), **kwargs)
+        first = given[0]
+        place = first.axis - len(first.shape)  # from the end, as broadcasting aligns
+        for steps in given:
+            if steps.layout._replace(axis=steps.axis - len(steps.shape)) != first.layout._replace(axis=place):
+                raise self.make_refusal(
+                    f"torch's {op.name} joins tensors whose steps are on different axes, or of different number",
+                    "compute every step alone",
+                )
+        entries = []
+        for t in range(len(first.entries)):
+            row, named = pytree.tree_map(
+                lambda a, t=t: self._pick_step(a, t, place, first, op), (args, kwargs), is_leaf=is_leaf
+            )
+            entries.append(self.emit(op.func, *row, **named))
+        return replace(first, entries=entries, axis=op.value.ndim + place)
+
+    def _pick_step(self, value, t: int, place: int, first: Steps, op: Op):
+        """Return an operand of an elementwise operator in step t; a constant along the steps is cut."""
+        if isinstance(value, Steps):
+            return value.entries[t]
+        if not is_op(value) or value.value.ndim < -place or value.value.shape[place] == 1:
+            return value
+        if value.depends or first.left != 1:
+            raise refuse_join(self, op)
+        start, part = (value.value.narrow(place, k * first.right, first.right) for k in (0, t))
+        key = (value, place, 0 if torch.equal(start, part) else t)
+        if key not in self.sliced:
+            self.sliced[key] = constant_op(part.clone(), self.site)
+        return self.sliced[key]
+
+
+def _repeated_axis(op: Op) -> int | None:
+    """Return the new leading axis along which an operator repeats its one operand, or None."""
+    sources = set(op.operands)
+    if op.name not in ("repeat", "expand", "stack") or len(sources) != 1:
+        return None
+    source = sources.pop()
+    for axis in (0, 1) if source.depends and op.value.ndim > 2 else ():
+        without, one = list(op.value.shape), list(op.value.shape)
+        del without[axis]
+        one[axis] = 1
+        if op.value.shape[axis] > 1 and list(source.value.shape) in (without, one):
+            return axis
+    return None
+
+
+def _count_loops(ops: list[Op]) -> tuple[int, dict[Op, int]]:
+    """Return the number of steps of a loop, and the step of every operator in it, from the runs of its place."""
+    runs: dict[tuple, list[Op]] = defaultdict(list)
+    for op in ops:
+        if op.depends and op.site.frames:
+            inside = op.site.frames[: op.site.n_inside]  # a part may be called at several places
+            runs[op.site.modules, inside or op.site.frames, op.name].append(op)
+    counts = Counter(len(run) for run in runs.values() if len(run) > 1)
+    if not counts:
+        return 1, {}
+    n_steps = counts.most_common(1)[0][0]
+    enough = sum(counts.values()) // 10  # code that all layers share runs once for each layer and step
+    n_steps = min(n for n, often in counts.items() if n_steps % n == 0 and (often > enough or n == n_steps))
+    whole = [run for run in runs.values() if len(run) % n_steps == 0]
+    return n_steps, {op: k // (len(run) // n_steps) for run in whole for k, op in enumerate(run)}
