@@ -1,0 +1,568 @@
+"""Find the operators that are the same in every step, and what each takes from earlier steps: a graph of one step."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from math import prod
+from typing import Any
+
+import networkx as nx
+import torch
+from torch.utils import _pytree as pytree
+
+from nwcompile.errors import ModelError
+from nwcompile.frontend.torch.operators.record import NEVER, Op, aten, is_op
+from nwcompile.frontend.torch.operators.unroll import SAME_SHAPE
+
+ERROR_CODE = "NW2307"
+COPIES = ("clone", "detach", "alias", "lift_fresh", "positive")
+QUANTIZERS = ("where", "masked_fill", "round", "heaviside", "sign", "floor", "ceil")
+MIN_EQUAL = 2  # steps with the same operators
+
+
+@dataclass(eq=False)
+class Ref:
+    """The result of a node, `delay` steps ago."""
+
+    node: "Node"
+    delay: int
+
+
+@dataclass(eq=False)
+class Node:
+    """An operator of every step; `args` and `kwargs` hold Refs for what depends on the input.
+
+    `values[t]` is its operator in step t of the example; t < 0, or a value that is no operator: before the first step.
+    """
+
+    op: Op
+    args: tuple = ()
+    kwargs: dict = field(default_factory=dict)
+    values: dict[int, Any] = field(default_factory=dict)
+    shift: int = 0  # steps by which the node runs later than in the module
+
+    @property
+    def name(self) -> str:
+        """Name of the operator."""
+        return self.op.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the result, with axes of one sample and one step; () for a tuple."""
+        return tuple(getattr(self.op.value, "shape", ()))
+
+    @property
+    def size(self) -> int:
+        """Number of entries of the result."""
+        return prod(self.shape)
+
+    @property
+    def refs(self) -> list[Ref]:
+        """References among the arguments, in order."""
+        return [a for a in pytree.tree_leaves((self.args, self.kwargs), is_leaf=is_ref) if is_ref(a)]
+
+    @property
+    def is_spike(self) -> bool:
+        """Whether the result is a truth value as a number."""
+        return self.name == "_to_copy" and self.op.operands[0].value.dtype == torch.bool
+
+    @property
+    def is_message(self) -> bool:
+        """Whether the result may be a message: a truth value as a number, or a rounded number."""
+        return self.is_spike or self.name in QUANTIZERS
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """Type of the result; None for a tuple."""
+        return getattr(self.op.value, "dtype", None)
+
+
+@dataclass(eq=False)
+class StepGraph:
+    """The operators of one step in order, and the module's results.
+
+    `inputs`: the input operator of each step. `returned`: nodes that the module returns, or from which it computes its
+    result after the last step. `later`: operators that run after the last step. `ops` and `outputs`: all operators of
+    single steps in order, and those that the module returns.
+    """
+
+    nodes: list[Node]
+    inputs: list[Op]
+    returned: set[Node]
+    later: list[Op]
+    ops: list[Op] = field(default_factory=list)
+    outputs: list[Op] = field(default_factory=list)
+
+    @property
+    def n_steps(self) -> int:
+        """Number of steps of the example."""
+        return len(self.inputs)
+
+    @cached_property
+    def users(self) -> dict[Node, list[tuple[Node, int]]]:
+        """Nodes that take each node's result, and the delay."""
+        users = defaultdict(list)
+        for node in self.nodes:
+            for ref in node.refs:
+                users[ref.node].append((node, ref.delay))
+        return users
+
+    @cached_property
+    def longest_delays(self) -> dict[Node, int]:
+        """The largest delay with which each node is read, if it is not 0."""
+        longest: dict[Node, int] = {}
+        for node in self.nodes:
+            for ref in node.refs:
+                if ref.delay:
+                    longest[ref.node] = max(longest.get(ref.node, 0), ref.delay)
+        return longest
+
+    def initial_value(self, node: Node, delay: int) -> torch.Tensor:
+        """Return a node's value `delay` steps before the first one; 0 if the module does not use it."""
+        value = _first_value(node, delay)
+        value = 0.0 if value is None else value
+        like = node.op.value
+        if not isinstance(value, torch.Tensor | int | float | bool):
+            raise ModelError(f"{node.op.site}: a state starts as {type(value).__name__}; start from a tensor or number")
+        value = torch.as_tensor(value, dtype=like.dtype)
+        return value.reshape(like.shape) if value.numel() == like.numel() else value.expand(like.shape)
+
+
+def is_ref(value) -> bool:
+    """Return whether a value is a reference to a node."""
+    return isinstance(value, Ref)
+
+
+def roll_steps(outputs: list[Op], inputs: list[Op], keeps_inputs: bool = True) -> StepGraph:
+    """Return the graph of one step that computes `outputs`, operators of single steps, from the input of each step.
+
+    `keeps_inputs`: neurons take their input in the step in which the module gives it; else it may be delayed.
+
+    Raises ModelError if fewer than two steps in a row are the same. `verify_graph` tells whether the first steps are.
+    """
+    ops, outputs = _select_used(outputs)
+    try:
+        graph = _align_steps(ops, set(outputs), inputs)
+    except ModelError as e:
+        graph = _align_neurons(ops, inputs, e)
+    graph.ops, graph.outputs = ops, outputs
+    _place_nodes(graph, keeps_inputs)
+    return graph
+
+
+def _select_used(outputs: list[Op]) -> tuple[list[Op], list[Op]]:
+    """Return the operators that the outputs need, in order, and the outputs; copies and double views are dropped."""
+    simple: dict[Op, Op] = {}
+    waiting = list(outputs)
+    while waiting:
+        op = waiting[-1]
+        missing = [o for o in op.operands if o not in simple] if op not in simple and op.depends else []
+        if missing:
+            waiting += missing
+            continue
+        waiting.pop()
+        if op not in simple:
+            simple[op] = _simplify_op(op, simple) if op.depends else op
+    outputs = [simple[op] for op in outputs]
+    used, waiting = set(), list(outputs)
+    while waiting:
+        op = waiting.pop()
+        if op in used:
+            continue
+        used.add(op)
+        if torch.Tag.nondeterministic_seeded in getattr(op.func, "tags", ()):
+            raise ModelError(
+                f"{op.site}: torch's {op.name} draws random numbers; backends must agree, so that a chip draws none; "
+                "leave the noise out in eval mode"
+            )
+        waiting += op.operands
+    return sorted((op for op in used if op.depends), key=lambda op: op.serial), outputs
+
+
+def _simplify_op(op: Op, simple: dict[Op, Op]) -> Op:
+    args, kwargs = pytree.tree_map(lambda a: simple[a] if is_op(a) else a, (op.args, op.kwargs), is_leaf=is_op)
+    first = args[0] if args and is_op(args[0]) and isinstance(args[0].value, torch.Tensor) else None
+    if first is not None and isinstance(op.value, torch.Tensor):
+        is_same_type = first.value.dtype == op.value.dtype
+        if op.name in COPIES or (op.name == "_to_copy" and is_same_type):
+            return first
+        if op.name in ("index_put", "index_put_") and _is_mask(args):
+            return replace(op, name="where", func=aten.where.self, args=(args[1][0], args[2], first), kwargs={})
+        if _keeps_order(op, first):
+            while first.name == "reshape":
+                first = first.args[0]
+            if first.value.shape == op.value.shape and first.step == op.step:
+                return first
+            return replace(op, name="reshape", func=aten.reshape.default, args=(first, list(op.value.shape)), kwargs={})
+    return replace(op, args=args, kwargs=kwargs) if op.operands else op
+
+
+def _is_mask(args: tuple) -> bool:
+    """Return whether `index_put` writes one number where a mask of the whole tensor is true."""
+    base, indices, value, *accumulate = args
+    is_whole = len(indices) == 1 and is_op(indices[0]) and indices[0].value.dtype == torch.bool
+    return is_whole and indices[0].value.shape == base.value.shape and value.value.numel() == 1 and not any(accumulate)
+
+
+def _keeps_order(op: Op, first: Op) -> bool:
+    """Return whether the operator only changes the shape of its operand."""
+    if op.value.numel() != first.value.numel() or not op.value.numel():
+        return False
+    if op.name in ("permute", "transpose", "t"):
+        numbers = torch.arange(first.value.numel()).reshape(first.value.shape)
+        return bool((op.func(numbers, *op.args[1:]).reshape(-1) == numbers.reshape(-1)).all())
+    return op.name in ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "select", "slice", "expand", "unbind")
+
+
+def _align_steps(ops: list[Op], outputs: set[Op], inputs: list[Op]) -> StepGraph:
+    """Build the graph from the longest run of steps with the same operators, and follow it back to step 0."""
+    n_steps = max(len(inputs), *(op.step + 1 for op in ops), 0)
+    fixed = [op for op in ops if op.step == NEVER]
+    steps = [[op for op in ops if op.step == t] for t in range(n_steps)]
+    place = {op: i for step in (fixed, *steps) for i, op in enumerate(step)}
+    hashes: dict[Op, Any] = {}
+    first, last = _find_equal_steps(steps, place, hashes)
+    nodes = [Node(op) for op in steps[last]]
+    before = {op: Node(op, values=dict.fromkeys(range(-1, n_steps), op)) for op in fixed}
+
+    def find_ref(value, now: int):
+        if not is_op(value) or not value.depends:
+            return value
+        if value.step == NEVER:
+            return Ref(before[value], 0)
+        if value.step < first:
+            raise ModelError(
+                f"{value.site}: a step uses a value {now - value.step} steps old; give an example_input of more steps",
+                code="NW2308",
+            )
+        return Ref(nodes[place[value]], now - value.step)
+
+    for op, node in before.items():
+        node.args, node.kwargs = pytree.tree_map(lambda a: find_ref(a, 0), (op.args, op.kwargs), is_leaf=is_op)
+    for node in nodes:
+        given = (node.op.args, node.op.kwargs)
+        node.args, node.kwargs = pytree.tree_map(lambda a: find_ref(a, last), given, is_leaf=is_op)
+    for i, node in enumerate(nodes):
+        node.values = {t: steps[t][i] for t in range(first, last + 1)}
+        for t in range(first + 1, last):
+            _verify_operands(steps[t][i], node, first, place)
+        if node.name == "input":
+            node.values = dict(enumerate(inputs))
+    _follow_back(nodes, first)
+    node_of = {op: node for node in nodes for op in node.values.values() if is_op(op) and op.depends}
+    node_of |= {op: node for node in nodes if node.name == "input" for op in node.values.values()}
+    for t in range(last + 1, n_steps):
+        _follow_on(nodes, steps[t], t, node_of, hashes)
+    _merge_equal(nodes, node_of, hashes)
+    later = [op for op in ops if op.step > NEVER and op not in node_of and op.step > last]
+    read = outputs | {o for op in later for o in op.operands}
+    return StepGraph([*before.values(), *nodes], inputs, {node_of[op] for op in read if op in node_of}, later)
+
+
+def _align_neurons(ops: list[Op], inputs: list[Op], error: ModelError) -> StepGraph:
+    """Align the steps without what follows the last spikes, which may have weights for each step.
+
+    Raises `error` if the neurons differ from step to step.
+    """
+    needed: set[Op] = set()
+    waiting = [op for op in ops if Node(op).is_message]
+    while waiting:
+        op = waiting.pop()
+        if op not in needed and op.depends:
+            needed.add(op)
+            waiting += op.operands
+    rest = [op for op in ops if op not in needed]
+    try:
+        if not needed or not rest:
+            raise error
+        graph = _align_steps(
+            [op for op in ops if op in needed], {o for op in rest for o in op.operands} & needed, inputs
+        )
+    except ModelError:
+        raise error from None
+    graph.later += rest
+    return graph
+
+
+def _find_equal_steps(steps: list[list[Op]], place: dict[Op, int], hashes: dict) -> tuple[int, int]:
+    """Return the first and last step of the longest run of steps with the same operators."""
+
+    def describe(value, now: int):
+        if not is_op(value) or not value.depends:
+            return _hash_value(value, hashes)
+        return (
+            ("fixed", place[value]) if value.step == NEVER else (now - value.step, place[value] * (value.step == now))
+        )
+
+    def describe_op(op: Op, now: int) -> tuple:
+        if op.name == "input":
+            return ("input",)
+        leaves = pytree.tree_leaves((op.args, op.kwargs), is_leaf=is_op)
+        return (str(op.func), *(describe(a, now) for a in leaves))
+
+    rows = [[describe_op(op, t) for op in step] for t, step in enumerate(steps)]
+    best, start = (0, 0, 0), 0
+    for t in range(1, len(rows) + 1):
+        if t == len(rows) or rows[t] != rows[t - 1]:
+            best, start = max(best, ((t - start) * bool(rows[start]), start, t - 1)), t
+    if best[0] < MIN_EQUAL:
+        raise _explain_difference(steps, rows)
+    return best[1:]
+
+
+def _explain_difference(steps: list[list[Op]], rows: list[list[tuple]]) -> ModelError:
+    if len(steps) < 2 * MIN_EQUAL:
+        return ModelError(
+            f"{len(steps)} steps are too few to find what every step computes; give more steps", code="NW2308"
+        )
+    t = len(steps) // 2
+    pairs = zip(rows[t - 1], rows[t], steps[t], strict=False)
+    op = next((op for one, other, op in pairs if one != other), steps[t][-1] if steps[t] else None)
+    where = "" if op is None else f"{op.site}: torch's {op.name}: "
+    return ModelError(
+        f"{where}step {t} of the example computes something else than step {t - 1}; a chip has one network, with the "
+        "same numbers, for every step"
+    )
+
+
+def _hash_value(value, hashes: dict) -> Any:
+    """Return a hash of a constant or number; `hashes` keeps those of constants."""
+    if not is_op(value) or not isinstance(value.value, torch.Tensor):
+        return repr(value.value if is_op(value) else value)
+    if value not in hashes:
+        bits = value.value.detach().contiguous().cpu().numpy().tobytes()
+        hashes[value] = str(value.value.dtype), tuple(value.value.shape), hash(bits)
+    return hashes[value]
+
+
+def _verify_operands(op: Op, node: Node, first: int, place: dict[Op, int]) -> None:
+    for value, ref in zip((o for o in op.operands if o.depends), node.refs, strict=True):
+        if value.step >= first and ref.node.op.step != NEVER and place[value] != place[ref.node.op]:
+            raise ModelError(
+                f"{op.site}: torch's {op.name} takes another value in some steps; compute every step alike"
+            )
+
+
+def _follow_back(nodes: list[Node], first: int) -> None:
+    """Find every node's operators before step `first`, and its initial value, by the arguments of later steps."""
+    waiting = [(node, first) for node in nodes]
+    while waiting:
+        node, t = waiting.pop()
+        op = node.values[t]
+        if not is_op(op) or op.name != node.name:
+            continue
+        expected = pytree.tree_leaves((node.args, node.kwargs), is_leaf=lambda a: is_ref(a) or is_op(a))
+        given = pytree.tree_leaves((op.args, op.kwargs), is_leaf=is_op)
+        if len(expected) != len(given):
+            continue
+        is_swapped = node.name in ("add", "mul") and len(given) == 2 and is_op(given[0]) and not is_op(given[1])
+        if is_swapped and is_ref(expected[0]) and expected[0].delay:  # torch writes 0 + x as x + 0
+            given.reverse()
+        for ref, value in zip(expected, given, strict=True):
+            if is_ref(ref) and t - ref.delay not in ref.node.values:
+                ref.node.values[t - ref.delay] = value
+                waiting.append((ref.node, t - ref.delay))
+
+
+def _follow_on(nodes: list[Node], ops: list[Op], t: int, node_of: dict[Op, Node], hashes: dict) -> None:
+    """Find the operators of a later step, which has further ones, by the nodes' arguments."""
+
+    def make_key(func, leaves, find) -> tuple:
+        return str(func), *(find(a) or _hash_value(a, hashes) for a in leaves)
+
+    waiting: dict[tuple, list[Op]] = defaultdict(list)
+    for op in ops:
+        leaves = pytree.tree_leaves((op.args, op.kwargs), is_leaf=is_op)
+        waiting[make_key(op.func, leaves, lambda a: is_op(a) and a.depends and id(a))].append(op)
+    for node in nodes:
+        leaves = pytree.tree_leaves((node.args, node.kwargs), is_leaf=lambda a: is_ref(a) or is_op(a))
+        key = make_key(node.op.func, leaves, lambda a: is_ref(a) and id(a.node.values.get(t - a.delay)))
+        if node.name != "input" and waiting[key]:
+            op = node.values[t] = waiting[key].pop(0)
+            node_of[op] = node
+
+
+def _merge_equal(nodes: list[Node], node_of: dict[Op, Node], hashes: dict) -> None:
+    """Merge nodes that compute the same of the same values: the spike of a state, asked for again in the next step."""
+    kept: dict[tuple, Node] = {}
+    merged: dict[Node, Node] = {}
+    for node in list(nodes):
+        for ref in node.refs:
+            ref.node = merged.get(ref.node, ref.node)
+        leaves = pytree.tree_leaves((node.args, node.kwargs), is_leaf=lambda a: is_ref(a) or is_op(a))
+        key = (str(node.op.func), *((id(a.node), a.delay) if is_ref(a) else _hash_value(a, hashes) for a in leaves))
+        if node.name != "input" and key in kept:
+            merged[node] = kept[key]
+            kept[key].values = {**node.values, **kept[key].values}
+            nodes.remove(node)
+        kept.setdefault(key, node)
+    for node in nodes:
+        for ref in node.refs:
+            ref.node = merged.get(ref.node, ref.node)
+    for op, node in node_of.items():
+        node_of[op] = merged.get(node, node)
+
+
+def _place_nodes(graph: StepGraph, keeps_inputs: bool) -> None:
+    """Move nodes to later steps while only later steps read them; so messages are sent in the step of the module.
+
+    If that delays the input, and `keeps_inputs`, move the inner nodes of neurons back as far as their operands allow.
+    """
+    reads: dict[Node, list[Ref]] = {node: [] for node in graph.nodes}
+    for node in graph.nodes:
+        for ref in node.refs:
+            reads[ref.node].append(ref)
+    fixed, stateless = graph.returned | _find_sums(graph), _find_stateless(graph)
+    inner = stateless | _find_inner(graph)
+
+    def move_node(node: Node, late: int) -> None:
+        for ref in reads[node]:
+            ref.delay -= late
+        for ref in node.refs:
+            ref.delay += late
+        node.shift += late
+
+    is_changed = True
+    while is_changed:
+        is_changed = False
+        for node in reversed(graph.nodes):
+            late = min((ref.delay for ref in reads[node]), default=0)
+            if node not in fixed and late and node.refs and all(_starts_alike(node, k) for k in range(1, late + 1)):
+                move_node(node, late)
+                is_changed = True
+    is_changed = keeps_inputs and any(ref.delay for node in stateless for ref in reads[node])
+    while is_changed:
+        is_changed = False
+        for node in graph.nodes:
+            early = min([node.shift, *(ref.delay for ref in node.refs if ref.node is not node)])
+            if node in inner and early:
+                move_node(node, -early)
+                is_changed = True
+    now = nx.DiGraph([(ref.node, node) for node in graph.nodes for ref in node.refs if not ref.delay])
+    now.add_nodes_from(graph.nodes)
+    place = {node: i for i, node in enumerate(graph.nodes)}
+    graph.nodes = list(nx.lexicographical_topological_sort(now, key=place.__getitem__))
+
+
+def _find_sums(graph: StepGraph) -> set[Node]:
+    """Return the nodes of sums that nothing else reads; without a result, they would move forever."""
+    edges = nx.DiGraph([(ref.node, node) for node in graph.nodes for ref in node.refs])
+    edges.add_nodes_from(graph.nodes)
+    groups = nx.condensation(edges)
+    return {node for g in groups if not groups.out_degree(g) for node in groups.nodes[g]["members"]}
+
+
+def _find_stateless(graph: StepGraph) -> set[Node]:
+    """Return the nodes that depend on the input of their step only."""
+    stateless: set[Node] = set()
+    for node in graph.nodes:
+        if node.name == "input" or (node.refs and all(r.node in stateless and not r.delay for r in node.refs)):
+            stateless.add(node)
+    return stateless
+
+
+def _find_inner(graph: StepGraph) -> set[Node]:
+    """Return the nodes that only neurons themselves read."""
+    linear = {ref.node for node in graph.nodes if node.name not in SAME_SHAPE for ref in node.refs}
+    taken = linear | graph.returned
+    return {n for n in graph.nodes if n.name in SAME_SHAPE and n not in taken and not n.is_message}
+
+
+def _starts_alike(node: Node, delay: int) -> bool:
+    """Return whether a node's initial value, if it has one, follows from the initial values of its operands."""
+    value = _first_value(node, delay)
+    if value is None:
+        return True
+    computed = _compute_before(node, delay)
+    value = torch.as_tensor(value, dtype=computed.dtype)
+    return bool((value == computed).all())
+
+
+def _first_value(node: Node, delay: int) -> Any:
+    """Return the number or tensor that the module uses as a node's value before the first step; None if it has none."""
+    value: Any = node.values.get(-delay - node.shift)
+    if is_op(value):
+        return None if value.depends else value.value
+    return value
+
+
+def _compute_before(node: Node, delay: int, depth: int = 8) -> torch.Tensor:
+    """Return a node's value before the first step, computed from those of its operands; 0 where they have none."""
+
+    def find_value(ref: Ref):
+        first = _first_value(ref.node, delay + ref.delay)
+        if first is None and (not depth or not ref.node.refs):
+            return pytree.tree_map(torch.zeros_like, ref.node.op.value)
+        return _compute_before(ref.node, delay + ref.delay, depth - 1) if first is None else first
+
+    with torch.no_grad():
+        return run_node(node, find_value)
+
+
+def run_graph(graph: StepGraph, inputs: list[torch.Tensor]) -> dict[tuple[Node, int], Any]:
+    """Return the values of all nodes in every step, by node and step, for the input of each step."""
+    values: dict[tuple[Node, int], Any] = {}
+    for node, longest in graph.longest_delays.items():
+        for k in range(1, longest + 1):
+            values[node, -k] = graph.initial_value(node, k)
+    for t in range(graph.n_steps):
+        for node in graph.nodes:
+            with torch.no_grad():
+                values[node, t] = inputs[t] if node.name == "input" else run_node(node, partial(_find_value, values, t))
+    return values
+
+
+def run_ops(graph: StepGraph, inputs: list[torch.Tensor]) -> dict[Op, Any]:
+    """Return the values of all operators, as the module runs them, for the input of each step."""
+    values: dict[Op, Any] = {}
+    for op in graph.ops:
+        if op.name == "input":
+            values[op] = inputs[max(op.step, 0)]
+            continue
+        args, kwargs = pytree.tree_map(
+            lambda a: values.get(a, a.value) if is_op(a) else a, (op.args, op.kwargs), is_leaf=is_op
+        )
+        with torch.no_grad():
+            values[op] = args[0][args[1]] if op.func is None else op.func(*args, **kwargs)
+    return values
+
+
+def _find_value(values: dict[tuple[Node, int], Any], t: int, ref: Ref):
+    return values[ref.node, t - ref.delay]
+
+
+def run_node(node: Node, find_value: Callable[[Ref], Any]):
+    """Return a node's result for the values of its references."""
+    args, kwargs = fill_arguments(node, find_value)
+    return args[0][args[1]] if node.op.func is None else node.op.func(*args, **kwargs)
+
+
+def fill_arguments(
+    node: Node, find_value: Callable[[Ref], Any], find_constant: Callable[[Any], Any] = lambda value: value
+) -> tuple[tuple, dict]:
+    """Return a node's arguments with values for its references and constants."""
+    return pytree.tree_map(
+        lambda a: find_value(a) if is_ref(a) else find_constant(a.value) if is_op(a) else a,
+        (node.args, node.kwargs),
+        is_leaf=lambda a: is_ref(a) or is_op(a),
+    )
+
+
+def verify_graph(graph: StepGraph, nodes: set[Node], inputs: list[torch.Tensor]) -> tuple[dict, dict]:
+    """Return the values of all operators and nodes; verify that `nodes` have the module's values in every step.
+
+    `inputs`: the input of each step, the example's or another one. Raises ModelError, naming the first difference.
+    """
+    expected, values = run_ops(graph, inputs), run_graph(graph, inputs)
+    wanted = [(t, i, node, op) for i, node in enumerate(graph.nodes) if node in nodes for t, op in node.values.items()]
+    for t, _, node, op in sorted(wanted, key=lambda row: row[:2]):
+        given = values.get((node, t + node.shift))
+        if t < 0 or given is None or op not in expected or not isinstance(given, torch.Tensor):
+            continue
+        if given.shape != expected[op].shape or not torch.equal(given.float(), expected[op].float()):
+            raise ModelError(
+                f"{op.site}: torch's {op.name} computes in step {t} of the example what no other step does; start "
+                "from fixed states, and compute every step alike"
+            )
+    return expected, values
