@@ -84,6 +84,10 @@ def _round_to_even(do: "Tracer", a: Operand) -> Operand:
     return do.emit_number("add", below, do.emit_logical("or", do.emit_comparison("lt", 0.5, rest), is_tie))
 
 
+def _replace_below(do: "Tracer", a: Operand, threshold: Operand, value: Operand) -> Operand:
+    return do.emit_number("select", do.emit_comparison("lt", threshold, a), a, value)
+
+
 def _logical_rule(kind: str) -> Callable:
     return lambda do, *given: do.emit_logical(kind, *given)
 
@@ -140,6 +144,7 @@ RULES: dict[str, Callable[..., Operand]] = {
     "ge": _comparison_rule("le", swapped=True),
     "eq": _comparison_rule("eq"),
     "ne": _comparison_rule("ne"),
+    "threshold": _replace_below,
     "where": lambda do, condition, yes, no: do.emit_number("select", condition, yes, no),
     "masked_fill": lambda do, a, mask, value: do.emit_number("select", mask, value, a),
     "logical_and": _logical_rule("and"),

@@ -155,7 +155,8 @@ class Tracer(TorchDispatchMode):
     def _is_whole(self, value) -> bool:
         """Return whether a value is certainly a whole number, which every float type holds."""
         if isinstance(value, str) and value in self.parameters:
-            return bool((self.parameters[value] == self.parameters[value].trunc()).all())
+            parameter = self.parameters[value]
+            return not parameter.is_floating_point() or bool((parameter == parameter.trunc()).all())
         if isinstance(value, str):
             operation = self.made_by.get(value)
             if operation is None or operation.kind not in SURELY_WHOLE and operation.kind not in WHOLE_OF_WHOLE:

@@ -40,10 +40,15 @@ def trace_step(module: torch.nn.Module, layer: str, shape: tuple[int, ...], step
         )
     except ModelError as e:
         raise layer_error(module, layer, str(e).removeprefix(f"neuron {name!r}: ")) from None
-    constants = {
-        key: _read_numbers(module, layer, key, torch.as_tensor(value), shape, dtype)
-        for key, value in program.parameters.items()
-    }
+    return simplify_program(program, lambda key, value: _read_numbers(module, layer, key, value, shape, dtype))
+
+
+def simplify_program(program: NeuronProgram, read_constant: Callable[[str, torch.Tensor], object]) -> NeuronProgram:
+    """Return a traced program without operations and states that change nothing, with the smallest kind of message.
+
+    `read_constant(name, value)`: the number, or the array for the layer's shape, of a constant.
+    """
+    constants = {key: read_constant(key, torch.as_tensor(value)) for key, value in program.parameters.items()}
     program = _drop_unread_states(_drop_neutral_operations(program.replace(parameters=constants)))
     return program.replace(sends=infer_message(program)) if program.fires else program
 
