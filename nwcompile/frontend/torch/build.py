@@ -12,7 +12,6 @@ from nwcompile.frontend.torch.symbols import (
     Constant,
     Picked,
     Pooled,
-    Recording,
     Source,
     Stacked,
     Summed,
@@ -30,11 +29,13 @@ READOUT = NeuronSpec(beta=0.0, fires=False, reset="none")
 
 
 class Builder:
-    """Collects layers, junctions and connections; `taken` are names that junctions must not use."""
+    """Collects layers, junctions and connections.
 
-    def __init__(self, recording: Recording, taken: set[str]):
-        self.recording = recording
-        self.now = recording.n_steps - 1
+    `source` is the input, `now` the step of the symbols, and `taken` are names that junctions must not use.
+    """
+
+    def __init__(self, source: Source, now: int, taken: set[str]):
+        self.source, self.now = source, now
         self.taken = set(taken)
         self.layers: dict[str, tuple[NeuronSpec | NeuronProgram | None, tuple[int, ...]]] = {}
         self.connections: list[Connection] = []
@@ -47,11 +48,10 @@ class Builder:
         self.layers[name] = (spec, fed.shape)
         self._feed_node(fed, name, fed.shape, 0, name)
 
-    def add_readouts(self) -> None:
-        """Add a layer that never fires for every linear map with weights that feeds no layer."""
-        n_steps = self.recording.n_steps
-        counts = Counter(a.operation.path for a in self.recording.applied if a.operation.has_weight)
-        for applied in reversed(self.recording.applied):
+    def add_readouts(self, maps: list[Applied], n_steps: int) -> None:
+        """Add a layer that never fires for each of all applied maps that has weights and feeds no layer."""
+        counts = Counter(a.operation.path for a in maps if a.operation.has_weight)
+        for applied in reversed(maps):
             path = applied.operation.path
             if path not in counts or path in {a.operation.path for a in self.reached}:
                 continue
@@ -61,12 +61,11 @@ class Builder:
                     "example; call it once with all steps, or once in every step"
                 )
             self.readouts.add(path)
-            self.add_layer(self._free_name(applied), READOUT, applied)
+            self.add_layer(self.free_name(applied), READOUT, applied)
 
     def build_network(self) -> Network:
         """Return the network of all added layers."""
-        source = self.recording.input
-        return Network.from_arrays(self.layers, self.connections, {source.name: source.shape})
+        return Network.from_arrays(self.layers, self.connections, {self.source.name: self.source.shape})
 
     def _feed_node(self, symbol: Symbol, target: str, shape: tuple[int, ...], shift: int, layer: str) -> None:
         """Connect `symbol`, `shift` steps late, into node `target` of `shape`; `layer` is named in errors."""
@@ -117,7 +116,7 @@ class Builder:
         return self.made[key], 0
 
     def _add_node(self, symbol: Symbol, shift: int, layer: str) -> str:
-        name = self._free_name(symbol)
+        name = self.free_name(symbol)
         if isinstance(symbol, Pooled):
             self.layers[name] = (ANY, symbol.shape)
             self.connections += self._wire_operation(symbol, name, shift, name)
@@ -126,7 +125,8 @@ class Builder:
             self._feed_node(symbol, name, symbol.shape, shift, layer)
         return name
 
-    def _free_name(self, symbol: Symbol) -> str:
+    def free_name(self, symbol: Symbol) -> str:
+        """Return an unused name for a symbol: the path of its operation, with a number if it is taken."""
         if isinstance(symbol, Applied | Pooled):
             stem = symbol.operation.path or symbol.operation.kind.lower()
         elif isinstance(symbol, Summed):
@@ -134,7 +134,7 @@ class Builder:
         else:
             stem = "cat" if isinstance(symbol, Picked) and len(symbol.sources) > 1 else "view"
         name, k = stem, 1
-        while name in self.taken or name in self.layers or name == self.recording.input.name:
+        while name in self.taken or name in self.layers or name == self.source.name:
             k += 1
             name = f"{stem}/{k}"
         return name

@@ -57,13 +57,13 @@ def follow_and(
     if name.strip("_") not in PRODUCTS or len(args) != 2 or not all(isinstance(x, torch.Tensor) for x in args):
         return None
     a, b = map(known, args)
-    if args[0].shape != args[1].shape or a.lead != b.lead or not all(_is_binary(x.symbol, is_spikes) for x in (a, b)):
+    if args[0].shape != args[1].shape or a.lead != b.lead or not all(is_binary(x.symbol, is_spikes) for x in (a, b)):
         return None
     shape = a.symbol.shape
     return Tracked(Pooled(affine_operation(path, "and", 1, -1), Summed((a.symbol, b.symbol), shape), shape), a.lead)
 
 
-def _is_binary(symbol: Symbol, is_spikes: Callable[[Symbol], bool]) -> bool:
+def is_binary(symbol: Symbol, is_spikes: Callable[[Symbol], bool]) -> bool:
     """Return whether the values are 0 or 1: spikes, or 1 - spikes."""
     if not isinstance(symbol, Applied):
         return is_spikes(symbol)

@@ -1,0 +1,415 @@
+"""Express the operators between neurons as linear maps of symbols."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import reduce
+from math import prod
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from nwcompile.errors import ModelError
+from nwcompile.frontend.torch.operations import UnfollowableError, affine_operation, as_float32, build_operation
+from nwcompile.frontend.torch.operators.neurons import drop_ones, is_elementwise, is_linear
+from nwcompile.frontend.torch.operators.record import is_op
+from nwcompile.frontend.torch.operators.roll import Node, Ref, StepGraph, fill_arguments, is_ref, run_node
+from nwcompile.frontend.torch.operators.unroll import NO_MAP, NORM
+from nwcompile.frontend.torch.symbols import Applied, Operation, Picked, Pooled, Source, Summed, Symbol
+from nwcompile.ir.connection import MatMul, Sparse
+
+ERROR_CODE = "NW2307"
+MOVES = frozenset(
+    (
+        "reshape", "view", "_unsafe_view", "select", "permute", "transpose", "t", "unsqueeze", "squeeze", "expand",
+        "cat", "stack", "slice", "flip", "repeat", "unbind", "split", "split_with_sizes", "unsafe_split",
+        "constant_pad_nd", "index_select", "index", "roll", "pixel_shuffle", "select_scatter", "slice_scatter",
+    )
+)  # fmt: skip
+MAXIMA = ("max_pool2d_with_indices", "max_pool3d_with_indices")
+MEANS = ("avg_pool2d", "avg_pool3d")
+PROBED = frozenset(
+    (
+        "sum", "mean", "addmm", "mm", "bmm", "convolution", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d",
+        "cumsum", "upsample_nearest1d", "upsample_nearest2d", "upsample_bilinear2d",
+    )
+)  # fmt: skip
+MOST_PROBED = 1 << 24  # entries of a map that is found by trying each input
+NOWHERE = -1
+
+
+class Connector:
+    """Returns the symbol of each node's result; `sources` are the symbols of neurons and inputs."""
+
+    def __init__(self, graph: StepGraph, sources: dict[Node, Source], is_binary: Callable[[Symbol], bool]):
+        self.graph, self.is_binary = graph, is_binary
+        self.symbols: dict[Node, Any] = dict(sources)
+        self.running: set[Node] = set()  # nodes that are being connected
+
+    def sum_refs(self, refs: list[Ref], signs: list, shift: float, shape: tuple[int, ...]) -> Symbol:
+        """Return the symbol of a weighted sum of references and a number, in the size of `shape`."""
+        terms = [
+            self.scale(self.broadcast(r, shape), sign, 0, r.node) for r, sign in zip(refs[1:], signs[1:], strict=True)
+        ]
+        first = self.scale(self.broadcast(refs[0], shape), signs[0], shift, refs[0].node)
+        return reduce(lambda a, b: Summed((a, _with_shape(b, a.shape)), a.shape), terms, first)
+
+    def look_up(self, ref: Ref) -> Symbol:
+        """Return the symbol of a reference; raise ModelError if it starts from another value than the network's."""
+        symbol = self.connect(ref.node)
+        if not ref.delay:
+            return symbol
+        self._verify_start(ref)
+        n = prod(symbol.shape)
+        return Picked((symbol,), np.zeros(n, np.int64), np.arange(n), symbol.shape, -ref.delay)
+
+    def _verify_start(self, ref: Ref) -> None:
+        silent = self._silent_value(ref.node)
+        for k in range(1, ref.delay + 1):
+            if not torch.equal(self.graph.initial_value(ref.node, k).to(silent.dtype), silent):
+                late = f"{ref.delay} step{'s' if ref.delay > 1 else ''} late"
+                raise ModelError(
+                    f"{ref.node.op.site}: the input that arrives {late} starts from a value that no connection has: "
+                    "with a bias, the module adds it from a later step on, but a chip from step 0 on; use bias=False, "
+                    "or start from zeros"
+                )
+
+    def _silent_value(self, node: Node) -> torch.Tensor:
+        """Return a node's value if no neuron fires and the input is 0."""
+        if isinstance(self.symbols.get(node), Source):
+            return torch.zeros_like(node.op.value)
+        with torch.no_grad():
+            return run_node(node, lambda ref: self._silent_value(ref.node))
+
+    def connect(self, node: Node) -> Symbol:
+        """Return the symbol of a node's result in the same step."""
+        if node not in self.symbols:
+            if node in self.running:
+                raise ModelError(
+                    f"{node.op.site}: a state goes through torch's {node.name}, which is no part of a neuron; keep "
+                    "states in elementwise operators, and earlier spikes in a list"
+                )
+            self.running.add(node)
+            self.symbols[node] = self._connect_node(node)
+            self.running.discard(node)
+        return self.symbols[node]
+
+    def _connect_node(self, node: Node) -> Symbol:
+        name, site = node.name, node.op.site
+        if is_elementwise(node) and not is_linear(node):
+            raise ModelError(
+                f"{site}: a value inside a neuron is used by other neurons; a chip sends a neuron's result only"
+            )
+        try:
+            if name == "getitem":
+                return self._connect_entry(node)
+            if name in MOVES:
+                return self._move(node, lambda args, kwargs: node.op.func(*args, **kwargs))
+            if is_elementwise(node):
+                return self._connect_elementwise(node)
+            if name in ("mm", "bmm") and len(node.refs) == 2:
+                return self._multiply(node)
+            makers = {"convolution": self._convolve, "addmm": self._multiply_constant, "mm": self._multiply_constant}
+            makers |= dict.fromkeys(MEANS, self._average)
+            symbol = makers[name](node) if name in makers else None
+            if symbol is not None:
+                return symbol
+            if name in PROBED and len(node.refs) == 1:
+                return self._probe(node)
+        except UnfollowableError as e:
+            raise ModelError(f"{site}: torch's {name}, {e}") from None
+        raise self._refuse(node)
+
+    def _refuse(self, node: Node) -> ModelError:
+        name = node.name.removeprefix("native_").strip("_")
+        why = NO_MAP.get(node.name) or (
+            "neither a part of a neuron, which computes every entry alone, nor a map with fixed weights; use sums, "
+            "products with weights, pooling and BatchNorm"
+        )
+        return ModelError(f"{node.op.site}: torch's {name} is {why}")
+
+    def _place(self, node: Node) -> str:
+        return node.op.site.path or node.name.strip("_")
+
+    def _apply(self, operation: Operation, source: Symbol, shape: tuple[int, ...]) -> Symbol:
+        """Apply an operation; `shape` is that of the result."""
+        given = source if operation.first is None else operation.first(source)
+        result = Applied(operation, given, shape if operation.then is None else operation.output_shape(given.shape))
+        return result if operation.then is None else operation.then(result, shape)
+
+    # Entries of tuples.
+
+    def _connect_entry(self, node: Node) -> Symbol:
+        whole, entry = node.refs[0], node.args[1]
+        maker = whole.node
+        if maker.name == "native_batch_norm":
+            return self._normalize(maker)
+        if maker.name in MAXIMA:
+            return self._maximize(maker)
+        if maker.name not in MOVES:
+            raise self._refuse(maker)
+        return self._move(maker, lambda args, kwargs: maker.op.func(*args, **kwargs)[entry])
+
+    def _normalize(self, node: Node) -> Symbol:
+        x, weight, bias, mean, variance, is_training, _, epsilon = node.args
+        if is_training or mean is None:
+            raise ModelError(f"{node.op.site}: torch's batch_norm without running statistics is {NORM}")
+        source = self.look_up(x)
+        n = x.node.shape[1]
+        inner = prod(x.node.shape[2:])
+        scale = (1.0 if weight is None else weight.value.double()) / torch.sqrt(variance.value.double() + epsilon)
+        shift = (0.0 if bias is None else bias.value.double()) - mean.value.double() * scale
+        numbers = {"scale": as_float32(scale), "shift": as_float32(shift)}
+        operation = affine_operation(self._place(node), "BatchNorm", **numbers, has_weight=True)
+        shape = source.shape if source.shape[0] == n else (n, inner) if inner > 1 else (n,)
+        return Applied(operation, _with_shape(source, shape), shape)
+
+    def _maximize(self, node: Node) -> Symbol:
+        source, numbers, shape = self._window(node)
+        kind = torch.nn.MaxPool2d
+        given = SimpleNamespace(**numbers, dilation=1, ceil_mode=False, return_indices=False)
+        if any(v != 1 for v in _pad(node.args, 4, 1)) or (len(node.args) > 5 and node.args[5]):
+            raise UnfollowableError("whose dilation or ceil_mode is not supported")
+        operation = build_operation(kind, given, self._place(node), source.shape, True)
+        if self.is_binary(source):
+            return Pooled(operation, source, shape)
+        assert operation.maximum is not None, "a maximum pooling has it"
+        return Applied(replace(operation, connect=operation.maximum), source, shape)
+
+    def _average(self, node: Node) -> Symbol | None:
+        source, numbers, shape = self._window(node)
+        if (
+            any(node.args[4:5])
+            or (len(node.args) > 5 and not node.args[5] and any(numbers["padding"]))
+            or any(node.args[6:])
+        ):
+            return None
+        given = SimpleNamespace(**numbers, ceil_mode=False, divisor_override=None, count_include_pad=True)
+        return Applied(build_operation(torch.nn.AvgPool2d, given, self._place(node), source.shape, True), source, shape)
+
+    def _window(self, node: Node) -> tuple[Symbol, dict, tuple[int, ...]]:
+        """Return the source `[C, H, W]` of a pooling, its numbers over H and W, and the shape of its result."""
+        x = node.refs[0]
+        n_axes = 3 if "3d" in node.name else 2
+        kernel = _pad(node.args, 1, 1, n_axes)
+        stride = _pad(node.args, 2, 1, n_axes) if len(node.args) > 2 and node.args[2] else kernel
+        padding = _pad(node.args, 3, 0, n_axes)
+        before, after = x.node.shape[-n_axes:], _output(node).shape[-n_axes:]
+        trivial = [k for k in range(n_axes) if (kernel[k], stride[k], padding[k]) == (1, 1, 0)]
+        moved = [k for k in range(n_axes) if k not in trivial]
+        if moved and moved != list(range(moved[0], n_axes)) or len(moved) > 2:
+            raise UnfollowableError("whose windows are not over the last one or two axes")
+
+        def pick(values, rest: int) -> tuple[int, ...]:
+            return (*(rest,) * (2 - len(moved)), *(values[k] for k in moved))
+
+        wide, narrow = pick(before, 1), pick(after, 1)
+        n_channels = x.node.size // prod(wide)
+        source = _with_shape(self.look_up(x), (n_channels, *wide))
+        numbers = {"kernel_size": pick(kernel, 1), "stride": pick(stride, 1), "padding": pick(padding, 0)}
+        return source, numbers, (n_channels, *narrow)
+
+    # Moves, sums and products.
+
+    def _move(self, node: Node, run: Callable) -> Symbol:
+        """Return chosen entries of the operands; constants among them are added."""
+        refs = list({(r.node, r.delay): r for r in node.refs}.values())
+        sources = [self.look_up(r) for r in refs]
+        starts = np.cumsum([0, *(r.node.size for r in refs)])
+        numbers = {
+            (r.node, r.delay): (torch.arange(r.node.size, dtype=torch.float64) + start).reshape(r.node.shape)
+            for r, start in zip(refs, starts, strict=False)
+        }
+
+        def find_constant(value: torch.Tensor) -> torch.Tensor:
+            return value.double() if value.dtype.is_floating_point else value
+
+        with torch.no_grad():
+            args, kwargs = fill_arguments(node, lambda r: torch.zeros_like(numbers[r.node, r.delay]), find_constant)
+            shift = run(args, kwargs)
+            args, kwargs = fill_arguments(
+                node, lambda r: numbers[r.node, r.delay] + 1, lambda v: v.double() * 0 if v.is_floating_point() else v
+            )
+            places = run(args, kwargs).reshape(-1).to(torch.int64).numpy() - 1
+        shape = drop_ones(tuple(shift.shape))
+        which = np.searchsorted(starts, places, side="right") - 1
+        used = [k for k in range(len(refs)) if (which == k).any()]
+        if not used:
+            raise ModelError(f"{node.op.site}: torch's {node.name} takes constants only")
+        if (places == NOWHERE).any():
+            moved = self._spread(node, [(sources[k], places[which == k] - starts[k], which == k) for k in used], shape)
+            return self.scale(moved, 1, shift.reshape(-1).numpy(), node)
+        index = (places - starts[which]).astype(np.int64)
+        chosen = Picked(tuple(sources[k] for k in used), np.searchsorted(used, which).astype(np.int64), index, shape)
+        return _with_shape(chosen.sources[0], shape) if chosen.is_view else chosen
+
+    def _spread(
+        self, node: Node, parts: Iterable[tuple[Symbol, np.ndarray, np.ndarray]], shape: tuple[int, ...]
+    ) -> Symbol:
+        """Return entries of the sources at places of the result, and 0 elsewhere."""
+        terms: list[Symbol] = []
+        for source, pre, places in parts:
+            post = np.flatnonzero(places)
+            terms.append(Applied(_sparse_operation(self._place(node), node.name, pre, post), source, shape))
+        return reduce(lambda a, b: Summed((a, b), shape), terms)
+
+    def _connect_elementwise(self, node: Node) -> Symbol:
+        if node.name == "_to_copy":
+            return self.look_up(node.refs[0])
+        terms = [a for a in node.args[:2] if is_ref(a) or is_op(a) or isinstance(a, int | float)]
+        refs = [a for a in terms if is_ref(a)]
+        alpha = node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else 1)
+        signs = {"add": (1, alpha), "sub": (1, -alpha), "rsub": (-alpha, 1), "neg": (-1,)}.get(node.name)
+        if signs is not None:
+            pairs = list(zip(terms, signs, strict=False))
+            shift = sum(k * self._constant(a, node) for a, k in pairs if not is_ref(a))
+            return self.sum_refs(refs, [k for a, k in pairs if is_ref(a)], shift, node.shape)
+        number = self._constant(next(a for a in terms if not is_ref(a)), node)
+        scale = number if node.name == "mul" else 1 / np.asarray(number)
+        return self.scale(self.broadcast(refs[0], node.shape), scale, 0, node)
+
+    def broadcast(self, ref: Ref, shape: tuple[int, ...]) -> Symbol:
+        """Return an operand in the size of `shape`."""
+        if ref.node.size == prod(shape):
+            return self.look_up(ref)
+        stand_in = Node(ref.node.op, (ref,), {})
+        return self._move(stand_in, lambda args, _: args[0].expand(shape))
+
+    def _constant(self, value, node: Node):
+        """Return a constant as a number, or an array of the node's entries."""
+        if not is_op(value):
+            return value
+        tensor = value.value.double()
+        if bool((tensor == tensor.reshape(-1)[0]).all()):
+            return tensor.reshape(-1)[0].item()
+        return tensor.expand(node.shape).reshape(-1).numpy()
+
+    def scale(self, symbol: Symbol, scale, shift, node: Node) -> Symbol:
+        """Return `scale * symbol + shift`, with numbers or one for each entry; `node` gives its place."""
+        if np.all(scale == 1) and np.all(shift == 0):
+            return symbol
+        numbers = {"scale": _per_channel(scale, symbol.shape), "shift": _per_channel(shift, symbol.shape)}
+        return Applied(affine_operation(self._place(node), "affine", **numbers), symbol, symbol.shape)
+
+    # Maps with weights.
+
+    def _multiply_constant(self, node: Node) -> Symbol | None:
+        """Return a product with constant weights on the right, for one row or for each."""
+        x, weight = node.args[-2:]
+        if not is_ref(x) or is_ref(weight) or (node.name == "addmm" and is_ref(node.args[0])) or node.kwargs:
+            return None
+        bias = node.args[0].value if node.name == "addmm" else None
+        if bias is not None and bias.numel() != weight.value.shape[1]:
+            bias = bias.expand(weight.value.shape[1]) if bias.numel() == 1 else None
+            if bias is None:
+                return None
+        rows, n_in = x.node.shape
+        given = SimpleNamespace(weight=weight.value.T, bias=None if bias is None else bias.reshape(-1))
+        shape, result = ((n_in,), (weight.value.shape[1],)) if rows == 1 else (x.node.shape, node.shape)
+        operation = build_operation(torch.nn.Linear, given, self._place(node), shape, True)
+        return self._apply(operation, _with_shape(self.look_up(x), shape), result)
+
+    def _convolve(self, node: Node) -> Symbol | None:
+        x, weight, bias, stride, padding, dilation, transposed, more, groups = node.args
+        if not is_ref(x) or is_ref(weight) or x.node.shape[0] != 1:
+            return None
+        sizes = x.node.shape[2:]
+        geometry = list(zip(sizes, weight.value.shape[2:], stride, padding, dilation, more, strict=True))
+        kept = [
+            k for k, (size, kernel, step, pad, *_) in enumerate(geometry) if (size, kernel, step, pad) != (1, 1, 1, 0)
+        ]
+        if len(kept) > 2:
+            return None
+        if len(kept) == 0:
+            kept = [0]
+        names = ("stride", "padding", "dilation", "output_padding")
+        numbers = {n: tuple(v[k] for k in kept) for n, v in zip(names, (stride, padding, dilation, more), strict=True)}
+        tensor = weight.value.reshape(*weight.value.shape[:2], *(weight.value.shape[2 + k] for k in kept))
+        given = SimpleNamespace(
+            weight=tensor, bias=None if bias is None else bias.value, groups=groups, padding_mode="zeros",
+            kernel_size=tuple(tensor.shape[2:]), **numbers,
+        )  # fmt: skip
+        kinds = {
+            (1, False): torch.nn.Conv1d, (2, False): torch.nn.Conv2d,
+            (1, True): torch.nn.ConvTranspose1d, (2, True): torch.nn.ConvTranspose2d,
+        }  # fmt: skip
+        shape = (x.node.shape[1], *(sizes[k] for k in kept))
+        operation = build_operation(kinds[len(kept), transposed], given, self._place(node), shape, True)
+        result = (node.shape[1], *(node.shape[2 + k] for k in kept))
+        return self._apply(operation, _with_shape(self.look_up(x), shape), result)
+
+    def _multiply(self, node: Node) -> Symbol:
+        """Return the product of two matrices that both depend on the input."""
+        a, b = node.refs
+        left, right = ((prod(r.node.shape[:-2]), *r.node.shape[-2:]) for r in (a, b))
+        joined = Node(node.op, (a, b), {})
+        both = self._move(joined, lambda args, _: torch.cat([x.reshape(-1) for x in args]))
+
+        def connect(source, target, delay, _shape):
+            return MatMul(source, target, left=left, right=right, delay=delay)
+
+        operation = Operation(self._place(node), "matmul", connect, reshapes=True, has_weight=False, has_bias=False)
+        return Applied(operation, both, drop_ones(node.shape))
+
+    def _probe(self, node: Node) -> Symbol:
+        """Return a linear map whose weights are found by trying each input entry alone."""
+        x = node.refs[0]
+        if x.node.size * node.size > MOST_PROBED:
+            raise UnfollowableError(
+                f"which maps {list(x.node.shape)} to {list(node.shape)}, too large for a list of weights"
+            )
+
+        def function(value: torch.Tensor) -> torch.Tensor:
+            return run_node(node, lambda _: value)
+
+        with torch.no_grad():
+            shift = function(torch.zeros_like(x.node.op.value)).double().reshape(-1)
+            basis = torch.eye(x.node.size, dtype=x.node.dtype).reshape(-1, *x.node.shape)
+            weights = torch.stack([function(row).double().reshape(-1) for row in basis]) - shift
+        pre, post = (v.numpy() for v in weights.nonzero(as_tuple=True))
+        weight = weights[pre, post].float().numpy()
+        shape = drop_ones(node.shape)
+        operation = _sparse_operation(self._place(node), node.name, pre, post, weight)
+        return self.scale(Applied(operation, self.look_up(x), shape), 1, shift.numpy(), node)
+
+
+def _sparse_operation(
+    path: str, kind: str, pre: np.ndarray, post: np.ndarray, weight: np.ndarray | None = None
+) -> Operation:
+    weight = np.ones(len(pre), np.float32) if weight is None else weight
+
+    def connect(source, target, delay, _shape):
+        return Sparse(source, target, pre=pre, post=post, weight=weight, delay=delay)
+
+    return Operation(path=path, kind=kind, connect=connect, reshapes=False, has_weight=False, has_bias=False)
+
+
+def _with_shape(symbol: Symbol, shape: tuple[int, ...]) -> Symbol:
+    """Return a symbol's entries in another shape."""
+    if symbol.shape == shape:
+        return symbol
+    if isinstance(symbol, Picked) and symbol.is_view and not symbol.shift:
+        return _with_shape(symbol.sources[0], shape)
+    n = prod(shape)
+    return Picked((symbol,), np.zeros(n, np.int64), np.arange(n), shape)
+
+
+def _per_channel(values, shape: tuple[int, ...]):
+    """Return numbers of a layer's entries as one per channel, if all of a channel are equal; a number is unchanged."""
+    if np.ndim(values) == 0:
+        return values
+    values = np.asarray(values, np.float32).reshape(shape)
+    first = values.reshape(shape[0], -1)
+    return first[:, 0].copy() if (first == first[:, :1]).all() else values
+
+
+def _output(node: Node) -> torch.Tensor:
+    return node.op.value[0] if isinstance(node.op.value, tuple | list) else node.op.value
+
+
+def _pad(args: tuple, place: int, missing: int, n: int = 2) -> list[int]:
+    """Return a number for each axis from an argument that may be missing, one number, or a list."""
+    value = args[place] if len(args) > place else missing
+    value = list(value) if isinstance(value, list | tuple) else [value]
+    return value * n if len(value) == 1 else value or [missing] * n
