@@ -11,6 +11,7 @@ delays as connections                                delay_connections          
 neuron modules of the frameworks                     find_kind, trace_step      kind.py, kinds/
 refuse modules that cannot be compiled               verify_recording           check.py
 results that the network does not return             Results                    results.py
+neurons that no framework names                      import_operators           operators/
 connections and layers of a recording                Builder                    build.py
 compare the network's spikes with the module's       compare_spikes             compare.py
 ReLU networks -> spiking networks                    convert                    convert.py, activations.py,
@@ -19,21 +20,33 @@ quantization-aware training of a module              quantize_aware             
 """
 
 import warnings
+from collections import deque
+from collections.abc import Callable
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import replace
+from functools import partial
+from types import FunctionType, ModuleType
+from typing import Any
 
 import numpy as np
 import torch
 
 from nwcompile.errors import ModelError, NwWarning, shown
 from nwcompile.frontend.torch.build import Builder
-from nwcompile.frontend.torch.check import LayoutError, verify_recording
-from nwcompile.frontend.torch.compare import compare_spikes
+from nwcompile.frontend.torch.check import NO_LAYERS, LayoutError, LostStateError, verify_recording
+from nwcompile.frontend.torch.compare import compare_drawn, compare_spikes
 from nwcompile.frontend.torch.inputs import parse_layout, prepare_example, unwrap_module
 from nwcompile.frontend.torch.kind import ReadNeurons
-from nwcompile.frontend.torch.kinds import clear, explain_unsupported, find_kind, fit_batch, is_foreign_neuron
+from nwcompile.frontend.torch.kinds import (
+    clear,
+    explain_refusal,
+    explain_unsupported,
+    find_kind,
+    fit_batch,
+    is_foreign_neuron,
+)
 from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
+from nwcompile.frontend.torch.operators import NO_NEURONS, Imported, ModuleFailedError, import_operators
 from nwcompile.frontend.torch.record import ModuleRecorder, layer_name
 from nwcompile.frontend.torch.symbols import Recording
 from nwcompile.frontend.torch.track import RecordError
@@ -43,6 +56,9 @@ from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.nn import prepare_net
 
 ERROR_CODE = "NW2301"
+TOO_FEW_STEPS = "NW2308"  # code of refusals that an example of more steps may mend
+UNREADABLE = "NW2303"  # code of refusals that name a framework's neuron
+MIN_STEPS = 8  # of an example that is repeated if its steps are too few to see what each computes
 INPUT_NAMES = ("input", "x", "network_input")
 
 
@@ -51,7 +67,9 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
 
     Neuron layers are those of nwcompile.nn, and those of snnTorch, SpikingJelly, sinabs and norse whose step is
     elementwise. Some become a NeuronSpec, the others a NeuronProgram (docs/framework-neurons.md lists them). Reset,
-    strictness and multiple spikes are read from the module. Its spikes on the example are compared with the network's;
+    strictness and multiple spikes are read from the module. Neurons written by hand are found by the torch operators
+    that every step repeats (docs/hand-written-neurons.md); the example then needs 4 steps, and is repeated if it has
+    fewer. Its spikes on the example are compared with the network's;
     an NwWarning names the first difference. `relu`: neurons that replace every torch.nn.ReLU.
 
     `example_input`: a tensor or array `[B, T, *shape]` (`layout="BT"`) or `[T, B, *shape]` (`layout="TB"`), as the
@@ -90,12 +108,23 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     if imports:
         # A module that keeps spikes in its attributes runs on all steps at once too, but then feeds nothing back.
         network, recording = max(imports, key=lambda pair: sum(c.aligned_delay > 0 for c in pair[0].connections))
+        if relu is None and recording.results.has_unknown:
+            whole = _try_operators(module, x, layout)
+            if isinstance(whole, Imported) and _count_neurons(whole.network) > _count_neurons(network):
+                return _finish_import(whole, module, x, layout)
         if relu is None:
             compare_spikes(network, _repeat_steps(x, recording.n_steps) if layout == "B" else x, recording.spikes)
         if network.left_out:
             warnings.warn(f"{type(module).__name__}: {network.left_out}", NwWarning, stacklevel=2)
         network = network.change_layout(layout, recording.n_steps if layout == "B" else None)
         return replace(network, real_example=bool((x != x.trunc()).any()))
+    if relu is None and not _is_final(refused, module):
+        by_operators = _try_operators(module, x, layout)
+        if isinstance(by_operators, Imported):
+            return _finish_import(by_operators, module, x, layout)
+        is_vague = not refused or NO_LAYERS in str(refused[0])
+        if isinstance(by_operators, ModelError) and NO_NEURONS not in str(by_operators) and is_vague:
+            raise by_operators
     if any(isinstance(e, LayoutError) for e in refused):
         raise next((e for e in refused if not isinstance(e, LayoutError)), refused[0])
     hint = _hint_layout(module, example_input, layout, relu)
@@ -127,6 +156,83 @@ def _try_imports(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: Ne
         except RunError as e:
             failed.append(e)
     return imports, refused, failed
+
+
+def _try_operators(module: torch.nn.Module, x: torch.Tensor, layout: str) -> Imported | ModelError | None:
+    """Import neurons that no framework names; return the refusal, or None if the module cannot be run.
+
+    A module that keeps no state over the steps of one call is also tried step by step.
+    """
+    results = [_import_or_refuse(module, x, lead) for lead in (("once",) if layout == "B" else (layout, "B"))]
+    for result in results:
+        if isinstance(result, Imported) and (result.n_states or layout == "B"):
+            return result
+    first = next((result for result in results if result is not None), None)
+    if isinstance(first, Imported):
+        return _refuse_other_layout(module, x, layout) or first
+    refusals = [e for e in results if isinstance(e, ModelError)]
+    return next((e for e in refusals if NO_NEURONS not in str(e)), first)
+
+
+def _is_final(refused: list[ModelError], module: torch.nn.Module) -> bool:
+    """Return whether a refusal is about a framework's neuron, a layer's lost state, or the layout of all layers."""
+    is_wrong_layout = bool(refused) and all(isinstance(e, LayoutError) for e in refused)
+    is_named = any(isinstance(e, LostStateError) or e.code == UNREADABLE for e in refused)
+    return is_wrong_layout or is_named or any(explain_refusal(part) for part in module.modules())
+
+
+def _import_or_refuse(module: torch.nn.Module, x: torch.Tensor, lead: str) -> Imported | ModelError | None:
+    """Return a refusal instead of raising it, and None if the module cannot be run with these axes."""
+    try:
+        return _import_with_steps(module, x, lead)
+    except ModelError as e:
+        return e
+    except ModuleFailedError:
+        return None
+
+
+def _refuse_other_layout(module: torch.nn.Module, x: torch.Tensor, layout: str) -> ModelError | None:
+    """Return a refusal if a module whose neurons keep no state in one layout keeps some in the other."""
+    other = layout[::-1]
+    imported = _import_or_refuse(module, x.transpose(0, 1), other)
+    if not isinstance(imported, Imported) or not imported.n_states:
+        return None
+    return ModelError(
+        f"{type(module).__name__} keeps no state from step to step of an example {LAYOUTS[layout]}, but does so with "
+        f"layout={other!r}, for an example {LAYOUTS[other]}; give the layout that the module takes"
+    )
+
+
+def _import_with_steps(module: torch.nn.Module, x: torch.Tensor, lead: str) -> Imported:
+    """Import on one sample; repeat its steps if they are too few to see what each computes."""
+    paths = dict(module.named_modules())
+    input_name = next(name for name in INPUT_NAMES if name not in paths)
+    try:
+        with _preserve_state(module):
+            return import_operators(module, x[:1], lead, input_name)
+    except ModelError as e:
+        if e.code != TOO_FEW_STEPS or lead == "once" or x.shape[1] >= MIN_STEPS:
+            raise
+        longer = torch.cat([x[:1]] * -(-MIN_STEPS // x.shape[1]), 1)
+        try:
+            with _preserve_state(module):
+                return import_operators(module, longer, lead, input_name)
+        except ModuleFailedError:
+            raise e from None
+
+
+def _finish_import(imported: Imported, module: torch.nn.Module, example: torch.Tensor, layout: str) -> Network:
+    """Compare the spikes, warn about what was left out, and return the network in its layout."""
+    n_steps = imported.n_steps
+    given = (
+        _repeat_steps(example, n_steps) if layout == "B" else torch.cat([example] * (n_steps // example.shape[1]), 1)
+    )
+    compare_spikes(imported.network, given[:1], imported.spikes)
+    compare_drawn(imported.network, imported.drawn, imported.drawn_spikes)
+    if imported.network.left_out:
+        warnings.warn(f"{type(module).__name__}: {imported.network.left_out}", NwWarning, stacklevel=3)
+    network = imported.network.change_layout(layout, n_steps if layout == "B" else None)
+    return replace(network, real_example=bool((example != example.trunc()).any()))
 
 
 def _hint_layout(module: torch.nn.Module, example_input, layout: str, relu: NeuronSpec | None) -> str:
@@ -189,7 +295,7 @@ class RunError(Exception):
 
 
 def _build_network(recording: Recording, modules: dict[str, torch.nn.Module]) -> Network:
-    builder = Builder(recording, {layer_name(path) for path in recording.calls})
+    builder = Builder(recording.input, recording.n_steps - 1, {layer_name(path) for path in recording.calls})
     for path, calls in recording.calls.items():
         name = layer_name(path)
         module = modules[path]
@@ -197,9 +303,15 @@ def _build_network(recording: Recording, modules: dict[str, torch.nn.Module]) ->
         neurons = recording.kinds[path].read(module, name, fed.shape)
         builder.add_layer(name, _as_integrator(neurons) if name in recording.integrators else neurons.spec, fed)
         builder.connections += neurons.recurrent
-    builder.add_readouts()
+    builder.add_readouts(recording.applied, recording.n_steps)
     network = builder.build_network()
     return replace(network, left_out=recording.results.describe_left_out(network, builder.readouts))
+
+
+def _count_neurons(network: Network) -> int:
+    """Return the number of layers that are more than the result of a linear map."""
+    neurons = [network.node(name).neuron for name in network.layers]
+    return sum(neuron.fires or not isinstance(neuron, NeuronSpec) or bool(np.any(neuron.beta)) for neuron in neurons)
 
 
 def _as_integrator(neurons: ReadNeurons) -> NeuronSpec | NeuronProgram:
@@ -224,8 +336,7 @@ def _possible_leads(module: torch.nn.Module, layout: str) -> tuple[str, ...]:
 @contextmanager
 def _preserve_state(module: torch.nn.Module):
     """Set eval mode and clear state inside; restore modes and attributes, and clear state again, afterwards."""
-    of_every_module = vars(torch.nn.Module()).keys() - {"training", "_buffers"}
-    before = [(m, _snapshot_attributes(m, of_every_module)) for m in module.modules()]
+    restore = _snapshot(list(module.modules()), set())
     module.eval()
     _clear_state(module)
     for m in module.modules():
@@ -233,23 +344,52 @@ def _preserve_state(module: torch.nn.Module):
     try:
         yield
     finally:
-        for m, attributes in before:
-            for name in vars(m).keys() - of_every_module - attributes.keys():
-                del m.__dict__[name]
-            for name, (value, content) in attributes.items():
-                if isinstance(value, list):
-                    value[:] = content
-                elif isinstance(value, dict):
-                    value.clear()
-                    value.update(content)
-                m.__dict__[name] = value
+        restore()
         prepare_net(module)
 
 
-def _snapshot_attributes(module: torch.nn.Module, without: set[str]) -> dict[str, tuple]:
-    """Return the attributes of a module except these names, with copies of the contents of lists and dicts."""
-    kept = {name: value for name, value in vars(module).items() if name not in without}
-    return {name: (value, copy(value) if isinstance(value, list | dict) else value) for name, value in kept.items()}
+def _snapshot(value, seen: set[int]) -> Callable[[], None]:
+    """Return a function that restores the contents of tensors, containers, modules and objects in a value."""
+    if id(value) in seen or isinstance(value, type | ModuleType | FunctionType):
+        return lambda: None
+    seen.add(id(value))
+    if isinstance(value, torch.Tensor):
+        return partial(_restore_tensor, value, value.detach().clone(), value._version)
+    if isinstance(value, list | deque):
+        items: Any = list(value)
+        inner = [_snapshot(item, seen) for item in items]
+
+        def restore_items() -> None:
+            value.clear()
+            value.extend(items)
+            _call_all(inner)
+
+        return restore_items
+    if isinstance(value, tuple | set | frozenset):
+        return partial(_call_all, [_snapshot(item, seen) for item in value])
+    content = value if isinstance(value, dict) else getattr(value, "__dict__", None)
+    if not isinstance(content, dict):
+        return lambda: None
+    kept = dict(content)
+    inner = [_snapshot(item, seen) for item in kept.values()]
+
+    def restore_content() -> None:
+        content.clear()
+        content.update(kept)
+        _call_all(inner)
+
+    return restore_content
+
+
+def _call_all(functions: list[Callable[[], None]]) -> None:
+    for function in functions:
+        function()
+
+
+def _restore_tensor(tensor: torch.Tensor, content: torch.Tensor, version: int) -> None:
+    if tensor._version != version or not torch.equal(tensor, content):
+        with torch.no_grad():
+            tensor.resize_(content.shape).copy_(content)
 
 
 def _clear_state(module: torch.nn.Module) -> None:

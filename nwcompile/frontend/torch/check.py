@@ -10,6 +10,8 @@ from nwcompile.frontend.torch.delays import DELAYING
 from nwcompile.frontend.torch.operations import SUPPORTED, feed_error
 from nwcompile.frontend.torch.symbols import Call, Recording, Symbol
 
+NO_LAYERS = "has no spiking layer that is called on the example"
+
 
 @dataclass(frozen=True)
 class Term:
@@ -26,6 +28,10 @@ class LayoutError(ModelError):
     """The layers of the module take their steps in another layout than the example's."""
 
 
+class LostStateError(ModelError):
+    """A layer is not given the state that it returned a step before."""
+
+
 def verify_recording(recording: Recording, module: str) -> None:
     """Raise ModelError unless all weights can be followed, and each layer is called and fed equally in every step.
 
@@ -35,15 +41,15 @@ def verify_recording(recording: Recording, module: str) -> None:
         raise ModelError(f"{path!r}: {reason}" if path else reason)
     if not recording.calls:
         raise ModelError(
-            f"{module} has no spiking layer that is called on the example; "
-            "it needs at least one, of nwcompile.nn, snnTorch, SpikingJelly, sinabs or norse"
+            f"{module} {NO_LAYERS}; "
+            "it needs at least one, of nwcompile.nn, snnTorch, SpikingJelly, sinabs or norse, or written by hand"
         )
     for path, calls in recording.calls.items():
         for call in calls:
             if isinstance(call.fed, symbols.WrongLayout):
                 raise LayoutError(f"layer {path!r} is fed by {call.fed.reason}")
             if call.fault is not None:
-                raise ModelError(f"layer {path!r} {call.fault}")
+                raise LostStateError(f"layer {path!r} {call.fault}")
     for path, reason in recording.refused.items():
         raise ModelError(f"{path!r} is fed by {reason}; {SUPPORTED}")
     _verify_delays(recording)

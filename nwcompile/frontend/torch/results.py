@@ -55,6 +55,12 @@ class Results:
     values: dict[tuple[str, int], list[tuple[torch.Tensor, str]]]
     extent: Extent
 
+    @property
+    def has_unknown(self) -> bool:
+        """Whether a part of the result was computed by functions that cannot be followed."""
+        symbols = (r.known.symbol for r in self.returned)
+        return any(isinstance(s, Unsupported) and not isinstance(s, NeuronState) for s in symbols)
+
     def describe_left_out(self, network: Network, readouts: set[str]) -> str:
         """Return a sentence that names the parts of the result that the network lacks; "" if nothing is missing.
 
@@ -66,14 +72,8 @@ class Results:
         whole = [_layer_of(r.known.symbol) for r in self.returned]
         if whole and all(name in network.layers and name not in network.outputs for name in whole):
             things.append(f"the choice of the hidden layer {whole[0]!r}")
-        if not things:
-            return ""
-        outputs = " and ".join(f"{name!r} of shape {list(network.node(name).shape)}" for name in network.outputs)
         shapes = " and ".join(str(list(r.calls[-1].shape)) for r in self.returned) or self.kind.__name__
-        return (
-            f"the import left out {' and '.join(dict.fromkeys(things))}, so the network's answers may differ from the "
-            f"module's: the module returns {shapes}; the network gives {outputs} in each step"
-        )
+        return describe_missing(things, network, shapes)
 
     def _describe_missing(self, returned: Returned, network: Network, readouts: set[str]) -> str | None:
         symbol, layer = returned.known.symbol, getattr(returned.known.symbol, "layer", "")
@@ -142,7 +142,7 @@ class Results:
         record = record.reshape(n_samples, n_steps, -1).double()
         calls = calls if all(call.shape == calls[0].shape for call in calls) else calls[-1:]  # the accumulated result
         result = torch.stack(calls, min(1, calls[0].ndim)) if len(calls) > 1 else calls[0]
-        if len(calls) > 1 and calls[-1].numel() == record[:, 0].numel() and _is_multiple(calls[-1], record.sum(1)):
+        if len(calls) > 1 and calls[-1].numel() == record[:, 0].numel() and is_multiple(calls[-1], record.sum(1)):
             return True
         if result.numel() == record.numel():
             orders = [result]
@@ -150,11 +150,22 @@ class Results:
                 orders.append(result.transpose(0, 1))
             if len(calls) == 1 and result.shape[0] == n_samples and result.shape[-1] == n_steps:
                 orders.append(result.movedim(-1, 1))
-            return any(_is_multiple(order, record) for order in orders)
-        return result.numel() == record[:, 0].numel() and _is_multiple(result, record.sum(1))
+            return any(is_multiple(order, record) for order in orders)
+        return result.numel() == record[:, 0].numel() and is_multiple(result, record.sum(1))
 
 
-def _is_multiple(tensor: torch.Tensor, record: torch.Tensor) -> bool:
+def describe_missing(things: list[str], network: Network, returns: str) -> str:
+    """Return a sentence about things that a network lacks, and what the module returns; "" if nothing is missing."""
+    if not things:
+        return ""
+    outputs = " and ".join(f"{name!r} of shape {list(network.node(name).shape)}" for name in network.outputs)
+    return (
+        f"the import left out {' and '.join(dict.fromkeys(things))}, so the network's answers may differ from the "
+        f"module's: the module returns {returns}; the network gives {outputs} in each step"
+    )
+
+
+def is_multiple(tensor: torch.Tensor, record: torch.Tensor) -> bool:
     """Return whether the tensor holds the entries of a record in order, times a positive number."""
     tensor = tensor.detach().double().reshape(record.shape)
     factor = (tensor * record).sum() / (record * record).sum()

@@ -84,8 +84,8 @@ def is_foreign_neuron(module: torch.nn.Module) -> bool:
     return any(cls.__module__.startswith(NEURON_MODULES) for cls in type(module).__mro__)
 
 
-def explain_unsupported(module: torch.nn.Module) -> str:
-    """Return advice about an encoder, or a foreign neuron's class and the supported ones of its framework."""
+def explain_refusal(module: torch.nn.Module) -> str | None:
+    """Return why a framework's neuron can never be imported, or advice about an encoder; None for other modules."""
     if any(cls.__module__.startswith(ENCODERS) for cls in type(module).__mro__):
         return (
             f"{type(module).__name__} makes spikes of the sample before the network, which cannot be followed: leave "
@@ -96,6 +96,14 @@ def explain_unsupported(module: torch.nn.Module) -> str:
         reason = REFUSED.get((cls.__module__.partition(".")[0], cls.__name__))
         if reason is not None:
             return f"{type(module).__name__} cannot be a neuron program: {reason}"
+    return None
+
+
+def explain_unsupported(module: torch.nn.Module) -> str:
+    """Return why a foreign neuron is not supported, and the supported ones of its framework."""
+    reason = explain_refusal(module)
+    if reason is not None:
+        return reason
     if _is_old(module):
         return (
             f"{type(module).__name__} is of {OLD.rstrip('.')} (SpikingJelly up to 0.0.0.0.12), which is not supported; "

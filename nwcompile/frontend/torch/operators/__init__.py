@@ -1,0 +1,421 @@
+"""Import a module from the ATen operators that it runs, whatever its neurons are called: neurons written by hand.
+
+step                                                 function               file
+run the module and record its operators              OperatorRecorder       record.py
+one operator for each step of time                   unroll_steps           unroll.py, step_rules.py, steps.py
+the operators that every step repeats                roll_steps             roll.py
+neurons, and their step as a program                 find_regions           neurons.py
+programs that are built-in neurons                   recognize_neuron       builtin.py
+linear maps between the neurons                      Connector              connect.py
+layers, connections and readouts                     import_operators       here
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from nwcompile.errors import ModelError, NwError
+from nwcompile.frontend.torch.build import READOUT, Builder
+from nwcompile.frontend.torch.inputs import Stepwise
+from nwcompile.frontend.torch.linear import is_binary
+from nwcompile.frontend.torch.operations import affine_operation
+from nwcompile.frontend.torch.operators.builtin import recognize_neuron
+from nwcompile.frontend.torch.operators.connect import MOVES, Connector
+from nwcompile.frontend.torch.operators.neurons import (
+    WEIGHTED,
+    Region,
+    build_program,
+    drop_ones,
+    drop_sums,
+    find_regions,
+    is_of_messages,
+)
+from nwcompile.frontend.torch.operators.record import Op, OperatorRecorder, is_op
+from nwcompile.frontend.torch.operators.roll import (
+    Node,
+    Ref,
+    StepGraph,
+    roll_steps,
+    run_node,
+    verify_graph,
+)
+from nwcompile.frontend.torch.operators.steps import Steps, set_times
+from nwcompile.frontend.torch.operators.unroll import unroll_steps
+from nwcompile.frontend.torch.results import describe_missing, is_multiple
+from nwcompile.frontend.torch.symbols import Picked, Pooled, Source, Symbol
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram
+
+ERROR_CODE = "NW2307"
+UNKNOWN = "?"
+NO_NEURONS = "the module has no neurons"
+DRAWN_SCALES = (1.0, 8.0)  # of drawn inputs, relative to the largest of the example
+MOST_NAMED = 5  # operators that a warning lists
+MOST_INPUTS = 4  # of neurons that are tried with every combination of spikes
+
+
+@dataclass(frozen=True, eq=False)
+class Imported:
+    """A network, and the module's spikes of each layer for the example and for drawn inputs `[S, T, *shape]`.
+
+    `n_states`: the number of states of all neurons.
+    """
+
+    network: Network
+    spikes: dict[str, torch.Tensor]
+    drawn: torch.Tensor
+    drawn_spikes: dict[str, torch.Tensor]
+    n_steps: int
+    n_states: int
+
+
+class ModuleFailedError(Exception):
+    """The module raised an exception on the example."""
+
+
+def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_name: str) -> Imported:
+    """Return the network that a module computes on one sample of the example `x`, `[B, T, *shape]`.
+
+    `lead`: the leading axes of the module's input: "BT", "TB", "B" (one step after the other), or "once". The module is
+    in eval mode with cleared states. Raises ModelError, naming the place in the module's code, for what cannot be
+    followed, and ModuleFailedError if the module cannot be run so.
+    """
+    sample = x[:1]
+    run, given, axis = _prepare_run(module, sample, lead)
+    recorder = OperatorRecorder(given, {part: path for path, part in module.named_modules()})
+    try:
+        result = recorder.record(run, given)
+    except NwError:
+        raise
+    except Exception as e:
+        raise ModuleFailedError(f"{type(e).__name__}: {e}") from e
+    known, inputs = unroll_steps(recorder.ops, axis)
+    returned = _group_results(result, len(inputs))
+    groups = [set_times([x for op in ops for x in _list_steps(known[op])], len(inputs)) for ops in returned]
+    outputs = [op for group in groups for op in group]
+    if not outputs:
+        raise ModelError("the module returns no tensor that depends on its input; return the spikes")
+    try:
+        assembler = Assembler(drop_sums(roll_steps(outputs, inputs)), input_name, sample.shape[2:], lead == "once")
+    except ModelError as e:  # two inputs of a neuron may be one sum if one of them is delayed
+        try:
+            graph = drop_sums(roll_steps(outputs, inputs, keeps_inputs=False))
+            assembler = Assembler(graph, input_name, sample.shape[2:], lead == "once")
+        except ModelError:
+            raise e from None
+    network, graph = assembler.network, assembler.graph
+    _verify_later(graph)
+    trials = _draw_inputs(graph)
+    runs = [verify_graph(graph, assembler.used, given) for given in trials]
+    shapes = " and ".join(str(list(ops[0].value.shape)) + " in each step" * (len(ops) > 1) for ops in returned)
+    things = describe_results(assembler, runs, [len(group) for group in groups])
+    spikes = {
+        name: torch.stack([_stack_steps(values, node, graph) for _, values in runs]).unflatten(
+            2, network.node(name).shape
+        )
+        for name, node in assembler.results.items()
+        if network.node(name).neuron.fires
+    }
+    drawn = torch.stack([torch.stack([step.reshape(sample.shape[2:]) for step in given]) for given in trials[1:]])
+    return Imported(
+        network=replace(network, left_out=describe_missing(things, network, shapes)),
+        spikes={name: recorded[:1] for name, recorded in spikes.items()},
+        drawn=drawn,
+        drawn_spikes={name: recorded[1:] for name, recorded in spikes.items()},
+        n_steps=graph.n_steps,
+        n_states=sum(len(neuron.state_names) for neuron in assembler.neurons.values()),
+    )
+
+
+def _draw_inputs(graph: StepGraph) -> list[list[torch.Tensor]]:
+    """Return the example's input of each step, and drawn ones, on which silent neurons of the example may fire."""
+    given = [op.value for op in graph.inputs]
+    largest = max(max(float(value.abs().max()) for value in given), 1.0)
+    draw = torch.Generator().manual_seed(0)
+    trials = [given]
+    for scale in DRAWN_SCALES:
+        drawn = [torch.randn(v.shape, generator=draw, dtype=v.dtype) * largest * scale for v in given]
+        spikes = [(value > 0).to(value.dtype) * largest * scale for value in drawn]
+        trials += [[steps[0]] * len(steps) if graph.inputs[0].step < 0 else steps for steps in (drawn, spikes)]
+    return trials
+
+
+def _stack_steps(values: dict, node: Node, graph: StepGraph) -> torch.Tensor:
+    """Return a node's value in all steps, `[T, n]`."""
+    return torch.stack([values[node, t].reshape(-1) for t in range(graph.n_steps)])
+
+
+def _prepare_run(module: torch.nn.Module, sample: torch.Tensor, lead: str) -> tuple[Callable, torch.Tensor, int | None]:
+    """Return the function to record, its input, and the axis of steps of the input."""
+    if lead == "once":
+        return module, sample[:, 0].contiguous(), None
+    if lead == "TB":
+        return module, sample.transpose(0, 1).contiguous(), 0
+    if lead == "BT":
+        return module, sample.contiguous(), 1
+    stepwise = Stepwise(module)
+    return lambda given: [stepwise.run_step(step) for step in given.unbind(1)], sample.contiguous(), 1
+
+
+def _group_results(result, n_steps: int) -> list[list[Op]]:
+    """Return the tensors of a module's result; those of all steps, in a list, are one group."""
+    steps = result if isinstance(result, list | tuple) and len(result) == n_steps > 1 else [result]
+    rows = [[op for op in pytree.tree_leaves(step, is_leaf=is_op) if is_op(op)] for step in steps]
+    shapes = [[op.value.shape for op in row] for row in rows]
+    if any(row != shapes[0] for row in shapes):
+        return [[op] for row in rows for op in row]
+    return [list(group) for group in zip(*rows, strict=True)]
+
+
+def _verify_later(graph: StepGraph) -> None:
+    """Raise ModelError if neurons take a value that is known after the last step only."""
+    if not any(Node(op).is_message for op in graph.later):
+        return
+    joins = [op for op in graph.later if len({o.step for o in op.operands if o.depends}) == graph.n_steps]
+    if joins:
+        join = next((op for op in graph.later if op.name not in MOVES and joins[0] in op.operands), joins[0])
+        raise ModelError(
+            f"{join.site}: torch's {join.name} joins all steps before other neurons, which a chip runs step by step; "
+            "give them the spikes of each step"
+        )
+    first = graph.later[0]
+    raise ModelError(
+        f"{first.site}: torch's {first.name}: step {first.step} of the example computes something else than the steps "
+        "before; a chip has one network, with the same numbers, for every step"
+    )
+
+
+def _list_steps(value) -> list[Op]:
+    if isinstance(value, list):
+        return [one for part in value for one in _list_steps(part)]
+    return value.entries if isinstance(value, Steps) else [value]
+
+
+class Assembler:
+    """Builds the layers and connections of a graph; `used` are the nodes that the network computes."""
+
+    def __init__(self, graph: StepGraph, input_name: str, shape: tuple[int, ...], is_once: bool):
+        self.graph, self.regions = graph, find_regions(graph)
+        if not self.regions:
+            raise ModelError(f"{NO_NEURONS}: nothing in it keeps a state or compares with a threshold")
+        self.source = Source(input_name, tuple(shape), 0, is_once)
+        self.inputs = {node: self.source for node in graph.nodes if node.name == "input"}
+        self.layers: dict[str, Region] = {}
+        self.neurons: dict[str, NeuronSpec | NeuronProgram] = {}
+        self.used: set[Node] = set()
+        self.binary: set[str] = set()  # layers that send 0 or 1
+        self.connector = Connector(graph, self.inputs, self._is_binary)
+        self.results: dict[str, Node] = {}  # of each layer
+        self.network = self._build_network()
+
+    def _build_network(self) -> Network:
+        named = list(zip(_name_layers(self.regions, self.graph), self.regions, strict=True))
+        for name, region in named:
+            if region.has_state:
+                self._demand_sum(region)
+                self._add_neurons(name, region)
+        for name, region in named:
+            symbol = None if region.has_state else self._as_function(region)
+            if symbol is not None:
+                self.connector.symbols[region.result] = symbol
+            elif not region.has_state:
+                self._demand_sum(region)
+                self._add_neurons(name, region)
+        self.layers = {name: region for name, region in named if name in self.layers}
+        builder = Builder(self.source, 0, set(self.layers))
+        for name, region in self.layers.items():
+            if not region.inputs:
+                raise ModelError(f"{region}: the neurons have no input; a layer needs one")
+            fed = self.connector.sum_refs(region.inputs, region.signs, 0, region.shape)
+            builder.add_layer(name, self.neurons[name], fed)
+            self._mark_used(region.nodes)
+        self.results = {name: region.result for name, region in self.layers.items()}
+        for node in self._find_readouts():
+            self._mark_used([node])
+            symbol = self.connector.connect(node)
+            name = builder.free_name(symbol)
+            builder.add_layer(name, READOUT, symbol)
+            self.results[name] = node
+        return builder.build_network()
+
+    def _add_neurons(self, name: str, region: Region) -> None:
+        neuron = recognize_neuron(build_program(region, self.graph, _class_name(region)))
+        self.layers[name], self.neurons[name] = region, neuron
+        if neuron.fires and neuron.message == "binary":
+            self.binary.add(name)
+        self.connector.symbols[region.result] = Source(name, drop_ones(region.shape), 0)
+
+    def _mark_used(self, nodes: list[Node]) -> None:
+        waiting = list(nodes)
+        while waiting:
+            node = waiting.pop()
+            if node not in self.used:
+                self.used.add(node)
+                waiting += [ref.node for ref in node.refs]
+
+    def _find_readouts(self) -> list[Node]:
+        """Return the last maps with weights that feed no layer."""
+        ends: list[Node] = []
+        reached: set[Node] = set(self.used)
+        for node in reversed(self.graph.nodes):
+            is_map = node.name in WEIGHTED and len(node.refs) == 1
+            if is_map and node not in reached:
+                ends.append(node)
+            if node in reached or node in ends:
+                reached |= {ref.node for ref in node.refs}
+        return ends[::-1]
+
+    def _is_binary(self, symbol: Symbol) -> bool:
+        if isinstance(symbol, Picked):
+            return all(map(self._is_binary, symbol.sources))
+        return is_binary(symbol, lambda s: isinstance(s, Pooled) or (isinstance(s, Source) and s.name in self.binary))
+
+    def _as_function(self, region: Region) -> Symbol | None:
+        """Return neurons without a state whose inputs are spikes as a sum of these, or as a logical product."""
+        if not 0 < len(region.inputs) <= MOST_INPUTS:
+            return None
+        given = [self._try_connect(ref, region.shape) for ref in region.inputs]
+        if not all(s is not None and self._is_binary(s) for s in given):
+            return None
+        table: dict[tuple[int, ...], float] = {}
+        for bits in product((0, 1), repeat=len(given)):
+            value = _try_inputs(region, bits)
+            if value is None:
+                return None
+            table[bits] = value
+        n = len(given)
+        base = table[(0,) * n]
+        slopes = [table[tuple(int(k == i) for k in range(n))] - base for i in range(n)]
+        is_sum = all(
+            value == base + sum(k * b for k, b in zip(slopes, bits, strict=True)) for bits, value in table.items()
+        )
+        if is_sum:
+            return self.connector.sum_refs(region.inputs, slopes, base, region.shape)
+        fires = [bits for bits, value in table.items() if value]
+        if len(fires) != 1 or table[fires[0]] != 1:
+            return None
+        total = self.connector.sum_refs(region.inputs, [1 if bit else -1 for bit in fires[0]], 0, region.shape)
+        operation = affine_operation(region.path or "and", "and", 1, 1 - sum(fires[0]))
+        return Pooled(operation, total, total.shape)
+
+    def _demand_sum(self, region: Region) -> None:
+        """Raise ModelError for neurons with several inputs that are not added."""
+        if region.inputs and not region.signs:
+            places = " and ".join(dict.fromkeys(str(r.node.op.site) for r in region.inputs))
+            raise ModelError(
+                f"{region}: the neurons{f' of {region.path!r}' if region.path else ''} take {len(region.inputs)} "
+                f"values that are not added before them ({places}), and a neuron has one synaptic input; gates, and "
+                "feedback of membranes through sums or weights, are not supported"
+            )
+
+    def _try_connect(self, ref: Ref, shape: tuple[int, ...]) -> Symbol | None:
+        try:
+            return self.connector.broadcast(ref, shape)
+        except ModelError:
+            return None
+
+
+def _try_inputs(region: Region, bits: tuple[int, ...]) -> float | None:
+    """Return a region's result if its inputs have these values in every entry; None if entries differ."""
+    values: dict[tuple[Node, int], Any] = {
+        (ref.node, ref.delay): torch.full_like(ref.node.op.value, bit)
+        for ref, bit in zip(region.inputs, bits, strict=True)
+    }
+    for node in region.nodes:
+        values[node, 0] = run_node(node, lambda ref: values[ref.node, ref.delay])
+    result = values[region.result, 0].reshape(-1).double()
+    return result[0].item() if bool((result == result[0]).all()) else None
+
+
+def _name_layers(regions: list[Region], graph: StepGraph) -> list[str]:
+    """Return the names of layers: the module's path, or the path of the map that feeds it, if only one layer has it."""
+    paths = [_common_path(region) for region in regions]
+    feeds = [_feeding_path(region, graph) for region in regions]
+    once = Counter(paths)
+    stems = [
+        path if path and once[path] == 1 else feed or path or "neurons" for path, feed in zip(paths, feeds, strict=True)
+    ]
+    names: list[str] = []
+    for stem in stems:
+        k = stems[: len(names)].count(stem)
+        names.append(f"{stem}/{k + 1}" if k else stem)
+    return names
+
+
+def _common_path(region: Region) -> str:
+    """Return the path of the innermost module that contains all nodes of a region."""
+    parts = [node.op.site.path.split(".") for node in region.nodes if any(r.node in region.members for r in node.refs)]
+    parts = parts or [region.path.split(".")]
+    shared = [names[0] for names in zip(*parts, strict=False) if len(set(names)) == 1]
+    length = next((i for i, names in enumerate(zip(*parts, strict=False)) if len(set(names)) > 1), len(shared))
+    return ".".join(parts[0][:length])
+
+
+def _feeding_path(region: Region, graph: StepGraph) -> str:
+    """Return the path of the nearest module before a region."""
+    waiting = [ref.node for ref in region.inputs]
+    while waiting:
+        node = waiting.pop(0)
+        if node.op.site.path:
+            return node.op.site.path
+        waiting += [ref.node for ref in node.refs if not ref.delay]
+    return ""
+
+
+def _class_name(region: Region) -> str:
+    return "".join(c for c in (_common_path(region).rpartition(".")[2] or "neuron") if c.isalnum() or c == "_")
+
+
+def describe_results(assembler: Assembler, runs: list[tuple[dict, dict]], sizes: list[int]) -> list[str]:
+    """Name what the module's results have and the network's outputs, in each step or summed, have not.
+
+    `runs`: the values of the module's operators and of the graph's nodes, for several inputs. `sizes`: the number of
+    operators of each result.
+    """
+    graph, network = assembler.graph, assembler.network
+    things, start = [], 0
+    for size in sizes:
+        ops = graph.outputs[start : start + size]
+        start += size
+        if not any(op.depends for op in ops):
+            continue
+        result = [torch.stack([expected.get(op, op.value).reshape(-1) for op in ops]) for expected, _ in runs]
+        things.append(_describe_result(result, assembler, [values for _, values in runs]))
+    ops = [node.op for node in graph.nodes if node not in assembler.used] + graph.later
+    texts = list(dict.fromkeys(f"torch's {op.name} ({op.site})" for op in ops if op.name not in (*MOVES, "getitem")))
+    texts = texts or ["the choice of some steps or entries"]
+    unknown = " and ".join(texts[:MOST_NAMED]) + (f" and {len(texts) - MOST_NAMED} more" if texts[MOST_NAMED:] else "")
+    return [unknown if thing == UNKNOWN else thing for thing in things if thing and network.layers]
+
+
+def _describe_result(result: list[torch.Tensor], assembler: Assembler, runs: list[dict]) -> str:
+    """Return "" for the record or the sum of an output; else what the result is, or UNKNOWN."""
+    graph, network = assembler.graph, assembler.network
+
+    def is_record(node: Node) -> bool:
+        return _is_record(result, [_stack_steps(values, node, graph) for values in runs])
+
+    for name in sorted(assembler.results, key=lambda name: name not in network.outputs):
+        if is_record(assembler.results[name]):
+            return "" if name in network.outputs else f"the choice of the hidden layer {name!r}"
+    for name, region in assembler.layers.items():
+        inside = [n for n in region.nodes if n.size == region.result.size and not is_of_messages(n, region.members)]
+        if region.fires and any(map(is_record, inside)):
+            return f"the membrane of layer {name!r} (simulate(..., record='all') gives it in Run.states)"
+    return UNKNOWN
+
+
+def _is_record(results: list[torch.Tensor], records: list[torch.Tensor]) -> bool:
+    """Return whether results are the records, both `[T, n]`, or their sums `[1, n]`, times a positive number."""
+    if results[0].shape != records[0].shape:
+        records = [record.sum(0, keepdim=True) for record in records]
+    if results[0].shape != records[0].shape:
+        return False
+    result, record = torch.cat(results).double(), torch.cat(records).double()
+    return is_multiple(result, record) if record.any() else not result.any()
