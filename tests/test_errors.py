@@ -28,6 +28,7 @@ from nwcompile.flow import compile
 from nwcompile.frontend.encode import encode
 from nwcompile.frontend.torch import RunError
 from nwcompile.frontend.torch.operations import UnfollowableError
+from nwcompile.frontend.torch.operators import ModuleFailedError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
@@ -58,6 +59,7 @@ RAISED = [
     NwWarning("two lines"),
     RunError("ValueError: shape", ["'0' (GELU)"]),
     UnfollowableError("which is not supported"),
+    ModuleFailedError("RuntimeError: shape"),
 ]
 
 

@@ -1,5 +1,6 @@
 """What from_torch cannot follow, word for word."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -138,7 +139,7 @@ ERRORS = [
     (
         lambda: torch.nn.Linear(8, 4),
         "Linear has no spiking layer that is called on the example; it needs at least one, "
-        "of nwcompile.nn, snnTorch, SpikingJelly, sinabs or norse",
+        "of nwcompile.nn, snnTorch, SpikingJelly, sinabs or norse, or written by hand",
     ),
     (
         lambda: sequential(broken(float("nan"))),
@@ -285,14 +286,13 @@ def elsewhere(name: str, where: str, **methods):
 
 
 @pytest.mark.parametrize("name", ["LIFNode", "MultiStepLIFNode", "IFNode"])
-def test_from_torch_names_the_nodes_of_an_old_spikingjelly(name):
+def test_from_torch_imports_the_nodes_of_an_old_spikingjelly_by_their_operators(name):
     module = torch.nn.Sequential(torch.nn.Linear(8, 4), elsewhere(name, "spikingjelly.clock_driven.neuron"))
-    with pytest.raises(ModelError) as error:
-        nw.from_torch(module, spike_tensor(2, 3, 8))
-    assert str(error.value).startswith(
-        f"'1': {name} is of spikingjelly.clock_driven (SpikingJelly up to 0.0.0.0.12), which is not supported; use the "
-        "node of spikingjelly.activation_based (step_mode='m' for a MultiStep node)"
-    )
+    x = spike_tensor(2, 6, 8)
+    network = nw.from_torch(module, x)
+    expected = torch.stack([module(step) for step in x.unbind(1)], 1)
+    np.testing.assert_array_equal(nw.simulate(network, x.numpy()).spikes["1"], expected.detach().numpy())
+    assert network.node("1").neuron.reset == "none"
 
 
 @pytest.mark.parametrize(

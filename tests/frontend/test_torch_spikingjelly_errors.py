@@ -1,5 +1,6 @@
 """What from_torch says about SpikingJelly modules that it does not take."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -44,9 +45,13 @@ class Louder(neuron.LIFNode):
         return super().forward(2 * x)
 
 
-def test_spikingjelly_node_with_a_forward_of_its_own_is_refused():
-    with pytest.raises(ModelError, match="'1': Louder is not supported; supported neurons of spikingjelly: IFNode, "):
-        nw.from_torch(torch.nn.Sequential(layer.Linear(8, 5), Louder()), torch.rand(2, 6, 8))
+def test_spikingjelly_node_with_a_forward_of_its_own_is_imported_by_its_operators():
+    module = torch.nn.Sequential(layer.Linear(8, 5), Louder())
+    x = torch.rand(2, 6, 8)
+    network = nw.from_torch(module, x)
+    with torch.no_grad():
+        expected = torch.stack([module(step) for step in x.unbind(1)], 1)
+    np.testing.assert_array_equal(nw.simulate(network, x.numpy()).spikes["1"], expected.numpy())
 
 
 def test_spikingjelly_node_with_other_defaults_is_still_that_node():

@@ -1,0 +1,370 @@
+"""Modules whose neurons are written by hand, imported from the ATen operators that they run."""
+
+import numpy as np
+import pytest
+import torch
+
+import nwcompile as nw
+from nwcompile.errors import ModelError, NwWarning
+from nwcompile.frontend.torch.compare import compare_drawn
+from nwcompile.frontend.torch.operators import import_operators
+from tests.made.spikes import spike_tensor
+
+N_IN, N, STEPS = 6, 5, 8
+
+
+def spike(v):
+    return (v > 1.0).float()
+
+
+class Loop(torch.nn.Module):
+    """A layer of weights and a loop over the steps; `step(v, x)` returns the next state and what is sent."""
+
+    def __init__(self, step, start=0.0, after=lambda spikes: spikes):
+        super().__init__()
+        torch.manual_seed(1)
+        self.fc = torch.nn.Linear(N_IN, N)
+        self.fc.weight.data *= 3
+        self.step, self.start, self.after = step, start, after
+
+    def forward(self, x):
+        v, sent = torch.full((len(x), N), self.start), []
+        for t in range(x.shape[1]):
+            v, s = self.step(v, self.fc(x[:, t]))
+            sent.append(s)
+        return self.after(torch.stack(sent, 1))
+
+
+def leaky(v, x):
+    v = 0.5 * v + x
+    return v * (1 - spike(v)), spike(v)
+
+
+def verify_import(module, x=None):
+    x = spike_tensor(3, STEPS, N_IN) if x is None else x
+    network = nw.from_torch(module, x)
+    with torch.no_grad():
+        expected = module(x)
+    run = nw.simulate(network, x.numpy())
+    np.testing.assert_array_equal(run.spikes[network.outputs[0]], expected.numpy().reshape(3, STEPS, -1))
+    return network
+
+
+def before(v, x):  # STBP: the spike of the step before resets
+    v = 0.5 * v * (1 - spike(v)) + x
+    return v, spike(v)
+
+
+def subtracting(v, x):
+    v = 0.9 * v + 0.1 * x
+    return v - spike(v), spike(v)
+
+
+def euler(v, x):
+    v = v + (x - v) / 2.0
+    return v.masked_fill(spike(v).bool(), 0.0), spike(v)
+
+
+@pytest.mark.parametrize(
+    ("step", "fields"),
+    [
+        (leaky, {"beta": 0.5, "threshold": 1.0, "reset": "zero", "strict": True, "membrane": "linear"}),
+        (before, {"beta": 0.5, "threshold": 1.0, "reset": "zero", "strict": True, "membrane": "linear"}),
+        (subtracting, {"beta": 0.9, "gain": 0.1, "threshold": 1.0, "reset": "subtract"}),
+        (euler, {"k": 0.5, "threshold": 1.0, "reset": "zero", "membrane": "euler"}),
+    ],
+)
+def test_hand_written_neuron_becomes_the_built_in_one_that_it_is(step, fields):
+    neuron = verify_import(Loop(step)).node("fc").neuron
+    assert isinstance(neuron, nw.NeuronSpec)
+    assert {name: getattr(neuron, name) for name in fields} == pytest.approx(fields)
+
+
+def test_hand_written_neuron_of_no_built_in_kind_becomes_a_program():
+    def step(v, x):
+        v = torch.tanh(v) + x
+        return v - 0.3 * spike(v), spike(v)
+
+    neuron = verify_import(Loop(step)).node("fc").neuron
+    assert isinstance(neuron, nw.NeuronProgram)
+    assert neuron.state_names == ("v",)
+
+
+def test_initial_state_that_is_not_zero_is_kept():
+    neuron = verify_import(Loop(leaky, start=0.5)).node("fc").neuron
+    assert [state.initial for state in neuron.states] == [0.5]
+
+
+def test_imported_hand_written_neurons_run_on_a_chip_like_their_integers():
+    x = spike_tensor(3, STEPS, N_IN)
+    network = nw.from_torch(Loop(before), x)
+    program = nw.compile(network, "loihi1", calibration=x.numpy())
+    spikes = [nw.simulate(program, x.numpy(), backend=backend).spikes["fc"] for backend in ("reference", "sequence")]
+    np.testing.assert_array_equal(*spikes)
+    assert spikes[0].any()
+
+
+def test_own_neuron_behind_a_framework_neuron_is_a_layer():
+    class Own(torch.nn.Module):
+        v = None
+
+        def forward(self, x):
+            self.v = x if self.v is None else 0.5 * self.v + x
+            s = spike(self.v)
+            self.v = self.v * (1 - s)
+            return s
+
+    snn = pytest.importorskip("snntorch")
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        torch.nn.Linear(N_IN, N), snn.Leaky(0.5, init_hidden=True), torch.nn.Linear(N, N), Own()
+    )
+    module[0].weight.data *= 4
+    module[2].weight.data *= 4
+    x = spike_tensor(3, STEPS, N_IN)
+    network = nw.from_torch(module, x)
+    module[1].reset_mem()
+    module[3].v = None
+    with torch.no_grad():
+        expected = torch.stack([module(step) for step in x.unbind(1)], 1)
+    assert list(network.layers) == ["1", "3"]
+    np.testing.assert_array_equal(nw.simulate(network, x.numpy()).spikes["3"], expected.numpy())
+
+
+def test_mean_of_the_spikes_is_the_networks_rate_and_a_weighted_sum_is_reported():
+    x = spike_tensor(3, STEPS, N_IN)
+    assert nw.from_torch(Loop(leaky, after=lambda s: s.mean(1)), x).left_out == ""
+    with pytest.warns(NwWarning, match=r"left out torch's mul \(test_torch_operators.py:\d+\) and torch's sum \("):
+        nw.from_torch(Loop(leaky, after=lambda s: (s * torch.arange(STEPS).view(1, -1, 1)).sum(1)), x)
+
+
+def noisy(v, x):
+    return leaky(v + 0.1 * torch.randn_like(v), x)
+
+
+def reading(v, x):
+    return leaky(v * 2 if v.sum() > 0 else v, x)
+
+
+class PerStep(Loop):
+    def forward(self, x):
+        v, sent = torch.zeros(len(x), N), []
+        for t in range(x.shape[1]):
+            v, s = leaky(v, self.fc(x[:, t]) * (1 + t))
+            sent.append(s)
+        return torch.stack(sent, 1)
+
+
+class Rates(Loop):
+    def forward(self, x):
+        rates = super().forward(x).mean(1)
+        v, sent = torch.zeros(len(x), N), []
+        for _ in range(x.shape[1]):
+            v, s = leaky(v, rates)
+            sent.append(s)
+        return torch.stack(sent, 1)
+
+
+class Gated(Loop):
+    def forward(self, x):
+        v, sent = torch.zeros(len(x), N), []
+        for t in range(x.shape[1]):
+            v, s = leaky(v * torch.sigmoid(self.fc(x[:, t] * 2)), self.fc(x[:, t]))
+            sent.append(s)
+        return torch.stack(sent, 1)
+
+
+class Peeking(Loop):
+    """Every step takes a sum of the steps around it."""
+
+    def forward(self, x):
+        around = torch.nn.functional.conv1d(self.fc(x).transpose(1, 2), torch.ones(N, 1, 3), padding=1, groups=N)
+        v, sent = torch.zeros(len(x), N), []
+        for t in range(x.shape[1]):
+            v, s = leaky(v, around[..., t])
+            sent.append(s)
+        return torch.stack(sent, 1)
+
+
+class Unreset(Loop):
+    """The first steps do not reset."""
+
+    def forward(self, x):
+        v, sent = torch.zeros(len(x), N), []
+        for t in range(x.shape[1]):
+            v = 0.5 * v + self.fc(x[:, t])
+            sent.append(spike(v))
+            v = v * (1 - sent[-1]) if t >= 3 else v
+        return torch.stack(sent, 1)
+
+
+class Started(Loop):
+    """The state starts from the first input."""
+
+    def forward(self, x):
+        v, sent = self.fc(x[:, 0]), []
+        for t in range(x.shape[1]):
+            v, s = leaky(v, self.fc(x[:, t]))
+            sent.append(s)
+        return torch.stack(sent, 1)
+
+
+class Rolled(Loop):
+    """Spikes go through a delay line that is rolled."""
+
+    def forward(self, x):
+        v, line, sent = torch.zeros(len(x), N), torch.zeros(3, len(x), N), []
+        for t in range(x.shape[1]):
+            v, s = leaky(v, self.fc(x[:, t]) + line[-1])
+            line = torch.roll(line, 1, 0)
+            line[0] = s
+            sent.append(s)
+        return torch.stack(sent, 1)
+
+
+def scaled_by_numpy(v, x):
+    return leaky(v, x / float(abs(x.numpy()).max()))
+
+
+def listing(v, x):
+    v, s = leaky(v, x)
+    return v * (1 - max(s.flatten().tolist())), s
+
+
+def counting(v, x):
+    v, s = leaky(v, x)
+    return (v * 0.5 if len(s.nonzero()) else v), s
+
+
+def replacing_data(v, x):
+    v = 0.5 * v + x
+    s = spike(v)
+    v.data = v.data * (1 - s)
+    return v, s
+
+
+def normed_by_batch(v, x):
+    return leaky(v, torch.nn.functional.batch_norm(x, None, None, training=True))
+
+
+def normed(v, x):
+    return leaky(v, torch.nn.functional.layer_norm(x, (N,)))
+
+
+def attending(v, x):
+    return leaky(v, torch.softmax(x, -1))
+
+
+PLACE = r"test_torch_operators\.py:\d+: "
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: Loop(noisy), PLACE + "torch's randn_like draws random numbers; backends must agree, so that a chip"),
+        (lambda: Loop(reading), PLACE + r"the code reads a value of a tensor \(if, while, .item\(\), float"),
+        (lambda: PerStep(leaky), PLACE + "torch's mul: step 4 of the example computes something else than step 3; "),
+        (lambda: Rates(leaky), PLACE + "torch's mean joins all steps before other neurons, which a chip runs step by "),
+        (lambda: Gated(leaky), PLACE + "the neurons take 2 values that are not added before them .* are not supported"),
+        (
+            lambda: Loop(normed),
+            PLACE + "torch's layer_norm is a norm over every sample and step, which no weight can hold; ",
+        ),
+        (
+            lambda: Loop(attending),
+            PLACE + "torch's softmax is a softmax, which divides by a sum over entries, as no neuron of ",
+        ),
+    ],
+)
+def test_refusals_name_the_place_in_the_users_code(make, text):
+    with pytest.raises(ModelError, match=f"^{text}"):
+        nw.from_torch(make(), spike_tensor(3, STEPS, N_IN))
+
+
+@pytest.mark.parametrize("make", [Unreset, Started, Peeking])
+def test_steps_that_differ_are_refused_on_an_example_without_spikes(make):
+    module = make(leaky)
+    module.fc.bias.data[:] = 0
+    with pytest.raises(ModelError, match=f"^{PLACE}"):
+        nw.from_torch(module, torch.zeros(2, STEPS, N_IN))
+
+
+def test_wrong_spikes_on_drawn_inputs_are_reported():
+    x = spike_tensor(1, STEPS, N_IN)
+    imported = import_operators(Loop(leaky).eval(), x, "BT", "input")
+    compare_drawn(imported.network, imported.drawn, imported.drawn_spikes)
+    assert imported.drawn_spikes["fc"].any()
+    with pytest.warns(NwWarning, match="layer 'fc' spikes differently from the module on drawn inputs: "):
+        compare_drawn(imported.network, imported.drawn, {"fc": 1 - imported.drawn_spikes["fc"]})
+
+
+def test_entries_in_another_order_are_followed():
+    verify_import(Loop(lambda v, x: leaky(v, x[:, torch.tensor([3, 1, 4, 0, 2])])))
+
+
+def test_neurons_in_small_units_are_not_rounded_to_built_in_ones():
+    def step(v, x):
+        v = 0.9 * v + 1e-6 * x
+        s = (v > 1e-6).float()
+        return v - 0.3e-6 * s, s
+
+    assert isinstance(verify_import(Loop(step)).node("fc").neuron, nw.NeuronProgram)
+
+
+@pytest.mark.parametrize(
+    "after", [lambda s: s.argmax(1).float(), lambda s: s.amax(1), lambda s: -s.sum(1), lambda s: 1 - s]
+)
+def test_results_that_are_no_rates_are_reported(after):
+    with pytest.warns(NwWarning, match="the import left out torch's (argmax|amax|sum|rsub)"):
+        nw.from_torch(Loop(leaky, after=after), spike_tensor(1, STEPS, N_IN))
+
+
+class Kept(torch.nn.Module):
+    """States in a tensor that is changed in place, in an object, and in a dict in a dict."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.fc = torch.nn.Linear(N_IN, N)
+        self.v, self.other, self.nested = torch.zeros(1, N), Plain(), {"a": {"u": None}}
+
+    def forward(self, x):
+        self.v.mul_(0.5).add_(self.fc(x))
+        self.other.count = self.other.count + 0.1 * self.v
+        before = self.nested["a"]["u"]
+        self.nested["a"]["u"] = self.v.clone() if before is None else 0.5 * before + self.v
+        return spike(self.nested["a"]["u"] + self.other.count * 0)
+
+
+class Plain:
+    count = 0.0
+
+
+def test_states_anywhere_in_the_module_are_as_before_the_import():
+    module = Kept()
+    x = spike_tensor(1, STEPS, N_IN)
+    first, second = nw.from_torch(module, x), nw.from_torch(module, x)
+    assert not module.v.any()
+    assert (module.other.count, module.nested) == (0.0, {"a": {"u": None}})
+    runs = [nw.simulate(network, x.numpy()).spikes[network.outputs[0]] for network in (first, second)]
+    np.testing.assert_array_equal(*runs)
+
+
+def test_module_in_the_wrong_layout_is_not_taken_for_neurons_without_states():
+    module = Loop(leaky)
+    with pytest.raises(ModelError, match="keeps no state from step to step .* but does so with layout='BT'"):
+        nw.from_torch(module, spike_tensor(3, STEPS, N_IN), layout="TB")
+
+
+def test_example_of_few_steps_is_repeated():
+    x = spike_tensor(3, 2, N_IN)
+    network = nw.from_torch(Loop(leaky), x)
+    assert network.node("fc").neuron.beta == 0.5
+
+
+def test_module_is_unchanged_by_the_import():
+    module = Loop(leaky)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    nw.from_torch(module, spike_tensor(3, STEPS, N_IN))
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert module.training
