@@ -175,7 +175,7 @@ def run_module(module: torch.nn.Module, x: torch.Tensor, style: str) -> torch.Te
 
 
 def verify_drawn(seed: int) -> str:
-    """Import a drawn module and compare its spikes; return "equal", or the refusal."""
+    """Import a drawn module and compare its spikes; return "equal", or the refusal or warning."""
     draw = random.Random(seed)
     code, style = write_module(draw)
     scope = {"torch": torch, "F": torch.nn.functional, "Step": Step}
@@ -192,7 +192,7 @@ def verify_drawn(seed: int) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("error", NwWarning)
             network = nw.from_torch(module, example, layout=layout)
-    except nw.ModelError as e:
+    except (nw.ModelError, NwWarning) as e:
         return f"{style}: {e}"
     run = nw.simulate(network, example.numpy())
     spikes = torch.as_tensor(run.spikes[network.outputs[0]])
@@ -206,7 +206,10 @@ def test_drawn_neurons_spike_like_the_module(seed):
     assert verify_drawn(seed) == "equal"
 
 
-@pytest.mark.parametrize(("seed", "text"), [(0, "2 steps old"), (11, "take 2 values that are not added")])
+REFUSED = [(0, "2 steps old"), (11, "take 2 values that are not added"), (288, "computes something else than step")]
+
+
+@pytest.mark.parametrize(("seed", "text"), REFUSED)
 def test_drawn_neurons_that_cannot_be_imported_are_refused(seed, text):
     assert text in verify_drawn(seed)
 
@@ -214,4 +217,4 @@ def test_drawn_neurons_that_cannot_be_imported_are_refused(seed, text):
 @pytest.mark.long
 def test_many_drawn_neurons_are_equal_or_refused():
     results = [verify_drawn(seed) for seed in range(500)]
-    assert sum(result == "equal" for result in results) >= 400
+    assert sum(result == "equal" for result in results) >= 440

@@ -168,6 +168,9 @@ def _try_operators(module: torch.nn.Module, x: torch.Tensor, layout: str) -> Imp
         if isinstance(result, Imported) and (result.n_states or layout == "B"):
             return result
     first = next((result for result in results if result is not None), None)
+    last = results[-1]
+    if isinstance(first, Imported) and isinstance(last, ModelError) and NO_NEURONS not in str(last):
+        return last  # the module keeps its state from call to call, but not as a neuron does
     if isinstance(first, Imported):
         return _refuse_other_layout(module, x, layout) or first
     refusals = [e for e in results if isinstance(e, ModelError)]
