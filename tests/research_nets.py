@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 import nwcompile as nw
-from nwcompile.frontend.torch import _preserve_state
+from nwcompile.frontend.torch import _try_operators
 from nwcompile.frontend.torch.inputs import prepare_example
-from nwcompile.frontend.torch.operators import ModuleFailedError, import_operators
+from nwcompile.frontend.torch.operators import Imported
 
 REFERENCE = Path(os.environ.get("NWCOMPILE_REFERENCE", "../shared/reference")) / "research_nets"
 CHIPS = ("loihi2", "spinnaker2")
@@ -58,14 +58,8 @@ def compare_layers(name: str) -> int:
     example = prepare_example(module, x, layout)
     n_different, network = 0, None
     for sample in range(min(3, len(example))):
-        for lead in ("once",) if layout == "B" else (layout, "B"):
-            try:
-                with _preserve_state(module):
-                    imported = import_operators(module, example[sample : sample + 1], lead, "input")
-            except (nw.NwError, ModuleFailedError):
-                continue
-            if imported.n_states or layout == "B":
-                break
+        imported = _try_operators(module, example[sample : sample + 1], layout)
+        assert isinstance(imported, Imported), imported
         network = network or imported.network
         given = example[sample : sample + 1]
         given = given.expand(1, imported.n_steps, *given.shape[2:]) if layout == "B" else given

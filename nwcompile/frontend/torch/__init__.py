@@ -58,6 +58,7 @@ from nwcompile.nn import prepare_net
 ERROR_CODE = "NW2301"
 TOO_FEW_STEPS = "NW2308"  # code of refusals that an example of more steps may mend
 UNREADABLE = "NW2303"  # code of refusals that name a framework's neuron
+MAX_DEPTH = 12  # of containers and objects in each other whose contents are restored
 MIN_STEPS = 8  # of an example that is repeated if its steps are too few to see what each computes
 INPUT_NAMES = ("input", "x", "network_input")
 
@@ -351,16 +352,16 @@ def _preserve_state(module: torch.nn.Module):
         prepare_net(module)
 
 
-def _snapshot(value, seen: set[int]) -> Callable[[], None]:
+def _snapshot(value, seen: set[int], depth: int = 0) -> Callable[[], None]:
     """Return a function that restores the contents of tensors, containers, modules and objects in a value."""
-    if id(value) in seen or isinstance(value, type | ModuleType | FunctionType):
+    if depth > MAX_DEPTH or id(value) in seen or isinstance(value, type | ModuleType | FunctionType):
         return lambda: None
     seen.add(id(value))
     if isinstance(value, torch.Tensor):
         return partial(_restore_tensor, value, value.detach().clone(), value._version)
     if isinstance(value, list | deque):
         items: Any = list(value)
-        inner = [_snapshot(item, seen) for item in items]
+        inner = [_snapshot(item, seen, depth + 1) for item in items]
 
         def restore_items() -> None:
             value.clear()
@@ -369,12 +370,12 @@ def _snapshot(value, seen: set[int]) -> Callable[[], None]:
 
         return restore_items
     if isinstance(value, tuple | set | frozenset):
-        return partial(_call_all, [_snapshot(item, seen) for item in value])
+        return partial(_call_all, [_snapshot(item, seen, depth + 1) for item in value])
     content = value if isinstance(value, dict) else getattr(value, "__dict__", None)
     if not isinstance(content, dict):
         return lambda: None
     kept = dict(content)
-    inner = [_snapshot(item, seen) for item in kept.values()]
+    inner = [_snapshot(item, seen, depth + 1) for item in kept.values()]
 
     def restore_content() -> None:
         content.clear()
@@ -391,8 +392,10 @@ def _call_all(functions: list[Callable[[], None]]) -> None:
 
 def _restore_tensor(tensor: torch.Tensor, content: torch.Tensor, version: int) -> None:
     if tensor._version != version or not torch.equal(tensor, content):
-        with torch.no_grad():
-            tensor.resize_(content.shape).copy_(content)
+        if tensor.shape != content.shape:
+            tensor.data = content
+        else:
+            tensor.data.copy_(content)
 
 
 def _clear_state(module: torch.nn.Module) -> None:

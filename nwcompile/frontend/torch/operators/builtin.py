@@ -8,14 +8,12 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operation
 
 SPIKE = "spike now"
+BINARY = frozenset({SPIKE})
 TOLERANCE = 1e-6  # relative; coefficients are float32 numbers
-TRIED = 256  # inputs on which the two forms of the update are compared
 
 
 class Polynomial(dict):
-    """Coefficients by product of names; the empty product is the constant. Names in `binary` are 0 or 1."""
-
-    binary: frozenset[str] = frozenset()
+    """Coefficients by product of names; the empty product is the constant."""
 
     def plus(self, other: "Polynomial", factor=1.0) -> "Polynomial":
         """Return the sum with `factor * other`."""
@@ -24,12 +22,12 @@ class Polynomial(dict):
             total[names] = total.get(names, 0.0) + factor * value
         return total._drop_zeros()
 
-    def times(self, other: "Polynomial") -> "Polynomial":
-        """Return the product; raise ValueError for squares of names that are not binary."""
+    def times(self, other: "Polynomial", binary: frozenset[str]) -> "Polynomial":
+        """Return the product; names in `binary` are 0 or 1, and the square of another name is a ValueError."""
         total = Polynomial()
         for one, a in self.items():
             for two, b in other.items():
-                if (one & two) - self.binary:
+                if (one & two) - binary:
                     raise ValueError("a square")
                 total[one | two] = total.get(one | two, 0.0) + a * b
         return total._drop_zeros()
@@ -37,13 +35,6 @@ class Polynomial(dict):
     def part(self, *names: str):
         """Return the coefficient of a product of names."""
         return self.get(frozenset(names), 0.0)
-
-    @property
-    def is_binary(self) -> bool:
-        """Whether this is one name that is 0 or 1."""
-        return (
-            len(self) == 1 and next(iter(self)) <= self.binary and len(next(iter(self))) == 1 and 1.0 in self.values()
-        )
 
     def _drop_zeros(self) -> "Polynomial":
         return Polynomial({names: value for names, value in self.items() if np.any(value)})
@@ -53,7 +44,7 @@ def recognize_neuron(program: NeuronProgram) -> NeuronSpec | NeuronProgram:
     """Return the built-in neuron that a program is, or the program.
 
     A built-in neuron has a membrane, reset to 0 or by the threshold, and at most one current, all with the same numbers
-    in real arithmetic; of the two forms of the update (`linear`, `euler`) it is the one that rounds like the program.
+    in real arithmetic. It is an Euler step if the program subtracts from its input.
     """
     if any(np.any(state.initial) for state in program.states) or program.sends not in ("binary", "none"):
         return program
@@ -90,7 +81,7 @@ class _Reader:
 
     def __init__(self, program: NeuronProgram, made_by: dict[str, Operation], spikes: set[str]):
         self.program, self.made_by = program, made_by
-        Polynomial.binary = frozenset({SPIKE, *spikes})
+        self.binary = frozenset({SPIKE, *spikes})
         self.condition = _condition_of(program, made_by)
 
     def read(self, operand) -> Polynomial:
@@ -111,18 +102,22 @@ class _Reader:
         if kind == "neg":
             return Polynomial().plus(given[0], -1.0)
         if kind == "mul":
-            return given[0].times(given[1])
+            return given[0].times(given[1], self.binary)
         if kind == "div" and set(given[1]) == {frozenset()}:
             return Polynomial().plus(given[0], 1.0 / given[1].part())
-        if kind == "select" and given[0].is_binary:
-            return given[2].plus(given[0].times(given[1].plus(given[2], -1.0)))
+        if kind == "select" and self._is_binary(given[0]):
+            return given[2].plus(given[0].times(given[1].plus(given[2], -1.0), self.binary))
         if kind == "number":
             return given[0]
-        if kind == "ne" and given[0].is_binary and not given[1]:
+        if kind == "ne" and self._is_binary(given[0]) and not given[1]:
             return given[0]
-        if kind == "lt" and given[1].is_binary and not given[0]:
+        if kind == "lt" and self._is_binary(given[1]) and not given[0]:
             return given[1]
         raise ValueError(f"{kind} is no part of a built-in neuron")
+
+    def _is_binary(self, value: Polynomial) -> bool:
+        """Return whether a value is one name that is 0 or 1."""
+        return any(value == {frozenset({name}): 1.0} for name in self.binary)
 
 
 def _condition_of(program: NeuronProgram, made_by: dict[str, Operation]) -> str | None:
@@ -159,7 +154,7 @@ def _read_membrane(
     if spiked is not None:  # r = v*(1 - z) or v - w*z is the membrane after the reset; its next value has the spike
         turned = Polynomial({frozenset({SPIKE}): 1.0})
         shrink, less = excess.part(membrane, spiked) / p, excess.part(spiked) / p
-        becomes = becomes.plus(becomes.times(turned), shrink).plus(turned, less)
+        becomes = becomes.plus(becomes.times(turned, BINARY), shrink).plus(turned, less)
         unreset = {frozenset({membrane}): 1.0, frozenset({membrane, spiked}): shrink, frozenset({spiked}): less}
     else:
         unreset = {frozenset({membrane}): 1.0}
@@ -173,7 +168,7 @@ def _read_membrane(
     before = Polynomial().plus(excess, k).plus(Polynomial({frozenset(): k * threshold}))
     turned = Polynomial({frozenset({SPIKE}): 1.0})
     resets = {
-        "zero": before.plus(before.times(turned), -1.0),
+        "zero": before.plus(before.times(turned, BINARY), -1.0),
         "subtract": before.plus(turned, -k * threshold),
         "none": before,
     }

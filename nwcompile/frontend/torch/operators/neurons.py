@@ -109,7 +109,7 @@ def _find_cores(graph: StepGraph) -> dict[Node, int]:
 def is_linear(node: Node) -> bool:
     """Return whether an elementwise operator is a sum, or a product with a constant."""
     if node.name == "mul":
-        return len({ref.node for ref in node.refs}) < 2 and len(node.refs) < 2
+        return len(node.refs) < 2
     if node.name == "div":
         return not is_ref(node.args[1]) and "rounding_mode" not in node.kwargs
     return node.name in SUMS or (node.name == "_to_copy" and not node.is_spike)

@@ -104,7 +104,7 @@ def constant_op(value: torch.Tensor, site: Site) -> Op:
 
 @dataclass(eq=False)
 class Held:
-    """What a tensor holds: an operator's result, or a view of another tensor, up to date at a version of its base."""
+    """A tensor's value: an operator's result, or a view of another tensor as of the `version`-th write to its base."""
 
     op: Op
     parent: "Held | None" = None

@@ -560,9 +560,9 @@ def verify_graph(graph: StepGraph, nodes: set[Node], inputs: list[torch.Tensor])
         given = values.get((node, t + node.shift))
         if t < 0 or node.name == "input" or not is_op(op) or not isinstance(given, torch.Tensor):
             continue
-        wanted_value = expected.get(op, op.value)  # constants are in no list
-        is_same_size = given.numel() == wanted_value.numel()
-        if not is_same_size or not torch.equal(given.float().reshape(-1), wanted_value.float().reshape(-1)):
+        right = expected.get(op, op.value)  # a constant is not among the operators that were run
+        is_same_size = given.numel() == right.numel()
+        if not is_same_size or not torch.equal(given.float().reshape(-1), right.float().reshape(-1)):
             raise ModelError(
                 f"{op.site}: torch's {op.name} computes in step {t} of the example what no other step does; start "
                 "from fixed states, and compute every step alike"
