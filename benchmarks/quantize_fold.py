@@ -11,8 +11,8 @@ import nwcompile as nw
 from benchmarks.quantize_nets import CASES, Case
 from nwcompile import nn
 from nwcompile.sim import BACKENDS
+from nwcompile.sim.answers import strongest_neuron
 from nwcompile.sim.crosscheck import compare_runs
-from nwcompile.sim.float_difference import strongest_neuron
 
 LEARNING_RATES = (5e-3, 2e-3)  # of the first half of the epochs, and of the second
 LABEL_SMOOTHING = 0.1

@@ -15,7 +15,7 @@ from nwcompile.errors import ModelError, OptionError, escape_controls
 from nwcompile.ir.artifact import write_files
 from nwcompile.report.text import interval_text
 from nwcompile.sim.accuracy import check_labels, share_interval
-from nwcompile.sim.float_difference import warn_of_answers
+from nwcompile.sim.answers import count_classes, warn_of_answers
 from nwcompile.workbench.bit_width_search import Narrowed, find_narrowest
 
 ERROR_CODE = "NW1006"
@@ -34,8 +34,9 @@ def run(args: Namespace) -> int:
     labels = _read_labels(args, data)
     network = read_network(args.model, args, data.example)
     data = _add_labels(args, data, labels, network.layout)
-    if len(network.outputs) == 1:
-        check_labels(data.labels, network.node(network.outputs[0]).n_neurons)
+    n_classes = count_classes(network)
+    if n_classes is not None:
+        check_labels(data.labels, n_classes)
     calibration, data, split = _split_samples(args, data)
     narrowed = find_narrowest(
         network, load_chip(args), calibration, data.x, data.labels, read_options(args), drop / 100, _print_try

@@ -16,6 +16,7 @@ from nwcompile.errors import OptionError
 from nwcompile.ir.program import Program
 from nwcompile.report.text import interval_text
 from nwcompile.sim.accuracy import check_labels, share_interval, share_right
+from nwcompile.sim.answers import count_classes
 from nwcompile.sim.crosscheck import Crosscheck, crosscheck
 from nwcompile.sim.float_difference import FloatDifference
 from nwcompile.sim.inputs import prepare_inputs
@@ -34,13 +35,12 @@ def run(args: Namespace) -> int:
     program = program_for(args, network, data.x)
     if network is None:
         data = data.laid_out(program.network.layout)
-    outputs = [program.network.node(name) for name in program.network.outputs]
-    labels = data.y if "float" in against and len(outputs) == 1 else None
-    if labels is not None:
-        check_labels(labels, outputs[0].n_neurons)
+    labels, n_classes = data.y if "float" in against else None, count_classes(program.network)
+    if labels is not None and n_classes is not None:
+        check_labels(labels, n_classes)
     result = crosscheck(program, data.x, against, args.window, args.steps, network if "float" in against else None)
     accuracy, gap = None, result.float_difference
-    if labels is not None and gap is not None:
+    if labels is not None and gap is not None and gap.answers_float is not None and gap.answers_fixed is not None:
         given = {"float": gap.answers_float, "chip": gap.answers_fixed}
         accuracy = {name: share_right(np.array(answer), labels) for name, answer in given.items()}
     if args.json:

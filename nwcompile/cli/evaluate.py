@@ -8,13 +8,14 @@ from nwcompile.cli.inputs.data import Data, read_input
 from nwcompile.cli.inputs.load import check_usage, is_program, model_network, read_network
 from nwcompile.cli.outputs.text import as_json, format_table
 from nwcompile.errors import ModelError, OptionError
+from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.text import interval_text
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import accuracy, share_interval
-from nwcompile.sim.float_difference import answer_rule, warn_of_answers
+from nwcompile.sim.answers import answer_rule, record_for, warn_of_answers
 from nwcompile.sim.inputs import prepare_inputs
 
 ERROR_CODE = "NW1006"
@@ -42,9 +43,9 @@ def run(args: Namespace) -> int:
     backend = args.backend or "sequence"
     result: dict[str, float] = {}
     if network is not None:
-        result["float"] = accuracy(simulate(network, data.x), data.labels)
+        result["float"] = _float_accuracy(network, data)
     if program is not None:
-        result["chip"] = accuracy(simulate(program, data.x, backend, args.device), data.labels)
+        result["chip"] = _program_accuracy(program, data, backend, args.device)
     n_samples = len(data.labels)
     interval = {name: share_interval(part, n_samples) for name, part in result.items()}
     if args.json:
@@ -64,6 +65,14 @@ def run(args: Namespace) -> int:
     return 0
 
 
+def _float_accuracy(network: Network, data: Data) -> float:
+    return accuracy(simulate(network, data.x, record=record_for(network)), data.labels)
+
+
+def _program_accuracy(program: Program, data: Data, backend: str, device: str) -> float:
+    return accuracy(simulate(program, data.x, backend, device, record=record_for(program.network)), data.labels)
+
+
 def measure_accuracy(args: Namespace, program: Program, result: Run, data: Data) -> dict | None:
     """The `accuracy` argument of `nw.report`: of the run, and of the float model if given; None without labels."""
     if data.y is None:
@@ -71,5 +80,5 @@ def measure_accuracy(args: Namespace, program: Program, result: Run, data: Data)
     accuracies = {"chip": accuracy(result, data.y)}
     warn_of_answers(program.network, "the accuracy")
     if args.model_of is not None:
-        accuracies["float"] = accuracy(simulate(read_network(args.model_of, args, data.example), data.x), data.y)
+        accuracies["float"] = _float_accuracy(read_network(args.model_of, args, data.example), data)
     return {**accuracies, "n_samples": len(data.y)}

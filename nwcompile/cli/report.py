@@ -21,6 +21,7 @@ from nwcompile.report.diff import GATE, collect_diff, diff_text
 from nwcompile.report.json.collect import collect_report
 from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
+from nwcompile.sim.answers import record_for
 
 # Neurons times steps for which u and v take 512 MiB, and temporarily twice as much while they are reordered.
 LARGEST_STATES = 1 << 25
@@ -45,7 +46,8 @@ def run(args: Namespace) -> int:
         raise OptionError("--model: its accuracy needs labels; give them under the key y of the file of --input")
     check_times(args, program)
     start = time.perf_counter()
-    record = choose_record(program, data.x, args.steps)
+    needs_steps = data.y is not None and program.network.readout is not None
+    record = record_for(program.network) if needs_steps else choose_record(program, data.x, args.steps)
     profiles = backend == "cycle" and program.chip.has_profile
     result = simulate(program, data.x, backend, args.device, "aligned", record, args.steps, profiles)
     seconds = time.perf_counter() - start

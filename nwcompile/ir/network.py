@@ -15,6 +15,7 @@ from nwcompile.errors import ModelError, shown, unknown_choice
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
+from nwcompile.ir.readout import Readout
 from nwcompile.ir.shown import count_text, format_lines
 from nwcompile.lazy_names import look_up
 
@@ -72,7 +73,8 @@ class Network:
     `[B, T, *shape]`. Results have shape `[B, T, *shape]` in every layout. `host` is the part that the CPU computes
     before this network, which is then the part on the chip (`ir.host`). `real_example`: the example at import had
     values that are not integers. `left_out`: a sentence about results of the imported model that are not in the
-    network, or ""; it changes neither results nor hashes.
+    network, or "". `readout`: how the module turns its layers into its first result; None if that is the output, in
+    every step, summed or averaged. Both change neither results nor hashes.
     """
 
     inputs: dict[str, Node]
@@ -83,6 +85,7 @@ class Network:
     host: "Host | None" = None
     real_example: bool = False
     left_out: str = ""
+    readout: Readout | None = None
 
     @classmethod
     @checked()

@@ -21,6 +21,7 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.options import ON_MULTI_SPIKE
+from nwcompile.ir.readout import Readout
 from nwcompile.ir.schedule import Schedule
 from nwcompile.ir.shown import count_text, format_lines
 from nwcompile.lazy_names import look_up
@@ -29,6 +30,7 @@ ERROR_CODE = "NW7001"
 SCHEMA = 2  # Version of the content of .nwc files, see docs/artifact.md.
 HOST_SCHEMA = 3  # For programs with a host; tools that do not know hosts must not run them.
 PROGRAM_SCHEMA = 4  # For programs with neuron programs, for the same reason.
+READOUT_SCHEMA = 5  # For programs with a readout, for the same reason.
 OLD_SCHEMA = 1  # The release before; still readable. Its option `optimise` is `optimize` now.
 DENSE, SPARSE, CONV = range(3)  # rows of `SYNAPSE_KINDS`
 SYNAPSE_KINDS = ("dense", "sparse", "conv")
@@ -128,11 +130,11 @@ class Program:
 
     def attach_host(self, network: Network, host: Host | None, registers: dict[str, Encoding]) -> "Program":
         """Return the program with the input layout of `network` and with `host`, whose `registers` are now known."""
-        if (host, network.layout, network.left_out) == (None, "BT", ""):
+        if (host, network.layout, network.left_out, network.readout) == (None, "BT", "", None):
             return self
         host = None if host is None else replace(host, gives={**host.gives, **registers})
         laid_out = self.network.change_layout(network.layout, network.n_steps)
-        return replace(self, network=replace(laid_out, host=host, left_out=network.left_out))
+        return replace(self, network=replace(laid_out, host=host, left_out=network.left_out, readout=network.readout))
 
     @property
     def host_layers(self) -> dict[str, Node]:
@@ -193,6 +195,14 @@ class Program:
         return neurons[np.lexsort((place, self.core_of[neurons]))]
 
     @property
+    def _schema(self) -> int:
+        if self.network.readout is not None:
+            return READOUT_SCHEMA
+        if self.network.programs:
+            return PROGRAM_SCHEMA
+        return SCHEMA if self.host is None else HOST_SCHEMA
+
+    @property
     def output_scale(self) -> dict[str, float]:
         """Integer state units per unit of the float network's membrane, by layer."""
         return {row["layer"]: row.get("scale") for row in self.manifest.get("quantization", [])}
@@ -217,7 +227,7 @@ class Program:
         """Return manifest and arrays of the .nwc file."""
         pack = _Pack()
         manifest = {
-            "schema": PROGRAM_SCHEMA if self.network.programs else SCHEMA if self.host is None else HOST_SCHEMA,
+            "schema": self._schema,
             **self.manifest,
             "chip": self.chip.to_dict(),
             "chip_hash": self.chip.hash,
@@ -238,6 +248,9 @@ class Program:
             manifest["layout"] = {"name": self.network.layout, "n_steps": self.network.n_steps}
         if self.network.left_out:
             manifest["left_out"] = self.network.left_out
+        if self.network.readout is not None:
+            manifest["readout"] = self.network.readout.to_dict()
+            pack.arrays |= {f"readout{k}": array for k, array in enumerate(self.network.readout.arrays)}
         if self.host is not None:
             manifest["host"] = pack.pack_host(self.host)
         pack.arrays["site_of"] = self.mapping.site_of
@@ -288,8 +301,9 @@ class Program:
         """Read a .nwc file; raise ArtifactError if it is truncated, altered or of an unknown schema."""
         manifest, arrays = artifact.read_file(path)
         schema = manifest.get("schema")
-        if schema not in (OLD_SCHEMA, SCHEMA, HOST_SCHEMA, PROGRAM_SCHEMA):
+        if schema not in (OLD_SCHEMA, SCHEMA, HOST_SCHEMA, PROGRAM_SCHEMA, READOUT_SCHEMA):
             known = f"{SCHEMA}, {HOST_SCHEMA} with a host, {PROGRAM_SCHEMA} with neuron programs, "
+            known += f"{READOUT_SCHEMA} with a readout, "
             known += f"nor {OLD_SCHEMA} of the release before"
             raise ArtifactError(f"{path}: schema {schema} is not {known}, which this version reads; compile again")
         try:
@@ -316,6 +330,8 @@ class Program:
         self.network.verify()
         if self.host is not None:
             self.host.verify(self.network)
+        if self.network.readout is not None:
+            self.network.readout.verify({*self.network.layers, *self.host_layers})
         self._verify_network()
         self.mapping.verify(self.network, self.chip)
         self.schedule.verify(self.network)
@@ -403,7 +419,11 @@ def _unpack_program(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
     host = _unpack_host(manifest["host"], arrays) if "host" in manifest else None
     layout = manifest.get("layout", {"name": "BT", "n_steps": None})
     network = _unpack_network(manifest, arrays).change_layout(layout["name"], layout["n_steps"])
-    network = replace(network, host=host, left_out=manifest.get("left_out", ""))
+    readout = None
+    if "readout" in manifest:
+        n_arrays = manifest["readout"]["n_arrays"]
+        readout = Readout.from_dict(manifest["readout"], tuple(arrays[f"readout{k}"] for k in range(n_arrays)))
+    network = replace(network, host=host, left_out=manifest.get("left_out", ""), readout=readout)
     table = manifest["schedule"]
     schedule = Schedule(table["execution"], table["period"], table["offset"], tuple(table["delay"]))
     core_of = {name: arrays[f"core_of{i}"] for i, name in enumerate(network.layers)}
@@ -419,8 +439,8 @@ def _unpack_program(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
         several = manifest["activity"].get("several", {})
         multi = {n: MultiSpike(arrays[f"multi{names.index(n)}"], largest) for n, largest in several.items()}
         activity = Activity(counts, manifest["activity"]["n_samples"], updates, multi, heard)
-    structure = ("schema", "layout", "left_out", "host", "chip", "chip_hash", "network_hash", "inputs", "nodes",
-                 "connections", "schedule", "on_multi_spike", "mapping_note", "activity")  # fmt: skip
+    structure = ("schema", "layout", "left_out", "readout", "host", "chip", "chip_hash", "network_hash", "inputs",
+                 "nodes", "connections", "schedule", "on_multi_spike", "mapping_note", "activity")  # fmt: skip
     rest = {k: v for k, v in manifest.items() if k not in structure}
     chip, on_multi_spike = Chip.from_dict(manifest["chip"]), manifest.get("on_multi_spike", "refuse")
     return Program(

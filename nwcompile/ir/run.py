@@ -8,6 +8,7 @@ from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.profile import Profile
+from nwcompile.ir.readout import Readout
 from nwcompile.ir.shown import count_text, data_frame, format_lines
 from nwcompile.lazy_names import look_up
 
@@ -134,6 +135,8 @@ class Run:
     bus: BusSchedule | None = None  # from `cycle`, on a chip with a segmented bus
     order_dependent: dict[str, np.ndarray] | None = None  # see above; only if every addition saturates
     host: HostWork | None = None  # of a program with a host
+    readout: Readout | None = None  # how the imported module turns the layers into its answer (sim/answers.py)
+    state_scale: dict[tuple[str, str], float] = field(default_factory=dict)  # integers per float unit: layer, state
 
     def __repr__(self) -> str:
         n_steps = next(iter(self.spikes.values())).shape[1] if self.spikes else 0

@@ -1,12 +1,12 @@
 """Accuracy: the share of labeled samples that a run classifies correctly, and its confidence interval."""
 
-from math import sqrt
+from math import prod, sqrt
 
 import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.run import Run
-from nwcompile.sim.float_difference import strongest_neuron
+from nwcompile.sim.answers import find_answers
 
 ERROR_CODE = "NW6003"
 N_RESAMPLED = 1000  # Enough for percentiles 2.5 and 97.5 (Efron and Tibshirani 1993, section 13.3).
@@ -15,10 +15,17 @@ Z_95 = 1.959964  # Standard deviations around the mean that contain 95 % of a no
 
 def accuracy(result: Run, labels: np.ndarray) -> float:
     """Return the share of samples whose label is the run's answer, 0..1. Raises ModelError for several outputs."""
-    if isinstance(result.output, dict):
-        raise ModelError(f"accuracy needs one output layer; this network has {', '.join(result.output)}")
-    check_labels(labels, int(np.prod(result.output.shape[2:])))
-    return share_right(strongest_neuron(result.output), labels)
+    answers = find_answers(result)
+    if answers is None:
+        raise ModelError(f"accuracy needs one output layer, or a readout; the outputs are {', '.join(result.output)}")
+    if result.readout is not None:
+        n_classes = None if result.readout.is_class else prod(result.readout.shape)
+    else:
+        assert not isinstance(result.output, dict), "several outputs have no answers"
+        n_classes = prod(result.output.shape[2:])
+    if n_classes is not None:
+        check_labels(labels, n_classes)
+    return share_right(answers, labels)
 
 
 def check_labels(labels: np.ndarray, n_outputs: int) -> None:

@@ -11,6 +11,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS, Run
 from nwcompile.sim import BACKENDS, simulate
+from nwcompile.sim.answers import record_for
 from nwcompile.sim.cycle.overload import verify_backend
 from nwcompile.sim.float_difference import FloatDifference, check_network, float_difference
 from nwcompile.sim.inputs import prepare_inputs
@@ -108,7 +109,7 @@ def crosscheck(
         verify_backend(program, name)
     given = prepare_inputs(program.network, x, steps, program.chip, program.on_multi_spike)[0]
     runs = {name: simulate(program, given, name, "cpu", window, "all") for name in integer}
-    wanted = simulate(network, x, steps=steps) if "float" in against else None
+    wanted = None if network is None else simulate(network, x, steps=steps, record=record_for(network))
     return compare_runs(program, runs, wanted)
 
 

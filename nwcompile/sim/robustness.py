@@ -11,7 +11,7 @@ from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.program import Program
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import accuracy
-from nwcompile.sim.float_difference import warn_of_answers
+from nwcompile.sim.answers import record_for, warn_of_answers
 from nwcompile.sim.inputs import prepare_inputs
 from nwcompile.sim.variation import Devices, verify_variation
 
@@ -100,7 +100,7 @@ def iter_accuracies(
     warn_of_answers(program.network, "the accuracy")
 
     def device_accuracy(of: Program) -> float:
-        return accuracy(simulate(of, inputs, backend, device), labels)
+        return accuracy(simulate(of, inputs, backend, device, record=record_for(program.network)), labels)
 
     yield device_accuracy(program)
     for index in range(samples):

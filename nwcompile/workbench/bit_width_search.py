@@ -16,13 +16,14 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
+from nwcompile.ir.readout import find_scales
 from nwcompile.passes.prepare.input_layer import behind_host
 from nwcompile.passes.quantize.quantize import encode_registers
 from nwcompile.passes.stages.draft import Draft
 from nwcompile.passes.stages.run import run
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import share_right
-from nwcompile.sim.float_difference import find_answers, strongest_neuron
+from nwcompile.sim.answers import find_answers, network_answers, record_for
 from nwcompile.sim.inputs import add_constants, prepare_inputs
 from nwcompile.sim.reference.run import output_of
 from nwcompile.sim.sequence.run import trace_layers
@@ -84,9 +85,11 @@ def find_narrowest(
         samples = behind_host(given.network, given.input.host, user)
     if calibration is None:
         given = replace(given, input=replace(given.input, samples=None))
-    wanted = find_answers(simulate(network, user))
+    wanted = find_answers(simulate(network, user, record=record_for(network)))
     if wanted is None:
-        raise ModelError(f"accuracy needs one output layer; this network has {', '.join(network.outputs)}")
+        raise ModelError(
+            f"accuracy needs one output layer, or a readout; this network has the outputs {', '.join(network.outputs)}"
+        )
     normal = run(given, after="input", until="normalize").network
     into = {
         name: [c for c in normal.into(name) if c.has_weight and not isinstance(c, Injected)] for name in normal.layers
@@ -99,10 +102,11 @@ def find_narrowest(
         legal = run(replace(given, options=chosen), after="input", until="legalize")  # even if it does not fit
         fixed = run(legal, after="schedule", until="compare")
         inputs = encode_registers(add_constants(fixed.legal, samples), fixed.registers)
-        spikes, states = trace_layers(fixed.network, inputs, keep_states=False)
-        output = output_of(fixed.network, spikes, states)
-        assert isinstance(output, np.ndarray), "the float network had one output layer"
-        return share_right(strongest_neuron(output), labels)
+        spikes, states = trace_layers(fixed.network, inputs, keep_states=record_for(network) == "all")
+        output, scale = output_of(fixed.network, spikes, states), find_scales(fixed.table)
+        answers = network_answers(network, spikes, states, output, scale)
+        assert answers is not None, "the float network had answers"
+        return share_right(answers, labels)
 
     float_accuracy = share_right(wanted, labels)
     tries = TriedWidths(accuracy, float_accuracy - drop, on_try)

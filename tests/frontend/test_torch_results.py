@@ -9,7 +9,7 @@ import torch
 import nwcompile as nw
 from nwcompile import nn
 from nwcompile.errors import NwWarning
-from nwcompile.sim.float_difference import answer_rule
+from nwcompile.sim.answers import answer_rule
 
 LIF = {"taus": 20e-3, "thresholds": 1.0, "reset_mechanism": "zero", "dt": 1e-3}
 

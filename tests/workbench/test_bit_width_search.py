@@ -10,7 +10,7 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.options import Options
 from nwcompile.sim import simulate
-from nwcompile.sim.float_difference import find_answers
+from nwcompile.sim.answers import find_answers
 from nwcompile.workbench.bit_width_search import TriedWidths, find_narrowest, search_widths
 from tests.made.nets import FIXED, dense_net
 

@@ -46,7 +46,8 @@ from nwcompile.frontend.torch.kinds import (
     is_foreign_neuron,
 )
 from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
-from nwcompile.frontend.torch.operators import NO_NEURONS, Imported, ModuleFailedError, import_operators
+from nwcompile.frontend.torch.operators import NO_NEURONS, Imported, ModuleFailedError, draw_like, import_operators
+from nwcompile.frontend.torch.readouts import allow_any_length, find_readout
 from nwcompile.frontend.torch.record import ModuleRecorder, layer_name
 from nwcompile.frontend.torch.symbols import Recording
 from nwcompile.frontend.torch.track import RecordError
@@ -115,6 +116,7 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
                 return _finish_import(whole, module, x, layout)
         if relu is None:
             compare_spikes(network, _repeat_steps(x, recording.n_steps) if layout == "B" else x, recording.spikes)
+            network = _add_readout(network, recording, module, x)
         if network.left_out:
             warnings.warn(f"{type(module).__name__}: {network.left_out}", NwWarning, stacklevel=2)
         network = network.change_layout(layout, recording.n_steps if layout == "B" else None)
@@ -236,6 +238,7 @@ def _finish_import(imported: Imported, module: torch.nn.Module, example: torch.T
     if imported.network.left_out:
         warnings.warn(f"{type(module).__name__}: {imported.network.left_out}", NwWarning, stacklevel=3)
     network = imported.network.change_layout(layout, n_steps if layout == "B" else None)
+    network = allow_any_length(network, module, imported.drawn, imported.lead, _preserve_state)
     return replace(network, real_example=bool((example != example.trunc()).any()))
 
 
@@ -310,6 +313,25 @@ def _build_network(recording: Recording, modules: dict[str, torch.nn.Module]) ->
     builder.add_readouts(recording.applied, recording.n_steps)
     network = builder.build_network()
     return replace(network, left_out=recording.results.describe_left_out(network, builder.readouts))
+
+
+def _add_readout(network: Network, recording: Recording, module: torch.nn.Module, x: torch.Tensor) -> Network:
+    """Return the network with the readout of the module's first result, if its outputs lack it and it can be found."""
+    readouts = {applied.operation.path for applied in recording.applied}
+    if not network.left_out or not recording.results.lacks_first(network, readouts) or "*" in recording.lead:
+        return network
+    paths = dict(module.named_modules())
+    layers = {paths[path]: layer_name(path) for path in recording.calls}
+    layers |= {paths[name]: name for name in network.layers if name in paths}
+    longer = x[:1].repeat(1, -(-MIN_STEPS // x.shape[1]), *[1] * (x.ndim - 2))
+    sample = _repeat_steps(x[:1], recording.n_steps) if recording.lead == "once" else longer
+    try:
+        readout = find_readout(network, module, layers, sample, recording.lead, _preserve_state)
+    except ModelError:
+        return network  # the warning names what is left out
+    left_out = recording.results.describe_left_out(network, readouts, has_readout=True)
+    network = replace(network, readout=readout, left_out=left_out)
+    return allow_any_length(network, module, torch.cat(draw_like(sample)), recording.lead, _preserve_state)
 
 
 def _count_neurons(network: Network) -> int:

@@ -108,6 +108,7 @@ class ModuleRecorder(Tracker):
         integrators = [n for n, (spikes, states) in self.given.items() if not spikes & self.read and states & self.read]
         return Recording(
             input=Source(self.input_name, self.shape, last, self.is_given_once),
+            lead="once" if self.is_given_once else self.lead,
             n_steps=last + 1,
             calls=self.calls,
             kinds=self.kinds,

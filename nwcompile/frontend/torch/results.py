@@ -61,19 +61,30 @@ class Results:
         symbols = (r.known.symbol for r in self.returned)
         return any(isinstance(s, Unsupported) and not isinstance(s, NeuronState) for s in symbols)
 
-    def describe_left_out(self, network: Network, readouts: set[str]) -> str:
+    def describe_left_out(self, network: Network, readouts: set[str], has_readout: bool = False) -> str:
         """Return a sentence that names the parts of the result that the network lacks; "" if nothing is missing.
 
-        `readouts`: paths of linear maps that are layers.
+        `readouts`: paths of linear maps that are layers. `has_readout`: whether the first result is known.
         """
-        things = [text for r in self.returned if (text := self._describe_missing(r, network, readouts))]
+        returned = self.returned[has_readout:]
+        things = [text for r in returned if (text := self._describe_missing(r, network, readouts))]
         if not self.returned and self.kind is not type(None):
             things = [f"a result of type {self.kind.__name__}, which holds no tensor"]
-        whole = [_layer_of(r.known.symbol) for r in self.returned]
-        if whole and all(name in network.layers and name not in network.outputs for name in whole):
-            things.append(f"the choice of the hidden layer {whole[0]!r}")
+        if not has_readout and self._are_hidden(network):
+            things.append(f"the choice of the hidden layer {_layer_of(self.returned[0].known.symbol)!r}")
         shapes = " and ".join(str(list(r.calls[-1].shape)) for r in self.returned) or self.kind.__name__
         return describe_missing(things, network, shapes)
+
+    def lacks_first(self, network: Network, readouts: set[str]) -> bool:
+        """Return whether the network's outputs lack the first result."""
+        if not self.returned:
+            return False
+        return self._are_hidden(network) or self._describe_missing(self.returned[0], network, readouts) is not None
+
+    def _are_hidden(self, network: Network) -> bool:
+        """Return whether all results are spikes of layers that are no outputs."""
+        layers = [_layer_of(r.known.symbol) for r in self.returned]
+        return bool(layers) and all(n in network.layers and n not in network.outputs for n in layers)
 
     def _describe_missing(self, returned: Returned, network: Network, readouts: set[str]) -> str | None:
         symbol, layer = returned.known.symbol, getattr(returned.known.symbol, "layer", "")

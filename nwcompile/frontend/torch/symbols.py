@@ -185,10 +185,11 @@ class Recording:
     `kinds[layer]`: how its module is read. `refused`: modules with weights whose input cannot be followed, and the
     reason. `unknown`: neuron modules of a framework that cannot be read, and the reason. `spikes[layer]`: the layer's
     output, `[B, T, *shape]`. `integrators`: layers of which only states are read or returned, never the spikes.
-    `results`: the tensors that the module returned.
+    `results`: the tensors that the module returned. `lead`: the axis order of its input.
     """
 
     input: Source
+    lead: str
     n_steps: int
     calls: dict[str, list[Call]]
     kinds: dict[str, Kind]

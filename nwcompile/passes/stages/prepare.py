@@ -16,7 +16,7 @@ from nwcompile.passes.stages.draft import Draft, Stage
 def choose_input(draft: Draft) -> Draft:
     """Choose how input reaches the chip; layers in front of that run on the host."""
     chosen = legalize_input(draft.given, draft.chip, draft.calibration, draft.options)
-    network = replace(chosen.network, left_out=draft.given.left_out)
+    network = replace(chosen.network, left_out=draft.given.left_out, readout=draft.given.readout)
     labels = None if draft.labels is None else _check_labels(chosen.samples, draft.labels)
     return replace(
         draft, input=replace(chosen, network=network), network=network, labels=labels, changes=chosen.changes

@@ -8,6 +8,7 @@ from warnings import warn
 from nwcompile.errors import FitError, NwWarning
 from nwcompile.ir.manifest import Change
 from nwcompile.ir.network import Network
+from nwcompile.ir.readout import find_scales
 from nwcompile.passes.partition.suggest_fit import wider_messages
 from nwcompile.passes.quantize.approximate.approximate import approximate
 from nwcompile.passes.quantize.approximate.price import check_loss
@@ -62,7 +63,9 @@ def take_nearest(draft: Draft) -> Draft:
     """
     if not draft.options.approximate:
         return draft
-    nearer = approximate(draft.network, draft.chip, draft.options, draft.samples, draft.labels)
+    nearer = approximate(
+        draft.network, draft.chip, draft.options, draft.samples, draft.labels, find_scales(draft.table)
+    )
     judged: list[str] = []
     if nearer.network is not draft.network:
         judged = check_loss(nearer.price, draft.options, draft.chip.name, draft.input.network)

@@ -28,8 +28,8 @@ from nwcompile.report.json.profile import collect_profile
 from nwcompile.report.json.traffic import collect_traffic
 from nwcompile.report.text import format_verdict, io_text, multi_spike_text, number, verdict_rows
 from nwcompile.sim.accuracy import share_interval
+from nwcompile.sim.answers import answer_rule
 from nwcompile.sim.crosscheck import Crosscheck
-from nwcompile.sim.float_difference import answer_rule
 
 REPORT_SCHEMA = 1  # Incremented when a key of report.json changes its meaning or is removed.
 

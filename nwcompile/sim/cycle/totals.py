@@ -69,6 +69,7 @@ def run_totals(program: Program, inputs: dict, n_steps: int, window: str, profil
         counters=counters,
         dropped=dropped,
         totals=totals,
+        readout=network.readout,
         **measured,
     )
 

@@ -15,6 +15,7 @@ from nwcompile.report import render_files
 from nwcompile.report.json.collect import collect_report
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import accuracy
+from nwcompile.sim.answers import record_for
 from nwcompile.workbench.figures import collect_figures, describe_failure
 from nwcompile.workbench.sweep.points import Point, Question
 
@@ -76,11 +77,13 @@ def _compile_and_run(question: Question, point: Point, keep: bool) -> tuple[dict
 def _run_program(program: Program, samples, backend: str) -> tuple[Run, float | None]:
     """Run or predict the program, and compute the accuracy if there are labels."""
     if backend != PREDICTION:
-        run = simulate(program, samples.x, backend=backend)
+        run = simulate(program, samples.x, backend=backend, record=record_for(program.network))
         return run, None if samples.labels is None else accuracy(run, samples.labels)
     if samples.labels is None:
         return predict(program), None
-    return predict(program), accuracy(simulate(program, samples.x, backend="sequence"), samples.labels)
+    return predict(program), accuracy(
+        simulate(program, samples.x, backend="sequence", record=record_for(program.network)), samples.labels
+    )
 
 
 def point_figures(program: Program, run: Run) -> dict:

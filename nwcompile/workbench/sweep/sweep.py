@@ -19,6 +19,7 @@ from nwcompile.report.html_tables import html_table
 from nwcompile.report.text import align_rows, number
 from nwcompile.sim import BACKENDS
 from nwcompile.sim.accuracy import check_labels
+from nwcompile.sim.answers import count_classes
 from nwcompile.sim.inputs import prepare_inputs
 from nwcompile.workbench.sweep.front import LARGEST, LEAST, pareto_front
 from nwcompile.workbench.sweep.measure import OUT_OF_MEMORY, PREDICTION, Measured
@@ -311,8 +312,9 @@ def _check_samples(network: Network, samples: Samples) -> None:
             f"labels of shape {list(labels.shape)} and type {labels.dtype} must be whole numbers, one for each of the "
             f"{n_samples} samples"
         )
-    if len(network.outputs) == 1:
-        check_labels(labels, network.node(network.outputs[0]).n_neurons)
+    n_classes = count_classes(network)
+    if n_classes is not None:
+        check_labels(labels, n_classes)
 
 
 def _choose_objectives(space: Space, minimize, maximize) -> tuple[tuple[str, ...], tuple[str, ...]]:

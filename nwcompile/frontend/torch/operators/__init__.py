@@ -35,11 +35,19 @@ from nwcompile.frontend.torch.operators.neurons import (
     find_regions,
     is_of_messages,
 )
+from nwcompile.frontend.torch.operators.readout import (
+    ReadoutBuilder,
+    Record,
+    Records,
+    record_layers,
+    verify_readout,
+)
 from nwcompile.frontend.torch.operators.record import Op, OperatorRecorder, is_op
 from nwcompile.frontend.torch.operators.roll import (
     Node,
     Ref,
     StepGraph,
+    find_users,
     roll_steps,
     run_node,
     verify_graph,
@@ -51,12 +59,14 @@ from nwcompile.frontend.torch.symbols import Picked, Pooled, Source, Symbol
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
+from nwcompile.ir.readout import Readout
 
 ERROR_CODE = "NW2307"
 UNKNOWN = "?"
 NO_NEURONS = "the module has no neurons"
 DRAWN_SCALES = (1.0, 8.0)  # of drawn inputs, relative to the largest of the example
 MOST_NAMED = 5  # operators that a warning lists
+STEPPED = ("round", "heaviside")  # operators that make a spike of a number
 MOST_INPUTS = 4  # of neurons that are tried with every combination of spikes
 
 
@@ -64,7 +74,7 @@ MOST_INPUTS = 4  # of neurons that are tried with every combination of spikes
 class Imported:
     """A network, and the module's spikes of each layer for the example and for drawn inputs `[S, T, *shape]`.
 
-    `n_states`: the number of states of all neurons.
+    `n_states`: the number of states of all neurons. `lead`: the leading axes of the module's input.
     """
 
     network: Network
@@ -73,6 +83,7 @@ class Imported:
     drawn_spikes: dict[str, torch.Tensor]
     n_steps: int
     n_states: int
+    lead: str
 
 
 class ModuleFailedError(Exception):
@@ -87,7 +98,7 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
     followed, and ModuleFailedError if the module cannot be run so.
     """
     sample = x[:1]
-    run, given, axis = _prepare_run(module, sample, lead)
+    run, given, axis = prepare_run(module, sample, lead)
     recorder = OperatorRecorder(given, {part: path for path, part in module.named_modules()})
     try:
         result = recorder.record(run, given)
@@ -96,8 +107,8 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
     except Exception as e:
         raise ModuleFailedError(f"{type(e).__name__}: {e}") from e
     known, inputs = unroll_steps(recorder.ops, axis)
-    returned = _group_results(result, len(inputs))
-    groups = [set_times([x for op in ops for x in _list_steps(known[op])], len(inputs)) for ops in returned]
+    returned = group_results(result, len(inputs))
+    groups = [set_times([x for op in ops for x in list_steps(known[op])], len(inputs)) for ops in returned]
     outputs = [op for group in groups for op in group]
     if not outputs:
         raise ModelError("the module returns no tensor that depends on its input; return the spikes")
@@ -115,6 +126,12 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
     runs = [verify_graph(graph, assembler.used, given) for given in trials]
     shapes = " and ".join(str(list(ops[0].value.shape)) + " in each step" * (len(ops) > 1) for ops in returned)
     things = describe_results(assembler, runs, [len(group) for group in groups])
+    inputs_of_runs = torch.stack([torch.stack([s.reshape(sample.shape[2:]) for s in given]) for given in trials])
+    if things and things[0]:
+        first = graph.outputs[: len(groups[0])]
+        readout = _find_readout(assembler, runs, inputs_of_runs, first)
+        if readout is not None:
+            network, things[0] = replace(network, readout=readout), ""
     spikes = {
         name: torch.stack([_stack_steps(values, node, graph) for _, values in runs]).unflatten(
             2, network.node(name).shape
@@ -122,28 +139,64 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
         for name, node in assembler.results.items()
         if network.node(name).neuron.fires
     }
-    drawn = torch.stack([torch.stack([step.reshape(sample.shape[2:]) for step in given]) for given in trials[1:]])
     return Imported(
-        network=replace(network, left_out=describe_missing(things, network, shapes)),
+        network=replace(network, left_out=describe_missing(list(filter(None, things)), network, shapes)),
         spikes={name: recorded[:1] for name, recorded in spikes.items()},
-        drawn=drawn,
+        drawn=inputs_of_runs[1:],
         drawn_spikes={name: recorded[1:] for name, recorded in spikes.items()},
         n_steps=graph.n_steps,
         n_states=sum(len(neuron.state_names) for neuron in assembler.neurons.values()),
+        lead=lead,
     )
 
 
-def _draw_inputs(graph: StepGraph) -> list[list[torch.Tensor]]:
-    """Return the example's input of each step, and drawn ones, on which silent neurons of the example may fire."""
-    given = [op.value for op in graph.inputs]
-    largest = max(max(float(value.abs().max()) for value in given), 1.0)
+def _find_readout(
+    assembler: "Assembler", runs: list[tuple[dict, dict]], inputs: torch.Tensor, outputs: list[Op]
+) -> Readout | None:
+    """Return the readout of the module's first result; None if it takes more than what the layers do."""
+    graph, network = assembler.graph, assembler.network
+    if not network.layers:
+        return None
+    run = record_layers(network, inputs)
+    records = Records(network, run)
+    results = {node: name for name, node in assembler.results.items()}
+    inside = {node: name for name, region in assembler.layers.items() for node in region.nodes}
+
+    def find_record(item: Any) -> Record | None:
+        if item in results:
+            neuron = network.node(results[item]).neuron
+            return Record(results[item], None if neuron.fires else neuron.readout)
+        if item not in inside or item.size != assembler.layers[inside[item]].result.size:
+            return None
+        values = torch.stack([_stack_steps(values, item, graph) for _, values in runs])
+        return records.find(values, inside[item])
+
+    try:
+        readout = ReadoutBuilder(graph, graph.n_steps, find_record).build(outputs)
+        expected = [torch.stack([values.get(op, op.value) for op in outputs]) for values, _ in runs]
+        verify_readout(readout, run, torch.stack(expected))
+    except ModelError:
+        return None
+    return readout
+
+
+def draw_like(sample: torch.Tensor) -> list[torch.Tensor]:
+    """Return drawn inputs of the sample's shape `[1, T, *shape]`, on which its silent neurons may fire."""
+    largest = max(float(sample.abs().max()), 1.0)
     draw = torch.Generator().manual_seed(0)
-    trials = [given]
+    trials = []
     for scale in DRAWN_SCALES:
-        drawn = [torch.randn(v.shape, generator=draw, dtype=v.dtype) * largest * scale for v in given]
-        spikes = [(value > 0).to(value.dtype) * largest * scale for value in drawn]
-        trials += [[steps[0]] * len(steps) if graph.inputs[0].step < 0 else steps for steps in (drawn, spikes)]
+        drawn = torch.stack([torch.randn(v.shape, generator=draw, dtype=v.dtype) for v in sample.unbind(1)], 1)
+        drawn = drawn * largest * scale
+        trials += [drawn, (drawn > 0).to(drawn.dtype) * largest * scale]
     return trials
+
+
+def _draw_inputs(graph: StepGraph) -> list[list[torch.Tensor]]:
+    """Return the example's input of each step, and drawn ones."""
+    given = [op.value for op in graph.inputs]
+    trials = [given, *([*drawn[0]] for drawn in draw_like(torch.stack(given)[None]))]
+    return [[steps[0]] * len(steps) if graph.inputs[0].step < 0 else steps for steps in trials]
 
 
 def _stack_steps(values: dict, node: Node, graph: StepGraph) -> torch.Tensor:
@@ -151,7 +204,7 @@ def _stack_steps(values: dict, node: Node, graph: StepGraph) -> torch.Tensor:
     return torch.stack([values[node, t].reshape(-1) for t in range(graph.n_steps)])
 
 
-def _prepare_run(module: torch.nn.Module, sample: torch.Tensor, lead: str) -> tuple[Callable, torch.Tensor, int | None]:
+def prepare_run(module: torch.nn.Module, sample: torch.Tensor, lead: str) -> tuple[Callable, torch.Tensor, int | None]:
     """Return the function to record, its input, and the axis of steps of the input."""
     if lead == "once":
         return module, sample[:, 0].contiguous(), None
@@ -163,21 +216,31 @@ def _prepare_run(module: torch.nn.Module, sample: torch.Tensor, lead: str) -> tu
     return lambda given: [stepwise.run_step(step) for step in given.unbind(1)], sample.contiguous(), 1
 
 
-def _group_results(result, n_steps: int) -> list[list[Op]]:
-    """Return the tensors of a module's result; those of all steps, in a list, are one group."""
+def group_results(result, n_steps: int) -> list[list]:
+    """Return the tensors, or operators, of a module's result; those of all steps, in a list, are one group."""
     steps = result if isinstance(result, list | tuple) and len(result) == n_steps > 1 else [result]
-    rows = [[op for op in pytree.tree_leaves(step, is_leaf=is_op) if is_op(op)] for step in steps]
-    shapes = [[op.value.shape for op in row] for row in rows]
+    leaves = [pytree.tree_leaves(step, is_leaf=is_op) for step in steps]
+    rows = [[leaf for leaf in row if is_op(leaf) or isinstance(leaf, torch.Tensor)] for row in leaves]
+    shapes = [[getattr(leaf, "value", leaf).shape for leaf in row] for row in rows]
     if any(row != shapes[0] for row in shapes):
         return [[op] for row in rows for op in row]
     return [list(group) for group in zip(*rows, strict=True)]
 
 
 def _verify_later(graph: StepGraph) -> None:
-    """Raise ModelError if neurons take a value that is known after the last step only."""
-    if not any(Node(op).is_message for op in graph.later):
-        return
+    """Raise ModelError if neurons take a value that is known after the last step only.
+
+    One choice (torch.where) after the last step is a readout's; one that is repeated may be a spike.
+    """
     joins = [op for op in graph.later if len({o.step for o in op.operands if o.depends}) == graph.n_steps]
+    behind = find_users(graph.later, joins)
+    repeated = Counter((op.site, op.name) for op in graph.later if op in behind)
+    is_neuron = any(
+        Node(op).is_spike or op.name in STEPPED or (Node(op).is_message and repeated[op.site, op.name] > 1)
+        for op in graph.later
+    )
+    if not is_neuron:
+        return
     if joins:
         join = next((op for op in graph.later if op.name not in MOVES and joins[0] in op.operands), joins[0])
         raise ModelError(
@@ -191,9 +254,10 @@ def _verify_later(graph: StepGraph) -> None:
     )
 
 
-def _list_steps(value) -> list[Op]:
+def list_steps(value) -> list[Op]:
+    """Return the operators of single steps in what a recorded operator became."""
     if isinstance(value, list):
-        return [one for part in value for one in _list_steps(part)]
+        return [one for part in value for one in list_steps(part)]
     return value.entries if isinstance(value, Steps) else [value]
 
 
@@ -373,7 +437,7 @@ def _class_name(region: Region) -> str:
 
 
 def describe_results(assembler: Assembler, runs: list[tuple[dict, dict]], sizes: list[int]) -> list[str]:
-    """Name what the module's results have and the network's outputs, in each step or summed, have not.
+    """Name what each of the module's results has and the network's outputs, in each step or summed, have not, or "".
 
     `runs`: the values of the module's operators and of the graph's nodes, for several inputs. `sizes`: the number of
     operators of each result.
@@ -384,6 +448,7 @@ def describe_results(assembler: Assembler, runs: list[tuple[dict, dict]], sizes:
         ops = graph.outputs[start : start + size]
         start += size
         if not any(op.depends for op in ops):
+            things.append("")
             continue
         result = [torch.stack([expected.get(op, op.value).reshape(-1) for op in ops]) for expected, _ in runs]
         things.append(_describe_result(result, assembler, [values for _, values in runs]))
@@ -391,7 +456,7 @@ def describe_results(assembler: Assembler, runs: list[tuple[dict, dict]], sizes:
     texts = list(dict.fromkeys(f"torch's {op.name} ({op.site})" for op in ops if op.name not in (*MOVES, "getitem")))
     texts = texts or ["the choice of some steps or entries"]
     unknown = " and ".join(texts[:MOST_NAMED]) + (f" and {len(texts) - MOST_NAMED} more" if texts[MOST_NAMED:] else "")
-    return [unknown if thing == UNKNOWN else thing for thing in things if thing and network.layers]
+    return [(unknown if thing == UNKNOWN else thing) if network.layers else "" for thing in things]
 
 
 def _describe_result(result: list[torch.Tensor], assembler: Assembler, runs: list[dict]) -> str:

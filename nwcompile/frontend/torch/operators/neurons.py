@@ -79,7 +79,8 @@ def drop_sums(graph: StepGraph) -> StepGraph:
         if node.name == "add" and len(refs) == 2 and len(terms) == 1 and {u for u, _ in graph.users[node]} == {node}:
             kept = [n for n in graph.nodes if n is not node]
             returned = (graph.returned - {node}) | {terms[0].node}
-            return drop_sums(replace(graph, nodes=kept, returned=returned, later=[*graph.later, node.op]))
+            later, sums = [*graph.later, node.op], [node, *graph.sums]
+            return drop_sums(replace(graph, nodes=kept, returned=returned, later=later, sums=sums))
     return graph
 
 

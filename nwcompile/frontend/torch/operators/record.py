@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from nwcompile.errors import ModelError, NwError
 
@@ -56,7 +56,8 @@ class Site(NamedTuple):
 class Op:
     """One run of an ATen operator; operators among its arguments stand for their results.
 
-    `name`: the operator without overload and namespace, or "input", "constant" or "getitem" (an entry of a tuple).
+    `name`: the operator without overload and namespace, or "input", "constant", "getitem" (an entry of a tuple), or
+    "record": what a layer that is not looked into gives, with the layer and the place in its result as arguments.
     `step`: the last step of the example on which the result depends. `depends`: whether it depends on the example.
     """
 
@@ -128,12 +129,20 @@ class Held:
 class OperatorRecorder(TorchDispatchMode):
     """Records every ATen operator. A write in place becomes a new value of the tensor and of all views of its memory.
 
-    A value that is read while the module runs (`.item()`, `if`) is refused if it depends on the example.
+    A value that is read while the module runs (`.item()`, `if`) is refused if it depends on the example. The inside of
+    `layers`, modules with the names of their layers, is not recorded: their results are operators "record".
     """
 
-    def __init__(self, example: torch.Tensor, paths: dict[torch.nn.Module, str]):
+    def __init__(
+        self,
+        example: torch.Tensor,
+        paths: dict[torch.nn.Module, str],
+        layers: dict[torch.nn.Module, str] | None = None,
+    ):
         super().__init__()
-        self.paths = paths
+        self.paths, self.layers = paths, layers or {}
+        self.inside: list[str] = []  # layers that run
+        self.hidden: dict[int, str] = {}  # ids of tensors that layers made
         self.running: list[str] = []  # paths of modules
         self.n_outside = 0  # frames around the part of the module that runs
         self.ops: list[Op] = []
@@ -151,8 +160,8 @@ class OperatorRecorder(TorchDispatchMode):
     def record(self, run, *args) -> Any:
         """Return the result of `run(*args)` with operators instead of tensors."""
         hooks = torch.nn.modules.module
-        enter = hooks.register_module_forward_pre_hook(lambda m, _: self._enter_module(m))
-        leave = hooks.register_module_forward_hook(lambda *_: self._leave_module())
+        enter = hooks.register_module_forward_pre_hook(self._enter_module)
+        leave = hooks.register_module_forward_hook(self._leave_module)
         originals = self._guard_reads()
         try:
             with torch.no_grad(), self:
@@ -164,17 +173,46 @@ class OperatorRecorder(TorchDispatchMode):
                 setattr(torch.Tensor, name, original)
         return pytree.tree_map(lambda t: self._find_op(t) if isinstance(t, torch.Tensor) else t, result)
 
-    def _enter_module(self, module: torch.nn.Module) -> None:
+    def _enter_module(self, module: torch.nn.Module, args: tuple) -> Any:
         self.running.append(self.paths.get(module, ""))
         if len(self.running) == 2:
             self.n_outside = len(self._find_frames())
+        pair = args[0] if len(args) == 1 and isinstance(args[0], tuple) else ()
+        is_of_layer = len(pair) == 2 and not self.inside and self._is_record(pair[0])
+        if module in self.layers:
+            self.inside.append(self.layers[module])
+        return (pair[0],) if is_of_layer else None  # a torch.nn.Sequential passes only the spikes on
 
-    def _leave_module(self) -> None:
+    def _leave_module(self, module: torch.nn.Module, args: tuple, result: Any) -> None:
         self.running.pop()
+        if module in self.layers:
+            layer = self.inside.pop()
+            if not self.inside:
+                with _disable_current_modes():
+                    self._hold_records(layer, dict(enumerate(pytree.tree_leaves(result))))
+                    self._hold_records(layer, {**vars(module), **module._buffers, **vars(module).get("_memories", {})})
+
+    def _hold_records(self, layer: str, tensors: dict[Any, Any]) -> None:
+        """Stand records of a layer for these tensors that it made, by their places."""
+        for place, tensor in tensors.items():
+            if isinstance(tensor, torch.Tensor) and id(tensor) in self.hidden and not self._is_record(tensor):
+                op = replace(constant_op(_copy_value(tensor), self._find_site()), name="record", args=(layer, place))
+                self._hold(tensor, Held(self._add(replace(op, depends=True))))
+
+    def _is_record(self, tensor) -> bool:
+        return id(tensor) in self.held and self.held[id(tensor)].op.name == "record"
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__
+        if self.inside:
+            result = func(*args, **kwargs)
+            for tensor in pytree.tree_leaves(result):
+                if isinstance(tensor, torch.Tensor):
+                    self.hidden[id(tensor)] = self.inside[0]
+                    self.alive.append(tensor)
+                    self.held.pop(id(tensor), None)  # a state that is written in place has a new value
+            return result
         site = self._find_site()
         if func.namespace not in ("aten", "prims"):
             raise ModelError(f"{site}: operator {func} is not one of torch's own, and cannot be followed")
@@ -263,6 +301,11 @@ class OperatorRecorder(TorchDispatchMode):
 
     def _hold_tensor(self, tensor: torch.Tensor) -> Held:
         if id(tensor) not in self.held:
+            if id(tensor) in self.hidden:
+                layer = self.hidden[id(tensor)]
+                raise ModelError(
+                    f"{self._find_site()}: a value inside layer {layer!r} is read, not its result or state"
+                )
             self._hold(tensor, Held(self._add(constant_op(_copy_value(tensor), self._find_site()))))
         return self.held[id(tensor)]
 

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import prod
@@ -84,7 +85,8 @@ class StepGraph:
 
     `inputs`: the input operator of each step. `returned`: nodes that the module returns, or from which it computes its
     result after the last step. `later`: operators that run after the last step. `ops` and `outputs`: all operators of
-    single steps in order, and those that the module returns.
+    single steps in order, and those that the module returns. `node_of`: the node and step of every operator of a step.
+    `sums`: nodes that add up the steps for the module's result only, and are none of `nodes`.
     """
 
     nodes: list[Node]
@@ -93,6 +95,8 @@ class StepGraph:
     later: list[Op]
     ops: list[Op] = field(default_factory=list)
     outputs: list[Op] = field(default_factory=list)
+    node_of: dict[Op, tuple[Node, int]] = field(default_factory=dict)
+    sums: list[Node] = field(default_factory=list)
 
     @property
     def n_steps(self) -> int:
@@ -141,7 +145,7 @@ def roll_steps(outputs: list[Op], inputs: list[Op], keeps_inputs: bool = True) -
 
     Raises ModelError if fewer than two steps in a row are the same. `verify_graph` tells whether the first steps are.
     """
-    ops, outputs = _select_used(outputs)
+    ops, outputs = select_used(outputs)
     try:
         graph = _align_steps(ops, set(outputs), inputs)
     except ModelError as e:
@@ -151,7 +155,7 @@ def roll_steps(outputs: list[Op], inputs: list[Op], keeps_inputs: bool = True) -
     return graph
 
 
-def _select_used(outputs: list[Op]) -> tuple[list[Op], list[Op]]:
+def select_used(outputs: list[Op]) -> tuple[list[Op], list[Op]]:
     """Return the operators that the outputs need, in order, and the outputs; copies and double views are dropped."""
     simple: dict[Op, Op] = {}
     waiting = list(outputs)
@@ -250,14 +254,16 @@ def _align_steps(ops: list[Op], outputs: set[Op], inputs: list[Op]) -> StepGraph
         if node.name == "input":
             node.values = dict(enumerate(inputs))
     _follow_back(nodes, first)
-    node_of = {op: node for node in nodes for op in node.values.values() if is_op(op) and op.depends}
-    node_of |= {op: node for node in nodes if node.name == "input" for op in node.values.values()}
-    for t in range(last + 1, n_steps):
+    node_of = {op: (node, t) for node in nodes for t, op in node.values.items() if is_op(op) and op.depends}
+    node_of |= {op: (node, t) for node in nodes if node.name == "input" for t, op in node.values.items()}
+    for t in (*range(first), *range(last + 1, n_steps)):
         _follow_on(nodes, steps[t], t, node_of, hashes)
     _merge_equal(nodes, node_of, hashes)
     later = [op for op in ops if op.step > NEVER and op not in node_of and op.step > last]
     read = outputs | {o for op in later for o in op.operands}
-    return StepGraph([*before.values(), *nodes], inputs, {node_of[op] for op in read if op in node_of}, later)
+    returned = {node_of[op][0] for op in read if op in node_of}
+    node_of |= {op: (node, 0) for op, node in before.items()}
+    return StepGraph([*before.values(), *nodes], inputs, returned, later, node_of=node_of)
 
 
 def _align_neurons(ops: list[Op], inputs: list[Op], error: ModelError) -> StepGraph:
@@ -265,24 +271,38 @@ def _align_neurons(ops: list[Op], inputs: list[Op], error: ModelError) -> StepGr
 
     Raises `error` if the neurons differ from step to step.
     """
+    for is_last in (lambda node: node.is_message, lambda node: node.is_spike):
+        needed = _find_operands([op for op in ops if is_last(Node(op))])
+        rest = [op for op in ops if op not in needed]
+        if not needed or not rest:
+            continue
+        read = {o for op in rest for o in op.operands} & needed
+        with suppress(ModelError):
+            graph = _align_steps([op for op in ops if op in needed], read, inputs)
+            graph.later += rest
+            return graph
+    raise error
+
+
+def find_users(ops: list[Op], sources: list[Op]) -> set[Op]:
+    """Return the operators, given in order, that depend on one of the sources, and these."""
+    found = set(sources)
+    for op in sorted(ops, key=lambda op: op.serial):
+        if any(operand in found for operand in op.operands):
+            found.add(op)
+    return found
+
+
+def _find_operands(ops: list[Op]) -> set[Op]:
+    """Return the operators that these need, and these."""
     needed: set[Op] = set()
-    waiting = [op for op in ops if Node(op).is_message]
+    waiting = list(ops)
     while waiting:
         op = waiting.pop()
         if op not in needed and op.depends:
             needed.add(op)
             waiting += op.operands
-    rest = [op for op in ops if op not in needed]
-    try:
-        if not needed or not rest:
-            raise error
-        graph = _align_steps(
-            [op for op in ops if op in needed], {o for op in rest for o in op.operands} & needed, inputs
-        )
-    except ModelError:
-        raise error from None
-    graph.later += rest
-    return graph
+    return needed
 
 
 def _find_equal_steps(steps: list[list[Op]], place: dict[Op, int], hashes: dict) -> tuple[int, int]:
@@ -365,25 +385,25 @@ def _follow_back(nodes: list[Node], first: int) -> None:
                 waiting.append((ref.node, t - ref.delay))
 
 
-def _follow_on(nodes: list[Node], ops: list[Op], t: int, node_of: dict[Op, Node], hashes: dict) -> None:
-    """Find the operators of a later step, which has further ones, by the nodes' arguments."""
+def _follow_on(nodes: list[Node], ops: list[Op], t: int, node_of: dict[Op, tuple[Node, int]], hashes: dict) -> None:
+    """Find the operators of a step that has others too, by the nodes' arguments."""
 
     def make_key(func, leaves, find) -> tuple:
         return str(func), *(find(a) or _hash_value(a, hashes) for a in leaves)
 
     waiting: dict[tuple, list[Op]] = defaultdict(list)
-    for op in ops:
+    for op in (op for op in ops if op not in node_of):
         leaves = pytree.tree_leaves((op.args, op.kwargs), is_leaf=is_op)
         waiting[make_key(op.func, leaves, lambda a: is_op(a) and a.depends and id(a))].append(op)
     for node in nodes:
         leaves = pytree.tree_leaves((node.args, node.kwargs), is_leaf=lambda a: is_ref(a) or is_op(a))
         key = make_key(node.op.func, leaves, lambda a: is_ref(a) and id(a.node.values.get(t - a.delay)))
-        if node.name != "input" and waiting[key]:
+        if t not in node.values and waiting[key]:
             op = node.values[t] = waiting[key].pop(0)
-            node_of[op] = node
+            node_of[op] = node, t
 
 
-def _merge_equal(nodes: list[Node], node_of: dict[Op, Node], hashes: dict) -> None:
+def _merge_equal(nodes: list[Node], node_of: dict[Op, tuple[Node, int]], hashes: dict) -> None:
     """Merge nodes that compute the same of the same values: the spike of a state, asked for again in the next step."""
     kept: dict[tuple, Node] = {}
     merged: dict[Node, Node] = {}
@@ -400,8 +420,8 @@ def _merge_equal(nodes: list[Node], node_of: dict[Op, Node], hashes: dict) -> No
     for node in nodes:
         for ref in node.refs:
             ref.node = merged.get(ref.node, ref.node)
-    for op, node in node_of.items():
-        node_of[op] = merged.get(node, node)
+    for op, (node, t) in node_of.items():
+        node_of[op] = merged.get(node, node), t
 
 
 def _place_nodes(graph: StepGraph, keeps_inputs: bool) -> None:

@@ -50,6 +50,19 @@ def unroll_steps(ops: list[Op], time_axis: int | None) -> tuple[dict[Op, Any], l
     return unroller.known, given.entries if isinstance(given, Steps) else [given] * unroller.n_steps
 
 
+def unroll_after(ops: list[Op], given: dict[Op, Any], n_steps: int) -> dict[Op, Any]:
+    """Return what every operator behind those of `given` becomes; these have become its values."""
+    unroller = Unroller(None, [])
+    unroller.n_steps = n_steps
+    unroller.known |= given
+    for op in ops:
+        for constant in (o for o in op.operands if not o.depends):
+            unroller.known[constant] = constant
+        if op not in given:
+            unroller.known[op] = unroller.unroll_op(op)
+    return unroller.known
+
+
 class Unroller:
     """Maps recorded operators to those of single steps."""
 

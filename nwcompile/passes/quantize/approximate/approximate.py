@@ -68,11 +68,17 @@ class Approximated:
 
 
 def approximate(
-    network: Network, chip: Chip, options: Options, inputs: dict | None, labels: np.ndarray | None = None
+    network: Network,
+    chip: Chip,
+    options: Options,
+    inputs: dict | None,
+    labels: np.ndarray | None = None,
+    scale: dict[tuple[str, str], float] | None = None,
 ) -> Approximated:
     """Replace neurons of a quantized network as `options.approximate` allows; return it if nothing changes.
 
-    `inputs`: samples `[B, T, *shape]` of every input, or None; `labels` int[B].
+    `inputs`: samples `[B, T, *shape]` of every input, or None; `labels` int[B]. `scale`: integers per unit of the float
+    network, by layer and state.
     """
     ideal = fold_biases(network)
     bare, features_of = nearest_network(ideal, chip, options)
@@ -92,7 +98,7 @@ def approximate(
     changed, fits = _refit_all(ideal, bare, {*features_of, *map(FULL.format, pooled)}, chip, _select(inputs, fitting))
     price = None
     if len(held):
-        price = measure_price(ideal, changed, _select(inputs, held), None if labels is None else labels[held])
+        price = measure_price(ideal, changed, _select(inputs, held), None if labels is None else labels[held], scale)
     shown = {FULL.format(name): name for name in pooled}  # these neurons send the spikes of the layer
     prices = {} if price is None else {name: price.layer_price(shown.get(name, name)) for name in features_of}
     changes = [

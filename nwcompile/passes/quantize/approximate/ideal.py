@@ -83,14 +83,14 @@ def find_windows(network: Network, name: str) -> Windows:
     return Windows(source=place[order], first=first, takes_least=threshold >= one_spike)
 
 
-def ideal_trace(network: Network, inputs: dict[str, np.ndarray]) -> tuple[dict, dict]:
-    """Return spikes of every layer and states of readouts, as `trace_layers` does, on a chip with every feature.
+def ideal_trace(network: Network, inputs: dict[str, np.ndarray], keep_states: bool = False) -> tuple[dict, dict]:
+    """Return spikes and states of every layer, as `trace_layers` does, on a chip with every feature.
 
     `inputs[name]`: `[B, T, *shape]`. Full-resolution layers of pooled ones are left out: the ideal chip has none.
     """
     pooled = pooled_layers(network)
     if not pooled:
-        return trace_layers(network, inputs, keep_states=False)
+        return trace_layers(network, inputs, keep_states=keep_states)
     full = {FULL.format(name): name for name in pooled}
     sent = dict(inputs)
     states: dict[str, dict[str, np.ndarray]] = {}
@@ -100,7 +100,8 @@ def ideal_trace(network: Network, inputs: dict[str, np.ndarray]) -> tuple[dict, 
             sent[name] = _run_pooled_layer(network, name, sent)
         elif names[0] not in pooled:
             part = _isolate_layers(network, names)
-            spikes, kept = trace_layers(part, {source: sent[source] for source in part.inputs}, keep_states=False)
+            given = {source: sent[source] for source in part.inputs}
+            spikes, kept = trace_layers(part, given, keep_states=keep_states)
             sent |= spikes
             states |= kept
     return {name: sent[name] for name in network.layers if name in sent}, states

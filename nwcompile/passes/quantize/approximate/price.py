@@ -11,7 +11,7 @@ from nwcompile.ir.options import MAX_LOSS, Options
 from nwcompile.ir.shown import count_text
 from nwcompile.passes.quantize.approximate.ideal import ideal_trace
 from nwcompile.sim.accuracy import loss_interval, ratio_interval
-from nwcompile.sim.float_difference import answer_rule, strongest_neuron, warn_of_answers
+from nwcompile.sim.answers import answer_rule, network_answers, record_for, warn_of_answers
 from nwcompile.sim.reference.run import output_of
 from nwcompile.sim.sequence.run import trace_layers
 
@@ -78,12 +78,15 @@ class Price:
         }
 
 
-def measure_price(ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | None = None) -> Price:
+def measure_price(
+    ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | None = None, scale: dict | None = None
+) -> Price:
     """Return the price of running `chip` instead of `ideal`, both fixed-point, on `inputs` `[B, T, *shape]` by input.
 
     `ideal` may hold pooled layers (`ideal.py`); full-resolution layers, which only the chip has, are not compared.
     """
-    runs = [ideal_trace(ideal, inputs), trace_layers(chip, inputs, keep_states=False)]
+    keep_states = record_for(ideal) == "all"
+    runs = [ideal_trace(ideal, inputs, keep_states), trace_layers(chip, inputs, keep_states=keep_states)]
     wanted, got = (spikes for spikes, _ in runs)
     firing = [name for name in wanted if ideal.node(name).neuron.fires]
     n_samples = len(next(iter(inputs.values())))
@@ -91,7 +94,10 @@ def measure_price(ideal: Network, chip: Network, inputs: dict, labels: np.ndarra
     either = {name: _count_true((wanted[name] != 0) | (got[name] != 0)) for name in firing}
     all_changed, all_either = (sum(kind.values(), np.zeros(n_samples, int)) for kind in (changed, either))
     low, high = ratio_interval(all_changed, all_either)
-    before, after = (_network_answers(network, *run) for network, run in zip((ideal, chip), runs, strict=True))
+    before, after = (
+        network_answers(ideal, *run, output_of(network, *run), scale or {})
+        for network, run in zip((ideal, chip), runs, strict=True)
+    )
     right = lost = output_changed = None
     if before is not None and after is not None:
         output_changed = 100 * float(np.mean(before != after))
@@ -157,11 +163,6 @@ def check_loss(price: Price | None, options: Options, chip_name: str, network: N
         f"{count_text(price.n_samples, 'sample')} held out; about {n_enough} would do: give {HELD_OUT * n_enough} "
         f"calibration samples (every {HELD_OUT}th is held out)"
     ]
-
-
-def _network_answers(network: Network, spikes: dict, states: dict) -> np.ndarray | None:
-    output = output_of(network, spikes, states)
-    return strongest_neuron(output) if isinstance(output, np.ndarray) else None
 
 
 def _spike_rate(spikes: np.ndarray) -> float:

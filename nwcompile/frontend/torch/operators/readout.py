@@ -1,0 +1,232 @@
+"""Turn what a module computes after its layers into a readout."""
+
+from collections.abc import Callable
+from math import isfinite
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from nwcompile.errors import ModelError
+from nwcompile.frontend.torch.operators.record import Op, is_op
+from nwcompile.frontend.torch.operators.roll import Node, StepGraph, is_ref
+from nwcompile.ir.network import Network
+from nwcompile.ir.readout import OPERATORS, Readout
+from nwcompile.ir.run import Run
+from nwcompile.sim import simulate
+from nwcompile.sim.sequence.readout import run_readout
+
+ERROR_CODE = "NW2309"
+OF_PLACE = ("device", "layout", "pin_memory", "memory_format", "non_blocking")  # options that change no value
+UNNAMED = frozenset(  # operators that a description leaves out
+    (
+        "reshape", "view", "_unsafe_view", "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "cat",
+        "stack", "getitem", "_to_copy", "unbind", "select_scatter", "slice_scatter",
+    )
+)  # fmt: skip
+CLOSE = 1e-4  # relative to the largest value of a result: sums in another order round otherwise
+
+
+class Record(NamedTuple):
+    """The spikes of a layer, or one of its states, times a factor."""
+
+    layer: str
+    state: str | None  # None: spikes
+    factor: float = 1.0
+
+
+class Records:
+    """What layers do in the runs of a network: `[S, T, n]` for spikes and states, by layer and state (None: spikes)."""
+
+    def __init__(self, network: Network, run: Run):
+        self.known: dict[tuple[str, str | None], torch.Tensor] = {}
+        for name in network.layers:
+            if network.node(name).neuron.fires:
+                self._add(name, None, run.spikes[name])
+            for state, values in run.states.get(name, {}).items():
+                self._add(name, state, values)
+
+    def _add(self, layer: str, state: str | None, values: np.ndarray) -> None:
+        flat = np.asarray(values, np.float32).reshape(*values.shape[:2], -1)
+        self.known[layer, state] = torch.from_numpy(flat)
+
+    def find(self, values: torch.Tensor, layer: str) -> Record | None:
+        """Return the record of the layer that has these values `[S, T, n]`, or None."""
+        for key, record in self.known.items():
+            if key[0] == layer and record.shape == values.shape and is_close(values.float(), record):
+                return Record(*key)
+        return None
+
+    def find_busiest(self) -> int:
+        """Return the run in which most layers do something, and then most neurons."""
+        active = [[int(run.count_nonzero()) for run in record] for record in self.known.values()]
+        totals = [(sum(map(bool, counts)), sum(counts)) for counts in zip(*active, strict=True)]
+        return max(range(len(totals)), key=totals.__getitem__)
+
+
+def is_close(values: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Return whether values are equal but for rounding."""
+    return bool(((values - expected).abs() <= CLOSE * max(float(expected.abs().max()), 1e-6)).all())
+
+
+class ReadoutBuilder:
+    """Builds the readout of a graph's results, or of operators that follow the layers, if `graph` is None.
+
+    `find_record(node or operator)` tells what of a layer it is, or None.
+    """
+
+    def __init__(self, graph: StepGraph | None, n_steps: int, find_record: Callable[[Any], Record | None]):
+        self.graph, self.n_steps, self.find_record = graph, n_steps, find_record
+        self.node_of = {} if graph is None else graph.node_of
+        self.records: dict[Any, dict] = {}  # rows, by node or by the arguments of an operator "record"
+        self.row_of: dict[Any, int] = {}  # of records and nodes
+        self.after_of: dict[Op, int] = {}
+        self.arrays: list[np.ndarray] = []
+        self.array_of: dict[Any, int] = {}
+        self.names: list[str] = []
+
+    def build(self, outputs: list[Op]) -> Readout:
+        """Return the readout of one operator, or of one for each step. Raises ModelError for what cannot be read."""
+        nodes, ops = self._find_needed(outputs)
+        self.row_of = {key: i for i, key in enumerate((*self.records, *nodes))}
+        each = list(self.records.values())
+        for node in nodes:
+            row = self._make_row(node.op, node.args, node.kwargs)
+            before = self._initial_values(node, nodes)
+            each.append(row | ({"before": before} if before else {}))
+        after = []
+        for op in ops:
+            after.append(self._make_row(op, op.args, op.kwargs))
+            self.after_of[op] = len(self.after_of)
+        result = self._refer_all(outputs)
+        layers = " and ".join(dict.fromkeys(map(_describe_record, self.records.values())))
+        done = ", ".join(dict.fromkeys(self.names)) or ("the last step" if _is_last(result) else "each step")
+        value = outputs[0].value
+        return Readout(
+            each=tuple(each),
+            after=tuple(after),
+            result=result,
+            arrays=tuple(self.arrays),
+            shape=tuple(value.shape),
+            is_whole=not value.dtype.is_floating_point,
+            n_steps=self.n_steps,
+            text=f"{done} of {layers}",
+        )
+
+    def _find_needed(self, outputs: list[Op]) -> tuple[list[Node], list[Op]]:
+        """Find the records; return the nodes and the operators after the last step that the outputs need, in order."""
+        seen: set[Any] = set()
+        waiting: list[Any] = list(outputs)
+        while waiting:
+            item = waiting.pop()
+            if is_op(item) and item in self.node_of:
+                item = self.node_of[item][0]
+            key = self._key(item)
+            if key in seen or (is_op(item) and not item.depends):
+                continue
+            seen.add(key)
+            if (found := self.find_record(item)) is not None:
+                like = (item.op if isinstance(item, Node) else item).value
+                shape = {"shape": list(like.shape), "dtype": _name(like.dtype)}
+                self.records[key] = {**found._asdict(), **shape}
+            elif item.name in ("input", "record"):
+                raise ModelError("the module's result depends on more than what its layers do")
+            else:
+                waiting += [ref.node for ref in item.refs] if isinstance(item, Node) else item.operands
+        order = [] if self.graph is None else [*self.graph.nodes, *self.graph.sums]
+        nodes = [node for node in order if node in seen and node not in self.records]
+        ops = [item for item in seen if is_op(item) and item not in self.records]
+        return nodes, sorted(ops, key=lambda op: op.serial)
+
+    def _key(self, item: Any) -> Any:
+        return item.args if is_op(item) and item.name == "record" else item
+
+    def _initial_values(self, node: Node, nodes: list[Node]) -> dict[str, dict]:
+        delays = {ref.delay for user in nodes for ref in user.refs if ref.node is node and ref.delay}
+        longest = max(delays, default=0)
+        assert self.graph is not None, "only graphs have nodes"
+        return {str(k): self._constant((node, k), self.graph.initial_value(node, k)) for k in range(1, longest + 1)}
+
+    def _make_row(self, op: Op, args, kwargs) -> dict:
+        name = op.name
+        if name not in OPERATORS:
+            raise ModelError(f"{op.site}: torch's {name}, which no readout may use")
+        self.names += [] if name in UNNAMED else [name.strip("_")]
+        overload = "" if op.func is None else f".{op.func._overloadname}"
+        options = {key: self._encode(value) for key, value in kwargs.items() if key not in OF_PLACE}
+        return {"operator": name + overload, "arguments": self._encode(list(args)), "options": options}
+
+    def _encode(self, value: Any) -> Any:
+        """Return an argument in the form of a readout's rows."""
+        if is_ref(value):
+            return {"each": self.row_of[value.node], "delay": value.delay}
+        if is_op(value):
+            return self._refer(value)
+        if isinstance(value, list | tuple):
+            if len(value) == self.n_steps > 1 and all(is_op(v) and v.depends for v in value):
+                return self._refer_all(list(value))
+            return [self._encode(part) for part in value]
+        if isinstance(value, torch.dtype):
+            return {"dtype": _name(value)}
+        if isinstance(value, float) and not isfinite(value):
+            return {"number": repr(value)}
+        return value
+
+    def _refer_all(self, ops: list[Op]) -> Any:
+        """Return a reference to one operator, to one row in all steps, or a list of references."""
+        refs = [self._refer(op) for op in ops]
+        row = refs[0].get("each")
+        if row is not None and refs == [{"each": row, "step": self._as_step(t)} for t in range(self.n_steps)]:
+            return {"all": row}
+        return refs[0] if len(refs) == 1 else refs
+
+    def _refer(self, op: Op) -> dict:
+        """Return a reference from after the last step."""
+        if not op.depends:
+            return self._constant(op, op.value)
+        if op in self.node_of:
+            node, t = self.node_of[op]
+            return {"each": self.row_of[node], "step": self._as_step(t + node.shift)}
+        if op.name == "record":
+            return {"each": self.row_of[op.args], "step": self._as_step(op.step)}
+        return {"after": self.after_of[op]}
+
+    def _as_step(self, t: int) -> int:
+        return -1 if t == self.n_steps - 1 else t
+
+    def _constant(self, key: Any, value: Any) -> dict:
+        if key not in self.array_of:
+            self.array_of[key] = len(self.arrays)
+            self.arrays.append(torch.as_tensor(value).detach().cpu().contiguous().numpy())
+        return {"array": self.array_of[key]}
+
+
+def verify_readout(readout: Readout, run: Run, expected: torch.Tensor) -> None:
+    """Raise ModelError unless a readout of a network's run gives the module's results `[S, *]`.
+
+    The steps may be on any axis of `expected`.
+    """
+    given = torch.from_numpy(run_readout(readout, run.spikes, run.states, {})).double()
+    if given.numel() != expected.numel():
+        raise ModelError(f"the readout gives {list(given.shape)}, and the module {list(expected.shape)}")
+    axes = [axis for axis in range(2, expected.ndim) if expected.shape[axis] == given.shape[min(1, given.ndim - 1)]]
+    orders = [expected, *(expected.movedim(axis, 1) for axis in axes)]
+    if not any(is_close(given.reshape(-1), order.reshape(-1).double()) for order in orders):
+        raise ModelError("the readout of the network's layers differs from the module's result")
+
+
+def record_layers(network: Network, inputs: torch.Tensor) -> Run:
+    """Run a network on inputs `[S, T, *shape]`, with the states of all layers."""
+    return simulate(network, inputs.float().cpu().numpy(), record="all")
+
+
+def _is_last(result: Any) -> bool:
+    return isinstance(result, dict) and result.get("step") == -1
+
+
+def _describe_record(row: dict) -> str:
+    return repr(row["layer"]) if row["state"] is None else f"state {row['state']!r} of {row['layer']!r}"
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

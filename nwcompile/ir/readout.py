@@ -1,0 +1,149 @@
+"""Readout: what the host computes from the spikes and states of layers, to get the answer of the imported module."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nwcompile.errors import ModelError
+
+ERROR_CODE = "NW2309"
+OPERATORS = frozenset(  # of torch, without namespace and overload; a file can name no others
+    (
+        "abs", "add", "addcmul", "addmm", "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "atan",
+        "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "bitwise_and", "bitwise_not", "bitwise_or", "bmm", "cat",
+        "ceil", "clamp", "clamp_max", "clamp_min", "constant_pad_nd", "convolution", "cos", "cumprod", "cumsum", "div",
+        "elu", "eq", "erf", "exp", "expand", "fill", "flip", "floor", "floor_divide", "fmod", "gather", "ge", "gelu",
+        "getitem", "gt", "hardsigmoid", "hardswish", "hardtanh", "heaviside", "index", "index_put", "index_select",
+        "le", "leaky_relu", "lerp", "log", "log1p", "log2", "_log_softmax", "logical_and", "logical_not", "logical_or",
+        "logical_xor", "logsumexp", "lt", "masked_fill", "max", "maximum", "max_pool2d_with_indices",
+        "max_pool3d_with_indices", "mean", "median", "min", "minimum", "mm", "mul", "native_batch_norm",
+        "native_group_norm", "native_layer_norm", "ne", "neg", "norm", "linalg_vector_norm", "permute",
+        "pixel_shuffle", "pow", "prod", "reciprocal", "relu", "remainder", "repeat", "reshape", "roll", "round",
+        "rsqrt", "rsub", "select", "select_scatter", "sgn", "sigmoid", "sign", "silu", "sin", "slice",
+        "slice_scatter", "_softmax", "softplus", "sort", "split", "split_with_sizes", "sqrt", "square", "squeeze",
+        "stack", "std", "sub", "sum", "t", "tanh", "threshold", "_to_copy", "topk", "transpose", "trunc", "unbind",
+        "unsafe_split", "unsqueeze", "upsample_bilinear2d", "upsample_nearest1d", "upsample_nearest2d", "var", "view",
+        "_unsafe_view", "where", "zeros_like", "ones_like", "full_like", "scatter", "one_hot",
+    )
+)  # fmt: skip
+REFERENCES = ("each", "all", "after", "array", "dtype", "number")
+
+
+@dataclass(frozen=True, eq=False)
+class Readout:
+    """Operators of torch that compute the first result of an imported module, for one sample at a time.
+
+    `each`: rows of every step. A row with "layer" is the record of a layer: its spikes, or its "state", times "factor",
+    as a tensor of "shape" and "dtype". The others have an "operator", its "arguments" and "options"; "before" has the
+    values of the steps before the first one, by delay. `after`: rows that run once, after the last step. `result`: a
+    reference to the result, or a list of those of every step; of `{"all": i}`, all steps of row i, it is `[T, *]`.
+
+    References: `{"each": i, "delay": d}` in a row of `each`; `{"each": i, "step": t}` (-1: the last), `{"all": i}` and
+    `{"after": j}` in a row of `after`; `{"array": k}`, one of `arrays`; `{"dtype": name}`; `{"number": "inf"}`.
+
+    `shape`: that of the result, or of its part of one step, with axes of one sample and one step. `is_whole`: whether
+    its type is whole numbers. `n_steps`: the only number of steps that it can read; None for any. `text`: what it computes.
+    """
+
+    each: tuple[dict, ...]
+    after: tuple[dict, ...]
+    result: Any
+    arrays: tuple[np.ndarray, ...] = ()
+    shape: tuple[int, ...] = ()
+    is_whole: bool = False
+    n_steps: int | None = None
+    text: str = ""
+
+    @property
+    def is_per_step(self) -> bool:
+        """Whether the result has a value for every step."""
+        return isinstance(self.result, list) or "all" in self.result
+
+    @property
+    def is_class(self) -> bool:
+        """Whether the result is a class, and not a number for each class."""
+        return self.is_whole and prod(self.shape) == 1
+
+    @property
+    def records(self) -> tuple[tuple[str, str | None], ...]:
+        """The layers that it reads, each with a state, or None for its spikes."""
+        return tuple((row["layer"], row["state"]) for row in self.each if "layer" in row)
+
+    @property
+    def needs_states(self) -> bool:
+        """Whether it reads states of layers, and not only their spikes."""
+        return any(state is not None for _, state in self.records)
+
+    def verify(self, names: set[str]) -> None:
+        """Raise ModelError unless it uses known operators and references, and layers among `names`."""
+        for k, row in enumerate((*self.each, *self.after)):
+            if "layer" in row:
+                if k >= len(self.each) or row["layer"] not in names:
+                    raise ModelError(f"the readout reads layer {row['layer']!r}, which the network does not have")
+            elif row["operator"].partition(".")[0] not in OPERATORS:
+                raise ModelError(f"the readout uses torch's {row['operator']}, which no readout may use")
+            parts = [row.get("arguments", []), *row.get("options", {}).values(), *row.get("before", {}).values()]
+            for ref in _iterate_references(parts):
+                self._verify_reference(ref, k)
+        for ref in _iterate_references(self.result):
+            self._verify_reference(ref, len(self.each) + len(self.after))
+
+    def _verify_reference(self, ref: dict, row: int) -> None:
+        n, after = len(self.each), row - len(self.each)
+        kind = next((key for key in REFERENCES if key in ref), None)
+        limit = {"each": n if after >= 0 or ref.get("delay") else row, "all": n if after >= 0 else 0, "after": after}
+        limit["array"] = len(self.arrays)
+        if kind is None or (kind in limit and not 0 <= ref[kind] < limit[kind]):
+            raise ModelError(f"the readout refers to {ref}, which it does not have")
+
+    def to_dict(self) -> dict:
+        """Return plain values for the manifest, without the arrays."""
+        return {
+            "each": list(self.each),
+            "after": list(self.after),
+            "result": self.result,
+            "n_arrays": len(self.arrays),
+            "shape": list(self.shape),
+            "is_whole": self.is_whole,
+            "n_steps": self.n_steps,
+            "text": self.text,
+        }
+
+    @classmethod
+    def from_dict(cls, table: dict, arrays: tuple[np.ndarray, ...]) -> "Readout":
+        """Return the readout of such plain values."""
+        return cls(
+            each=tuple(table["each"]),
+            after=tuple(table["after"]),
+            result=table["result"],
+            arrays=arrays,
+            shape=tuple(table["shape"]),
+            is_whole=table["is_whole"],
+            n_steps=table["n_steps"],
+            text=table["text"],
+        )
+
+    def for_any_length(self) -> "Readout":
+        """Return the readout for samples of any number of steps."""
+        return replace(self, n_steps=None)
+
+
+def _iterate_references(value: Any) -> Iterator[dict]:
+    """Yield the references in nested lists."""
+    if isinstance(value, dict):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _iterate_references(part)
+
+
+def find_scales(table: list[dict]) -> dict[tuple[str, str], float]:
+    """Return the integers per unit of the float network, by layer and state, of the rows of a quantization table."""
+    scales: dict[tuple[str, str], float] = {}
+    for row in table:
+        states = row.get("states") or [{"state": "v", "scale": row.get("scale")}]
+        scales |= {(row["layer"], s["state"]): s["scale"] for s in states if s["scale"]}
+    return scales
