@@ -134,7 +134,8 @@ class Program:
             return self
         host = None if host is None else replace(host, gives={**host.gives, **registers})
         laid_out = self.network.change_layout(network.layout, network.n_steps)
-        return replace(self, network=replace(laid_out, host=host, left_out=network.left_out, readout=network.readout))
+        readout = None if network.readout is None else network.readout.in_integers(self.manifest["quantization"])
+        return replace(self, network=replace(laid_out, host=host, left_out=network.left_out, readout=readout))
 
     @property
     def host_layers(self) -> dict[str, Node]:

@@ -45,7 +45,7 @@ class Readout:
     `{"after": j}` in a row of `after`; `{"array": k}`, one of `arrays`; `{"dtype": name}`; `{"number": "inf"}`.
 
     `shape`: that of the result, or of its part of one step, with axes of one sample and one step. `is_whole`: whether
-    its type is whole numbers. `n_steps`: the only number of steps that it can read; None for any. `text`: what it computes.
+    its type is whole numbers. `n_steps`: the only number of steps that it can read; None for any. `text`: what it does.
     """
 
     each: tuple[dict, ...]
@@ -73,9 +73,9 @@ class Readout:
         return tuple((row["layer"], row["state"]) for row in self.each if "layer" in row)
 
     @property
-    def needs_states(self) -> bool:
-        """Whether it reads states of layers, and not only their spikes."""
-        return any(state is not None for _, state in self.records)
+    def state_layers(self) -> set[str]:
+        """Names of the layers of which it reads a state."""
+        return {layer for layer, state in self.records if state is not None}
 
     def verify(self, names: set[str]) -> None:
         """Raise ModelError unless it uses known operators and references, and layers among `names`."""
@@ -126,6 +126,18 @@ class Readout:
             text=table["text"],
         )
 
+    def in_integers(self, table: list[dict]) -> "Readout":
+        """Return the readout of the network in integers, for the scales in the rows of its quantization table."""
+        scales: dict[tuple[str, str | None], float] = {}
+        for layer in table:
+            states = layer.get("states") or [{"state": "v", "scale": layer.get("scale")}]
+            scales |= {(layer["layer"], s["state"]): s["scale"] for s in states if s["scale"]}
+        rows = (
+            {**row, "factor": row["factor"] / scales.get((row["layer"], row["state"]), 1.0)} if "layer" in row else row
+            for row in self.each
+        )
+        return replace(self, each=tuple(rows))
+
     def for_any_length(self) -> "Readout":
         """Return the readout for samples of any number of steps."""
         return replace(self, n_steps=None)
@@ -138,12 +150,3 @@ def _iterate_references(value: Any) -> Iterator[dict]:
     elif isinstance(value, list | tuple):
         for part in value:
             yield from _iterate_references(part)
-
-
-def find_scales(table: list[dict]) -> dict[tuple[str, str], float]:
-    """Return the integers per unit of the float network, by layer and state, of the rows of a quantization table."""
-    scales: dict[tuple[str, str], float] = {}
-    for row in table:
-        states = row.get("states") or [{"state": "v", "scale": row.get("scale")}]
-        scales |= {(row["layer"], s["state"]): s["scale"] for s in states if s["scale"]}
-    return scales

@@ -136,7 +136,6 @@ class Run:
     order_dependent: dict[str, np.ndarray] | None = None  # see above; only if every addition saturates
     host: HostWork | None = None  # of a program with a host
     readout: Readout | None = None  # how the imported module turns the layers into its answer (sim/answers.py)
-    state_scale: dict[tuple[str, str], float] = field(default_factory=dict)  # integers per float unit: layer, state
 
     def __repr__(self) -> str:
         n_steps = next(iter(self.spikes.values())).shape[1] if self.spikes else 0

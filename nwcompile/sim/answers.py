@@ -26,7 +26,7 @@ def read_out(run: Run) -> np.ndarray | dict[str, np.ndarray]:
             "the module's answer is computed from the spikes of each aligned step; simulate with record='spikes' and "
             "window='aligned'"
         )
-    return _run_readout(run.readout, run.spikes, run.states, run.state_scale)
+    return _run_readout(run.readout, run.spikes, run.states)
 
 
 def find_answers(run: Run) -> np.ndarray | None:
@@ -38,27 +38,24 @@ def find_answers(run: Run) -> np.ndarray | None:
     return strongest_neuron(result) if run.readout is None else _choose_class(result, run.readout)
 
 
-def network_answers(
-    network: Network, spikes: dict, states: dict, output, scale: dict[tuple[str, str], float]
-) -> np.ndarray | None:
-    """Return the classes as `find_answers` does, from spikes and states of a network; None if the readout cannot.
+def network_answers(readout: Readout | None, spikes: dict, states: dict, output) -> np.ndarray | None:
+    """Return the classes as `find_answers` does, from spikes and states of layers, `[B, T, *shape]`.
 
-    `output` is that of `output_of`. `scale`: integers per unit of the float network, by layer and state.
+    `output` is that of `output_of`. Returns None for several outputs, or if the readout cannot read these.
     """
-    readout = network.readout
     if readout is None:
         return strongest_neuron(output) if isinstance(output, np.ndarray) else None
     n_steps = next(iter(spikes.values())).shape[1]
     if readout.n_steps not in (None, n_steps) or not all(
         layer in spikes and (state is None or state in states.get(layer, {})) for layer, state in readout.records
     ):
-        return None  # it was recorded on another number of steps, or reads what these runs lack
-    return _choose_class(_run_readout(readout, spikes, states, scale), readout)
+        return None  # it was recorded on another number of steps, or reads layers of the host
+    return _choose_class(_run_readout(readout, spikes, states), readout)
 
 
 def record_for(network: Network) -> str:
     """Return the `record` of `simulate` with which the network's answers can be found."""
-    return "all" if network.readout is not None and network.readout.needs_states else "spikes"
+    return "all" if network.readout is not None and network.readout.state_layers else "spikes"
 
 
 def count_classes(network: Network) -> int | None:
@@ -91,10 +88,10 @@ def strongest_neuron(output: np.ndarray) -> np.ndarray:
     return output.reshape(*output.shape[:2], -1).sum(1).argmax(1)
 
 
-def _run_readout(readout: Readout, spikes: dict, states: dict, scale: dict[tuple[str, str], float]) -> np.ndarray:
+def _run_readout(readout: Readout, spikes: dict, states: dict) -> np.ndarray:
     from nwcompile.sim.sequence.readout import run_readout  # loads torch
 
-    return run_readout(readout, spikes, states, scale)
+    return run_readout(readout, spikes, states)
 
 
 def _choose_class(result: np.ndarray, readout: Readout) -> np.ndarray:

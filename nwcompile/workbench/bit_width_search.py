@@ -16,7 +16,6 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.ir.readout import find_scales
 from nwcompile.passes.prepare.input_layer import behind_host
 from nwcompile.passes.quantize.quantize import encode_registers
 from nwcompile.passes.stages.draft import Draft
@@ -103,8 +102,8 @@ def find_narrowest(
         fixed = run(legal, after="schedule", until="compare")
         inputs = encode_registers(add_constants(fixed.legal, samples), fixed.registers)
         spikes, states = trace_layers(fixed.network, inputs, keep_states=record_for(network) == "all")
-        output, scale = output_of(fixed.network, spikes, states), find_scales(fixed.table)
-        answers = network_answers(network, spikes, states, output, scale)
+        readout = None if network.readout is None else network.readout.in_integers(fixed.table)
+        answers = network_answers(readout, spikes, states, output_of(fixed.network, spikes, states))
         assert answers is not None, "the float network had answers"
         return share_right(answers, labels)
 

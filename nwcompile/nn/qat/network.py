@@ -178,7 +178,14 @@ class QuantizedNetwork(torch.nn.Module):
             registers = self._register_encodings().items()
             written = {line: _cast_layer(self.layer(e.layer)).make_encoding(built_in[e.layer]) for line, e in registers}
             host = replace(host, gives={**host.gives, **written})
-        return replace(fixed, layout=self.given.layout, n_steps=self.given.n_steps, host=host)
+        given, readout = self.given, self.given.readout
+        if readout is not None:
+            scales = {name: now.scaled.scale for name, now in built_in.items()}
+            table = [{"layer": name, "scale": scale} for name, scale in scales.items()]
+            readout = readout.in_integers(table + [program.row for program in programs.values()])
+        return replace(
+            fixed, layout=given.layout, n_steps=given.n_steps, host=host, left_out=given.left_out, readout=readout
+        )
 
     def _register_encodings(self) -> dict[str, Encoding]:
         """Return the encodings that the host writes into registers, by input."""

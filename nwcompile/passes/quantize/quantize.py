@@ -62,7 +62,8 @@ class Quantized:
 def quantize_once(network: Network, chip: Chip, samples: dict[str, np.ndarray] | None, options: Options) -> Quantized:
     """Call `quantize`, inside `share_results` only once for chips with the same numbers."""
     numbers = [*(getattr(chip, section) for section in NUMBERS), chip.noc.payload_bits]
-    kind = f"{options.to_dict()} {numbers}"
+    compared = set() if network.readout is None else network.readout.state_layers
+    kind = f"{options.to_dict()} {numbers} {sorted(compared)}"
     return make_once(kind, network, samples, lambda: quantize(network, chip, samples, options))
 
 
@@ -143,9 +144,9 @@ def _layer_by_layer(
             if samples is not None:
                 samples.sent[name] = programs[name].run_spikes(network, samples.sent)
             continue
-        layers[name] = scale_channels(
-            _share_exponents(describe_layer(network, name, chip), network, chip, shared), chip
-        )
+        layers[name] = _share_exponents(describe_layer(network, name, chip), network, chip, shared)
+        if network.readout is None or name not in network.readout.state_layers:  # their states are compared
+            layers[name] = scale_channels(layers[name], chip)
         evidence = None if samples is None else samples.layer_evidence(layers[name])
         scaled[name], fired = choose_scale(layers[name], chip, evidence)
         if samples is not None and fired is not None:

@@ -8,7 +8,6 @@ from warnings import warn
 from nwcompile.errors import FitError, NwWarning
 from nwcompile.ir.manifest import Change
 from nwcompile.ir.network import Network
-from nwcompile.ir.readout import find_scales
 from nwcompile.passes.partition.suggest_fit import wider_messages
 from nwcompile.passes.quantize.approximate.approximate import approximate
 from nwcompile.passes.quantize.approximate.price import check_loss
@@ -24,7 +23,8 @@ from nwcompile.sim.inputs import add_constants
 def choose_integers(draft: Draft) -> Draft:
     """Choose the scale of every layer and round its numbers."""
     given = add_constants(draft.legal, draft.input.samples)
-    made = quantize_once(draft.legal, draft.chip, given, draft.options)
+    legal = replace(draft.legal, readout=draft.given.readout)
+    made = quantize_once(legal, draft.chip, given, draft.options)
     return replace(
         draft,
         network=made.network,
@@ -63,9 +63,8 @@ def take_nearest(draft: Draft) -> Draft:
     """
     if not draft.options.approximate:
         return draft
-    nearer = approximate(
-        draft.network, draft.chip, draft.options, draft.samples, draft.labels, find_scales(draft.table)
-    )
+    readout = None if draft.given.readout is None else draft.given.readout.in_integers(draft.table)
+    nearer = approximate(draft.network, draft.chip, draft.options, draft.samples, draft.labels, readout)
     judged: list[str] = []
     if nearer.network is not draft.network:
         judged = check_loss(nearer.price, draft.options, draft.chip.name, draft.input.network)

@@ -13,7 +13,6 @@ from nwcompile.ir.flat import csr_entries
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
-from nwcompile.ir.readout import find_scales
 from nwcompile.ir.run import COUNTERS, Run
 from nwcompile.sim.kept import program_digest
 from nwcompile.sim.reference.neuron_step import LayerState
@@ -341,6 +340,5 @@ def finish_run(model: Network | Program, backend, device, window, spikes, states
         activity=activity,
         order_dependent=order_dependent(model, window, inputs, spikes),
         readout=network.readout,
-        state_scale=find_scales(model.manifest.get("quantization", [])) if isinstance(model, Program) else {},
         **measured,
     )

@@ -13,14 +13,13 @@ ERROR_CODE = "NW2309"
 ENTRIES_AT_ONCE = 1 << 24  # of all records; bounds the memory
 
 
-def run_readout(readout: Readout, spikes: dict, states: dict, scale: dict[tuple[str, str], float]) -> np.ndarray:
+def run_readout(readout: Readout, spikes: dict, states: dict) -> np.ndarray:
     """Return the module's result, `[B, *]`, or `[B, T, *]` if it has one value for every step.
 
-    `spikes[layer]` and `states[layer][state]` are `[B, T, *shape]`; states are divided by their `scale`, the integers
-    per unit of the float network, by layer and state. Raises ModelError if a record or the number of steps is wrong.
+    `spikes[layer]` and `states[layer][state]` are `[B, T, *shape]`. Raises ModelError if a record or the number of steps is wrong.
     """
     rows = [row for row in readout.each if "layer" in row]
-    records = [_find_record(row, spikes, states, scale) for row in rows]
+    records = [_find_record(row, spikes, states) for row in rows]
     n_samples, n_steps = records[0].shape[:2]
     if readout.n_steps not in (None, n_steps):
         raise ModelError(
@@ -37,7 +36,7 @@ def run_readout(readout: Readout, spikes: dict, states: dict, scale: dict[tuple[
     return torch.cat(parts).numpy()
 
 
-def _find_record(row: dict, spikes: dict, states: dict, scale: dict[tuple[str, str], float]) -> torch.Tensor:
+def _find_record(row: dict, spikes: dict, states: dict) -> torch.Tensor:
     layer, state = row["layer"], row["state"]
     if state == "i" and "u" in states.get(layer, {}):
         raise ModelError(
@@ -46,9 +45,9 @@ def _find_record(row: dict, spikes: dict, states: dict, scale: dict[tuple[str, s
         )
     if state is not None and state not in states.get(layer, {}):
         raise ModelError(f"the module's answer needs state {state!r} of layer {layer!r}; simulate with record='all'")
-    given = spikes[layer] if state is None else states[layer][state] / scale.get((layer, state), 1.0)
+    given = spikes[layer] if state is None else states[layer][state]
     dtype = getattr(torch, row["dtype"])
-    record = torch.from_numpy(np.ascontiguousarray(given)).to(torch.float32) * row["factor"]
+    record = torch.from_numpy(np.asarray(given * row["factor"], np.float32))
     return record.reshape(*given.shape[:2], *row["shape"]).to(dtype)
 
 

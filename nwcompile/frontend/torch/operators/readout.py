@@ -206,7 +206,7 @@ def verify_readout(readout: Readout, run: Run, expected: torch.Tensor) -> None:
 
     The steps may be on any axis of `expected`.
     """
-    given = torch.from_numpy(run_readout(readout, run.spikes, run.states, {})).double()
+    given = torch.from_numpy(run_readout(readout, run.spikes, run.states)).double()
     if given.numel() != expected.numel():
         raise ModelError(f"the readout gives {list(given.shape)}, and the module {list(expected.shape)}")
     axes = [axis for axis in range(2, expected.ndim) if expected.shape[axis] == given.shape[min(1, given.ndim - 1)]]

@@ -15,6 +15,7 @@ from nwcompile.ir.manifest import APPROXIMATE, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
+from nwcompile.ir.readout import Readout
 from nwcompile.passes.legalize.pool_spikes import FULL, find_relays
 from nwcompile.passes.quantize.approximate.driven import DrivenLayer
 from nwcompile.passes.quantize.approximate.ideal import PooledLayer, ideal_trace, pooled_layers
@@ -73,12 +74,11 @@ def approximate(
     options: Options,
     inputs: dict | None,
     labels: np.ndarray | None = None,
-    scale: dict[tuple[str, str], float] | None = None,
+    readout: Readout | None = None,
 ) -> Approximated:
     """Replace neurons of a quantized network as `options.approximate` allows; return it if nothing changes.
 
-    `inputs`: samples `[B, T, *shape]` of every input, or None; `labels` int[B]. `scale`: integers per unit of the float
-    network, by layer and state.
+    `inputs`: samples `[B, T, *shape]` of every input, or None; `labels` int[B]. `readout`: how integers become answers.
     """
     ideal = fold_biases(network)
     bare, features_of = nearest_network(ideal, chip, options)
@@ -98,7 +98,7 @@ def approximate(
     changed, fits = _refit_all(ideal, bare, {*features_of, *map(FULL.format, pooled)}, chip, _select(inputs, fitting))
     price = None
     if len(held):
-        price = measure_price(ideal, changed, _select(inputs, held), None if labels is None else labels[held], scale)
+        price = measure_price(ideal, changed, _select(inputs, held), None if labels is None else labels[held], readout)
     shown = {FULL.format(name): name for name in pooled}  # these neurons send the spikes of the layer
     prices = {} if price is None else {name: price.layer_price(shown.get(name, name)) for name in features_of}
     changes = [

@@ -8,10 +8,11 @@ import numpy as np
 from nwcompile.errors import LossError, OptionError
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import MAX_LOSS, Options
+from nwcompile.ir.readout import Readout
 from nwcompile.ir.shown import count_text
 from nwcompile.passes.quantize.approximate.ideal import ideal_trace
 from nwcompile.sim.accuracy import loss_interval, ratio_interval
-from nwcompile.sim.answers import answer_rule, network_answers, record_for, warn_of_answers
+from nwcompile.sim.answers import answer_rule, network_answers, warn_of_answers
 from nwcompile.sim.reference.run import output_of
 from nwcompile.sim.sequence.run import trace_layers
 
@@ -79,13 +80,13 @@ class Price:
 
 
 def measure_price(
-    ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | None = None, scale: dict | None = None
+    ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | None = None, readout: Readout | None = None
 ) -> Price:
     """Return the price of running `chip` instead of `ideal`, both fixed-point, on `inputs` `[B, T, *shape]` by input.
 
     `ideal` may hold pooled layers (`ideal.py`); full-resolution layers, which only the chip has, are not compared.
     """
-    keep_states = record_for(ideal) == "all"
+    keep_states = readout is not None and bool(readout.state_layers)
     runs = [ideal_trace(ideal, inputs, keep_states), trace_layers(chip, inputs, keep_states=keep_states)]
     wanted, got = (spikes for spikes, _ in runs)
     firing = [name for name in wanted if ideal.node(name).neuron.fires]
@@ -95,7 +96,7 @@ def measure_price(
     all_changed, all_either = (sum(kind.values(), np.zeros(n_samples, int)) for kind in (changed, either))
     low, high = ratio_interval(all_changed, all_either)
     before, after = (
-        network_answers(ideal, *run, output_of(network, *run), scale or {})
+        network_answers(readout, *run, output_of(network, *run))
         for network, run in zip((ideal, chip), runs, strict=True)
     )
     right = lost = output_changed = None
