@@ -34,7 +34,7 @@ import torch
 from nwcompile.errors import ModelError, NwWarning, shown
 from nwcompile.frontend.torch.build import Builder
 from nwcompile.frontend.torch.check import NO_LAYERS, LayoutError, LostStateError, verify_recording
-from nwcompile.frontend.torch.compare import compare_drawn, compare_spikes
+from nwcompile.frontend.torch.compare import compare_drawn, compare_spikes, find_different_layer
 from nwcompile.frontend.torch.inputs import parse_layout, prepare_example, unwrap_module
 from nwcompile.frontend.torch.kind import ReadNeurons
 from nwcompile.frontend.torch.kinds import (
@@ -116,6 +116,8 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
                 return _finish_import(whole, module, x, layout)
         if relu is None:
             compare_spikes(network, _repeat_steps(x, recording.n_steps) if layout == "B" else x, recording.spikes)
+            if recording.reads:
+                _verify_reads(network, recording, module, x)
             network = _add_readout(network, recording, module, x)
         if network.left_out:
             warnings.warn(f"{type(module).__name__}: {network.left_out}", NwWarning, stacklevel=2)
@@ -313,6 +315,27 @@ def _build_network(recording: Recording, modules: dict[str, torch.nn.Module]) ->
     builder.add_readouts(recording.applied, recording.n_steps)
     network = builder.build_network()
     return replace(network, left_out=recording.results.describe_left_out(network, builder.readouts))
+
+
+def _verify_reads(network: Network, recording: Recording, module: torch.nn.Module, x: torch.Tensor) -> None:
+    """Raise ModelError if a value that the module reads changes what its layers do on drawn inputs."""
+    is_once = recording.lead == "once"
+    drawn = torch.cat(draw_like(x[:1]))
+    drawn = _repeat_steps(drawn[:, :1], recording.n_steps) if is_once else drawn
+    with _preserve_state(module):
+        for part in module.modules():
+            fit_batch(part, len(drawn))
+        lead = "B" if is_once else recording.lead
+        try:
+            spikes = _run_recorder(ModuleRecorder(module, drawn, lead, recording.input.name, None, is_once)).spikes
+        except RunError:
+            return  # the module does not take such inputs
+    layer = find_different_layer(network, drawn, spikes)
+    if layer:
+        raise ModelError(
+            f"{recording.reads[0]} that depends on the input, and layer {layer!r} then spikes differently on other "
+            "inputs; a chip runs the same operations for every input; choose with torch.where"
+        )
 
 
 def _add_readout(network: Network, recording: Recording, module: torch.nn.Module, x: torch.Tensor) -> Network:

@@ -15,7 +15,15 @@ MAX_SAMPLES = 2  # Two samples reveal a wrong import as well as more, in less ti
 
 
 def compare_drawn(network: Network, inputs: torch.Tensor, spikes: dict[str, torch.Tensor]) -> None:
-    """Warn with NwWarning about the first layer whose spikes differ clearly on drawn `inputs`, `[B, T, *shape]`.
+    """Warn with NwWarning about the first layer whose spikes differ clearly on drawn `inputs`, `[B, T, *shape]`."""
+    layer = find_different_layer(network, inputs, spikes)
+    if layer:
+        text = f"layer {layer!r} spikes differently from the module on drawn inputs; please report it"
+        warnings.warn(text, NwWarning, stacklevel=3)
+
+
+def find_different_layer(network: Network, inputs: torch.Tensor, spikes: dict[str, torch.Tensor]) -> str | None:
+    """Return the first layer whose `spikes` the network does not have on drawn `inputs`, `[B, T, *shape]`, or None.
 
     Inputs without the example's scale bring more neurons to their threshold, where sums in another order round to the
     other side; a wrong map changes more.
@@ -25,13 +33,8 @@ def compare_drawn(network: Network, inputs: torch.Tensor, spikes: dict[str, torc
         got = run.spikes[layer].reshape(expected.shape)
         differs = ~np.isclose(got, expected.float().cpu().numpy(), ROUNDING, ROUNDING)
         if differs.mean() > MAX_ROUNDED:
-            warnings.warn(
-                f"layer {layer!r} spikes differently from the module on drawn inputs: {differs.sum()} of {got.size} "
-                "entries; please report it",
-                NwWarning,
-                stacklevel=3,
-            )
-            return
+            return layer
+    return None
 
 
 def compare_spikes(network: Network, x: torch.Tensor, spikes: dict[str, torch.Tensor]) -> None:

@@ -118,6 +118,7 @@ class ModuleRecorder(Tracker):
             spikes=results.spikes,
             integrators=frozenset(integrators),
             results=results,
+            reads=self.reads,
         )
 
     def _note_result(self, result, answer) -> None:

@@ -185,7 +185,8 @@ class Recording:
     `kinds[layer]`: how its module is read. `refused`: modules with weights whose input cannot be followed, and the
     reason. `unknown`: neuron modules of a framework that cannot be read, and the reason. `spikes[layer]`: the layer's
     output, `[B, T, *shape]`. `integrators`: layers of which only states are read or returned, never the spikes.
-    `results`: the tensors that the module returned. `lead`: the axis order of its input.
+    `results`: the tensors that the module returned. `lead`: the axis order of its input. `reads`: places at which the
+    module reads a value that depends on the example, and how.
     """
 
     input: Source
@@ -199,3 +200,4 @@ class Recording:
     spikes: dict[str, torch.Tensor]
     integrators: frozenset[str]
     results: "Results"
+    reads: list[str]

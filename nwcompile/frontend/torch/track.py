@@ -1,6 +1,9 @@
 """Follow tensors through the torch functions that are called between modules."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
+from types import FrameType
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -40,6 +43,10 @@ CREATES = frozenset(
         "new_tensor",
     )
 )
+READS_VALUE = frozenset(
+    ("item", "tolist", "numpy", "equal", "allclose", "__bool__", "__float__", "__int__", "__index__", "__array__")
+)
+PACKAGES = tuple(str(Path(module).parent) for module in (torch.__file__, __file__))  # whose frames are not the user's
 RELUS = ("relu", "relu_")  # They leave spikes unchanged.
 KEEPS_STATE = frozenset(("detach", "detach_", "clone", "contiguous", "requires_grad_", "__get__", "to", "float"))
 
@@ -58,6 +65,7 @@ class Tracker(TorchFunctionMode):
         self.read: set[int] = set()  # ids of tensors that a function or module took, or in the final result
         self.applied: list[Applied] = []
         self.refused: list[str] = []
+        self.reads: list[str] = []  # places at which Python reads a value
         self.depth = 0  # number of running leaf modules; their insides are not followed
         self.containers: list[tuple[str, torch.nn.Module | None]] = [("", None)]  # running, insides are followed
 
@@ -141,6 +149,8 @@ class Tracker(TorchFunctionMode):
         self.read.update(map(id, tensors))
         if name == "__setitem__":
             self.refuse(args[0], "a tensor that is filled by item assignment; use torch.stack or torch.cat")
+        if tensors and name in READS_VALUE:
+            self.reads.append(f"{_find_place()}: the code reads a value of a tensor ({name.strip('_')})")
         if not tensors or not tensors_in(result) or name in CREATES:
             return
         where = f"{self.containers[-1][0]!r}" if self.containers[-1][0] else "forward"
@@ -256,6 +266,14 @@ class RecordError(Exception):
     def __init__(self, error: NwError):
         super().__init__(str(error))
         self.error = error
+
+
+def _find_place() -> str:
+    """Return the innermost line of the user's code that runs, as `net.py:35`."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGES):
+        frame = frame.f_back
+    return "forward" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def _func_name(func) -> str:

@@ -10,6 +10,7 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation, StateVariable
 from nwcompile.ir.neuron_programs.ranges import TRUTHS, find_ranges
 from nwcompile.nn.neurons.aten import MAKERS, MOVES, RULES
+from nwcompile.nn.neurons.reads import watch_reads
 
 EXAMPLE = (1,)  # The shape of the traced input: one neuron, as operations are the same for every neuron.
 TORCHS_OWN = ("aten", "prims")
@@ -74,6 +75,11 @@ class Tracer(TorchDispatchMode):
     def make_example(self) -> torch.Tensor:
         """Return a tensor in the shape of an input."""
         return torch.ones(EXAMPLE if self.shape is None else self.shape, dtype=self.dtype)
+
+    def refuse_read(self, tensor: torch.Tensor) -> None:
+        """Raise ModelError if a state, or what depends on states or input, is read as numbers."""
+        if id(tensor) in self.operand_of or id(tensor) in self.refusals:
+            raise self.make_refusal("reading a value (.tolist(), .numpy())", "compute with tensors")
 
     def make_refusal(self, what: str, instead: str) -> ModelError:
         """Return the error for an operation that no program has."""
@@ -272,7 +278,7 @@ def trace(
         return tracer.bind_tensor(torch.zeros_like(tracer.make_example()), state)
 
     states = States(make_state)
-    with torch.no_grad(), tracer:
+    with torch.no_grad(), watch_reads(tracer.refuse_read), tracer:
         given = step(states, tracer.bind_tensor(tracer.make_example(), INPUT), **parameters)
         becomes, output = _unpack_result(name, states, given)
         operands = {key: tracer.plain_number(value) for key, value in becomes.items()}

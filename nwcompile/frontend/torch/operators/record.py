@@ -12,13 +12,13 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from nwcompile.errors import ModelError, NwError
+from nwcompile.nn.neurons.reads import watch_reads
 
 ERROR_CODE = "NW2307"
 aten = torch.ops.aten
 FILLS = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
 RESHAPES = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "detach", "alias")
 READS_VALUE = ("_local_scalar_dense", "is_nonzero", "equal", "item", "allclose")
-READ_METHODS = ("numpy", "tolist", "__array__")  # of a tensor; they read memory without an operator
 NEVER = -1  # step of an operator that depends on no step
 TORCH = str(Path(torch.__file__).parent)
 HERE = str(Path(__file__).parent)
@@ -162,15 +162,12 @@ class OperatorRecorder(TorchDispatchMode):
         hooks = torch.nn.modules.module
         enter = hooks.register_module_forward_pre_hook(self._enter_module)
         leave = hooks.register_module_forward_hook(self._leave_module)
-        originals = self._guard_reads()
         try:
-            with torch.no_grad(), self:
+            with torch.no_grad(), watch_reads(self._refuse_read), self:
                 result = run(*args)
         finally:
             enter.remove()
             leave.remove()
-            for name, original in originals:
-                setattr(torch.Tensor, name, original)
         return pytree.tree_map(lambda t: self._find_op(t) if isinstance(t, torch.Tensor) else t, result)
 
     def _enter_module(self, module: torch.nn.Module, args: tuple) -> Any:
@@ -260,20 +257,9 @@ class OperatorRecorder(TorchDispatchMode):
                 self._hold(tensor, held)
         return result
 
-    def _guard_reads(self) -> list[tuple[str, Any]]:
-        """Let the methods that read memory without an operator refuse tensors that depend on the example."""
-        originals = [(name, getattr(torch.Tensor, name)) for name in READ_METHODS]
-        for name, original in originals:
-            setattr(torch.Tensor, name, self._guard_method(original))
-        return originals
-
-    def _guard_method(self, original):
-        def read(tensor: torch.Tensor, *args, **kwargs):
-            if id(tensor) in self.held and self._find_op(tensor).depends:
-                raise _refuse_reading(self._find_site())
-            return original(tensor, *args, **kwargs)
-
-        return read
+    def _refuse_read(self, tensor: torch.Tensor) -> None:
+        if not self.inside and id(tensor) in self.held and self._find_op(tensor).depends:
+            raise _refuse_reading(self._find_site())
 
     def _find_site(self) -> Site:
         frames = self._find_frames()
