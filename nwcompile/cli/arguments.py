@@ -12,6 +12,7 @@ from nwcompile.errors import NwWarning, OptionError, error_titles, unknown_choic
 from nwcompile.frontend.nir.dialects import DIALECTS
 from nwcompile.ir import options as choices
 from nwcompile.ir.options import Options
+from nwcompile.ir.readout import RULES
 from nwcompile.sim import BACKENDS, DEVICES, RECORDS, WINDOWS
 from nwcompile.sim.crosscheck import AGAINST
 
@@ -516,6 +517,12 @@ def _add_legalization(parser: Parser) -> None:
         "--max-loss",
         metavar="LOSS",
         help="largest loss by --approximate: points of accuracy (0.5pt) or share of the spikes (2%%)",
+    )
+    parser.add_argument(
+        "--readout",
+        metavar="RULE",
+        help="how the output becomes an answer, instead of the module's own way: "
+        f"{', '.join(RULES)}; or with a number of classes, like sum:10",
     )
     parser.add_argument(
         "--input-layer",

@@ -1,6 +1,7 @@
 """`nwcompile evaluate`: measure the accuracy of the float model and of the program on labeled samples."""
 
 from argparse import Namespace
+from dataclasses import replace
 
 from nwcompile.cli.arguments import read_options
 from nwcompile.cli.compile import program_for
@@ -26,7 +27,8 @@ def run(args: Namespace) -> int:
     data = read_input(args)
     if data.y is None:
         raise ModelError(f"{args.input or 'no input'}: no labels; evaluate needs them under the key y of a .npz file")
-    compiling = args.calibration is not None or args.set or read_options(args) != Options()
+    options = read_options(args)
+    compiling = args.calibration is not None or args.set or replace(options, readout=None) != Options()
     only_float = args.chip is None and not is_program(args.model)
     if only_float and (compiling or args.backend or args.device != "cpu"):
         raise OptionError("without --chip only the float model runs, on the CPU; leave out the flags of a program")
@@ -34,7 +36,10 @@ def run(args: Namespace) -> int:
     if network is not None:
         data = data.laid_out(network.layout)
         prepare_inputs(network, data.x, None)
+        network = network if options.readout is None else network.change_readout(options.readout)
     program = None if only_float else program_for(args, network, data.x)
+    if program is not None and options.readout is not None:
+        program = replace(program, network=program.network.change_readout(options.readout))
     of_answers = network
     if of_answers is None:
         assert program is not None, "the model is a program"

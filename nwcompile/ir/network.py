@@ -15,7 +15,7 @@ from nwcompile.errors import ModelError, shown, unknown_choice
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
-from nwcompile.ir.readout import Readout
+from nwcompile.ir.readout import Readout, choose_readout
 from nwcompile.ir.shown import count_text, format_lines
 from nwcompile.lazy_names import look_up
 
@@ -232,6 +232,18 @@ class Network:
     def change_layout(self, layout: str, n_steps: int | None = None) -> "Network":
         """Return the same network for samples of another layout."""
         return replace(self, layout=layout, n_steps=n_steps)
+
+    def change_readout(self, rule: str) -> "Network":
+        """Return the network with another readout of its output: "sum", "last", "max" or "first-spike".
+
+        A number behind it, like "sum:10", is that of the classes; each is a group of neighboring neurons. Raises
+        OptionError, and ModelError if there are several output layers.
+        """
+        if len(self.outputs) != 1:
+            raise ModelError(f"readout={rule!r} needs one output layer; this network has {', '.join(self.outputs)}")
+        node = self.node(self.outputs[0])
+        state = None if node.neuron.fires else node.neuron.readout
+        return replace(self, readout=choose_readout(rule, node.name, state, node.n_neurons))
 
     @property
     def is_fixed(self) -> bool:

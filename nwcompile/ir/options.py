@@ -10,6 +10,7 @@ from numbers import Real
 from operator import index
 
 from nwcompile.errors import NwWarning, OptionError, check_int, shown, unknown_choice
+from nwcompile.ir.readout import parse_rule
 
 EXECUTIONS = ("pipelined", "phased")
 OBJECTIVES = ("time", "energy", "traffic", "cores", "edp")
@@ -53,6 +54,8 @@ class Options:
     `input_layer` is the input mode of real-valued or static input: `exact` (integers or signed lines), `bias` (the
     host's linear map as injected current), `graded` (integers of the chip's width), `host` (the first spiking layer on
     the CPU). The default is the first of these that the chip supports.
+    `readout` is the rule that turns the output into an answer, instead of the module's own: see
+    `Network.change_readout`.
     """
 
     seed: int = 0
@@ -70,6 +73,7 @@ class Options:
     approximate: tuple[str, ...] | str = ()
     max_loss: str | None = None
     input_layer: str | None = None
+    readout: str | None = None
 
     def __post_init__(self):
         for name, choices in (("optimize", OBJECTIVES), ("execution", EXECUTIONS), ("on_multi_spike", ON_MULTI_SPIKE)):
@@ -85,6 +89,8 @@ class Options:
             not isinstance(self.input_layer, str) or self.input_layer not in INPUT_LAYERS
         ):
             raise OptionError(unknown_choice("input_layer", self.input_layer, INPUT_LAYERS))
+        if self.readout is not None:
+            parse_rule(self.readout)
         for name, low, high in (("seed", 0, LARGEST), ("bits", 1, MOST_BITS), ("n_cores", 1, LARGEST)):
             value = getattr(self, name)
             if value is not None or name == "seed":

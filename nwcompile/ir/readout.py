@@ -1,5 +1,6 @@
 """Readout: what the host computes from the spikes and states of layers, to get the answer of the imported module."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
@@ -7,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nwcompile.errors import ModelError
+from nwcompile.errors import ModelError, OptionError, shown
 
 ERROR_CODE = "NW2309"
 OPERATORS = frozenset(  # of torch, without namespace and overload; a file can name no others
@@ -29,7 +30,15 @@ OPERATORS = frozenset(  # of torch, without namespace and overload; a file can n
         "_unsafe_view", "where", "zeros_like", "ones_like", "full_like", "scatter", "one_hot",
     )
 )  # fmt: skip
-REFERENCES = ("each", "all", "after", "array", "dtype", "number")
+RULES = {  # that a user may choose
+    "sum": "largest sum over all steps",
+    "last": "largest value in the last step",
+    "max": "largest value in any step",
+    "first-spike": "earliest spike",
+}
+RULE = re.compile(r"([a-z-]+)(?::([1-9][0-9]{0,8}))?")
+NEVER = -(1 << 31)  # before the first spike of any sample, negated
+REFERENCES = ("each", "all", "after", "array", "dtype", "number", "steps")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +51,12 @@ class Readout:
     reference to the result, or a list of those of every step; of `{"all": i}`, all steps of row i, it is `[T, *]`.
 
     References: `{"each": i, "delay": d}` in a row of `each`; `{"each": i, "step": t}` (-1: the last), `{"all": i}` and
-    `{"after": j}` in a row of `after`; `{"array": k}`, one of `arrays`; `{"dtype": name}`; `{"number": "inf"}`.
+    `{"after": j}` in a row of `after`; `{"array": k}`, one of `arrays`; `{"dtype": name}`; `{"number": "inf"}`;
+    `{"steps": true}`, the number of steps.
 
     `shape`: that of the result, or of its part of one step, with axes of one sample and one step. `is_whole`: whether
-    its type is whole numbers. `n_steps`: the only number of steps that it can read; None for any. `text`: what it does.
+    its type is whole numbers. `n_steps`: the only number of steps that it can read; None for any. `text`: the class
+    that it gives, in words.
     """
 
     each: tuple[dict, ...]
@@ -86,9 +97,9 @@ class Readout:
             elif row["operator"].partition(".")[0] not in OPERATORS:
                 raise ModelError(f"the readout uses torch's {row['operator']}, which no readout may use")
             parts = [row.get("arguments", []), *row.get("options", {}).values(), *row.get("before", {}).values()]
-            for ref in _iterate_references(parts):
+            for ref in iterate_references(parts):
                 self._verify_reference(ref, k)
-        for ref in _iterate_references(self.result):
+        for ref in iterate_references(self.result):
             self._verify_reference(ref, len(self.each) + len(self.after))
 
     def _verify_reference(self, ref: dict, row: int) -> None:
@@ -138,15 +149,76 @@ class Readout:
         )
         return replace(self, each=tuple(rows))
 
-    def for_any_length(self) -> "Readout":
-        """Return the readout for samples of any number of steps."""
-        return replace(self, n_steps=None)
+    def for_any_length(self) -> tuple["Readout", ...]:
+        """Return readouts for any number of steps that may do the same: as it is, or divided by the number of steps."""
+        after = tuple(
+            {**row, "arguments": [{"steps": True} if a == self.n_steps else a for a in row["arguments"]]}
+            if row["operator"] in ("div.Tensor", "mul.Tensor")
+            else row
+            for row in self.after
+        )
+        return replace(self, n_steps=None), replace(self, after=after, n_steps=None)
 
 
-def _iterate_references(value: Any) -> Iterator[dict]:
+def iterate_references(value: Any) -> Iterator[dict]:
     """Yield the references in nested lists."""
     if isinstance(value, dict):
         yield value
     elif isinstance(value, list | tuple):
         for part in value:
-            yield from _iterate_references(part)
+            yield from iterate_references(part)
+
+
+def parse_rule(text) -> tuple[str, int | None]:
+    """Return the word and the number of classes of a rule like "sum" or "sum:10"; raise OptionError for others."""
+    match = RULE.fullmatch(text) if isinstance(text, str) else None
+    if match is None or match[1] not in RULES:
+        raise OptionError(
+            f"readout={shown(text)} must be {', '.join(RULES)}, or one of them with a number of classes, like sum:10: "
+            "each class is a group of neighboring neurons"
+        )
+    return match[1], None if match[2] is None else int(match[2])
+
+
+def choose_readout(text: str, layer: str, state: str | None, n: int) -> Readout:
+    """Return the readout of a rule like "max" or "sum:10" for the `n` neurons of an output layer.
+
+    `state`: what is read of neurons that never fire; None for spikes. Raises OptionError if the rule is unknown, or if
+    the neurons are no whole groups.
+    """
+    kind, n_groups = parse_rule(text)
+    n_classes = n_groups or n
+    if n % n_classes:
+        raise OptionError(f"readout={text!r}: the {n} neurons of {layer!r} are no {n_classes} groups of one size")
+    whole = {"after": 0}  # [T, n]
+    after = [_row("stack.default", [{"all": 0}])]
+    if kind == "last":
+        after.append(_row("select.int", [whole, 0, -1]))
+    elif kind == "first-spike":
+        after += [  # minus the step of the first spike
+            _row("gt.Scalar", [whole, 0]),
+            _row("_to_copy.default", [{"after": 1}], {"dtype": {"dtype": "float32"}}),
+            _row("argmax.default", [{"after": 2}, 0]),
+            _row("neg.default", [{"after": 3}]),
+            _row("any.dim", [{"after": 1}, 0]),
+            _row("where.ScalarOther", [{"after": 5}, {"after": 4}, NEVER]),
+        ]
+    else:
+        after.append(_row("amax.default" if kind == "max" else "sum.dim_IntList", [whole, [0]]))
+    if n_classes != n:
+        after.append(_row("reshape.default", [{"after": len(after) - 1}, [n_classes, n // n_classes]]))
+        in_groups = "amax.default" if kind in ("max", "first-spike") else "sum.dim_IntList"
+        after.append(_row(in_groups, [{"after": len(after) - 1}, [1]]))
+    record = {"layer": layer, "state": state, "factor": 1.0, "shape": [n], "dtype": "float32"}
+    groups = f" in {n_classes} groups" if n_groups else ""
+    return Readout(
+        each=(record,),
+        after=tuple(after),
+        result={"after": len(after) - 1},
+        shape=(n_classes,),
+        text=f"{RULES[kind]} of {layer!r}{groups} (readout={text!r})",
+    )
+
+
+def _row(operator: str, arguments: list, options: dict | None = None) -> dict:
+    return {"operator": operator, "arguments": arguments, "options": options or {}}

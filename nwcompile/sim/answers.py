@@ -68,9 +68,7 @@ def count_classes(network: Network) -> int | None:
 def answer_rule(network: Network) -> str:
     """Describe the rule by which `find_answers` classifies a sample."""
     if network.readout is not None:
-        largest = "" if network.readout.is_class else "largest of "
-        steps = ", summed over all steps" if largest and network.readout.is_per_step else ""
-        return f"class = {largest}{network.readout.text}, as the module computes{steps}"
+        return f"class = {network.readout.text}"
     fires = any(network.node(name).neuron.fires for name in network.outputs)
     return f"class = output neuron with {'most spikes' if fires else 'the largest sum of its membrane'} over all steps"
 

@@ -74,6 +74,7 @@ def find_narrowest(
     if network.is_fixed:
         raise ModelError("the network is in integers already; widths are searched for float networks")
     network.verify()
+    network = network if options.readout is None else network.change_readout(options.readout)
     labels = np.asarray(labels)
     calibrated = Draft(network, chip, options, calibration=x if calibration is None else calibration)
     given = run(calibrated, until="input")

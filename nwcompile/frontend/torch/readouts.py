@@ -91,14 +91,16 @@ def allow_any_length(network: Network, module: torch.nn.Module, x: torch.Tensor,
     if readout is None or lead == "once":
         return network
     longer = torch.cat([x, x.flip(1)[:, :MORE_STEPS]], 1)
-    readout = readout.for_any_length()
     try:
-        for sample in longer.split(1):
-            expected = _run_module(module, sample, lead, longer.shape[1], preserve)
-            verify_readout(readout, record_layers(network, sample), expected)
+        results = [_run_module(module, sample, lead, longer.shape[1], preserve) for sample in longer.split(1)]
     except ModelError:
         return network  # the module takes a fixed number of steps
-    return replace(network, readout=readout)
+    run = record_layers(network, longer)
+    for general in readout.for_any_length():
+        with suppress(ModelError):
+            verify_readout(general, run, torch.cat(results))
+            return replace(network, readout=general)
+    return network
 
 
 def _run_module(module: torch.nn.Module, x: torch.Tensor, lead: str, n_steps: int, preserve: Preserve) -> torch.Tensor:

@@ -14,7 +14,9 @@ from nwcompile.passes.stages.draft import Draft, Stage
 
 
 def choose_input(draft: Draft) -> Draft:
-    """Choose how input reaches the chip; layers in front of that run on the host."""
+    """Choose how input reaches the chip; layers in front of that run on the host. Sets the readout of the options."""
+    if draft.options.readout is not None:
+        draft = replace(draft, given=draft.given.change_readout(draft.options.readout))
     chosen = legalize_input(draft.given, draft.chip, draft.calibration, draft.options)
     network = replace(chosen.network, left_out=draft.given.left_out, readout=draft.given.readout)
     labels = None if draft.labels is None else _check_labels(chosen.samples, draft.labels)

@@ -16,7 +16,8 @@ ENTRIES_AT_ONCE = 1 << 24  # of all records; bounds the memory
 def run_readout(readout: Readout, spikes: dict, states: dict) -> np.ndarray:
     """Return the module's result, `[B, *]`, or `[B, T, *]` if it has one value for every step.
 
-    `spikes[layer]` and `states[layer][state]` are `[B, T, *shape]`. Raises ModelError if a record or the number of steps is wrong.
+    `spikes[layer]` and `states[layer][state]` are `[B, T, *shape]`. Raises ModelError if a record is missing, or for
+    another number of steps than the readout's.
     """
     rows = [row for row in readout.each if "layer" in row]
     records = [_find_record(row, spikes, states) for row in rows]
@@ -66,6 +67,8 @@ def _run_sample(readout: Readout, n_steps: int, *records: torch.Tensor) -> torch
             return [values[ref["all"], t] for t in range(n_steps)]
         if "after" in ref:
             return results[ref["after"]]
+        if "steps" in ref:
+            return n_steps
         if "dtype" in ref:
             return getattr(torch, ref["dtype"])
         return float(ref["number"]) if "number" in ref else arrays[ref["array"]]

@@ -1,6 +1,7 @@
 """Turn what a module computes after its layers into a readout."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.operators.record import Op, is_op
 from nwcompile.frontend.torch.operators.roll import Node, StepGraph, is_ref
 from nwcompile.ir.network import Network
-from nwcompile.ir.readout import OPERATORS, Readout
+from nwcompile.ir.readout import OPERATORS, Readout, iterate_references
 from nwcompile.ir.run import Run
 from nwcompile.sim import simulate
 from nwcompile.sim.sequence.readout import run_readout
@@ -92,6 +93,8 @@ class ReadoutBuilder:
         each = list(self.records.values())
         for node in nodes:
             row = self._make_row(node.op, node.args, node.kwargs)
+            if self.graph is not None and node in self.graph.sums:
+                self.names[-1] = "sum"
             before = self._initial_values(node, nodes)
             each.append(row | ({"before": before} if before else {}))
         after = []
@@ -99,10 +102,8 @@ class ReadoutBuilder:
             after.append(self._make_row(op, op.args, op.kwargs))
             self.after_of[op] = len(self.after_of)
         result = self._refer_all(outputs)
-        layers = " and ".join(dict.fromkeys(map(_describe_record, self.records.values())))
-        done = ", ".join(dict.fromkeys(self.names)) or ("the last step" if _is_last(result) else "each step")
         value = outputs[0].value
-        return Readout(
+        readout = Readout(
             each=tuple(each),
             after=tuple(after),
             result=result,
@@ -110,8 +111,20 @@ class ReadoutBuilder:
             shape=tuple(value.shape),
             is_whole=not value.dtype.is_floating_point,
             n_steps=self.n_steps,
-            text=f"{done} of {layers}",
         )
+        return replace(readout, text=self._describe(readout))
+
+    def _describe(self, readout: Readout) -> str:
+        """Return the class that a readout gives, in words: its operators in order."""
+        layers = " and ".join(dict.fromkeys(map(_describe_record, self.records.values())))
+        sums = () if self.graph is None else {self.row_of.get(node) for node in self.graph.sums}
+        refs = [r for row in readout.after for r in iterate_references(row["arguments"])]
+        refs += [*iterate_references(readout.result)]
+        steps = {r["step"] for r in refs if "step" in r and r["each"] not in sums}
+        done = [*dict.fromkeys(self.names), *(["the last step"] if steps == {-1} else [])]
+        summed = ", summed over all steps" if readout.is_per_step and not readout.is_class else ""
+        what = f"{', '.join(done)} of {layers}" if done else layers
+        return f"{'' if readout.is_class else 'largest of '}{what}, as in the module{summed}"
 
     def _find_needed(self, outputs: list[Op]) -> tuple[list[Node], list[Op]]:
         """Find the records; return the nodes and the operators after the last step that the outputs need, in order."""
@@ -218,10 +231,6 @@ def verify_readout(readout: Readout, run: Run, expected: torch.Tensor) -> None:
 def record_layers(network: Network, inputs: torch.Tensor) -> Run:
     """Run a network on inputs `[S, T, *shape]`, with the states of all layers."""
     return simulate(network, inputs.float().cpu().numpy(), record="all")
-
-
-def _is_last(result: Any) -> bool:
-    return isinstance(result, dict) and result.get("step") == -1
 
 
 def _describe_record(row: dict) -> str:
