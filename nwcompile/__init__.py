@@ -48,6 +48,7 @@ _HOME = {
     "from_nir": "nwcompile.frontend.nir",
     "from_torch": "nwcompile.frontend.torch",
     "neuron": "nwcompile.nn.neurons",
+    "read_out": "nwcompile.sim.answers",
     "robustness": "nwcompile.sim.robustness",
     "simulate": "nwcompile.sim",
     "sweep": "nwcompile.workbench.sweep.sweep",

@@ -138,6 +138,8 @@ class Network:
             what = "junction" if node.neuron is None else "layer"
             sources = ", ".join(f"{type(c).__name__} from {c.source}" for c in self.into(node.name))
             rows.append(f"{what} {node.name} {list(node.shape)}: {sources or 'no connection'}")
+        if self.readout is not None:
+            rows.append(f"class: {self.readout.text}")
         return format_lines(head, rows, "layers")
 
     def _repr_html_(self) -> str:

@@ -99,6 +99,7 @@ class Program:
             + count_text(int(self.axons.row_bits.sum() + self.axons.kernel_bits.sum()), "bit") + " of synapse memory",
             f"outputs: {', '.join(network.outputs)}",
             *([] if self.host is None else [f"input: {self.host.summary}"]),
+            *([] if network.readout is None else [f"class: {network.readout.text}"]),
             *(f"warning: {text}" for text in self.warnings),
         ]  # fmt: skip
         return format_lines(head, rows, "warnings")

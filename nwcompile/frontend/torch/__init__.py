@@ -340,7 +340,7 @@ def _verify_reads(network: Network, recording: Recording, module: torch.nn.Modul
 
 def _add_readout(network: Network, recording: Recording, module: torch.nn.Module, x: torch.Tensor) -> Network:
     """Return the network with the readout of the module's first result, if its outputs lack it and it can be found."""
-    readouts = {applied.operation.path for applied in recording.applied}
+    readouts = {a.operation.path for a in recording.applied if a.operation.path in network.layers}
     if not network.left_out or not recording.results.lacks_first(network, readouts) or "*" in recording.lead:
         return network
     paths = dict(module.named_modules())

@@ -11,9 +11,9 @@ import torch
 from nwcompile.errors import ModelError, NwError
 from nwcompile.frontend.torch.operators import draw_like, group_results, list_steps, prepare_run
 from nwcompile.frontend.torch.operators.readout import (
-    ReadoutBuilder,
     Record,
     Records,
+    build_readout,
     is_close,
     record_layers,
     verify_readout,
@@ -71,10 +71,8 @@ def find_readout(
     with suppress(ModelError):  # a result of some steps only has no step that others repeat
         graph = roll_steps(outputs, [recorder.input] * n_steps)
     outputs = graph.outputs if graph is not None else select_used(outputs)[1]
-    readout = ReadoutBuilder(graph, n_steps, lambda item: _find_record(item, found)).build(outputs)
     expected = torch.cat([_run_module(module, trial[None], lead, n_steps, preserve) for trial in trials])
-    verify_readout(readout, run, expected)
-    return readout
+    return build_readout(graph, n_steps, lambda item: _find_record(item, found), outputs, run, expected)
 
 
 def _find_record(item: Node | Op, found: dict[tuple, Record]) -> Record | None:

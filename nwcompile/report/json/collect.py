@@ -88,7 +88,8 @@ def collect_report(
         "provenance": _collect_provenance(program, run),
     }  # fmt: skip
     below = verdict_rows(doc) + ([] if doc["host"] is None else [["host", host_text(doc["host"])]])
-    if accuracy is not None or (doc["price"] or {}).get("output_changed_percent") is not None:
+    has_answers = accuracy is not None or (doc["price"] or {}).get("output_changed_percent") is not None
+    if has_answers or program.network.readout is not None:
         below.append(["answers", answer_rule(program.network)])
     return {"verdict": format_verdict(doc), "verdict_rows": below, **doc}
 

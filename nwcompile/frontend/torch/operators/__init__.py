@@ -7,7 +7,9 @@ the operators that every step repeats                roll_steps             roll
 neurons, and their step as a program                 find_regions           neurons.py
 programs that are built-in neurons                   recognize_neuron       builtin.py
 linear maps between the neurons                      Connector              connect.py
-layers, connections and readouts                     import_operators       here
+layers and connections                               import_operators       here
+what the module returns                              describe_results       results.py
+what it computes after its layers                    ReadoutBuilder         readout.py
 """
 
 from collections import Counter
@@ -33,16 +35,9 @@ from nwcompile.frontend.torch.operators.neurons import (
     drop_ones,
     drop_sums,
     find_regions,
-    is_of_messages,
-)
-from nwcompile.frontend.torch.operators.readout import (
-    ReadoutBuilder,
-    Record,
-    Records,
-    record_layers,
-    verify_readout,
 )
 from nwcompile.frontend.torch.operators.record import Op, OperatorRecorder, is_op
+from nwcompile.frontend.torch.operators.results import describe_results, find_readout, stack_steps
 from nwcompile.frontend.torch.operators.roll import (
     Node,
     Ref,
@@ -54,18 +49,15 @@ from nwcompile.frontend.torch.operators.roll import (
 )
 from nwcompile.frontend.torch.operators.steps import Steps, set_times
 from nwcompile.frontend.torch.operators.unroll import unroll_steps
-from nwcompile.frontend.torch.results import describe_missing, is_multiple
+from nwcompile.frontend.torch.results import describe_missing
 from nwcompile.frontend.torch.symbols import Picked, Pooled, Source, Symbol
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
-from nwcompile.ir.readout import Readout
 
 ERROR_CODE = "NW2307"
-UNKNOWN = "?"
 NO_NEURONS = "the module has no neurons"
 DRAWN_SCALES = (1.0, 8.0)  # of drawn inputs, relative to the largest of the example
-MOST_NAMED = 5  # operators that a warning lists
 STEPPED = ("round", "heaviside")  # operators that make a spike of a number
 MOST_INPUTS = 4  # of neurons that are tried with every combination of spikes
 
@@ -113,11 +105,12 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
     if not outputs:
         raise ModelError("the module returns no tensor that depends on its input; return the spikes")
     try:
-        assembler = Assembler(drop_sums(roll_steps(outputs, inputs)), input_name, sample.shape[2:], lead == "once")
+        graph = drop_sums(roll_steps(outputs, inputs))
+        assembler = Assembler(graph, input_name, sample.shape[2:], lead == "once", len(groups[0]))
     except ModelError as e:  # two inputs of a neuron may be one sum if one of them is delayed
         try:
             graph = drop_sums(roll_steps(outputs, inputs, keeps_inputs=False))
-            assembler = Assembler(graph, input_name, sample.shape[2:], lead == "once")
+            assembler = Assembler(graph, input_name, sample.shape[2:], lead == "once", len(groups[0]))
         except ModelError:
             raise e from None
     network, graph = assembler.network, assembler.graph
@@ -129,11 +122,11 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
     inputs_of_runs = torch.stack([torch.stack([s.reshape(sample.shape[2:]) for s in given]) for given in trials])
     if things and things[0]:
         first = graph.outputs[: len(groups[0])]
-        readout = _find_readout(assembler, runs, inputs_of_runs, first)
+        readout = find_readout(assembler, runs, inputs_of_runs, first)
         if readout is not None:
             network, things[0] = replace(network, readout=readout), ""
     spikes = {
-        name: torch.stack([_stack_steps(values, node, graph) for _, values in runs]).unflatten(
+        name: torch.stack([stack_steps(values, node, graph) for _, values in runs]).unflatten(
             2, network.node(name).shape
         )
         for name, node in assembler.results.items()
@@ -148,36 +141,6 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
         n_states=sum(len(neuron.state_names) for neuron in assembler.neurons.values()),
         lead=lead,
     )
-
-
-def _find_readout(
-    assembler: "Assembler", runs: list[tuple[dict, dict]], inputs: torch.Tensor, outputs: list[Op]
-) -> Readout | None:
-    """Return the readout of the module's first result; None if it takes more than what the layers do."""
-    graph, network = assembler.graph, assembler.network
-    if not network.layers:
-        return None
-    run = record_layers(network, inputs)
-    records = Records(network, run)
-    results = {node: name for name, node in assembler.results.items()}
-    inside = {node: name for name, region in assembler.layers.items() for node in region.nodes}
-
-    def find_record(item: Any) -> Record | None:
-        if item in results:
-            neuron = network.node(results[item]).neuron
-            return Record(results[item], None if neuron.fires else neuron.readout)
-        if item not in inside or item.size != assembler.layers[inside[item]].result.size:
-            return None
-        values = torch.stack([_stack_steps(values, item, graph) for _, values in runs])
-        return records.find(values, inside[item])
-
-    try:
-        readout = ReadoutBuilder(graph, graph.n_steps, find_record).build(outputs)
-        expected = [torch.stack([values.get(op, op.value) for op in outputs]) for values, _ in runs]
-        verify_readout(readout, run, torch.stack(expected))
-    except ModelError:
-        return None
-    return readout
 
 
 def draw_like(sample: torch.Tensor) -> list[torch.Tensor]:
@@ -197,11 +160,6 @@ def _draw_inputs(graph: StepGraph) -> list[list[torch.Tensor]]:
     given = [op.value for op in graph.inputs]
     trials = [given, *([*drawn[0]] for drawn in draw_like(torch.stack(given)[None]))]
     return [[steps[0]] * len(steps) if graph.inputs[0].step < 0 else steps for steps in trials]
-
-
-def _stack_steps(values: dict, node: Node, graph: StepGraph) -> torch.Tensor:
-    """Return a node's value in all steps, `[T, n]`."""
-    return torch.stack([values[node, t].reshape(-1) for t in range(graph.n_steps)])
 
 
 def prepare_run(module: torch.nn.Module, sample: torch.Tensor, lead: str) -> tuple[Callable, torch.Tensor, int | None]:
@@ -262,9 +220,12 @@ def list_steps(value) -> list[Op]:
 
 
 class Assembler:
-    """Builds the layers and connections of a graph; `used` are the nodes that the network computes."""
+    """Builds the layers and connections of a graph; `used` are the nodes that the network computes.
 
-    def __init__(self, graph: StepGraph, input_name: str, shape: tuple[int, ...], is_once: bool):
+    `n_first`: the number of operators of the module's first result.
+    """
+
+    def __init__(self, graph: StepGraph, input_name: str, shape: tuple[int, ...], is_once: bool, n_first: int):
         self.graph, self.regions = graph, find_regions(graph)
         if not self.regions:
             raise ModelError(f"{NO_NEURONS}: nothing in it keeps a state or compares with a threshold")
@@ -276,6 +237,7 @@ class Assembler:
         self.binary: set[str] = set()  # layers that send 0 or 1
         self.connector = Connector(graph, self.inputs, self._is_binary)
         self.results: dict[str, Node] = {}  # of each layer
+        self.n_first = n_first
         self.network = self._build_network()
 
     def _build_network(self) -> Network:
@@ -300,7 +262,7 @@ class Assembler:
             builder.add_layer(name, self.neurons[name], fed)
             self._mark_used(region.nodes)
         self.results = {name: region.result for name, region in self.layers.items()}
-        for node in self._find_readouts():
+        for node in dict.fromkeys((*self._find_readouts(), *self._find_read_maps())):
             self._mark_used([node])
             symbol = self.connector.connect(node)
             name = builder.free_name(symbol)
@@ -334,6 +296,24 @@ class Assembler:
             if node in reached or node in ends:
                 reached |= {ref.node for ref in node.refs}
         return ends[::-1]
+
+    def _find_read_maps(self) -> list[Node]:
+        """Return the maps with weights that the module's first result takes besides the neurons that they feed."""
+        inside = {node for region in self.layers.values() for node in region.nodes}
+        maps: list[Node] = []
+        seen: set[Any] = set()
+        waiting: list[Any] = list(self.graph.outputs[: self.n_first])
+        while waiting:
+            item: Any = waiting.pop()
+            item = self.graph.node_of[item][0] if item in self.graph.node_of else item
+            if item in seen or item in inside or (is_op(item) and not item.depends):
+                continue
+            seen.add(item)
+            if isinstance(item, Node) and item.name in WEIGHTED and len(item.refs) == 1:
+                maps.append(item)
+            else:
+                waiting += [ref.node for ref in item.refs] if isinstance(item, Node) else item.operands
+        return [node for node in self.graph.nodes if node in maps]
 
     def _is_binary(self, symbol: Symbol) -> bool:
         if isinstance(symbol, Picked):
@@ -434,53 +414,3 @@ def _feeding_path(region: Region, graph: StepGraph) -> str:
 
 def _class_name(region: Region) -> str:
     return "".join(c for c in (_common_path(region).rpartition(".")[2] or "neuron") if c.isalnum() or c == "_")
-
-
-def describe_results(assembler: Assembler, runs: list[tuple[dict, dict]], sizes: list[int]) -> list[str]:
-    """Name what each of the module's results has and the network's outputs, in each step or summed, have not, or "".
-
-    `runs`: the values of the module's operators and of the graph's nodes, for several inputs. `sizes`: the number of
-    operators of each result.
-    """
-    graph, network = assembler.graph, assembler.network
-    things, start = [], 0
-    for size in sizes:
-        ops = graph.outputs[start : start + size]
-        start += size
-        if not any(op.depends for op in ops):
-            things.append("")
-            continue
-        result = [torch.stack([expected.get(op, op.value).reshape(-1) for op in ops]) for expected, _ in runs]
-        things.append(_describe_result(result, assembler, [values for _, values in runs]))
-    ops = [node.op for node in graph.nodes if node not in assembler.used] + graph.later
-    texts = list(dict.fromkeys(f"torch's {op.name} ({op.site})" for op in ops if op.name not in (*MOVES, "getitem")))
-    texts = texts or ["the choice of some steps or entries"]
-    unknown = " and ".join(texts[:MOST_NAMED]) + (f" and {len(texts) - MOST_NAMED} more" if texts[MOST_NAMED:] else "")
-    return [(unknown if thing == UNKNOWN else thing) if network.layers else "" for thing in things]
-
-
-def _describe_result(result: list[torch.Tensor], assembler: Assembler, runs: list[dict]) -> str:
-    """Return "" for the record or the sum of an output; else what the result is, or UNKNOWN."""
-    graph, network = assembler.graph, assembler.network
-
-    def is_record(node: Node) -> bool:
-        return _is_record(result, [_stack_steps(values, node, graph) for values in runs])
-
-    for name in sorted(assembler.results, key=lambda name: name not in network.outputs):
-        if is_record(assembler.results[name]):
-            return "" if name in network.outputs else f"the choice of the hidden layer {name!r}"
-    for name, region in assembler.layers.items():
-        inside = [n for n in region.nodes if n.size == region.result.size and not is_of_messages(n, region.members)]
-        if region.fires and any(map(is_record, inside)):
-            return f"the membrane of layer {name!r} (simulate(..., record='all') gives it in Run.states)"
-    return UNKNOWN
-
-
-def _is_record(results: list[torch.Tensor], records: list[torch.Tensor]) -> bool:
-    """Return whether results are the records, both `[T, n]`, or their sums `[1, n]`, times a positive number."""
-    if results[0].shape != records[0].shape:
-        records = [record.sum(0, keepdim=True) for record in records]
-    if results[0].shape != records[0].shape:
-        return False
-    result, record = torch.cat(results).double(), torch.cat(records).double()
-    return is_multiple(result, record) if record.any() else not result.any()

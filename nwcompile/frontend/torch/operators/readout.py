@@ -73,12 +73,16 @@ def is_close(values: torch.Tensor, expected: torch.Tensor) -> bool:
 class ReadoutBuilder:
     """Builds the readout of a graph's results, or of operators that follow the layers, if `graph` is None.
 
-    `find_record(node or operator)` tells what of a layer it is, or None.
+    `find_record(node or operator)` tells what of a layer it is, or None. `rolls`: whether operators that every step
+    repeats become rows of every step; otherwise all run after the last step.
     """
 
-    def __init__(self, graph: StepGraph | None, n_steps: int, find_record: Callable[[Any], Record | None]):
+    def __init__(
+        self, graph: StepGraph | None, n_steps: int, find_record: Callable[[Any], Record | None], rolls: bool = True
+    ):
         self.graph, self.n_steps, self.find_record = graph, n_steps, find_record
-        self.node_of = {} if graph is None else graph.node_of
+        of_steps = {} if graph is None else graph.node_of
+        self.node_of = {op: place for op, place in of_steps.items() if rolls or find_record(place[0]) is not None}
         self.records: dict[Any, dict] = {}  # rows, by node or by the arguments of an operator "record"
         self.row_of: dict[Any, int] = {}  # of records and nodes
         self.after_of: dict[Op, int] = {}
@@ -226,6 +230,28 @@ def verify_readout(readout: Readout, run: Run, expected: torch.Tensor) -> None:
     orders = [expected, *(expected.movedim(axis, 1) for axis in axes)]
     if not any(is_close(given.reshape(-1), order.reshape(-1).double()) for order in orders):
         raise ModelError("the readout of the network's layers differs from the module's result")
+
+
+def build_readout(
+    graph: StepGraph | None,
+    n_steps: int,
+    find_record: Callable[[Any], Record | None],
+    outputs: list[Op],
+    run: Run,
+    expected: torch.Tensor,
+) -> Readout:
+    """Return a readout that gives the module's results `expected`, `[S, *]`, for a run of its network.
+
+    A sum that begins late, or ends early, is none that every step continues: then nothing is taken for repeated. Raises
+    ModelError if the readout needs more than the layers, or differs.
+    """
+    try:
+        readout = ReadoutBuilder(graph, n_steps, find_record).build(outputs)
+        verify_readout(readout, run, expected)
+    except ModelError:
+        readout = ReadoutBuilder(graph, n_steps, find_record, rolls=False).build(outputs)
+        verify_readout(readout, run, expected)
+    return readout
 
 
 def record_layers(network: Network, inputs: torch.Tensor) -> Run:

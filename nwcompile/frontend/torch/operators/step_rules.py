@@ -174,6 +174,24 @@ def _reduce(do: "Unroller", op: Op, steps: Steps, axes=None, keepdim: bool = Fal
     return do.map_steps(steps, lambda e: do.emit(op.func, e, given, keepdim, **options), kept)
 
 
+def _work_along(do: "Unroller", op: Op, steps: Steps, axis: int | None = None, *rest, **options) -> Any:
+    """Unroll an operator along one axis, which it keeps or not; along the steps, it takes all of them."""
+    axis = options.pop("dim", axis)
+    if axis is None or axis % len(steps.shape) == steps.axis:
+        return None
+    axis %= len(steps.shape)
+    results = [do.emit(op.func, e, axis, *rest, **options) for e in steps.entries]
+    value = op.value if isinstance(op.value, torch.Tensor) else op.value[0]
+    is_kept = value.ndim == len(steps.shape)
+    return _unpack_parts(do, results, replace(steps, axis=steps.axis - (not is_kept and axis < steps.axis)))
+
+
+def _normalize_layer(do: "Unroller", op: Op, steps: Steps, shape, *rest) -> Any:
+    if steps.axis >= len(steps.shape) - len(shape):
+        return None
+    return _unpack_parts(do, [do.emit(op.func, e, shape, *rest) for e in steps.entries], steps)
+
+
 def _convolve(do: "Unroller", op: Op, steps: Steps, weight: Op, bias: Op | None, *geometry) -> Steps:
     stride, padding, dilation, transposed, *rest = geometry
     k = steps.axis - 2
@@ -385,6 +403,8 @@ OF_STEPS: dict[str, Callable] = {  # of operators whose first operand has steps
     "repeat": _repeat,
     "constant_pad_nd": _pad,
     **dict.fromkeys(("sum", "mean", "amax", "amin", "any", "all"), _reduce),
+    **dict.fromkeys(("argmax", "argmin", "max", "min", "median", "_softmax", "_log_softmax", "cumsum"), _work_along),
+    "native_layer_norm": _normalize_layer,
     "convolution": _convolve,
     **dict.fromkeys(("avg_pool2d", "avg_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices"), _pool),
     "native_batch_norm": _batch_norm,
