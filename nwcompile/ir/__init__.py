@@ -12,7 +12,8 @@ Schedule                   schedule.py:Schedule         the micro-step in which 
 Activity                   activity.py:Activity         messages of each neuron; mapping optimizes for them
 Mapping                    mapping.py:Mapping           neuron -> core -> site
 Program                    program.py:Program           the configuration of a chip; its bytes: artifact.py:encode
-Run, Profile               run.py:Run                   the result of a simulation; its profile: profile.py:Profile
+Run, Profile               run.py:Run                   the result of a simulation, and its times
+Readout                    readout.py:Readout           how the host turns what layers do into the module's answer
 Manifest                   manifest.py:Manifest         what the compiler reports about a program, by entry
 Options                    options.py:Options           all choices that a user has when compiling
 

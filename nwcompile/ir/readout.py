@@ -38,28 +38,28 @@ RULES = {  # that a user may choose
 }
 RULE = re.compile(r"([a-z-]+)(?::([1-9][0-9]{0,8}))?")
 NEVER = -(1 << 31)  # before the first spike of any sample, negated
-REFERENCES = ("each", "all", "after", "array", "dtype", "number", "steps")
+REFERENCES = ("row", "all", "after", "array", "dtype", "number", "steps")
 
 
 @dataclass(frozen=True, eq=False)
 class Readout:
     """Operators of torch that compute the first result of an imported module, for one sample at a time.
 
-    `each`: rows of every step. A row with "layer" is the record of a layer: its spikes, or its "state", times "factor",
-    as a tensor of "shape" and "dtype". The others have an "operator", its "arguments" and "options"; "before" has the
-    values of the steps before the first one, by delay. `after`: rows that run once, after the last step. `result`: a
-    reference to the result, or a list of those of every step; of `{"all": i}`, all steps of row i, it is `[T, *]`.
+    `per_step`: rows that run in every step. A row with "layer" is the record of a layer: its spikes, or its "state",
+    times "factor", as a tensor of "shape" and "dtype". The others have an "operator", its "arguments" and "options";
+    "before" has the values of the steps before the first one, by delay. `after`: rows that run once, after the last
+    step. `result`: a reference to the result, or a list of those of every step.
 
-    References: `{"each": i, "delay": d}` in a row of `each`; `{"each": i, "step": t}` (-1: the last), `{"all": i}` and
-    `{"after": j}` in a row of `after`; `{"array": k}`, one of `arrays`; `{"dtype": name}`; `{"number": "inf"}`;
-    `{"steps": true}`, the number of steps.
+    References: `{"row": i, "delay": d}` in a row of `per_step`; `{"row": i, "step": t}` (-1: the last), `{"all": i}`
+    (all steps of row i) and `{"after": j}` in a row of `after`; `{"array": k}`, one of `arrays`; `{"dtype": name}`;
+    `{"number": "inf"}`; `{"steps": true}`, the number of steps.
 
     `shape`: that of the result, or of its part of one step, with axes of one sample and one step. `is_whole`: whether
     its type is whole numbers. `n_steps`: the only number of steps that it can read; None for any. `text`: the class
     that it gives, in words.
     """
 
-    each: tuple[dict, ...]
+    per_step: tuple[dict, ...]
     after: tuple[dict, ...]
     result: Any
     arrays: tuple[np.ndarray, ...] = ()
@@ -81,7 +81,7 @@ class Readout:
     @property
     def records(self) -> tuple[tuple[str, str | None], ...]:
         """The layers that it reads, each with a state, or None for its spikes."""
-        return tuple((row["layer"], row["state"]) for row in self.each if "layer" in row)
+        return tuple((row["layer"], row["state"]) for row in self.per_step if "layer" in row)
 
     @property
     def state_layers(self) -> set[str]:
@@ -90,9 +90,9 @@ class Readout:
 
     def verify(self, names: set[str]) -> None:
         """Raise ModelError unless it uses known operators and references, and layers among `names`."""
-        for k, row in enumerate((*self.each, *self.after)):
+        for k, row in enumerate((*self.per_step, *self.after)):
             if "layer" in row:
-                if k >= len(self.each) or row["layer"] not in names:
+                if k >= len(self.per_step) or row["layer"] not in names:
                     raise ModelError(f"the readout reads layer {row['layer']!r}, which the network does not have")
             elif row["operator"].partition(".")[0] not in OPERATORS:
                 raise ModelError(f"the readout uses torch's {row['operator']}, which no readout may use")
@@ -100,12 +100,12 @@ class Readout:
             for ref in iterate_references(parts):
                 self._verify_reference(ref, k)
         for ref in iterate_references(self.result):
-            self._verify_reference(ref, len(self.each) + len(self.after))
+            self._verify_reference(ref, len(self.per_step) + len(self.after))
 
     def _verify_reference(self, ref: dict, row: int) -> None:
-        n, after = len(self.each), row - len(self.each)
+        n, after = len(self.per_step), row - len(self.per_step)
         kind = next((key for key in REFERENCES if key in ref), None)
-        limit = {"each": n if after >= 0 or ref.get("delay") else row, "all": n if after >= 0 else 0, "after": after}
+        limit = {"row": n if after >= 0 or ref.get("delay") else row, "all": n if after >= 0 else 0, "after": after}
         limit["array"] = len(self.arrays)
         if kind is None or (kind in limit and not 0 <= ref[kind] < limit[kind]):
             raise ModelError(f"the readout refers to {ref}, which it does not have")
@@ -113,7 +113,7 @@ class Readout:
     def to_dict(self) -> dict:
         """Return plain values for the manifest, without the arrays."""
         return {
-            "each": list(self.each),
+            "per_step": list(self.per_step),
             "after": list(self.after),
             "result": self.result,
             "n_arrays": len(self.arrays),
@@ -127,7 +127,7 @@ class Readout:
     def from_dict(cls, table: dict, arrays: tuple[np.ndarray, ...]) -> "Readout":
         """Return the readout of such plain values."""
         return cls(
-            each=tuple(table["each"]),
+            per_step=tuple(table["per_step"]),
             after=tuple(table["after"]),
             result=table["result"],
             arrays=arrays,
@@ -145,9 +145,9 @@ class Readout:
             scales |= {(layer["layer"], s["state"]): s["scale"] for s in states if s["scale"]}
         rows = (
             {**row, "factor": row["factor"] / scales.get((row["layer"], row["state"]), 1.0)} if "layer" in row else row
-            for row in self.each
+            for row in self.per_step
         )
-        return replace(self, each=tuple(rows))
+        return replace(self, per_step=tuple(rows))
 
     def for_any_length(self) -> tuple["Readout", ...]:
         """Return readouts for any number of steps that may do the same: as it is, or divided by the number of steps."""
@@ -212,7 +212,7 @@ def choose_readout(text: str, layer: str, state: str | None, n: int) -> Readout:
     record = {"layer": layer, "state": state, "factor": 1.0, "shape": [n], "dtype": "float32"}
     groups = f" in {n_classes} groups" if n_groups else ""
     return Readout(
-        each=(record,),
+        per_step=(record,),
         after=tuple(after),
         result={"after": len(after) - 1},
         shape=(n_classes,),

@@ -16,6 +16,7 @@ hardware steps of a stream; aligned steps            Rows, Aligned            ro
 inputs given as lists of spiking lines               frames_of                events.py
 parts of a run for a checkpoint                      groups_of_samples        kept.py
 compare a chip's spike log with a program            compare_log              spike_log.py
+what the imported module returns; classes            read_out, find_answers   answers.py
 accuracy on labeled samples                          accuracy                 accuracy.py
 """
 

@@ -46,10 +46,6 @@ def membrane(self, x):
     return self.lif2(self.lif(self.fc(x))[1])
 
 
-def summed_rate(self, x):
-    return self.head(self.lif(self.fc(x))[0].sum(1))
-
-
 def twice(self, x):
     return self.lif(self.lif(self.fc(x))[0])
 
@@ -112,10 +108,6 @@ ERRORS = [
     (
         lambda: module_of(by_item, fc=torch.nn.Linear(8, 4), lif=lif(4)),
         f"layer 'lif' is fed by a tensor that is filled by item assignment; use torch.stack or torch.cat; {SUPPORTED}",
-    ),
-    (
-        lambda: module_of(summed_rate, fc=torch.nn.Linear(8, 4), lif=lif(4), head=torch.nn.Linear(4, 2)),
-        f"'head' is fed by torch function 'sum' in forward, which is not supported here; {SUPPORTED}",
     ),
     (
         lambda: module_of(twice, fc=torch.nn.Linear(8, 4), lif=lif(4)),

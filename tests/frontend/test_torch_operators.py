@@ -295,7 +295,7 @@ def test_wrong_spikes_on_drawn_inputs_are_reported():
     imported = import_operators(Loop(leaky).eval(), x, "BT", "input")
     compare_drawn(imported.network, imported.drawn, imported.drawn_spikes)
     assert imported.drawn_spikes["fc"].any()
-    with pytest.warns(NwWarning, match="layer 'fc' spikes differently from the module on drawn inputs: "):
+    with pytest.warns(NwWarning, match="layer 'fc' spikes differently from the module on drawn inputs; "):
         compare_drawn(imported.network, imported.drawn, {"fc": 1 - imported.drawn_spikes["fc"]})
 
 

@@ -146,8 +146,8 @@ def test_program_of_another_schema_is_refused(tmp_path):
     with pytest.raises(ArtifactError) as caught:
         nw.Program.load(path)
     assert str(caught.value) == (
-        f"{path}: schema 99 is not 2, 3 with a host, 4 with neuron programs, nor 1 of the release before, "
-        "which this version reads; compile again"
+        f"{path}: schema 99 is not 2, 3 with a host, 4 with neuron programs, 5 with a readout, "
+        "nor 1 of the release before, which this version reads; compile again"
     )
 
 

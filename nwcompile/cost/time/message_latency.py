@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.ir.profile import Profile
-from nwcompile.ir.run import Run
+from nwcompile.ir.run import Profile, Run
 
 PERCENTILES = (50, 90, 99)
 

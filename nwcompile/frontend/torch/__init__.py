@@ -11,6 +11,7 @@ delays as connections                                delay_connections          
 neuron modules of the frameworks                     find_kind, trace_step      kind.py, kinds/
 refuse modules that cannot be compiled               verify_recording           check.py
 results that the network does not return             Results                    results.py
+what the module computes after its layers            find_readout               readouts.py
 neurons that no framework names                      import_operators           operators/
 connections and layers of a recording                Builder                    build.py
 compare the network's spikes with the module's       compare_spikes             compare.py
@@ -33,7 +34,7 @@ import torch
 
 from nwcompile.errors import ModelError, NwWarning, shown
 from nwcompile.frontend.torch.build import Builder
-from nwcompile.frontend.torch.check import NO_LAYERS, LayoutError, LostStateError, verify_recording
+from nwcompile.frontend.torch.check import NO_LAYERS, LayoutError, LostStateError, refuse_map, verify_recording
 from nwcompile.frontend.torch.compare import compare_drawn, compare_spikes, find_different_layer
 from nwcompile.frontend.torch.inputs import parse_layout, prepare_example, unwrap_module
 from nwcompile.frontend.torch.kind import ReadNeurons
@@ -86,10 +87,10 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     Dropout, Identity, their functional forms, sums and differences of tensors, products with numbers or constants,
     products of spikes, matrix products, sums and means over axes, and functions that only move entries (indexing,
     views, cat, stack). A mean over the steps may end the module: its linear maps become readouts, whose mean over the
-    steps is the result. Input from an earlier step becomes a connection with that delay. Operations after the last
-    layer are left out, except linear maps with weights: they become readouts, layers that never fire and whose membrane
-    is the map's result. An NwWarning names each part of the result that the network does not return, including
-    membranes of layers that fire; `Network.left_out` keeps the sentence. torch.compile, DataParallel and
+    steps is the result. Input from an earlier step becomes a connection with that delay. The last linear maps with
+    weights become layers that never fire and whose membrane is the map's result. What the module computes after its
+    layers is `Network.readout`, for its first result (docs/readouts.md). An NwWarning names each part of the result
+    that is neither in the outputs nor read out; `Network.left_out` keeps the sentence. torch.compile, DataParallel and
     DistributedDataParallel are unwrapped.
 
     Layers have the names of their module paths, junctions that of the linear map whose result they hold. In a plain
@@ -118,7 +119,6 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
             compare_spikes(network, _repeat_steps(x, recording.n_steps) if layout == "B" else x, recording.spikes)
             if recording.reads:
                 _verify_reads(network, recording, module, x)
-            network = _add_readout(network, recording, module, x)
         if network.left_out:
             warnings.warn(f"{type(module).__name__}: {network.left_out}", NwWarning, stacklevel=2)
         network = network.change_layout(layout, recording.n_steps if layout == "B" else None)
@@ -155,7 +155,13 @@ def _try_imports(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: Ne
     failed: list[RunError] = []
     for lead in _possible_leads(module, layout):
         try:
-            imports.append(_import(module, x, lead, relu))
+            network, recording = _import(module, x, lead, relu)
+            if relu is None:
+                network = _add_readout(network, recording, module, x)
+            refusal = refuse_map(recording)
+            if refusal is not None and network.readout is None:
+                raise refusal
+            imports.append((network, recording))
         except ModelError as e:
             refused.append(e)
         except RunError as e:

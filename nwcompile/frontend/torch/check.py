@@ -32,6 +32,13 @@ class LostStateError(ModelError):
     """A layer is not given the state that it returned a step before."""
 
 
+def refuse_map(recording: Recording) -> ModelError | None:
+    """Return the refusal of the first map whose input cannot be followed, or None."""
+    for path, reason in recording.refused.items():
+        return ModelError(f"{path!r} is fed by {reason}; {SUPPORTED}")
+    return None
+
+
 def verify_recording(recording: Recording, module: str) -> None:
     """Raise ModelError unless all weights can be followed, and each layer is called and fed equally in every step.
 
@@ -50,13 +57,11 @@ def verify_recording(recording: Recording, module: str) -> None:
                 raise LayoutError(f"layer {path!r} is fed by {call.fed.reason}")
             if call.fault is not None:
                 raise LostStateError(f"layer {path!r} {call.fault}")
-    for path, reason in recording.refused.items():
-        raise ModelError(f"{path!r} is fed by {reason}; {SUPPORTED}")
     _verify_delays(recording)
     for path, calls in recording.calls.items():
         for symbol in _walk_leaves(calls[-1].fed):
             if isinstance(symbol, symbols.Averaged | symbols.Constant | symbols.Unsupported):
-                raise feed_error(path, symbol)
+                raise refuse_map(recording) or feed_error(path, symbol)
         _verify_calls(path, calls, recording.n_steps)
         if not calls[0].is_whole:
             _verify_steps(path, [call.fed for call in calls])

@@ -10,6 +10,7 @@ import torch
 
 from nwcompile.errors import ModelError, NwError
 from nwcompile.frontend.torch.operators import draw_like, group_results, list_steps, prepare_run
+from nwcompile.frontend.torch.operators.neurons import drop_sums, find_regions
 from nwcompile.frontend.torch.operators.readout import (
     Record,
     Records,
@@ -64,31 +65,33 @@ def find_readout(
     if not groups:
         raise ModelError("the module returns no tensor")
     needed = _find_needed(groups[0])
-    found, values = _match_records(needed, records, busiest)
+    matches, values = _match_records(needed, records, busiest)
     known = unroll_after(needed, values, n_steps)
     outputs = set_times([step for op in groups[0] for step in list_steps(known[op])], n_steps)
     graph = None
     with suppress(ModelError):  # a result of some steps only has no step that others repeat
         graph = roll_steps(outputs, [recorder.input] * n_steps)
+    if graph is not None and any(region.has_state and region.fires for region in find_regions(drop_sums(graph))):
+        raise ModelError("neurons follow the known layers")
     outputs = graph.outputs if graph is not None else select_used(outputs)[1]
     expected = torch.cat([_run_module(module, trial[None], lead, n_steps, preserve) for trial in trials])
-    return build_readout(graph, n_steps, lambda item: _find_record(item, found), outputs, run, expected)
+    return build_readout(graph, n_steps, lambda item: _find_record(item, matches), outputs, run, expected)
 
 
-def _find_record(item: Node | Op, found: dict[tuple, Record]) -> Record | None:
+def _find_record(item: Node | Op, matches: dict[tuple, Record]) -> Record | None:
     op = item.op if isinstance(item, Node) else item
-    return found[op.args] if op.name == "record" else None
+    return matches[op.args] if op.name == "record" else None
 
 
-def allow_any_length(network: Network, module: torch.nn.Module, x: torch.Tensor, lead: str, preserve: Preserve):
+def allow_any_length(network: Network, module: torch.nn.Module, drawn: torch.Tensor, lead: str, preserve: Preserve):
     """Return the network with a readout for any number of steps, if the module proves it on a longer sample.
 
-    `x`: drawn samples `[S, T, *shape]`.
+    `drawn`: samples `[S, T, *shape]`.
     """
     readout = network.readout
     if readout is None or lead == "once":
         return network
-    longer = torch.cat([x, x.flip(1)[:, :MORE_STEPS]], 1)
+    longer = torch.cat([drawn, drawn.flip(1)[:, :MORE_STEPS]], 1)
     try:
         results = [_run_module(module, sample, lead, longer.shape[1], preserve) for sample in longer.split(1)]
     except ModelError:
@@ -101,7 +104,9 @@ def allow_any_length(network: Network, module: torch.nn.Module, x: torch.Tensor,
     return network
 
 
-def _run_module(module: torch.nn.Module, x: torch.Tensor, lead: str, n_steps: int, preserve: Preserve) -> torch.Tensor:
+def _run_module(
+    module: torch.nn.Module, drawn: torch.Tensor, lead: str, n_steps: int, preserve: Preserve
+) -> torch.Tensor:
     """Return the first result of a module for one sample `[1, T, *shape]`: `[1, *]`, or `[1, T, *]` of a list of steps.
 
     Raises ModelError if the module fails.
@@ -138,15 +143,15 @@ def _match_records(needed: list[Op], records: Records, trial: int) -> tuple[dict
     for op in needed:
         if op.name == "record":
             calls[op.args].append(op)
-    found: dict[tuple, Record] = {}
+    matches: dict[tuple, Record] = {}
     values: dict[Op, Any] = {}
     for args, ops in calls.items():
         match = _match_record(args[0], ops, records, trial)
         if match is None:
             raise ModelError(f"{ops[0].site}: a value of layer {args[0]!r} that is neither its spikes nor a state")
-        found[args], steps = match
+        matches[args], steps = match
         values |= steps
-    return found, values
+    return matches, values
 
 
 def _match_record(layer: str, ops: list[Op], records: Records, trial: int) -> tuple[Record, dict[Op, Any]] | None:

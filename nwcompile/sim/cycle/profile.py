@@ -6,7 +6,7 @@ import numpy as np
 
 from nwcompile.ir.flat import locate_sources
 from nwcompile.ir.network import Network
-from nwcompile.ir.profile import Profile
+from nwcompile.ir.run import Profile
 from nwcompile.kernels.cores.probes import (
     BUFFER_PROBE,
     CORE_PROBE,

@@ -6,6 +6,7 @@ simulate a stream                                    Stream                   st
 flat arrays of a network for the kernels             synapse_tables           tables.py
 simulate a float network that is not compiled        run_network              float_run.py
 simulate on a GPU                                    Inference                cuda/
+compute the module's answer from spikes and states   run_readout              readout.py
 """
 
 ERROR_CODE = "NW6103"

@@ -19,7 +19,7 @@ def run_readout(readout: Readout, spikes: dict, states: dict) -> np.ndarray:
     `spikes[layer]` and `states[layer][state]` are `[B, T, *shape]`. Raises ModelError if a record is missing, or for
     another number of steps than the readout's.
     """
-    rows = [row for row in readout.each if "layer" in row]
+    rows = [row for row in readout.per_step if "layer" in row]
     records = [_find_record(row, spikes, states) for row in rows]
     n_samples, n_steps = records[0].shape[:2]
     if readout.n_steps not in (None, n_steps):
@@ -60,9 +60,9 @@ def _run_sample(readout: Readout, n_steps: int, *records: torch.Tensor) -> torch
     step = 0
 
     def find(ref: dict) -> Any:
-        if "each" in ref:
+        if "row" in ref:
             t = step - ref["delay"] if "delay" in ref else ref["step"] % n_steps
-            return values[ref["each"], t]
+            return values[ref["row"], t]
         if "all" in ref:
             return [values[ref["all"], t] for t in range(n_steps)]
         if "after" in ref:
@@ -73,12 +73,12 @@ def _run_sample(readout: Readout, n_steps: int, *records: torch.Tensor) -> torch
             return getattr(torch, ref["dtype"])
         return float(ref["number"]) if "number" in ref else arrays[ref["array"]]
 
-    for i, row in enumerate(readout.each):
+    for i, row in enumerate(readout.per_step):
         for delay, ref in row.get("before", {}).items():
             values[i, -int(delay)] = find(ref)
     for step in range(n_steps):
         given = iter(records)
-        for i, row in enumerate(readout.each):
+        for i, row in enumerate(readout.per_step):
             values[i, step] = next(given)[step] if "layer" in row else _run_row(row, find)
     for row in readout.after:
         results.append(_run_row(row, find))

@@ -175,13 +175,16 @@ def prepare_run(module: torch.nn.Module, sample: torch.Tensor, lead: str) -> tup
 
 
 def group_results(result, n_steps: int) -> list[list]:
-    """Return the tensors, or operators, of a module's result; those of all steps, in a list, are one group."""
+    """Return the tensors, or operators, of a module's result; those of all steps, in a list, are one group.
+
+    If the steps have other shapes, the last one is the result.
+    """
     steps = result if isinstance(result, list | tuple) and len(result) == n_steps > 1 else [result]
     leaves = [pytree.tree_leaves(step, is_leaf=is_op) for step in steps]
     rows = [[leaf for leaf in row if is_op(leaf) or isinstance(leaf, torch.Tensor)] for row in leaves]
     shapes = [[getattr(leaf, "value", leaf).shape for leaf in row] for row in rows]
     if any(row != shapes[0] for row in shapes):
-        return [[op] for row in rows for op in row]
+        return [[leaf] for leaf in rows[-1]]
     return [list(group) for group in zip(*rows, strict=True)]
 
 

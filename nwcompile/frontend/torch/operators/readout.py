@@ -94,13 +94,13 @@ class ReadoutBuilder:
         """Return the readout of one operator, or of one for each step. Raises ModelError for what cannot be read."""
         nodes, ops = self._find_needed(outputs)
         self.row_of = {key: i for i, key in enumerate((*self.records, *nodes))}
-        each = list(self.records.values())
+        rows = list(self.records.values())
         for node in nodes:
             row = self._make_row(node.op, node.args, node.kwargs)
             if self.graph is not None and node in self.graph.sums:
                 self.names[-1] = "sum"
             before = self._initial_values(node, nodes)
-            each.append(row | ({"before": before} if before else {}))
+            rows.append(row | ({"before": before} if before else {}))
         after = []
         for op in ops:
             after.append(self._make_row(op, op.args, op.kwargs))
@@ -108,7 +108,7 @@ class ReadoutBuilder:
         result = self._refer_all(outputs)
         value = outputs[0].value
         readout = Readout(
-            each=tuple(each),
+            per_step=tuple(rows),
             after=tuple(after),
             result=result,
             arrays=tuple(self.arrays),
@@ -124,7 +124,7 @@ class ReadoutBuilder:
         sums = () if self.graph is None else {self.row_of.get(node) for node in self.graph.sums}
         refs = [r for row in readout.after for r in iterate_references(row["arguments"])]
         refs += [*iterate_references(readout.result)]
-        steps = {r["step"] for r in refs if "step" in r and r["each"] not in sums}
+        steps = {r["step"] for r in refs if "step" in r and r["row"] not in sums}
         done = [*dict.fromkeys(self.names), *(["the last step"] if steps == {-1} else [])]
         summed = ", summed over all steps" if readout.is_per_step and not readout.is_class else ""
         what = f"{', '.join(done)} of {layers}" if done else layers
@@ -142,10 +142,10 @@ class ReadoutBuilder:
             if key in seen or (is_op(item) and not item.depends):
                 continue
             seen.add(key)
-            if (found := self.find_record(item)) is not None:
+            if (record := self.find_record(item)) is not None:
                 like = (item.op if isinstance(item, Node) else item).value
                 shape = {"shape": list(like.shape), "dtype": _name(like.dtype)}
-                self.records[key] = {**found._asdict(), **shape}
+                self.records[key] = {**record._asdict(), **shape}
             elif item.name in ("input", "record"):
                 raise ModelError("the module's result depends on more than what its layers do")
             else:
@@ -176,7 +176,7 @@ class ReadoutBuilder:
     def _encode(self, value: Any) -> Any:
         """Return an argument in the form of a readout's rows."""
         if is_ref(value):
-            return {"each": self.row_of[value.node], "delay": value.delay}
+            return {"row": self.row_of[value.node], "delay": value.delay}
         if is_op(value):
             return self._refer(value)
         if isinstance(value, list | tuple):
@@ -192,8 +192,8 @@ class ReadoutBuilder:
     def _refer_all(self, ops: list[Op]) -> Any:
         """Return a reference to one operator, to one row in all steps, or a list of references."""
         refs = [self._refer(op) for op in ops]
-        row = refs[0].get("each")
-        if row is not None and refs == [{"each": row, "step": self._as_step(t)} for t in range(self.n_steps)]:
+        row = refs[0].get("row")
+        if row is not None and refs == [{"row": row, "step": self._as_step(t)} for t in range(self.n_steps)]:
             return {"all": row}
         return refs[0] if len(refs) == 1 else refs
 
@@ -203,9 +203,9 @@ class ReadoutBuilder:
             return self._constant(op, op.value)
         if op in self.node_of:
             node, t = self.node_of[op]
-            return {"each": self.row_of[node], "step": self._as_step(t + node.shift)}
+            return {"row": self.row_of[node], "step": self._as_step(t + node.shift)}
         if op.name == "record":
-            return {"each": self.row_of[op.args], "step": self._as_step(op.step)}
+            return {"row": self.row_of[op.args], "step": self._as_step(op.step)}
         return {"after": self.after_of[op]}
 
     def _as_step(self, t: int) -> int:

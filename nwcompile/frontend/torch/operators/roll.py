@@ -286,11 +286,11 @@ def _align_neurons(ops: list[Op], inputs: list[Op], error: ModelError) -> StepGr
 
 def find_users(ops: list[Op], sources: list[Op]) -> set[Op]:
     """Return the operators, given in order, that depend on one of the sources, and these."""
-    found = set(sources)
+    users = set(sources)
     for op in sorted(ops, key=lambda op: op.serial):
-        if any(operand in found for operand in op.operands):
-            found.add(op)
-    return found
+        if any(operand in users for operand in op.operands):
+            users.add(op)
+    return users
 
 
 def _find_operands(ops: list[Op]) -> set[Op]:
