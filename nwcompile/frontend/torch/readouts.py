@@ -104,9 +104,7 @@ def allow_any_length(network: Network, module: torch.nn.Module, drawn: torch.Ten
     return network
 
 
-def _run_module(
-    module: torch.nn.Module, drawn: torch.Tensor, lead: str, n_steps: int, preserve: Preserve
-) -> torch.Tensor:
+def _run_module(module: torch.nn.Module, x: torch.Tensor, lead: str, n_steps: int, preserve: Preserve) -> torch.Tensor:
     """Return the first result of a module for one sample `[1, T, *shape]`: `[1, *]`, or `[1, T, *]` of a list of steps.
 
     Raises ModelError if the module fails.
