@@ -23,7 +23,7 @@ ERROR_CODE = "NW1006"
 
 
 def run(args: Namespace) -> int:
-    check_usage(args, needs_chip=False)
+    check_usage(args, needs_chip=False, readout=args.readout)
     data = read_input(args)
     if data.y is None:
         raise ModelError(f"{args.input or 'no input'}: no labels; evaluate needs them under the key y of a .npz file")

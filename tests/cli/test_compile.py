@@ -161,6 +161,47 @@ def test_cli_evaluate_compiles_a_model_and_compares(command, model):
     assert result["answer_rule"] == "class = output neuron with most spikes over all steps" and result["left_out"] == ""
 
 
+VOTING = """
+import torch
+from nwcompile import nn
+
+
+class Voting(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.fc = torch.nn.Linear(6, 8)
+        self.lif = nn.LIFLayer(8, taus=20e-3, thresholds=1.0, reset_mechanism="zero", dt=1e-3)
+
+    def forward(self, x):
+        return self.lif(self.fc(2 * x))[0].sum(1).view(-1, 4, 2).mean(-1)
+
+
+def make():
+    return Voting(), (torch.rand(4, 10, 6) < 0.5).float()
+"""
+
+
+def test_cli_readout_is_the_modules_or_the_rule_of_the_flag(command, model, folder):
+    (folder / "votes.py").write_text(VOTING)
+    x = (np.random.default_rng(0).random((20, 10, 6)) < 0.5).astype(np.float32)
+    made: dict = {}
+    exec(VOTING, made)
+    network = nw.from_torch(*made["make"]())
+    labels = nw.read_out(nw.simulate(network, x)).reshape(20, 4).argmax(1)
+    np.savez(folder / "votes.npz", x=x, y=labels)
+    assert command("compile votes:make --chip loihi1 --calibration votes.npz -o votes")[0] == 0
+    for what in ("votes:make", "votes/net.nwc"):
+        result = json.loads(command(f"evaluate {what} --input votes.npz --json")[1])
+        assert set(result["accuracy"].values()) == {1.0}
+        assert result["answer_rule"] == "class = largest of sum, mean of 'lif', as in the module"
+        code, out, _ = command(f"evaluate {what} --input votes.npz --readout sum:4 --json")
+        assert code == 0 and json.loads(out)["accuracy"] == result["accuracy"]
+        assert json.loads(out)["answer_rule"].endswith("in 4 groups (readout='sum:4')")
+    report = command("report votes/net.nwc --input votes.npz -o report")[1]
+    assert "class = largest of sum, mean of 'lif', as in the module" in report
+
+
 def test_cli_plan_only_prints_the_mapping_and_writes_nothing(command, model, folder):
     before = sorted(p.name for p in folder.iterdir())
     code, out, _ = command(f"{COMPILE} --cores 2 --plan-only")

@@ -132,7 +132,7 @@ def check_kind(spec: str) -> None:
         raise OptionError(f"{spec or repr(spec)}: expected a {files} file, or package.module:factory", code="NW1003")
 
 
-def check_usage(args: Namespace, needs_chip: bool = True) -> None:
+def check_usage(args: Namespace, needs_chip: bool = True, readout: str | None = None) -> None:
     """Raise an NwError, before any work, for a missing or unknown chip and for flags without effect."""
     if not is_program(args.model):
         check_kind(args.model)
@@ -152,7 +152,7 @@ def check_usage(args: Namespace, needs_chip: bool = True) -> None:
         refuse_nir_flags(args, f"{args.model} is a program")
     elif args.model_of is None:
         refuse_nir_flags(args, "name it with --model")
-    if args.calibration is not None or read_options(args) != Options():
+    if args.calibration is not None or read_options(args) != Options(readout=readout):
         raise OptionError(
             f"{args.model} is compiled already; give --calibration and the compiler's options to compile", code="NW1002"
         )

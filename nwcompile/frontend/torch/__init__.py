@@ -245,8 +245,8 @@ def _finish_import(imported: Imported, module: torch.nn.Module, example: torch.T
     compare_drawn(imported.network, imported.drawn, imported.drawn_spikes)
     if imported.network.left_out:
         warnings.warn(f"{type(module).__name__}: {imported.network.left_out}", NwWarning, stacklevel=3)
-    network = imported.network.change_layout(layout, n_steps if layout == "B" else None)
-    network = allow_any_length(network, module, imported.drawn, imported.lead, _preserve_state)
+    network = allow_any_length(imported.network, module, imported.drawn, imported.lead, _preserve_state)
+    network = network.change_layout(layout, n_steps if layout == "B" else None)
     return replace(network, real_example=bool((example != example.trunc()).any()))
 
 
