@@ -5,6 +5,7 @@ from math import prod
 
 import numpy as np
 
+from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, NwWarning
 from nwcompile.ir.network import Network
 from nwcompile.ir.readout import Readout
@@ -13,6 +14,7 @@ from nwcompile.ir.run import Run
 ERROR_CODE = "NW2309"
 
 
+@checked()
 def read_out(run: Run) -> np.ndarray | dict[str, np.ndarray]:
     """Return the imported module's first result for a run, `[B, *]`, or `[B, T, *]` if it has a value for every step.
 

@@ -132,11 +132,20 @@ def test_own_neuron_behind_a_framework_neuron_is_a_layer():
     np.testing.assert_array_equal(nw.simulate(network, x.numpy()).spikes["3"], expected.numpy())
 
 
-def test_mean_of_the_spikes_is_the_networks_rate_and_a_weighted_sum_is_reported():
+def test_mean_of_the_spikes_is_the_networks_rate_and_other_results_are_read_out():
     x = spike_tensor(3, STEPS, N_IN)
-    assert nw.from_torch(Loop(leaky, after=lambda s: s.mean(1)), x).left_out == ""
-    with pytest.warns(NwWarning, match=r"left out torch's mul \(test_torch_operators.py:\d+\) and torch's sum \("):
-        nw.from_torch(Loop(leaky, after=lambda s: (s * torch.arange(STEPS).view(1, -1, 1)).sum(1)), x)
+    assert nw.from_torch(Loop(leaky, after=lambda s: s.mean(1)), x).readout is None
+    network = nw.from_torch(Loop(leaky, after=lambda s: 1 - s.mean(1)), x)
+    assert network.readout.text == "largest of mean, rsub of 'fc', as in the module"
+
+
+def test_result_that_takes_the_input_too_is_reported():
+    class Both(Loop):
+        def forward(self, x):
+            return super().forward(x).sum(1) + x.sum((1, 2))[:, None]
+
+    with pytest.warns(NwWarning, match=r"left out torch's sum \(test_torch_operators.py:\d+\) and torch's"):
+        nw.from_torch(Both(leaky), spike_tensor(3, STEPS, N_IN))
 
 
 def noisy(v, x):
@@ -310,14 +319,6 @@ def test_neurons_in_small_units_are_not_rounded_to_built_in_ones():
         return v - 0.3e-6 * s, s
 
     assert isinstance(verify_import(Loop(step)).node("fc").neuron, nw.NeuronProgram)
-
-
-@pytest.mark.parametrize(
-    "after", [lambda s: s.argmax(1).float(), lambda s: s.amax(1), lambda s: -s.sum(1), lambda s: 1 - s]
-)
-def test_results_that_are_no_rates_are_reported(after):
-    with pytest.warns(NwWarning, match="the import left out torch's (argmax|amax|sum|rsub)"):
-        nw.from_torch(Loop(leaky, after=after), spike_tensor(1, STEPS, N_IN))
 
 
 class Kept(torch.nn.Module):
