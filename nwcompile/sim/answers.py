@@ -98,5 +98,10 @@ def _choose_class(result: np.ndarray, readout: Readout) -> np.ndarray:
     """Return int64[B]: the class, the most frequent of all steps, or the largest entry, summed over the steps."""
     if readout.is_class:
         classes = result.reshape(len(result), -1).astype(np.int64)
-        return np.array([np.bincount(of_steps).argmax() for of_steps in classes])
+        return np.array([_most_frequent(of_steps) for of_steps in classes])
     return strongest_neuron(result if readout.is_per_step else result[:, None])
+
+
+def _most_frequent(numbers: np.ndarray) -> int:
+    values, counts = np.unique(numbers, return_counts=True)
+    return int(values[counts.argmax()])

@@ -48,7 +48,7 @@ from nwcompile.frontend.torch.kinds import (
 )
 from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
 from nwcompile.frontend.torch.operators import NO_NEURONS, Imported, ModuleFailedError, draw_like, import_operators
-from nwcompile.frontend.torch.readouts import allow_any_length, find_readout
+from nwcompile.frontend.torch.readouts import Tries, find_readout
 from nwcompile.frontend.torch.record import ModuleRecorder, layer_name
 from nwcompile.frontend.torch.symbols import Recording
 from nwcompile.frontend.torch.track import RecordError
@@ -61,6 +61,7 @@ ERROR_CODE = "NW2301"
 TOO_FEW_STEPS = "NW2308"  # code of refusals that an example of more steps may mend
 UNREADABLE = "NW2303"  # code of refusals that name a framework's neuron
 MAX_DEPTH = 12  # of containers and objects in each other whose contents are restored
+SMALL = 0.01  # scale of further drawn inputs
 MIN_STEPS = 8  # of an example that is repeated if its steps are too few to see what each computes
 INPUT_NAMES = ("input", "x", "network_input")
 
@@ -112,7 +113,8 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
         # A module that keeps spikes in its attributes runs on all steps at once too, but then feeds nothing back.
         network, recording = max(imports, key=lambda pair: sum(c.aligned_delay > 0 for c in pair[0].connections))
         if relu is None and recording.results.has_unknown:
-            whole = _try_operators(module, x, layout)
+            leads = () if "*" in recording.lead else (recording.lead,)
+            whole = _try_operators(module, x, layout, leads) if leads else None
             if isinstance(whole, Imported) and _count_neurons(whole.network) > _count_neurons(network):
                 return _finish_import(whole, module, x, layout)
         if relu is None:
@@ -169,12 +171,16 @@ def _try_imports(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: Ne
     return imports, refused, failed
 
 
-def _try_operators(module: torch.nn.Module, x: torch.Tensor, layout: str) -> Imported | ModelError | None:
+def _try_operators(
+    module: torch.nn.Module, x: torch.Tensor, layout: str, leads: tuple[str, ...] = ()
+) -> Imported | ModelError | None:
     """Import neurons that no framework names; return the refusal, or None if the module cannot be run.
 
-    A module that keeps no state over the steps of one call is also tried step by step.
+    `leads`: the axis orders to try. By default, a module that keeps no state over the steps of one call is also tried
+    step by step.
     """
-    results = [_import_or_refuse(module, x, lead) for lead in (("once",) if layout == "B" else (layout, "B"))]
+    leads = leads or (("once",) if layout == "B" else (layout, "B"))
+    results = [_import_or_refuse(module, x, lead) for lead in leads]
     for result in results:
         if isinstance(result, Imported) and (result.n_states or layout == "B"):
             return result
@@ -243,11 +249,28 @@ def _finish_import(imported: Imported, module: torch.nn.Module, example: torch.T
     )
     compare_spikes(imported.network, given[:1], imported.spikes)
     compare_drawn(imported.network, imported.drawn, imported.drawn_spikes)
-    if imported.network.left_out:
-        warnings.warn(f"{type(module).__name__}: {imported.network.left_out}", NwWarning, stacklevel=3)
-    network = allow_any_length(imported.network, module, imported.drawn, imported.lead, _preserve_state)
+    network = _prove_readout(imported, module, given[:1])
+    if network.left_out:
+        warnings.warn(f"{type(module).__name__}: {network.left_out}", NwWarning, stacklevel=3)
     network = network.change_layout(layout, n_steps if layout == "B" else None)
     return replace(network, real_example=bool((example != example.trunc()).any()))
+
+
+def _prove_readout(imported: Imported, module: torch.nn.Module, x: torch.Tensor) -> Network:
+    """Return the network with its readout for any number of steps, if the module proves it; without it, if it mixes
+    samples.
+    """
+    network = imported.network
+    if network.readout is None:
+        return network
+    try:
+        tries = Tries(module, x, imported.lead, _preserve_state)
+        tries.verify_batch()
+    except ModuleFailedError:
+        return network
+    except ModelError as e:
+        return replace(network, readout=None, left_out=str(e))
+    return replace(network, readout=tries.allow_other_lengths(network, network.readout))
 
 
 def _hint_layout(module: torch.nn.Module, example_input, layout: str, relu: NeuronSpec | None) -> str:
@@ -326,28 +349,33 @@ def _build_network(recording: Recording, modules: dict[str, torch.nn.Module]) ->
 def _verify_reads(network: Network, recording: Recording, module: torch.nn.Module, x: torch.Tensor) -> None:
     """Raise ModelError if a value that the module reads changes what its layers do on drawn inputs."""
     is_once = recording.lead == "once"
-    drawn = torch.cat(draw_like(x[:1]))
-    drawn = _repeat_steps(drawn[:, :1], recording.n_steps) if is_once else drawn
-    with _preserve_state(module):
-        for part in module.modules():
-            fit_batch(part, len(drawn))
-        lead = "B" if is_once else recording.lead
-        try:
-            spikes = _run_recorder(ModuleRecorder(module, drawn, lead, recording.input.name, None, is_once)).spikes
-        except RunError:
-            return  # the module does not take such inputs
-    layer = find_different_layer(network, drawn, spikes)
-    if layer:
-        raise ModelError(
-            f"{recording.reads[0]} that depends on the input, and layer {layer!r} then spikes differently on other "
-            "inputs; a chip runs the same operations for every input; choose with torch.where"
-        )
+    drawn = draw_like(x[:1])
+    for sample in [*drawn, *(SMALL * sample for sample in drawn), torch.zeros_like(x[:1])]:
+        given = _repeat_steps(sample[:, :1], recording.n_steps) if is_once else sample
+        with _preserve_state(module):
+            for part in module.modules():
+                fit_batch(part, 1)
+            lead = "B" if is_once else recording.lead
+            try:
+                again = _run_recorder(ModuleRecorder(module, given, lead, recording.input.name, None, is_once))
+            except RunError:
+                continue  # the module does not take such inputs
+        layer = find_different_layer(network, given, again.spikes)
+        if layer:
+            raise ModelError(
+                f"{recording.reads[0]} that depends on the input, and layer {layer!r} then spikes differently on other "
+                "inputs; a chip runs the same operations for every input; choose with torch.where"
+            )
 
 
 def _add_readout(network: Network, recording: Recording, module: torch.nn.Module, x: torch.Tensor) -> Network:
-    """Return the network with the readout of the module's first result, if its outputs lack it and it can be found."""
+    """Return the network with the readout of the module's first result, if it is more than an output.
+
+    If it cannot be found, `left_out` names what the network lacks.
+    """
     readouts = {a.operation.path for a in recording.applied if a.operation.path in network.layers}
-    if not network.left_out or not recording.results.lacks_first(network, readouts) or "*" in recording.lead:
+    results = recording.results
+    if not recording.reads and not results.asks_readout(network, readouts):
         return network
     paths = dict(module.named_modules())
     layers = {paths[path]: layer_name(path) for path in recording.calls}
@@ -355,12 +383,15 @@ def _add_readout(network: Network, recording: Recording, module: torch.nn.Module
     longer = x[:1].repeat(1, -(-MIN_STEPS // x.shape[1]), *[1] * (x.ndim - 2))
     sample = _repeat_steps(x[:1], recording.n_steps) if recording.lead == "once" else longer
     try:
-        readout = find_readout(network, module, layers, sample, recording.lead, _preserve_state)
+        if "*" in recording.lead:
+            raise ModelError("steps and samples share an axis")
+        readout = find_readout(network, module, layers, sample, recording.lead, _preserve_state, bool(recording.reads))
+    except ModuleFailedError:
+        return network  # a module of a fixed number of samples: the values of the example decide
     except ModelError:
-        return network  # the warning names what is left out
-    left_out = recording.results.describe_left_out(network, readouts, has_readout=True)
-    network = replace(network, readout=readout, left_out=left_out)
-    return allow_any_length(network, module, torch.cat(draw_like(sample)), recording.lead, _preserve_state)
+        return replace(network, left_out=results.describe_left_out(network, readouts, by_values=False))
+    left_out = results.describe_left_out(network, readouts, has_readout=True)
+    return replace(network, readout=readout, left_out=left_out)
 
 
 def _count_neurons(network: Network) -> int:

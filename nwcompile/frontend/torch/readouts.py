@@ -6,10 +6,11 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
-from nwcompile.errors import ModelError, NwError
-from nwcompile.frontend.torch.operators import draw_like, group_results, list_steps, prepare_run
+from nwcompile.errors import ModelError
+from nwcompile.frontend.torch.operators import ModuleFailedError, draw_like, group_results, list_results, prepare_run
 from nwcompile.frontend.torch.operators.neurons import drop_sums, find_regions
 from nwcompile.frontend.torch.operators.readout import (
     Record,
@@ -19,15 +20,20 @@ from nwcompile.frontend.torch.operators.readout import (
     record_layers,
     verify_readout,
 )
-from nwcompile.frontend.torch.operators.record import Op, OperatorRecorder
+from nwcompile.frontend.torch.operators.record import Op, OperatorRecorder, aten, run_op
 from nwcompile.frontend.torch.operators.roll import Node, roll_steps, select_used
-from nwcompile.frontend.torch.operators.steps import Steps, set_times
+from nwcompile.frontend.torch.operators.steps import Steps
 from nwcompile.frontend.torch.operators.unroll import unroll_after
+from nwcompile.frontend.torch.results import is_multiple
 from nwcompile.ir.network import Network
 from nwcompile.ir.readout import Readout
+from nwcompile.ir.run import Run
 
 ERROR_CODE = "NW2309"
-MORE_STEPS = 3  # by which a second run is longer, to see whether a readout is for any number of steps
+MORE_STEPS = 3  # by which a sample is a little longer
+SCALES = (0.0, 0.01, 100.0)
+DENSITIES = (0.05, 0.15, 0.3, 0.5, 0.7, 0.9)  # of drawn spikes
+MIN_LENGTHS = 2  # other lengths on which a readout must be right to be for any number of steps
 Preserve = Callable[[torch.nn.Module], AbstractContextManager]
 
 
@@ -38,85 +44,145 @@ def find_readout(
     x: torch.Tensor,
     lead: str,
     preserve: Preserve,
-) -> Readout:
-    """Return how a module turns its `layers` into its first result.
+    has_reads: bool,
+) -> Readout | None:
+    """Return how a module turns its `layers` into its first result; None if that is an output of the network.
 
     `x`: one sample of the example, `[1, T, *shape]`. `layers`: the modules whose spikes or states the network has, and
-    their names. `preserve(module)` clears and restores the module's state. Raises ModelError if the result cannot be
-    followed.
+    their names. `preserve(module)` clears and restores the module's state. `has_reads`: whether the module reads values
+    of the input, which may decide what it computes; then more inputs are tried. Raises ModelError if the result cannot
+    be followed.
     """
-    trials = torch.cat([x, *draw_like(x)])
-    if lead == "once":
-        trials = trials[:, :1].expand_as(trials).contiguous()
-    run = record_layers(network, trials)
+    tries = Tries(module, x, lead, preserve, has_reads)
+    run, expected = record_layers(network, tries.samples), tries.results
+    if _is_output(network, run, expected) and all(
+        _is_output(network, record_layers(network, samples), results) for samples, results in tries.other_lengths
+    ):
+        return None
     records = Records(network, run)
-    n_steps = trials.shape[1]
     busiest = records.find_busiest()
+    sample, n_steps = tries.samples[busiest : busiest + 1], x.shape[1]
     with preserve(module):
-        do, given, _ = prepare_run(module, trials[busiest : busiest + 1], lead)
-        recorder = OperatorRecorder(given, {part: path for path, part in module.named_modules()}, layers)
-        try:
-            result = recorder.record(do, given)
-        except NwError:
-            raise
-        except Exception as e:
-            raise ModelError(f"the module fails on drawn inputs: {e}") from e
-    groups = group_results(result, n_steps)
-    if not groups:
-        raise ModelError("the module returns no tensor")
-    needed = _find_needed(groups[0])
+        do, given, _ = prepare_run(module, sample, lead)
+        paths = {part: path for path, part in module.named_modules()}
+        recorder = OperatorRecorder(given, paths, layers)
+        result = recorder.record(do, given)
+    first = group_results(result, n_steps)[0]
+    needed = _find_needed(first)
     matches, values = _match_records(needed, records, busiest)
     known = unroll_after(needed, values, n_steps)
-    outputs = set_times([step for op in groups[0] for step in list_steps(known[op])], n_steps)
+    outputs = list_results([known[op] for op in first], n_steps)
     graph = None
     with suppress(ModelError):  # a result of some steps only has no step that others repeat
         graph = roll_steps(outputs, [recorder.input] * n_steps)
     if graph is not None and any(region.has_state and region.fires for region in find_regions(drop_sums(graph))):
         raise ModelError("neurons follow the known layers")
     outputs = graph.outputs if graph is not None else select_used(outputs)[1]
-    expected = torch.cat([_run_module(module, trial[None], lead, n_steps, preserve) for trial in trials])
-    return build_readout(graph, n_steps, lambda item: _find_record(item, matches), outputs, run, expected)
+    readout = build_readout(graph, n_steps, lambda item: _find_record(item, matches), outputs, run, expected)
+    tries.verify_batch()
+    return tries.allow_other_lengths(network, readout)
+
+
+class Tries:
+    """Runs of a module, one sample at a time, on the example and on drawn samples of the same and of other lengths.
+
+    `samples` `[S, T, *shape]`, and the first result for each, `results` `[S, *]`. `other_lengths`: samples of other
+    numbers of steps with their results, none if the module fixes the number. Raises ModuleFailedError if the module
+    fails on the example.
+    """
+
+    def __init__(
+        self, module: torch.nn.Module, x: torch.Tensor, lead: str, preserve: Preserve, has_reads: bool = False
+    ):
+        self.module, self.lead, self.preserve = module, lead, preserve
+        samples = torch.cat([x, *draw_like(x), *(_vary(x) if has_reads else [])])
+        if lead == "once":
+            samples = samples[:, :1].expand_as(samples).contiguous()
+        given = [(sample, result) for sample in samples.split(1) if (result := self._run(sample)) is not None]
+        if not given or not torch.equal(given[0][0], samples[:1]):
+            raise ModuleFailedError("the module fails on one sample, or gives no tensor")
+        given = [pair for pair in given if pair[1].shape == given[0][1].shape]
+        self.samples, self.results = (torch.cat(parts) for parts in zip(*given, strict=True))
+        self.other_lengths: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for others in [] if lead == "once" else _change_lengths(self.samples):
+            results = [result for sample in others.split(1) if (result := self._run(sample)) is not None]
+            if len(results) == len(others) and len({result.shape for result in results}) == 1:
+                self.other_lengths.append((others, torch.cat(results)))
+
+    def verify_batch(self) -> None:
+        """Raise ModelError if the results of two samples depend on each other."""
+        both = self._run(self.samples[:2]) if len(self.samples) > 1 else None
+        if both is None:
+            return
+        alone = [result.reshape(-1).double() for result in self.results[:2]]
+        for axis in (axis for axis, size in enumerate(both.shape) if axis and size == 2):
+            parts = [part.reshape(-1).double() for part in both.unbind(axis)]
+            if all(p.shape == a.shape and is_close(p, a) for p, a in zip(parts, alone, strict=True)):
+                return
+        raise ModelError("the module's result for a sample depends on the other samples")
+
+    def allow_other_lengths(self, network: Network, readout: Readout) -> Readout:
+        """Return the readout for any number of steps, if it gives the module's results on samples of other lengths."""
+        if len(self.other_lengths) < MIN_LENGTHS:
+            return readout
+        runs = [(record_layers(network, samples), results) for samples, results in self.other_lengths]
+        proven = []
+        for general in readout.for_any_length():
+            with suppress(ModelError):
+                for run, results in runs:
+                    verify_readout(general, run, results)
+                proven.append(general)
+        return proven[0] if len(proven) == 1 or (proven and proven[0].after == proven[-1].after) else readout
+
+    def _run(self, x: torch.Tensor) -> torch.Tensor | None:
+        """Return the first result for samples `[B, T, *shape]`, with one more leading axis; None if the module fails.
+
+        Of a list of steps it is `[1, T, *]`.
+        """
+        with self.preserve(self.module), torch.no_grad():
+            try:
+                do, given, _ = prepare_run(self.module, x, self.lead)
+                tensors = group_results(do(given), x.shape[1])
+            except Exception:  # of the module: it does not take such samples
+                return None
+        if not tensors or not tensors[0]:
+            return None
+        return (torch.stack(tensors[0]) if len(tensors[0]) > 1 else tensors[0][0])[None]
+
+
+def _vary(x: torch.Tensor) -> list[torch.Tensor]:
+    """Return the example in other scales, and drawn spikes of other densities."""
+    draw = torch.Generator().manual_seed(0)
+    drawn = torch.rand(len(DENSITIES), *x.shape[1:], generator=draw).to(x.dtype)
+    spikes = [(part < density).to(x.dtype) for part, density in zip(drawn.split(1), DENSITIES, strict=True)]
+    return [*(scale * x for scale in SCALES), *spikes]
+
+
+def _change_lengths(samples: torch.Tensor) -> list[torch.Tensor]:
+    """Return drawn samples that are shorter, a little longer, and much longer."""
+    n_steps, drawn = samples.shape[1], samples[1:]
+    longer = [torch.cat([drawn, drawn.flip(1)[:, :MORE_STEPS]], 1), torch.cat([drawn[:2], drawn[:2].flip(1)] * 2, 1)]
+    return [drawn[:, : (n_steps + 1) // 2], *longer] if len(drawn) else []
+
+
+def _is_output(network: Network, run: Run, expected: torch.Tensor) -> bool:
+    """Return whether a module's results `[S, *]` are an output of its network in every step, or summed over them."""
+    outputs = run.output if isinstance(run.output, dict) else {network.outputs[0]: run.output}
+    for output in outputs.values():
+        record = torch.from_numpy(np.asarray(output, np.float64)).flatten(2)
+        orders = [expected, *(expected.movedim(k, 1) for k in range(2, expected.ndim) if expected.shape[k] > 1)]
+        for target in (record, record.sum(1)):
+            same = [order for order in orders if order.numel() == target.numel()]
+            if any(is_multiple(order.reshape(target.shape), target) for order in same) or (
+                same and not target.any() and not expected.any()
+            ):
+                return True
+    return False
 
 
 def _find_record(item: Node | Op, matches: dict[tuple, Record]) -> Record | None:
     op = item.op if isinstance(item, Node) else item
     return matches[op.args] if op.name == "record" else None
-
-
-def allow_any_length(network: Network, module: torch.nn.Module, drawn: torch.Tensor, lead: str, preserve: Preserve):
-    """Return the network with a readout for any number of steps, if the module proves it on a longer sample.
-
-    `drawn`: samples `[S, T, *shape]`.
-    """
-    readout = network.readout
-    if readout is None or lead == "once":
-        return network
-    longer = torch.cat([drawn, drawn.flip(1)[:, :MORE_STEPS]], 1)
-    try:
-        results = [_run_module(module, sample, lead, longer.shape[1], preserve) for sample in longer.split(1)]
-    except ModelError:
-        return network  # the module takes a fixed number of steps
-    run = record_layers(network, longer)
-    for general in readout.for_any_length():
-        with suppress(ModelError):
-            verify_readout(general, run, torch.cat(results))
-            return replace(network, readout=general)
-    return network
-
-
-def _run_module(module: torch.nn.Module, x: torch.Tensor, lead: str, n_steps: int, preserve: Preserve) -> torch.Tensor:
-    """Return the first result of a module for one sample `[1, T, *shape]`: `[1, *]`, or `[1, T, *]` of a list of steps.
-
-    Raises ModelError if the module fails.
-    """
-    with preserve(module), torch.no_grad():
-        do, given, _ = prepare_run(module, x, lead)
-        try:
-            result = do(given)
-        except Exception as e:
-            raise ModelError(f"the module fails on drawn inputs: {e}") from e
-    tensors = group_results(result, n_steps)[0]
-    return torch.stack(tensors)[None] if len(tensors) > 1 else tensors[0][None]
 
 
 def _find_needed(outputs: list[Op]) -> list[Op]:
@@ -174,6 +240,14 @@ def _match_record(layer: str, ops: list[Op], records: Records, trial: int) -> tu
             factor = _find_factor(op.value.reshape(1, -1), record[t : t + 1])
             if factor:
                 return Record(layer, state, factor), {op: replace(op, step=t)}
+        factor = _find_factor(op.value.reshape(1, -1), record.mean(0, keepdim=True))
+        if factor:
+            parts = [step.reshape(1, -1) for step in record.to(op.value.dtype)]
+            entries = [replace(op, value=part, step=t) for t, part in enumerate(parts)]
+            whole = run_op(aten.cat.default, (entries, 0), {}, op.site)
+            mean = run_op(aten.mean.dim, (whole, [0], True), {}, op.site)
+            shaped = run_op(aten.reshape.default, (mean, list(op.value.shape)), {}, op.site)
+            return Record(layer, state, factor), {op: shaped}
     return None
 
 

@@ -61,13 +61,16 @@ class Results:
         symbols = (r.known.symbol for r in self.returned)
         return any(isinstance(s, Unsupported) and not isinstance(s, NeuronState) for s in symbols)
 
-    def describe_left_out(self, network: Network, readouts: set[str], has_readout: bool = False) -> str:
+    def describe_left_out(
+        self, network: Network, readouts: set[str], has_readout: bool = False, by_values: bool = True
+    ) -> str:
         """Return a sentence that names the parts of the result that the network lacks; "" if nothing is missing.
 
         `readouts`: paths of linear maps that are layers. `has_readout`: whether the first result is known.
+        `by_values`: whether values of the example that equal an output's prove that nothing follows it.
         """
         returned = self.returned[has_readout:]
-        things = [text for r in returned if (text := self._describe_missing(r, network, readouts))]
+        things = [text for r in returned if (text := self._describe_missing(r, network, readouts, by_values))]
         if not self.returned and self.kind is not type(None):
             things = [f"a result of type {self.kind.__name__}, which holds no tensor"]
         if not has_readout and self._are_hidden(network):
@@ -75,18 +78,25 @@ class Results:
         shapes = " and ".join(str(list(r.calls[-1].shape)) for r in self.returned) or self.kind.__name__
         return describe_missing(things, network, shapes)
 
-    def lacks_first(self, network: Network, readouts: set[str]) -> bool:
-        """Return whether the network's outputs lack the first result."""
+    def asks_readout(self, network: Network, readouts: set[str]) -> bool:
+        """Return whether the first result is more than an output in every step, or its sum or mean over the steps."""
         if not self.returned:
             return False
-        return self._are_hidden(network) or self._describe_missing(self.returned[0], network, readouts) is not None
+        symbol = self.returned[0].known.symbol
+        layer = _layer_of(symbol)
+        if isinstance(symbol, NeuronState) or (layer is not None and layer not in network.outputs):
+            return True
+        has_more = self._later_operations(symbol, readouts) is not None
+        return has_more or self._describe_missing(self.returned[0], network, readouts) is not None
 
     def _are_hidden(self, network: Network) -> bool:
         """Return whether all results are spikes of layers that are no outputs."""
         layers = [_layer_of(r.known.symbol) for r in self.returned]
         return bool(layers) and all(n in network.layers and n not in network.outputs for n in layers)
 
-    def _describe_missing(self, returned: Returned, network: Network, readouts: set[str]) -> str | None:
+    def _describe_missing(
+        self, returned: Returned, network: Network, readouts: set[str], by_values: bool = True
+    ) -> str | None:
         symbol, layer = returned.known.symbol, getattr(returned.known.symbol, "layer", "")
         fires = bool(layer) and network.node(layer).neuron.fires
         is_last = len(returned.calls) == 1 and self._is_one_step(returned)
@@ -98,7 +108,12 @@ class Results:
         if text is None and not is_last:
             return None
         is_choice = text is None and returned.known.lead in ONE_STEP  # the symbol decides, not the values
-        if not is_choice and any(self._is_record(returned.calls, record) for record in self._iterate_records(network)):
+        trusts_values = by_values or text is None
+        if (
+            trusts_values
+            and not is_choice
+            and any(self._is_record(returned.calls, record) for record in self._iterate_records(network))
+        ):
             return None
         return text or "the choice of one step"
 

@@ -36,7 +36,7 @@ from nwcompile.frontend.torch.operators.neurons import (
     drop_sums,
     find_regions,
 )
-from nwcompile.frontend.torch.operators.record import Op, OperatorRecorder, is_op
+from nwcompile.frontend.torch.operators.record import Op, OperatorRecorder, aten, is_op, run_op
 from nwcompile.frontend.torch.operators.results import describe_results, find_readout, stack_steps
 from nwcompile.frontend.torch.operators.roll import (
     Node,
@@ -100,7 +100,7 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
         raise ModuleFailedError(f"{type(e).__name__}: {e}") from e
     known, inputs = unroll_steps(recorder.ops, axis)
     returned = group_results(result, len(inputs))
-    groups = [set_times([x for op in ops for x in list_steps(known[op])], len(inputs)) for ops in returned]
+    groups = [list_results([known[op] for op in ops], len(inputs)) for ops in returned]
     outputs = [op for group in groups for op in group]
     if not outputs:
         raise ModelError("the module returns no tensor that depends on its input; return the spikes")
@@ -191,14 +191,15 @@ def group_results(result, n_steps: int) -> list[list]:
 def _verify_later(graph: StepGraph) -> None:
     """Raise ModelError if neurons take a value that is known after the last step only.
 
-    One choice (torch.where) after the last step is a readout's; one that is repeated may be a spike.
+    One choice after the last step (torch.where, a comparison) is a readout's; one that is repeated may be a spike.
     """
     joins = [op for op in graph.later if len({o.step for o in op.operands if o.depends}) == graph.n_steps]
     behind = find_users(graph.later, joins)
     repeated = Counter((op.site, op.name) for op in graph.later if op in behind)
     is_neuron = any(
-        Node(op).is_spike or op.name in STEPPED or (Node(op).is_message and repeated[op.site, op.name] > 1)
+        repeated[op.site, op.name] > 1 if op in behind else Node(op).is_spike or op.name in STEPPED
         for op in graph.later
+        if Node(op).is_message
     )
     if not is_neuron:
         return
@@ -215,11 +216,21 @@ def _verify_later(graph: StepGraph) -> None:
     )
 
 
-def list_steps(value) -> list[Op]:
-    """Return the operators of single steps in what a recorded operator became."""
-    if isinstance(value, list):
-        return [one for part in value for one in list_steps(part)]
-    return value.entries if isinstance(value, Steps) else [value]
+def list_results(values: list, n_steps: int) -> list[Op]:
+    """Return one operator for every step, if a result has an axis of steps or is a list of them; else one operator.
+
+    `values`: what the operators of the result became when they were unrolled.
+    """
+    steps = [step for value in values for step in (value.entries if isinstance(value, Steps) else [value])]
+    if not steps:
+        raise ModelError("the module returns no steps")
+    steps = set_times(steps, n_steps)
+    if len(steps) == n_steps and all(step.step == t for t, step in enumerate(steps) if step.depends):
+        return steps
+    if len(values) == 1 and isinstance(values[0], Steps) and values[0].left == 1:
+        whole = values[0]
+        return [run_op(aten.cat.default, (whole.entries, whole.axis), {}, steps[-1].site)]
+    return steps
 
 
 class Assembler:
@@ -249,11 +260,12 @@ class Assembler:
             if region.has_state:
                 self._demand_sum(region)
                 self._add_neurons(name, region)
+        read = self._find_operands([r for r in self.regions if r.has_state or r.fires])
         for name, region in named:
             symbol = None if region.has_state else self._as_function(region)
             if symbol is not None:
                 self.connector.symbols[region.result] = symbol
-            elif not region.has_state:
+            elif not region.has_state and (region.fires or region.result in read):
                 self._demand_sum(region)
                 self._add_neurons(name, region)
         self.layers = {name: region for name, region in named if name in self.layers}
@@ -272,6 +284,17 @@ class Assembler:
             builder.add_layer(name, READOUT, symbol)
             self.results[name] = node
         return builder.build_network()
+
+    def _find_operands(self, regions: list[Region]) -> set[Node]:
+        """Return the nodes that these neurons need; what no neuron needs is the host's."""
+        nodes: set[Node] = set()
+        waiting = [ref.node for region in regions for node in region.nodes for ref in node.refs]
+        while waiting:
+            node = waiting.pop()
+            if node not in nodes:
+                nodes.add(node)
+                waiting += [ref.node for ref in node.refs]
+        return nodes
 
     def _add_neurons(self, name: str, region: Region) -> None:
         neuron = recognize_neuron(build_program(region, self.graph, _class_name(region)))

@@ -276,6 +276,8 @@ def build_program(region: Region, graph: StepGraph, name: str) -> NeuronProgram:
     }
     try:
         program = trace(step, name, {}, initial=initial, example=example)
+    except RuntimeError as e:  # of torch, for example for truth values that are given as numbers
+        raise ModelError(f"{region}: these neurons cannot be written as a program: {e}") from None
     except ModelError as e:
         raise ModelError(f"{region}: {e}") from None
 

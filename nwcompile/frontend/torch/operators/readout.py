@@ -92,8 +92,13 @@ class ReadoutBuilder:
 
     def build(self, outputs: list[Op]) -> Readout:
         """Return the readout of one operator, or of one for each step. Raises ModelError for what cannot be read."""
+        if not outputs or not outputs[0].value.numel():
+            raise ModelError("the module's result is empty")
         nodes, ops = self._find_needed(outputs)
         self.row_of = {key: i for i, key in enumerate((*self.records, *nodes))}
+        for key, record in self.records.items():
+            before = self._initial_values(key, nodes) if isinstance(key, Node) else {}
+            record |= {"before": before} if before else {}
         rows = list(self.records.values())
         for node in nodes:
             row = self._make_row(node.op, node.args, node.kwargs)
@@ -158,11 +163,19 @@ class ReadoutBuilder:
     def _key(self, item: Any) -> Any:
         return item.args if is_op(item) and item.name == "record" else item
 
-    def _initial_values(self, node: Node, nodes: list[Node]) -> dict[str, dict]:
-        delays = {ref.delay for user in nodes for ref in user.refs if ref.node is node and ref.delay}
-        longest = max(delays, default=0)
+    def _find_first(self, node: Node, delay: int, is_sum: bool) -> Any:
+        """Return a node's value before the first step: 0 of a sum. Raises ModelError if the module gives none."""
         assert self.graph is not None, "only graphs have nodes"
-        return {str(k): self._constant((node, k), self.graph.initial_value(node, k)) for k in range(1, longest + 1)}
+        if not self.graph.has_first_value(node, delay) and not is_sum:
+            raise ModelError(f"{node.op.site}: torch's {node.name} has no value before the first step")
+        return self.graph.initial_value(node, delay)
+
+    def _initial_values(self, node: Node, nodes: list[Node]) -> dict[str, dict]:
+        """Return references to a node's values before the first step, by delay."""
+        users = [(user, ref.delay) for user in nodes for ref in user.refs if ref.node is node and ref.delay]
+        longest = max((delay for _, delay in users), default=0)
+        is_sum = node.name == "add" and {user for user, _ in users} == {node}
+        return {str(k): self._constant((node, k), self._find_first(node, k, is_sum)) for k in range(1, longest + 1)}
 
     def _make_row(self, op: Op, args, kwargs) -> dict:
         name = op.name

@@ -130,7 +130,8 @@ class OperatorRecorder(TorchDispatchMode):
     """Records every ATen operator. A write in place becomes a new value of the tensor and of all views of its memory.
 
     A value that is read while the module runs (`.item()`, `if`) is refused if it depends on the example. The inside of
-    `layers`, modules with the names of their layers, is not recorded: their results are operators "record".
+    `layers`, modules with the names of their layers, is not recorded: their results are operators "record". With
+    `layers`, values may be read: who gives them verifies the result on other inputs.
     """
 
     def __init__(
@@ -214,7 +215,7 @@ class OperatorRecorder(TorchDispatchMode):
         if func.namespace not in ("aten", "prims"):
             raise ModelError(f"{site}: operator {func} is not one of torch's own, and cannot be followed")
         given: Any = pytree.tree_map(lambda a: self._find_op(a) if isinstance(a, torch.Tensor) else a, (args, kwargs))
-        if _reads_value(func, *given):
+        if _reads_value(func, *given) and not (self.layers and name in READS_VALUE):
             raise _refuse_reading(site)
         result = func(*args, **kwargs)
         try:
@@ -258,7 +259,7 @@ class OperatorRecorder(TorchDispatchMode):
         return result
 
     def _refuse_read(self, tensor: torch.Tensor) -> None:
-        if not self.inside and id(tensor) in self.held and self._find_op(tensor).depends:
+        if not self.layers and id(tensor) in self.held and self._find_op(tensor).depends:
             raise _refuse_reading(self._find_site())
 
     def _find_site(self) -> Site:

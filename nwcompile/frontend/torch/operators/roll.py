@@ -122,6 +122,10 @@ class StepGraph:
                     longest[ref.node] = max(longest.get(ref.node, 0), ref.delay)
         return longest
 
+    def has_first_value(self, node: Node, delay: int) -> bool:
+        """Return whether the module gives a node a value `delay` steps before the first one."""
+        return _first_value(node, delay) is not None
+
     def initial_value(self, node: Node, delay: int) -> torch.Tensor:
         """Return a node's value `delay` steps before the first one; 0 if the module does not use it."""
         value = _first_value(node, delay)

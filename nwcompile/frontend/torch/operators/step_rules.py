@@ -6,6 +6,7 @@ returns the result, or None if the tensors have no steps in this rule's sense.
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import accumulate
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
@@ -184,6 +185,13 @@ def _work_along(do: "Unroller", op: Op, steps: Steps, axis: int | None = None, *
     value = op.value if isinstance(op.value, torch.Tensor) else op.value[0]
     is_kept = value.ndim == len(steps.shape)
     return _unpack_parts(do, results, replace(steps, axis=steps.axis - (not is_kept and axis < steps.axis)))
+
+
+def _add_up_steps(do: "Unroller", op: Op, steps: Steps, axis: int, **options) -> Any:
+    if axis % len(steps.shape) != steps.axis or steps.n_inside != 1:
+        return _work_along(do, op, steps, axis, **options)
+    totals = list(accumulate(steps.entries, lambda total, e: do.emit(aten.add.Tensor, total, e)))
+    return replace(steps, entries=totals)
 
 
 def _normalize_layer(do: "Unroller", op: Op, steps: Steps, shape, *rest) -> Any:
@@ -403,7 +411,8 @@ OF_STEPS: dict[str, Callable] = {  # of operators whose first operand has steps
     "repeat": _repeat,
     "constant_pad_nd": _pad,
     **dict.fromkeys(("sum", "mean", "amax", "amin", "any", "all"), _reduce),
-    **dict.fromkeys(("argmax", "argmin", "max", "min", "median", "_softmax", "_log_softmax", "cumsum"), _work_along),
+    **dict.fromkeys(("argmax", "argmin", "max", "min", "median", "_softmax", "_log_softmax"), _work_along),
+    "cumsum": _add_up_steps,
     "native_layer_norm": _normalize_layer,
     "convolution": _convolve,
     **dict.fromkeys(("avg_pool2d", "avg_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices"), _pool),
