@@ -314,3 +314,87 @@ def test_value_that_python_reads_is_refused_if_it_changes_what_layers_do():
     ):
         nw.from_torch(Scaled(None), draw(4))
     nw.from_torch(Logged(None), draw(4))
+
+
+CHOSEN = {  # results whose entries are no steps, though they come from different steps, and other traps
+    "two membranes": lambda s, m, net: torch.cat([m[:, 4], m[:, -1]], -1),
+    "a step for each neuron": lambda s, m, net: torch.stack([m[:, -1 - k, k] for k in range(4)], 1),
+    "sums of every step so far": lambda s, m, net: s.cumsum(1),
+    "a choice by counts": lambda s, m, net: torch.where(s.sum(1) > 6, 0.0, s.sum(1)),
+    "any spike": lambda s, m, net: s.amax(1),
+    "coincidences": lambda s, m, net: (s[:, 1:] * s[:, :-1]).sum(1) - s.sum(1),
+    "a decoder of rates": lambda s, m, net: net.out(s.mean(1)).tanh(),
+    "a hidden layer first": lambda s, m, net: (s, net.out(s))[0],
+    "a nonlinear decoder in each step": lambda s, m, net: net.out(s).tanh(),
+}
+
+
+@pytest.mark.parametrize("kind", [Own, Known])
+@pytest.mark.parametrize("ending", CHOSEN)
+def test_readout_that_is_easily_mistaken_is_right(ending, kind):
+    module, x = kind(CHOSEN[ending]), draw(60, seed=2)
+    network = nw.from_torch(module, draw(4, n_steps=10))
+    result = run_module(module, x)
+    run = nw.simulate(network, x.numpy(), record="all")
+    assert np.allclose(nw.read_out(run).reshape(result.shape), result, 1e-4, 1e-5)
+    scores = result.sum(1) if result.ndim == 3 else result
+    assert np.mean(find_answers(run) == scores.argmax(-1)) > 0.98
+
+
+@pytest.mark.parametrize("name", ["running minimum", "steps of a fixed window", "halves"])
+def test_readout_is_right_or_refused_on_another_number_of_steps(name):
+    endings = {
+        "running minimum": lambda s, m, net: torch.stack([*m.unbind(1)]).cummin(0)[0][-1],
+        "steps of a fixed window": lambda s, m, net: s[:, :15].sum(1).tanh(),
+        "halves": lambda s, m, net: s[:, : s.shape[1] // 2].sum(1) - s[:, s.shape[1] // 2 :].sum(1),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NwWarning)
+        network = nw.from_torch(Known(endings[name]), draw(4))
+    assert network.left_out or network.readout.n_steps == 10
+
+
+@pytest.mark.parametrize("kind", [Own, Known])
+def test_result_of_a_sample_that_depends_on_others_is_left_out(kind):
+    module = kind(lambda s, m, net: s.sum(1) - s.sum(1).mean(0))
+    with pytest.warns(NwWarning):
+        network = nw.from_torch(module, draw(4))
+    assert network.readout is None and network.left_out
+
+
+def test_activation_behind_the_last_map_is_the_hosts_and_not_a_neuron():
+    framework("spikingjelly")
+    from spikingjelly.activation_based import functional, neuron
+
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(6, 8), neuron.LIFNode(), torch.nn.Linear(8, 3), torch.nn.Tanh())
+    module[0].weight.data.uniform_(-0.2, 1.2)
+    network, x = nw.from_torch(module, draw(4)), draw(20)
+    functional.reset_net(module)
+    with torch.no_grad():
+        result = torch.stack([module(step) for step in x.unbind(1)], 1).numpy()
+    assert network.layers == ("1", "2")
+    assert np.allclose(nw.read_out(nw.simulate(network, x.numpy())).reshape(result.shape), result, 1e-4, 1e-5)
+
+
+def test_value_that_is_read_for_a_log_changes_no_readout():
+    def log(s, m, net):
+        net.rates = [s.mean().item()]
+        return s.sum(1).view(-1, 4, 2).mean(-1)
+
+    assert nw.from_torch(Known(log), draw(4)).readout.text == "largest of sum, mean of 'lif', as in the module"
+
+
+def test_value_that_decides_the_result_is_reported():
+    module = Known(lambda s, m, net: s.sum(1) if s.mean().item() > 0.25 else -s.sum(1))
+    with pytest.warns(NwWarning, match="left out torch function 'sum' in forward"):
+        nw.from_torch(module, draw(4))
+
+
+def test_branch_that_only_small_inputs_take_is_refused():
+    class Scaled(Known):
+        def forward(self, x):
+            return self.fire(x / 255 if x.max() > 1 else x)[0]
+
+    with pytest.raises(ModelError, match=r"the code reads a value of a tensor \(bool\) that depends on the input"):
+        nw.from_torch(Scaled(None), 255 * draw(4))

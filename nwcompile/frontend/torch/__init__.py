@@ -61,7 +61,7 @@ ERROR_CODE = "NW2301"
 TOO_FEW_STEPS = "NW2308"  # code of refusals that an example of more steps may mend
 UNREADABLE = "NW2303"  # code of refusals that name a framework's neuron
 MAX_DEPTH = 12  # of containers and objects in each other whose contents are restored
-SMALL = 0.01  # scale of further drawn inputs
+SMALL = 0.9  # largest value of further drawn inputs
 MIN_STEPS = 8  # of an example that is repeated if its steps are too few to see what each computes
 INPUT_NAMES = ("input", "x", "network_input")
 
@@ -350,7 +350,8 @@ def _verify_reads(network: Network, recording: Recording, module: torch.nn.Modul
     """Raise ModelError if a value that the module reads changes what its layers do on drawn inputs."""
     is_once = recording.lead == "once"
     drawn = draw_like(x[:1])
-    for sample in [*drawn, *(SMALL * sample for sample in drawn), torch.zeros_like(x[:1])]:
+    small = [sample * (SMALL / sample.abs().max().clamp(min=1)) for sample in (x[:1], *drawn)]
+    for sample in [*drawn, *small, torch.zeros_like(x[:1])]:
         given = _repeat_steps(sample[:, :1], recording.n_steps) if is_once else sample
         with _preserve_state(module):
             for part in module.modules():
