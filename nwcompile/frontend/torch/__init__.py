@@ -257,8 +257,9 @@ def _finish_import(imported: Imported, module: torch.nn.Module, example: torch.T
 
 
 def _prove_readout(imported: Imported, module: torch.nn.Module, x: torch.Tensor) -> Network:
-    """Return the network with its readout for any number of steps, if the module proves it; without it, if it mixes
-    samples.
+    """Return the network with a readout for as many lengths of samples as the module proves.
+
+    A readout that mixes samples is left out.
     """
     network = imported.network
     if network.readout is None:

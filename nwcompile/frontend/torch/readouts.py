@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nwcompile.errors import ModelError
+from nwcompile.errors import ModelError, NwError
 from nwcompile.frontend.torch.operators import ModuleFailedError, draw_like, group_results, list_results, prepare_run
 from nwcompile.frontend.torch.operators.neurons import drop_sums, find_regions
 from nwcompile.frontend.torch.operators.readout import (
@@ -66,12 +66,17 @@ def find_readout(
         do, given, _ = prepare_run(module, sample, lead)
         paths = {part: path for path, part in module.named_modules()}
         recorder = OperatorRecorder(given, paths, layers)
-        result = recorder.record(do, given)
+        try:
+            result = recorder.record(do, given)
+        except NwError:
+            raise
+        except Exception as e:
+            raise ModelError(f"the module fails while its operators are recorded: {e}") from e
     first = group_results(result, n_steps)[0]
     needed = _find_needed(first)
     matches, values = _match_records(needed, records, busiest)
     known = unroll_after(needed, values, n_steps)
-    outputs = list_results([known[op] for op in first], n_steps)
+    outputs = list_results([known.get(op, op) for op in first], n_steps)
     graph = None
     with suppress(ModelError):  # a result of some steps only has no step that others repeat
         graph = roll_steps(outputs, [recorder.input] * n_steps)
