@@ -398,3 +398,16 @@ def test_branch_that_only_small_inputs_take_is_refused():
 
     with pytest.raises(ModelError, match=r"the code reads a value of a tensor \(bool\) that depends on the input"):
         nw.from_torch(Scaled(None), 255 * draw(4))
+
+
+def test_neurons_that_no_step_repeats_are_no_readout():
+    def ending(s, m, net):
+        v, spikes = torch.zeros(len(s), N_CLASSES), []
+        for t, step in enumerate(net.out(s).unbind(1)):
+            v = (0.5 + 0.01 * t) * v + step
+            spikes.append(torch.where(v > 0.2, 1.0, 0.0))
+            v = v - spikes[-1]
+        return torch.stack(spikes, 1)
+
+    with pytest.raises(ModelError, match="computes something else than"):
+        nw.from_torch(Own(ending), draw(4))

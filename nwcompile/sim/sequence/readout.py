@@ -32,7 +32,7 @@ def run_readout(readout: Readout, spikes: dict, states: dict) -> np.ndarray:
     try:
         with torch.no_grad():
             parts = [run(*(record[k : k + size] for record in records)) for k in range(0, n_samples, size)]
-    except (RuntimeError, TypeError, ValueError, IndexError) as e:
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as e:
         raise ModelError(f"torch cannot compute the module's answer, {readout.text}: {e}") from None
     return torch.cat(parts).numpy()
 

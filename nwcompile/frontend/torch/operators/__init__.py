@@ -201,6 +201,7 @@ def _verify_later(graph: StepGraph) -> None:
         for op in graph.later
         if Node(op).is_message
     )
+    is_neuron |= _repeats_choices(graph.later)
     if not is_neuron:
         return
     if joins:
@@ -213,6 +214,16 @@ def _verify_later(graph: StepGraph) -> None:
     raise ModelError(
         f"{first.site}: torch's {first.name}: step {first.step} of the example computes something else than the steps "
         "before; a chip has one network, with the same numbers, for every step"
+    )
+
+
+def _repeats_choices(ops: list[Op]) -> bool:
+    """Return whether a choice depends on one that the same place made before, as spikes do that reset a state."""
+    choices = {op for op in ops if Node(op).is_message}
+    first = {(op.site, op.name): op for op in sorted(choices, key=lambda op: op.serial, reverse=True)}
+    return any(
+        any((op.site, op.name) == place and op is not source for op in find_users(ops, [source]) & choices)
+        for place, source in first.items()
     )
 
 

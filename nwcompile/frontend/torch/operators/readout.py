@@ -95,6 +95,10 @@ class ReadoutBuilder:
         if not outputs or not outputs[0].value.numel():
             raise ModelError("the module's result is empty")
         nodes, ops = self._find_needed(outputs)
+        n_spikes = sum(Node(op).is_spike for op in ops)
+        most_spikes = 0 if len(outputs) > 1 else self.n_steps - 1  # a decision after the last step makes a few
+        if any(node.is_spike for node in nodes) or n_spikes > most_spikes:
+            raise ModelError("the module makes spikes of the states of its layers")
         self.row_of = {key: i for i, key in enumerate((*self.records, *nodes))}
         for key, record in self.records.items():
             before = self._initial_values(key, nodes) if isinstance(key, Node) else {}
