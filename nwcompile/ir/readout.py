@@ -79,6 +79,11 @@ class Readout:
         return self.is_whole and prod(self.shape) == 1
 
     @property
+    def n_classes(self) -> int | None:
+        """Number of classes that the result has a number for; None if the result is a class."""
+        return None if self.is_class else prod(self.shape)
+
+    @property
     def records(self) -> tuple[tuple[str, str | None], ...]:
         """The layers that it reads, each with a state, or None for its spikes."""
         return tuple((row["layer"], row["state"]) for row in self.per_step if "layer" in row)
@@ -184,12 +189,14 @@ def choose_readout(text: str, layer: str, state: str | None, n: int) -> Readout:
     """Return the readout of a rule like "max" or "sum:10" for the `n` neurons of an output layer.
 
     `state`: what is read of neurons that never fire; None for spikes. Raises OptionError if the rule is unknown, or if
-    the neurons are no whole groups.
+    the neurons cannot be split into equal groups.
     """
     kind, n_groups = parse_rule(text)
     n_classes = n_groups or n
     if n % n_classes:
-        raise OptionError(f"readout={text!r}: the {n} neurons of {layer!r} are no {n_classes} groups of one size")
+        raise OptionError(
+            f"readout={text!r}: the {n} neurons of {layer!r} cannot be split into {n_classes} equal groups"
+        )
     whole = {"after": 0}  # [T, n]
     after = [_row("stack.default", [{"all": 0}])]
     if kind == "last":

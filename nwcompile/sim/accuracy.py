@@ -19,7 +19,7 @@ def accuracy(result: Run, labels: np.ndarray) -> float:
     if answers is None:
         raise ModelError(f"accuracy needs one output layer, or a readout; the outputs are {', '.join(result.output)}")
     if result.readout is not None:
-        n_classes = None if result.readout.is_class else prod(result.readout.shape)
+        n_classes = result.readout.n_classes
     else:
         assert not isinstance(result.output, dict), "several outputs have no answers"
         n_classes = prod(result.output.shape[2:])

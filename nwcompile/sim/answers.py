@@ -1,7 +1,6 @@
 """Answers: what the module that was imported would return, and the class of each sample."""
 
 import warnings
-from math import prod
 
 import numpy as np
 
@@ -63,7 +62,7 @@ def record_for(network: Network) -> str:
 def count_classes(network: Network) -> int | None:
     """Return the number of classes among which a sample's answer is; None if it has none, or if only a run tells."""
     if network.readout is not None:
-        return None if network.readout.is_class else prod(network.readout.shape)
+        return network.readout.n_classes
     return network.node(network.outputs[0]).n_neurons if len(network.outputs) == 1 else None
 
 

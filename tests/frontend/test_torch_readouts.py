@@ -266,7 +266,7 @@ def test_rule_that_does_not_exist_is_refused(text):
 
 def test_rule_with_groups_that_do_not_fit_is_refused():
     network = nw.from_torch(Own(lambda s, m, net: s), draw(4))
-    with pytest.raises(OptionError, match="readout='sum:3': the 8 neurons of 'fc' are no 3 groups of one size"):
+    with pytest.raises(OptionError, match="readout='sum:3': the 8 neurons of 'fc' cannot be split into 3 equal groups"):
         nw.compile(network, "loihi1", draw(4).numpy(), nw.Options(readout="sum:3"))
 
 

@@ -21,7 +21,7 @@ from nwcompile.frontend.torch.operators.readout import (
     verify_readout,
 )
 from nwcompile.frontend.torch.operators.record import Op, OperatorRecorder, aten, run_op
-from nwcompile.frontend.torch.operators.roll import Node, roll_steps, select_used
+from nwcompile.frontend.torch.operators.roll import Node, find_operands, roll_steps, select_used
 from nwcompile.frontend.torch.operators.steps import Steps
 from nwcompile.frontend.torch.operators.unroll import unroll_after
 from nwcompile.frontend.torch.results import is_multiple
@@ -192,13 +192,7 @@ def _find_record(item: Node | Op, matches: dict[tuple, Record]) -> Record | None
 
 def _find_needed(outputs: list[Op]) -> list[Op]:
     """Return the operators that lead from layers to the outputs, in order."""
-    needed: set[Op] = set()
-    waiting = list(outputs)
-    while waiting:
-        op = waiting.pop()
-        if op not in needed and op.depends:
-            needed.add(op)
-            waiting += op.operands
+    needed = find_operands(outputs)
     if any(op.name == "input" for op in needed):
         raise ModelError("the module's result depends on its input, not only on what its layers do")
     if not needed:

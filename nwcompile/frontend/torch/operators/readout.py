@@ -37,7 +37,7 @@ class Record(NamedTuple):
 
 
 class Records:
-    """What layers do in the runs of a network: `[S, T, n]` for spikes and states, by layer and state (None: spikes)."""
+    """The spikes and states of all layers in several runs, `[S, T, n]`, by layer and state (None: spikes)."""
 
     def __init__(self, network: Network, run: Run):
         self.known: dict[tuple[str, str | None], torch.Tensor] = {}
@@ -135,9 +135,10 @@ class ReadoutBuilder:
         refs += [*iterate_references(readout.result)]
         steps = {r["step"] for r in refs if "step" in r and r["row"] not in sums}
         done = [*dict.fromkeys(self.names), *(["the last step"] if steps == {-1} else [])]
-        summed = ", summed over all steps" if readout.is_per_step and not readout.is_class else ""
-        what = f"{', '.join(done)} of {layers}" if done else layers
-        return f"{'' if readout.is_class else 'largest of '}{what}, as in the module{summed}"
+        what = f"{', '.join(done)} of {layers}, as in the module" if done else f"{layers}, as in the module"
+        if readout.is_class:
+            return f"{what}, the most frequent of all steps" if readout.is_per_step else what
+        return f"largest of {what}, summed over all steps" if readout.is_per_step else f"largest of {what}"
 
     def _find_needed(self, outputs: list[Op]) -> tuple[list[Node], list[Op]]:
         """Find the records; return the nodes and the operators after the last step that the outputs need, in order."""

@@ -191,7 +191,7 @@ class OperatorRecorder(TorchDispatchMode):
                     self._hold_records(layer, {**vars(module), **module._buffers, **vars(module).get("_memories", {})})
 
     def _hold_records(self, layer: str, tensors: dict[Any, Any]) -> None:
-        """Stand records of a layer for these tensors that it made, by their places."""
+        """Record the tensors among these that the layer made, as what it gives at their places."""
         for place, tensor in tensors.items():
             if isinstance(tensor, torch.Tensor) and id(tensor) in self.hidden and not self._is_record(tensor):
                 op = replace(constant_op(_copy_value(tensor), self._find_site()), name="record", args=(layer, place))

@@ -276,7 +276,7 @@ def _align_neurons(ops: list[Op], inputs: list[Op], error: ModelError) -> StepGr
     Raises `error` if the neurons differ from step to step.
     """
     for is_last in (lambda node: node.is_message, lambda node: node.is_spike):
-        needed = _find_operands([op for op in ops if is_last(Node(op))])
+        needed = find_operands([op for op in ops if is_last(Node(op))])
         rest = [op for op in ops if op not in needed]
         if not needed or not rest:
             continue
@@ -297,8 +297,8 @@ def find_users(ops: list[Op], sources: list[Op]) -> set[Op]:
     return users
 
 
-def _find_operands(ops: list[Op]) -> set[Op]:
-    """Return the operators that these need, and these."""
+def find_operands(ops: list[Op]) -> set[Op]:
+    """Return the operators that these need, and these, without constants."""
     needed: set[Op] = set()
     waiting = list(ops)
     while waiting:
