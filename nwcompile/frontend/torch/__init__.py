@@ -12,6 +12,7 @@ neuron modules of the frameworks                     find_kind, trace_step      
 refuse modules that cannot be compiled               verify_recording           check.py
 results that the network does not return             Results                    results.py
 what the module computes after its layers            find_readout               readouts.py
+modules with several inputs                          join_inputs                inputs.py
 neurons that no framework names                      import_operators           operators/
 connections and layers of a recording                Builder                    build.py
 compare the network's spikes with the module's       compare_spikes             compare.py
@@ -36,7 +37,7 @@ from nwcompile.errors import ModelError, NwWarning, shown
 from nwcompile.frontend.torch.build import Builder
 from nwcompile.frontend.torch.check import NO_LAYERS, LayoutError, LostStateError, refuse_map, verify_recording
 from nwcompile.frontend.torch.compare import compare_drawn, compare_spikes, find_different_layer
-from nwcompile.frontend.torch.inputs import parse_layout, prepare_example, unwrap_module
+from nwcompile.frontend.torch.inputs import has_several, join_inputs, parse_layout, prepare_example, unwrap_module
 from nwcompile.frontend.torch.kind import ReadNeurons
 from nwcompile.frontend.torch.kinds import (
     clear,
@@ -78,10 +79,11 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
 
     `example_input`: a tensor or array `[B, T, *shape]` (`layout="BT"`) or `[T, B, *shape]` (`layout="TB"`), as the
     module takes it; a few steps suffice. A module that loops over time with the same input in every step takes `[B,
-    *shape]` (`layout="B"`). The network stores the layout, and every function takes samples in it; in "B", a sample is
-    repeated for the module's number of steps, or is `[B, T, *shape]`. The module is run on the example in eval mode. It
-    may take all steps at once (a Sequential of layers that do, or a forward that loops over time) or one step `[B,
-    *shape]` at a time, with or without a state that it returns.
+    *shape]` (`layout="B"`). For a module `forward(a, b)` it is a tuple of these, or a dict by the names of the
+    arguments; the network then has an input for each. The network stores the layout, and every function takes samples
+    in it; in "B", a sample is repeated for the module's number of steps, or is `[B, T, *shape]`. The module is run on
+    the example in eval mode. It may take all steps at once (a Sequential of layers that do, or a forward that loops
+    over time) or one step `[B, *shape]` at a time, with or without a state that it returns.
 
     Supported between the layers: Linear, Delay, DelayedLinear and DelayedConv2d of nwcompile.nn, Conv1d, Conv2d,
     ConvTranspose1d, ConvTranspose2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d, nearest Upsample, BatchNorm, Flatten,
@@ -100,6 +102,9 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     weights that are not finite, or an unusable example.
     """
     layout = parse_layout(layout)
+    if has_several(example_input):
+        joined, example = join_inputs(module, example_input, layout)
+        return joined.divide_input(from_torch(joined, example, layout, relu))
     module = unwrap_module(module)
     try:
         x = prepare_example(module, example_input, layout)
