@@ -52,6 +52,16 @@ class Node:
         """Number of neurons or input lines."""
         return prod(self.shape)
 
+    @property
+    def n_inputs(self) -> int:
+        """Number of synaptic inputs of each neuron."""
+        return len(self.neuron.inputs) if isinstance(self.neuron, NeuronProgram) else 1
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape that connections into the node fill: `shape`, with the channels of all inputs of its neurons."""
+        return (self.n_inputs * self.shape[0], *self.shape[1:])
+
     def merge_axon_spikes(self, spikes: np.ndarray) -> np.ndarray:
         """Merge spikes [..., *shape] of neurons that share an axon: one spike if any of them spikes."""
         if self.axon_of is None:
@@ -118,6 +128,7 @@ class Network:
                 if c.target in specs and c.target not in shapes and c.source in shapes:
                     shape = c.output_shape(shapes[c.source])
                     if shape is not None:
+                        shape = _divide_channels(shape, specs[c.target])
                         shapes[c.target], pending = _check_shape(c.target, shape), True
         for name in specs:
             if name not in shapes:
@@ -300,7 +311,7 @@ class Network:
                     raise ModelError(f"connection {c.source!r} -> {c.target!r}: there is no layer or input {end!r}")
             if c.target in self.inputs:
                 raise ModelError(f"connection {c.source!r} -> {c.target!r}: {c.target!r} is an input")
-            c.verify(self.node(c.source).shape, self.node(c.target).shape)
+            c.verify(self.node(c.source).shape, self.node(c.target).input_shape)
         for node in self.nodes.values():
             if node.neuron is not None:
                 node.neuron.verify(node.name, node.shape)
@@ -370,6 +381,13 @@ def _check_shape(name: str, shape) -> tuple[int, ...]:
             f"{name!r}: shape {shown(shape)} has {shown(prod(shape))} neurons; the limit is {LARGEST_LAYER - 1}"
         )
     return shape
+
+
+def _divide_channels(shape: tuple[int, ...], neuron) -> tuple[int, ...]:
+    """Return the shape of a layer whose inputs have this shape together."""
+    n = len(neuron.inputs) if isinstance(neuron, NeuronProgram) else 1
+    channels, *rest = shape
+    return shape if channels % n else (channels // n, *rest)
 
 
 def _is_size(n) -> bool:

@@ -201,12 +201,12 @@ def verify_drawn(seed: int) -> str:
     return "equal"
 
 
-@pytest.mark.parametrize("seed", [seed for seed in range(24) if seed not in (0, 11)])
+@pytest.mark.parametrize("seed", range(1, 24))
 def test_drawn_neurons_spike_like_the_module(seed):
     assert verify_drawn(seed) == "equal"
 
 
-REFUSED = [(0, "2 steps old"), (11, "take 2 values that are not added"), (288, "computes something else than step")]
+REFUSED = [(0, "2 steps old"), (288, "computes something else than step")]
 
 
 @pytest.mark.parametrize(("seed", "text"), REFUSED)
@@ -217,4 +217,4 @@ def test_drawn_neurons_that_cannot_be_imported_are_refused(seed, text):
 @pytest.mark.long
 def test_many_drawn_neurons_are_equal_or_refused():
     results = [verify_drawn(seed) for seed in range(500)]
-    assert sum(result == "equal" for result in results) >= 440
+    assert sum(result == "equal" for result in results) >= 460

@@ -242,7 +242,7 @@ NO_PROGRAMS = {
     "LIFMCRecurrentCell": COUPLED,
     "LIFMCRefracRecurrentCell": COUPLED,
     "LIFCorrelation": "it keeps a trace for each of its synapses, and a neuron program has states of neurons",
-    "CobaLIFCell": "weights of each sign go into a conductance of their own, and a neuron has one synaptic input",
+    "CobaLIFCell": "weights of each sign go into a conductance of their own, not into one sum",
 }
 
 

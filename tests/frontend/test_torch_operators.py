@@ -184,6 +184,52 @@ class Gated(Loop):
         return torch.stack(sent, 1)
 
 
+COUPLINGS = {
+    "weights": lambda v, s, couple: 0.2 * couple(v),
+    "mean": lambda v, s, couple: -0.3 * v.mean(1, keepdim=True),
+    "neighbors": lambda v, s, couple: 0.2 * torch.roll(v, 1, 1),
+    "spike count": lambda v, s, couple: -0.3 * s.sum(1, keepdim=True),
+}
+
+
+class Coupled(Loop):
+    """Neurons that take membranes or spikes of each other."""
+
+    def __init__(self, kind):
+        super().__init__(leaky)
+        self.couple, self.kind = torch.nn.Linear(N, N, bias=False), kind
+
+    def forward(self, x):
+        v, s, sent = torch.zeros(len(x), N), torch.zeros(len(x), N), []
+        for t in range(x.shape[1]):
+            if self.kind == "sum of this step":
+                v = 0.8 * v + self.fc(x[:, t])
+                s = spike(v - 0.05 * v.sum(1, keepdim=True))
+            else:
+                v = 0.8 * v + COUPLINGS[self.kind](v, s, self.couple) + self.fc(x[:, t])
+                s = spike(v)
+            v = v * (1 - s)
+            sent.append(s)
+        return torch.stack(sent, 1)
+
+
+class CellOfBoth(Loop):
+    """Weights of the input and the neurons' own spikes side by side, which are as many."""
+
+    def __init__(self, order):
+        super().__init__(leaky)
+        self.both, self.order = torch.nn.Linear(2 * N, 2 * N), order
+
+    def forward(self, x):
+        v, s, sent = torch.zeros(len(x), N), torch.zeros(len(x), N), []
+        for t in range(x.shape[1]):
+            drive = torch.relu(self.fc(x[:, t]))
+            gate, y = self.both(torch.cat([drive, s] if self.order else [s, drive], 1)).chunk(2, 1)
+            v, s = leaky(v * torch.sigmoid(gate), 2 * y)
+            sent.append(s)
+        return torch.stack(sent, 1)
+
+
 class Peeking(Loop):
     """Every step takes a sum of the steps around it."""
 
@@ -275,7 +321,10 @@ PLACE = r"test_torch_operators\.py:\d+: "
         (lambda: Loop(reading), PLACE + r"the code reads a value of a tensor \(if, while, .item\(\), float"),
         (lambda: PerStep(leaky), PLACE + "torch's mul: step 4 of the example computes something else than step 3; "),
         (lambda: Rates(leaky), PLACE + "torch's mean joins all steps before other neurons, which a chip runs step by "),
-        (lambda: Gated(leaky), PLACE + "the neurons take 2 values that are not added before them .* are not supported"),
+        (
+            lambda: Coupled("sum of this step"),
+            PLACE + "a value of these neurons reaches them again in the same step, through a sum over neurons, weights",
+        ),
         (
             lambda: Loop(normed),
             PLACE + "torch's layer_norm is a norm over every sample and step, which no weight can hold; ",
@@ -289,6 +338,35 @@ PLACE = r"test_torch_operators\.py:\d+: "
 def test_refusals_name_the_place_in_the_users_code(make, text):
     with pytest.raises(ModelError, match=f"^{text}"):
         nw.from_torch(make(), spike_tensor(3, STEPS, N_IN))
+
+
+def test_a_gate_is_a_second_input_of_the_neurons():
+    neuron = verify_import(Gated(leaky)).node("fc").neuron
+    assert neuron.inputs == ("x", "x2")
+
+
+@pytest.mark.parametrize("kind", COUPLINGS)
+def test_neurons_take_membranes_of_the_step_before_as_messages(kind):
+    verify_import(Coupled(kind))
+
+
+def test_inhibition_by_a_count_of_spikes_is_one_input_on_a_chip():
+    x = spike_tensor(3, STEPS, N_IN)
+    network = nw.from_torch(Coupled("spike count"), x)
+    assert network.node("fc").n_inputs == 2
+    result = nw.crosscheck(nw.compile(network, "loihi2", x.numpy()), x.numpy(), ("reference", "cycle", "sequence"))
+    assert result.agree and all(row.fired["cycle"] for row in result.layers)
+
+
+def test_membranes_as_messages_fit_no_chip():
+    x = spike_tensor(3, STEPS, N_IN)
+    with pytest.raises(ModelError, match="sends numbers that are not whole; messages of chips carry whole numbers"):
+        nw.compile(nw.from_torch(Coupled("weights"), x), "loihi2", x.numpy())
+
+
+@pytest.mark.parametrize("order", [False, True])
+def test_an_input_and_a_state_side_by_side_are_no_steps(order):
+    verify_import(CellOfBoth(order))
 
 
 @pytest.mark.parametrize("make", [Unreset, Started, Peeking])

@@ -76,6 +76,13 @@ REFUSED = [
     (program(ADD, k=float("inf")), "k has NaN or infinite values; give finite numbers"),
     (program(ADD, sends="none"), "sends 'none' reads a state, and 'y' is none of v"),
     (program(ADD, sends="none", output="v").replace(name="\n"), "its name must be a text of printable characters"),
+    (
+        program(ADD).replace(inputs=("x", "gate")),
+        "a fixed-point program has one input, not 2; only float programs have",
+    ),
+    (program(ADD, is_fixed=False).replace(inputs=("x", "v")), "'v' names two values; give each its own name"),
+    (program(ADD, is_fixed=False).replace(inputs=()), "inputs=() must be a tuple of names"),
+    (program(ADD, is_fixed=False).replace(inputs="xy"), "inputs='xy' must be a tuple of names"),
 ]
 
 
@@ -148,6 +155,14 @@ def test_input_bias_is_added_before_anything_else():
     biased.verify("h", (3,))
     assert str(biased.operations[0]) == "biased_x = x + input_bias"
     assert [o for o in biased.operations[1:] if "x" in o.operands] == []
+
+
+def test_several_inputs_are_saved_and_one_changes_no_hash():
+    gated = program(("y", "mul", "x", "gate"), is_fixed=False).replace(inputs=("x", "gate"))
+    values = dict(gated.canonical_fields())
+    assert values["inputs"] == ["x", "gate"] and NeuronProgram.from_canonical(values).inputs == ("x", "gate")
+    assert gated.structure[2] == (("mul", "x", "x1"),) and gated.structure[-1] == 2
+    assert "inputs" not in dict(adaptive.program().canonical_fields())
 
 
 def test_some_neurons_keep_their_numbers():

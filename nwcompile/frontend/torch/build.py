@@ -43,9 +43,11 @@ class Builder:
         self.reached: set[Applied] = set()
         self.readouts: set[str] = set()  # paths of linear maps that are layers
 
-    def add_layer(self, name: str, spec: NeuronSpec | NeuronProgram, fed: Symbol) -> None:
-        """Add a layer and everything that feeds it."""
-        self.layers[name] = (spec, fed.shape)
+    def add_layer(
+        self, name: str, spec: NeuronSpec | NeuronProgram, fed: Symbol, shape: tuple[int, ...] | None = None
+    ) -> None:
+        """Add a layer and everything that feeds it; its shape is that of `fed`, unless its neurons have more inputs."""
+        self.layers[name] = (spec, shape or fed.shape)
         self._feed_node(fed, name, fed.shape, 0, name)
 
     def add_readouts(self, maps: list[Applied], n_steps: int) -> None:

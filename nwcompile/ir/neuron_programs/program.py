@@ -20,7 +20,7 @@ STATE_OVERFLOWS = ("saturate", "modulo")  # those of `FixedPoint` that are the s
 STATE_BITS = (2, 32)  # as `FixedPoint.WIDTHS`
 LARGEST_OUTPUT = (1 << 31) - 1  # Payloads are recorded in 32 bits.
 LARGEST_ENTRY = (1 << 31) - 1  # Table entries have 32 bits, like states.
-INPUT = "x"  # Name of the synaptic input in a program.
+INPUT = "x"  # Name of the only synaptic input of a program, or of its first one.
 INPUT_BIAS = "input_bias"  # Parameter that is added to the input if connections had biases.
 
 # Operations as Python and Numba expressions. On integers `>>` rounds down.
@@ -108,6 +108,9 @@ class NeuronProgram:
     NeuronSpec. `output` names the value that is sent. `sends`, one of SENDS, is the kind of payload. With "none" the
     output is a state that is only read, and the layer is a readout.
 
+    `inputs` are the names of the synaptic inputs. Neurons with gates have several, each a sum of its own. Connections
+    into a layer of C channels and K inputs see K * C channels, those of the first input first (`Node.input_shape`).
+
     Float programs (`is_fixed` False) compute in the network's float type, operation by operation. Fixed-point programs
     compute with 64-bit integers, and `verify` proves that no operation overflows. Each state has its own width.
     """
@@ -120,6 +123,7 @@ class NeuronProgram:
     is_fixed: bool = False
     parameters: dict[str, Any] = field(default_factory=dict)
     tables: dict[str, np.ndarray] = field(default_factory=dict)
+    inputs: tuple[str, ...] = (INPUT,)
 
     def __post_init__(self):
         kinds = {"states": StateVariable, "operations": Operation}
@@ -201,11 +205,13 @@ class NeuronProgram:
     def structure(self) -> tuple:
         """The computation without names and values of parameters: tuples that are equal for equal computations.
 
-        `(is_fixed, n_parameters, operations, states, output, n_entries)`. An operand is a number or a text: `x`, `p3`,
-        `s0`, `v7` for the input, a parameter, a state, the result of an operation. A table becomes two operands: index
-        of its first entry among all entries, and number of entries. The output of a readout is 0.
+        `(is_fixed, n_parameters, operations, states, output, n_entries, n_inputs)`. An operand is a number or a text:
+        `x`, `x1`, `p3`, `s0`, `v7` for the first input, the second one, a parameter, a state, the result of an
+        operation. A table becomes two operands: index of its first entry among all entries, and number of entries. The
+        output of a readout is 0.
         """
-        short = {INPUT: INPUT} | {name: f"p{i}" for i, name in enumerate(self.parameters)}
+        short = {name: f"{INPUT}{i or ''}" for i, name in enumerate(self.inputs)}
+        short |= {name: f"p{i}" for i, name in enumerate(self.parameters)}
         short |= {state.name: f"s{i}" for i, state in enumerate(self.states)}
         short |= {operation.result: f"v{i}" for i, operation in enumerate(self.operations)}
 
@@ -223,7 +229,7 @@ class NeuronProgram:
         operations = tuple((o.kind, *shorten_operands(o)) for o in self.operations)
         states = tuple((shorten_operand(s.next), s.bits, s.overflow) for s in self.states)
         output = shorten_operand(self.output) if self.fires else 0
-        return self.is_fixed, len(self.parameters), operations, states, output, self.n_entries
+        return self.is_fixed, len(self.parameters), operations, states, output, self.n_entries, len(self.inputs)
 
     def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """Return a parameter or initial state broadcast to `shape`: int64 if fixed-point, else its own float type."""
@@ -289,6 +295,7 @@ class NeuronProgram:
             *((f"initial {name}", value) for name, value in self._initials.items()),
             *([("tables", list(self.tables))] if self.tables else []),
             *((f"table {name}", entries) for name, entries in self.tables.items()),
+            *([("inputs", list(self.inputs))] if self.inputs != (INPUT,) else []),
         ]
 
     @classmethod
@@ -306,6 +313,7 @@ class NeuronProgram:
             is_fixed=values["is_fixed"],
             parameters={name: values[f"parameter {name}"] for name in values["parameters"]},
             tables={name: values[f"table {name}"] for name in values.get("tables", ())},
+            inputs=tuple(values.get("inputs", (INPUT,))),
         )
 
     def verify(self, layer: str, shape: tuple[int, ...]) -> None:
@@ -337,15 +345,19 @@ class NeuronProgram:
         self._verify_ranges(fail)
 
     def _verify_names(self, fail) -> None:
+        if not has_type(self.inputs, tuple[str, ...]) or not self.inputs:
+            raise fail(f"inputs={shown(self.inputs)} must be a tuple of names")
+        if self.is_fixed and len(self.inputs) > 1:
+            raise fail(f"a fixed-point program has one input, not {len(self.inputs)}; only float programs have several")
         known: set[str] = set()
-        names = [INPUT, *self.parameters, *self._initials, *(o.result for o in self.operations)]
+        names = [*self.inputs, *self.parameters, *self._initials, *(o.result for o in self.operations)]
         for name in (*names, *self.tables):
             if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
                 raise fail(f"{shown(name)} is not a name that a value can have")
             if name in known:
                 raise fail(f"{name!r} names two values; give each its own name")
             known.add(name)
-        known = set(names[: 1 + len(self.parameters) + len(self.states)])
+        known = set(names[: len(self.inputs) + len(self.parameters) + len(self.states)])
         numbers = "whole numbers" if self.is_fixed else "float numbers"
         for operation in self.operations:
             kind, used = operation.kind, operation.operands

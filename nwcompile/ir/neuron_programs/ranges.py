@@ -64,7 +64,8 @@ def find_ranges(
     """
     reach = {name: array_range(value) for name, value in program.parameters.items()}
     if not program.is_fixed:
-        return propagate_ranges(program, {**reach, **dict.fromkeys(["x", *program.state_names], ANYTHING)}, fail)
+        changing = dict.fromkeys([*program.inputs, *program.state_names], ANYTHING)
+        return propagate_ranges(program, {**reach, **changing}, fail)
     states = _bound_states(program, {**reach, "x": Range(-LARGEST_INPUT, LARGEST_INPUT, True)}, fail, FEW_STEPS)
     return propagate_ranges(program, {**reach, **states, "x": Range(-largest_input, largest_input, True)}, fail)
 

@@ -1,6 +1,6 @@
 """Tracing of a step: torch's operations on a neuron's states and input become its program."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -259,16 +259,19 @@ def trace(
     overflow: str | dict[str, str] = "saturate",
     sends: str | None = None,
     initial: dict[str, Any] | None = None,
-    example: torch.Tensor | None = None,
+    example: torch.Tensor | Sequence[torch.Tensor] | None = None,
 ) -> NeuronProgram:
     """Trace `step(state, x, **parameters) -> (next states by name, output)` into a program.
 
     With `bits` (of all states, or by name) it computes in whole numbers, else in float. `sends`: the kind of message,
     one of `SENDS` of `ir.neuron_programs.program`; by default the smallest one that the ranges of the operations allow.
     The output is None for a readout, of which the first state is read. `example`: an input `[1, *layer]` of a whole
-    layer, for steps that depend on its shape and type. Raises ModelError, naming the operation that no program has.
+    layer, for steps that depend on its shape and type; or a list with one for each input, for a step with several. They
+    are `x`, `x2`, `x3`, ... of the program. Raises ModelError, naming the operation that no program has.
     """
-    tracer = Tracer(name, {INPUT, *parameters}, bits is not None, example)
+    examples = example if isinstance(example, Sequence) else [example]
+    inputs = (INPUT, *(f"{INPUT}{k}" for k in range(2, len(examples) + 1)))
+    tracer = Tracer(name, {*inputs, *parameters}, bits is not None, examples[0])
     tracer.parameter_of |= {id(value): key for key, value in parameters.items()}
 
     def make_state(state: str) -> torch.Tensor:
@@ -279,7 +282,8 @@ def trace(
 
     states = States(make_state)
     with torch.no_grad(), watch_reads(tracer.refuse_read), tracer:
-        given = step(states, tracer.bind_tensor(tracer.make_example(), INPUT), **parameters)
+        sums = [tracer.bind_tensor(tracer.make_example(), key) for key in inputs]
+        given = step(states, *sums, **parameters)
         becomes, output = _unpack_result(name, states, given)
         operands = {key: tracer.plain_number(value) for key, value in becomes.items()}
         sent = next(iter(operands)) if output is None else tracer.plain_number(output)
@@ -300,6 +304,7 @@ def trace(
         sends="none" if output is None else sends or "graded",
         is_fixed=tracer.is_fixed,
         parameters={key: value.detach().cpu().numpy() for key, value in tracer.parameters.items()},
+        inputs=inputs,
     )
     return program.replace(sends=infer_message(program)) if sends is None and program.fires else program
 

@@ -1,7 +1,8 @@
 """Prepare: rewrite a network into the form that the chip runs, before integers are chosen.
 
 stage       function                           what it does
-input       input_layer.py:legalize_input      how input reaches the chip, and which layers run on the host
+input       merge_inputs.py:merge_inputs       inputs that a neuron program adds up -> one input
+            input_layer.py:legalize_input      how input reaches the chip, and which layers run on the host
 normalize   weight_bits.py:apply_weight_bits   bits of the weights into each layer
             prune_zeros.py:prune_zeros         pruned dense connections -> lists of synapses
             normalize.py:normalize             batch norm, pooling and chained linear maps -> connections

@@ -93,7 +93,7 @@ def _verify_used(network: Network) -> None:
 
 def _sum_paths(network: Network, name: str, connections, sums: dict[str, Sum]) -> Sum:
     """Add up `connections`, all into `name`."""
-    shape = network.node(name).shape
+    shape = network.node(name).input_shape
     paths: list[Path] = []
     constant = None
     for c in connections:
@@ -141,7 +141,7 @@ def _into_kept(network: Network, name: str, sums: dict[str, Sum]) -> list[Connec
     into = network.into(name)
     direct = [c for c in into if c.source not in sums]
     kept = [c for c in direct if isinstance(c, Dense | Conv1d | Conv2d | Sparse) or not c.is_linear]
-    shape = network.node(name).shape
+    shape = network.node(name).input_shape
     total = _sum_paths(network, name, [c for c in into if c not in kept], sums)
     connections = [_to_conv2d(_to_float32(c), network.node(c.source)) for c in kept]
     constant = total.constant

@@ -69,7 +69,12 @@ class FixedLayer:
 
     def run_spikes(self, network: Network, sent: dict[str, np.ndarray]) -> np.ndarray:
         """Return its spikes `[B, T, *shape]` for the spikes `sent` of its sources."""
-        sources = {c.source for c in self.connections}
+        sources = sorted({c.source for c in self.connections})
+        real = next((name for name in sources if (sent[name] != np.trunc(sent[name])).any()), None)
+        if real is not None:  # of a layer in a loop, which is quantized later
+            raise ModelError(
+                f"layer {real!r} sends numbers that are not whole; messages of chips carry whole numbers: send spikes"
+            )
         inputs = {f"in {name}": Node(f"in {name}", network.node(name).shape) for name in sources}
         edges = tuple(c.replace(source=f"in {c.source}") for c in self.connections)
         alone = Network(inputs, {self.node.name: self.node}, edges)

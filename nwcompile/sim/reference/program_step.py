@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nwcompile.ir.arithmetic import interpolate_table, modulo, saturate, shift_to_zero
-from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand
+from nwcompile.ir.neuron_programs.program import NeuronProgram, Operand
 
 
 def _rounded_once(function: Callable) -> Callable:
@@ -75,9 +75,11 @@ class ProgramState:
         return self.named
 
     def step(self, x: np.ndarray) -> np.ndarray:
-        """Update from the synaptic input `x` [B, *layer]; return the output of the same shape (0 for a readout)."""
+        """Update from the synaptic sums `x` [B, n_inputs * C, ...]; return the output [B, C, ...] (0 for a readout)."""
         program = self.program
-        values = {INPUT: x.astype(self.dtype, copy=False), **self.named, **self.parameters, **program.tables}
+        sums: list[np.ndarray] = np.split(x.astype(self.dtype, copy=False), len(program.inputs), axis=1)
+        shape = sums[0].shape
+        values = {**dict(zip(program.inputs, sums, strict=True)), **self.named, **self.parameters, **program.tables}
 
         def read_operand(operand: Operand):
             return values[operand] if isinstance(operand, str) else self.dtype(operand)
@@ -90,8 +92,8 @@ class ProgramState:
                 else:
                     result = MEANING[operation.kind](*given)
                 values[operation.result] = result
-        sent = np.broadcast_to(read_operand(program.output) if program.fires else self.dtype(0), x.shape)
-        self.named = {s.name: self._limit_state(s, read_operand(s.next), x.shape) for s in program.states}
+        sent = np.broadcast_to(read_operand(program.output) if program.fires else self.dtype(0), shape)
+        self.named = {s.name: self._limit_state(s, read_operand(s.next), shape) for s in program.states}
         return sent
 
     def _limit_state(self, state, value, shape: tuple[int, ...]) -> np.ndarray:
@@ -113,9 +115,10 @@ def stays_at_rest(program: NeuronProgram, shape: tuple[int, ...]) -> np.ndarray:
     """Whether a neuron with all states 0 keeps them without input and sends nothing, bool[*shape]."""
     dtype = np.int64 if program.is_fixed else np.float32
     nothing = np.zeros((1, *shape), dtype)
+    silence = np.concatenate([nothing] * len(program.inputs), 1)
     parameters = {name: np.asarray(value, dtype) for name, value in program.parameters.items()}
     state = ProgramState(program, {s.name: nothing for s in program.states}, parameters, np.zeros(()), dtype)
-    still = state.step(nothing) == 0
+    still = state.step(silence) == 0
     for value in state.named.values():
         still = still & (value == 0)
     return still[0]

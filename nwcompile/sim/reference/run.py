@@ -69,7 +69,7 @@ class NetworkMachine:
         values = {name: np.concatenate([self.kept[name], steps], 1) for name, steps in given.items()}
         for t in range(first, first + n_steps):
             for name in network.order:
-                shape = network.node(name).shape
+                shape = network.node(name).input_shape
                 x = np.zeros((self.n_samples, *shape), self.number)
                 for c in self.connections:
                     if c.target == name:

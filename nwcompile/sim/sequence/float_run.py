@@ -61,16 +61,16 @@ def run_values(
 
 
 def _sum_inputs(network: Network, node: Node, values: dict[str, np.ndarray], steps: range) -> np.ndarray:
-    """Return the synaptic sums of a layer or junction in some steps, float32[B, step, *shape]."""
+    """Return the synaptic sums of a layer or junction in some steps, float32[B, step, *input_shape]."""
     n_samples = len(values[node.name])
-    total = np.zeros((n_samples, len(steps), *node.shape), np.float32)
+    total = np.zeros((n_samples, len(steps), *node.input_shape), np.float32)
     for c in network.into(node.name):
         source, first = values[c.source], steps.start - c.aligned_delay
         for part in _exact_parts(c, source, len(steps), node):
             times = range(first + part.start, first + part.stop)
             x = np.stack([source[:, t] if t >= 0 else np.zeros_like(source[:, 0]) for t in times], 1)
-            flat = apply_connection(c, x.reshape(-1, *x.shape[2:]), node.shape)
-            total[:, part] = total[:, part] + flat.reshape(n_samples, len(times), *node.shape)
+            flat = apply_connection(c, x.reshape(-1, *x.shape[2:]), node.input_shape)
+            total[:, part] = total[:, part] + flat.reshape(n_samples, len(times), *node.input_shape)
     return total
 
 
@@ -79,7 +79,7 @@ def _exact_parts(connection: Connection, source: np.ndarray, n_steps: int, node:
     size = 1
     if n_steps > 1 and _is_exact(connection, source):
         taps = prod(np.shape(connection.weight)[1:]) if isinstance(connection, Conv2d) else 1
-        numbers = len(source) * max(prod(source.shape[2:]), node.n_neurons * taps)
+        numbers = len(source) * max(prod(source.shape[2:]), prod(node.input_shape) * taps)
         size = max(1, CHUNK_NUMBERS // numbers)
     return [slice(t, min(t + size, n_steps)) for t in range(0, n_steps, size)]
 
@@ -140,7 +140,7 @@ class ProgramScan:
     """B samples of a layer of a float program in its generated kernel; each call continues where the last one ended."""
 
     def __init__(self, program: NeuronProgram, shape: tuple[int, ...], n_samples: int, dtype: type = np.float32):
-        size = (n_samples, prod(shape))
+        self.shape, size = shape, (n_samples, prod(shape))
         self.names, self.kernels = program.state_names, build_module(program.structure, np.dtype(dtype).name)
         self.given: np.ndarray = np.array([program.array(name, shape) for name in program.parameters], dtype).reshape(
             -1
@@ -154,13 +154,13 @@ class ProgramScan:
         return not any(operation.kind in WITHOUT_KERNEL for operation in program.operations)
 
     def run(self, x: np.ndarray, keep_states: bool = False) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Return the output for the sums `x` [B, T, *shape], and with `keep_states` the states after each step."""
-        n_samples, n_steps, *shape = x.shape
-        drive = np.ascontiguousarray(x, self.state.dtype)
-        sent, sizes = np.empty(drive.size, drive.dtype), (0, n_samples, n_samples, n_steps, prod(shape))
-        kept = np.empty((len(self.names) if keep_states else 0, *x.shape), drive.dtype)
+        """Return the output for sums `x` [B, T, *input_shape], and with `keep_states` the states after each step."""
+        n_samples, n_steps = x.shape[:2]
+        drive, shape = np.ascontiguousarray(x, self.state.dtype), (n_samples, n_steps, *self.shape)
+        sent, sizes = np.empty(prod(shape), drive.dtype), (0, n_samples, n_samples, n_steps, prod(self.shape))
+        kept = np.empty((len(self.names) if keep_states else 0, *shape), drive.dtype)
         if keep_states:
             self.kernels.record(self.given, drive.reshape(-1), sent, self.state, sizes, kept.reshape(-1))
         else:
             self.kernels.scan(self.given, drive.reshape(-1), sent, self.state, sizes)
-        return sent.reshape(x.shape), dict(zip(self.names, kept, strict=False))
+        return sent.reshape(shape), dict(zip(self.names, kept, strict=False))

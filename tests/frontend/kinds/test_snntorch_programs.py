@@ -211,13 +211,40 @@ def test_leaky_parallel_is_the_same_in_three_backends():
     verify_on_chip(module, next_spike_tensor(30, 3, N_IN, rate=0.3), "TB")
 
 
-LSTM = "its gates are matrix products of its own states, and each neuron of a program updates alone"
+@pytest.mark.parametrize("reset", RESETS)
+@pytest.mark.parametrize("kind", ["SLSTM", "SConv2dLSTM", "SConv2dLSTM with pooling"])
+def test_gates_of_an_lstm_are_inputs_of_its_neurons(kind, reset):
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            shared = {"threshold": 0.1, "reset_mechanism": reset}
+            self.cell = (
+                snn.SLSTM(8, 8, **shared)
+                if kind == "SLSTM"
+                else snn.SConv2dLSTM(2, 2, 3, max_pool=2 if "pooling" in kind else 0, **shared)
+            )
+
+        def forward(self, x):
+            (syn, mem), sent = self.cell.reset_mem(), []
+            for x_t in x.unbind(1):
+                spikes, syn, mem = self.cell(x_t, syn, mem)
+                sent.append(spikes)
+            return torch.stack(sent, 1)
+
+    torch.manual_seed(4)
+    module, shape = Net().eval(), (3, 6, 8) if kind == "SLSTM" else (3, 6, 2, 6, 6)
+    network = nw.from_torch(module, next_spike_tensor(*shape, rate=0.3))
+    assert network.node(network.layers[0]).n_inputs in (4, 8)  # for a reset, snnTorch computes the gates twice
+    x = next_spike_tensor(*shape, rate=0.5)
+    with torch.no_grad():
+        expected = module(x).numpy()
+    spikes = nw.simulate(network, x.numpy()).spikes[network.outputs[-1]]
+    assert (spikes == expected).all() and expected.any()
 
 
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: snn.SLSTM(10, 10, init_hidden=True), f"'1': SLSTM cannot be a neuron program: {LSTM}"),
         (
             lambda: snn.Leaky(0.9, init_hidden=True, state_quant=quant.state_quant(2)),
             "layer '1' (snntorch Leaky): torch's repeat, which makes [10, 4] of [1, 10] is no operation of a neuron "

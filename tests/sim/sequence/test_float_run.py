@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 import nwcompile as nw
 from nwcompile import nn
-from nwcompile.errors import ModelError
+from nwcompile.errors import FitError, ModelError
 from nwcompile.ir.arithmetic import spike_count
+from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation, StateVariable
 from nwcompile.sim.sequence import float_run
 from tests.made.float_networks import networks
 from tests.made.random_neurons import float_neurons
@@ -70,6 +71,76 @@ def assert_same(network: nw.Network, x, steps=None) -> nw.Run:
 
 def normal(rng, *shape: int) -> np.ndarray:
     return rng.normal(0, 0.4, shape).astype(np.float32)
+
+
+def gated(*activation: tuple) -> NeuronProgram:
+    """A membrane whose leak is a second input, and that a third one resets; `activation` computes `g` of it."""
+    steps = [*activation, ("kept", "mul", "v", "g"), ("total", "add", "kept", "x"), ("far", "lt", 1, "total"),
+             ("stops", "lt", "stop", 0.5), ("left", "number", "stops"), ("v2", "mul", "total", "left"),
+             ("y", "number", "far")]  # fmt: skip
+    operations = tuple(Operation(result, kind, tuple(given)) for result, kind, *given in steps)
+    states = (StateVariable("v", "v2"),)
+    return NeuronProgram("gated", states, operations, "y", "binary", inputs=("x", "leak", "stop"))
+
+
+GATES = {
+    "in a kernel": (("low", "max", "leak", 0), ("g", "min", "low", 1)),
+    "by the reference's step": (("g", "tanh", "leak"),),
+}
+
+
+@pytest.mark.parametrize("kind", GATES)
+@pytest.mark.parametrize("shape", [(7,), (2, 3, 4)])
+def test_neurons_with_several_inputs_compute_what_their_program_says(kind, shape):
+    rng = np.random.default_rng(1)
+    n = int(np.prod(shape))
+    edges = [
+        nw.Dense("in", "a", normal(rng, 3 * n, 5), normal(rng, 3 * n)),
+        nw.Dense("a", "a", normal(rng, 3 * n, n) / 4, delay=1),
+    ]
+    network = nw.Network.from_arrays({"a": (gated(*GATES[kind]), shape)}, edges, {"in": 5})
+    x = (rng.random((3, 9, 5)) < 0.4).astype(np.float32)
+    run = assert_same(network, x)
+    weight, back, bias = (a.astype(np.float64) for a in (edges[0].weight, edges[1].weight, edges[0].bias))
+    v, sent = np.zeros((3, n), np.float32), np.zeros((3, n))
+    for t in range(9):
+        from_input = (x[:, t] @ weight.T + bias).astype(np.float32)
+        sums = (from_input + (sent @ back.T).astype(np.float32)).reshape(3, 3, n)
+        leak = sums[:, 1]
+        gate = np.clip(leak, 0, 1) if kind == "in a kernel" else np.tanh(leak.astype(np.float64)).astype(np.float32)
+        v = v * gate + sums[:, 0]
+        sent = (v > 1).astype(np.float64)
+        v = v * (sums[:, 2] < 0.5)
+        np.testing.assert_array_equal(run.spikes["a"][:, t].reshape(3, n), sent)
+    assert 0 < run.spikes["a"].mean() < 1
+
+
+def test_channels_of_all_inputs_come_from_one_convolution():
+    rng = np.random.default_rng(2)
+    network = nw.Network.from_arrays(
+        {"a": gated(*GATES["in a kernel"])},
+        [nw.Conv2d("in", "a", normal(rng, 6, 1, 3, 3), padding=1)],
+        {"in": (1, 4, 4)},
+    )
+    assert (network.node("a").shape, network.node("a").input_shape) == ((2, 4, 4), (6, 4, 4))
+    assert_same(network, (rng.random((2, 6, 1, 4, 4)) < 0.4).astype(np.float32))
+
+
+def test_weights_of_another_size_than_all_inputs_are_refused():
+    with pytest.raises(ModelError, match=r"gives shape \(7,\), but 'a' has shape \(21,\)"):
+        nw.Network.from_arrays(
+            {"a": (gated(*GATES["in a kernel"]), 7)}, [nw.Dense("in", "a", np.ones((7, 5), np.float32))], {"in": 5}
+        )
+
+
+@pytest.mark.parametrize("chip", ["loihi2", "spinnaker2", "loihi1"])
+def test_neurons_with_gates_fit_no_chip_yet(chip):
+    edge = nw.Dense("in", "a", np.ones((21, 5), np.float32))
+    network = nw.Network.from_arrays({"a": gated(*GATES["in a kernel"])}, [edge], {"in": 5})
+    with pytest.raises(
+        FitError, match="inputs of a neuron  a  3 of 1  chip models add up one synaptic sum for a neuron"
+    ):
+        nw.compile(network, chip)
 
 
 def network_of_programs(recurrent: bool) -> nw.Network:

@@ -31,7 +31,7 @@ REFUSED = {
     "LIFCorrelation": "it keeps a trace for each of its synapses, and a neuron program has states of neurons",
     "LIFMCRecurrentCell": COUPLED,
     "LIFMCRefracRecurrentCell": COUPLED,
-    "CobaLIFCell": "weights of each sign go into a conductance of their own, and a neuron has one synaptic input",
+    "CobaLIFCell": "weights of each sign go into a conductance of their own, not into one sum",
 }
 RESETS = {"reset_value": "value", "reset_subtract": "subtract"}
 

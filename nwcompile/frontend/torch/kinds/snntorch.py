@@ -38,10 +38,7 @@ TRACED = {  # a class, the states of its step
     "Synaptic": ("syn", "mem"),
     "RSynaptic": ("syn", "mem"),
 }
-LSTM = "its gates are matrix products of its own states, and each neuron of a program updates alone"
 REFUSED = {
-    "SLSTM": LSTM,
-    "SConv2dLSTM": LSTM,
     "AssociativeLeaky": "its state is a matrix, into which all its inputs are multiplied with each other",
 }
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+import networkx as nx
 import torch
 from torch.utils import _pytree as pytree
 
@@ -51,6 +52,7 @@ from nwcompile.frontend.torch.operators.steps import Steps, set_times
 from nwcompile.frontend.torch.operators.unroll import unroll_steps
 from nwcompile.frontend.torch.results import describe_missing
 from nwcompile.frontend.torch.symbols import Picked, Pooled, Source, Symbol
+from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
@@ -269,7 +271,6 @@ class Assembler:
         named = list(zip(_name_layers(self.regions, self.graph), self.regions, strict=True))
         for name, region in named:
             if region.has_state:
-                self._demand_sum(region)
                 self._add_neurons(name, region)
         read = self._find_operands([r for r in self.regions if r.has_state or r.fires])
         for name, region in named:
@@ -277,15 +278,13 @@ class Assembler:
             if symbol is not None:
                 self.connector.symbols[region.result] = symbol
             elif not region.has_state and (region.fires or region.result in read):
-                self._demand_sum(region)
                 self._add_neurons(name, region)
         self.layers = {name: region for name, region in named if name in self.layers}
         builder = Builder(self.source, 0, set(self.layers))
         for name, region in self.layers.items():
             if not region.inputs:
                 raise ModelError(f"{region}: the neurons have no input; a layer needs one")
-            fed = self.connector.sum_refs(region.inputs, region.signs, 0, region.shape)
-            builder.add_layer(name, self.neurons[name], fed)
+            builder.add_layer(name, self.neurons[name], self._connect_inputs(region), drop_ones(region.shape))
             self._mark_used(region.nodes)
         self.results = {name: region.result for name, region in self.layers.items()}
         for node in dict.fromkeys((*self._find_readouts(), *self._find_read_maps())):
@@ -294,7 +293,19 @@ class Assembler:
             name = builder.free_name(symbol)
             builder.add_layer(name, READOUT, symbol)
             self.results[name] = node
+        self._verify_delays(builder.connections)
         return builder.build_network()
+
+    def _verify_delays(self, connections: list[Connection]) -> None:
+        """Raise ModelError if neurons take values of each other in the same step."""
+        edges = nx.DiGraph([(c.source, c.target) for c in connections if not c.aligned_delay])
+        loops = [edge for edge in edges.edges if edge[0] in nx.descendants(edges, edge[1]) | {edge[1]}]
+        region = next((region for name, region in self.layers.items() if name in {n for n, _ in loops}), None)
+        if region is not None:
+            raise ModelError(
+                f"{region}: a value of these neurons reaches them again in the same step, through a sum over neurons, "
+                "weights, or a move; neurons get the values of others from the step before"
+            )
 
     def _find_operands(self, regions: list[Region]) -> set[Node]:
         """Return the nodes that these neurons need; what no neuron needs is the host's."""
@@ -385,15 +396,11 @@ class Assembler:
         operation = affine_operation(region.path or "and", "and", 1, 1 - sum(fires[0]))
         return Pooled(operation, total, total.shape)
 
-    def _demand_sum(self, region: Region) -> None:
-        """Raise ModelError for neurons with several inputs that are not added."""
-        if region.inputs and not region.signs:
-            places = " and ".join(dict.fromkeys(str(r.node.op.site) for r in region.inputs))
-            raise ModelError(
-                f"{region}: the neurons{f' of {region.path!r}' if region.path else ''} take {len(region.inputs)} "
-                f"values that are not added before them ({places}), and a neuron has one synaptic input; gates, and "
-                "feedback of membranes through sums or weights, are not supported"
-            )
+    def _connect_inputs(self, region: Region) -> Symbol:
+        """Return the symbol of what feeds a region's neurons; inputs that are not added are those of its program."""
+        if region.signs:
+            return self.connector.sum_refs(region.inputs, region.signs, 0, region.shape)
+        return self.connector.stack_refs(region.inputs, region.shape)
 
     def _try_connect(self, ref: Ref, shape: tuple[int, ...]) -> Symbol | None:
         try:

@@ -46,7 +46,9 @@ def recognize_neuron(program: NeuronProgram) -> NeuronSpec | NeuronProgram:
     A built-in neuron has a membrane, reset to 0 or by the threshold, and at most one current, all with the same numbers
     in real arithmetic. It is an Euler step if the program subtracts from its input.
     """
-    if any(np.any(state.initial) for state in program.states) or program.sends not in ("binary", "none"):
+    if len(program.inputs) > 1 or program.sends not in ("binary", "none"):
+        return program
+    if any(np.any(state.initial) for state in program.states):
         return program
     try:
         return _recognize(program) or program

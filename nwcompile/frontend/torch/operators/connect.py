@@ -55,6 +55,13 @@ class Connector:
         first = self.scale(self.broadcast(refs[0], shape), signs[0], shift, refs[0].node)
         return reduce(lambda a, b: Summed((a, _with_shape(b, a.shape)), a.shape), terms, first)
 
+    def stack_refs(self, refs: list[Ref], shape: tuple[int, ...]) -> Symbol:
+        """Return the symbol of several inputs of neurons of `shape`: the channels of the first, of the second, ..."""
+        sources = tuple(self.broadcast(ref, shape) for ref in refs)
+        n, (n_channels, *rest) = prod(shape), drop_ones(shape)
+        which, index = np.divmod(np.arange(n * len(refs)), n)
+        return Picked(sources, which, index, (n_channels * len(refs), *rest))
+
     def look_up(self, ref: Ref) -> Symbol:
         """Return the symbol of a reference; raise ModelError if it starts from another value than the network's."""
         symbol = self.connect(ref.node)
@@ -91,8 +98,10 @@ class Connector:
                     "states in elementwise operators, and earlier spikes in a list"
                 )
             self.running.add(node)
-            self.symbols[node] = self._connect_node(node)
-            self.running.discard(node)
+            try:
+                self.symbols[node] = self._connect_node(node)
+            finally:
+                self.running.discard(node)
         return self.symbols[node]
 
     def _connect_node(self, node: Node) -> Symbol:

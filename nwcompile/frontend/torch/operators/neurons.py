@@ -165,10 +165,13 @@ def _unscaled(node: Node, members: set[Node]) -> Node:
 
 
 def _feeds_layer(graph: StepGraph, node: Node, members: set[Node]) -> bool:
-    """Return whether a map with weights, or other neurons, take a node's result."""
+    """Return whether a map with weights, or other neurons, take a node's result, or the same ones through a map."""
     waiting, seen = [node], {node}
     while waiting:
-        for user, _ in graph.users[waiting.pop()]:
+        source = waiting.pop()
+        for user, _ in graph.users[source]:
+            if user in members and source not in members:
+                return True
             if user in members or user in seen:
                 continue
             is_sum = len(user.refs) == 2 and user in {ref.node for ref in user.refs}
@@ -191,7 +194,8 @@ def _find_inputs(region: Region, graph: StepGraph) -> Region:
         scalings = [node for node in names if _is_scaling(node, set(nodes), graph)]
         if not scalings:
             break
-        nodes[:0] = scalings[:1]
+        members = {*nodes, scalings[0]}
+        nodes = [node for node in graph.nodes if node in members]
     nodes, refs = best
     first: dict[Node, Ref] = {}
     for ref in refs:
@@ -246,22 +250,23 @@ def _follow_sums(ref: Ref, region: Region, graph: StepGraph) -> dict[Node, int]:
 
 
 def build_program(region: Region, graph: StepGraph, name: str) -> NeuronProgram:
-    """Return the step of a region's neurons as a program.
+    """Return the step of a region's neurons as a program, with an input for each of the region's that are not added.
 
     Raises ModelError, naming the place, for operators that no program has.
     """
     states = _find_states(region)
-    first = region.inputs[0] if region.inputs else None
+    taken = region.inputs[:1] if region.signs else region.inputs  # what is added before the step is in the first one
     example = torch.zeros(1, *drop_ones(region.shape), dtype=_float_type(region))
 
-    def step(state: States, x: torch.Tensor, **_) -> tuple[dict, torch.Tensor | None]:
+    def step(state: States, *sums: torch.Tensor, **_) -> tuple[dict, torch.Tensor | None]:
         values: dict[tuple[Node, int], Any] = {}
         for (node, delay), key in states.items():
             value = getattr(state, key).reshape(node.shape)
             values[node, delay] = value != 0 if node.dtype == torch.bool else value
         for ref in region.inputs:
-            shape = ref.node.shape if ref.node.size == x.numel() else region.shape
-            values[ref.node, ref.delay] = x.reshape(shape) if ref is first else torch.zeros((), dtype=x.dtype)
+            values[ref.node, ref.delay] = torch.zeros((), dtype=example.dtype)
+        for ref, x in zip(taken, sums, strict=False):  # neurons without an input have one
+            values[ref.node, ref.delay] = x.reshape(ref.node.shape if ref.node.size == x.numel() else region.shape)
         for node in region.nodes:
             values[node, 0] = run_node(node, lambda ref: values[ref.node, ref.delay])
         becomes = {key: values[node, delay - 1] for (node, delay), key in states.items()}
@@ -275,7 +280,7 @@ def build_program(region: Region, graph: StepGraph, name: str) -> NeuronProgram:
         for (node, delay), key in states.items()
     }
     try:
-        program = trace(step, name, {}, initial=initial, example=example)
+        program = trace(step, name, {}, initial=initial, example=[example] * max(len(taken), 1))
     except RuntimeError as e:  # of torch, for example for truth values that are given as numbers
         raise ModelError(f"{region}: these neurons cannot be written as a program: {e}") from None
     except ModelError as e:

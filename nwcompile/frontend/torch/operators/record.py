@@ -52,7 +52,7 @@ class Site(NamedTuple):
         return self.modules[-1] if self.modules else ""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Op:
     """One run of an ATen operator; operators among its arguments stand for their results.
 

@@ -30,7 +30,7 @@ class Ref:
     delay: int
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Node:
     """An operator of every step; `args` and `kwargs` hold Refs for what depends on the input.
 

@@ -280,9 +280,10 @@ def _cat(do: "Unroller", op: Op, items, axis: int = 0) -> Any:
 
 
 def _join_entries(do: "Unroller", entries: list[Op], axis: int) -> Any:
-    """Return steps if the entries are of different steps, else one operator."""
+    """Return steps if the entries are one value in different steps; else one operator, as of an input and a state."""
     sizes = {e.value.shape[axis] for e in entries}
-    if len({e.step for e in entries}) > 1 and len(sizes) == 1:
+    is_one_value = len(entries) == do.n_steps or do.site not in do.mixed
+    if len({e.step for e in entries}) > 1 and len(sizes) == 1 and is_one_value:
         return Steps(entries=set_times(entries, do.n_steps), axis=axis, right=sizes.pop())
     return do.emit(aten.cat.default, entries, axis)
 

@@ -29,6 +29,7 @@ SAME_SHAPE = frozenset(
         "floor_divide", "positive", "silu", "gelu", "hardswish",
     )
 )  # fmt: skip
+JOINS = ("cat", "stack")  # of one value in several steps, or of several values
 NORM = "a norm over every sample and step, which no weight can hold; use BatchNorm, and train again"
 NO_MAP = {  # what operators do that no weights can
     "_softmax": "a softmax, which divides by a sum over entries, as no neuron of a chip does; use a product of spikes",
@@ -74,6 +75,7 @@ class Unroller:
         self.steps: dict[Op, int] = {}  # of operators in a loop over the same input
         self.repeats: dict[Op, int] = {}  # operators that repeat the input, and their new axis
         self.n_steps = 0
+        self.mixed = {op.site for op in ops if op.name in JOINS and _count_places(op.operands) > 1}
         if time_axis is not None:
             self.n_steps = ops[0].value.shape[time_axis]
         else:
@@ -192,6 +194,11 @@ class Unroller:
         if key not in self.sliced:
             self.sliced[key] = constant_op(part.clone(), self.site)
         return self.sliced[key]
+
+
+def _count_places(ops: list[Op]) -> int:
+    """Return how many places in the code compute these operators."""
+    return len({(op.name, op.site) for op in ops if op.depends})
 
 
 def _repeated_axis(op: Op) -> int | None:

@@ -101,7 +101,7 @@ def gradient_source_of(structure: tuple, units: tuple, read: int | None, detach_
     of_state float64[sample, state, neuron], from the gradient of the last states to that of the first. Added to:
     of_given float64[parameter, neuron].
     """
-    _, n_parameters, operations, states, output, _ = structure
+    _, n_parameters, operations, states, output, *_ = structure
     compared = _number_comparisons(operations, states, output)
     adjoint = _Adjoint(operations, units, compared)
     lines = [f"g{i} = of_state[b, {i}, i]" for i in range(len(states))]
@@ -139,7 +139,7 @@ def gradient_source_of(structure: tuple, units: tuple, read: int | None, detach_
 
 def n_comparisons(structure: tuple) -> int:
     """Number of comparisons of a program that have a slope."""
-    _, _, operations, states, output, _ = structure
+    _, _, operations, states, output, *_ = structure
     return len(_number_comparisons(operations, states, output))
 
 

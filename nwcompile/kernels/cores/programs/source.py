@@ -119,8 +119,7 @@ def {name}(given, drive, sent, state, sizes{arguments}):
 {read}
                 for t in range(t0, min(t0 + AHEAD_STEPS, n_steps)):
                     at = (b * n_steps + t) * n + c
-                    x = load_like(zero, drive, at, left)
-                    ask_for(zero, drive, at + SOON_STEPS * n)
+{inputs}
 {step}
 {write}
     fence()
@@ -200,12 +199,13 @@ def source_of(structure: tuple, real: str = "float32") -> str:
     entries follow the parameters.
 
     For floats, `scan(given, drive, sent, state, sizes)` takes flat arrays: given real[parameter, neuron], drive
-    real[sample, step, neuron]; sent, likewise, is written, and state real[state, sample, neuron] is updated. sizes:
+    real[sample, step, input, neuron]; sent, real[sample, step, neuron], is written, and state real[state, sample,
+    neuron] is updated. sizes:
     (first sample, last sample, n_samples, n_steps, n). `record` also writes kept: real[state, sample, step, neuron].
     """
-    is_fixed, n_parameters, operations, states, output, n_entries = structure
+    is_fixed, n_parameters, operations, states, output, n_entries, n_inputs = structure
     if not is_fixed:
-        scans = (_float_scan(n_parameters, operations, states, output, keeps) for keeps in (False, True))
+        scans = (_float_scan(n_parameters, operations, states, output, n_inputs, keeps) for keeps in (False, True))
         return NUMBA_FLOAT.module.format(real=real, scans="".join(scans))
     lines = [f"p{i} = given[{i}, i]" for i in range(n_parameters)]
     lines += [f"s{i} = state[{i}, i]" for i in range(len(states))]
@@ -222,11 +222,16 @@ def source_of(structure: tuple, real: str = "float32") -> str:
     )
 
 
-def _float_scan(n_parameters: int, operations: tuple, states: tuple, output, keeps: bool) -> str:
+def _float_scan(n_parameters: int, operations: tuple, states: tuple, output, n_inputs: int, keeps: bool) -> str:
     """Source of a scan over vectors of neurons, which stay in registers for several steps."""
     places = [f"({i} * n_samples + b) * n + c" for i in range(len(states))]
     read = [f"p{i} = load_like(zero, given, {i} * n + c, left)" for i in range(n_parameters)]
     read += [f"s{i} = load_like(zero, state, {place}, left)" for i, place in enumerate(places)]
+    given = []
+    for k in range(n_inputs):
+        given.append(f"place = ((b * n_steps + t) * {n_inputs} + {k}) * n + c")
+        given.append(f"x{k or ''} = load_like(zero, drive, place, left)")
+        given.append(f"ask_for(zero, drive, place + SOON_STEPS * {n_inputs} * n)")
     lines = operation_lines(operations, NUMBA_FLOAT)
     lines.append(f"store_large(sent, at, left, {NUMBA_FLOAT.operand(output)}, past)")
     following = ", ".join(next_states(states, NUMBA_FLOAT))
@@ -238,6 +243,7 @@ def _float_scan(n_parameters: int, operations: tuple, states: tuple, output, kee
         name="record" if keeps else "scan",
         arguments=", kept" if keeps else "",
         read=body(read, indent=16),
+        inputs=body(given, indent=20),
         step=body(lines, indent=20),
         write=body(write, indent=16),
     )
@@ -249,7 +255,7 @@ def triton_source_of(structure: tuple) -> str:
     given, states: tuples of tensors of the type of `x`, one per parameter and state; entries: pointer to those of all
     tables. `step` returns the tuple of the next states, and the output.
     """
-    is_fixed, n_parameters, operations, states, output, _ = structure
+    is_fixed, n_parameters, operations, states, output, *_ = structure
     dialect = TRITON if is_fixed else TRITON_FLOAT
     lines = [f"p{i} = given[{i}]" for i in range(n_parameters)]
     lines += [f"s{i} = states[{i}]" for i in range(len(states))]
