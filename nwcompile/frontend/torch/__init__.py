@@ -36,7 +36,7 @@ import torch
 from nwcompile.errors import ModelError, NwWarning, shown
 from nwcompile.frontend.torch.build import Builder
 from nwcompile.frontend.torch.check import NO_LAYERS, LayoutError, LostStateError, refuse_map, verify_recording
-from nwcompile.frontend.torch.compare import compare_drawn, compare_spikes, find_different_layer
+from nwcompile.frontend.torch.compare import compare_drawn, compare_spikes, find_different_layer, verify_samples
 from nwcompile.frontend.torch.inputs import has_several, join_inputs, parse_layout, prepare_example, unwrap_module
 from nwcompile.frontend.torch.kind import ReadNeurons
 from nwcompile.frontend.torch.kinds import (
@@ -254,6 +254,7 @@ def _finish_import(imported: Imported, module: torch.nn.Module, example: torch.T
     )
     compare_spikes(imported.network, given[:1], imported.spikes)
     compare_drawn(imported.network, imported.drawn, imported.drawn_spikes)
+    verify_samples(module, given[:1], imported.lead, _preserve_state)
     network = _prove_readout(imported, module, given[:1])
     if network.left_out:
         warnings.warn(f"{type(module).__name__}: {network.left_out}", NwWarning, stacklevel=3)

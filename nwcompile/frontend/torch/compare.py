@@ -1,16 +1,25 @@
 """Compare the spikes of the imported network with those of the module on the example."""
 
 import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import numpy as np
 import torch
 
-from nwcompile.errors import NwWarning
+from nwcompile.errors import ModelError, NwWarning
+from nwcompile.frontend.torch.operators import draw_like, prepare_run
+from nwcompile.frontend.torch.operators.record import Op, OperatorRecorder
+from nwcompile.frontend.torch.operators.unroll import SAME_SHAPE
 from nwcompile.ir.network import Network
 from nwcompile.sim import simulate
 
 ROUNDING = 1e-5  # of messages that are not whole numbers: torch's exp and tanh round otherwise
 MAX_ROUNDED = 0.02  # part of the entries that rounding may change
+COMPARISONS = ("gt", "ge", "lt", "le", "eq", "ne", "sign", "round", "floor", "ceil", "heaviside")
+COPIES = ("clone", "_to_copy", "detach", "alias", "lift_fresh")  # that torch adds for some numbers of samples only
+REDUCED = ("sum", "mean", "amax", "amin", "var", "std", "addmm", "mm", "bmm", "convolution")
+COMPUTED = {*SAME_SHAPE, *REDUCED} - {*COPIES}
 MAX_SAMPLES = 2  # Two samples reveal a wrong import as well as more, in less time.
 
 
@@ -61,3 +70,56 @@ def compare_spikes(network: Network, x: torch.Tensor, spikes: dict[str, torch.Te
             )
             warnings.warn(message, NwWarning, stacklevel=3)
             return
+
+
+def verify_samples(
+    module: torch.nn.Module, x: torch.Tensor, lead: str, preserve: Callable[[torch.nn.Module], AbstractContextManager]
+) -> None:
+    """Raise ModelError, naming the place, if the spikes of a sample depend on the other samples of its batch.
+
+    The operators of `x`, one sample `[1, T, *shape]`, are compared with those of a batch of it and a drawn sample.
+    """
+    runs = []
+    for batch in (x, torch.cat([x, draw_like(x)[1]])):
+        run, given, _ = prepare_run(module, batch, lead)
+        recorder = OperatorRecorder(given, {})
+        try:
+            with preserve(module):
+                recorder.record(run, given)
+        except Exception:  # a module for one sample, or for a fixed number
+            return
+        runs.append([op for op in recorder.ops if op.depends and op.name in COMPUTED])
+    first = None
+    for alone, both in zip(*runs, strict=False):
+        if (alone.name, alone.site.frames) != (both.name, both.site.frames):
+            first = first or both
+            break
+        if _has_same_sample(alone, both):
+            continue
+        if first is None and both.name in COMPARISONS:
+            return  # sums in another order round to the other side
+        first = first or both
+        if both.name in COMPARISONS:
+            break
+    else:
+        return
+    raise ModelError(
+        f"{first.site}: torch's {first.name} gives a sample other values in a batch than alone, and its neurons then "
+        "spike differently; a chip runs one sample at a time: compute every sample by itself"
+    )
+
+
+def _has_same_sample(alone: Op, both: Op) -> bool:
+    """Return whether an operator gives a batch of two the values of the first sample alone, in any layout."""
+    if not isinstance(alone.value, torch.Tensor):
+        return True
+    one, two = alone.value.double(), both.value.double()
+    if one.shape == two.shape:
+        return bool(torch.isclose(one, two, ROUNDING, ROUNDING).all())
+    axes = [k for k, (a, b) in enumerate(zip(one.shape, two.shape, strict=False)) if a != b]
+    if one.ndim != two.ndim or len(axes) != 1 or two.shape[axes[0]] != 2 * one.shape[axes[0]]:
+        return True
+    (axis,) = axes
+    n = one.shape[axis]
+    parts = (two.unflatten(axis, sizes).select(axis + k, 0) for k, sizes in enumerate([(2, n), (n, 2)]))
+    return any(bool(torch.isclose(one, part, ROUNDING, ROUNDING).all()) for part in parts)

@@ -42,6 +42,7 @@ class Node:
     kwargs: dict = field(default_factory=dict)
     values: dict[int, Any] = field(default_factory=dict)
     shift: int = 0  # steps by which the node runs later than in the module
+    _refs: tuple = (None, None, ())  # the arguments, and the references among them
 
     @property
     def name(self) -> str:
@@ -61,7 +62,11 @@ class Node:
     @property
     def refs(self) -> list[Ref]:
         """References among the arguments, in order."""
-        return [a for a in pytree.tree_leaves((self.args, self.kwargs), is_leaf=is_ref) if is_ref(a)]
+        args, kwargs, known = self._refs
+        if args is not self.args or kwargs is not self.kwargs:  # a node may get other arguments
+            known = [a for a in pytree.tree_leaves((self.args, self.kwargs), is_leaf=is_ref) if is_ref(a)]
+            self._refs = (self.args, self.kwargs, known)
+        return known
 
     @property
     def is_spike(self) -> bool:
