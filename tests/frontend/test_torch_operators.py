@@ -66,9 +66,23 @@ def euler(v, x):
     return v.masked_fill(spike(v).bool(), 0.0), spike(v)
 
 
+def stepping(v, x):
+    v = 0.5 * v + x
+    s = torch.heaviside(v - 1.0, torch.tensor(1.0))
+    return v * (1 - s), s
+
+
+def stepping_like(v, x):
+    v = 0.5 * v + x
+    s = torch.heaviside(v - 1.0, torch.zeros_like(v))
+    return v * (1 - s), s
+
+
 @pytest.mark.parametrize(
     ("step", "fields"),
     [
+        (stepping, {"beta": 0.5, "threshold": 1.0, "reset": "zero", "strict": False}),
+        (stepping_like, {"beta": 0.5, "threshold": 1.0, "reset": "zero", "strict": True}),
         (leaky, {"beta": 0.5, "threshold": 1.0, "reset": "zero", "strict": True, "membrane": "linear"}),
         (before, {"beta": 0.5, "threshold": 1.0, "reset": "zero", "strict": True, "membrane": "linear"}),
         (subtracting, {"beta": 0.9, "gain": 0.1, "threshold": 1.0, "reset": "subtract"}),

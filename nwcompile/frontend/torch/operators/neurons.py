@@ -268,7 +268,8 @@ def build_program(region: Region, graph: StepGraph, name: str) -> NeuronProgram:
         for ref, x in zip(taken, sums, strict=False):  # neurons without an input have one
             values[ref.node, ref.delay] = x.reshape(ref.node.shape if ref.node.size == x.numel() else region.shape)
         for node in region.nodes:
-            values[node, 0] = run_node(node, lambda ref: values[ref.node, ref.delay])
+            options = {"find_constant": _fill_equal} if node.name == "heaviside" else {}
+            values[node, 0] = run_node(node, lambda ref: values[ref.node, ref.delay], **options)
         becomes = {key: values[node, delay - 1] for (node, delay), key in states.items()}
         if not region.fires:
             read = states.get((region.result, 1), "y")
@@ -290,6 +291,15 @@ def build_program(region: Region, graph: StepGraph, name: str) -> NeuronProgram:
         return _read_constant(region, value, example)
 
     return _merge_states(simplify_program(program, read_constant), read_constant)
+
+
+def _fill_equal(value: torch.Tensor) -> torch.Tensor:
+    """Return a constant of equal entries as a tensor that torch fills, which the tracer reads as one number.
+
+    With a number as its value at 0, heaviside is a comparison.
+    """
+    first = value.reshape(-1)[0].item()
+    return torch.full_like(value, first) if bool((value == first).all()) else value
 
 
 def _merge_states(program: NeuronProgram, read_constant: Callable) -> NeuronProgram:

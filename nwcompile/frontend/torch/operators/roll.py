@@ -561,9 +561,9 @@ def _find_value(values: dict[tuple[Node, int], Any], t: int, ref: Ref):
     return values[ref.node, t - ref.delay]
 
 
-def run_node(node: Node, find_value: Callable[[Ref], Any]):
-    """Return a node's result for the values of its references."""
-    args, kwargs = fill_arguments(node, find_value)
+def run_node(node: Node, find_value: Callable[[Ref], Any], **options):
+    """Return a node's result for the values of its references; `options` are those of `fill_arguments`."""
+    args, kwargs = fill_arguments(node, find_value, **options)
     return args[0][args[1]] if node.op.func is None else node.op.func(*args, **kwargs)
 
 
