@@ -1,26 +1,33 @@
 """Multiply spikes: compute a matrix product of spikes with stateless pair neurons, one for each product of two.
 
 For two spikes, a pair neuron computes AND. For a count and a spike, it sends the count if there is a spike: the spike
-weighs more than any count, and a bias of that size keeps the neuron silent without it.
+weighs more than any count, and a bias of that size keeps the neuron silent without it. A factor of counts in front of a
+product moves behind it.
 """
 
+from math import prod
+
 import numpy as np
+from scipy.sparse import csr_array
 
 from nwcompile.errors import FitError, Violation
 from nwcompile.ir.arithmetic import effective_weight
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import MatMul, Sparse
+from nwcompile.ir.connection import MatMul, Scale, Sparse
 from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.analyze.products import find_products, largest_counts, n_with_pairs
 from nwcompile.passes.legalize.relay_neuron import RELAY, relay_neuron, to_scalar_neuron
+from nwcompile.passes.prepare.fold import linear_map, to_matrix
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.sim.reference.neuron_step import LayerState
 from nwcompile.sim.reference.synaptic_sums import NO_LIMIT
 
 PAIRS = "{}/pairs"  # Name of the pair neurons of a product node.
+COUNTS = "{}/counts"  # Name of a product in front of its factor.
+ROUNDING = 1e-6  # Relative difference between float32 weights that are the same factor times counts.
 
 
 def multiply_spikes(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
@@ -29,6 +36,7 @@ def multiply_spikes(network: Network, chip: Chip, options: Options) -> tuple[Net
     `estimate` refuses products that remain.
     """
     changes: list[Change] = []
+    network = move_factors(network)
     if n_with_pairs(network) > int(chip.max_neurons.sum()):
         return network, changes
     for product in find_products(network):
@@ -40,6 +48,45 @@ def multiply_spikes(network: Network, chip: Chip, options: Options) -> tuple[Net
             how = f"{product.n_products} pair neurons, one for every product of two"
             changes.append(Change(product.target, "matrix product of spikes", "sums of spikes", how, EXACT))
     return (normalize(network) if changes else network), changes
+
+
+def move_factors(network: Network) -> Network:
+    """Multiply behind each product what multiplies its counts of spikes in front of it."""
+    for product in find_products(network):
+        moved = _move_factor(network, product)
+        if moved is not None:
+            return move_factors(normalize(moved))
+    return network
+
+
+def _move_factor(network: Network, product: MatMul) -> Network | None:
+    """Return the network with whole weights into a product, and their factors behind it, or None if they are whole."""
+    name, shape, edges = product.source, network.node(product.source).shape, network.into(product.source)
+    if network.out_of(name) != (product,) or not all(c.is_linear for c in edges):
+        return None
+    maps = [csr_array(to_matrix(linear_map(c, network.node(c.source).shape, shape))).tocoo() for c in edges]
+    is_right = np.arange(prod(shape)) >= prod(product.left)
+    factors = [_common_factor(np.concatenate([m.data[is_right[m.row] == right] for m in maps])) for right in (0, 1)]
+    if factors == [1.0, 1.0] or any(np.any(c.bias) for c in edges if c.bias is not None):
+        return None
+    factor = np.where(is_right, factors[1], factors[0])
+    whole = [
+        Sparse(c.source, name, pre=m.col, post=m.row, weight=np.rint(m.data / factor[m.row]), delay=c.delay)
+        for c, m in zip(edges, maps, strict=True)
+    ]
+    counts = Node(COUNTS.format(product.target), product.output_shape(shape))
+    behind = [product.replace(target=counts.name), Scale(counts.name, product.target, scale=prod(factors), delay=0)]
+    kept = [c for c in network.connections if c is not product and c not in edges]
+    return Network(network.inputs, {**network.nodes, counts.name: counts}, (*kept, *whole, *behind))
+
+
+def _common_factor(weights: np.ndarray) -> float:
+    """Return the number of which all weights are positive multiples; 1 if there is none or they are whole already."""
+    weights = weights[weights != 0]
+    factor = float(weights[np.abs(weights).argmin()]) if weights.size else 1.0
+    counts = weights / factor
+    is_whole = factor > 0 and (weights == np.rint(weights)).all()
+    return 1.0 if is_whole or (np.abs(counts - np.rint(counts)) > ROUNDING * counts).any() else factor
 
 
 def verify_pairs(network: Network, chip: Chip) -> None:

@@ -9,7 +9,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import MatMul
 from nwcompile.passes.analyze.products import find_products, largest_counts
 from nwcompile.passes.legalize.legalize import legalize
-from nwcompile.passes.legalize.multiply_spikes import PAIRS, verify_pairs
+from nwcompile.passes.legalize.multiply_spikes import PAIRS, move_factors, verify_pairs
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.quantize import quantize
 
@@ -18,8 +18,11 @@ N = HEADS * TOKENS * FEATURES
 SAMPLES = (np.random.default_rng(3).random((4, 6, 8)) < 0.4).astype(np.float32)
 
 
-def attention(spec=None, gain=0.25, query="qkv"):
-    """Spikes q, k, v of one layer, `(v @ k.T) @ q` of every head times `gain`, and neurons that are driven by it."""
+def attention(spec=None, gain=0.25, query="qkv", factor=1.0, query_factor=1.0, bias=None):
+    """Spikes q, k, v of one layer, `(v @ k.T) @ q` of every head times `gain`, and neurons that are driven by it.
+
+    `factor` and `bias`: of the scores between the products; `query_factor`: of q.
+    """
     weight = np.random.default_rng(1).integers(-4, 8, (3 * N, 8)).astype(np.float32) / 8
     v, k, q = np.split(np.arange(3 * N), 3)
     turned = k.reshape(HEADS, FEATURES, TOKENS).transpose(0, 2, 1).ravel()
@@ -29,8 +32,8 @@ def attention(spec=None, gain=0.25, query="qkv"):
         nw.Dense("x", "qkv", weight),
         picked("qkv", "first", np.concatenate([v, turned])),
         MatMul("first", "scores", left=(HEADS, FEATURES, TOKENS), right=(HEADS, TOKENS, FEATURES)),
-        picked("scores", "second", np.arange(18)),
-        picked(query, "second", q if query == "qkv" else q % 8, 18),
+        picked("scores", "second", np.arange(18), weight=factor, bias=bias),
+        picked(query, "second", q if query == "qkv" else q % 8, 18, weight=query_factor),
         MatMul("second", "product", left=(HEADS, FEATURES, FEATURES), right=(HEADS, FEATURES, TOKENS)),
         nw.Scale("product", "out", gain),
     ]
@@ -38,8 +41,9 @@ def attention(spec=None, gain=0.25, query="qkv"):
     return nw.Network.from_arrays(layers, edges, {"x": 8})
 
 
-def picked(source, target, pre, first=0):
-    return nw.Sparse(source, target, pre=pre, post=first + np.arange(len(pre)), weight=np.ones(len(pre), np.float32))
+def picked(source, target, pre, first=0, weight=1.0, bias=None):
+    weight = np.broadcast_to(np.float32(weight), len(pre))
+    return nw.Sparse(source, target, pre=pre, post=first + np.arange(len(pre)), weight=weight, bias=bias)
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +74,30 @@ def test_multiply_spikes_says_what_it_made(program):
         ("scores", "90 pair neurons, one for every product of two", "exact"),
         ("product", "90 pair neurons, one for every product of two", "exact"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("factor", "query_factor"), [(0.125, 1.0), (-0.5, 1.0), (0.3, -2 / 3), (np.tile([0.25, 0.75], 9), 1.0)]
+)
+def test_factors_of_counts_move_behind_the_product(factor, query_factor):
+    net = attention(gain=0.25 / np.ravel(factor)[0] / query_factor, factor=factor, query_factor=query_factor)
+    moved = move_factors(normalize(net))
+    (product,) = [c for c in find_products(moved) if "product" in c.target]
+    assert largest_counts(moved, product) == (TOKENS * (3 if np.size(factor) > 1 else 1), 1)
+    wanted = nw.simulate(net, SAMPLES).spikes["out"]
+    np.testing.assert_array_equal(nw.simulate(moved, SAMPLES).spikes["out"], wanted)
+    program = nw.compile(net, "loihi2", SAMPLES)
+    nw.crosscheck(program, SAMPLES)
+    np.testing.assert_array_equal(nw.simulate(program, SAMPLES, backend="sequence").spikes["out"], wanted)
+    assert 0.05 < wanted.mean() < 0.95
+
+
+@pytest.mark.parametrize(
+    "changes", [{"factor": np.linspace(0.1, 0.9, 18)}, {"factor": 0.125, "bias": np.full(18 + N, 0.5)}, {}]
+)
+def test_numbers_that_are_no_multiples_of_counts_do_not_move(changes):
+    network = normalize(attention(**changes))
+    assert move_factors(network) is network
 
 
 def test_largest_counts_follows_sums_of_spikes_only():
