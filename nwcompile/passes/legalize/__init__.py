@@ -2,6 +2,7 @@
 
 function                              what it does
 legalize.py:legalize                  the rewritings below, in this order
+fold_filters.py:fold_filters          filters in front of weights -> states of the neurons behind them
 pool_spikes.py:pool_spikes            pools spikes instead of currents, if requested
 multiply_spikes.py:multiply_spikes    matrix products of spikes -> neurons
 split_signs.py:split_signs            weights of both signs -> two connections, if only those fit

@@ -13,6 +13,7 @@ from nwcompile.ir.options import Options
 from nwcompile.passes.analyze.maxima import comparable_layers
 from nwcompile.passes.legalize.bias_lines import bias_lines
 from nwcompile.passes.legalize.comparison import same_comparison
+from nwcompile.passes.legalize.fold_filters import fold_filters
 from nwcompile.passes.legalize.idle_clamps import idle_clamps
 from nwcompile.passes.legalize.multiply_spikes import multiply_spikes
 from nwcompile.passes.legalize.pool_spikes import pool_spikes
@@ -51,12 +52,13 @@ def legalize(network: Network, chip: Chip, options: Options, may_compare: bool =
 
     `may_compare`: whether layers may wait for `compare_currents`, which takes neuron programs.
     """
+    network, folded = fold_filters(network, chip, options)
     compared = comparable_layers(network, chip, options) if may_compare else ()
     network, recognized = recognize_programs(network, chip)
     network, pooled = pool_spikes(network, chip, options, compared)
     network, multiplied = multiply_spikes(network, chip, options)
     legal, said = split_signs(network, chip)
-    changes = [*recognized, *pooled, *multiplied, *(_describe_split(text, chip) for text in said)]
+    changes = [*folded, *recognized, *pooled, *multiplied, *(_describe_split(text, chip) for text in said)]
     # `prove` judges the clamps of a float network, once it is in integers.
     for rewrite in (*REWRITES, idle_clamps) if legal.is_fixed else REWRITES:
         legal, made = rewrite(legal, chip, options)
