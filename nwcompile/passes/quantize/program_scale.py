@@ -104,7 +104,7 @@ def fixed_layer(
     if sums:
         room = 2.0 ** (_state_bits(chip) - 1 - HEADROOM_BITS)
         unit = min(unit, room / _largest_state(program, states, sums))
-    rounded = _round_weights(edges, grids, unit)
+    rounded = round_weights(edges, grids, unit)
     measured = Measured.from_program(program, unit, states, learned)
     fraction_bits = _fraction_bits(measured.program, chip, measured.states, learned)
     tables = ProgramTables.from_measured(name, measured, fraction_bits, chip, _state_bits(chip))
@@ -120,7 +120,7 @@ def fixed_layer(
         parameter_bits=whole.parameter_bits,
         tables=tables.pinned,
     )
-    made = _build_layer(node, measured, edges, rounded, whole, chosen)
+    made = build_layer(node, measured, edges, rounded, whole, chosen)
     made = replace(made, row=made.row | {"tables": tables.rows})
     if chip.neuron.programmable:
         return made
@@ -128,7 +128,7 @@ def fixed_layer(
     return replace(made, connections=tuple(map(partial(_set_bias, unit=unit), made.connections, edges)))
 
 
-def _round_weights(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: float) -> list[Rounded]:
+def round_weights(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: float) -> list[Rounded]:
     """Round the weights to their grids, at the finest exponents."""
     return [
         g.round_within(np.asarray(c.weight, np.float64) * unit, g.largest * 2.0**g.finest)
@@ -140,7 +140,7 @@ def _widen_unit(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: 
     """Return integers per float weight, increased for narrow weights so that rounding and clipping cost least."""
     if max((g.bits for g in grids), default=NARROW_BITS + 1) > NARROW_BITS:
         return unit
-    errors = {clip: _weight_error(edges, _round_weights(edges, grids, unit / clip), unit / clip) for clip in CLIPS}
+    errors = {clip: _weight_error(edges, round_weights(edges, grids, unit / clip), unit / clip) for clip in CLIPS}
     return unit / min(CLIPS, key=lambda clip: errors[clip])
 
 
@@ -166,10 +166,10 @@ def quantize_at_format(
         parameter_bits=bits,
         table_of=lambda curve, _: restore_table(chosen.tables[curve.result]),
     )
-    return _build_layer(node, measured, edges, rounded, whole, chosen)
+    return build_layer(node, measured, edges, rounded, whole, chosen)
 
 
-def _build_layer(
+def build_layer(
     node: Node,
     measured: Measured,
     edges: Sequence[Connection],

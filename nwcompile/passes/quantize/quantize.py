@@ -32,6 +32,8 @@ from nwcompile.passes.quantize.program_scale import FixedLayer, fixed_layer
 from nwcompile.passes.quantize.scale_search import Evidence, choose_scale, peak_current
 from nwcompile.passes.quantize.scaled_layer import Layer, Scaled, describe_layer, register_encoding
 from nwcompile.passes.quantize.shared import make_once
+from nwcompile.passes.quantize.sums.send_sums import sends_current
+from nwcompile.passes.quantize.sums.sender_scale import divide_weights, fixed_sender
 from nwcompile.passes.quantize.table import COLUMNS, kept_row, program_states, scaled_row, spike_rates, state_columns
 from nwcompile.sim import simulate
 from nwcompile.sim.host import encode
@@ -139,8 +141,19 @@ def _layer_by_layer(
     for name in network.layers:
         raise_if_canceled()
         if name in network.programs:
-            run = None if samples is None else samples.run.states[name]
-            programs[name] = fixed_layer(network, name, chip, run, learned)
+            if sends_current(network, name):
+                if samples is None:
+                    raise ModelError(
+                        f"layer {name!r} sends currents as numbers, and only samples show how large they are; give "
+                        "calibration samples"
+                    )
+                programs[name] = fixed_sender(network, name, chip, programs)
+                scale = programs[name].scale
+                network = divide_weights(network, name, scale)
+                samples = samples.scale_messages(name, scale)
+            else:
+                run = None if samples is None else samples.run.states[name]
+                programs[name] = fixed_layer(network, name, chip, run, learned)
             if samples is not None:
                 samples.sent[name] = programs[name].run_spikes(network, samples.sent)
             continue
@@ -223,6 +236,10 @@ class _Samples:
         with np.errstate(invalid="ignore"):  # numbers of registers may be larger, but are not sent
             sent = {name: array.astype(np.int32) for name, array in samples.items()}
         return cls(samples, run, {**sent, **run.spikes})
+
+    def scale_messages(self, name: str, scale: float) -> "_Samples":
+        """Return the samples with the float numbers that layer `name` sends times `scale`."""
+        return replace(self, run=replace(self.run, spikes={**self.run.spikes, name: self.run.spikes[name] * scale}))
 
     def layer_evidence(self, layer: Layer) -> Evidence:
         name, sources = layer.node.name, [c.source for c in layer.connections]

@@ -14,17 +14,19 @@ from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.passes.quantize.approximate.advice import suggest_items
 from nwcompile.passes.quantize.approximate.nearest import nearest_network
+from nwcompile.passes.quantize.sums.send_maxima import send_maxima
 from nwcompile.passes.stages.draft import Advice, Draft, Stage, keep_violations
 
 
 def rewrite_neurons(draft: Draft) -> Draft:
     """Rewrite features that the chip's neurons lack."""
     legal, changes, notes, compared = legalize(draft.network, draft.chip, draft.options, draft.may_compare)
+    legal, sent = send_maxima(legal, draft.chip, draft.options, compared) if draft.may_compare else (legal, [])
     return replace(
         draft,
         network=legal,
         legal=legal,
-        changes=[*draft.changes, *changes],
+        changes=[*draft.changes, *changes, *sent],
         notes=[*draft.notes, *notes],
         compared=compared,
     )

@@ -13,7 +13,7 @@ from nwcompile.passes.quantize.approximate.approximate import approximate
 from nwcompile.passes.quantize.approximate.price import check_loss
 from nwcompile.passes.quantize.prove import lasting_currents, prove
 from nwcompile.passes.quantize.quantize import encode_registers, measure_rates, quantize_once
-from nwcompile.passes.quantize.sums.compare_currents import compare_currents, compared_rows
+from nwcompile.passes.quantize.sums.compare_currents import compare_currents, compared_rows, verify_messages
 from nwcompile.passes.quantize.sums.send_sums import schedule_senders
 from nwcompile.passes.quantize.table import complete_table, refitted_row
 from nwcompile.passes.stages.draft import Advice, Draft, Stage
@@ -48,6 +48,7 @@ def simplify_integers(draft: Draft) -> Draft:
 
 def insert_comparisons(draft: Draft) -> Draft:
     """Rewrite maxima of currents into neurons that send and compare them. Raises FitError."""
+    verify_messages(draft.legal, draft.network, draft.chip)
     if not draft.compared:
         return draft
     network, changes = compare_currents(draft.network, draft.compared, draft.chip)

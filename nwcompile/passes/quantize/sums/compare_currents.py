@@ -9,7 +9,7 @@ It works on integers, where these sums lose nothing: the full-resolution neurons
 are quantized first, and their weights and neurons are reused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from nwcompile.passes.quantize.sums.send_sums import (
     build_sender,
     connect_signed,
     largest_message,
+    sends_current,
     up_to,
 )
 
@@ -44,6 +45,13 @@ def compare_currents(network: Network, layers: Sequence[str], chip: Chip) -> tup
         network, change = _insert_tournament(network, name, chip)
         changes.append(change)
     return network, changes
+
+
+def verify_messages(legal: Network, network: Network, chip: Chip) -> None:
+    """Raise FitError if messages are too narrow for the currents that neurons of the float network `legal` send."""
+    for name in legal.layers:
+        if sends_current(legal, name):
+            largest_message(network, name, chip, ADVICE, n_sums=2)
 
 
 def compared_rows(table: list[dict], layers: Sequence[str]) -> list[dict]:
@@ -131,13 +139,19 @@ def _insert_tournament(network: Network, name: str, chip: Chip) -> tuple[Network
 
 def _connect_terms(names: list[str], target: str, neurons: list[list[Term]], chip: Chip) -> list[Connection]:
     """Return the synapses of weight 1 and -1 by which a target's neurons add up their terms, by source layer."""
+    terms = split_terms(names, neurons)
+    return [connect_signed(source, target, pre, post, sign, chip) for source, pre, post, sign in terms]
+
+
+def split_terms(
+    names: list[str], neurons: list[list[Term]]
+) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield each source layer with the source, target and sign of every term that neurons add up from it."""
     terms = np.array([(*term, post) for post, added in enumerate(neurons) for term in added], np.int64)
-    edges: list[Connection] = []
     for n_round, source in enumerate(names):
         _, pre, sign, post = terms[terms[:, 0] == n_round].T
         if len(pre):
-            edges.append(connect_signed(source, target, pre, post, sign, chip))
-    return edges
+            yield source, pre, post, sign
 
 
 def _replace_layer(network: Network, full: str, name: str, nodes: dict[str, Node], edges: list[Connection]) -> Network:

@@ -75,6 +75,13 @@ def is_sender(network: Network, name: str) -> bool:
     return program.name == SUM and not program.states and program.sends == "graded"
 
 
+def sends_current(network: Network, name: str) -> bool:
+    """Return whether a float layer's neurons are those of `build_sender` that clamp nothing, or only negative sums."""
+    program = network.node(name).neuron
+    whole = (build_sender(SUM, low, LARGEST_OUTPUT, is_fixed=False).operations for low in (-LARGEST_OUTPUT, 0))
+    return isinstance(program, NeuronProgram) and program.operations in whole and not program.is_fixed
+
+
 def up_to(n_counts: int | None) -> str:
     """Return the number of simultaneous spikes that messages can hold, as text for a row; "" if always enough."""
     return "" if n_counts is None else f", for up to {n_counts} spikes of a source at once"
