@@ -124,6 +124,7 @@ def _is_message(ref: Ref, node: Node, cores: dict[Node, int]) -> bool:
 def _join_nodes(graph: StepGraph, cores: dict[Node, int]) -> list[list[Node]]:
     """Return the nodes of each neuron: states, nonlinear functions, and what is computed between them."""
     inner = set(cores) | {node for node in graph.nodes if is_elementwise(node) and not is_linear(node)}
+    inner |= {node for node in graph.nodes if _joins_states(node, graph, cores)}
     for node in graph.nodes:  # in order, so that one pass suffices: states are in cores
         if is_elementwise(node) and any(r.node in inner and not _is_message(r, node, cores) for r in node.refs):
             inner.add(node)
@@ -138,6 +139,14 @@ def _join_nodes(graph: StepGraph, cores: dict[Node, int]) -> list[list[Node]]:
             groups[joined[node]].append(node)
     place = {node: i for i, node in enumerate(graph.nodes)}
     return sorted(groups.values(), key=lambda nodes: place[nodes[-1]])
+
+
+def _joins_states(node: Node, graph: StepGraph, cores: dict[Node, int]) -> bool:
+    """Return whether a node only adds or drops axes of one entry, between two states of the same neurons."""
+    if node.name != "reshape" or not node.refs or node.refs[0].node not in cores or node.refs[0].node.is_message:
+        return False
+    is_between = any(user in cores for user, _ in graph.users[node])
+    return is_between and drop_ones(node.op.value.shape) == drop_ones(node.refs[0].node.op.value.shape)
 
 
 def _make_regions(graph: StepGraph, nodes: list[Node]) -> list[Region]:

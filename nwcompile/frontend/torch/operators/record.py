@@ -229,6 +229,8 @@ class OperatorRecorder(TorchDispatchMode):
     def _record_call(self, func, args: tuple, kwargs: dict, given: Any, result, site: Site) -> Any:
         """Record an operator; `given` are its arguments with operators instead of tensors."""
         name = func.overloadpacket.__name__
+        if name == "set_":
+            return self._record_shared(result)
         written = [
             i for i, a in enumerate(func._schema.arguments) if a.alias_info is not None and a.alias_info.is_write
         ]
@@ -257,6 +259,16 @@ class OperatorRecorder(TorchDispatchMode):
                 held = Held(part, parent, view, 0 if parent is None else parent.base.n_writes)
                 self._hold(tensor, held)
         return result
+
+    def _record_shared(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Hold a tensor that was given the memory of another one, as `copy.copy` does, as a view of it."""
+        for other in reversed(self.alive):
+            if other is not tensor and other.data_ptr() == tensor.data_ptr() and other.shape == tensor.shape:
+                self._find_op(other)
+                shared = self._hold_tensor(other)
+                self._hold(tensor, Held(shared.op, shared, (aten.alias.default, (), {}, None), shared.base.n_writes))
+                return tensor
+        raise ModelError(f"{self._find_site()}: torch's set_ cannot be followed; assign a new tensor")
 
     def _refuse_read(self, tensor: torch.Tensor) -> None:
         if not self.layers and id(tensor) in self.held and self._find_op(tensor).depends:

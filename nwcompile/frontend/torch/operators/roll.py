@@ -13,7 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.operators.record import NEVER, Op, aten, is_op
+from nwcompile.frontend.torch.operators.record import NEVER, Op, aten, constant_op, is_op
 from nwcompile.frontend.torch.operators.unroll import SAME_SHAPE
 
 ERROR_CODE = "NW2307"
@@ -189,13 +189,23 @@ def select_used(outputs: list[Op]) -> tuple[list[Op], list[Op]]:
                 f"{op.site}: torch's {op.name} draws random numbers; backends must agree, so that a chip draws none; "
                 "leave the noise out in eval mode"
             )
-        waiting += op.operands
+        waiting += _find_zeros(op) or op.operands
     return sorted((op for op in used if op.depends), key=lambda op: op.serial), outputs
+
+
+def _find_zeros(op: Op) -> list[Op]:
+    """Return the factors of a constant product that make it zero, whatever the others are: noise of strength 0."""
+    is_constant_product = op.name == "mul" and not op.depends
+    return [o for o in op.operands if not o.value.any()] if is_constant_product else []
 
 
 def _simplify_op(op: Op, simple: dict[Op, Op]) -> Op:
     args, kwargs = pytree.tree_map(lambda a: simple[a] if is_op(a) else a, (op.args, op.kwargs), is_leaf=is_op)
     first = args[0] if args and is_op(args[0]) and isinstance(args[0].value, torch.Tensor) else None
+    factors = [simple[o] for o in op.operands]
+    has_no_weights = op.name == "mm" and any(not o.depends and not o.value.any() for o in factors)
+    if has_no_weights or (factors and not any(o.depends for o in factors)):  # recurrence of a layer that has none
+        return constant_op(op.value, op.site)
     if first is not None and isinstance(op.value, torch.Tensor):
         is_same_type = first.value.dtype == op.value.dtype
         if op.name in COPIES or (op.name == "_to_copy" and is_same_type):
@@ -225,6 +235,8 @@ def _keeps_order(op: Op, first: Op) -> bool:
     if op.name in ("permute", "transpose", "t"):
         numbers = torch.arange(first.value.numel()).reshape(first.value.shape)
         return bool((op.func(numbers, *op.args[1:]).reshape(-1) == numbers.reshape(-1)).all())
+    if op.name in ("sum", "mean"):
+        return op.value.dtype == first.value.dtype  # over axes of one entry
     return op.name in ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "select", "slice", "expand", "unbind")
 
 
@@ -356,11 +368,12 @@ def _explain_difference(steps: list[list[Op]], rows: list[list[tuple]]) -> Model
 
 
 def _hash_value(value, hashes: dict) -> Any:
-    """Return a hash of a constant or number; `hashes` keeps those of constants."""
+    """Return a hash of a constant or number, -0 as 0; `hashes` keeps those of constants."""
     if not is_op(value) or not isinstance(value.value, torch.Tensor):
         return repr(value.value if is_op(value) else value)
     if value not in hashes:
-        bits = value.value.detach().contiguous().cpu().numpy().tobytes()
+        constant = value.value.detach()
+        bits = (constant + 0 if constant.is_floating_point() else constant).contiguous().cpu().numpy().tobytes()
         hashes[value] = str(value.value.dtype), tuple(value.value.shape), hash(bits)
     return hashes[value]
 

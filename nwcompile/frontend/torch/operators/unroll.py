@@ -106,8 +106,12 @@ class Unroller:
     def emit(self, func, *args, step: int = NEVER, **kwargs) -> Op:
         """Return an operator of a single step, in `step` or later."""
         plain, named = pytree.tree_map(lambda a: a.value if is_op(a) else a, (args, kwargs), is_leaf=is_op)
-        with torch.no_grad():
-            value = plain[0][plain[1]] if func is None else func(*plain, **named)
+        try:
+            with torch.no_grad():
+                value = plain[0][plain[1]] if func is None else func(*plain, **named)
+        except (RuntimeError, IndexError) as e:
+            what = f"one step alone cannot be computed ({str(e).splitlines()[0].rstrip('.')})"
+            raise self.make_refusal(what, "compute every step alone, with states of one step") from None
         op = make_op(func, args, kwargs, value, self.site)
         return replace(op, step=step) if step > op.step else op
 
