@@ -1,6 +1,8 @@
 # The whole life of a checkout. Everything is installed into .venv, once: a second run installs nothing again.
 PYTHON := .venv/bin/python
 PIP := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+OLD_PIP := $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade
+OLD_SPIKINGJELLY := 0.0.0.0.4 0.0.0.0.12 0.0.0.0.14
 NEEDS := nwcompile needs Debian with Python 3.11 or newer, git, make and python3-venv
 LONG_EXAMPLES ?= 500
 FUZZ ?= 100000
@@ -56,6 +58,7 @@ clean:
 .venv/installed-test: .venv/made pyproject.toml constraints.txt tests/frameworks.txt
 	$(PIP) -e '.[test]'
 	$(PIP) --no-deps -r tests/frameworks.txt
+	for v in $(OLD_SPIKINGJELLY); do $(OLD_PIP) --target .venv/spikingjelly-$$v spikingjelly==$$v || exit 1; done
 	touch $@
 
 .venv/installed-docs: .venv/made pyproject.toml constraints.txt

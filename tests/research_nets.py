@@ -15,7 +15,7 @@ import torch
 
 import nwcompile as nw
 from nwcompile.frontend.torch import _try_operators
-from nwcompile.frontend.torch.inputs import prepare_example
+from nwcompile.frontend.torch.inputs import convert_rockpool, prepare_example
 from nwcompile.frontend.torch.operators import Imported
 
 REFERENCE = Path(os.environ.get("NWCOMPILE_REFERENCE", "../shared/reference")) / "research_nets"
@@ -54,7 +54,7 @@ def compare_layers(name: str) -> int:
     The module's spikes are those of its operators, recorded on each sample.
     """
     module, x, options = load_net(name).make()
-    layout = options.get("layout", "BT")
+    module, layout = convert_rockpool(module), options.get("layout", "BT")
     example = prepare_example(module, x, layout)
     n_different, network = 0, None
     for sample in range(min(3, len(example))):

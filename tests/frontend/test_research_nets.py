@@ -12,7 +12,7 @@ IMPORTED = {
     "integer_spikes_yolo": 4, "lsnn_readout": 2, "metaformer_repconv": 4, "own_readout_neuron": 2, "plif_voting": 6,
     "qcfs_converted": 3, "resformer_dssa": 7, "sew_iand_events": 14, "spike_driven_attention": 14,
     "spike_driven_events": 18, "spikformer_ssa": 12, "stbp_functional": 4, "tdbn_time_last": 5, "tet_vgg": 5,
-    "vae_encoder_conv3d": 3,
+    "vae_encoder_conv3d": 3, "sliding_psn": 2, "rockpool_lif": 2, "clock_driven_sew": 4,
 }  # fmt: skip
 REFUSED = {
     "bntt_per_step_norm": r"bntt_per_step_norm\.py:41: torch's native_batch_norm: step 2 of the example computes",
@@ -37,7 +37,7 @@ def test_network_of_research_code_is_imported_with_its_layers(reference, name):
     assert len(import_net(name).layers) == IMPORTED[name]
 
 
-@pytest.mark.parametrize("name", [name for name in IMPORTED if name != "own_readout_neuron"])
+@pytest.mark.parametrize("name", [name for name in IMPORTED if name not in ("own_readout_neuron", "sliding_psn")])
 def test_every_spike_of_research_code_is_the_modules(reference, name):
     skip_without_framework(name)
     assert compare_layers(name) == 0

@@ -290,6 +290,17 @@ def test_from_torch_imports_the_nodes_of_an_old_spikingjelly_by_their_operators(
 @pytest.mark.parametrize(
     "use", [nw.from_torch, lambda m, x: nn.quantize_aware(m, "loihi2"), lambda m, x: nw.convert(m, x, 4)]
 )
+def test_modules_of_lava_dl_are_refused_by_a_sentence(use):
+    module = torch.nn.Sequential(torch.nn.Linear(8, 4), elsewhere("Dense", "lava.lib.dl.slayer.block.cuba"))
+    with pytest.raises(ModelError) as error:
+        use(module, spike_tensor(2, 3, 8))
+    assert str(error.value) == (
+        "'1' is Dense of lava-dl, whose modules are not read; export the network with its export_hdf5 and read the "
+        "file by nw.from_lava(path)"
+    )
+
+
+@pytest.mark.parametrize("use", [lambda m, x: nn.quantize_aware(m, "loihi2"), lambda m, x: nw.convert(m, x, 4)])
 def test_modules_of_rockpool_are_refused_by_a_sentence(use):
     as_rockpool = {"parameters": lambda self, family=None: {}, "modules": lambda self: {}}
     module = elsewhere("LIFTorch", "rockpool.nn.modules.torch.lif_torch", **as_rockpool)

@@ -96,6 +96,24 @@ def test_spikingjelly_nodes_come_in_exactly(node, options, step_mode):
     assert_equal(dense(node, options), next_spike_tensor(50, 4, 20), step_mode)
 
 
+@pytest.mark.parametrize("step_mode", ["s", "m"])
+@pytest.mark.parametrize(("k", "exp_init"), [(1, True), (2, True), (4, False)])
+def test_spikingjelly_sliding_psn_keeps_its_last_inputs(k, exp_init, step_mode):
+    module = torch.nn.Sequential(layer.Linear(20, 40), neuron.SlidingPSN(k, exp_init), layer.Linear(40, 20))
+    module.append(neuron.SlidingPSN(k, exp_init))
+    for node in (module[1], module[3]):
+        node.bias.data.fill_(-0.3)
+    functional.set_step_mode(random(module), step_mode)
+    x = next_spike_tensor(50, 4, 20)
+    with torch.no_grad():
+        expected = module(x) if step_mode == "m" else torch.stack([module(x_t) for x_t in x])
+    functional.reset_net(module)
+    network = nw.from_torch(module, x[:4], layout="TB")
+    assert expected.sum() > 50
+    np.testing.assert_array_equal(nw.simulate(network, x.numpy()).output, expected.transpose(0, 1).numpy())
+    nw.compile(network, "loihi2", calibration=x.transpose(0, 1).numpy())
+
+
 @pytest.mark.parametrize(
     ("node", "options"),
     [

@@ -54,6 +54,30 @@ def test_spikingjelly_node_with_a_forward_of_its_own_is_imported_by_its_operator
     np.testing.assert_array_equal(nw.simulate(network, x.numpy()).spikes["1"], expected.numpy())
 
 
+class Noisy(neuron.LIFNode):
+    """A LIF node with noise before it."""
+
+    def forward(self, x):
+        return super().forward(x + torch.randn_like(x))
+
+
+class LIFNode(neuron.LIFNode):
+    """A LIF node that calls what this SpikingJelly does not have."""
+
+    def forward(self, x):
+        self.v_float_to_tensor(x)
+        return self.v
+
+
+@pytest.mark.parametrize(
+    ("node", "text"), [(Noisy, "compute every step alone"), (LIFNode, "no attribute 'v_float_to_tensor'")]
+)
+def test_spikingjelly_node_of_your_own_is_refused_for_what_it_does(node, text):
+    with pytest.raises(ModelError, match=text) as error:
+        nw.from_torch(torch.nn.Sequential(layer.Linear(8, 5), node()), torch.rand(2, 6, 8))
+    assert "supported neurons" not in str(error.value)
+
+
 def test_spikingjelly_node_with_other_defaults_is_still_that_node():
     assert nw.from_torch(Slower(), torch.zeros(3, 2, 5)).node("lif").neuron.k == 0.25
 

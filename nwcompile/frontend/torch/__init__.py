@@ -37,7 +37,16 @@ from nwcompile.errors import ModelError, NwWarning, shown
 from nwcompile.frontend.torch.build import Builder
 from nwcompile.frontend.torch.check import NO_LAYERS, LayoutError, LostStateError, refuse_map, verify_recording
 from nwcompile.frontend.torch.compare import compare_drawn, compare_spikes, find_different_layer, verify_samples
-from nwcompile.frontend.torch.inputs import has_several, join_inputs, parse_layout, prepare_example, unwrap_module
+from nwcompile.frontend.torch.inputs import (
+    TO_NIR,
+    convert_rockpool,
+    has_several,
+    is_rockpool,
+    join_inputs,
+    parse_layout,
+    prepare_example,
+    unwrap_module,
+)
 from nwcompile.frontend.torch.kind import ReadNeurons
 from nwcompile.frontend.torch.kinds import (
     clear,
@@ -46,6 +55,7 @@ from nwcompile.frontend.torch.kinds import (
     find_kind,
     fit_batch,
     is_foreign_neuron,
+    is_rewritten,
 )
 from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
 from nwcompile.frontend.torch.operators import NO_NEURONS, Imported, ModuleFailedError, draw_like, import_operators
@@ -105,7 +115,7 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     if has_several(example_input):
         joined, example = join_inputs(module, example_input, layout)
         return joined.divide_input(from_torch(joined, example, layout, relu))
-    module = unwrap_module(module)
+    module = convert_rockpool(unwrap_module(module))
     try:
         x = prepare_example(module, example_input, layout)
     except ModelError as e:
@@ -134,9 +144,9 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
         by_operators = _try_operators(module, x, layout)
         if isinstance(by_operators, Imported):
             return _finish_import(by_operators, module, x, layout)
-        is_vague = not refused or NO_LAYERS in str(refused[0])
+        is_vague = not refused or NO_LAYERS in str(refused[0]) or any(map(is_rewritten, module.modules()))
         if isinstance(by_operators, ModelError) and NO_NEURONS not in str(by_operators) and is_vague:
-            raise by_operators
+            raise by_operators.ending(f"; or {TO_NIR}" if any(map(is_rockpool, module.modules())) else "")
     if any(isinstance(e, LayoutError) for e in refused):
         raise next((e for e in refused if not isinstance(e, LayoutError)), refused[0])
     hint = _hint_layout(module, example_input, layout, relu)
@@ -146,7 +156,7 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
         if failure.refused:
             raise ModelError(f"{type(module).__name__} uses {failure.refused[0]}; {SUPPORTED}{hint}")
     for path, part in module.named_modules():
-        if is_foreign_neuron(part) and find_kind(part) is None:
+        if is_foreign_neuron(part) and find_kind(part) is None and not is_rewritten(part):
             raise ModelError(f"{path!r}: {explain_unsupported(part)}" if path else explain_unsupported(part))
     attempts = f"with all steps, {failed[0]}; step by step, {failed[1]}" if layout != "B" else str(failed[0])
     raise ModelError(

@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -19,6 +20,7 @@ from nwcompile.ir.connection import Connection, Dense, Sparse
 from nwcompile.ir.network import LAYOUTS, Network, Node
 
 ERROR_CODE = "NW2302"
+TO_NIR = "export the network with rockpool.nn.modules.to_nir and read the file by nw.from_nir(path, dialect='rockpool')"
 
 
 def is_wrapper(module) -> bool:
@@ -31,6 +33,26 @@ def unwrap_module(module):
     """Return the module inside all wrappers."""
     while is_wrapper(module):
         module = next(module.children())
+    return module
+
+
+def is_rockpool(module) -> bool:
+    """Return whether a class of rockpool is among the module's classes."""
+    return any(cls.__module__.partition(".")[0] == "rockpool" for cls in type(module).__mro__)
+
+
+def convert_rockpool(module):
+    """Return a copy with torch's `parameters()` and `modules()`, and states at their start, if rockpool's are inside.
+
+    A rockpool module that is called by another still returns `(output, states, record)`, as its caller expects.
+    """
+    if not isinstance(module, torch.nn.Module) or not any(map(is_rockpool, torch.nn.Module.modules(module))):
+        return module
+    module = deepcopy(module)
+    for part in list(torch.nn.Module.modules(module)):
+        if is_rockpool(part) and not part._has_torch_api:
+            part.reset_state()
+            part.to_torch(use_torch_call=part is module)
     return module
 
 
@@ -52,8 +74,8 @@ def parse_layout(text) -> str:
     return letters
 
 
-def verify_modules(module: torch.nn.Module) -> None:
-    """Raise ModelError for TorchScript parts, and for rockpool, whose modules return dicts of their parameters."""
+def verify_modules(module: torch.nn.Module, is_converted: bool = False) -> None:
+    """Raise ModelError for parts in TorchScript or of lava-dl, and of rockpool unless `convert_rockpool` was called."""
     for path, part in torch.nn.Module.named_modules(module):
         where = repr(path) if path else "the module"
         if isinstance(part, torch.jit.ScriptModule):
@@ -61,11 +83,13 @@ def verify_modules(module: torch.nn.Module) -> None:
                 f"{where} is TorchScript, whose functions cannot be followed; give from_torch the module that it was "
                 "made from"
             )
-        if any(cls.__module__.partition(".")[0] == "rockpool" for cls in type(part).__mro__):
+        if any(cls.__module__.startswith("lava.lib.dl.slayer") for cls in type(part).__mro__):
             raise ModelError(
-                f"{where} is {type(part).__name__} of rockpool, whose modules are not read; export the network with "
-                "rockpool.nn.modules.to_nir and read the file by nw.from_nir(path, dialect='rockpool')"
+                f"{where} is {type(part).__name__} of lava-dl, whose modules are not read; export the network with its "
+                "export_hdf5 and read the file by nw.from_lava(path)"
             )
+        if is_rockpool(part) and not is_converted:
+            raise ModelError(f"{where} is {type(part).__name__} of rockpool, whose modules are not read; {TO_NIR}")
 
 
 def prepare_example(module: torch.nn.Module, example_input, layout: str) -> torch.Tensor:
@@ -75,7 +99,7 @@ def prepare_example(module: torch.nn.Module, example_input, layout: str) -> torc
     """
     if not isinstance(module, torch.nn.Module):
         raise ModelError(f"from_torch takes a torch.nn.Module, not {type(module).__name__}")
-    verify_modules(module)
+    verify_modules(module, is_converted=True)
     axes = LAYOUTS[layout]
     try:
         x = torch.as_tensor(example_input)

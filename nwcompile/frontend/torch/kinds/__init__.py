@@ -26,13 +26,13 @@ REFUSED = {
 }
 STATEFUL = {("spikingjelly", "MemoryModule"): spikingjelly.clear}  # neurons and modules that contain them
 RELUS = (("torch", "ReLU"), ("sinabs", "NeuromorphicReLU"))
-ENCODERS = ("norse.torch.module.encode", "spikingjelly.activation_based.encoding")
-OLD = "spikingjelly.clock_driven."  # SpikingJelly up to 0.0.0.0.12
+ENCODERS = ("norse.torch.module.encode", "spikingjelly.activation_based.encoding", "spikingjelly.clock_driven.encoding")
+OLD = ("spikingjelly.clock_driven.neuron", "spikingjelly.activation_based.neuron")  # each one file before 2.0
+OLDEST = "spikingjelly.clock_driven."
 NEURON_MODULES = (
     *ENCODERS,
-    f"{OLD}neuron",
     "snntorch._neurons",
-    "spikingjelly.activation_based.neuron",
+    "spikingjelly.activation_based.neuron.",
     "sinabs.layers.stateful_layer",
     "norse.torch.module.snn",
     "norse.torch.module.leaky_integrator",
@@ -42,12 +42,10 @@ NEURON_MODULES = (
 
 
 def find_kind(module: torch.nn.Module) -> Kind | None:
-    """Return the Kind of `module`; None if it is no known neuron module."""
-    if _is_old(module):
-        return None
+    """Return the Kind of `module`; None if it is no known neuron module, or is imported by its operators."""
     for cls in type(module).__mro__:
         kind = KINDS.get((cls.__module__.partition(".")[0], cls.__name__))
-        if kind is not None:
+        if kind is not None and not _has_other_step(cls):
             is_unchanged = (getattr(type(module), name, None) is getattr(cls, name, None) for name in kind.decided_by)
             if all(is_unchanged):
                 return kind
@@ -60,13 +58,18 @@ def clear(module: torch.nn.Module) -> None:
     if kind is not None:
         kind.clear(module)
         return
-    for cls in () if _is_old(module) else type(module).__mro__:
+    for cls in type(module).__mro__:
         STATEFUL.get((cls.__module__.partition(".")[0], cls.__name__), lambda _: None)(module)
+        if cls.__module__.startswith(OLDEST) and "reset" in vars(cls):
+            module.reset()
 
 
-def _is_old(module: torch.nn.Module) -> bool:
-    """Return whether the module is of a discontinued interface of its framework."""
-    return any(cls.__module__.startswith(OLD) for cls in type(module).__mro__)
+def _has_other_step(cls: type) -> bool:
+    """Return whether a class is a neuron of SpikingJelly before 2.0 with other methods than in 2.0.
+
+    IF, LIF and PLIF of activation_based are the same. The others are imported like neurons written by hand.
+    """
+    return cls.__module__ == OLD[0] or (cls.__module__ == OLD[1] and cls.__name__ not in spikingjelly.SPECS)
 
 
 def fit_batch(module: torch.nn.Module, n_samples: int) -> None:
@@ -82,6 +85,12 @@ def is_relu(module: torch.nn.Module) -> bool:
 def is_foreign_neuron(module: torch.nn.Module) -> bool:
     """Return whether `module` is a framework's neuron, known or not, or encodes samples as spikes."""
     return any(cls.__module__.startswith(NEURON_MODULES) for cls in type(module).__mro__)
+
+
+def is_rewritten(module: torch.nn.Module) -> bool:
+    """Return whether the module's class is your own: a framework's neuron with methods that compute something else."""
+    is_own = not type(module).__module__.startswith(NEURON_MODULES)
+    return is_own and is_foreign_neuron(module) and find_kind(module) is None
 
 
 def explain_refusal(module: torch.nn.Module) -> str | None:
@@ -104,12 +113,12 @@ def explain_unsupported(module: torch.nn.Module) -> str:
     reason = explain_refusal(module)
     if reason is not None:
         return reason
-    if _is_old(module):
+    known = next(cls for cls in type(module).__mro__ if cls.__module__.startswith(NEURON_MODULES))
+    if is_rewritten(module):
         return (
-            f"{type(module).__name__} is of {OLD.rstrip('.')} (SpikingJelly up to 0.0.0.0.12), which is not supported; "
-            "use the node of spikingjelly.activation_based (step_mode='m' for a MultiStep node) and load the weights"
+            f"{type(module).__name__} is a {known.__name__} with methods of its own, and no step of it could be "
+            "followed; it must compute the same in every step, from its own states and its input"
         )
-    package = next(cls.__module__ for cls in type(module).__mro__ if cls.__module__.startswith(NEURON_MODULES))
-    package = package.partition(".")[0]
+    package = known.__module__.partition(".")[0]
     names = [name for framework, name in KINDS if framework == package]
     return f"{type(module).__name__} is not supported; supported neurons of {package}: {', '.join(names) or 'none'}"

@@ -39,7 +39,7 @@ UPDATES = (
 SPECS = ("IFNode", "LIFNode", "ParametricLIFNode", "CUBALIFNode", "SimpleIFNode", "SimpleLIFNode", "OTTTLIFNode",
          "SLTTLIFNode")  # fmt: skip
 SPIKE = ("QIFNode", "EIFNode", "IzhikevichNode", "RAFNode", "KLIFNode", "ComplementaryLIFNode", "HalfThresholdIFNode",
-         "ActivationAwareIFNode", "GatedLIFNode", "MPBNLIFNode")  # fmt: skip  # nodes that fire at most once per step
+         "ActivationAwareIFNode", "GatedLIFNode", "MPBNLIFNode", "SlidingPSN")  # fmt: skip
 PARALLEL = "computes each step from several steps of its input by weights, and a neuron keeps states, no past input"
 CONNECTED = "its spikes go through a convolution of its own into its next input; use a neuron and a recurrent layer"
 NOISY = "it draws random numbers in every step, and backends must agree"
@@ -47,7 +47,6 @@ WHOLE = "it is a function of all steps together, for training by rates; use an I
 REFUSED = {
     "PSN": PARALLEL,
     "MaskedPSN": PARALLEL,
-    "SlidingPSN": PARALLEL,
     "ILCBaseNode": CONNECTED,
     "NoisyBaseNode": NOISY,
     "NoisyNonSpikingBaseNode": NOISY,
@@ -167,6 +166,25 @@ def _read_flexible(module, layer, shape) -> ReadNeurons:
     return ReadNeurons(trace_step(module, layer, shape, step, dict.fromkeys(names, 0)))
 
 
+def _read_sliding(module, layer, shape) -> ReadNeurons:
+    """Read SlidingPSN: it fires if its last k inputs, weighed by their age, and a bias exceed 0; inputs become states.
+
+    The terms are added from the oldest to the newest input, as in step_mode "s".
+    """
+    *earlier, newest = module.weight.detach().tolist()  # from the oldest input to the newest
+    bias = module.bias.item()
+    names = [f"x{age}" for age in range(len(earlier), 0, -1)]
+
+    def step(states, x):
+        terms = [states[name] * weight for name, weight in zip(names, earlier, strict=True)] + [x * newest]
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        return dict(zip(names, [*list(states.values())[1:], x], strict=False)), module.surrogate_function(total + bias)
+
+    return ReadNeurons(trace_step(module, layer, shape, step, dict.fromkeys(names, 0)))
+
+
 def _read_integrator(module, layer, shape) -> ReadNeurons:
     """Read the membranes of NonSpikingIFNode, v = v + x, and NonSpikingLIFNode, v = v + (x - v)/tau."""
     if module.decode is not None:
@@ -202,6 +220,7 @@ def clear(module) -> None:
 KINDS = (
     *(Kind("spikingjelly", name, _read_spec, _leads, clear=clear, decided_by=UPDATES) for name in SPECS),
     Kind("spikingjelly", "GatedLIFNode", _read_gated, _all_steps, clear=clear),
+    Kind("spikingjelly", "SlidingPSN", _read_sliding, _leads, clear=clear, decided_by=UPDATES, gives=_output_kind),
     Kind("spikingjelly", "FlexSN", _read_flexible, _leads, clear=clear, gives=lambda _: "counts"),
     Kind("spikingjelly", "STBIFNode", _read_quantized, _leads, clear=clear, spike=_one_spike, gives=lambda _: "counts"),
     *(
