@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-VERSIONS = [("0.0.0.0.4", "clock_driven"), ("0.0.0.0.12", "clock_driven"), ("0.0.0.0.14", "activation_based")]
+VERSIONS = [
+    pytest.param("0.0.0.0.4", "clock_driven", marks=pytest.mark.long),
+    ("0.0.0.0.12", "clock_driven"),
+    pytest.param("0.0.0.0.14", "activation_based", marks=pytest.mark.long),
+]
 
 
 @pytest.mark.parametrize(("version", "package"), VERSIONS)

@@ -61,7 +61,7 @@ def clear(module: torch.nn.Module) -> None:
     for cls in type(module).__mro__:
         STATEFUL.get((cls.__module__.partition(".")[0], cls.__name__), lambda _: None)(module)
         if cls.__module__.startswith(OLDEST) and "reset" in vars(cls):
-            module.reset()
+            vars(cls)["reset"](module)
 
 
 def _has_other_step(cls: type) -> bool:
