@@ -360,6 +360,77 @@ def test_readout_is_right_or_refused_on_another_number_of_steps(name):
     assert np.allclose(given.reshape(result.shape), result, 1e-4, 1e-5)
 
 
+FIRST_STEPS = {  # results that an example of 10 steps cannot tell from an output, or from a readout of all steps
+    "sum": lambda s, m, net: s[:, :15].sum(1),
+    "mean": lambda s, m, net: s[:, :15].mean(1),
+    "narrowed": lambda s, m, net: s.narrow(1, 0, min(15, s.shape[1])).sum(1),
+    "each": lambda s, m, net: s[:, :15],
+    "readout in each": lambda s, m, net: net.out(s)[:, :15],
+    "mean of a readout": lambda s, m, net: net.out(s)[:, :15].mean(1),
+    "last ten": lambda s, m, net: s[:, -10:].sum(1),
+    "loop": lambda s, m, net: add_up(s[:, t] for t in range(min(s.shape[1], 15))),
+    "a hundred": lambda s, m, net: s[:, :100].sum(1),
+    "a bound in an attribute": lambda s, m, net: s[:, : net.most_steps],
+    "a global bound": lambda s, m, net: s[:, :MOST_STEPS].sum(1),
+    "a hundred of tanh": lambda s, m, net: s[:, :100].sum(1).tanh(),
+}
+MOST_STEPS = 70
+
+
+@pytest.mark.parametrize("kind", [Own, Known])
+@pytest.mark.parametrize("ending", FIRST_STEPS)
+def test_result_of_the_first_steps_is_for_the_examples_number_of_steps_only(ending, kind):
+    module, x = kind(FIRST_STEPS[ending]), draw(30, seed=2)
+    module.most_steps = 80
+    network = nw.from_torch(module, draw(4))
+    assert network.readout.n_steps == N_STEPS
+    result = run_module(module, x)
+    given = nw.read_out(nw.simulate(network, x.numpy(), record="all"))
+    assert np.allclose(given.reshape(result.shape), result, 1e-4, 1e-5)
+
+
+INPUTS = {
+    "cut": lambda x: x[:, :15],
+    "silenced": lambda x: torch.cat([x[:, :15], torch.zeros_like(x[:, 15:])], 1),
+    "repeated": lambda x: x if x.shape[1] <= 15 else torch.cat([x[:, :15], x[:, : x.shape[1] - 15]], 1),
+}
+
+
+@pytest.mark.parametrize("kind", [Own, Known])
+@pytest.mark.parametrize("change", INPUTS)
+def test_result_of_the_first_steps_of_the_input_is_for_the_examples_number_of_steps_only(change, kind):
+    class Changed(kind):
+        def fire(self, x):
+            return super().fire(INPUTS[change](x))
+
+    for ending in (lambda s, m, net: s, lambda s, m, net: s.sum(1)):
+        assert nw.from_torch(Changed(ending), draw(4)).readout.n_steps == N_STEPS
+
+
+def test_result_of_the_first_steps_with_time_first_is_for_the_examples_number_of_steps_only():
+    class TimeFirst(Own):
+        def forward(self, x):
+            return self.fire(x.transpose(0, 1))[0].transpose(0, 1)[:15].sum(0)
+
+    network = nw.from_torch(TimeFirst(None), draw(4).transpose(0, 1), layout="TB")
+    assert network.readout.n_steps == N_STEPS
+
+
+OUTPUTS = {
+    "each": lambda s, m, net: s,
+    "sum": lambda s, m, net: s.sum(1),
+    "mean": lambda s, m, net: s.mean(1),
+    "mean of a readout": lambda s, m, net: net.out(s).mean(1),
+    "with a number": lambda s, m, net: s.view(-1, s.shape[1], 8).sum(1) / 100,
+}
+
+
+@pytest.mark.parametrize("kind", [Own, Known])
+@pytest.mark.parametrize("ending", OUTPUTS)
+def test_result_that_is_an_output_on_any_number_of_steps_has_no_readout(ending, kind):
+    assert nw.from_torch(kind(OUTPUTS[ending]), draw(4)).readout is None
+
+
 @pytest.mark.parametrize("kind", [Own, Known])
 def test_result_of_a_sample_that_depends_on_others_is_left_out(kind):
     module = kind(lambda s, m, net: s.sum(1) - s.sum(1).mean(0))

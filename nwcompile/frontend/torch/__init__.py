@@ -74,6 +74,7 @@ UNREADABLE = "NW2303"  # code of refusals that name a framework's neuron
 MAX_DEPTH = 12  # of containers and objects in each other whose contents are restored
 SMALL = 0.9  # largest value of further drawn inputs
 MIN_STEPS = 8  # of an example that is repeated if its steps are too few to see what each computes
+OF_EXAMPLE = "the module's result is the network's output for the example's number of steps only"
 INPUT_NAMES = ("input", "x", "network_input")
 
 
@@ -275,19 +276,25 @@ def _finish_import(imported: Imported, module: torch.nn.Module, example: torch.T
 def _prove_readout(imported: Imported, module: torch.nn.Module, x: torch.Tensor) -> Network:
     """Return the network with a readout for as many lengths of samples as the module proves.
 
-    A readout that mixes samples is left out.
+    A readout that mixes samples is left out. An output that is the result on the example's number of steps only is read
+    out too.
     """
-    network = imported.network
-    if network.readout is None:
+    network, read_output = imported.network, imported.read_output
+    if network.readout is None and (read_output is None or imported.lead == "once"):
         return network
     try:
-        tries = Tries(module, x, imported.lead, _preserve_state)
-        tries.verify_batch()
+        tries = Tries(module, x, imported.lead, _preserve_state, network)
+        if network.readout is not None:
+            tries.verify_batch()
+            return replace(network, readout=tries.allow_other_lengths(network, network.readout))
     except ModuleFailedError:
         return network
     except ModelError as e:
         return replace(network, readout=None, left_out=str(e))
-    return replace(network, readout=tries.allow_other_lengths(network, network.readout))
+    if read_output is None or tries.prove_output(network):
+        return network
+    readout = read_output()
+    return replace(network, readout=readout, left_out=network.left_out or OF_EXAMPLE * (readout is None))
 
 
 def _hint_layout(module: torch.nn.Module, example_input, layout: str, relu: NeuronSpec | None) -> str:
@@ -393,7 +400,8 @@ def _add_readout(network: Network, recording: Recording, module: torch.nn.Module
     """
     readouts = {a.operation.path for a in recording.applied if a.operation.path in network.layers}
     results = recording.results
-    if not recording.reads and not results.asks_readout(network, readouts):
+    is_output = not recording.reads and not results.asks_readout(network, readouts)
+    if is_output and (not results.returned or recording.lead == "once" or "*" in recording.lead):
         return network
     paths = dict(module.named_modules())
     layers = {paths[path]: layer_name(path) for path in recording.calls}
@@ -403,11 +411,14 @@ def _add_readout(network: Network, recording: Recording, module: torch.nn.Module
     try:
         if "*" in recording.lead:
             raise ModelError("steps and samples share an axis")
-        readout = find_readout(network, module, layers, sample, recording.lead, _preserve_state, bool(recording.reads))
+        readout = find_readout(
+            network, module, layers, sample, recording.lead, _preserve_state, bool(recording.reads), is_output
+        )
     except ModuleFailedError:
         return network  # a module of a fixed number of samples: the values of the example decide
     except ModelError:
-        return replace(network, left_out=results.describe_left_out(network, readouts, by_values=False))
+        left_out = results.describe_left_out(network, readouts, by_values=False)
+        return replace(network, left_out=left_out or OF_EXAMPLE * is_output)
     left_out = results.describe_left_out(network, readouts, has_readout=True)
     return replace(network, readout=readout, left_out=left_out)
 

@@ -1,18 +1,24 @@
 """Find the readout of a module whose layers are known: record it again, with the layers as the only sources."""
 
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from math import isclose
+from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
 import torch
 
+import nwcompile
 from nwcompile.errors import ModelError, NwError
 from nwcompile.frontend.torch.operators import ModuleFailedError, draw_like, group_results, list_results, prepare_run
 from nwcompile.frontend.torch.operators.neurons import drop_sums, find_regions
 from nwcompile.frontend.torch.operators.readout import (
+    CLOSE,
     Record,
     Records,
     build_readout,
@@ -20,7 +26,7 @@ from nwcompile.frontend.torch.operators.readout import (
     record_layers,
     verify_readout,
 )
-from nwcompile.frontend.torch.operators.record import Op, OperatorRecorder, aten, run_op
+from nwcompile.frontend.torch.operators.record import TORCH, Op, OperatorRecorder, aten, run_op
 from nwcompile.frontend.torch.operators.roll import Node, find_operands, roll_steps, select_used
 from nwcompile.frontend.torch.operators.steps import Steps
 from nwcompile.frontend.torch.operators.unroll import unroll_after
@@ -28,12 +34,16 @@ from nwcompile.frontend.torch.results import is_multiple
 from nwcompile.ir.network import Network
 from nwcompile.ir.readout import Readout
 from nwcompile.ir.run import Run
+from nwcompile.sim import simulate
 
 ERROR_CODE = "NW2309"
 MORE_STEPS = 3  # by which a sample is a little longer
 SCALES = (0.0, 0.01, 100.0)
 DENSITIES = (0.05, 0.15, 0.3, 0.5, 0.7, 0.9)  # of drawn spikes
 MIN_LENGTHS = 2  # other lengths on which a readout must be right to be for any number of steps
+MOST_STEPS = 1000  # of a sample that is longer than the numbers in the module's code
+MOST_VALUES = 50_000_000  # of all neurons in all its steps
+PACKAGE = str(Path(nwcompile.__file__).parent)
 Preserve = Callable[[torch.nn.Module], AbstractContextManager]
 
 
@@ -45,15 +55,18 @@ def find_readout(
     lead: str,
     preserve: Preserve,
     has_reads: bool,
+    is_output: bool = False,
 ) -> Readout | None:
     """Return how a module turns its `layers` into its first result; None if that is an output of the network.
 
     `x`: one sample of the example, `[1, T, *shape]`. `layers`: the modules whose spikes or states the network has, and
     their names. `preserve(module)` clears and restores the module's state. `has_reads`: whether the module reads values
-    of the input, which may decide what it computes; then more inputs are tried. Raises ModelError if the result cannot
-    be followed.
+    of the input, which may decide what it computes; then more inputs are tried. `is_output`: the result is an output on
+    the example's number of steps. Raises ModelError if the result cannot be followed.
     """
-    tries = Tries(module, x, lead, preserve, has_reads)
+    tries = Tries(module, x, lead, preserve, network, has_reads)
+    if is_output and tries.prove_output(network):
+        return None
     run, expected = record_layers(network, tries.samples), tries.results
     if _is_output(network, run, expected) and all(
         _is_output(network, record_layers(network, samples), results) for samples, results in tries.other_lengths
@@ -92,12 +105,18 @@ class Tries:
     """Runs of a module, one sample at a time, on the example and on drawn samples of the same and of other lengths.
 
     `samples` `[S, T, *shape]`, and the first result for each, `results` `[S, *]`. `other_lengths`: samples of other
-    numbers of steps with their results, none if the module fixes the number. Raises ModuleFailedError if the module
-    fails on the example.
+    numbers of steps with their results, none if the module fixes the number; the longest has more steps than any number
+    in the code that runs, such as 15 in `x[:, :15]`. Raises ModuleFailedError if the module fails on the example.
     """
 
     def __init__(
-        self, module: torch.nn.Module, x: torch.Tensor, lead: str, preserve: Preserve, has_reads: bool = False
+        self,
+        module: torch.nn.Module,
+        x: torch.Tensor,
+        lead: str,
+        preserve: Preserve,
+        network: Network,
+        has_reads: bool = False,
     ):
         self.module, self.lead, self.preserve = module, lead, preserve
         samples = torch.cat([x, *draw_like(x), *(_vary(x) if has_reads else [])])
@@ -109,7 +128,12 @@ class Tries:
         given = [pair for pair in given if pair[1].shape == given[0][1].shape]
         self.samples, self.results = (torch.cat(parts) for parts in zip(*given, strict=True))
         self.other_lengths: list[tuple[torch.Tensor, torch.Tensor]] = []
-        for others in [] if lead == "once" else _change_lengths(self.samples):
+        lengths = []
+        if lead != "once":
+            limit = min(MOST_STEPS, MOST_VALUES // sum(network.node(name).n_neurons for name in network.layers))
+            numbers = find_numbers(module, lambda: self._run(self.samples[:1]))
+            lengths = _change_lengths(self.samples, max((n for n in numbers if n <= limit), default=0))
+        for others in lengths:
             results = [result for sample in others.split(1) if (result := self._run(sample)) is not None]
             if len(results) == len(others) and len({result.shape for result in results}) == 1:
                 self.other_lengths.append((others, torch.cat(results)))
@@ -125,6 +149,21 @@ class Tries:
             if all(p.shape == a.shape and is_close(p, a) for p, a in zip(parts, alone, strict=True)):
                 return
         raise ModelError("the module's result for a sample depends on the other samples")
+
+    def prove_output(self, network: Network) -> bool:
+        """Return whether the result is an output of the network on other numbers of steps too, if it is one on these.
+
+        More than half of the samples decide: sums in another order may round to the other side of a threshold.
+        """
+        factors = next(filter(None, _find_factors(network, self.samples, self.results)), {})
+        for samples, results in self.other_lengths if factors else []:
+            rates = (1.0, self.samples.shape[1] / samples.shape[1])  # of a sum, and of a mean
+            pairs = [(place, factor * rate) for place, factor in factors.items() for rate in rates]
+            rows = _find_factors(network, samples, results)
+            agreed = [any(isclose(row.get(place, 0), f, rel_tol=CLOSE) for place, f in pairs) for row in rows]
+            if sum(agreed) * 2 < len(agreed):
+                return False
+        return True
 
     def allow_other_lengths(self, network: Network, readout: Readout) -> Readout:
         """Return the readout for any number of steps, if it gives the module's results on samples of other lengths."""
@@ -163,11 +202,47 @@ def _vary(x: torch.Tensor) -> list[torch.Tensor]:
     return [*(scale * x for scale in SCALES), *spikes]
 
 
-def _change_lengths(samples: torch.Tensor) -> list[torch.Tensor]:
-    """Return drawn samples that are shorter, a little longer, and much longer."""
+def _change_lengths(samples: torch.Tensor, number: int) -> list[torch.Tensor]:
+    """Return drawn samples that are shorter, a little longer, much longer, and longer than a number of steps.
+
+    One of the last is silent for that number of steps: a result such as tanh of a sum shows no more than a few.
+    """
     n_steps, drawn = samples.shape[1], samples[1:]
     longer = [torch.cat([drawn, drawn.flip(1)[:, :MORE_STEPS]], 1), torch.cat([drawn[:2], drawn[:2].flip(1)] * 2, 1)]
+    if number + MORE_STEPS > longer[1].shape[1]:
+        late = drawn[:2].repeat(1, 1 - -number // n_steps, *[1] * (samples.ndim - 2))
+        late[1:, :number] = 0
+        longer.append(late)
     return [drawn[:, : (n_steps + 1) // 2], *longer] if len(drawn) else []
+
+
+def find_numbers(module: torch.nn.Module, run: Callable[[], Any]) -> set[int]:
+    """Return the whole numbers that the code of `run` may use: constants, arguments, globals, attributes of modules.
+
+    Torch leaves no trace of `x[:, :15]` if the tensor is shorter, and `range(min(T, 15))` never leaves one.
+    """
+    parts: list[Any] = list(module.modules())
+    parts += [value for part in parts for value in vars(part).values() if hasattr(value, "__dict__")]
+    attributes = [vars(owner) for part in parts for owner in (*type(part).__mro__, part)]
+    numbers: set[int] = set()
+    seen: set[CodeType] = set()
+
+    def note_code(frame: FrameType, event: str, _) -> None:
+        code = frame.f_code
+        if event == "call" and code not in seen and not code.co_filename.startswith((TORCH, PACKAGE)):
+            seen.add(code)
+            scopes = [frame.f_globals, *attributes]
+            named = [scope[name] for name in code.co_names for scope in scopes if name in scope]
+            values = [*code.co_consts, *frame.f_locals.values(), *named]
+            numbers.update(abs(value) for value in values if type(value) is int)
+
+    before = sys.getprofile()
+    sys.setprofile(note_code)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    return numbers
 
 
 def _is_output(network: Network, run: Run, expected: torch.Tensor) -> bool:
@@ -183,6 +258,29 @@ def _is_output(network: Network, run: Run, expected: torch.Tensor) -> bool:
             ):
                 return True
     return False
+
+
+def _find_factors(network: Network, samples: torch.Tensor, results: torch.Tensor) -> list[dict[tuple, float]]:
+    """Return by which factor each sample's result is an output, by the output, the axis of steps, and if it is summed.
+
+    Samples on which all outputs and results are 0 are left out.
+    """
+    run = simulate(network, samples.float().cpu().numpy())
+    outputs = run.output if isinstance(run.output, dict) else {network.outputs[0]: run.output}
+    rows = []
+    for s, result in enumerate(results):
+        row, is_silent = {}, not result.any()
+        for name, output in outputs.items():
+            record = torch.from_numpy(np.asarray(output[s], np.float32)).flatten(1)
+            is_silent &= not record.any()
+            for axis in range(result.ndim):
+                order = result.movedim(axis, 0)
+                for is_sum, target in enumerate((record, record.sum(0, keepdim=True))):
+                    if order.numel() == target.numel():
+                        row[name, axis, is_sum] = _find_factor(order.reshape(target.shape), target)
+        if not is_silent:
+            rows.append({key: factor for key, factor in row.items() if factor})
+    return rows
 
 
 def _find_record(item: Node | Op, matches: dict[tuple, Record]) -> Record | None:

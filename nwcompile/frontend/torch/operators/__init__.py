@@ -15,6 +15,7 @@ what it computes after its layers                    ReadoutBuilder         read
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -56,6 +57,7 @@ from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
+from nwcompile.ir.readout import Readout
 
 ERROR_CODE = "NW2307"
 NO_NEURONS = "the module has no neurons"
@@ -68,7 +70,8 @@ MOST_INPUTS = 4  # of neurons that are tried with every combination of spikes
 class Imported:
     """A network, and the module's spikes of each layer for the example and for drawn inputs `[S, T, *shape]`.
 
-    `n_states`: the number of states of all neurons. `lead`: the leading axes of the module's input.
+    `n_states`: the number of states of all neurons. `lead`: the leading axes of the module's input. `read_output`:
+    returns the readout of a first result that is an output of the network; None if it is none.
     """
 
     network: Network
@@ -78,6 +81,7 @@ class Imported:
     n_steps: int
     n_states: int
     lead: str
+    read_output: Callable[[], Readout | None] | None
 
 
 class ModuleFailedError(Exception):
@@ -122,9 +126,10 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
     shapes = " and ".join(str(list(ops[0].value.shape)) + " in each step" * (len(ops) > 1) for ops in returned)
     things = describe_results(assembler, runs, [len(group) for group in groups])
     inputs_of_runs = torch.stack([torch.stack([s.reshape(sample.shape[2:]) for s in given]) for given in trials])
+    read_first = partial(find_readout, assembler, runs, inputs_of_runs, graph.outputs[: len(groups[0])])
+    is_output = bool(things) and not things[0]
     if things and things[0]:
-        first = graph.outputs[: len(groups[0])]
-        readout = find_readout(assembler, runs, inputs_of_runs, first)
+        readout = read_first()
         if readout is not None:
             network, things[0] = replace(network, readout=readout), ""
     spikes = {
@@ -142,6 +147,7 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
         n_steps=graph.n_steps,
         n_states=sum(len(neuron.state_names) for neuron in assembler.neurons.values()),
         lead=lead,
+        read_output=read_first if is_output else None,
     )
 
 
