@@ -119,6 +119,31 @@ def test_imported_hand_written_neurons_run_on_a_chip_like_their_integers():
     assert spikes[0].any()
 
 
+def test_module_that_fixes_its_four_steps_is_imported_though_its_last_states_are_not_read():
+    class Fixed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(1)
+            self.fc, self.out = torch.nn.Linear(N_IN, N), torch.nn.Linear(4 * N, 3)
+            self.fc.weight.data *= 3
+
+        def forward(self, x):
+            v, threshold, sent = 0.0, 1.0, []
+            for t in range(4):
+                v = v + (self.fc(x[:, t]) - v) / 1.5
+                sent.append((v - threshold > 0).float())
+                v = (1 - sent[-1]) * v
+                threshold = 0.2 * sent[-1] + 0.7 * threshold
+            return self.out(torch.cat(sent, 1))
+
+    module, x = Fixed(), spike_tensor(20, 4, N_IN)
+    network = nw.from_torch(module, x)
+    assert network.readout.n_steps == 4
+    with torch.no_grad():
+        given = nw.read_out(nw.simulate(network, x.numpy())).reshape(20, 3)
+        np.testing.assert_allclose(given, module(x).numpy(), 1e-4, 1e-5)
+
+
 def test_own_neuron_behind_a_framework_neuron_is_a_layer():
     class Own(torch.nn.Module):
         v = None

@@ -135,7 +135,7 @@ def test_readout_is_for_any_number_of_steps_if_the_module_is(ending):
 @pytest.mark.parametrize("ending", OF_LENGTH)
 def test_readout_of_chosen_steps_refuses_another_number_of_steps(ending):
     network = nw.from_torch(Own(OF_LENGTH[ending]), draw(4))
-    run = nw.simulate(network, draw(2, n_steps=12).numpy())
+    run = nw.simulate(network, draw(2, n_steps=12).numpy(), record="all")
     with pytest.raises(ModelError, match="recorded on 10 steps, and the samples have 12; import the module with an ex"):
         nw.read_out(run)
 

@@ -59,6 +59,7 @@ from nwcompile.frontend.torch.kinds import (
 )
 from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
 from nwcompile.frontend.torch.operators import NO_NEURONS, Imported, ModuleFailedError, draw_like, import_operators
+from nwcompile.frontend.torch.operators.roll import StepEntriesError
 from nwcompile.frontend.torch.readouts import Tries, find_readout
 from nwcompile.frontend.torch.record import ModuleRecorder, layer_name
 from nwcompile.frontend.torch.symbols import Recording
@@ -146,6 +147,7 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
         if isinstance(by_operators, Imported):
             return _finish_import(by_operators, module, x, layout)
         is_vague = not refused or NO_LAYERS in str(refused[0]) or any(map(is_rewritten, module.modules()))
+        is_vague |= isinstance(by_operators, StepEntriesError)
         if isinstance(by_operators, ModelError) and NO_NEURONS not in str(by_operators) and is_vague:
             raise by_operators.ending(f"; or {TO_NIR}" if any(map(is_rockpool, module.modules())) else "")
     if any(isinstance(e, LayoutError) for e in refused):

@@ -110,19 +110,22 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
     outputs = [op for group in groups for op in group]
     if not outputs:
         raise ModelError("the module returns no tensor that depends on its input; return the spikes")
-    try:
-        graph = drop_sums(roll_steps(outputs, inputs))
-        assembler = Assembler(graph, input_name, sample.shape[2:], lead == "once", len(groups[0]))
-    except ModelError as e:  # two inputs of a neuron may be one sum if one of them is delayed
+    refused: list[ModelError] = []
+    # Two inputs of a neuron may be one sum if one of them is delayed; the last steps compute states that nothing reads.
+    attempts: list[dict[str, Any]] = [{}, {"keeps_inputs": False}, {"unread": _list_entries(known)}]
+    for options in attempts:
         try:
-            graph = drop_sums(roll_steps(outputs, inputs, keeps_inputs=False))
+            graph = drop_sums(roll_steps(outputs, inputs, **options))
             assembler = Assembler(graph, input_name, sample.shape[2:], lead == "once", len(groups[0]))
-        except ModelError:
-            raise e from None
-    network, graph = assembler.network, assembler.graph
-    _verify_later(graph)
-    trials = _draw_inputs(graph)
-    runs = [verify_graph(graph, assembler.used, given) for given in trials]
+            _verify_later(graph)
+            trials = _draw_inputs(graph)
+            runs = [verify_graph(graph, assembler.used, given) for given in trials]
+            break
+        except ModelError as e:
+            refused.append(e)
+    else:
+        raise refused[0]
+    network = assembler.network
     shapes = " and ".join(str(list(ops[0].value.shape)) + " in each step" * (len(ops) > 1) for ops in returned)
     things = describe_results(assembler, runs, [len(group) for group in groups])
     inputs_of_runs = torch.stack([torch.stack([s.reshape(sample.shape[2:]) for s in given]) for given in trials])
@@ -250,6 +253,12 @@ def list_results(values: list, n_steps: int) -> list[Op]:
         whole = values[0]
         return [run_op(aten.cat.default, (whole.entries, whole.axis), {}, steps[-1].site)]
     return steps
+
+
+def _list_entries(known: dict[Op, Any]) -> list[Op]:
+    """Return the operators of single steps that recorded operators became."""
+    values = [getattr(value, "entries", value) for value in known.values()]
+    return [leaf for leaf in pytree.tree_leaves(values, is_leaf=is_op) if is_op(leaf)]
 
 
 class Assembler:

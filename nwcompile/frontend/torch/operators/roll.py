@@ -1,7 +1,7 @@
 """Find the operators that are the same in every step, and what each takes from earlier steps: a graph of one step."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -20,6 +20,10 @@ ERROR_CODE = "NW2307"
 COPIES = ("clone", "detach", "alias", "lift_fresh", "positive")
 QUANTIZERS = ("where", "masked_fill", "round", "heaviside", "sign", "floor", "ceil")
 MIN_EQUAL = 2  # steps with the same operators
+
+
+class StepEntriesError(ModelError):
+    """The steps of the module are entries of one map of its input."""
 
 
 @dataclass(eq=False)
@@ -147,18 +151,29 @@ def is_ref(value) -> bool:
     return isinstance(value, Ref)
 
 
-def roll_steps(outputs: list[Op], inputs: list[Op], keeps_inputs: bool = True) -> StepGraph:
+def roll_steps(outputs: list[Op], inputs: list[Op], keeps_inputs: bool = True, unread: Iterable[Op] = ()) -> StepGraph:
     """Return the graph of one step that computes `outputs`, operators of single steps, from the input of each step.
 
-    `keeps_inputs`: neurons take their input in the step in which the module gives it; else it may be delayed.
+    `keeps_inputs`: neurons take their input in the step in which the module gives it; else it may be delayed. `unread`:
+    operators, such as the last states, that show what every step computes if they are at places of those that are used.
 
     Raises ModelError if fewer than two steps in a row are the same. `verify_graph` tells whether the first steps are.
     """
-    ops, outputs = select_used(outputs)
+    ops, used = select_used(outputs)
+    places = {(op.site, op.name) for op in ops} if unread else ()
+    alike = [op for op in unread if (op.site, op.name) in places]
+    if alike:
+        ops, used = select_used([*outputs, *alike])
+    outputs = used[: len(outputs)]
     try:
         graph = _align_steps(ops, set(outputs), inputs)
     except ModelError as e:
         graph = _align_neurons(ops, inputs, e)
+    if alike:
+        needed = find_operands(outputs)
+        graph.later = [op for op in graph.later if op in needed]
+        read = [*outputs, *(o for op in graph.later for o in op.operands)]
+        graph.returned = {graph.node_of[op][0] for op in read if op in graph.node_of}
     graph.ops, graph.outputs = ops, outputs
     _place_nodes(graph, keeps_inputs)
     return graph
@@ -358,6 +373,15 @@ def _explain_difference(steps: list[list[Op]], rows: list[list[tuple]]) -> Model
             f"{len(steps)} steps are too few to find what every step computes; give more steps", code="NW2308"
         )
     t = len(steps) // 2
+    for before, now in zip(steps[t - 1], steps[t], strict=False):
+        for one, other in zip(before.operands, now.operands, strict=False):
+            is_entry = one.depends and other.depends and one.step == other.step == NEVER and one is not other
+            if is_entry and (source := _find_map(other)).name != "input":
+                return StepEntriesError(
+                    f"{source.site}: the module takes its steps from torch's {source.name}, which gives each step by "
+                    "weights of its own; a chip has the same weights in every step; compute this before the network, "
+                    "and import the rest with layout='TB'"
+                )
     pairs = zip(rows[t - 1], rows[t], steps[t], strict=False)
     op = next((op for one, other, op in pairs if one != other), steps[t][-1] if steps[t] else None)
     where = "" if op is None else f"{op.site}: torch's {op.name}: "
@@ -365,6 +389,13 @@ def _explain_difference(steps: list[list[Op]], rows: list[list[tuple]]) -> Model
         f"{where}step {t} of the example computes something else than step {t - 1}; a chip has one network, with the "
         "same numbers, for every step"
     )
+
+
+def _find_map(op: Op) -> Op:
+    """Return the operator of whose result an operator only takes entries."""
+    while op.operands and (op.func is None or any(r.alias_info is not None for r in op.func._schema.returns)):
+        op = op.operands[0]
+    return op
 
 
 def _hash_value(value, hashes: dict) -> Any:
