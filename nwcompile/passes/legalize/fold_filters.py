@@ -22,7 +22,8 @@ N_VARYING = {"add": 2, "sub": 2, "neg": 1, "mul": 1, "div": 1}  # linear operati
 def fold_filters(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
     """Make every filter a part of the neurons behind it, if they are programs that it feeds alone."""
     changes: list[Change] = []
-    for name in () if network.is_fixed else network.programs:
+    read = set() if network.readout is None else {layer for layer, _ in network.readout.records}
+    for name in () if network.is_fixed else (name for name in network.programs if name not in read):
         node, out = network.node(name), network.out_of(name)
         if is_filter(node.neuron) and out and all(_can_filter(network, c) for c in out):
             nodes = {**network.nodes, name: Node(name, node.shape)}
@@ -31,7 +32,7 @@ def fold_filters(network: Network, chip: Chip, options: Options) -> tuple[Networ
                 program = reader.neuron if bias is None else reader.neuron.add_input_bias(bias)
                 nodes[c.target] = Node(c.target, reader.shape, _prepend_filter(node.neuron, program))
             edges = (c.replace(bias=None) if c in out else c for c in network.connections)
-            network = Network(network.inputs, nodes, tuple(edges))
+            network = replace(network, nodes=nodes, connections=tuple(edges))
             how = f"behind the weights, in the neurons of {', '.join(c.target for c in out)}"
             changes.append(Change(name, "a filter that sends real numbers", "messages of spikes", how, EXACT))
     return (normalize(network) if changes else network), changes

@@ -20,7 +20,8 @@ from nwcompile.passes.stages.draft import Advice, Draft, Stage, keep_violations
 
 def rewrite_neurons(draft: Draft) -> Draft:
     """Rewrite features that the chip's neurons lack."""
-    legal, changes, notes, compared = legalize(draft.network, draft.chip, draft.options, draft.may_compare)
+    network = replace(draft.network, readout=draft.given.readout)
+    legal, changes, notes, compared = legalize(network, draft.chip, draft.options, draft.may_compare)
     legal, sent = send_maxima(legal, draft.chip, draft.options, compared) if draft.may_compare else (legal, [])
     return replace(
         draft,

@@ -9,6 +9,7 @@ import torch
 import nwcompile as nw
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.readout import choose_readout
 from nwcompile.passes.legalize.fold_filters import fold_filters, is_filter
 from nwcompile.passes.prepare.normalize import normalize
 
@@ -45,6 +46,12 @@ def filtered(program=None, reader=None, bias=None, n_readers=1, also=()):
 
 def fold(net):
     return fold_filters(normalize(net), Chip.load("loihi2"), nw.Options())
+
+
+def test_a_filter_that_the_readout_reads_stays():
+    net = replace(normalize(filtered()), readout=choose_readout("last", "filter", "p", N_IN))
+    folded, rows = fold_filters(net, Chip.load("loihi2"), nw.Options())
+    assert folded is net and rows == []
 
 
 @pytest.mark.parametrize("changes", [{}, {"bias": np.linspace(-0.25, 0.5, N)}, {"n_readers": 2}])
