@@ -1,10 +1,11 @@
 """The networks of research code in the reference: which import, with which spikes, and which land on a chip.
 
-`python -m tests.research_nets` prints the table of docs/hand-written-neurons.md.
+`python -m tests.research_nets` prints the rows of the table in docs/hand-written-neurons.md.
 """
 
 import importlib.util
 import os
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -20,6 +21,8 @@ from nwcompile.frontend.torch.operators import Imported
 
 REFERENCE = Path(os.environ.get("NWCOMPILE_REFERENCE", "../shared/reference")) / "research_nets"
 CHIPS = ("loihi2", "spinnaker2")
+OLD_SPIKINGJELLY = {"clock_driven_sew": "0.0.0.0.12", "dqn_membrane": "0.0.0.0.14"}  # which a network needs
+MOST_LETTERS = 120  # of a refusal in the table
 
 
 def find_nets() -> list[str]:
@@ -70,33 +73,46 @@ def compare_layers(name: str) -> int:
 
 
 def land_net(network: nw.Network, x: torch.Tensor) -> str:
-    """Return the first chip on which a network lands, or the refusal of the last one."""
-    text = ""
+    """Return the first chip on which a network lands, or the refusal of the first one."""
+    refusals = []
     for chip in CHIPS:
         try:
             nw.compile(network, chip, calibration=np.asarray(x))
             return chip
+        except nw.FitError as e:
+            refusals.append(f"no: {e.violations[0]}")
         except nw.NwError as e:
-            text = str(e).splitlines()[0]
-    return text
+            refusals.append(f"no: {e}")
+    return refusals[0].splitlines()[0]
 
 
-def main() -> None:
-    """Print one row for each network."""
+def describe_net(name: str) -> str:
+    """Return a network's row of the table: its style, what is imported or why not, and a chip on which it lands."""
+    try:
+        loaded = load_net(name)
+        _, x, _ = loaded.make()
+        network = import_net(name)
+    except ImportError as e:
+        return f"| {name} | needs {e.name} | | |"
+    except (nw.NwError, AttributeError) as e:
+        return f"| {name} | {loaded.STYLE} | refused: {str(e)[:MOST_LETTERS]} | |"
+    n_layers = len(network.layers)
+    return (
+        f"| {name} | {loaded.STYLE} | {n_layers} layer{'s' * (n_layers > 1)} | {land_net(network, x)[:MOST_LETTERS]} |"
+    )
+
+
+def main(names: list[str]) -> None:
+    """Print one row for each network; those of an older SpikingJelly are imported in a process of their own."""
     warnings.simplefilter("ignore")
-    print("| network | imported | chip |\n|---|---|---|")
-    for name in find_nets():
-        try:
-            network = import_net(name)
-        except ImportError as e:
-            print(f"| {name} | not tried: {e} | |")
-            continue
-        except (nw.NwError, AttributeError) as e:
-            print(f"| {name} | refused: {str(e)[:110]} | |")
-            continue
-        _, x, _ = load_net(name).make()
-        print(f"| {name} | {len(network.layers)} layers | {land_net(network, x)[:90]} |", flush=True)
+    for name in names or find_nets():
+        folder = Path(sys.prefix) / f"spikingjelly-{OLD_SPIKINGJELLY.get(name)}"
+        if not names and folder.is_dir():
+            command = [sys.executable, "-m", "tests.research_nets", name]
+            subprocess.run(command, env={**os.environ, "PYTHONPATH": str(folder)}, check=True)
+        else:
+            print(describe_net(name), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
