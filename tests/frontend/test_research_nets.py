@@ -12,7 +12,7 @@ IMPORTED = {
     "metaformer_repconv": 4, "own_readout_neuron": 2, "plif_voting": 6, "snntorch_lstm": 2, "spiking_lstm": 8,
     "qcfs_converted": 3, "resformer_dssa": 7, "sew_iand_events": 14, "spike_driven_attention": 14,
     "spike_driven_events": 18, "spikformer_ssa": 12, "stbp_functional": 4, "tdbn_time_last": 5, "tet_vgg": 5,
-    "vae_encoder_conv3d": 3, "sliding_psn": 2, "rockpool_lif": 2, "clock_driven_sew": 4,
+    "vae_encoder_conv3d": 3, "sliding_psn": 2, "rockpool_lif": 2,
 }  # fmt: skip
 REFUSED = {
     "bntt_per_step_norm": r"bntt_per_step_norm\.py:41: torch's native_batch_norm: step 2 of the example computes",

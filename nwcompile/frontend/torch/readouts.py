@@ -42,7 +42,7 @@ SCALES = (0.0, 0.01, 100.0)
 DENSITIES = (0.05, 0.15, 0.3, 0.5, 0.7, 0.9)  # of drawn spikes
 MIN_LENGTHS = 2  # other lengths on which a readout must be right to be for any number of steps
 MOST_STEPS = 1000  # of a sample that is longer than the numbers in the module's code
-MOST_VALUES = 50_000_000  # of all neurons in all its steps
+MOST_VALUES = 10_000_000  # of all neurons in all its steps
 PACKAGE = str(Path(nwcompile.__file__).parent)
 Preserve = Callable[[torch.nn.Module], AbstractContextManager]
 
