@@ -110,6 +110,16 @@ def test_initial_state_that_is_not_zero_is_kept():
     assert [state.initial for state in neuron.states] == [0.5]
 
 
+def test_initial_state_below_the_threshold_that_zero_is_above_is_kept():
+    def quadratic(v, x):
+        v = v + 0.5 * (0.04 * v * v + 5 * v + 140 + 40 * x)
+        s = (v >= 30.0).float()
+        return torch.where(s.bool(), torch.full_like(v, -65.0), v), s
+
+    neuron = verify_import(Loop(quadratic, start=-65.0)).node("fc").neuron
+    assert [state.initial for state in neuron.states] == [-65.0]
+
+
 def test_imported_hand_written_neurons_run_on_a_chip_like_their_integers():
     x = spike_tensor(3, STEPS, N_IN)
     network = nw.from_torch(Loop(before), x)

@@ -496,12 +496,14 @@ def _place_nodes(graph: StepGraph, keeps_inputs: bool) -> None:
             ref.delay += late
         node.shift += late
 
+    staying = _find_operands_now(fixed)
     is_changed = True
     while is_changed:
         is_changed = False
         for node in reversed(graph.nodes):
             late = min((ref.delay for ref in reads[node]), default=0)
-            if node not in fixed and late and node.refs and all(_starts_alike(node, k) for k in range(1, late + 1)):
+            starts = (_starts_alike(node, k, staying) for k in range(1, late + 1))
+            if node not in fixed and late and node.refs and all(starts):
                 move_node(node, late)
                 is_changed = True
     is_changed = keeps_inputs and any(ref.delay for node in stateless for ref in reads[node])
@@ -516,6 +518,18 @@ def _place_nodes(graph: StepGraph, keeps_inputs: bool) -> None:
     now.add_nodes_from(graph.nodes)
     place = {node: i for i, node in enumerate(graph.nodes)}
     graph.nodes = list(nx.lexicographical_topological_sort(now, key=place.__getitem__))
+
+
+def _find_operands_now(nodes: set[Node]) -> set[Node]:
+    """Return the nodes whose results these need in the same step, and these."""
+    needed: set[Node] = set()
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node not in needed:
+            needed.add(node)
+            waiting += [ref.node for ref in node.refs if not ref.delay]
+    return needed
 
 
 def _find_sums(graph: StepGraph) -> set[Node]:
@@ -542,14 +556,17 @@ def _find_inner(graph: StepGraph) -> set[Node]:
     return {n for n in graph.nodes if n.name in SAME_SHAPE and n not in taken and not n.is_message}
 
 
-def _starts_alike(node: Node, delay: int) -> bool:
-    """Return whether a node's initial value, if it has one, follows from the initial values of its operands."""
+def _starts_alike(node: Node, delay: int, staying: set[Node]) -> bool:
+    """Return whether a node's initial value, if it has one, follows from the initial values of its operands.
+
+    Operands without an initial value are computed too. Those of `staying`, which cannot move to a later step, are 0 in
+    the moved graph, so the value must follow from 0 as well.
+    """
     value = _first_value(node, delay)
     if value is None:
         return True
-    computed = _compute_before(node, delay)
-    value = torch.as_tensor(value, dtype=computed.dtype)
-    return bool((value == computed).all())
+    ways = [_compute_before(node, delay, silent) for silent in (set[Node](), staying)]
+    return all(bool((torch.as_tensor(value, dtype=computed.dtype) == computed).all()) for computed in ways)
 
 
 def _first_value(node: Node, delay: int) -> Any:
@@ -560,14 +577,17 @@ def _first_value(node: Node, delay: int) -> Any:
     return value
 
 
-def _compute_before(node: Node, delay: int, depth: int = 8) -> torch.Tensor:
-    """Return a node's value before the first step, computed from those of its operands; 0 where they have none."""
+def _compute_before(node: Node, delay: int, silent: set[Node], depth: int = 8) -> torch.Tensor:
+    """Return a node's value before the first step, computed from those of its operands.
+
+    Operands without an initial value are computed too; those of `silent` are 0.
+    """
 
     def find_value(ref: Ref):
         first = _first_value(ref.node, delay + ref.delay)
-        if first is None and (not depth or not ref.node.refs):
+        if first is None and (not depth or not ref.node.refs or ref.node in silent):
             return pytree.tree_map(torch.zeros_like, ref.node.op.value)
-        return _compute_before(ref.node, delay + ref.delay, depth - 1) if first is None else first
+        return _compute_before(ref.node, delay + ref.delay, silent, depth - 1) if first is None else first
 
     with torch.no_grad():
         return run_node(node, find_value)
