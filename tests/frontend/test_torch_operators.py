@@ -356,6 +356,10 @@ def normed(v, x):
     return leaky(v, torch.nn.functional.layer_norm(x, (N,)))
 
 
+def halving(v, x):
+    return leaky(v.bfloat16(), x.bfloat16())
+
+
 def attending(v, x):
     return leaky(v, torch.softmax(x, -1))
 
@@ -378,6 +382,7 @@ PLACE = r"test_torch_operators\.py:\d+: "
             lambda: Loop(normed),
             PLACE + "torch's layer_norm is a norm over every sample and step, which no weight can hold; ",
         ),
+        (lambda: Loop(halving), PLACE + "torch's _to_copy computes in bfloat16, and networks compute in float32 or "),
         (
             lambda: Loop(attending),
             PLACE + "torch's softmax is a softmax, which divides by a sum over entries, as no neuron of ",
@@ -411,6 +416,37 @@ def test_membranes_as_messages_fit_no_chip():
     x = spike_tensor(3, STEPS, N_IN)
     with pytest.raises(ModelError, match="sends numbers that are not whole; messages of chips carry whole numbers"):
         nw.compile(nw.from_torch(Coupled("weights"), x), "loihi2", x.numpy())
+
+
+def test_states_that_start_as_numbers_may_enter_any_operator():
+    class Complementary(Loop):
+        def forward(self, x):
+            u, m, sent = 0.0, 0, []
+            for t in range(x.shape[1]):
+                u = 0.5 * u + self.fc(x[:, t])
+                s = spike(u)
+                m = m * torch.sigmoid(u / 2) + s
+                u = u - s * (1 + torch.sigmoid(m))
+                sent.append(s)
+            return torch.stack(sent, 1)
+
+    verify_import(Complementary(leaky))
+
+
+def test_gates_that_are_split_from_weights_of_a_state_are_followed():
+    class Gru(Loop):
+        def __init__(self):
+            super().__init__(leaky)
+            self.cell = torch.nn.GRUCell(N_IN, N)
+
+        def forward(self, x):
+            h, sent = torch.zeros(len(x), N), []
+            for t in range(x.shape[1]):
+                h = self.cell(x[:, t], h)
+                sent.append((h > 0.1).float())
+            return torch.stack(sent, 1)
+
+    verify_import(Gru())
 
 
 @pytest.mark.parametrize("order", [False, True])

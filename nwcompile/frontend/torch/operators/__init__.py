@@ -63,6 +63,7 @@ ERROR_CODE = "NW2307"
 NO_NEURONS = "the module has no neurons"
 DRAWN_SCALES = (1.0, 8.0)  # of drawn inputs, relative to the largest of the example
 STEPPED = ("round", "heaviside")  # operators that make a spike of a number
+HALF = (torch.float16, torch.bfloat16)
 MOST_INPUTS = 4  # of neurons that are tried with every combination of spikes
 
 
@@ -104,6 +105,7 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
         raise
     except Exception as e:
         raise ModuleFailedError(f"{type(e).__name__}: {e}") from e
+    _refuse_half_precision(recorder.ops)
     known, inputs = unroll_steps(recorder.ops, axis)
     returned = group_results(result, len(inputs))
     groups = [list_results([known[op] for op in ops], len(inputs)) for ops in returned]
@@ -152,6 +154,15 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
         lead=lead,
         read_output=read_first if is_output else None,
     )
+
+
+def _refuse_half_precision(ops: list[Op]) -> None:
+    for op in ops[1:]:
+        if getattr(op.value, "dtype", None) in HALF:
+            raise ModelError(
+                f"{op.site}: torch's {op.name} computes in {str(op.value.dtype).removeprefix('torch.')}, and networks "
+                "compute in float32 or float64; import module.float()"
+            )
 
 
 def draw_like(sample: torch.Tensor) -> list[torch.Tensor]:

@@ -135,15 +135,10 @@ class StepGraph:
         """Return whether the module gives a node a value `delay` steps before the first one."""
         return _first_value(node, delay) is not None
 
-    def initial_value(self, node: Node, delay: int) -> torch.Tensor:
+    def initial_value(self, node: Node, delay: int) -> Any:
         """Return a node's value `delay` steps before the first one; 0 if the module does not use it."""
         value = _first_value(node, delay)
-        value = 0.0 if value is None else value
-        like = node.op.value
-        if not isinstance(value, torch.Tensor | int | float | bool):
-            raise ModelError(f"{node.op.site}: a state starts as {type(value).__name__}; start from a tensor or number")
-        value = torch.as_tensor(value, dtype=like.dtype)
-        return value.reshape(like.shape) if value.numel() == like.numel() else value.expand(like.shape)
+        return pytree.tree_map(torch.zeros_like, node.op.value) if value is None else value
 
 
 def is_ref(value) -> bool:
@@ -566,15 +561,26 @@ def _starts_alike(node: Node, delay: int, staying: set[Node]) -> bool:
     if value is None:
         return True
     ways = [_compute_before(node, delay, silent) for silent in (set[Node](), staying)]
-    return all(bool((torch.as_tensor(value, dtype=computed.dtype) == computed).all()) for computed in ways)
+    return all(all(map(torch.equal, pytree.tree_leaves(value), pytree.tree_leaves(computed))) for computed in ways)
 
 
 def _first_value(node: Node, delay: int) -> Any:
-    """Return the number or tensor that the module uses as a node's value before the first step; None if it has none."""
+    """Return the value that the module gives a node before the first step, in the result's type; None if none."""
     value: Any = node.values.get(-delay - node.shift)
-    if is_op(value):
-        return None if value.depends else value.value
-    return value
+    if value is None or (is_op(value) and value.depends):
+        return None
+    value = value.value if is_op(value) else value
+    likes, spec = pytree.tree_flatten(node.op.value)  # a split gives several tensors
+    given = pytree.tree_leaves(value)
+    if len(given) != len(likes) or not all(isinstance(v, torch.Tensor | int | float | bool) for v in given):
+        raise ModelError(f"{node.op.site}: a state starts as {type(value).__name__}; start from a tensor or number")
+    return pytree.tree_unflatten([_fit_value(v, like) for v, like in zip(given, likes, strict=True)], spec)
+
+
+def _fit_value(value: Any, like: torch.Tensor) -> torch.Tensor:
+    """Return a number or tensor in another one's type and shape."""
+    value = torch.as_tensor(value, dtype=like.dtype)
+    return value.reshape(like.shape) if value.numel() == like.numel() else value.expand(like.shape)
 
 
 def _compute_before(node: Node, delay: int, silent: set[Node], depth: int = 8) -> torch.Tensor:
