@@ -524,6 +524,52 @@ def test_states_anywhere_in_the_module_are_as_before_the_import():
     np.testing.assert_array_equal(*runs)
 
 
+def assign_steps(x):
+    steps = torch.zeros(STEPS, *x.shape)
+    for t in range(STEPS):
+        steps[t] = x
+    return steps
+
+
+@pytest.mark.parametrize(
+    "repeat",
+    [
+        assign_steps,
+        lambda x: torch.cat([x[None]] * STEPS),
+        lambda x: x.repeat(STEPS, 1).reshape(STEPS, *x.shape),
+        lambda x: torch.stack([x] * STEPS),
+        lambda x: torch.cat([x[:, None]] * STEPS, 1).transpose(0, 1),
+    ],
+)
+def test_an_image_may_be_repeated_in_any_way(repeat):
+    class Still(Loop):
+        def forward(self, x):
+            return super().forward(repeat(x).transpose(0, 1))
+
+    verify_still(Still(leaky))
+
+
+def test_the_spike_before_the_charge_may_be_sent_in_a_loop_over_one_image():
+    class Early(Loop):
+        def forward(self, x):
+            v, sent = torch.zeros(len(x), N), []
+            for _ in range(STEPS):
+                s = spike(v)
+                v = 0.9 * v + self.fc(x) - s
+                sent.append(s)
+            return torch.stack(sent, 1)
+
+    verify_still(Early(leaky))
+
+
+def verify_still(module):
+    x = torch.rand(3, N_IN, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = module(x).numpy()
+    assert expected.any()
+    np.testing.assert_array_equal(nw.simulate(nw.from_torch(module, x, layout="B"), x.numpy()).output, expected)
+
+
 def test_module_in_the_wrong_layout_is_not_taken_for_neurons_without_states():
     module = Loop(leaky)
     with pytest.raises(ModelError, match="keeps no state from step to step .* but does so with layout='BT'"):

@@ -3,6 +3,7 @@
 step                                                 function               file
 run the module and record its operators              OperatorRecorder       record.py
 one operator for each step of time                   unroll_steps           unroll.py, step_rules.py, steps.py
+where one input is repeated for all steps            find_repeats           repeats.py
 the operators that every step repeats                roll_steps             roll.py
 neurons, and their step as a program                 find_regions           neurons.py
 programs that are built-in neurons                   recognize_neuron       builtin.py

@@ -3,7 +3,6 @@
 An operator of one step keeps the axis, with one entry, so that it has the arguments of the recorded operator.
 """
 
-from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
@@ -14,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.operators.record import NEVER, Op, Site, aten, constant_op, is_op, make_op
+from nwcompile.frontend.torch.operators.repeats import Repeat, count_loops, find_repeats
 from nwcompile.frontend.torch.operators.step_rules import OF_SEVERAL, OF_STEPS, refuse_join
 from nwcompile.frontend.torch.operators.steps import Steps, find_steps
 
@@ -73,13 +73,16 @@ class Unroller:
         self.sliced: dict[tuple, Op] = {}  # constants along the axis of steps, cut into steps
         self.site = Site((), ())
         self.steps: dict[Op, int] = {}  # of operators in a loop over the same input
-        self.repeats: dict[Op, int] = {}  # operators that repeat the input, and their new axis
+        self.repeats: dict[Op, Repeat] = {}
         self.n_steps = 0
         self.mixed = {op.site for op in ops if op.name in JOINS and _count_places(op.operands) > 1}
         if time_axis is not None:
             self.n_steps = ops[0].value.shape[time_axis]
         else:
-            self._find_repeats(ops)
+            self.repeats = find_repeats(ops)
+            self.n_steps = next((len(repeat.written) for repeat in self.repeats.values()), 0)
+            if not self.repeats:
+                self.n_steps, self.steps = count_loops(ops)
 
     def unroll_op(self, op: Op) -> Any:
         """Return what a recorded operator becomes."""
@@ -92,7 +95,7 @@ class Unroller:
         if op.name == "getitem":
             return args[0][args[1]] if isinstance(args[0], list | tuple) else self.emit(None, *args)
         if op in self.repeats:
-            return self._repeat_input(op)
+            return self._repeat_input(op, self.repeats[op])
         rule = OF_STEPS.get(op.name) if isinstance(args[0], Steps) else None
         rule = rule or OF_SEVERAL.get(op.name)
         result = None if rule is None else rule(self, op, *args, **kwargs)
@@ -149,18 +152,16 @@ class Unroller:
         parts = enumerate(op.value.unbind(axis))
         return Steps([replace(op, value=part.unsqueeze(axis), step=t, args=(t,)) for t, part in parts], axis)
 
-    def _find_repeats(self, ops: list[Op]) -> None:
-        """Find the operators that repeat the input for each step, along a new leading axis; else loops over steps."""
-        axes = {op: axis for op in ops if (axis := _repeated_axis(op)) is not None}
-        self.n_steps = next((op.value.shape[axis] for op, axis in axes.items()), 0)
-        self.repeats = {op: axis for op, axis in axes.items() if op.value.shape[axis] == self.n_steps}
-        if not axes:
-            self.n_steps, self.steps = _count_loops(ops)
-
-    def _repeat_input(self, op: Op) -> Steps:
-        given, axis, one = self.known[op.operands[0]], self.repeats[op], list(op.value.shape)
+    def _repeat_input(self, op: Op, repeat: Repeat) -> Steps:
+        axis, one = repeat.axis, list(op.value.shape)
         one[axis] = 1
-        return Steps([self.emit(aten.reshape.default, given, one, step=t) for t in range(self.n_steps)], axis)
+        entries = [
+            self.emit(aten.reshape.default, self.known[repeat.source], one, step=t)
+            if is_written
+            else constant_op(op.value.narrow(axis, t, 1).clone(), op.site)
+            for t, is_written in enumerate(repeat.written)
+        ]
+        return Steps(entries, axis)
 
     def unroll_elementwise(self, op: Op, args, kwargs, given: list[Steps]) -> Steps | Op:
         """Unroll an operator that computes every entry alone; others get all steps in one tensor."""
@@ -203,35 +204,3 @@ class Unroller:
 def _count_places(ops: list[Op]) -> int:
     """Return how many places in the code compute these operators."""
     return len({(op.name, op.site) for op in ops if op.depends})
-
-
-def _repeated_axis(op: Op) -> int | None:
-    """Return the new leading axis along which an operator repeats its one operand, or None."""
-    sources = set(op.operands)
-    if op.name not in ("repeat", "expand", "stack") or len(sources) != 1:
-        return None
-    source = sources.pop()
-    for axis in (0, 1) if source.depends and op.value.ndim > 2 else ():
-        without, one = list(op.value.shape), list(op.value.shape)
-        del without[axis]
-        one[axis] = 1
-        if op.value.shape[axis] > 1 and list(source.value.shape) in (without, one):
-            return axis
-    return None
-
-
-def _count_loops(ops: list[Op]) -> tuple[int, dict[Op, int]]:
-    """Return the number of steps of a loop, and the step of every operator in it, from the runs of its place."""
-    runs: dict[tuple, list[Op]] = defaultdict(list)
-    for op in ops:
-        if op.depends and op.site.frames:
-            inside = op.site.frames[: op.site.n_inside]  # a part may be called at several places
-            runs[op.site.modules, inside or op.site.frames, op.name].append(op)
-    counts = Counter(len(run) for run in runs.values() if len(run) > 1)
-    if not counts:
-        return 1, {}
-    n_steps = counts.most_common(1)[0][0]
-    enough = sum(counts.values()) // 10  # code that all layers share runs once for each layer and step
-    n_steps = min(n for n, often in counts.items() if n_steps % n == 0 and (often > enough or n == n_steps))
-    whole = [run for run in runs.values() if len(run) % n_steps == 0]
-    return n_steps, {op: k // (len(run) // n_steps) for run in whole for k, op in enumerate(run)}
