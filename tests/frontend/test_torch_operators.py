@@ -418,6 +418,30 @@ def test_membranes_as_messages_fit_no_chip():
         nw.compile(nw.from_torch(Coupled("weights"), x), "loihi2", x.numpy())
 
 
+def test_a_step_may_compute_a_spikes_height_once_that_others_compute_twice():
+    class Converted(Loop):
+        def __init__(self):
+            super().__init__(leaky)
+            self.second = torch.nn.Linear(N, N)
+
+        def fire(self, v, x):
+            v = v + x
+            s = spike(v)
+            v = v - 0.5 * s
+            return 0.5 * s, v
+
+        def forward(self, x):
+            u = v = torch.zeros(len(x), N)
+            sent = []
+            for t in range(x.shape[1]):
+                s, u = self.fire(u, self.fc(x[:, t]))
+                s, v = self.fire(v, self.second(s))
+                sent.append(s)
+            return 2 * torch.stack(sent, 1)
+
+    assert list(verify_import(Converted()).layers) == ["fc", "second"]
+
+
 def test_states_that_start_as_numbers_may_enter_any_operator():
     class Complementary(Loop):
         def forward(self, x):

@@ -434,7 +434,10 @@ def _follow_back(nodes: list[Node], first: int) -> None:
 
 
 def _follow_on(nodes: list[Node], ops: list[Op], t: int, node_of: dict[Op, tuple[Node, int]], hashes: dict) -> None:
-    """Find the operators of a step that has others too, by the nodes' arguments."""
+    """Find the operators of a step that has others too, by the nodes' arguments.
+
+    Nodes that compute the same of the same values share an operator if the step has fewer of them.
+    """
 
     def make_key(func, leaves, find) -> tuple:
         return str(func), *(find(a) or _hash_value(a, hashes) for a in leaves)
@@ -446,9 +449,10 @@ def _follow_on(nodes: list[Node], ops: list[Op], t: int, node_of: dict[Op, tuple
     for node in nodes:
         leaves = pytree.tree_leaves((node.args, node.kwargs), is_leaf=lambda a: is_ref(a) or is_op(a))
         key = make_key(node.op.func, leaves, lambda a: is_ref(a) and id(a.node.values.get(t - a.delay)))
-        if t not in node.values and waiting[key]:
-            op = node.values[t] = waiting[key].pop(0)
-            node_of[op] = node, t
+        alike = waiting[key]
+        if t not in node.values and alike:
+            op = node.values[t] = alike.pop(0) if len(alike) > 1 else alike[0]
+            node_of.setdefault(op, (node, t))
 
 
 def _merge_equal(nodes: list[Node], node_of: dict[Op, tuple[Node, int]], hashes: dict) -> None:
