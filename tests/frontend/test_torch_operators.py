@@ -606,6 +606,31 @@ def test_example_of_few_steps_is_repeated():
     assert network.node("fc").neuron.beta == 0.5
 
 
+def test_longer_example_is_repeated_too_if_states_are_behind_states():
+    class Double(Loop):
+        """A double exponential synapse with recurrence; every state takes the others of the step before."""
+
+        def __init__(self):
+            super().__init__(leaky)
+            self.own = torch.nn.Linear(N, N, bias=False)
+
+        def forward(self, x):
+            rise = current = v = s = torch.zeros(len(x), N)
+            sent = []
+            for t in range(x.shape[1]):
+                drive = self.fc(x[:, t]) + self.own(s)
+                s = spike(v)
+                rise, current, v = 0.3 * rise + drive, 0.8 * current + rise, (0.9 * v + current) * (1 - s)
+                sent.append(s)
+            return torch.stack(sent, 1)
+
+    x = spike_tensor(3, 12, N_IN)
+    module = Double()
+    network = nw.from_torch(module, x)
+    with torch.no_grad():
+        np.testing.assert_array_equal(nw.simulate(network, x.numpy()).output, module(x).numpy())
+
+
 def test_module_is_unchanged_by_the_import():
     module = Loop(leaky)
     before = {name: value.clone() for name, value in module.state_dict().items()}

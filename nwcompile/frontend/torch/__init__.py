@@ -75,6 +75,7 @@ UNREADABLE = "NW2303"  # code of refusals that name a framework's neuron
 MAX_DEPTH = 12  # of containers and objects in each other whose contents are restored
 SMALL = 0.9  # largest value of further drawn inputs
 MIN_STEPS = 8  # of an example that is repeated if its steps are too few to see what each computes
+REPEATED_STEPS = (MIN_STEPS, 24)  # 24: states behind states are all used, and repeat, after some steps only
 OF_EXAMPLE = "the module's result is the network's output for the example's number of steps only"
 INPUT_NAMES = ("input", "x", "network_input")
 
@@ -245,18 +246,22 @@ def _import_with_steps(module: torch.nn.Module, x: torch.Tensor, lead: str) -> I
     """Import on one sample; repeat its steps if they are too few to see what each computes."""
     paths = dict(module.named_modules())
     input_name = next(name for name in INPUT_NAMES if name not in paths)
-    try:
-        with _preserve_state(module):
-            return import_operators(module, x[:1], lead, input_name)
-    except ModelError as e:
-        if e.code != TOO_FEW_STEPS or lead == "once" or x.shape[1] >= MIN_STEPS:
-            raise
-        longer = torch.cat([x[:1]] * -(-MIN_STEPS // x.shape[1]), 1)
+    given = [x.shape[1], *(n for n in REPEATED_STEPS if n > x.shape[1] and lead != "once")]
+    refused = None
+    for n_steps in given:
         try:
             with _preserve_state(module):
-                return import_operators(module, longer, lead, input_name)
+                return import_operators(module, torch.cat([x[:1]] * -(-n_steps // x.shape[1]), 1), lead, input_name)
+        except ModelError as e:
+            if e.code != TOO_FEW_STEPS or n_steps == given[-1]:
+                raise
+            refused = e
         except ModuleFailedError:
-            raise e from None
+            if refused is None:
+                raise
+            break
+    assert refused is not None, "the last try raises its own error"
+    raise refused
 
 
 def _finish_import(imported: Imported, module: torch.nn.Module, example: torch.Tensor, layout: str) -> Network:

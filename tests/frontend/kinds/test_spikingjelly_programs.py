@@ -271,7 +271,6 @@ PARALLEL = "computes each step from several steps of its input by weights, and a
 REFUSED = {
     "PSN": (lambda: neuron.PSN(T=6), PARALLEL),
     "MaskedPSN": (lambda: neuron.MaskedPSN(k=2, T=6, step_mode="m"), PARALLEL),
-    "SlidingPSN": (lambda: neuron.SlidingPSN(k=2, step_mode="m"), PARALLEL),
     "DSRIFNode": (
         lambda: neuron.DSRIFNode(T=6),
         "it is a function of all steps together, for training by rates; use an IFNode or LIFNode of its threshold",
