@@ -1,5 +1,7 @@
 """Modules whose neurons are written by hand, imported from the ATen operators that they run."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -364,6 +366,36 @@ def attending(v, x):
     return leaky(v, torch.softmax(x, -1))
 
 
+def normed_by_own_batch(v, x):
+    return leaky(v, torch.nn.BatchNorm1d(N, track_running_stats=False)(x))
+
+
+class OfAllSteps(Loop):
+    """The input, or the first state, is a number of all steps."""
+
+    def __init__(self, kind):
+        super().__init__(leaky)
+        self.kind = kind
+
+    def forward(self, x):
+        if self.kind == "state":
+            v = self.fc(x.mean(1))
+        else:
+            x, v = x / (x.amax((1, 2), keepdim=True) if self.kind == "amax" else x.max()), torch.zeros(len(x), N)
+        sent = []
+        for t in range(x.shape[1]):
+            v, s = leaky(v, self.fc(x[:, t]))
+            sent.append(s)
+        return torch.stack(sent, 1)
+
+
+class OfThree(Loop):
+    """A module that is written for a batch of three samples."""
+
+    def forward(self, x):
+        return super().forward(x.view(3, STEPS, N_IN))
+
+
 PLACE = r"test_torch_operators\.py:\d+: "
 
 
@@ -386,6 +418,17 @@ PLACE = r"test_torch_operators\.py:\d+: "
         (
             lambda: Loop(attending),
             PLACE + "torch's softmax is a softmax, which divides by a sum over entries, as no neuron of ",
+        ),
+        (lambda: OfAllSteps("amax"), PLACE + "torch's amax joins all steps before the first neurons, but a chip "),
+        (lambda: OfAllSteps("max"), PLACE + "torch's max joins all steps before the first neurons, but a chip "),
+        (lambda: OfAllSteps("state"), PLACE + "torch's mean joins all steps before the first neurons, but a chip "),
+        *(
+            (partial(Loop, step), PLACE + "torch's batch_norm without running statistics is a norm over the samples of")
+            for step in (normed_by_batch, normed_by_own_batch)
+        ),
+        (
+            lambda: OfThree(leaky),
+            "the module fails on one sample of the example, on which its neurons are looked for: " + PLACE + "RuntimeE",
         ),
     ],
 )

@@ -151,6 +151,10 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
         is_vague |= isinstance(by_operators, StepEntriesError)
         if isinstance(by_operators, ModelError) and NO_NEURONS not in str(by_operators) and is_vague:
             raise by_operators.ending(f"; or {TO_NIR}" if any(map(is_rockpool, module.modules())) else "")
+        if isinstance(by_operators, ModuleFailedError) and refused and is_vague:
+            raise ModelError(
+                f"the module fails on one sample of the example, on which its neurons are looked for: {by_operators}"
+            )
     if any(isinstance(e, LayoutError) for e in refused):
         raise next((e for e in refused if not isinstance(e, LayoutError)), refused[0])
     hint = _hint_layout(module, example_input, layout, relu)
@@ -192,8 +196,8 @@ def _try_imports(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: Ne
 
 def _try_operators(
     module: torch.nn.Module, x: torch.Tensor, layout: str, leads: tuple[str, ...] = ()
-) -> Imported | ModelError | None:
-    """Import neurons that no framework names; return the refusal, or None if the module cannot be run.
+) -> Imported | ModelError | ModuleFailedError:
+    """Import neurons that no framework names; return the refusal, or what the module raises on one sample.
 
     `leads`: the axis orders to try. By default, a module that keeps no state over the steps of one call is also tried
     step by step.
@@ -203,14 +207,14 @@ def _try_operators(
     for result in results:
         if isinstance(result, Imported) and (result.n_states or layout == "B"):
             return result
-    first = next((result for result in results if result is not None), None)
+    first = next((result for result in results if not isinstance(result, ModuleFailedError)), None)
     last = results[-1]
     if isinstance(first, Imported) and isinstance(last, ModelError) and NO_NEURONS not in str(last):
         return last  # the module keeps its state from call to call, but not as a neuron does
     if isinstance(first, Imported):
         return _refuse_other_layout(module, x, layout) or first
     refusals = [e for e in results if isinstance(e, ModelError)]
-    return next((e for e in refusals if NO_NEURONS not in str(e)), first)
+    return next((e for e in refusals if NO_NEURONS not in str(e)), first or results[0])
 
 
 def _is_final(refused: list[ModelError], module: torch.nn.Module) -> bool:
@@ -220,14 +224,12 @@ def _is_final(refused: list[ModelError], module: torch.nn.Module) -> bool:
     return is_wrong_layout or is_named or any(explain_refusal(part) for part in module.modules())
 
 
-def _import_or_refuse(module: torch.nn.Module, x: torch.Tensor, lead: str) -> Imported | ModelError | None:
-    """Return a refusal instead of raising it, and None if the module cannot be run with these axes."""
+def _import_or_refuse(module: torch.nn.Module, x: torch.Tensor, lead: str) -> Imported | ModelError | ModuleFailedError:
+    """Return a refusal instead of raising it, and what the module raises if it cannot be run with these axes."""
     try:
         return _import_with_steps(module, x, lead)
-    except ModelError as e:
+    except (ModelError, ModuleFailedError) as e:
         return e
-    except ModuleFailedError:
-        return None
 
 
 def _refuse_other_layout(module: torch.nn.Module, x: torch.Tensor, layout: str) -> ModelError | None:

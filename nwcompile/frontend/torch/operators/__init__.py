@@ -39,7 +39,7 @@ from nwcompile.frontend.torch.operators.neurons import (
     drop_sums,
     find_regions,
 )
-from nwcompile.frontend.torch.operators.record import Op, OperatorRecorder, aten, is_op, run_op
+from nwcompile.frontend.torch.operators.record import Op, OperatorRecorder, aten, find_raising_site, is_op, run_op
 from nwcompile.frontend.torch.operators.results import describe_results, find_readout, stack_steps
 from nwcompile.frontend.torch.operators.roll import (
     Node,
@@ -51,7 +51,7 @@ from nwcompile.frontend.torch.operators.roll import (
     verify_graph,
 )
 from nwcompile.frontend.torch.operators.steps import Steps, set_times
-from nwcompile.frontend.torch.operators.unroll import unroll_steps
+from nwcompile.frontend.torch.operators.unroll import NO_STATISTICS, unroll_steps
 from nwcompile.frontend.torch.results import describe_missing
 from nwcompile.frontend.torch.symbols import Picked, Pooled, Source, Symbol
 from nwcompile.ir.connection import Connection
@@ -63,6 +63,7 @@ from nwcompile.ir.readout import Readout
 ERROR_CODE = "NW2307"
 NO_NEURONS = "the module has no neurons"
 DRAWN_SCALES = (1.0, 8.0)  # of drawn inputs, relative to the largest of the example
+ONE_VALUE = "Expected more than 1 value per channel"  # how torch refuses the norm of a batch of one sample
 STEPPED = ("round", "heaviside")  # operators that make a spike of a number
 HALF = (torch.float16, torch.bfloat16)
 MOST_INPUTS = 4  # of neurons that are tried with every combination of spikes
@@ -105,7 +106,10 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
     except NwError:
         raise
     except Exception as e:
-        raise ModuleFailedError(f"{type(e).__name__}: {e}") from e
+        site = find_raising_site(e)
+        if ONE_VALUE in str(e):
+            raise ModelError(f"{site}: {NO_STATISTICS}") from None
+        raise ModuleFailedError(f"{site}: {type(e).__name__}: {e}") from e
     _refuse_half_precision(recorder.ops)
     known, inputs = unroll_steps(recorder.ops, axis)
     returned = group_results(result, len(inputs))
@@ -229,10 +233,13 @@ def _verify_later(graph: StepGraph) -> None:
         return
     if joins:
         join = next((op for op in graph.later if op.name not in MOVES and joins[0] in op.operands), joins[0])
-        raise ModelError(
-            f"{join.site}: torch's {join.name} joins all steps before other neurons, which a chip runs step by step; "
-            "give them the spikes of each step"
-        )
+        joining = f"{join.site}: torch's {join.name} joins all steps before"
+        if not any(node.is_message for node in graph.nodes):
+            raise ModelError(
+                f"{joining} the first neurons, but a chip gets one step after the other; "
+                "compute it outside the module, or use numbers that are fixed after training"
+            )
+        raise ModelError(f"{joining} other neurons, which a chip runs step by step; give them the spikes of each step")
     first = graph.later[0]
     raise ModelError(
         f"{first.site}: torch's {first.name}: step {first.step} of the example computes something else than the steps "
@@ -282,6 +289,7 @@ class Assembler:
     def __init__(self, graph: StepGraph, input_name: str, shape: tuple[int, ...], is_once: bool, n_first: int):
         self.graph, self.regions = graph, find_regions(graph)
         if not self.regions:
+            _verify_later(graph)
             raise ModelError(f"{NO_NEURONS}: nothing in it keeps a state or compares with a threshold")
         self.source = Source(input_name, tuple(shape), 0, is_once)
         self.inputs = {node: self.source for node in graph.nodes if node.name == "input"}

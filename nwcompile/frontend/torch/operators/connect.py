@@ -15,7 +15,7 @@ from nwcompile.frontend.torch.operations import UnfollowableError, affine_operat
 from nwcompile.frontend.torch.operators.neurons import drop_ones, is_elementwise, is_linear
 from nwcompile.frontend.torch.operators.record import is_op
 from nwcompile.frontend.torch.operators.roll import Node, Ref, StepGraph, fill_arguments, is_ref, run_node
-from nwcompile.frontend.torch.operators.unroll import NO_MAP, NORM
+from nwcompile.frontend.torch.operators.unroll import NO_MAP, NO_STATISTICS
 from nwcompile.frontend.torch.symbols import Applied, Operation, Picked, Pooled, Source, Summed, Symbol
 from nwcompile.ir.connection import MatMul, Sparse
 
@@ -163,7 +163,7 @@ class Connector:
     def _normalize(self, node: Node) -> Symbol:
         x, weight, bias, mean, variance, is_training, _, epsilon = node.args
         if is_training or mean is None:
-            raise ModelError(f"{node.op.site}: torch's batch_norm without running statistics is {NORM}")
+            raise ModelError(f"{node.op.site}: {NO_STATISTICS}")
         source = self.look_up(x)
         n = x.node.shape[1]
         inner = prod(x.node.shape[2:])

@@ -4,6 +4,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from traceback import walk_tb
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -283,7 +284,7 @@ class OperatorRecorder(TorchDispatchMode):
         frames = []
         frame: FrameType | None = sys._getframe(2)
         while frame is not None and frame.f_code is not OperatorRecorder.record.__code__:
-            if not frame.f_code.co_filename.startswith((TORCH, *HERE)):
+            if _is_users(frame):
                 frames.append(Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_lasti))
             frame = frame.f_back
         return tuple(frames)
@@ -381,6 +382,16 @@ class OperatorRecorder(TorchDispatchMode):
         if name == "permute":
             return run(func, part, [[axis % len(args[0]) for axis in args[0]].index(i) for i in range(len(args[0]))])
         raise ModelError(f"{site}: a write in place through torch's {name} cannot be followed; make a new tensor")
+
+
+def find_raising_site(error: Exception) -> Site:
+    """Return the innermost line of the user's code that raised an exception."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__) if _is_users(frame)]
+    return Site((), tuple(Frame(f.f_code.co_filename, f.f_lineno, f.f_lasti) for f in frames[-1:]))
+
+
+def _is_users(frame: FrameType) -> bool:
+    return not frame.f_code.co_filename.startswith((TORCH, *HERE))
 
 
 def _reads_value(func, args: tuple, kwargs: dict) -> bool:
