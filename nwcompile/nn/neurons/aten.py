@@ -4,6 +4,7 @@ A rule takes the tracer and the operands and keyword arguments of the torch call
 """
 
 from collections.abc import Callable
+from math import frexp
 from typing import TYPE_CHECKING
 
 from nwcompile.ir.neuron_programs.program import Operand
@@ -55,9 +56,38 @@ def _clamp(do: "Tracer", a: Operand, low: Operand | None = None, high: Operand |
     return a if high is None else do.emit_number("min", a, high)
 
 
+def _clamp_between(do: "Tracer", a: Operand, low: Operand = -1, high: Operand = 1) -> Operand:
+    return _clamp(do, a, low, high)
+
+
+def _hard_sigmoid(do: "Tracer", a: Operand) -> Operand:
+    return do.emit_number("div", _clamp(do, do.emit_number("add", a, 3), 0, 6), 6)
+
+
+def _hard_swish(do: "Tracer", a: Operand) -> Operand:
+    return do.emit_number("div", do.emit_number("mul", a, _clamp(do, do.emit_number("add", a, 3), 0, 6)), 6)
+
+
+def _scale_below_zero(do: "Tracer", a: Operand, slope: Operand = 0.01) -> Operand:
+    return do.emit_number("select", do.emit_comparison("lt", 0, a), a, do.emit_number("mul", a, slope))
+
+
+def _remainder_rule(rounding: str) -> Callable:
+    """Return the rule of a remainder by a power of two: of others, torch's float32 numbers are no such operations."""
+
+    def rule(do: "Tracer", a: Operand, divisor: Operand) -> Operand:
+        if do.is_fixed or isinstance(divisor, str) or divisor <= 0 or frexp(divisor)[0] != 0.5:
+            raise do.make_refusal(f"a remainder by {divisor}", "divide float numbers by a power of two")
+        whole = do.emit_number(rounding, do.emit_number("div", a, divisor))
+        return do.emit_number("sub", a, do.emit_number("mul", whole, divisor))
+
+    return rule
+
+
 def _raise_to_power(do: "Tracer", a: Operand, exponent: Operand) -> Operand:
-    if exponent == 2:
-        return do.emit_number("mul", a, a)
+    if exponent in (2, 3):
+        square = do.emit_number("mul", a, a)
+        return square if exponent == 2 else do.emit_number("mul", square, a)
     if exponent == 0.5 and not do.is_fixed:
         return do.emit_number("sqrt", a)
     raise do.make_refusal(f"a power of {exponent}", "write it as products")
@@ -112,6 +142,8 @@ RULES: dict[str, Callable[..., Operand]] = {
     "mul": _binary_rule("mul"),
     "div": _divide_numbers,
     "floor_divide": lambda do, a, b: _divide_numbers(do, a, b, "floor"),
+    "fmod": _remainder_rule("trunc"),
+    "remainder": _remainder_rule("floor"),
     "reciprocal": lambda do, a: _divide_numbers(do, 1.0, a),
     "square": lambda do, a: do.emit_number("mul", a, a),
     "pow": _raise_to_power,
@@ -120,6 +152,7 @@ RULES: dict[str, Callable[..., Operand]] = {
     "sign": _unary_rule("sign"),
     "sgn": _unary_rule("sign"),
     "floor": _unary_rule("floor"),
+    "ceil": lambda do, a: do.emit_number("neg", do.emit_number("floor", do.emit_number("neg", a))),
     "trunc": _unary_rule("trunc"),
     "round": _round_to_even,
     "exp": _unary_rule("exp"),
@@ -131,7 +164,11 @@ RULES: dict[str, Callable[..., Operand]] = {
     "clamp": _clamp,
     "clamp_min": lambda do, a, low: do.emit_number("max", a, low),
     "clamp_max": lambda do, a, high: do.emit_number("min", a, high),
-    "hardtanh": _clamp,
+    "hardtanh": _clamp_between,
+    "hardsigmoid": _hard_sigmoid,
+    "hardswish": _hard_swish,
+    "leaky_relu": _scale_below_zero,
+    "_prelu_kernel": _scale_below_zero,
     "relu": lambda do, a: do.emit_number("max", a, 0),
     "heaviside": _step_at_zero,
     "__lshift__": _binary_rule("shl"),
@@ -163,3 +200,13 @@ RULES: dict[str, Callable[..., Operand]] = {
     "_to_copy": _pass_through,
     "to": _pass_through,
 }
+INSTEAD = {  # of operators that torch rounds in other places than the operations of a program
+    "lerp": "write a + weight * (b - a)",
+    "addcmul": "write a + value * b * c",
+    "addcdiv": "write a + value * b / c",
+    "rsqrt": "write 1 / torch.sqrt(x)",
+    "silu": "write x * torch.sigmoid(x)",
+    "elu": "write torch.where(x > 0, x, alpha * (torch.exp(x) - 1))",
+    "logical_xor": "write a != b",
+}
+WRITE = "write it with + - * /, comparisons, torch.where, minimum, maximum, clamp, floor, round, exp, tanh, sigmoid and sqrt"

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation, StateVariable
 from nwcompile.ir.neuron_programs.ranges import TRUTHS, find_ranges
-from nwcompile.nn.neurons.aten import MAKERS, MOVES, RULES
+from nwcompile.nn.neurons.aten import INSTEAD, MAKERS, MOVES, RULES, WRITE
 from nwcompile.nn.neurons.reads import watch_reads
 
 EXAMPLE = (1,)  # The shape of the traced input: one neuron, as operations are the same for every neuron.
@@ -142,7 +142,7 @@ class Tracer(TorchDispatchMode):
             self.bind_tensor(result, self.look_up_operand(tensors[0]))
             return
         if plain not in RULES:
-            raise self.make_refusal(f"torch's {kind}", f"the elementwise ones are {', '.join(sorted(RULES))}")
+            raise self.make_refusal(f"torch's {kind}", INSTEAD.get(kind, WRITE))
         given = [self.look_up_operand(a) for a in args]
         named = {k: self.look_up_operand(v) for k, v in kwargs.items() if plain not in CASTS}
         is_exact = result.dtype.is_floating_point and all(map(self._is_whole, [*given, *named.values()]))

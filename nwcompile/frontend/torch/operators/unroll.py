@@ -26,7 +26,7 @@ SAME_SHAPE = frozenset(
         "bitwise_not", "__and__", "__or__", "sign", "sgn", "round", "floor", "ceil", "trunc", "heaviside", "_to_copy",
         "clone", "detach", "copy", "lift_fresh", "masked_fill", "alias", "threshold", "fmod", "remainder", "sin", "cos",
         "softplus", "elu", "hardtanh", "hardsigmoid", "index_put", "square", "atan", "erf", "addcmul", "lerp",
-        "floor_divide", "positive", "silu", "gelu", "hardswish",
+        "floor_divide", "positive", "silu", "gelu", "hardswish", "addcdiv", "_prelu_kernel",
     )
 )  # fmt: skip
 JOINS = ("cat", "stack")  # of one value in several steps, or of several values
