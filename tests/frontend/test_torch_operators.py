@@ -366,6 +366,13 @@ def attending(v, x):
     return leaky(v, torch.softmax(x, -1))
 
 
+def subtracting_in_place(v, x):
+    v = 0.5 * v + x
+    s = spike(v)
+    v[v > 1.0] -= 0.5
+    return v, s
+
+
 def normed_by_own_batch(v, x):
     return leaky(v, torch.nn.BatchNorm1d(N, track_running_stats=False)(x))
 
@@ -418,6 +425,13 @@ PLACE = r"test_torch_operators\.py:\d+: "
         (
             lambda: Loop(attending),
             PLACE + "torch's softmax is a softmax, which divides by a sum over entries, as no neuron of ",
+        ),
+        *(
+            (
+                partial(Loop, step),
+                PLACE + r"v\[mask\] and nonzero\(\) pick entries, how many depends on the input, but ",
+            )
+            for step in (subtracting_in_place, counting)
         ),
         (lambda: OfAllSteps("amax"), PLACE + "torch's amax joins all steps before the first neurons, but a chip "),
         (lambda: OfAllSteps("max"), PLACE + "torch's max joins all steps before the first neurons, but a chip "),

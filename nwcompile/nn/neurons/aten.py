@@ -209,4 +209,4 @@ INSTEAD = {  # of operators that torch rounds in other places than the operation
     "elu": "write torch.where(x > 0, x, alpha * (torch.exp(x) - 1))",
     "logical_xor": "write a != b",
 }
-WRITE = "write it with + - * /, comparisons, torch.where, minimum, maximum, clamp, floor, round, exp, tanh, sigmoid and sqrt"
+WRITE = "write it with + - * /, comparisons, torch.where, minimum, maximum, clamp, floor, round, exp, tanh and sqrt"

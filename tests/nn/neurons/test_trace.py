@@ -174,7 +174,7 @@ REFUSED = [
     (
         "x = x % 0.3",
         None,
-        "a remainder by 0.3 is no operation of a neuron program; divide float numbers by a power of two",
+        "a remainder by 0.3 is no operation of a neuron program; divide float numbers by a power",
     ),
     ("x = x.sum()", None, "torch's sum is no operation of a neuron program; write it with + - "),
     ("x = x[0].reshape(1)", None, "torch's select is no operation of a neuron program"),

@@ -217,7 +217,7 @@ class OperatorRecorder(TorchDispatchMode):
             raise ModelError(f"{site}: operator {func} is not one of torch's own, and cannot be followed")
         given: Any = pytree.tree_map(lambda a: self._find_op(a) if isinstance(a, torch.Tensor) else a, (args, kwargs))
         if _reads_value(func, *given) and not (self.layers and name in READS_VALUE):
-            raise _refuse_reading(site)
+            raise _refuse_picking(site) if name in ("index", "nonzero") else _refuse_reading(site)
         result = func(*args, **kwargs)
         try:
             return self._record_call(func, args, kwargs, given, result, site)
@@ -408,6 +408,13 @@ def _refuse_reading(site: Site) -> ModelError:
     return ModelError(
         f"{site}: the code reads a value of a tensor (if, while, .item(), float(), .numpy()) that depends on the "
         "input; a chip runs the same operations for every input; choose with torch.where"
+    )
+
+
+def _refuse_picking(site: Site) -> ModelError:
+    return ModelError(
+        f"{site}: v[mask] and nonzero() pick entries, how many depends on the input, but a chip computes all of them; "
+        "write v = torch.where(mask, new, v), with `new` computed of whole tensors, such as v - threshold"
     )
 
 
