@@ -190,6 +190,30 @@ def test_mean_of_the_spikes_is_the_networks_rate_and_other_results_are_read_out(
     assert network.readout.text == "largest of mean, rsub of 'fc', as in the module"
 
 
+@pytest.mark.parametrize(
+    ("after", "text"),
+    [
+        (
+            lambda s: (s.mean(1), s[:, -1]),
+            "left out the choice of some steps or entries, so .* returns .1, 5. .2 times.;",
+        ),
+        (lambda s: (s.mean(1), torch.tanh(s.mean(1))), r"left out torch's mean \(\S+\) and torch's tanh \(\S+\), so"),
+        (
+            lambda s: (s.mean(1), torch.tanh(s)),
+            r"left out torch's tanh \(\S+\), so .* returns \[1, 5\] and \[1, 8, 5\]",
+        ),
+    ],
+)
+def test_warning_names_what_the_left_out_result_takes(after, text):
+    with pytest.warns(NwWarning, match=text):
+        nw.from_torch(Loop(leaky, after=after), spike_tensor(3, STEPS, N_IN))
+
+
+def test_list_of_all_steps_next_to_another_result_is_one_result():
+    network = nw.from_torch(Loop(leaky, after=lambda s: (s.mean(1), [*s.unbind(1)])), spike_tensor(3, STEPS, N_IN))
+    assert network.left_out == "" and network.readout is None
+
+
 def test_result_that_takes_the_input_too_is_reported():
     class Both(Loop):
         def forward(self, x):

@@ -133,7 +133,8 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
     else:
         raise refused[0]
     network = assembler.network
-    shapes = " and ".join(str(list(ops[0].value.shape)) + " in each step" * (len(ops) > 1) for ops in returned)
+    shapes = Counter(str(list(ops[0].value.shape)) + " in each step" * (len(ops) > 1) for ops in returned)
+    returns = " and ".join(f"{text} ({n} times)" if n > 1 else text for text, n in shapes.items())
     things = describe_results(assembler, runs, [len(group) for group in groups])
     inputs_of_runs = torch.stack([torch.stack([s.reshape(sample.shape[2:]) for s in given]) for given in trials])
     read_first = partial(find_readout, assembler, runs, inputs_of_runs, graph.outputs[: len(groups[0])])
@@ -150,7 +151,7 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
         if network.node(name).neuron.fires
     }
     return Imported(
-        network=replace(network, left_out=describe_missing(list(filter(None, things)), network, shapes)),
+        network=replace(network, left_out=describe_missing(list(filter(None, things)), network, returns)),
         spikes={name: recorded[:1] for name, recorded in spikes.items()},
         drawn=inputs_of_runs[1:],
         drawn_spikes={name: recorded[1:] for name, recorded in spikes.items()},
@@ -206,6 +207,8 @@ def group_results(result, n_steps: int) -> list[list]:
 
     If the steps have other shapes, the last one is the result.
     """
+    if isinstance(result, list | tuple) and len(result) != n_steps:
+        return [group for part in result for group in group_results(part, n_steps)]
     steps = result if isinstance(result, list | tuple) and len(result) == n_steps > 1 else [result]
     leaves = [pytree.tree_leaves(step, is_leaf=is_op) for step in steps]
     rows = [[leaf for leaf in row if is_op(leaf) or isinstance(leaf, torch.Tensor)] for row in leaves]

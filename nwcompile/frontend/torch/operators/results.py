@@ -14,7 +14,7 @@ from nwcompile.frontend.torch.operators.readout import (
     record_layers,
 )
 from nwcompile.frontend.torch.operators.record import Op
-from nwcompile.frontend.torch.operators.roll import Node, StepGraph
+from nwcompile.frontend.torch.operators.roll import Node, StepGraph, find_operands
 from nwcompile.frontend.torch.results import is_multiple
 from nwcompile.ir.readout import Readout
 
@@ -40,12 +40,20 @@ def describe_results(assembler: "Assembler", runs: list[tuple[dict, dict]], size
             things.append("")
             continue
         result = [torch.stack([expected.get(op, op.value).reshape(-1) for op in ops]) for expected, _ in runs]
-        things.append(_describe_result(result, assembler, [values for _, values in runs]))
+        thing = _describe_result(result, assembler, [values for _, values in runs])
+        things.append(_name_operators(ops, assembler) if thing == UNKNOWN else thing)
+    return things if network.layers else [""] * len(things)
+
+
+def _name_operators(result: list[Op], assembler: "Assembler") -> str:
+    """Name the operators that a result takes and the network has not."""
+    graph = assembler.graph
+    taken = {(op.name, op.site) for op in find_operands(result)}
     ops = [node.op for node in graph.nodes if node not in assembler.used] + graph.later
-    texts = list(dict.fromkeys(f"torch's {op.name} ({op.site})" for op in ops if op.name not in (*MOVES, "getitem")))
+    ops = [op for op in ops if op.name not in (*MOVES, "getitem") and (op.name, op.site) in taken]
+    texts = list(dict.fromkeys(f"torch's {op.name.strip('_')} ({op.site})" for op in ops))
     texts = texts or ["the choice of some steps or entries"]
-    unknown = " and ".join(texts[:MOST_NAMED]) + (f" and {len(texts) - MOST_NAMED} more" if texts[MOST_NAMED:] else "")
-    return [(unknown if thing == UNKNOWN else thing) if network.layers else "" for thing in things]
+    return " and ".join(texts[:MOST_NAMED]) + (f" and {len(texts) - MOST_NAMED} more" if texts[MOST_NAMED:] else "")
 
 
 def _describe_result(result: list[torch.Tensor], assembler: "Assembler", runs: list[dict]) -> str:
