@@ -40,6 +40,7 @@ from nwcompile.frontend.torch.compare import compare_drawn, compare_spikes, find
 from nwcompile.frontend.torch.inputs import (
     TO_NIR,
     convert_rockpool,
+    disable_compile,
     has_several,
     is_rockpool,
     join_inputs,
@@ -459,14 +460,15 @@ def _possible_leads(module: torch.nn.Module, layout: str) -> tuple[str, ...]:
 
 @contextmanager
 def _preserve_state(module: torch.nn.Module):
-    """Set eval mode and clear state inside; restore modes and attributes, and clear state again, afterwards."""
+    """Set eval mode, clear state and run compiled functions eagerly inside; restore modes, attributes and state."""
     restore = _snapshot(list(module.modules()), set())
     module.eval()
     _clear_state(module)
     for m in module.modules():
         m._buffers.update({name: value.clone() for name, value in m._buffers.items() if value is not None})
     try:
-        yield
+        with disable_compile():
+            yield
     finally:
         restore()
         prepare_net(module)

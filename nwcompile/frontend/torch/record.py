@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 
 from nwcompile.frontend.torch.delays import DELAYING
-from nwcompile.frontend.torch.inputs import Stepwise, disable_compile, is_wrapper
+from nwcompile.frontend.torch.inputs import Stepwise, is_wrapper
 from nwcompile.frontend.torch.kind import Kind, ReadNeurons
 from nwcompile.frontend.torch.kinds import explain_unsupported, find_kind, is_foreign_neuron, is_relu
 from nwcompile.frontend.torch.moves import Extent, Tracked, samples_first
@@ -82,7 +82,7 @@ class ModuleRecorder(Tracker):
         """Run the module and record it. Exceptions of the module propagate."""
         last = self.extent.n_steps - 1
         whole = Source(self.input_name, self.shape, last, self.is_given_once)
-        with torch.no_grad(), disable_compile(), self._register_hooks(), self:
+        with torch.no_grad(), self._register_hooks(), self:
             if self.is_given_once:
                 image = self.run_untracked(lambda: self.x[:, 0].clone())
                 self.track(image, whole, "B")
