@@ -99,8 +99,40 @@ OF_LENGTH = {  # with weights or choices of steps
     "a product over the steps": lambda s, m, net: s.permute(0, 2, 1).matmul(torch.linspace(1, 0.1, s.shape[1])),
     "first spikes": lambda s, m, net: torch.where(s > 0, steps_of(s, s.shape[1]), float(s.shape[1])).amin(1),
     "some steps": lambda s, m, net: s[:, 3:].sum(1),
+    "attention over the steps": lambda s, m, net: (lambda y: (torch.softmax(y, 1) * y).sum(1))(net.out(s)),
 }
 ENDINGS = {**GENERAL, **OF_LENGTH}
+
+
+class FirstSpike(Own):
+    """Eight neurons, and the step of the first spike of each in a tensor that `keep(first, spikes, step)` updates."""
+
+    def forward(self, x):
+        v = torch.zeros(len(x), N_NEURONS)
+        first = torch.full((len(x), N_NEURONS), float(N_STEPS))
+        for t in range(x.shape[1]):
+            v = 0.8 * v + self.fc(x[:, t])
+            spikes = (v > 1).float()
+            v = v * (1 - spikes)
+            first = self.ending(first, spikes, t)
+        return -first
+
+
+LATCHES = {
+    "last spike": lambda first, s, t: torch.where(s > 0, torch.full_like(first, float(t)), first),
+    "minimum": lambda first, s, t: torch.minimum(first, torch.where(s > 0, float(t), float(N_STEPS))),
+    "unless kept": lambda first, s, t: torch.where((s > 0) & (first == N_STEPS), float(t), first),
+    "mask": lambda first, s, t: first.masked_fill((s > 0) & (first == N_STEPS), float(t)),
+}
+
+
+@pytest.mark.parametrize("keep", LATCHES)
+def test_step_of_a_spike_that_a_tensor_keeps_is_a_readout(keep):
+    module = FirstSpike(LATCHES[keep])
+    network = nw.from_torch(module, draw(4))  # a warning would be an error
+    x = draw(50, seed=2)
+    given = nw.read_out(nw.simulate(network, x.numpy(), record="all"))
+    np.testing.assert_array_equal(given[:, 0], run_module(module, x))
 
 
 @pytest.mark.parametrize("kind", [Own, Known])

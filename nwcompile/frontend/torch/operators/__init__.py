@@ -66,6 +66,10 @@ DRAWN_SCALES = (1.0, 8.0)  # of drawn inputs, relative to the largest of the exa
 ONE_VALUE = "Expected more than 1 value per channel"  # how torch refuses the norm of a batch of one sample
 STEPPED = ("round", "heaviside")  # operators that make a spike of a number
 HALF = (torch.float16, torch.bfloat16)
+KEEPS_VALUE = (  # operators that choose between values, or compare them, and compute no new ones
+    "where", "masked_fill", "minimum", "maximum", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or",
+    "logical_not", "bitwise_and", "bitwise_or", "bitwise_not", "__and__", "__or__", "_to_copy", "reshape", *MOVES,
+)  # fmt: skip
 MOST_INPUTS = 4  # of neurons that are tried with every combination of spikes
 
 
@@ -251,13 +255,17 @@ def _verify_later(graph: StepGraph) -> None:
 
 
 def _repeats_choices(ops: list[Op]) -> bool:
-    """Return whether a choice depends on one that the same place made before, as spikes do that reset a state."""
+    """Return whether arithmetic leads from a choice to a later one of the same place, as from a reset to a spike.
+
+    Without arithmetic, choices only keep a value, such as the step of the first spike.
+    """
     choices = {op for op in ops if Node(op).is_message}
     first = {(op.site, op.name): op for op in sorted(choices, key=lambda op: op.serial, reverse=True)}
-    return any(
-        any((op.site, op.name) == place and op is not source for op in find_users(ops, [source]) & choices)
-        for place, source in first.items()
-    )
+    for place, source in first.items():
+        computed = [op for op in find_users(ops, [source]) - {source} if op.name not in KEEPS_VALUE]
+        if any((op.site, op.name) == place for op in find_users(ops, computed) & choices):
+            return True
+    return False
 
 
 def list_results(values: list, n_steps: int) -> list[Op]:

@@ -79,6 +79,7 @@ class Unroller:
         self.steps: dict[Op, int] = {}  # of operators in a loop over the same input
         self.repeats: dict[Op, Repeat] = {}
         self.n_steps = 0
+        self.last_spike = max((op.serial for op in ops if _is_spike(op)), default=NEVER)
         self.mixed = {op.site for op in ops if op.name in JOINS and _count_places(op.operands) > 1}
         if time_axis is not None:
             self.n_steps = ops[0].value.shape[time_axis]
@@ -169,7 +170,7 @@ class Unroller:
 
     def unroll_elementwise(self, op: Op, args, kwargs, given: list[Steps]) -> Steps | Op:
         """Unroll an operator that computes every entry alone; others get all steps in one tensor."""
-        if op.name in NO_MAP:
+        if op.name in NO_MAP and op.serial < self.last_spike:
             raise ModelError(f"{op.site}: torch's {op.name.removeprefix('native_').strip('_')} is {NO_MAP[op.name]}")
         is_leaf = lambda value: isinstance(value, Steps | Op)  # noqa: E731
         if op.name not in SAME_SHAPE:
@@ -191,18 +192,26 @@ class Unroller:
         return replace(first, entries=entries, axis=op.value.ndim + place)
 
     def _pick_step(self, value, t: int, place: int, first: Steps, op: Op):
-        """Return an operand of an elementwise operator in step t; a constant along the steps is cut."""
+        """Return an operand of an elementwise operator in step t; one tensor along the steps is cut."""
         if isinstance(value, Steps):
             return value.entries[t]
         if not is_op(value) or value.value.ndim < -place or value.value.shape[place] == 1:
             return value
-        if value.depends or first.left != 1:
+        if first.left != 1 or (value.depends and op.serial < self.last_spike):
             raise refuse_join(self, op)
+        if value.depends:
+            axis = value.value.ndim + place
+            return self.emit(aten.slice.Tensor, value, axis, t * first.right, (t + 1) * first.right)
         start, part = (value.value.narrow(place, k * first.right, first.right) for k in (0, t))
         key = (value, place, 0 if torch.equal(start, part) else t)
         if key not in self.sliced:
             self.sliced[key] = constant_op(part.clone(), self.site)
         return self.sliced[key]
+
+
+def _is_spike(op: Op) -> bool:
+    """Return whether an operator makes a number of a truth value."""
+    return op.name == "_to_copy" and op.depends and op.operands[0].value.dtype == torch.bool
 
 
 def _count_places(ops: list[Op]) -> int:
