@@ -52,11 +52,22 @@ def test_from_torch_makes_neurons_of_a_product_of_spikes(join):
     assert made.fires and made.reset == "zero" and made.beta == 0
 
 
-@pytest.mark.parametrize("join", [lambda a, b: a * (2 * b), lambda a, b: a * (a + b), lambda a, b: a * (1 - 2 * b)])
-def test_from_torch_refuses_other_products(join):
+OF_SUM = "one factor of which is a sum of spikes, up to 2, not 0 or 1: multiply before adding; supported between"
+
+
+@pytest.mark.parametrize(
+    ("join", "text"),
+    [
+        (lambda a, b: a * (2 * b), "which is not supported here"),
+        (lambda a, b: a * (1 - 2 * b), "which is not supported here"),
+        (lambda a, b: a * (a + b), OF_SUM),
+        (lambda a, b: (a + b) * (1 - a), OF_SUM),
+    ],
+)
+def test_from_torch_refuses_other_products(join, text):
     with pytest.raises(nw.ModelError) as error:
         nw.from_torch(on_grid(Joined(join)), spike_tensor(2, 3, 4, seed=5))
-    assert "'after' is fed by torch function 'mul' in forward, which is not supported here" in str(error.value)
+    assert f"'after' is fed by torch function 'mul' in forward, {text}" in str(error.value)
 
 
 class Recurrent(torch.nn.Module):

@@ -23,6 +23,19 @@ def is_linear(name: str) -> bool:
     return name.strip("_") in (*SIGNS, *PRODUCTS, *QUOTIENTS)
 
 
+def is_product(name: str) -> bool:
+    """Return whether the torch function of this name is a product."""
+    return name.strip("_") in PRODUCTS
+
+
+def describe_factor(factors: list[Symbol], is_spikes: Callable[[Symbol], bool]) -> str:
+    """Name a factor of a product that is a sum of spikes; "" if there is none."""
+    sums = [f for f in factors if isinstance(f, Summed) and all(is_binary(term, is_spikes) for term in f.terms)]
+    if not sums:
+        return ""
+    return f"one factor of which is a sum of spikes, up to {len(sums[0].terms)}, not 0 or 1: multiply before adding"
+
+
 def follow_linear(name: str, args, kwargs, known: Callable[[torch.Tensor], Tracked], path: str) -> Tracked | None:
     """Return the symbol of the result, None if it is not linear or broadcasts; `path` names a junction."""
     name = name.strip("_")

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from nwcompile.errors import NwError
 from nwcompile.frontend.torch.contract import MATRIX_PRODUCTS, REDUCTIONS, follow_matmul, follow_sum
 from nwcompile.frontend.torch.functional import FUNCTIONS, bind_arguments, operation_from_call
-from nwcompile.frontend.torch.linear import follow_and, follow_linear, is_linear
+from nwcompile.frontend.torch.linear import describe_factor, follow_and, follow_linear, is_linear, is_product
 from nwcompile.frontend.torch.moves import MOVES, Extent, Tracked, follow_moves
 from nwcompile.frontend.torch.operations import NORMALIZES, UnfollowableError
 from nwcompile.frontend.torch.symbols import (
@@ -176,7 +176,11 @@ class Tracker(TorchFunctionMode):
             path = self._path(name)
             args = self._broadcast_pair(args)
             known = follow_linear(name, args, kwargs, self.look_up, path)
-            self._track_or_refuse(result, known or follow_and(name, args, self.look_up, self.is_spikes, path), reason)
+            known = known or follow_and(name, args, self.look_up, self.is_spikes, path)
+            if known is None and is_product(name) and all(id(t) in self.tracked for t in args):
+                factor = describe_factor([self.look_up(t).symbol for t in args], self.is_spikes)
+                reason = f"torch function {name!r} in {where}, {factor}" if factor else reason
+            self._track_or_refuse(result, known, reason)
         elif name in REDUCTIONS:
             given = self.look_up(args[0])
             self._track_or_refuse(
