@@ -46,7 +46,9 @@ class Node:
     kwargs: dict = field(default_factory=dict)
     values: dict[int, Any] = field(default_factory=dict)
     shift: int = 0  # steps by which the node runs later than in the module
-    _refs: tuple = (None, None, ())  # the arguments, and the references among them
+
+    def __post_init__(self):
+        self._refs: tuple[Any, Any, list[Ref]] = (None, None, [])  # the arguments, and the references among them
 
     @property
     def name(self) -> str:
