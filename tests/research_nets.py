@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from textwrap import shorten
 from types import ModuleType
 
 import numpy as np
@@ -95,11 +96,9 @@ def describe_net(name: str) -> str:
     except ImportError as e:
         return f"| {name} | needs {e.name} | | |"
     except (nw.NwError, AttributeError) as e:
-        return f"| {name} | {loaded.STYLE} | refused: {str(e)[:MOST_LETTERS]} | |"
-    n_layers = len(network.layers)
-    return (
-        f"| {name} | {loaded.STYLE} | {n_layers} layer{'s' * (n_layers > 1)} | {land_net(network, x)[:MOST_LETTERS]} |"
-    )
+        return f"| {name} | {loaded.STYLE} | refused: {shorten(str(e), MOST_LETTERS, placeholder=' ...')} | |"
+    n_layers, landed = len(network.layers), shorten(land_net(network, x), MOST_LETTERS, placeholder=" ...")
+    return f"| {name} | {loaded.STYLE} | {n_layers} layer{'s' * (n_layers > 1)} | {landed} |"
 
 
 def main(names: list[str]) -> None:
