@@ -96,7 +96,8 @@ def describe_net(name: str) -> str:
     except ImportError as e:
         return f"| {name} | needs {e.name} | | |"
     except (nw.NwError, AttributeError) as e:
-        return f"| {name} | {loaded.STYLE} | refused: {shorten(str(e), MOST_LETTERS, placeholder=' ...')} | |"
+        text = shorten(str(e).replace(f"{name}.py:", "line "), MOST_LETTERS, placeholder=" ...")
+        return f"| {name} | {loaded.STYLE} | refused: {text} | |"
     n_layers, landed = len(network.layers), shorten(land_net(network, x), MOST_LETTERS, placeholder=" ...")
     return f"| {name} | {loaded.STYLE} | {n_layers} layer{'s' * (n_layers > 1)} | {landed} |"
 

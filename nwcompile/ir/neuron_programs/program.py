@@ -133,6 +133,10 @@ class NeuronProgram:
         for name in ("parameters", "tables"):
             if not isinstance(getattr(self, name), Mapping):
                 raise ModelError(f"neuron program {shown(self.name)}: {name} must be a dict by name")
+        if not has_type(self.inputs, tuple[str, ...]) or not self.inputs:
+            raise ModelError(
+                f"neuron program {shown(self.name)}: inputs={shown(self.inputs)} must be a tuple of names, one at least"
+            )
         object.__setattr__(self, "parameters", {name: to_plain(value) for name, value in self.parameters.items()})
         object.__setattr__(self, "tables", {name: _to_entries(value) for name, value in self.tables.items()})
 
@@ -345,8 +349,6 @@ class NeuronProgram:
         self._verify_ranges(fail)
 
     def _verify_names(self, fail) -> None:
-        if not has_type(self.inputs, tuple[str, ...]) or not self.inputs:
-            raise fail(f"inputs={shown(self.inputs)} must be a tuple of names")
         if self.is_fixed and len(self.inputs) > 1:
             raise fail(f"a fixed-point program has one input, not {len(self.inputs)}; only float programs have several")
         known: set[str] = set()

@@ -327,8 +327,8 @@ def gated_over_time():
         (
             lambda: neuron.LIAFNode(lambda v: torch.softmax(v, 1), False),
             (4,),
-            "layer 'lif' (spikingjelly LIAFNode): torch's _softmax is no operation of a neuron program; the "
-            "elementwise ones are ",
+            "layer 'lif' (spikingjelly LIAFNode): torch's _softmax is no operation of a neuron program; "
+            "write it with + - * /, comparisons, torch.where",
         ),
         (
             lambda: neuron.LIAFNode(lambda v: v.sum(1, keepdim=True) * v, False),
