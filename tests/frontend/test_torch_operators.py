@@ -724,3 +724,28 @@ def test_module_is_unchanged_by_the_import():
     nw.from_torch(module, spike_tensor(3, STEPS, N_IN))
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     assert module.training
+
+
+def test_a_loop_over_one_image_has_no_other_layers_than_its_neurons():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.a, self.b = torch.nn.Linear(6, N), torch.nn.Linear(6, N)
+            self.a.weight.data *= 3
+
+        def forward(self, image):
+            v, sent = torch.zeros(len(image), N), []
+            for _ in range(7):
+                v = 0.9 * v + self.a(image) + self.b(image.flip(1))  # 0.9 * v is a constant in the first step
+                s = spike(v)
+                v = v * (1 - s)
+                sent.append(s)
+            return torch.stack(sent, 1).sum(1)
+
+    x = torch.rand(3, 6, generator=torch.Generator().manual_seed(0))
+    network = nw.from_torch(Net().eval(), x, layout="B")
+    assert network.layers == ("a",)
+    with torch.no_grad():
+        expected = Net().eval()(x).numpy()
+    np.testing.assert_array_equal(nw.simulate(network, x.numpy()).output.sum(1), expected)

@@ -427,7 +427,7 @@ def _follow_back(nodes: list[Node], first: int) -> None:
         if len(expected) != len(given):
             continue
         is_swapped = node.name in ("add", "mul") and len(given) == 2 and is_op(given[0]) and not is_op(given[1])
-        if is_swapped and is_ref(expected[0]) and expected[0].delay:  # torch writes 0 + x as x + 0
+        if is_swapped and all(map(is_ref, expected)) and expected[0].delay:  # torch writes 0 + x as x + 0
             given.reverse()
         for ref, value in zip(expected, given, strict=True):
             if is_ref(ref) and t - ref.delay not in ref.node.values:
