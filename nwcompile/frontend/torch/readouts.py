@@ -156,18 +156,18 @@ class Tries:
         More than half of the samples of a length decide. If some differ on these too, one sample of any length is
         enough: in a deep network, sums in another order round to the other side of a threshold.
         """
-        own = _find_factors(network, self.samples, self.results)
-        factors = next(filter(None, own), {})
+        example_rows = _find_factors(network, self.samples, self.results)
+        factors = next(filter(None, example_rows), {})
         for samples, results in self.other_lengths if factors else []:
             rates = (1.0, self.samples.shape[1] / samples.shape[1])  # of a sum, and of a mean
             pairs = [(place, factor * rate) for place, factor in factors.items() for rate in rates]
             rows = _find_factors(network, samples, results)
             agreed = [any(isclose(row.get(place, 0), f, rel_tol=CLOSE) for place, f in pairs) for row in rows]
-            if not all(own) and any(agreed):
+            if not all(example_rows) and any(agreed):
                 return True
-            if all(own) and sum(agreed) * 2 < len(agreed):
+            if all(example_rows) and sum(agreed) * 2 < len(agreed):
                 return False
-        return all(own) or not factors or not self.other_lengths
+        return all(example_rows) or not factors or not self.other_lengths
 
     def allow_other_lengths(self, network: Network, readout: Readout) -> Readout:
         """Return the readout for any number of steps, if it gives the module's results on samples of other lengths."""
