@@ -16,6 +16,7 @@ import torch
 import nwcompile
 from nwcompile.errors import ModelError, NwError
 from nwcompile.frontend.torch.operators import ModuleFailedError, draw_like, group_results, list_results, prepare_run
+from nwcompile.frontend.torch.operators.graph import Node
 from nwcompile.frontend.torch.operators.neurons import drop_sums, find_regions
 from nwcompile.frontend.torch.operators.readout import (
     CLOSE,
@@ -27,7 +28,7 @@ from nwcompile.frontend.torch.operators.readout import (
     verify_readout,
 )
 from nwcompile.frontend.torch.operators.record import TORCH, Op, OperatorRecorder, aten, run_op
-from nwcompile.frontend.torch.operators.roll import Node, find_operands, roll_steps, select_used
+from nwcompile.frontend.torch.operators.roll import find_operands, roll_steps, select_used
 from nwcompile.frontend.torch.operators.steps import Steps
 from nwcompile.frontend.torch.operators.unroll import unroll_after
 from nwcompile.frontend.torch.results import is_multiple

@@ -5,6 +5,7 @@ run the module and record its operators              OperatorRecorder       reco
 one operator for each step of time                   unroll_steps           unroll.py, step_rules.py, steps.py
 where one input is repeated for all steps            find_repeats           repeats.py
 the operators that every step repeats                roll_steps             roll.py
+the graph of one step, and its values                StepGraph              graph.py
 neurons, and their step as a program                 find_regions           neurons.py
 programs that are built-in neurons                   recognize_neuron       builtin.py
 linear maps between the neurons                      Connector              connect.py
@@ -31,6 +32,7 @@ from nwcompile.frontend.torch.linear import is_binary
 from nwcompile.frontend.torch.operations import affine_operation
 from nwcompile.frontend.torch.operators.builtin import recognize_neuron
 from nwcompile.frontend.torch.operators.connect import MOVES, Connector
+from nwcompile.frontend.torch.operators.graph import Node, Ref, StepGraph, run_node, verify_graph
 from nwcompile.frontend.torch.operators.neurons import (
     WEIGHTED,
     Region,
@@ -41,15 +43,7 @@ from nwcompile.frontend.torch.operators.neurons import (
 )
 from nwcompile.frontend.torch.operators.record import Op, OperatorRecorder, aten, find_raising_site, is_op, run_op
 from nwcompile.frontend.torch.operators.results import describe_results, find_readout, stack_steps
-from nwcompile.frontend.torch.operators.roll import (
-    Node,
-    Ref,
-    StepGraph,
-    find_users,
-    roll_steps,
-    run_node,
-    verify_graph,
-)
+from nwcompile.frontend.torch.operators.roll import find_users, roll_steps
 from nwcompile.frontend.torch.operators.steps import Steps, set_times
 from nwcompile.frontend.torch.operators.unroll import NO_STATISTICS, unroll_steps
 from nwcompile.frontend.torch.results import describe_missing

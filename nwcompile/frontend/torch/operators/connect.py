@@ -12,9 +12,9 @@ import torch
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.operations import UnfollowableError, affine_operation, as_float32, build_operation
+from nwcompile.frontend.torch.operators.graph import Node, Ref, StepGraph, fill_arguments, is_ref, run_node
 from nwcompile.frontend.torch.operators.neurons import drop_ones, is_elementwise, is_linear
 from nwcompile.frontend.torch.operators.record import is_op
-from nwcompile.frontend.torch.operators.roll import Node, Ref, StepGraph, fill_arguments, is_ref, run_node
 from nwcompile.frontend.torch.operators.unroll import NO_MAP, NO_STATISTICS
 from nwcompile.frontend.torch.symbols import Applied, Operation, Picked, Pooled, Source, Summed, Symbol
 from nwcompile.ir.connection import MatMul, Sparse

@@ -13,7 +13,7 @@ import torch
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.kinds.traced import simplify_program
-from nwcompile.frontend.torch.operators.roll import Node, Ref, StepGraph, is_ref, run_node
+from nwcompile.frontend.torch.operators.graph import Node, Ref, StepGraph, is_ref, run_node
 from nwcompile.frontend.torch.operators.unroll import SAME_SHAPE
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operand
 from nwcompile.nn.neurons.trace import States, trace

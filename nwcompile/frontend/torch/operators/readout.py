@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from nwcompile.errors import ModelError
+from nwcompile.frontend.torch.operators.graph import Node, StepGraph, is_ref
 from nwcompile.frontend.torch.operators.record import Op, is_op
-from nwcompile.frontend.torch.operators.roll import Node, StepGraph, is_ref
 from nwcompile.ir.network import Network
 from nwcompile.ir.readout import OPERATORS, Readout, iterate_references
 from nwcompile.ir.run import Run

@@ -6,6 +6,7 @@ import torch
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.operators.connect import MOVES
+from nwcompile.frontend.torch.operators.graph import Node, StepGraph
 from nwcompile.frontend.torch.operators.neurons import is_of_messages
 from nwcompile.frontend.torch.operators.readout import (
     Record,
@@ -14,7 +15,7 @@ from nwcompile.frontend.torch.operators.readout import (
     record_layers,
 )
 from nwcompile.frontend.torch.operators.record import Op
-from nwcompile.frontend.torch.operators.roll import Node, StepGraph, find_operands
+from nwcompile.frontend.torch.operators.roll import find_operands
 from nwcompile.frontend.torch.results import is_multiple
 from nwcompile.ir.readout import Readout
 
