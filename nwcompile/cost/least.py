@@ -2,7 +2,8 @@
 
 Work that no mapping changes (visits, updates, spikes, synops) is spread evenly over the cores, as if neurons were
 divisible. Every spike with a reader is one message, sent and received. Hops, links and memory words are free. On K
-cores, `T >= sum of steps: barrier(K) + max over units of (work of the unit / K)`. The minimum over all K holds for any
+cores, `T >= sum of steps: barrier(K) + max over units of (work of the unit / K)`, where the shortest step of the chip
+is one more unit. The minimum over all K holds for any
 mapping, as the mean over cores never exceeds their maximum, which determines a step (cost/time/floorline.py). If cores
 wait only for their neighbors, work is summed over the steps before the maximum is taken.
 
@@ -42,12 +43,13 @@ class Least:
 def find_lower_bounds(program: Program, run: Run, n_cores: int | None = None) -> Least:
     """Return lower bounds for this run over all mappings of the program's network, on `n_cores` cores if given.
 
-    All are None for runs that have only totals, and on chips for which mapping changes the network itself: neurons
-    share axons, or are copied because each may send to few cores.
+    All are None for runs that have only totals, on chips of which some cores are faster, and on chips for which mapping
+    changes the network itself: neurons share axons, or are copied because each may send to few cores.
     """
     chip, core, activity = program.chip, program.chip.core, run.activity
     changes = core.axon_merge, core.max_destinations, core.max_neuron_destinations
-    if activity is None or any(limit is not None for limit in changes):
+    has_fast_cores = any(isinstance(cycles, list) for cycles in vars(chip.cost).values())
+    if activity is None or has_fast_cores or any(limit is not None for limit in changes):
         return Least(None, None, None)
     counters = _fewest_messages(program, activity, run.counters, run.window)
     us = _least_us(program, counters, run.n_samples)
@@ -92,16 +94,20 @@ def _least_us(program: Program, counters: dict[str, np.ndarray], n_samples: int)
         sum(spread[event] for event in events)[:, None] / n_cores + (scan if "visit" in events else 0)
         for events in map(list, done.units.values())
     ]
-    barrier = np.array([_least_barrier(program, n) for n in n_cores.tolist()])
-    spent = np.maximum.reduce(busy).sum(0)
+    barrier, min_work = (
+        np.array([min(of_tiles(k) for k in _numbers_of_tiles(program, n)) for n in n_cores.tolist()])
+        for of_tiles in (chip.barrier_cycles, chip.min_work_cycles)
+    )
+    n_barriers = n_samples * program.schedule.period
+    spent = np.maximum.reduce([*busy, n_barriers * np.tile(min_work, (len(done.busy[0]), 1))]).sum(0)
     if chip.waits_for_neighbors:  # a unit with little work in one step may begin the next
         spent = np.maximum.reduce([cycles.sum(0) for cycles in busy])
-    cycles = spent + barrier * n_samples * program.schedule.period * len(counters["synops"])
+    cycles = spent + barrier * n_barriers * len(counters["synops"]) + n_samples * chip.sample_cycles
     return cycles * (chip.core.cycle_ns / 1000 / n_samples / len(counters["synops"]))
 
 
-def _least_barrier(program: Program, n_cores: int) -> int:
-    """Return the fewest core cycles of a barrier over `n_cores` cores, over all possible numbers of routers."""
+def _numbers_of_tiles(program: Program, n_cores: int) -> range:
+    """Return all possible numbers of routers of `n_cores` cores."""
     noc = program.chip.noc
     fewest, largest = -(-n_cores // noc.cores_per_router), min(n_cores, noc.columns * noc.rows)
-    return min(program.chip.barrier_cycles(n) for n in range(fewest, max(fewest, largest) + 1))
+    return range(fewest, max(fewest, largest) + 1)

@@ -37,6 +37,7 @@ from nwcompile.ir.chip_check import (
 )
 from nwcompile.ir.chip_sections import (
     KEYS,
+    MAY_LACK_CYCLES,
     MAY_LACK_PJ,
     NEIGHBORS,
     SECTIONS,
@@ -397,7 +398,7 @@ class Chip:
     @property
     def unknown_costs(self) -> list[str]:
         """Keys of costs that the chip file does not give; only chips with neuron programs need instruction_cycles."""
-        needed = [f.name for f in fields(Cost) if f.name.endswith("_cycles")]
+        needed = [f.name for f in fields(Cost) if f.name.endswith("_cycles") and f.name not in MAY_LACK_CYCLES]
         if not self.neuron.programmable:
             needed.remove("instruction_cycles")
         if self.waits_for_neighbors:
@@ -430,6 +431,11 @@ class Chip:
         return self.cost.sync == NEIGHBORS
 
     @property
+    def has_steps(self) -> bool:
+        """Whether all cores end a step together after their work; otherwise a pool or the neighbors set the pace."""
+        return not (self.has_pool_times or self.waits_for_neighbors)
+
+    @property
     def has_energies(self) -> bool:
         """Whether the energy of every event is known."""
         names = (f.name for f in fields(Energy) if f.name.endswith("_pj") and f.name not in MAY_LACK_PJ)
@@ -442,11 +448,21 @@ class Chip:
 
     def barrier_cycles(self, n_tiles: int) -> int:
         """Core cycles of the barrier with `n_tiles` routers in use: the entry of the largest key not above it."""
-        if self.has_pool_times or self.waits_for_neighbors:
+        if not self.has_steps:
             return 0
         assert self.cost.barrier_cycles is not None, "ask has_times first"
-        table = {int(k): v for k, v in self.cost.barrier_cycles.items()}
-        return table[max(k for k in table if k <= n_tiles)]
+        return _entry_of_tiles(self.cost.barrier_cycles, n_tiles)
+
+    def min_work_cycles(self, n_tiles: int) -> int:
+        """Core cycles from a step's begin to its barrier if there is little or no work (`cost.min_step_cycles`)."""
+        if not self.has_steps or self.cost.min_step_cycles is None:
+            return 0
+        return max(_entry_of_tiles(self.cost.min_step_cycles, n_tiles) - self.barrier_cycles(n_tiles), 0)
+
+    @property
+    def sample_cycles(self) -> int:
+        """Core cycles that a sample takes once, in addition to its steps."""
+        return (self.cost.sample_cycles or 0) if self.has_steps else 0
 
     @cached_property
     def ticks(self) -> tuple[int, int]:
@@ -531,6 +547,10 @@ class Chip:
                 '("assumed: <reason>" is allowed)',
                 code="NW4004",
             )
+
+
+def _entry_of_tiles(table: dict[str, int], n_tiles: int) -> int:
+    return max((int(tiles), cycles) for tiles, cycles in table.items() if int(tiles) <= n_tiles)[1]
 
 
 def _find_written_keys(table: dict) -> frozenset[str]:

@@ -8,7 +8,7 @@ from dataclasses import MISSING, fields
 from typing import Any, get_args, get_origin
 
 from nwcompile.errors import ChipError, nearest_first, shown, unknown_choice
-from nwcompile.ir.chip_sections import BARRIER, NEIGHBORS, Variation
+from nwcompile.ir.chip_sections import BARRIER, MAY_LACK_CYCLES, NEIGHBORS, Variation
 from nwcompile.ir.neuron import DECAYS, MESSAGES, OVERFLOWS, RESET_TIMINGS, RESETS
 from nwcompile.ir.noc.bus import BUS_KEYS, MESH_KEYS, MOST_BUS_CORES, SEGMENTED_BUS, longest_transfer_cycles
 from nwcompile.ir.noc.merges import BEFORE_SCAN_CYCLES, CLEAR_CYCLES, MERGE_CYCLES, MERGE_KEYS, MERGES
@@ -50,7 +50,8 @@ LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.chip_columns": 1024, "noc
            "neuron.delay_max_steps": 1 << 16, "neuron.refractory_max_steps": 1 << 16, "neuron.threshold_bits": 32,
            "neuron.threshold_shift_bits": 24, "neuron.bias_bits": 32, "neuron.bias_exponent_max": 24,
            **dict.fromkeys((f"variation.{f.name}" for f in fields(Variation)), 1)}  # fmt: skip
-SCAN_CYCLES = ("visit_cycles", "instruction_cycles", "barrier_cycles")  # Costs of a scan; all other costs add to it.
+# Costs of a chip with merges that need not be 0.
+SCAN_CYCLES = ("visit_cycles", "instruction_cycles", "barrier_cycles", *MAY_LACK_CYCLES)
 LARGEST_OF_ALL = 1 << 40  # Sums of such numbers over cores and steps fit 64 bits.
 LARGEST_CORE_COUNT = 1 << 20  # Tables by core fit into memory.
 MOST_CHANNELS = 64  # The virtual channels of all input ports of a router are bits of one 64-bit word.
@@ -97,7 +98,7 @@ def check_value(key: str, value: Any, where: str, n_cores: int) -> None:
             if word not in CHOICES[key]:
                 raise ChipError(f"{where}: {key}: {unknown_choice('value', word, CHOICES[key])}", code="NW4002")
         return
-    if key.startswith("core.") and isinstance(value, list) and len(value) != n_cores:
+    if key.startswith(("core.", "cost.")) and isinstance(value, list) and len(value) != n_cores:
         raise ChipError(
             f"{where}: {key}: a list needs one entry for each of the {n_cores} cores, got {len(value)}", code="NW4002"
         )

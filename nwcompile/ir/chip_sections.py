@@ -170,9 +170,12 @@ class NeuronCapability:
 class Cost:
     """Core cycles of each event. If any is not given, it is unknown, and no times are reported.
 
+    A list gives each core its own value, in site order; mappings are searched as if all cores had the largest.
+
     With `sync = "neighbors"` there is no common end of a step. After all messages of a step, a core sends a token with
     their number to each core that it sends to or receives from (its neighbors). It begins its next step when it has all
-    tokens and messages of the current step. Tokens count as messages, and `barrier_cycles` does not apply.
+    tokens and messages of the current step. Tokens count as messages, and `barrier_cycles`, `min_step_cycles` and
+    `sample_cycles` do not apply.
     """
 
     units: str = "overlap"  # "overlap": send and receive run in parallel; "shared": one unit does both
@@ -184,10 +187,12 @@ class Cost:
     message_out_cycles: int | None = None  # send: one spike to one destination core
     message_in_cycles: int | None = None  # receive: lookup of a fan-in axon
     word_cycles: int | None = None  # receive: read of a synapse-memory word
-    synop_dense_cycles: int | None = None  # receive: accumulation of a stored weight of a dense row
-    synop_sparse_cycles: int | None = None  # receive: the same, of a sparse row
-    synop_conv_cycles: int | None = None  # receive: the same, of a convolution with shared weights
+    synop_dense_cycles: int | list[int] | None = None  # receive: accumulation of a stored weight of a dense row
+    synop_sparse_cycles: int | list[int] | None = None  # receive: the same, of a sparse row
+    synop_conv_cycles: int | list[int] | None = None  # receive: the same, of a convolution with shared weights
     barrier_cycles: dict[str, int] | None = None  # end of a step, by tiles in use: largest key not above their number
+    min_step_cycles: dict[str, int] | None = None  # shortest step, barrier included, by tiles in use; optional
+    sample_cycles: int | None = None  # once a sample: into the first core and out of the last; optional
     sync: str | None = None  # "neighbors": see above; "barrier" or not given: all cores end a step together
 
 
@@ -266,6 +271,7 @@ def given_figures(section: PoolCost | Energy) -> dict[str, float]:
     return {key: figure for key, figure in vars(section).items() if figure is not None}
 
 
+MAY_LACK_CYCLES = ("min_step_cycles", "sample_cycles")  # What not every chip has; no key means 0.
 MAY_LACK_PJ = ("io_pj", "chip_link_pj")  # energies of events that not every chip has; the others are valid without them
 SECTIONS: dict[str, Any] = {
     "noc": Noc,

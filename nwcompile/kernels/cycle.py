@@ -441,5 +441,6 @@ def run_samples(
             if chip.pool.step > 0:
                 steps.cycles[row] += (chip.pool.step + steps.sent[row, 0, HALF_CYCLES] - before + 1) // 2
                 continue
-            steps.cycles[row] += (ticks + plan.ticks_per_cycle - 1) // plan.ticks_per_cycle
+            cycles = (ticks + plan.ticks_per_cycle - 1) // plan.ticks_per_cycle
+            steps.cycles[row] += max(cycles, tables.costs.min_work) + (tables.costs.sample if micro == 0 else 0)
     return 0

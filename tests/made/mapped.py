@@ -31,6 +31,7 @@ def tiny_case(seed: int):
         noc__columns=n_cores, noc__rows=1, noc__cores_per_router=1, cost__units=str(rng.choice(["shared", "overlap"])),
         cost__barrier_cycles={"1": int(rng.integers(100)), "3": 100}, core__max_neurons=int(rng.integers(2, n + 1)),
         core__max_in_axons=int(rng.integers(7, 13)),
+        cost__min_step_cycles={"1": int(rng.integers(400)), "2": 300} if rng.integers(2) else None,
     )  # fmt: skip
     counts = {"in": rng.poisson(0.5, (5, 4)).astype(np.int32), "a": rng.poisson(0.5, (5, n)).astype(np.int32)}
     return network, chip, Activity(counts, 1), n, n_cores

@@ -138,6 +138,9 @@ def chips(draw) -> Chip:
         "visit_cycles", "update_cycles", "spike_cycles", "message_out_cycles", "message_in_cycles", "word_cycles",
         "synop_dense_cycles", "synop_sparse_cycles", "synop_conv_cycles")}  # fmt: skip
     cost |= {"units": draw(st.sampled_from(["overlap", "shared"])), "barrier_cycles": {"1": 5, "2": 9}}
+    cost |= draw(st.sampled_from([{}, {"min_step_cycles": {"1": 60, "3": 200}, "sample_cycles": 70}]))
+    if draw(st.booleans()):
+        cost["synop_dense_cycles"] = [i % 4 for i in range(noc["columns"] * noc["rows"] * noc["cores_per_router"])]
     core = {"max_neurons": 1000, "block_overhead_bits": 10, "cycle_ns": 1.0}
     neuron = {"reset": list(RESETS), "spikes": list(MESSAGES)}
     weights = {"sharing": draw(st.booleans()), "index_bits": draw(st.sampled_from([0, 4]))}

@@ -47,9 +47,10 @@ def advise(program: Program, done: Work, share: LayerShare, busiest: Bottleneck)
             f"nothing in the mapping, a core visits all its {int(np.max(chip.core.max_neurons))} slots whatever they "
             f"hold, {scan:.0f} % of each step; a design with fewer (core.max_neurons) is faster"
         )
-    barrier = done.barrier_cycles * len(done.bound_cycles) / max(now, 1.0)
-    if barrier >= 0.5:
-        return Advice(f"run fewer steps a sample, the barrier is {100 * barrier:.0f} % of each")
+    waiting = float(done.wait_cycles.sum()) / max(now, 1.0)
+    if waiting >= 0.5:
+        why = "the shortest step of the chip" if done.min_cycles else "the barrier"
+        return Advice(f"run fewer steps a sample, {why} is {100 * waiting:.0f} % of each")
     return Advice("nothing, no single change of the mapping shortens the step by 5 %")
 
 
@@ -88,7 +89,7 @@ def _fewer_tiles(program: Program, done: Work) -> Iterator[tuple[str, Work, floa
     if least < mapping.n_tiles:
         tiles = "tile" if least == 1 else "tiles"
         change = f"place the {mapping.n_cores} cores on {least} {tiles} instead of {mapping.n_tiles}"
-        yield change, replace(done, barrier_cycles=_barrier_cycles(program, done, least)), 1.0
+        yield change, _on_tiles(program, done, least), 1.0
 
 
 def _balance_layer(program: Program, done: Work, layer: str) -> Iterator[tuple[str, Work, float]]:
@@ -131,7 +132,7 @@ def _spread_layer(program: Program, done: Work, share: LayerShare, layer: str) -
     cycles["message_out"] = cycles["message_out"] * (1 + towards * (1 / keep - 1))
     n_routers = chip.noc.columns * chip.noc.rows
     tiles = min(n_routers, mapping.n_tiles + -(-more // chip.noc.cores_per_router))
-    after = replace(done, cycles=cycles, barrier_cycles=_barrier_cycles(program, done, tiles))
+    after = replace(_on_tiles(program, done, tiles), cycles=cycles)
     least_gain = (1 + more / mapping.n_cores) ** CORES_WORTH
     if float(done.bound_cycles.sum()) < least_gain * float(after.bound_cycles.sum()):
         return
@@ -155,7 +156,9 @@ def _fewer_spikes(program: Program, done: Work, share: LayerShare, source: int) 
     yield change, replace(done, cycles=cycles, link_cycles=done.link_cycles * (1 - on_links / 2)), MODEL_CHANGE_PENALTY
 
 
-def _barrier_cycles(program: Program, done: Work, n_tiles: int) -> int:
-    """Return the cycles of the step's barrier with `n_tiles` routers in use."""
-    now = program.chip.barrier_cycles(program.mapping.n_tiles)
-    return done.barrier_cycles // now * program.chip.barrier_cycles(n_tiles) if now else 0
+def _on_tiles(program: Program, done: Work, n_tiles: int) -> Work:
+    """Return the work with the waiting of `n_tiles` routers in use."""
+    chip = program.chip
+    now = chip.barrier_cycles(program.mapping.n_tiles) or chip.min_work_cycles(program.mapping.n_tiles)
+    n = (done.barrier_cycles or done.min_cycles) // now if now else 0
+    return replace(done, barrier_cycles=n * chip.barrier_cycles(n_tiles), min_cycles=n * chip.min_work_cycles(n_tiles))

@@ -27,9 +27,9 @@ class Floorline:
 
     `work`: busy cycles by event, unit and core. `link`: int64[H], the busiest link of each step (-1: no flit).
     `bottlenecks`: one per step; `bottleneck`: that of all steps together. `time_share`, `link_share`, `barrier_share`:
-    the parts of the bound filled by each layer's work, the links and the barrier.
-    For the plot, per sample: `floor_cycles` is the barrier and the compute of the busiest core in the idlest step,
-    `cycles_per_synop` the mean cost of a synaptic operation with its memory words.
+    the parts of the bound filled by each layer's work, the links, and the barrier with all other waiting of all cores.
+    For the plot, per sample: `floor_cycles` is the barrier and the compute of the busiest core in the idlest step, or
+    the shortest step if that is longer; `cycles_per_synop` the mean cost of a synaptic operation with its memory words.
     """
 
     work: Work
@@ -103,7 +103,8 @@ def floorline(
         link_share=link_share,
         barrier_share=barrier_share,
         find_advice=partial(advise, program, done, share, busiest),
-        floor_cycles=float(done.barrier_cycles + _kind_cycles(done, "compute").max(1).min()) / n_samples,
+        floor_cycles=float(done.barrier_cycles + max(_kind_cycles(done, "compute").max(1).min(), done.min_cycles))
+        / n_samples,
         cycles_per_synop=float(_kind_cycles(done, "memory").sum() / max(counters["synops"].sum(), 1)),
     )
 
@@ -159,7 +160,7 @@ def _find_bottleneck(done: Work, share: LayerShare, link, critical, steps: np.nd
 def _or_barrier(done: Work, busiest: Bottleneck, steps: np.ndarray) -> Bottleneck:
     """Return the barrier if it fills half of these steps or more, else `busiest`."""
     bound = int(done.bound_cycles[steps].sum())
-    barrier = done.barrier_cycles * len(steps)
+    barrier = int(done.wait_cycles[steps].sum())
     return Bottleneck(BARRIER, share=barrier / max(bound, 1)) if 2 * barrier >= bound else busiest
 
 
@@ -175,4 +176,4 @@ def _time_share(done: Work, share: LayerShare, critical) -> tuple[dict[str, floa
         else:
             layers += sum(done.cycles[e][h, core] * share.event_share(e)[:, core] for e in done.units[names[unit]])
     table = {name: float(part) / total for name, part in zip(share.layers, layers, strict=True)}
-    return table, float(links) / total, done.barrier_cycles * len(done.bound_cycles) / total
+    return table, float(links) / total, float(done.wait_cycles.sum()) / total

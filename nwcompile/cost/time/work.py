@@ -1,8 +1,9 @@
 """Work: the core cycles of each event, unit by unit, and the resulting lower bound of a step.
 
 One formula (DESIGN 6) serves the bound, the prediction and the advice:
-`T_step >= barrier + max(max over cores and units of the unit's busy cycles, busiest link's cycles)`.
-If cores wait for their neighbors only, the longest path over cores and steps replaces it (longest_path.py).
+`T_step >= barrier + max(max over cores and units of the unit's busy cycles, busiest link's cycles)`,
+and no step is shorter than `cost.min_step_cycles`. If cores wait for their neighbors only, the longest path over cores
+and steps replaces it (longest_path.py).
 """
 
 from dataclasses import dataclass
@@ -61,15 +62,18 @@ class Work:
     """Busy core cycles, summed over samples: `cycles[event]` [H, core], and `link_cycles` [H] of the busiest link.
 
     `units`: the units of each core, and the events that each processes one after another. `barrier_cycles`: cycles of
-    the barrier in one hardware step, summed over samples and phases. Float arrays mean an estimate. `paths`: the tokens
-    that cores wait for, if there is no barrier. `link_cycles` are then the growth, per step, of the total cycles of the
-    link that is busiest so far.
+    the barrier in one hardware step, and `min_cycles`: cycles of the shortest step without it, both summed over samples
+    and phases. `sample_cycles`: what all samples take once, with their first step. Float arrays mean an estimate.
+    `paths`: the tokens that cores wait for, if there is no barrier. `link_cycles` are then the growth, per step, of the
+    total cycles of the link that is busiest so far.
     """
 
     cycles: dict[str, np.ndarray]
     units: dict[str, tuple[str, ...]]
     link_cycles: np.ndarray
     barrier_cycles: int
+    min_cycles: int = 0
+    sample_cycles: int = 0
     paths: TokenPaths | None = None
 
     @cached_property
@@ -90,7 +94,19 @@ class Work:
         """[H]: lower bound in core cycles of each hardware step; without a barrier, the growth of the bound so far."""
         if self.path is not None:
             return np.diff(np.maximum(self.path.end, self.link_cycles.cumsum()), prepend=0)
-        return self.barrier_cycles + np.maximum(self.busy.max((0, 2)), self.link_cycles)
+        return self.wait_cycles + np.maximum(self.busy.max((0, 2)), self.link_cycles)
+
+    @cached_property
+    def wait_cycles(self) -> np.ndarray:
+        """[H]: cycles in which all cores wait: the barrier, the rest of a shortest step, and what a sample takes once.
+
+        In a run whose steps take longer than their bound, they wait less for the end of a shortest step.
+        """
+        wait = self.barrier_cycles + np.maximum(
+            self.min_cycles - np.maximum(self.busy.max((0, 2)), self.link_cycles), 0
+        )
+        wait[:1] += self.sample_cycles
+        return wait
 
 
 def n_events(counters: dict[str, np.ndarray], event: str) -> np.ndarray:
@@ -102,7 +118,7 @@ def compute_work(program: Program, counters: dict[str, np.ndarray], link_flits: 
     """Compute the work of `counters` int64[H, core] and `link_flits` int64[H, link], on a chip that has times."""
     chip = program.chip
     cycles: dict[str, np.ndarray] = {}
-    cycles |= {e: n_events(counters, e) * np.int64(getattr(chip.cost, f"{e}_cycles")) for e in SEND + RECEIVE}
+    cycles |= {e: n_events(counters, e) * core_cycles(program, e) for e in SEND + RECEIVE}
     if chip.neuron.programmable:
         assert chip.cost.instruction_cycles is not None, "ask has_times first"
         cycles["update"] = cycles["update"] + counters["neuron_instructions"] * np.int64(chip.cost.instruction_cycles)
@@ -118,18 +134,34 @@ def compute_work(program: Program, counters: dict[str, np.ndarray], link_flits: 
     busiest = busiest * noc_ticks // core_ticks  # rounded down, so it remains a bound
     if paths is not None:
         busiest = np.diff(busiest, prepend=0)
-    return Work(cycles, units, busiest, n_barriers * chip.barrier_cycles(program.mapping.n_tiles), paths)
+    n_tiles = program.mapping.n_tiles
+    return Work(
+        cycles,
+        units,
+        busiest,
+        barrier_cycles=n_barriers * chip.barrier_cycles(n_tiles),
+        min_cycles=n_barriers * chip.min_work_cycles(n_tiles),
+        sample_cycles=n_samples * chip.sample_cycles,
+        paths=paths,
+    )
+
+
+def core_cycles(program: Program, event: str) -> np.ndarray:
+    """Return int64[core]: the core cycles of an event on each core in use; 0 if the chip gives none."""
+    cycles = np.asarray(getattr(program.chip.cost, f"{event}_cycles") or 0, np.int64)
+    n_cores = program.mapping.n_cores
+    return cycles[program.chip.site_index(program.mapping.site_of)] if cycles.ndim else np.full(n_cores, cycles)
 
 
 def cycles_of_event(chip: Chip, event: str) -> int:
-    """Return the core cycles of an event, or 1 if the chip gives none, as the mapper needs a figure.
+    """Return the core cycles of an event on the slowest core, or 1 if the chip gives none: the mapper needs a figure.
 
     A visit costs nothing if all slots are visited, used or not: no mapping changes that.
     """
     if event == "visit" and chip.scan_cycles:
         return 0
     cycles = getattr(chip.cost, f"{event}_cycles")
-    return 1 if cycles is None else cycles
+    return 1 if cycles is None else int(np.max(cycles))
 
 
 def update_cycles(chip: Chip, spec: NeuronSpec | NeuronProgram) -> int:

@@ -134,6 +134,8 @@ class Costs(NamedTuple):
     longest_step: int
     longest_idle: int
     longest_message: int
+    min_work: int  # core cycles of a micro-step without its barrier, at least
+    sample: int  # core cycles once a sample, in its first step
 
 
 class PoolTimes(NamedTuple):

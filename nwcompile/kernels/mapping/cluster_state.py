@@ -83,6 +83,7 @@ class CoreRules(NamedTuple):
     word_bits: np.ndarray  # int64[1]
     limit: np.ndarray  # int64[core, resource], numbered as in `nwcompile.ir.resources`
     barrier: np.ndarray  # int64[cores in use + 1]: cycles of the barrier in a step
+    min_work: np.ndarray  # int64[cores in use + 1]: cycles of the shortest step, without the barrier
     region: np.ndarray  # int64[core, 2]: first core and number of cores that its clusters may move to
 
 

@@ -210,8 +210,9 @@ def refresh_totals(rules, held, busy):
                 busy.top[h] = busy.load[column, h]
                 busy.top_column[h] = column
     time = np.int64(0)
+    min_work = rules.min_work[busy.total[N_USED]]
     for h in range(n_steps):
-        time += busy.top[h]
+        time += max(busy.top[h], min_work)
     busy.total[TIME] = time + n_steps * rules.barrier[busy.total[N_USED]]
     refresh_limits(rules, held, busy)
 
@@ -298,8 +299,9 @@ def _propose_move(reads, rules, held, busy, attempt, state):
 
 
 @spliced
-def _least_change(reads, held, busy, attempt):
+def _least_change(reads, rules, held, busy, attempt):
     """Lower bound of the change of the time by a move, from the synaptic operations of its two cores."""
+    min_work = rules.min_work[busy.total[N_USED]]
     shift = busy.load.shape[0] - len(held.n_clusters)
     cluster = attempt.cluster[0]
     other = attempt.cluster[1]
@@ -313,7 +315,7 @@ def _least_change(reads, held, busy, attempt):
         if delta != 0:
             new = max(busy.load[a, h] - delta, busy.load[b, h] + delta)
             if new > busy.top[h] or busy.top_column[h] == a or busy.top_column[h] == b:
-                change += new - busy.top[h]
+                change += max(new, min_work) - max(busy.top[h], min_work)
     return change
 
 
@@ -353,7 +355,7 @@ def anneal_clusters(demand, cores, weight, temperature, n_moves, keep_all, state
         if excess == 0 and weight.time == 1.0:
             n_saved = _messages_read(reads, rows, classes, attempt)
             saved = weight.messages_by_cores / busy.total[N_USED] * n_saved
-            if _least_change(reads, held, busy, attempt) > saved + 5 * temperature:
+            if _least_change(reads, rules, held, busy, attempt) > saved + 5 * temperature:
                 continue
         _save_totals(busy, attempt)
         attempt.to[1] = home

@@ -52,12 +52,13 @@ def column_cost(load, column, norm, inverse, is_steep):
 
 
 @kernel
-def take_norms(busy, smooth, is_steep):
-    """Set the norms of `smooth` to those of the current loads."""
+def take_norms(rules, busy, smooth, is_steep):
+    """Set the norms of `smooth` to those of the current loads and the shortest step."""
+    min_work = rules.min_work[busy.total[N_USED]]
     n_columns, n_steps = busy.load.shape
     for h in range(n_steps):
-        top = max(1.0, float(busy.top[h]))
-        total = 0.0
+        top = max(1.0, float(max(busy.top[h], min_work)))
+        total = _raise_to_norm(min_work / top, is_steep)
         for column in range(n_columns):
             total += _raise_to_norm(busy.load[column, h] / top, is_steep)
         for _ in range(SQUARINGS + is_steep):

@@ -39,7 +39,7 @@ def most_listed(n: int, n_sources: int, dense_edge: Dense, chip: Chip) -> int:
         return n - 1
     if chip.weights.axon_types is not None:
         return -1
-    dense, sparse = (getattr(chip.cost, f"synop_{kind}_cycles") or 0 for kind in ("dense", "sparse"))
+    dense, sparse = (np.max(getattr(chip.cost, f"synop_{kind}_cycles") or 0) for kind in ("dense", "sparse"))
     bits = [synapse_bits(dense_edge, kind, chip) for kind in (DENSE, SPARSE)]
     by_time = n if sparse == 0 else n * dense // sparse
     return min(int(MOST_LEFT * n), (n * bits[0] - 1) // bits[1], by_time)

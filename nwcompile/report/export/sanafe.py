@@ -12,7 +12,7 @@ import numpy as np
 
 from nwcompile.errors import ChipError, ModelError, OptionError
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.chip_sections import given_figures
+from nwcompile.ir.chip_sections import MAY_LACK_CYCLES, given_figures
 from nwcompile.ir.program import Program
 from nwcompile.report.export.sanafe_network import network_lines
 
@@ -74,6 +74,10 @@ def _check_chip(chip: Chip) -> None:
         )
     if chip.cost.word_cycles:
         raise ChipError(f"{chip.name}: cost.word_cycles: SANA-FE has no cost of a memory word; set it to 0")
+    for key, value in vars(chip.cost).items():
+        if isinstance(value, list) or (key in MAY_LACK_CYCLES and value):
+            lacks = "costs of single cores" if isinstance(value, list) else "time of a step beside work and barrier"
+            raise ChipError(f"{chip.name}: cost.{key}: SANA-FE has no {lacks}; leave it out")
     if chip.cost.units == "shared":
         raise ChipError(f"{chip.name}: cost.units: SANA-FE sends and receives side by side only, not 'shared'")
 

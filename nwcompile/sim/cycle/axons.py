@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nwcompile.cost.time.work import core_cycles
 from nwcompile.cost.traffic.io_sites import io_routes
 from nwcompile.cost.traffic.multicast import MulticastTrees, hops_of_axons, spike_fanout
 from nwcompile.ir.flat import count_lines, csr_entries, csr_offset
@@ -90,8 +91,8 @@ def _append_shared_axons(program: Program, rows: np.ndarray, fan_out: FanOut) ->
 def _build_rows(program: Program) -> np.ndarray:
     """Build AXON[axon] of the program's axons, without `to` and `flits`."""
     axons, cost = program.axons, program.chip.cost
-    per_synop = np.array([c or 0 for c in (cost.synop_dense_cycles, cost.synop_sparse_cycles, cost.synop_conv_cycles)])
-    cycles = (cost.message_in_cycles or 0) + axons.synops.astype(np.int64) @ per_synop
+    per_synop = np.stack([core_cycles(program, f"synop_{kind}") for kind in SYNAPSE_KINDS], 1)
+    cycles = (cost.message_in_cycles or 0) + (axons.synops.astype(np.int64) * per_synop[axons.core]).sum(1)
     cycles += axons.words.astype(np.int64) * (cost.word_cycles or 0)
     rows = np.zeros(axons.n_axons, AXON)
     rows["ticks"], rows["source"], rows["core"] = cycles * program.chip.ticks[0], axons.source, axons.core

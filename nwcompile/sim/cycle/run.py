@@ -226,6 +226,8 @@ class ChipRun:
             shared=cost.units == "shared",
             drops=loses_messages(self.chip),
             scan=self.chip.scan_cycles * per_cycle,
+            min_work=self.chip.min_work_cycles(self.program.mapping.n_tiles),
+            sample=self.chip.sample_cycles,
             **longest_step(self.program, self.mesh, self.axons.axons),
         )
 

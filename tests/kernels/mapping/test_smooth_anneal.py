@@ -23,7 +23,7 @@ WEIGHT = Objective(time=1.0, messages_by_cores=1.0)
 def annealed(demand, state, temperature: float, n_moves: int, seed: int = 0, keep_all: bool = False) -> int:
     """Moves made by `smooth_anneal.anneal_smoothly`, its norms taken first."""
     smooth = empty_norms(state)
-    smooth_anneal.take_norms(state.busy, smooth, False)
+    smooth_anneal.take_norms(demand.rules, state.busy, smooth, False)
     random_state = np.array([seed], np.uint64)
     return smooth_anneal.anneal_smoothly(
         demand, state, WEIGHT, find_readers(demand), smooth, False, temperature, n_moves, keep_all, random_state
@@ -61,7 +61,7 @@ def test_a_step_takes_the_norm_of_its_loads():
     state = filled(demand, chip, rng.integers(0, N_CORES, cluster_of.max() + 1))
     for is_steep, p in ((False, 8), (True, 16)):
         smooth = empty_norms(state)
-        smooth_anneal.take_norms(state.busy, smooth, is_steep)
+        smooth_anneal.take_norms(demand.rules, state.busy, smooth, is_steep)
         norm, inverse = smooth.norm, smooth.inverse
         assert np.allclose(norm, np.maximum((state.busy.load.astype(float) ** p).sum(0) ** (1 / p), 1), rtol=1e-12)
         assert np.allclose(inverse * norm, 1)
@@ -79,11 +79,11 @@ def test_annealing_sees_what_the_largest_load_does_not_tell():
     demand = cluster_demand(network, chip, activity, schedule(network), np.arange(n), 4)
     state = filled(demand, chip, np.arange(n) % 2)
     before, more, less = state.busy.total.copy(), empty_norms(state), empty_norms(state)
-    smooth_anneal.take_norms(state.busy, more, False)
+    smooth_anneal.take_norms(demand.rules, state.busy, more, False)
     moves.relocate(*demand, state.held, state.busy, np.array([0]), np.array([2]))
     moves.refresh_totals(demand.rules, state.held, state.busy)
     assert state.busy.total[cluster_state.TIME] == before[cluster_state.TIME]
-    smooth_anneal.take_norms(state.busy, less, False)
+    smooth_anneal.take_norms(demand.rules, state.busy, less, False)
     assert less.norm.sum() < more.norm.sum()
     annealed(demand, state, 0.0, 500)
     assert np.bincount(state.held.core_of, minlength=4).tolist() == [2, 2, 2, 2]

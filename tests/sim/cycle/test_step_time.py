@@ -81,6 +81,28 @@ def test_phases_follow_one_another_with_a_barrier_each():
     assert step_cycles([0], execution="phased", cost__barrier_cycles=table) == [3000 + VISIT + 2 * VISIT]
 
 
+def test_no_step_is_shorter_than_the_chips_shortest():
+    table, length = {"1": 40, "3": 900}, step_cycles([1])
+    assert length[0] < 40 < length[1]
+    assert step_cycles([1], cost__min_step_cycles=table) == [max(n, 40) for n in length]
+    least = 40 + 1000  # the barrier is a part of the step, and so are the phases' three
+    timed = {"cost__barrier_cycles": {"1": 1000}, "cost__min_step_cycles": {"1": least}}
+    assert step_cycles([1], **timed) == [1000 + max(n, 40) for n in length]
+    assert step_cycles([0], execution="phased", **timed) == [3 * least]
+    assert step_cycles([0], cost__barrier_cycles={"1": 1000}, cost__min_step_cycles=table)[0] == 1000 + 2 * VISIT
+
+
+def test_a_core_may_be_faster_than_others():
+    synop = [4] * 12
+    synop[4] = 1  # port 0 of router (2, 0), where b is
+    assert step_cycles([1], cost__synop_dense_cycles=synop)[:2] == [ONE_NEURON, FIRE + SEND + WAY + TWO_NEURONS - 2 * 3]
+
+
+def test_a_sample_takes_its_way_in_and_out_once():
+    length = step_cycles([1, 0, 1])
+    assert step_cycles([1, 0, 1], cost__sample_cycles=700) == [length[0] + 700, *length[1:]]
+
+
 @pytest.mark.parametrize("units", ["overlap", "shared"])
 def test_phased_execution_pays_its_phases_in_every_step_and_sample(units):
     step = ONE_NEURON + FIRE + SEND + WAY + TWO_NEURONS + 2 * FIRE

@@ -203,7 +203,7 @@ def _anneal_smooth_time(
     def attempt(i: int, temperature: float, n: int) -> bool:
         excess = state.busy.total[EXCESS]
         is_steep = i >= SMOOTH.steep_from
-        smooth_anneal.take_norms(state.busy, smooth, is_steep)
+        smooth_anneal.take_norms(demand.rules, state.busy, smooth, is_steep)
         smooth_anneal.anneal_smoothly(
             timed, state, weight, readers, smooth, is_steep, temperature, n, keep_all, search.state
         )

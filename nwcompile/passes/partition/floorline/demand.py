@@ -1,5 +1,6 @@
 """Demand: the demand of neuron clusters on the cores that hold them, gathered once before any of them moves."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -143,7 +144,8 @@ def _core_rules(chip: Chip, n_cores: int, n_barriers: int, costs: list[int]) -> 
         cycles=np.array(costs, np.int64),
         word_bits=np.array([chip.core.word_bits]),
         limit=np.ascontiguousarray(limit),
-        barrier=_barrier_cycles(chip, n_cores, n_barriers),
+        barrier=_cycles_by_cores(chip, chip.barrier_cycles, n_cores, n_barriers),
+        min_work=_cycles_by_cores(chip, chip.min_work_cycles, n_cores, n_barriers),
         region=np.tile([0, len(limit)], (len(limit), 1)),
     )
 
@@ -190,7 +192,9 @@ def _begin_state(demand: cluster_state.Demand, state: cluster_state.CoreState) -
     state.held.core_of.fill(-1)
     state.attempt.cluster.fill(-1)
     state.attempt.to.fill(-1)
-    state.busy.total[cluster_state.TIME] = state.busy.load.shape[1] * demand.rules.barrier[0]
+    state.busy.total[cluster_state.TIME] = state.busy.load.shape[1] * (
+        demand.rules.barrier[0] + demand.rules.min_work[0]
+    )
     return state
 
 
@@ -414,10 +418,10 @@ def _add_forking(send: np.ndarray, groups: Groups, entries: Entries, message_cyc
     )
 
 
-def _barrier_cycles(chip: Chip, n_cores: int, n_barriers: int) -> np.ndarray:
-    """Return int64[cores in use + 1]: cycles of a step's barriers, on the fewest routers that hold the cores."""
+def _cycles_by_cores(chip: Chip, of_tiles: Callable[[int], int], n_cores: int, n_barriers: int) -> np.ndarray:
+    """Return int64[cores in use + 1]: `of_tiles` of a step's barriers, on the fewest routers that hold the cores."""
     tiles = -(-np.maximum(np.arange(n_cores + 1), 1) // chip.noc.cores_per_router)
     if chip.cost.barrier_cycles is None:
         return np.zeros(n_cores + 1, np.int64)
-    of_tiles = [0, *(chip.barrier_cycles(n) for n in range(1, int(tiles[-1]) + 1))]
-    return np.array(of_tiles, np.int64)[tiles] * n_barriers
+    cycles = [0, *(of_tiles(n) for n in range(1, int(tiles[-1]) + 1))]
+    return np.array(cycles, np.int64)[tiles] * n_barriers
