@@ -6,12 +6,14 @@ from nwcompile.report.text import grouped, number
 
 WIDTH, HEIGHT = 640, 400
 LEFT, RIGHT, TOP, BOTTOM, LINE = 80, 40, 40, 60, 17
-COLORS = ("#1c6fd1", "#d9480f", "#2b8a8a", "#8c5cc9", "#777777")
+COLORS = ("#1c6fd1", "#d9480f", "#2b8a8a", "#8c5cc9", "#777777", "#a67c00")
 STYLE = "font-family:sans-serif;font-size:13px;background:#fff"
 
 
-def line_plot(title: str, label_x: str, label_y: str, series: dict[str, list[tuple[float, float]]]) -> str:
-    """An SVG of named curves, points (x, y) above 0; a mark of each point tells its values."""
+def line_plot(
+    title: str, label_x: str, label_y: str, series: dict[str, list[tuple[float, float]]], loose: tuple[str, ...] = ()
+) -> str:
+    """An SVG of named curves, points (x, y) above 0; a mark of each point tells its values. No line joins `loose` ones."""
     points, top = [point for curve in series.values() for point in curve], TOP + LINE * len(series)
     x = Axis([p[0] for p in points], LEFT, WIDTH - RIGHT, log=True)
     y = Axis([p[1] for p in points], HEIGHT - BOTTOM, top, log=True)
@@ -23,7 +25,8 @@ def line_plot(title: str, label_x: str, label_y: str, series: dict[str, list[tup
     for i, (name, curve) in enumerate(series.items()):
         color = COLORS[i % len(COLORS)]
         path = "M" + "L".join(f"{x.at(a):.1f} {y.at(b):.1f}" for a, b in curve)
-        marks.append(tag("path", d=path, fill="none", stroke=color, stroke_width=2))
+        if name not in loose:
+            marks.append(tag("path", d=path, fill="none", stroke=color, stroke_width=2))
         for a, b in curve:
             about = tag("title", f"{name}: {number(a)}, {grouped(b)}")
             marks.append(tag("circle", about, cx=x.at(a), cy=y.at(b), r=4, fill=color))
