@@ -11,9 +11,9 @@ STYLE = "font-family:sans-serif;font-size:13px;background:#fff"
 
 
 def line_plot(
-    title: str, label_x: str, label_y: str, series: dict[str, list[tuple[float, float]]], loose: tuple[str, ...] = ()
+    title: str, label_x: str, label_y: str, series: dict[str, list[tuple[float, float]]], loose: tuple = ()
 ) -> str:
-    """An SVG of named curves, points (x, y) above 0; a mark of each point tells its values. No line joins `loose` ones."""
+    """An SVG of named curves, points (x, y) above 0; a mark of each point tells its values. `loose` has no line."""
     points, top = [point for curve in series.values() for point in curve], TOP + LINE * len(series)
     x = Axis([p[0] for p in points], LEFT, WIDTH - RIGHT, log=True)
     y = Axis([p[1] for p in points], HEIGHT - BOTTOM, top, log=True)

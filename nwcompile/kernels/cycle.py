@@ -8,7 +8,7 @@ from nwcompile.kernels.cores.neuron import LONG_AGO, Neurons, States, is_asleep,
 from nwcompile.kernels.cores.probes import BASE, ROW, SAMPLE_NOW, STEP_NOW
 from nwcompile.kernels.cores.programs.call import clear_programs, is_program_at_rest, keep_states, step_program
 from nwcompile.kernels.cores.synapse import Drive, Members, Synapses, deliver
-from nwcompile.kernels.cores.tables import CoreTables, CoreWork, FanOut, IoAxons, PoolTimes
+from nwcompile.kernels.cores.tables import CoreTables, CoreWork, FanOut, IoAxons, PoolTimes, StepTimes
 from nwcompile.kernels.jit import inlined, kernel, part
 from nwcompile.kernels.noc.bus import PEAK_LANES, clear_bus
 from nwcompile.kernels.noc.bus_cores import run_bus
@@ -70,6 +70,7 @@ class ChipCores(NamedTuple):
 
     tables: CoreTables
     pool: PoolTimes
+    times: StepTimes
     fan_out: FanOut
     io: IoAxons
     work: CoreWork
@@ -442,5 +443,5 @@ def run_samples(
                 steps.cycles[row] += (chip.pool.step + steps.sent[row, 0, HALF_CYCLES] - before + 1) // 2
                 continue
             cycles = (ticks + plan.ticks_per_cycle - 1) // plan.ticks_per_cycle
-            steps.cycles[row] += max(cycles, tables.costs.min_work) + (tables.costs.sample if micro == 0 else 0)
+            steps.cycles[row] += max(cycles, chip.times.min_work) + (chip.times.sample if micro == 0 else 0)
     return 0

@@ -138,9 +138,6 @@ def chips(draw) -> Chip:
         "visit_cycles", "update_cycles", "spike_cycles", "message_out_cycles", "message_in_cycles", "word_cycles",
         "synop_dense_cycles", "synop_sparse_cycles", "synop_conv_cycles")}  # fmt: skip
     cost |= {"units": draw(st.sampled_from(["overlap", "shared"])), "barrier_cycles": {"1": 5, "2": 9}}
-    cost |= draw(st.sampled_from([{}, {"min_step_cycles": {"1": 60, "3": 200}, "sample_cycles": 70}]))
-    if draw(st.booleans()):
-        cost["synop_dense_cycles"] = [i % 4 for i in range(noc["columns"] * noc["rows"] * noc["cores_per_router"])]
     core = {"max_neurons": 1000, "block_overhead_bits": 10, "cycle_ns": 1.0}
     neuron = {"reset": list(RESETS), "spikes": list(MESSAGES)}
     weights = {"sharing": draw(st.booleans()), "index_bits": draw(st.sampled_from([0, 4]))}
@@ -209,6 +206,9 @@ def programs(draw, on=chips, neurons=specs, executions=EXECUTIONS) -> Program:
     execution = draw(st.sampled_from(executions))
     feedback = 1 if execution == "phased" else 4  # a pipeline of up to four layers takes one step per layer
     network, chip = draw(networks(on_multi_spike == "repeat", feedback, neurons)), draw(on())
+    if on is chips and draw(st.booleans()):
+        times = {"cost.min_step_cycles": {"1": 60, "3": 200}, "cost.sample_cycles": 70}
+        chip = chip.replace(times | {"cost.synop_dense_cycles": [i % 4 for i in range(chip.n_cores)]})
     return draw(mapped_at_random(network, chip, execution, on_multi_spike))
 
 

@@ -134,8 +134,13 @@ class Costs(NamedTuple):
     longest_step: int
     longest_idle: int
     longest_message: int
-    min_work: int  # core cycles of a micro-step without its barrier, at least
-    sample: int  # core cycles once a sample, in its first step
+
+
+class StepTimes(NamedTuple):
+    """Core cycles beyond the work of cores and network; they do not apply to a pool."""
+
+    min_work: int  # shortest micro-step, without its barrier
+    sample: int  # once a sample, in its first step
 
 
 class PoolTimes(NamedTuple):

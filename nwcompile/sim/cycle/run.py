@@ -32,6 +32,7 @@ from nwcompile.kernels.cores.tables import (
     InputQueue,
     Outbox,
     SharedAxons,
+    StepTimes,
 )
 from nwcompile.kernels.cycle import (
     INTERRUPTED,
@@ -226,8 +227,6 @@ class ChipRun:
             shared=cost.units == "shared",
             drops=loses_messages(self.chip),
             scan=self.chip.scan_cycles * per_cycle,
-            min_work=self.chip.min_work_cycles(self.program.mapping.n_tiles),
-            sample=self.chip.sample_cycles,
             **longest_step(self.program, self.mesh, self.axons.axons),
         )
 
@@ -396,6 +395,7 @@ class ChipRun:
             ),
             core=np.zeros(n_sites, CORE),
         )
+        times = StepTimes(self.chip.min_work_cycles(self.program.mapping.n_tiles), self.chip.sample_cycles)
         core_tables = CoreTables(self.axons.axons, self.axons.sites, self.costs)
         lossy = event = lockstep = on_bus = merges = None
         shared = self.axons.shared
@@ -413,7 +413,14 @@ class ChipRun:
         else:
             event = EventNetwork(self.mesh, build_queues(self.mesh))
         return State(
-            cores=ChipCores(core_tables, self.pool, self.axons.fan_out, self.axons.io, work),
+            cores=ChipCores(
+                tables=core_tables,
+                pool=self.pool,
+                times=times,
+                fan_out=self.axons.fan_out,
+                io=self.axons.io,
+                work=work,
+            ),
             net=SpikingNet(self.neurons, self.synapses, tables.resting_states(n_neurons), self.empty_drive()),
             programs=tables.copy_programs(self.programs),
             lossy=lossy,

@@ -63,5 +63,5 @@ def test_shipped_boards_write_only_what_lies_between_chips_each_key_with_its_own
     written = {f"{section}.{key}" for section, keys in table.items() if isinstance(keys, dict) for key in keys}
     sources = {key for key in written if key.startswith("sources.")}
     assert {key.removeprefix("sources.") for key in sources} == written - sources
-    changed = ("noc.columns", "noc.rows", "noc.chip_", "cost.barrier_cycles", "energy.hop_")
+    changed = ("noc.columns", "noc.rows", "noc.chip_", "cost.barrier_cycles", "cost.min_step_cycles", "energy.hop_")
     assert all(key.startswith(changed) for key in written - sources)

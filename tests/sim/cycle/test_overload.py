@@ -254,7 +254,7 @@ def test_a_step_that_takes_too_long_names_its_link():
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_a_step_may_take_max_step_cycles_and_no_cycle_more(on, data):
-    program = data.draw(programs(on))
+    program = with_keys(data.draw(programs(on)), cost__min_step_cycles=None, cost__sample_cycles=None)
     x = data.draw(inputs(program))[:1]
     done = simulate(program, x, "cycle").step_cycles - program.chip.barrier_cycles(program.mapping.n_tiles)
     most = int(done.max())
