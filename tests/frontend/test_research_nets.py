@@ -7,8 +7,8 @@ from tests.research_nets import compare_layers, import_net, load_net
 
 IMPORTED = {
     "adaptive_srnn": 3, "biclab_item_assignment": 5, "brain_style_nodes": 3, "calibrated_spike_modules": 3,
-    "dcls_delays": 3, "decolle_traces": 7, "drone_policy": 3, "einsum_loop": 2, "flownet_hybrid": 3,
-    "gated_spiking_unit": 3, "graph_snapshots": 1, "integer_spikes_yolo": 4, "lsnn_readout": 2,
+    "dcls_delays": 3, "decolle_traces": 7, "drone_policy": 3, "eeg_temporal_buffer": 4, "einsum_loop": 2,
+    "flownet_hybrid": 3, "gated_spiking_unit": 3, "graph_snapshots": 1, "integer_spikes_yolo": 4, "lsnn_readout": 2,
     "metaformer_repconv": 4, "own_readout_neuron": 2, "plif_voting": 6, "snntorch_lstm": 2, "spiking_lstm": 8,
     "qcfs_converted": 3, "resformer_dssa": 7, "sew_iand_events": 14, "spike_driven_attention": 14,
     "spike_driven_events": 18, "spikformer_ssa": 12, "stbp_functional": 4, "tdbn_time_last": 5, "tet_vgg": 5,

@@ -107,4 +107,6 @@ def _keep_first(program: NeuronProgram) -> NeuronProgram:
             known[operation.result] = operands[is_zero.index(False)]
         else:
             operations.append(replace(operation, kind="neg", operands=operands[1:]))
-    return program.replace(operations=tuple(operations), inputs=program.inputs[:1])
+    states = tuple(replace(state, next=known.get(state.next, state.next)) for state in program.states)
+    output = known.get(program.output, program.output)
+    return program.replace(operations=tuple(operations), states=states, output=output, inputs=program.inputs[:1])

@@ -67,6 +67,17 @@ def test_inputs_that_a_program_adds_become_one(kind):
     assert nw.compile(network, "loihi2", x).network.node("a").n_inputs == 1
 
 
+def test_a_state_that_keeps_the_sum_keeps_what_is_left_of_it():
+    program = neuron(("one", "mul", "current", 0.5), ("part", "add", "one", "x"), ("total", "add", "part", "x2"))
+    program = program.replace(states=(*program.states, StateVariable("current", "total")))
+    network = nw.Network.from_arrays({"a": program}, [nw.Dense("in", "a", np.ones((8, 5), np.float32))], {"in": 5})
+    merged, x = merge_inputs(network), draw_spikes(np.random.default_rng(0), 3, 9, 5)
+    merged.verify()
+    before, after = (nw.simulate(n, x, record="all").states["a"]["current"] for n in (network, merged))
+    np.testing.assert_array_equal(before, after)
+    assert before.any()
+
+
 @pytest.mark.parametrize("kind", APART)
 def test_other_inputs_stay_apart(kind):
     program = neuron(*APART[kind], **({"k": np.arange(1.0, 5.0)} if "k" in str(APART[kind]) else {}))

@@ -6,6 +6,7 @@ one operator for each step of time                   unroll_steps           unro
 where one input is repeated for all steps            find_repeats           repeats.py
 the operators that every step repeats                roll_steps             roll.py
 the graph of one step, and its values                StepGraph              graph.py
+what only the first steps compute                    correct_starts         registers.py
 neurons, and their step as a program                 find_regions           neurons.py
 programs that are built-in neurons                   recognize_neuron       builtin.py
 linear maps between the neurons                      Connector              connect.py
@@ -42,6 +43,7 @@ from nwcompile.frontend.torch.operators.neurons import (
     find_regions,
 )
 from nwcompile.frontend.torch.operators.record import Op, OperatorRecorder, aten, find_raising_site, is_op, run_op
+from nwcompile.frontend.torch.operators.registers import correct_starts
 from nwcompile.frontend.torch.operators.results import describe_results, find_readout, stack_steps
 from nwcompile.frontend.torch.operators.roll import find_users, roll_steps
 from nwcompile.frontend.torch.operators.steps import Steps, set_times
@@ -120,7 +122,7 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
     attempts: list[dict[str, Any]] = [{}, {"keeps_inputs": False}, {"unread": _list_entries(known)}]
     for options in attempts:
         try:
-            graph = drop_sums(roll_steps(outputs, inputs, **options))
+            graph = correct_starts(drop_sums(roll_steps(outputs, inputs, **options)))
             assembler = Assembler(graph, input_name, sample.shape[2:], lead == "once", len(groups[0]))
             _verify_later(graph)
             trials = _draw_inputs(graph)

@@ -14,7 +14,7 @@ import torch
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.kinds.traced import simplify_program
 from nwcompile.frontend.torch.operators.graph import Node, Ref, StepGraph, is_ref, run_node
-from nwcompile.frontend.torch.operators.unroll import SAME_SHAPE
+from nwcompile.frontend.torch.operators.unroll import REGISTER, SAME_SHAPE
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operand
 from nwcompile.nn.neurons.trace import States, trace
 
@@ -65,7 +65,7 @@ class Region:
 
 def find_regions(graph: StepGraph) -> list[Region]:
     """Return the neurons of a graph, in order; those that send two values are there twice."""
-    cores = _find_cores(graph)
+    cores = find_cores(graph)
     groups = _join_nodes(graph, cores)
     regions = [region for nodes in groups for region in _make_regions(graph, nodes)]
     return [_find_inputs(region, graph) for region in regions]
@@ -97,7 +97,7 @@ def _may_loop(node: Node) -> bool:
     return is_elementwise(node) or node.name == "reshape" or is_norm
 
 
-def _find_cores(graph: StepGraph) -> dict[Node, int]:
+def find_cores(graph: StepGraph) -> dict[Node, int]:
     """Return the group of every node that lies between a state and its next value."""
     edges = nx.DiGraph()
     nodes = [node for node in graph.nodes if _may_loop(node)]
@@ -230,6 +230,8 @@ def _find_signs(region: Region, graph: StepGraph) -> list[int] | None:
     """Return the sign with which each input is added where all are first joined; None if they are not added."""
     if len(region.inputs) < 2:
         return [1] * len(region.inputs)
+    if any(node.name == REGISTER for node in region.nodes):  # each input is corrected alone, without rounding
+        return None
     ways = [_follow_sums(ref, region, graph) for ref in region.inputs]
     shared = [node for node in ways[0] if all(node in way for way in ways)]
     return [way[shared[0]] * ways[0][shared[0]] for way in ways] if shared else None

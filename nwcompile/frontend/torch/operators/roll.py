@@ -296,19 +296,39 @@ def _follow_back(nodes: list[Node], first: int) -> None:
     while waiting:
         node, t = waiting.pop()
         op = node.values[t]
-        if not is_op(op) or op.name != node.name:
-            continue
-        expected = pytree.tree_leaves((node.args, node.kwargs), is_leaf=lambda a: is_ref(a) or is_op(a))
-        given = pytree.tree_leaves((op.args, op.kwargs), is_leaf=is_op)
-        if len(expected) != len(given):
-            continue
-        is_swapped = node.name in ("add", "mul") and len(given) == 2 and is_op(given[0]) and not is_op(given[1])
-        if is_swapped and all(map(is_ref, expected)) and expected[0].delay:  # torch writes 0 + x as x + 0
-            given.reverse()
-        for ref, value in zip(expected, given, strict=True):
+        pairs = _match_partial_sum(node, op, t)
+        if not pairs and is_op(op) and op.name == node.name:
+            expected = pytree.tree_leaves((node.args, node.kwargs), is_leaf=lambda a: is_ref(a) or is_op(a))
+            given = pytree.tree_leaves((op.args, op.kwargs), is_leaf=is_op)
+            is_swapped = node.name in ("add", "mul") and len(given) == 2 and is_op(given[0]) and not is_op(given[1])
+            if is_swapped and all(map(is_ref, expected)) and expected[0].delay:  # torch writes 0 + x as x + 0
+                given.reverse()
+            pairs = list(zip(expected, given, strict=True)) if len(expected) == len(given) else []
+        for ref, value in pairs:
             if is_ref(ref) and t - ref.delay not in ref.node.values:
                 ref.node.values[t - ref.delay] = value
                 waiting.append((ref.node, t - ref.delay))
+
+
+def _match_partial_sum(node: Node, op: Any, t: int) -> list[tuple[Ref, Any]]:
+    """Return 0 for the late term of a sum, and `op` for the other one, if `op`, what it is in step t, is that alone."""
+    terms = [a for a in node.args if is_ref(a)]
+    late = [ref for ref in terms if ref.delay > t]
+    if len(late) == 2 and is_op(op) and op.func is not None:  # before the first step both are: a map of spikes is late
+        late = [ref for ref in late if ref.node.name not in SAME_SHAPE]
+    if (
+        node.name not in ("add", "sub")
+        or len(terms) != 2
+        or len(late) != 1
+        or (node.name, late[0]) == ("sub", terms[0])
+    ):
+        return []
+    place = terms.index(late[0])
+    if is_op(op) and op.name == node.name:
+        given, other = op.args[place], op.args[1 - place]
+        if not (is_op(given) and given.depends and is_op(other)):  # torch writes 0 + x as x + 0
+            return []
+    return [(late[0], 0), (terms[1 - place], op)]
 
 
 def _follow_on(nodes: list[Node], ops: list[Op], t: int, node_of: dict[Op, tuple[Node, int]], hashes: dict) -> None:
@@ -442,11 +462,11 @@ def _starts_alike(node: Node, delay: int, staying: set[Node]) -> bool:
     value = find_first_value(node, delay)
     if value is None:
         return True
-    ways = [_compute_before(node, delay, silent) for silent in (set[Node](), staying)]
+    ways = [compute_before(node, delay, silent) for silent in (set[Node](), staying)]
     return all(all(map(torch.equal, pytree.tree_leaves(value), pytree.tree_leaves(computed))) for computed in ways)
 
 
-def _compute_before(node: Node, delay: int, silent: set[Node], depth: int = 8) -> torch.Tensor:
+def compute_before(node: Node, delay: int, silent: set[Node], depth: int = 8) -> torch.Tensor:
     """Return a node's value before the first step, computed from those of its operands.
 
     Operands without an initial value are computed too; those of `silent` are 0.
@@ -456,7 +476,7 @@ def _compute_before(node: Node, delay: int, silent: set[Node], depth: int = 8) -
         first = find_first_value(ref.node, delay + ref.delay)
         if first is None and (not depth or not ref.node.refs or ref.node in silent):
             return pytree.tree_map(torch.zeros_like, ref.node.op.value)
-        return _compute_before(ref.node, delay + ref.delay, silent, depth - 1) if first is None else first
+        return compute_before(ref.node, delay + ref.delay, silent, depth - 1) if first is None else first
 
     with torch.no_grad():
         return run_node(node, find_value)

@@ -18,6 +18,7 @@ from nwcompile.frontend.torch.operators.step_rules import OF_SEVERAL, OF_STEPS, 
 from nwcompile.frontend.torch.operators.steps import Steps, find_steps
 
 ERROR_CODE = "NW2307"
+REGISTER = "register"  # a value that is used in the first steps, and then is 0
 SAME_SHAPE = frozenset(
     (
         "add", "sub", "rsub", "mul", "div", "neg", "abs", "exp", "log", "sqrt", "rsqrt", "reciprocal", "pow", "sigmoid",
@@ -26,7 +27,7 @@ SAME_SHAPE = frozenset(
         "bitwise_not", "__and__", "__or__", "sign", "sgn", "round", "floor", "ceil", "trunc", "heaviside", "_to_copy",
         "clone", "detach", "copy", "lift_fresh", "masked_fill", "alias", "threshold", "fmod", "remainder", "sin", "cos",
         "softplus", "elu", "hardtanh", "hardsigmoid", "index_put", "square", "atan", "erf", "addcmul", "lerp",
-        "floor_divide", "positive", "silu", "gelu", "hardswish", "addcdiv", "_prelu_kernel",
+        "floor_divide", "positive", "silu", "gelu", "hardswish", "addcdiv", "_prelu_kernel", REGISTER,
     )
 )  # fmt: skip
 JOINS = ("cat", "stack")  # of one value in several steps, or of several values
