@@ -12,14 +12,13 @@ IMPORTED = {
     "metaformer_repconv": 4, "own_readout_neuron": 2, "plif_voting": 6, "snntorch_lstm": 2, "spiking_lstm": 8,
     "qcfs_converted": 3, "resformer_dssa": 7, "sew_iand_events": 14, "spike_driven_attention": 14,
     "spike_driven_events": 18, "spikformer_ssa": 12, "stbp_functional": 4, "tdbn_time_last": 5, "tet_vgg": 5,
-    "vae_encoder_conv3d": 3, "sliding_psn": 2, "rockpool_lif": 2,
+    "vae_encoder_conv3d": 3, "series_rnn": 4, "sliding_psn": 2, "rockpool_lif": 2,
 }  # fmt: skip
 REFUSED = {
     "bntt_per_step_norm": r"bntt_per_step_norm\.py:41: torch's native_batch_norm: step 2 of the example computes",
     "gated_lif": r"gated_lif\.py:34: torch's mul: step 2 of the example computes something else than step 1",
     "rates_between_layers": "layer 'l2' is fed differently in step 0 and in the last step of the example",
     "rwkv_block": r"'mix\.k' is fed by 'ln' \(LayerNorm\), which divides by the spread of every sample",
-    "series_rnn": r"series_rnn\.py:31: the module takes its steps from torch's native_batch_norm, which gives each",
     "spiking_ssm": r"spiking_ssm\.py:36: torch's add joins one step with all steps",
     "temporal_attention": r"'attend\.mlp\.2' is fed by 'attend\.mlp\.1' \(ReLU\), which is not supported",
 }

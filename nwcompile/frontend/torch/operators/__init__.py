@@ -43,7 +43,7 @@ from nwcompile.frontend.torch.operators.neurons import (
     find_regions,
 )
 from nwcompile.frontend.torch.operators.record import Op, OperatorRecorder, aten, find_raising_site, is_op, run_op
-from nwcompile.frontend.torch.operators.registers import correct_starts
+from nwcompile.frontend.torch.operators.registers import choose_entries, correct_starts
 from nwcompile.frontend.torch.operators.results import describe_results, find_readout, stack_steps
 from nwcompile.frontend.torch.operators.roll import find_users, roll_steps
 from nwcompile.frontend.torch.operators.steps import Steps, set_times
@@ -122,7 +122,7 @@ def import_operators(module: torch.nn.Module, x: torch.Tensor, lead: str, input_
     attempts: list[dict[str, Any]] = [{}, {"keeps_inputs": False}, {"unread": _list_entries(known)}]
     for options in attempts:
         try:
-            graph = correct_starts(drop_sums(roll_steps(outputs, inputs, **options)))
+            graph = correct_starts(choose_entries(drop_sums(roll_steps(outputs, inputs, **options))))
             assembler = Assembler(graph, input_name, sample.shape[2:], lead == "once", len(groups[0]))
             _verify_later(graph)
             trials = _draw_inputs(graph)

@@ -1,4 +1,4 @@
-"""Shift registers: states that hold what a module computes otherwise in its first steps than in all others."""
+"""Shift registers: states that hold what a module computes otherwise in its first steps, or in each step of a few."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import torch
 from nwcompile.frontend.torch.operators.graph import Node, Ref, StepGraph, find_first_value
 from nwcompile.frontend.torch.operators.neurons import find_cores, is_elementwise, is_linear
 from nwcompile.frontend.torch.operators.record import aten, constant_op, make_op
-from nwcompile.frontend.torch.operators.roll import compute_before
+from nwcompile.frontend.torch.operators.roll import ENTRY, compute_before
 from nwcompile.frontend.torch.operators.unroll import REGISTER
 
 ERROR_CODE = "NW2307"
@@ -27,23 +27,51 @@ def correct_starts(graph: StepGraph) -> StepGraph:
         if all(torch.equal(first[k], silent[k]) for k in first):
             continue
         node.values |= {-k - node.shift: constant_op(value, node.op.site) for k, value in silent.items()}
-        register = make_register(node, {k: first[k] - silent[k] for k in first})
+        register = _make_register(node, {k: first[k] - silent[k] for k in first})
         added.append(register)
         late = [ref for user, delay in graph.users[node] if delay for ref in user.refs if ref.node is node]
         for delay in {ref.delay for ref in late}:
-            terms = (Ref(node, delay), Ref(register, delay))
-            total = Node(make_op(aten.add.Tensor, (node.op, register.op), {}, node.op.value, node.op.site), terms)
+            total = _make_node(aten.add.Tensor, Ref(node, delay), Ref(register, delay))
             added.append(total)
             for ref in (ref for ref in late if ref.node is node and ref.delay == delay):
                 ref.node, ref.delay = total, 0
     return replace(graph, nodes=[*added, *graph.nodes])
 
 
-def make_register(like: Node, first: dict[int, torch.Tensor]) -> Node:
+def choose_entries(graph: StepGraph) -> StepGraph:
+    """Return the graph whose neurons take all entries of a map of the input, and by registers choose each step's."""
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if node.name == ENTRY:
+            ops = [node.values[t] for t in range(graph.n_steps)]
+            ops = [make_op(op.func, op.args, op.kwargs, op.value, op.site) for op in ops]
+            entries = [Node(op, (node.refs[0], *op.args[1:]), op.kwargs) for op in ops]
+            register = _make_register(node, {1: torch.ones_like(node.op.value)})
+            chosen = [
+                _make_node(aten.mul.Tensor, Ref(entry, 0), Ref(register, t + 1 + node.shift))
+                for t, entry in enumerate(entries)
+            ]
+            nodes += [*entries, register, *chosen]
+            total = chosen[0]
+            for term in chosen[1:]:
+                total = _make_node(aten.add.Tensor, Ref(total, 0), Ref(term, 0))
+                nodes.append(total)
+            nodes.pop()
+            node.op, node.args = total.op, total.args
+        nodes.append(node)
+    return replace(graph, nodes=nodes)
+
+
+def _make_node(func, *refs: Ref) -> Node:
+    """Return a node of an elementwise operator of two nodes of the same shape."""
+    first = refs[0].node.op
+    return Node(make_op(func, tuple(ref.node.op for ref in refs), {}, first.value, first.site), refs)
+
+
+def _make_register(like: Node, first: dict[int, torch.Tensor]) -> Node:
     """Return a node of a node's shape that is `first[k]` k steps before the first one, and 0 from then on."""
     zero = constant_op(torch.zeros_like(like.op.value), like.op.site)
-    op = make_op(aten.mul.Tensor, (zero, 0), {}, zero.value, like.op.site)
     values = {-k: constant_op(value, like.op.site) for k, value in first.items()}
-    register = Node(replace(op, name=REGISTER, depends=True), values=values)
+    register = Node(replace(zero, name=REGISTER, func=aten.mul.Tensor, depends=True), values=values)
     register.args = (Ref(register, 1), 0)
     return register

@@ -17,6 +17,7 @@ from nwcompile.frontend.torch.operators.unroll import SAME_SHAPE
 
 ERROR_CODE = "NW2307"
 COPIES = ("clone", "detach", "alias", "lift_fresh", "positive")
+ENTRY = "entry"  # of a map of the input, each of which is what one step takes
 MIN_EQUAL = 2  # steps with the same operators
 
 
@@ -41,7 +42,7 @@ def roll_steps(outputs: list[Op], inputs: list[Op], keeps_inputs: bool = True, u
     try:
         graph = _align_steps(ops, set(outputs), inputs)
     except ModelError as e:
-        graph = _align_neurons(ops, inputs, e)
+        graph = _align_neurons(ops, set(outputs), inputs, e)
     if alike:
         needed = find_operands(outputs)
         graph.later = [op for op in graph.later if op in needed]
@@ -162,6 +163,8 @@ def _align_steps(ops: list[Op], outputs: set[Op], inputs: list[Op]) -> StepGraph
             _verify_operands(steps[t][i], node, first, place)
         if node.name == "input":
             node.values = dict(enumerate(inputs))
+        if node.name == ENTRY:
+            node.values = {op.step: op for op in ops if op.name == ENTRY and op.operands == node.op.operands}
     _follow_back(nodes, first)
     node_of = {op: (node, t) for node in nodes for t, op in node.values.items() if is_op(op) and op.depends}
     node_of |= {op: (node, t) for node in nodes if node.name == "input" for t, op in node.values.items()}
@@ -175,10 +178,10 @@ def _align_steps(ops: list[Op], outputs: set[Op], inputs: list[Op]) -> StepGraph
     return StepGraph([*before.values(), *nodes], inputs, returned, later, node_of=node_of)
 
 
-def _align_neurons(ops: list[Op], inputs: list[Op], error: ModelError) -> StepGraph:
+def _align_neurons(ops: list[Op], outputs: set[Op], inputs: list[Op], error: ModelError) -> StepGraph:
     """Align the steps without what follows the last spikes, which may have weights for each step.
 
-    Raises `error` if the neurons differ from step to step.
+    If the neurons differ from step to step, they may take entries of one map as steps; otherwise raises `error`.
     """
     for is_last in (lambda node: node.is_message, lambda node: node.is_spike):
         needed = find_operands([op for op in ops if is_last(Node(op))])
@@ -190,7 +193,26 @@ def _align_neurons(ops: list[Op], inputs: list[Op], error: ModelError) -> StepGr
             graph = _align_steps([op for op in ops if op in needed], read, inputs)
             graph.later += rest
             return graph
+    if _mark_entries(ops, len(inputs)):
+        return _align_steps(ops, outputs, inputs)
     raise error
+
+
+def _mark_entries(ops: list[Op], n_steps: int) -> bool:
+    """Find entries of a map of the input that are the steps; give each the name ENTRY and the step that takes it."""
+    groups: dict[Op, list[Op]] = defaultdict(list)
+    users: dict[Op, set[int]] = defaultdict(set)
+    for user in ops:
+        for op in user.operands:
+            users[op].add(user.step)
+    for op in ops:
+        is_part = op.name in ("getitem", "select", "slice") and op.operands[0].step == NEVER
+        if is_part and len(users[op]) == 1 and op.step in {NEVER, *users[op]} and _find_map(op).name != "input":
+            groups[op.operands[0]].append(op)
+    whole = [group for group in groups.values() if sorted(min(users[op]) for op in group) == list(range(n_steps))]
+    for op in (op for group in whole for op in group):
+        op.name, op.step = ENTRY, min(users[op])
+    return bool(whole)
 
 
 def find_users(ops: list[Op], sources: list[Op]) -> set[Op]:
@@ -227,7 +249,7 @@ def _find_equal_steps(steps: list[list[Op]], place: dict[Op, int], hashes: dict)
     def describe_op(op: Op, now: int) -> tuple:
         if op.name == "input":
             return ("input",)
-        leaves = pytree.tree_leaves((op.args, op.kwargs), is_leaf=is_op)
+        leaves = op.operands if op.name == ENTRY else pytree.tree_leaves((op.args, op.kwargs), is_leaf=is_op)
         return (str(op.func), *(describe(a, now) for a in leaves))
 
     rows = [[describe_op(op, t) for op in step] for t, step in enumerate(steps)]

@@ -1,10 +1,11 @@
-"""Late inputs that a module computes from a later step on: their biases are missing in its first steps."""
+"""Neurons with shift registers: late inputs whose biases the first steps lack, and steps that are parts of a map."""
 
 import numpy as np
 import pytest
 import torch
 
 import nwcompile as nw
+from nwcompile.errors import FitError, ModelError
 from tests.made.spikes import spike_tensor
 
 N_IN, N, STEPS, N_TAPS = 6, 5, 8, 3
@@ -117,3 +118,68 @@ def test_a_recurrent_layer_that_is_skipped_in_the_first_step_is_imported():
     network = nw.from_torch(module, x)
     with torch.no_grad():
         np.testing.assert_array_equal(nw.simulate(network, x.numpy()).spikes[network.outputs[0]], module(x).numpy())
+
+
+N_PARTS = 5
+
+
+class Parts(torch.nn.Module):
+    """Neurons whose steps are parts of a map of one image, those that `split` makes of it, and a layer behind them."""
+
+    def __init__(self, split):
+        super().__init__()
+        torch.manual_seed(1)
+        self.encode, self.fc = torch.nn.Linear(N_IN, N_PARTS * N), torch.nn.Linear(N, 3)
+        self.encode.weight.data *= 4
+        self.fc.weight.data *= 3
+        self.split = split
+
+    def forward(self, x):
+        v, w, sent = torch.zeros(len(x), N), torch.zeros(len(x), 3), []
+        for part in self.split(self.encode(x)):
+            v = 0.5 * v + part
+            w = 0.9 * w + self.fc(spike(v))
+            v = v * (1 - spike(v))
+            sent.append(spike(w))
+            w = w - sent[-1]
+        return torch.stack(sent, 1)
+
+
+SPLITS = {
+    "chunk": lambda x: x.chunk(N_PARTS, 1),
+    "slices": lambda x: [x[:, t * N : (t + 1) * N] for t in range(N_PARTS)],
+    "index": lambda x: (whole[:, t] for whole in [x.view(len(x), N_PARTS, N)] for t in range(N_PARTS)),
+    "an axis": lambda x: x.view(len(x), N_PARTS, N).transpose(0, 1),
+    "the last first": lambda x: x.chunk(N_PARTS, 1)[::-1],
+    "a function": lambda x: torch.relu(x).chunk(N_PARTS, 1),
+}
+
+
+@pytest.mark.parametrize("kind", SPLITS)
+def test_steps_that_are_parts_of_a_map_are_taken_one_after_the_other(kind):
+    module, x = Parts(SPLITS[kind]).eval(), torch.randn(4, N_IN, generator=torch.Generator().manual_seed(0))
+    network = nw.from_torch(module, x, layout="B")
+    with torch.no_grad():
+        expected = module(x).numpy()
+    assert 0 < expected.sum() < expected.size
+    np.testing.assert_array_equal(nw.simulate(network, x.numpy()).spikes[network.outputs[0]], expected)
+
+
+def test_neurons_whose_steps_are_parts_of_a_map_have_an_input_for_each_and_no_chip():
+    x = torch.rand(4, N_IN, generator=torch.Generator().manual_seed(0))
+    network = nw.from_torch(Parts(SPLITS["chunk"]), x, layout="B")
+    assert len(network.node("encode").neuron.inputs) == N_PARTS
+    with pytest.raises(FitError, match="chip models add up one synaptic sum for a neuron"):
+        nw.compile(network, "loihi2", calibration=x.numpy())
+
+
+def test_steps_that_take_two_parts_of_a_map_are_refused_with_the_way_out():
+    def split(x):
+        parts = x.chunk(N_PARTS, 1)
+        return [a + b for a, b in zip(parts, parts[1:], strict=False)]
+
+    text = (
+        "takes its steps from torch's addmm, .* compute this before the network, and import the rest with layout='TB'"
+    )
+    with pytest.raises(ModelError, match=text):
+        nw.from_torch(Parts(split), torch.rand(4, N_IN), layout="B")
