@@ -97,6 +97,39 @@ def test_hand_written_neuron_becomes_the_built_in_one_that_it_is(step, fields):
     assert {name: getattr(neuron, name) for name in fields} == pytest.approx(fields)
 
 
+def subtract_in_place(v, s):
+    v[v > 1.0] -= 1.0
+
+
+def subtract_by_mask(v, s):
+    mask = s.bool()
+    v[mask] = v[mask] - torch.ones(1)
+
+
+def zero_in_place(v, s):
+    v[v > 1.0] *= 0
+
+
+def scale_by_mask(v, s):
+    fired, low = v > 1.0, torch.tanh(v)
+    v[fired] = 0.5 * v[fired] - low[fired]
+
+
+@pytest.mark.parametrize(
+    ("change", "reset"),
+    [(subtract_in_place, "subtract"), (subtract_by_mask, "subtract"), (zero_in_place, "zero"), (scale_by_mask, None)],
+)
+def test_reset_of_the_entries_of_a_mask_is_followed(change, reset):
+    def step(v, x):
+        v = 0.5 * v + x
+        s = spike(v)
+        change(v, s)
+        return v, s
+
+    neuron = verify_import(Loop(step)).node("fc").neuron
+    assert (neuron.reset if reset else type(neuron)) == (reset or nw.NeuronProgram)
+
+
 def test_hand_written_neuron_of_no_built_in_kind_becomes_a_program():
     def step(v, x):
         v = torch.tanh(v) + x
@@ -387,11 +420,23 @@ def attending(v, x):
     return leaky(v, torch.softmax(x, -1))
 
 
-def subtracting_in_place(v, x):
+def picking(v, x):
+    v = 0.5 * v + x
+    picked = v[v > 1.0]
+    v[v > 1.0] = picked - 1.0
+    return v, spike(v)
+
+
+def averaging_picked(v, x):
     v = 0.5 * v + x
     s = spike(v)
-    v[v > 1.0] -= 0.5
+    v[v > 1.0] -= v[v > 1.0].mean()
     return v, s
+
+
+def counting_picked(v, x):
+    v = 0.5 * v + x
+    return v - 0.1 * v[v > 1.0].numel(), spike(v)
 
 
 def normed_by_own_batch(v, x):
@@ -452,7 +497,7 @@ PLACE = r"test_torch_operators\.py:\d+: "
                 partial(Loop, step),
                 PLACE + r"v\[mask\] and nonzero\(\) pick entries, how many depends on the input, but ",
             )
-            for step in (subtracting_in_place, counting)
+            for step in (counting, picking, averaging_picked, counting_picked)
         ),
         (lambda: OfAllSteps("amax"), PLACE + "torch's amax joins all steps before the first neurons, but a chip "),
         (lambda: OfAllSteps("max"), PLACE + "torch's max joins all steps before the first neurons, but a chip "),

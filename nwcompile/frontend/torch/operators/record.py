@@ -127,6 +127,15 @@ class Held:
         return self if self.parent is None else self.parent.base
 
 
+@dataclass(eq=False)
+class Pick:
+    """A tensor v[mask]. Its number of entries depends on the input, so one line must pick, compute and write them."""
+
+    mask: Op
+    site: Site
+    is_used: bool = False
+
+
 class OperatorRecorder(TorchDispatchMode):
     """Records every ATen operator. A write in place becomes a new value of the tensor and of all views of its memory.
 
@@ -150,6 +159,7 @@ class OperatorRecorder(TorchDispatchMode):
         self.ops: list[Op] = []
         self.alive: list[torch.Tensor] = []  # keeps tensors alive, so that their ids stay unique
         self.held: dict[int, Held] = {}
+        self.picks: dict[int, Pick] = {}  # tensors v[mask], which are held as the whole v
         self.input = replace(constant_op(example, Site((), ())), name="input", depends=True)
         self.ops.append(self.input)
         self._hold(example, Held(self.input))
@@ -170,6 +180,9 @@ class OperatorRecorder(TorchDispatchMode):
         finally:
             enter.remove()
             leave.remove()
+        for pick in self.picks.values():
+            if not pick.is_used:
+                raise _refuse_picking(pick.site)
         return pytree.tree_map(lambda t: self._find_op(t) if isinstance(t, torch.Tensor) else t, result)
 
     def _enter_module(self, module: torch.nn.Module, args: tuple) -> Any:
@@ -216,6 +229,11 @@ class OperatorRecorder(TorchDispatchMode):
         if func.namespace not in ("aten", "prims"):
             raise ModelError(f"{site}: operator {func} is not one of torch's own, and cannot be followed")
         given: Any = pytree.tree_map(lambda a: self._find_op(a) if isinstance(a, torch.Tensor) else a, (args, kwargs))
+        if name == "index" and _is_mask(*given[0]):
+            result = func(*args, **kwargs)
+            self._hold(result, Held(given[0][0]))
+            self.picks[id(result)] = Pick(given[0][1][0], site)
+            return result
         if _reads_value(func, *given) and not (self.layers and name in READS_VALUE):
             raise _refuse_picking(site) if name in ("index", "nonzero") else _refuse_reading(site)
         result = func(*args, **kwargs)
@@ -230,6 +248,9 @@ class OperatorRecorder(TorchDispatchMode):
     def _record_call(self, func, args: tuple, kwargs: dict, given: Any, result, site: Site) -> Any:
         """Record an operator; `given` are its arguments with operators instead of tensors."""
         name = func.overloadpacket.__name__
+        tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        if any(id(t) in self.picks for t in tensors):
+            return self._record_picked(func, tensors, given, result, site)
         if name == "set_":
             return self._record_shared(result)
         written = [
@@ -259,6 +280,34 @@ class OperatorRecorder(TorchDispatchMode):
                 view = None if parent is None else (func, args[1:], kwargs, entry)
                 held = Held(part, parent, view, 0 if parent is None else parent.base.n_writes)
                 self._hold(tensor, held)
+        return result
+
+    def _record_picked(self, func, tensors: list[torch.Tensor], given: Any, result, site: Site) -> Any:
+        """Record an elementwise operator on v[mask] as one on the whole v, and v[mask] = new as torch.where."""
+        name, (args, kwargs) = func.overloadpacket.__name__, given
+        picks = [self.picks[id(t)] for t in tensors if id(t) in self.picks]
+        mask = picks[0].mask
+        is_one_line = all(pick.mask is mask and str(pick.site) == str(site) for pick in picks)
+        plain = getattr(getattr(aten, name.removesuffix("_"), None), func._overloadname, func)
+        is_put = name in ("index_put", "index_put_") and args[1:] == ([mask], args[2]) and id(tensors[-1]) in self.picks
+        is_entrywise = torch.Tag.pointwise in plain.tags and all(
+            t.shape in ((), (1,)) or id(t) in self.picks for t in tensors
+        )
+        is_kept = name == "view" and not args[1]  # torch takes one entry as a number to write it
+        is_drawn = torch.Tag.nondeterministic_seeded in func.tags
+        if not is_one_line or is_drawn or not (is_put or is_entrywise or is_kept):
+            raise _refuse_picking(site)
+        for pick in picks:
+            pick.is_used = True
+        if is_put:
+            plain, args = aten.where.self, (mask, args[2], args[0])
+        else:
+            self.picks[id(result)] = Pick(mask, site)
+        op = args[0] if is_kept else self._add(run_op(plain, args, kwargs, site))
+        if name.endswith("_"):
+            self._write(self._hold_tensor(tensors[0]), op)
+        else:
+            self._hold(result, Held(op))
         return result
 
     def _record_shared(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -392,6 +441,12 @@ def find_raising_site(error: Exception) -> Site:
 
 def _is_users(frame: FrameType) -> bool:
     return not frame.f_code.co_filename.startswith((TORCH, *HERE))
+
+
+def _is_mask(whole: Op, indices: list) -> bool:
+    """Return whether indices are a mask of all entries that depends on the example."""
+    is_one = len(indices) == 1 and is_op(indices[0]) and indices[0].depends
+    return is_one and indices[0].value.dtype == torch.bool and indices[0].value.shape == whole.value.shape
 
 
 def _reads_value(func, args: tuple, kwargs: dict) -> bool:
