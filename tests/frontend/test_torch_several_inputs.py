@@ -80,6 +80,11 @@ def test_each_argument_of_forward_is_an_input_of_the_network(layout):
     verify_spikes(network, module, draw_senses(layout, seed=5), layout)
 
 
+def test_an_input_may_be_a_nested_list_next_to_a_tensor():
+    module, (image, sound) = Senses().eval(), draw_senses("BT")
+    verify_spikes(nw.from_torch(module, (image, sound.tolist())), module, (image, sound))
+
+
 def test_several_inputs_reach_a_chip():
     given = draw_senses("BT")
     named = {"image": given[0].numpy(), "sound": given[1].numpy()}
@@ -147,6 +152,7 @@ REFUSED = {
     "example_input needs a value for 'y' of Joined.forward": {"x": X},
     "example_input: inputs differ in ['B', 'T']: x [2, 7], y [2, 6]; give them all alike": (X, Y[:, 1:]),
     "example_input 'y' must be [B, T, *shape], got shape [2, 7]": (X, Y[..., 0]),
+    "example_input 'y' must be [B, T, *shape], got shape []": (X, 1.0),
     "example_input is empty; give a value for each of x, y": {},
 }
 

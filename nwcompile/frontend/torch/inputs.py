@@ -142,11 +142,11 @@ class Stepwise:
 
 
 def has_several(example_input) -> bool:
-    """Return whether an example is a dict, or a tuple or list of tensors and arrays: an entry for each input."""
+    """Return whether an example is a dict, or a tuple or list with tensors or arrays: an entry for each input."""
     if isinstance(example_input, Mapping):
         return True
     is_sequence = isinstance(example_input, tuple | list) and len(example_input) > 1
-    return is_sequence and all(isinstance(x, torch.Tensor | np.ndarray) and x.ndim for x in example_input)
+    return is_sequence and any(isinstance(x, torch.Tensor | np.ndarray) and x.ndim for x in example_input)
 
 
 class JoinedModule(torch.nn.Module):
