@@ -135,16 +135,24 @@ def first_places(places: Sequence[str], kind: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Violation:
-    """One limit of the chip that a mapped network exceeds: `what  where  used of limit  advice`."""
+    """A limit of the chip that a network exceeds, `what  where  used of limit  advice`, or a rule that it breaks.
+
+    A `limit` that is text is a rule: `what  where  must be limit, is used  advice`. `unit` follows both numbers.
+    """
 
     what: str
     where: str
     used: int | float | str
     limit: int | float | str
     advice: str
+    unit: str = ""
 
     def __str__(self) -> str:
-        return f"{self.what}  {self.where}  {self.used} of {self.limit}  {self.advice}"
+        used, limit = (f"{n:.4g}" if isinstance(n, float) else n for n in (self.used, self.limit))
+        relation = f"{used}{self.unit} of {limit}{self.unit}"
+        if isinstance(self.limit, str):
+            relation = f"must be {limit}, is {used}"
+        return f"{self.what}  {self.where}  {relation}  {self.advice}"
 
 
 class FitError(NwError):

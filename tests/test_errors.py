@@ -52,6 +52,14 @@ def copies(value) -> list:
     return [pickle.loads(pickle.dumps(value)), copy.deepcopy(value), copy.copy(value)]
 
 
+@pytest.mark.parametrize(
+    "used, limit, unit, text",
+    [(3, 2, "", "3 of 2"), (24, "32", "", "must be 32, is 24"), (0.25, 0.125, " us", "0.25 us of 0.125 us")],
+)
+def test_a_limit_is_printed_as_a_limit_and_a_rule_as_a_rule(used, limit, unit, text):
+    assert str(Violation("width", "a", used, limit, "change it", unit)) == f"width  a  {text}  change it"
+
+
 VIOLATIONS = [Violation("neurons", "a", 3, 2, "split it")]
 RAISED = [
     *(kind("two\x1b", "lines") for kind in sorted(every_kind(NwError) - {FitError}, key=lambda kind: kind.__name__)),

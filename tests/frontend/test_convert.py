@@ -146,7 +146,9 @@ def test_convert_takes_back_what_was_sent_too_early():
     with pytest.raises(nw.FitError) as error:
         nw.compile(network, chip, x.astype(int))
     assert (
-        str(error.value).splitlines()[1].startswith("  spikes  1  bipolar of binary, multi  compile with on_multi_sp")
+        str(error.value)
+        .splitlines()[1]
+        .startswith("  spikes  1  must be binary or multi, is bipolar  compile with on_multi_sp")
     )
     assert "approximate='multi-spike'" in str(error.value)
     program = nw.compile(network, chip, x.astype(int), nw.Options(approximate="multi-spike"))
@@ -178,7 +180,8 @@ def test_convert_with_reset_to_zero_fits_chips_that_cannot_subtract():
     with pytest.raises(nw.FitError) as error:
         nw.compile(nw.convert(net, X, 8), chip)
     assert str(error.value).splitlines()[1] == (
-        "  reset  2  subtract of zero  train 2 with reset 'zero' (nw.convert: reset='zero'), or take a chip whose "
+        "  reset  2  must be zero, is subtract  train 2 with reset 'zero' (nw.convert: reset='zero'), or take a chip "
+        "whose "
         "neuron.reset has it (h1v1, h1v2, loihi2, speck, spinnaker2, truenorth)"
     )
     n_steps = 64

@@ -182,7 +182,8 @@ def test_multi_spike_input_beyond_a_message_is_refused(mode, low, high, text):
          "on_multi_spike='repeat' or raise noc.payload_bits: messages of small cannot tell the spikes of a"),
         ("bipolar", "graded", {"noc__payload_bits": 1}, "payload bits  a  2 or more of 1  raise noc.payload_bits: "
          "messages of small cannot tell the spikes of a"),
-        ("bipolar", "repeat", {}, "spikes  a  bipolar of binary  compile with on_multi_spike='graded' (a message "
+        ("bipolar", "repeat", {}, "spikes  a  must be binary, is bipolar  compile with on_multi_spike='graded' (a "
+         "message "
          "carries the sign; a negative spike cannot be repeated), use binary spikes in a, or take a chip whose "
          "neuron.spikes has 'bipolar'"),
     ],

@@ -151,7 +151,8 @@ def test_instructions_of_a_program_are_counted(compiled):
 def test_a_chip_without_programs_names_what_it_lacks(mixed, chip):
     with pytest.raises(nw.FitError) as e:
         nw.compile(mixed, chip, X)
-    assert "neuron  h  program adaptive of states " in str(e.value) and " of built-in neurons (" in str(e.value)
+    assert "neuron  h  must be built-in neurons (" in str(e.value)
+    assert ", is program adaptive of states " in str(e.value)
     assert "take a chip whose neurons are programs (neuron.programmable: loihi2, spinnaker2)" in str(e.value)
 
 

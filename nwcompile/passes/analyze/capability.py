@@ -32,7 +32,7 @@ def neuron_violations(
 
     def lacks(key: str, used: str, has, advice: str, shipped: str = ""):
         advice = f"{advice}, or take a chip whose neuron.{key} has it{shipped}"
-        return Violation(key.replace("_", " "), node.name, used, ", ".join(str(word) for word in has), advice)
+        return Violation(key.replace("_", " "), node.name, used, " or ".join(str(word) for word in has), advice)
 
     if spec.fires:
         if reset not in can.reset:
@@ -178,7 +178,7 @@ def _spike_violations(node: Node, chip: Chip, on_multi_spike: str) -> Iterator[V
             ways.append("'repeat' (n spikes are n messages)")
         compiled = f"compile with on_multi_spike={' or '.join(ways)}, " if ways else ""
         others = f"use {has[0]} spikes in {name}, or take a chip whose neuron.spikes has {kind!r}"
-        yield Violation("spikes", name, kind, ", ".join(has), compiled + others)
+        yield Violation("spikes", name, kind, " or ".join(has), compiled + others)
         return
     bits, least = chip.noc.payload_bits, 2 if kind in ("bipolar", "graded") else 1
     if bits is not None and not chip.carries_message(kind):
@@ -196,7 +196,7 @@ def _count_violations(node: Node, cap: int | None) -> Iterator[Violation]:
     advice = f"approximate 'multi-spike', or train {node.name} with " + (
         "spikes='binary'" if cap == 1 else f"spikes='multi' and max_spikes={cap}"
     )
-    yield Violation("spikes at once", node.name, "any number" if used is None else used, f"up to {cap}", advice)
+    yield Violation("spikes at once", node.name, "any number" if used is None else used, str(cap), advice)
 
 
 def _current_violations(node: Node, chip: Chip) -> Iterator[Violation]:
@@ -254,7 +254,7 @@ def _number_violations(node: Node, spec: NeuronSpec, chip: Chip) -> Iterator[Vio
                 key.partition(".")[2].replace("_", " "),
                 node.name,
                 used,
-                has,
+                str(has),
                 f"quantize {node.name} for this chip or set {key} to {used}",
             )
     if spec.fires:

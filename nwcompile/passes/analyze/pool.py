@@ -69,10 +69,10 @@ def _wiring_violations(network: Network, outputs: list[str]) -> Iterator[Violati
         ends = f"{c.source} -> {c.target}"
         if c.source in outputs:
             advice = f"put a layer behind {c.source}: outputs of this chip feed nothing, hidden neurons do"
-            yield Violation("wiring", ends, "from an output", "outputs feed nothing", advice)
+            yield Violation("wiring", ends, "from an output", "from another layer", advice)
         elif c.target in outputs and c.source in network.inputs:
             advice = f"put a hidden layer before {c.target}: this chip's outputs are fed by hidden neurons only"
-            yield Violation("wiring", ends, "from an input", "outputs fed by hidden neurons", advice)
+            yield Violation("wiring", ends, "from an input", "from hidden neurons", advice)
 
 
 def _fan_excess(network: Network, chip: Chip, hidden: list[str], outputs: list[str], room: int) -> Iterator[Violation]:

@@ -31,7 +31,7 @@ def product_violations(network: Network, chip: Chip) -> Iterator[Violation]:
         counts = largest_counts(network, product)
         advice = "multiply the spikes of layers only, as they are or added up, one factor of them single spikes"
         if counts is None or min(counts) > 1:
-            yield Violation("product of spikes", where, "a product of other numbers", "products with spikes", advice)
+            yield Violation("product of spikes", where, "a product of other numbers", "a product with spikes", advice)
         elif max(counts) > 1 and "multi" not in chip.neuron.spikes:
             advice = "use a chip whose neurons send counts, or attention by masks (nw.from_torch takes QKAttention)"
             yield Violation("product of spikes", where, f"counts up to {max(counts)}", "one spike a step", advice)

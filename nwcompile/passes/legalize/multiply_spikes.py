@@ -105,7 +105,8 @@ def verify_pairs(network: Network, chip: Chip) -> None:
             bits = chip.weights.bits
             advice = "use fewer tokens or features, or more weight bits"
             raise FitError(
-                chip.name, [Violation("product of spikes", name, f"counts to {largest}", f"{bits} bits", advice)]
+                chip.name,
+                [Violation("product of spikes", name, f"counts to {largest}", f"counts of {bits} bits", advice)],
             )
 
 

@@ -34,7 +34,7 @@ def test_check_lists_every_violation_at_once():
     mapping = Mapping.from_arrays({"fc1": [0] * 5, "fc2": [1] * 2}, chip.sites[:2])
     with pytest.raises(FitError) as error:
         check(network, chip, feed_forward(network), mapping)
-    strict = "v >= threshold of v > threshold  change the threshold of {0} by one and its strict to True"
+    strict = "must be v > threshold, is v >= threshold  change the threshold of {0} by one and its strict to True"
     assert str(error.value) == "\n".join([
         "6 limits exceeded on small",
         f"  strict  fc1  {strict.format('fc1')}, {ADVICE}strict has it",
@@ -115,53 +115,60 @@ def test_check_counts_cores():
     ("network", "overrides", "expected"),
     [
         (one_layer(reset="value", reset_value=3), {},
-         f"reset  fc1  value of zero, subtract, none  train fc1 with reset 'zero', {ADVICE}reset has it (loihi2, "
-         "spinnaker2, truenorth)"),
+         f"reset  fc1  must be zero or subtract or none, is value  train fc1 with reset 'zero', {ADVICE}reset has it "
+         "(loihi2, spinnaker2, truenorth)"),
         (one_layer(reset_timing="next"), {},
-         f"reset timing  fc1  next of now  train fc1 with reset_timing 'now', {ADVICE}reset_timing has it"),
+         f"reset timing  fc1  must be now, is next  train fc1 with reset_timing 'now', {ADVICE}reset_timing has it"),
         (one_layer(spikes="multi"), {},
-         "spikes  fc1  multi of binary  compile with on_multi_spike='graded' (a message carries the count) or 'repeat' "
-         "(n spikes are n messages), use binary spikes in fc1, or take a chip whose neuron.spikes has 'multi'"),
+         "spikes  fc1  must be binary, is multi  compile with on_multi_spike='graded' (a message carries the count) "
+         "or 'repeat' (n spikes are n messages), use binary spikes in fc1, or take a chip whose "
+         "neuron.spikes has 'multi'"),
         (one_layer(spikes="bipolar"), {},
-         "spikes  fc1  bipolar of binary  compile with on_multi_spike='graded' (a message carries the sign; a negative "
+         "spikes  fc1  must be binary, is bipolar  compile with on_multi_spike='graded' (a message carries the sign; "
+         "a negative "
          "spike cannot be repeated), use binary spikes in fc1, or take a chip whose neuron.spikes has 'bipolar'"),
         (one_layer(strict=False), {},
-         "strict  fc1  v >= threshold of v > threshold  change the threshold of fc1 by one and its strict to True, "
+         "strict  fc1  must be v > threshold, is v >= threshold  change the threshold of fc1 by one and its strict to "
+         "True, "
          f"{ADVICE}strict has it"),
         (one_layer(strict=False), {"neuron__threshold_shift_bits": 6},
-         "strict  fc1  v >= threshold of v > threshold  train fc1 with strict=True (thresholds are multiples of 64), "
+         "strict  fc1  must be v > threshold, is v >= threshold  train fc1 with strict=True (thresholds are multiples "
+         "of 64), "
          f"{ADVICE}strict has it"),
         (one_layer(refractory=np.array([1, 16, 2])), {},
          "refractory steps  fc1  16 of 15  shorten refractory of fc1 or raise neuron.refractory_max_steps"),
         (one_layer(v_min=0), {},
-         "v_min  fc1  clamp at 0 of no clamp  train fc1 without v_min, or take a chip whose neuron.v_min is any"),
+         "v_min  fc1  must be no clamp, is clamp at 0  train fc1 without v_min, or take a chip whose neuron.v_min is "
+         "any"),
         (one_layer(), {"neuron__v_min": "zero"},
-         "v_min  fc1  no clamp of clamp at 0  train fc1 with v_min=0: this chip clamps every membrane at 0"),
+         "v_min  fc1  must be clamp at 0, is no clamp  train fc1 with v_min=0: this chip clamps every membrane at 0"),
         (one_layer(decay_v=np.array([0, 1024, 0])), {"neuron__leak": False},
-         "leak  fc1  a membrane that loses up to 25 % a step of no leak  train fc1 without a leak (beta=1), or take a "
-         "chip whose membranes have one"),
+         "leak  fc1  must be no leak, is a membrane that loses up to 25 % a step  train fc1 without a leak (beta=1), "
+         "or take a chip whose membranes have one"),
         (one_layer(v_min=-9, clamp="reset"), {"neuron__v_min": "any"},
-         "v_min  fc1  reset at -9 of clamp  train fc1 without v_min, or take a chip whose neuron.v_min is reset"),
+         "v_min  fc1  must be clamp, is reset at -9  train fc1 without v_min, or take a chip whose "
+         "neuron.v_min is reset"),
         (one_layer(v_min=-9), {"neuron__v_min": "reset"},
-         "v_min  fc1  clamp at -9 of reset  train fc1 without v_min, or take a chip whose neuron.v_min is any"),
+         "v_min  fc1  must be reset, is clamp at -9  train fc1 without v_min, or take a chip whose "
+         "neuron.v_min is any"),
         (one_layer(bias=1), {"neuron__bias": False},
-         f"bias  fc1  a bias of no bias  train fc1 without bias, {ADVICE}bias has it"),
+         f"bias  fc1  must be no bias, is a bias  train fc1 without bias, {ADVICE}bias has it"),
         (one_layer(threshold=65), {"neuron__threshold_shift_bits": 6, "neuron__threshold_bits": 4},
-         "threshold  fc1  65 of 0..960 in steps of 64  scale fc1 down or round its threshold"),
+         "threshold  fc1  must be 0..960 in steps of 64, is 65  scale fc1 down or round its threshold"),
         (one_layer(threshold=1 << 23), {},
-         "threshold  fc1  8388608 of 0..8388607  scale fc1 down or round its threshold"),
+         "threshold  fc1  must be 0..8388607, is 8388608  scale fc1 down or round its threshold"),
         (one_layer(threshold=np.array([1, 2, -1])), {},
-         "threshold  fc1  -1 of 0..8388607  scale fc1 down or round its threshold"),
+         "threshold  fc1  must be 0..8388607, is -1  scale fc1 down or round its threshold"),
         (one_layer(bias=np.array([0, 33, 62])), {"neuron__bias_bits": 6, "neuron__bias_exponent_max": 1},
-         "bias  fc1  33 of a 6-bit mantissa << 0..1  scale fc1 down or round its bias"),
+         "bias  fc1  must be a 6-bit mantissa << 0..1, is 33  scale fc1 down or round its bias"),
         (one_layer(bias_u=2), {"neuron__bias_bits": 7},
-         "bias  fc1  128 of a 7-bit mantissa  scale fc1 down or round its bias"),
+         "bias  fc1  must be a 7-bit mantissa, is 128  scale fc1 down or round its bias"),
         (one_layer(decay_u=0), {"state__decay_offset": 1},
-         "decay_u  fc1  0 of 1 or more  let the current of fc1 decay faster"),
+         "decay_u  fc1  must be 1 or more, is 0  let the current of fc1 decay faster"),
         (one_layer(fixed=FixedPoint(state_bits=16)), {},
-         "bits  fc1  16 of 24  quantize fc1 for this chip or set state.bits to 16"),
+         "bits  fc1  must be 24, is 16  quantize fc1 for this chip or set state.bits to 16"),
         (one_layer(fixed=FixedPoint(overflow="saturate")), {},
-         "overflow  fc1  saturate of wrap  quantize fc1 for this chip or set state.overflow to saturate"),
+         "overflow  fc1  must be wrap, is saturate  quantize fc1 for this chip or set state.overflow to saturate"),
     ],
 )  # fmt: skip
 def test_check_names_what_a_neuron_lacks(network, overrides, expected):
@@ -187,15 +194,18 @@ def weighted(weight, **more) -> Network:
     [
         (weighted([-256, 254, 0]), None),
         (weighted([255], sign_mode="exc"), None),
-        (weighted([-256, 256]), "weight  in -> a  256 of -256..254  scale the weights down or quantize again"),
-        (weighted([-258, 4]), "weight  in -> a  -258 of -256..254  scale the weights down or quantize again"),
-        (weighted([4, 7]), "weight  in -> a  7 of multiples of 2  round the weights to the chip's grid"),
-        (weighted([-1], sign_mode="exc"), "weight  in -> a  -1 of 0..255  scale the weights down or quantize again"),
+        (weighted([-256, 256]), "weight  in -> a  must be -256..254, is 256  scale the weights down or quantize again"),
+        (weighted([-258, 4]), "weight  in -> a  must be -256..254, is -258  scale the weights down or quantize again"),
+        (weighted([4, 7]), "weight  in -> a  must be multiples of 2, is 7  round the weights to the chip's grid"),
+        (
+            weighted([-1], sign_mode="exc"),
+            "weight  in -> a  must be 0..255, is -1  scale the weights down or quantize again",
+        ),
         (
             weighted([32, 48], weight_bits=4),
-            "weight  in -> a  48 of multiples of 32  round the weights to the chip's grid",
+            "weight  in -> a  must be multiples of 32, is 48  round the weights to the chip's grid",
         ),
-        (weighted([2], exponent=8), "weight exponent  in -> a  8 of -7..7  rescale the weights"),
+        (weighted([2], exponent=8), "weight exponent  in -> a  must be -7..7, is 8  rescale the weights"),
         (weighted([2], weight_bits=9), "weight bits  in -> a  9 of 8  quantize to fewer bits or raise weights.bits"),
     ],
 )
@@ -244,7 +254,7 @@ def test_estimate_refuses_a_hopeless_network_without_a_number_for_each_neuron():
     n_synapses = 64 * 64 * (3 * 4000 - 2) ** 2
     assert str(error.value) == "\n".join([
         "4 limits exceeded on small",
-        "  v_min  a  clamp at 0 of no clamp  train a without v_min, or take a chip whose neuron.v_min is any",
+        "  v_min  a  must be no clamp, is clamp at 0  train a without v_min, or take a chip whose neuron.v_min is any",
         "  neurons  network -> small  1024000000 of 768  make a smaller or raise noc.columns",
         f"  synapse memory  network -> small  {8 * n_synapses} of 1572864  make in -> a smaller, use fewer weight "
         "bits or raise core.synapse_bits",
@@ -308,7 +318,7 @@ def test_estimate_promises_nothing_about_parallel_connections():
 def test_estimate_finds_the_bias_of_a_connection():
     edge = Dense("in", "a", np.ones((2, 2), np.float32), np.ones(2, np.float32))
     network = Network.from_arrays({"a": NeuronSpec()}, [edge], {"in": (2,)})
-    with pytest.raises(FitError, match="bias  a  a bias of no bias  train a without bias"):
+    with pytest.raises(FitError, match="bias  a  must be no bias, is a bias  train a without bias"):
         estimate(network, small_chip(neuron__bias=False))
 
 
@@ -329,6 +339,7 @@ def test_check_finds_a_current_where_neurons_have_none(spec, kept):
     with pytest.raises(FitError) as error:
         estimate(network, small_chip(neuron__current=False))
     assert [str(v) for v in error.value.violations] == [
-        f"current  a  a current that keeps up to {kept} % a step of no current  train a without one, or take a chip "
+        f"current  a  must be no current, is a current that keeps up to {kept} % a step  train a without one, or take "
+        f"a chip "
         "whose neurons have it"
     ]

@@ -29,15 +29,17 @@ def test_pool_fits_what_it_holds():
         (pool_net(n_in=17), "input lines network -> xylo_imu 17 of 16 use fewer input lines or raise core.max_inputs"),
         (pool_net(n_out=17), "output neurons network -> xylo_imu 17 of 16 use fewer output neurons or raise "
                              "core.max_outputs"),
-        (pool_net(extra=[("in", "o", 0)]), "wiring in -> o from an input of outputs fed by hidden neurons put a hidden "
+        (pool_net(extra=[("in", "o", 0)]), "wiring in -> o must be from hidden neurons, is from an input put a hidden "
                                            "layer before o: this chip's outputs are fed by hidden neurons only"),
-        (pool_net(extra=[("o", "o", 1)]), "wiring o -> o from an output of outputs feed nothing put a layer behind o: "
+        (pool_net(extra=[("o", "o", 1)]), "wiring o -> o must be from another layer, is from an output put a layer "
+                          "behind o: "
                                           "outputs of this chip feed nothing, hidden neurons do"),
-        (pool_net(hidden=OUT), "spikes at once h 1 of up to 31 approximate 'multi-spike', or train h with "
+        (pool_net(hidden=OUT), "spikes at once h must be 31, is 1 approximate 'multi-spike', or train h with "
                                "spikes='multi' and max_spikes=31"),
-        (pool_net(out=HIDDEN), "spikes at once o 31 of up to 1 approximate 'multi-spike', or train o with "
+        (pool_net(out=HIDDEN), "spikes at once o must be 1, is 31 approximate 'multi-spike', or train o with "
                                "spikes='binary'"),
-        (pool_net(hidden=HIDDEN.replace(reset="zero")), "reset h zero of subtract train h with reset 'subtract', or "
+        (pool_net(hidden=HIDDEN.replace(reset="zero")), "reset h must be subtract, is zero train h with reset "
+                                              "'subtract', or "
                                                         "take a chip whose neuron.reset has it"),
     ],
 )  # fmt: skip

@@ -52,7 +52,7 @@ def test_bias_lines_leave_what_no_weight_holds_and_what_acts_behind_a_current():
     current = Network.from_arrays({"a": SPEC.replace(bias=64, decay_u=900)}, far.connections, {"in": 2})
     for network in (far, current):
         assert bias_lines(network, NO_BIAS, Options()) == (network, [])
-        with pytest.raises(FitError, match="bias  a  a bias of no bias"):
+        with pytest.raises(FitError, match="bias  a  must be no bias, is a bias"):
             nw.compile(network, NO_BIAS)
     assert bias_lines(far, small_chip(), Options()) == (far, [])
 

@@ -281,7 +281,8 @@ def test_phases_are_refused():
     for backend in BACKENDS:
         with pytest.raises(BackendError, match="execution=.phased. needs a barrier after every phase, and cores"):
             simulate(phased, None, backend, steps=2)
-    wanted = r"execution +all layers +phased of pipelined +compile with execution='pipelined' or set cost.sync = \"barr"
+    wanted = r"execution +all layers +must be pipelined, is phased +compile with execution='pipelined' or set "
+    wanted += r"cost.sync = \"barr"
     with pytest.raises(FitError, match=wanted):
         compile(program.network, program.chip, options=Options(execution="phased"))
 

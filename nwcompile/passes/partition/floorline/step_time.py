@@ -135,7 +135,7 @@ def too_slow(chip: Chip, step_us: float, limit_us: float, n_cores: int) -> FitEr
         advice = "raise step_limit_us, or use fewer neurons or spikes"
     return FitError(
         chip.name,
-        [Violation("predicted step time", f"network -> {cores}", f"{step_us:.4g} us", f"{limit_us:.4g} us", advice)],
+        [Violation("predicted step time", f"network -> {cores}", step_us, limit_us, advice, unit=" us")],
     )
 
 

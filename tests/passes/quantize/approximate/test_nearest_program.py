@@ -67,14 +67,14 @@ X = (np.random.default_rng(3).random((10, 25, 16)) < 0.2).astype(np.int8)
         (
             "loihi1",
             adaptive,
-            "program adaptive of states v, a and operations add, lt, mul, number, sub of built-in neurons (current and "
-            "membrane)  they lack a threshold that changes; ",
+            "must be built-in neurons (current and membrane), is program adaptive of states v, a and operations add, "
+            "lt, mul, number, sub  they lack a threshold that changes; ",
         ),
         (
             "speck",
             resonator,
-            "program resonator of states real, imaginary, n and operations abs, add, lt, mul, number, select, sub of "
-            "built-in neurons (membrane)  they lack 2 more states, abs, products of two values; ",
+            "must be built-in neurons (membrane), is program resonator of states real, imaginary, n and operations "
+            "abs, add, lt, mul, number, select, sub  they lack 2 more states, abs, products of two values; ",
         ),
         ("xylo_audio3", changes, "they lack messages that are graded, trunc; "),
     ],
@@ -87,7 +87,8 @@ def test_a_chip_of_built_in_neurons_names_what_a_program_needs_beyond_them(chip,
     assert lines in row and row.endswith(f"{CHIPS}h")
     (row,) = [line for line in told if line.startswith("  neuron  out  ")]
     has = "membrane" if chip == "speck" else "current and membrane"
-    assert f"states v and operations add, mul, sub of built-in neurons ({has})  they run no programs; {CHIPS}out" in row
+    assert f"must be built-in neurons ({has}), is program " in row
+    assert f"states v and operations add, mul, sub  they run no programs; {CHIPS}out" in row
     helps = [line for line in told if line.startswith("it fits with ")]
     wanted = (
         f"it fits with approximate='program' (--approximate program): the nearest that {chip} has, its price measured"
