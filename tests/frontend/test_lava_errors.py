@@ -18,8 +18,8 @@ RESONATOR = {"type": b"RF_PHASE", "sinDecay": 1000, "cosDecay": 3000, "vThMant":
         ([dense([[1]], weight=None)], "lava-dl layer 0 (dense): weight is missing; export the model again"),
         (
             [dense([[1]]), {"type": [b"norm"], "shape": [1]}],
-            "lava-dl layer 1: type 'norm' is not supported; supported: input, dense, dense_rec, conv, pool, flatten, "
-            "average",
+            "lava-dl layer 1: type 'norm' is not supported; supported: input, dense, dense_rec, recurrent, conv, "
+            "pool, convT, unpool, flatten, average",
         ),
         (
             [dense([[1]]), {"type": [b"concat"], "shape": [1], "layers": [0]}],
@@ -27,8 +27,11 @@ RESONATOR = {"type": b"RF_PHASE", "sinDecay": 1000, "cosDecay": 3000, "vThMant":
             "source its own connection in a Network.from_arrays",
         ),
         (
-            [dense([[1]]), {"type": [b"convT"], "shape": [1]}],
-            "lava-dl layer 1 (convT): transposed convolutions are not supported; export a dense or conv layer",
+            [
+                {"type": [b"input"], "shape": [1, 2, 2]},
+                {**pool([1, 6, 4], [2, 2]), "type": [b"unpool"]},
+            ],
+            "lava-dl layer 1 (unpool): weight (1, 1, 2, 2) does not give shape (1, 6, 4) for a source (1, 2, 2)",
         ),
         (
             [dense([[1]], weight={"real": [[1.0]], "imag": [[1.0]]})],

@@ -20,7 +20,7 @@ from os import PathLike
 from nwcompile.errors import ModelError, shown, unknown_choice
 from nwcompile.frontend.lava.complex_weights import Parts, split_complex_weights
 from nwcompile.frontend.lava.delay import NONE, add_delays, read_delays
-from nwcompile.frontend.lava.entry import DENSE, Entry, read_entries
+from nwcompile.frontend.lava.entry import DENSE, RECURRENT, Entry, read_entries
 from nwcompile.frontend.lava.neuron import RESONATORS, average_spec, has_bias, neuron_spec, neuron_type
 from nwcompile.frontend.lava.programs import SIGMA_DELTA, sigma_delta_program
 from nwcompile.frontend.lava.slayer import Arriving, is_program, slayer_program
@@ -41,10 +41,10 @@ def from_lava(path, neuron: Mapping | None = None, input_shape=None) -> Network:
 
     Shapes are [C, H, W] or [n]. u = decay(u, iDecay) + 64 * 2**wgtExp * (sum w*s); v = decay(v, vDecay) + u + 64*bias;
     reset to 0. Types: `input` (with neurons, a layer driven by weight*x + bias; else only a shape), `dense`,
-    `dense_rec` (its own spikes of t-1 return through weight_rec), `conv`, `pool` (a weighted sum per window),
-    `flatten`, and at the end `average`: a readout whose v is 64 times the spikes of each group. A dense layer without
-    neurons gets the default of netx: a readout whose v is the running sum of its input. A threshold that v cannot reach
-    makes a readout.
+    `dense_rec` or SLAYER 1's `recurrent` (its own spikes of t-1 return through weight_rec or recWeight), `conv`, `pool`
+    (a weighted sum per window), `convT` and `unpool` (transposed convolutions), `flatten`, and at the end `average`: a
+    readout whose v is 64 times the spikes of each group. A dense layer without neurons gets the default of netx: a
+    readout whose v is the running sum of its input. A threshold that v cannot reach makes a readout.
 
     Neurons fire at v > 64*vThMant. CUBA networks trained before lava-dl v0.3 (September 2022) fire at v >= 64*vThMant;
     no key in the file records this. Read those with `neuron={"strict": False}`.
@@ -106,7 +106,7 @@ def from_lava(path, neuron: Mapping | None = None, input_shape=None) -> Network:
     steps = _connection_steps(acting, layers)
     for entry, c, more, shape in wires:
         connections += add_delays(entry, c.replace(delay=steps[entry.name]), more, shape)
-        if entry.kind == "dense_rec":
+        if entry.kind in RECURRENT:
             connections.append(build_recurrence(entry, prod(layers[entry.name][1])))
     return Network.from_arrays(layers, [*connections, *joining], {"input": first})
 
@@ -178,7 +178,7 @@ def _check_place(entry: Entry, entries: list[Entry], is_last: bool) -> None:
 
 def _check_last(entry: Entry, spec: NeuronSpec | NeuronProgram) -> None:
     """Raise ModelError unless a last layer's delay can move to its input: nothing else may drive the layer."""
-    if has_bias(spec) or entry.kind == "dense_rec":
+    if has_bias(spec) or entry.kind in RECURRENT:
         raise entry.fail(
             "a delay on the spikes of the last layer is not supported where it has a bias or feeds itself; export it "
             "as 0"

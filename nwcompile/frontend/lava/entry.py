@@ -9,13 +9,13 @@ import numpy as np
 from nwcompile.errors import ModelError
 from nwcompile.frontend.hdf5 import read_hdf5
 
-DENSE = ("dense", "dense_rec")
-SUPPORTED = ("input", "dense", "dense_rec", "conv", "pool", "flatten", "average")
+RECURRENT = ("dense_rec", "recurrent")  # names of lava-dl and of the older SLAYER
+DENSE = ("dense", *RECURRENT)
+TRANSPOSED = ("convT", "unpool")
+SUPPORTED = ("input", *DENSE, "conv", "pool", *TRANSPOSED, "flatten", "average")
 REFUSED = {
     "concat": "the format lists it, but no version of lava-dl writes or runs it; give each source its own connection "
     "in a Network.from_arrays",
-    "convT": "transposed convolutions are not supported; export a dense or conv layer",
-    "unpool": "transposed convolutions are not supported; export a dense or conv layer",
     "dense_comp": "the format lists it, but no version of lava-dl writes it; a dense entry of resonators holds complex "
     "weights as weight/real and weight/imag",
 }

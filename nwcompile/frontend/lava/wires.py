@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from nwcompile.frontend.lava.entry import DENSE, Entry
+from nwcompile.frontend.lava.entry import DENSE, TRANSPOSED, Entry
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair, window_count
 
 ERROR_CODE = "NW2203"
@@ -40,14 +40,16 @@ def build_connection(entry: Entry, source: str, shape: Shape, part: str | None =
     window: dict[str, Any] = {"stride": entry.read_pair("stride", 1), "padding": entry.read_pair("padding", 0)}
     window["dilation"] = entry.read_pair("dilation", 1)
     groups = entry.read_integer("groups", 1)
-    return Conv2d(source, entry.name, weight.reshape(weight.shape[:4]), groups=groups, **window, **told), declared
+    kernel = Conv2d(source, entry.name, weight.reshape(weight.shape[:4]), groups=groups, **window, **told)
+    return (_transpose(entry, kernel, shape, declared) if entry.kind in TRANSPOSED else kernel), declared
 
 
 def build_recurrence(entry: Entry, n: int) -> Dense:
-    """Return the connection of a `dense_rec` layer of `n` neurons to itself: SLAYER feeds back the spikes of t-1."""
-    weight = entry.read_integers("weight_rec")
+    """Return the connection of a recurrent layer of `n` neurons to itself: SLAYER feeds back the spikes of t-1."""
+    key = "recWeight" if entry.kind == "recurrent" else "weight_rec"
+    weight = entry.read_integers(key)
     told: dict[str, Any] = {"exponent": _weight_exponent(entry), "delay": 1, "sign_mode": sign_mode(weight)}
-    return Dense(entry.name, entry.name, _weight_matrix(entry, weight, n, n, "weight_rec"), **told)
+    return Dense(entry.name, entry.name, _weight_matrix(entry, weight, n, n, key), **told)
 
 
 def sign_mode(weight: np.ndarray) -> str:
@@ -64,6 +66,21 @@ def _weight_matrix(entry: Entry, weight: np.ndarray, n_target: int, n_source: in
 def _weight_exponent(entry: Entry) -> int:
     """Return `wgtExp` of the layer or its neurons: the weights are multiplied by 2**wgtExp."""
     return entry.read_integer("wgtExp") if "wgtExp" in entry.values else entry.read_integer("wgtExp", 0, "neuron")
+
+
+def _transpose(entry: Entry, kernel: Conv2d, source: Shape, target: Shape) -> Sparse:
+    """Return the synapses of the convolution from target to source, with their ends exchanged.
+
+    As for `pool`, SLAYER slides the one kernel of `unpool` over all channels as one tall image.
+    """
+    small, large = source, target
+    if entry.kind == "unpool" and len(small) == len(large) == 3:
+        small, large = ((1, shape[0] * shape[1], shape[2]) for shape in (source, target))
+    back = kernel.replace(source=entry.name, target=kernel.source)
+    if len(large) != 3 or back.output_shape(large) != small:
+        raise entry.fail(f"weight {kernel.weight.shape} does not give shape {target} for a source {source}")
+    many = list_synapses(entry, back, large, small)
+    return many.replace(source=kernel.source, target=entry.name, pre=many.post, post=many.pre)
 
 
 def _average_connection(entry: Entry, source: str, shape: Shape, declared: Shape) -> tuple[Connection, Shape]:
