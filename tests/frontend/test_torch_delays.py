@@ -151,13 +151,15 @@ def test_a_delay_in_two_places_is_refused():
         nw.from_torch(nn.Sequential(*layers), spike_tensor(2, 30, 4, seed=1, rate=0.35))
 
 
-def test_delays_that_no_relay_neuron_can_hold_are_refused():
+def test_delays_of_an_input_of_numbers_take_programs_that_relay_them():
     net = on_grid(nn.Sequential(nn.DelayedLinear(2, 3, 30, init_delay=20.0), nn.LIFLayer(3, TAU)))
     x = spike_tensor(2, 25, 2, seed=1, rate=0.35)
-    with pytest.raises(
-        FitError, match=r"delay steps  input -> 1  \d+ of 15  shorten the delay or raise neuron.delay_max"
-    ):
-        nw.compile(nw.from_torch(net, x), "spinnaker2", x.numpy())
+    network = nw.from_torch(net, x)
+    program = nw.compile(network, "spinnaker2", x.numpy())
+    assert program.network.programs == ("input/relay1",)
+    assert np.array_equal(nw.simulate(program, x.numpy()).output, nw.simulate(network, x.numpy()).output)
+    with pytest.raises(FitError, match=r"delay steps  input -> 1  \d+ of 15  shorten the delay or raise neuron.delay"):
+        nw.compile(network, "spinnaker2", x.numpy(), nw.Options(on_multi_spike="repeat"))
 
 
 def test_quantization_aware_training_keeps_delays_and_its_spikes_are_the_chip_s():

@@ -9,15 +9,18 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, Sparse
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.options import Options
+from nwcompile.passes.analyze.maxima import can_send_sums
 from nwcompile.passes.legalize.relay_neuron import relay_neuron, to_scalar_neuron
 from nwcompile.passes.quantize.quantize import quantize
+from nwcompile.passes.quantize.sums.send_sums import build_sender, message_room
 
 
 class Relay(NamedTuple):
     """The relay neuron of a network, float or quantized like its neurons, with its input weight and its format."""
 
-    neuron: NeuronSpec
+    neuron: NeuronSpec | NeuronProgram
     weight: np.ndarray
     form: dict
 
@@ -36,8 +39,21 @@ def build_relay(network: Network, chip: Chip, options: Options) -> Relay | None:
     return Relay(to_scalar_neuron(fixed.node("relay").neuron), np.asarray(wired.weight).astype(np.int32), form)
 
 
+def build_number_relay(network: Network, chip: Chip) -> Relay:
+    """Return the relay neuron for numbers, a program that sends its input."""
+    room, one = message_room(chip), np.ones(1, np.int32 if network.is_fixed else np.float32)
+    return Relay(build_sender("relay", -room, room, network.is_fixed), one, {"sign_mode": "exc"})
+
+
+def can_relay(network: Network, chip: Chip, options: Options, source: str) -> bool:
+    """Return whether neurons of the chip can repeat what an input or layer sends: spikes, or numbers by programs."""
+    if sends_binary(network, chip, options, source):
+        return relay_neuron(chip) is not None
+    return network.node(source).axon_of is None and can_send_sums(chip, options)
+
+
 def relay_layer(relay: Relay, source: Node, name: str, delay: int = 0) -> tuple[Node, Connection]:
-    """Return a layer `name` that repeats the binary spikes of `source` after `delay` steps, and its connection."""
+    """Return a layer `name` that repeats what `source` sends after `delay` steps, and its connection."""
     shape = source.shape
     if len(shape) == 3:
         kernel = relay.weight.repeat(shape[0]).reshape(-1, 1, 1, 1)

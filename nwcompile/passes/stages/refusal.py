@@ -88,9 +88,9 @@ def _try_chip(given: Draft, most_work: int) -> Place | None:
     chip = given.chip
     draft = run(run(given, after="input", until="schedule"), after="approximate", until="split")
     is_split = draft.network is not draft.legal
-    n_relays_of = count_relays(draft.network, draft.timing, chip, draft.options)
-    if SYNAPSES_OF_A_PAIR * sum(n_relays_of.values()) ** 2 > most_work:
-        return Place(chip, 0, least_cores(draft.network, chip, relay_sizes(draft.network, n_relays_of)), False)
+    relays = relay_sizes(draft.network, count_relays(draft.network, draft.timing, chip, draft.options), chip)
+    if SYNAPSES_OF_A_PAIR * sum(n for _, n in relays) ** 2 > most_work:
+        return Place(chip, 0, least_cores(draft.network, chip, relays), False)
     draft = run(draft, after="split", until="delays")
     network = draft.network
     work = sum(synapse_count(network, c) for c in network.connections)

@@ -4,6 +4,10 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
+from nwcompile.frontend.lava.programs import sigma_delta, sigma_readout
+from nwcompile.passes.fit.relay_delays import count_relays, relay_delays, relay_sizes
+from nwcompile.passes.prepare.normalize import normalize
+from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.passes.stages import quantize
 
 SPEC = nw.NeuronSpec(threshold=1.0, beta=0.5, reset="zero", strict=True)
@@ -34,3 +38,57 @@ def test_delays_without_room_for_relay_neurons_are_refused_before_quantization(m
     with pytest.raises(nw.FitError) as error:
         nw.compile(late(1_000_000), nw.Chip.load("loihi1").replace({"noc.columns": 1}), SPIKES)
     assert [v.where for v in error.value.violations] == ["network with relay neurons -> loihi1"]
+
+
+def test_delays_of_a_source_share_their_relay_neurons():
+    chip = nw.Chip.load("loihi1").replace({"neuron.delay_max_steps": 3})
+    rng = np.random.default_rng(0)
+    edges = [nw.Dense("in", "a", rng.normal(0.3, 1.0, (4, 6)).astype(np.float32))]
+    edges += [nw.Dense("a", "b", rng.normal(0.3, 1.0, (3, 4)).astype(np.float32), delay=d) for d in (2, 5, 9, 10, 11)]
+    network = nw.Network.from_arrays({"a": SPEC, "b": SPEC}, edges, {"in": 6})
+    program = nw.compile(network, chip, SPIKES)
+    assert program.network.layers == ("a", "a/relay1", "a/relay2", "b")
+    (row,) = program.manifest["legalization"]
+    assert (row["was"], row["how"]) == ("delays of up to 9 steps", "8 relay neurons, 2 for each of a")
+    direct = nw.compile(network, "loihi1", SPIKES)
+    for backend in ("reference", "sequence", "cycle"):
+        run = nw.simulate(program, SPIKES, backend=backend)
+        assert np.array_equal(run.spikes["b"], nw.simulate(direct, SPIKES).spikes["b"]) and run.spikes["b"].any()
+
+
+@pytest.mark.parametrize("offset", [0, 3])
+def test_relay_sizes_are_those_of_the_relay_layers(offset):
+    chip = nw.Chip.load("loihi1").replace({"neuron.delay_max_steps": 3})
+    rng = np.random.default_rng(0)
+    edges = [nw.Dense("in", "a", rng.normal(0.3, 1.0, (4, 6)).astype(np.float32))]
+    edges += [nw.Dense("a", "b", np.ones((4, 4), np.float32), delay=d) for d in (0, 5, 14)]
+    edges += [nw.Dense("b", "c", np.ones((4, 4), np.float32), delay=d) for d in (1, 9)]
+    edges += [nw.Dense("a", "c", np.ones((4, 4), np.float32), delay=offset)]
+    network = normalize(nw.Network.from_arrays(dict.fromkeys("abc", (SPEC, 4)), edges, {"in": 6}))
+    timing, options = schedule(network), nw.Options()
+    sizes = relay_sizes(network, count_relays(network, timing, chip, options), chip)
+    relayed = relay_delays(network, timing, chip, options).network
+    n_relays = [sum(name.startswith(f"{source}/") for name in relayed.layers) for source in "ab"]
+    assert sorted(sizes) == sorted((4, n) for n in n_relays)
+
+
+@pytest.mark.parametrize("chip", ["loihi2", "spinnaker2"])
+def test_numbers_are_relayed_by_programs(chip):
+    rng = np.random.default_rng(0)
+    network = nw.Network.from_arrays(
+        {"a": (sigma_delta(1), 4), "b": (sigma_readout(), 3)},
+        [
+            nw.Dense("in", "a", 2 * rng.integers(-50, 51, (4, 6))),
+            nw.Dense("a", "b", 2 * rng.integers(-5, 6, (3, 4)), delay=10),
+        ],
+        {"in": 6},
+    )
+    x = rng.integers(-40, 41, (2, 30, 6))
+    wanted = nw.simulate(network, x)
+    short, options = nw.Chip.load(chip).replace({"neuron.delay_max_steps": 3}), nw.Options(on_multi_spike="graded")
+    program = nw.compile(network, short, options=options)
+    assert program.network.layers == ("a", "a/relay1", "a/relay2", "b")
+    for backend in ("reference", "sequence", "cycle"):
+        run = nw.simulate(program, x, backend=backend)
+        assert run.output.any() and np.array_equal(run.output, wanted.output), backend
+        assert np.array_equal(run.spikes["a"], wanted.spikes["a"]), backend
