@@ -264,19 +264,31 @@ class NeuronProgram:
 
     def add_input_bias(self, bias) -> "NeuronProgram":
         """Add `bias` to the synaptic input of every step."""
-        taken = {*self.parameters, *self._initials, *(o.result for o in self.operations)}
-        parameter, total = (_find_unused_name(name, taken) for name in (INPUT_BIAS, "biased_x"))
+        parameter = self._find_unused_name(INPUT_BIAS)
+        return self._change_input("biased_x", "add", parameter).replace(parameters={**self.parameters, parameter: bias})
 
-        def replace_input(operand: Operand) -> Operand:
-            return total if operand == INPUT else operand
+    def shift_input(self, bits: int) -> "NeuronProgram":
+        """Multiply the synaptic input of every step by 2**bits; a bias that was added to it stays the same."""
+        return self._change_input("shifted_x", "shl", bits)
+
+    def _change_input(self, result: str, kind: str, operand: Operand) -> "NeuronProgram":
+        """Use `kind(x, operand)`, which is computed first, in place of the synaptic input x."""
+        result = self._find_unused_name(result)
+
+        def replace_input(given: Operand) -> Operand:
+            return result if given == INPUT else given
 
         rest = (replace(o, operands=tuple(map(replace_input, o.operands))) for o in self.operations)
         return self.replace(
-            operations=(Operation(total, "add", (INPUT, parameter)), *rest),
+            operations=(Operation(result, kind, (INPUT, operand)), *rest),
             states=tuple(replace(s, next=replace_input(s.next)) for s in self.states),
             output=replace_input(self.output),
-            parameters={**self.parameters, parameter: bias},
         )
+
+    def _find_unused_name(self, name: str) -> str:
+        while name in {*self.parameters, *self._initials, *(o.result for o in self.operations)}:
+            name += "_"
+        return name
 
     @property
     def input_bias(self):
@@ -445,9 +457,3 @@ def _to_entries(values) -> np.ndarray:
     """Convert integers to int64; return other values unchanged, for `verify` to refuse."""
     array = np.asarray(to_plain(values))
     return array.astype(np.int64) if np.issubdtype(array.dtype, np.integer) else array
-
-
-def _find_unused_name(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name

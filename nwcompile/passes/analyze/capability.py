@@ -6,13 +6,14 @@ from functools import cache
 import numpy as np
 
 from nwcompile.errors import Violation
-from nwcompile.ir.arithmetic import mantissa_range, mantissa_step
+from nwcompile.ir.arithmetic import effective_weight, mantissa_range, mantissa_step
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation
 from nwcompile.ir.schedule import Schedule
+from nwcompile.sim.reference.synaptic_sums import NO_LIMIT
 
 FORMAT_KEYS = {"state_bits": "state.bits", "decay_bits": "state.decay_bits", "shift_bits": "state.shift_bits",
                "overflow": "state.overflow", "decay": "state.decay"}  # fmt: skip
@@ -301,7 +302,7 @@ def _not_representable(values: np.ndarray, bits: int, exponent_max: int) -> int 
 def weight_violations(connection: Connection, chip: Chip) -> Iterator[Violation]:
     """Yield bits, exponent and mantissas of a connection's integer weights that the chip's synapses cannot hold."""
     can, where = chip.weights, f"{connection.source} -> {connection.target}"
-    bits = connection.weight_bits or can.bits
+    bits, largest = connection.weight_bits or can.bits, can.effective_limit
     if bits > can.bits:
         yield Violation("weight bits", where, bits, can.bits, "quantize to fewer bits or raise weights.bits")
         return
@@ -323,6 +324,9 @@ def weight_violations(connection: Connection, chip: Chip) -> Iterator[Violation]
         bad = int(weight[off_grid != 0].reshape(-1)[0])
         grid = f"{low} or {high}" if high - low == step else f"multiples of {step}"
         yield Violation("weight", where, bad, grid, "round the weights to the chip's grid")
+    elif weight.size and np.abs(whole := effective_weight(weight, connection.exponent, NO_LIMIT)).max() > largest:
+        worst = int(whole.flat[np.abs(whole).argmax()])
+        yield Violation("weight", where, worst, f"{-largest}..{largest}", "scale the weights down or quantize again")
 
 
 def sync_violations(schedule: Schedule, chip: Chip) -> Iterator[Violation]:

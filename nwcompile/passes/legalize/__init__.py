@@ -12,5 +12,6 @@ reset_timing.py:reset_now             resets that are one step late -> immediate
 bias_lines.py:bias_lines              biases -> weights of an input line that is always on
 comparison.py:same_comparison         integer thresholds for the chip's comparison
 idle_clamps.py:idle_clamps            uses the chip's clamp, or none, where no membrane reaches it
+write_programs.py:write_programs      integers of another width -> neuron programs, on chips that run them
 relay_neuron.py:relay_neuron          the chip's neuron that sends in a step what it receives in it
 """

@@ -21,6 +21,7 @@ from nwcompile.passes.legalize.reset_timing import reset_now
 from nwcompile.passes.legalize.self_connections import self_connections
 from nwcompile.passes.legalize.split_signs import split_signs
 from nwcompile.passes.legalize.stateless import free_resets
+from nwcompile.passes.legalize.write_programs import write_programs
 from nwcompile.passes.prepare.recognize import recognize_programs
 from nwcompile.passes.prepare.unmet_taps import drop_unmet_taps
 
@@ -57,8 +58,9 @@ def legalize(network: Network, chip: Chip, options: Options, may_compare: bool =
     network, recognized = recognize_programs(network, chip)
     network, pooled = pool_spikes(network, chip, options, compared)
     network, multiplied = multiply_spikes(network, chip, options)
+    network, written = write_programs(network, chip, options)
     legal, said = split_signs(network, chip)
-    changes = [*folded, *recognized, *pooled, *multiplied, *(_describe_split(text, chip) for text in said)]
+    changes = [*folded, *recognized, *pooled, *multiplied, *written, *(_describe_split(text, chip) for text in said)]
     # `prove` judges the clamps of a float network, once it is in integers.
     for rewrite in (*REWRITES, idle_clamps) if legal.is_fixed else REWRITES:
         legal, made = rewrite(legal, chip, options)

@@ -60,8 +60,8 @@ def test_maximum_of_currents_is_refused_unless_its_spikes_may_be_pooled():
     with pytest.raises(FitError) as error:
         nw.compile(pooled_currents(), "loihi1", image_spikes(), nw.Options(input_layer="exact"))
     assert str(error.value).splitlines()[1:] == [
-        "  pooling  sum -> a  a maximum of currents of sums  compile with approximate='pool' (--approximate pool: the "
-        "spikes of a are pooled instead)",
+        "  pooling  sum -> a  must be sums, is a maximum of currents  compile with approximate='pool' (--approximate "
+        "pool: the spikes of a are pooled instead)",
         "it fits with approximate='pool' (--approximate pool): the nearest that loihi1 has, its price measured",
         "it fits unchanged on loihi2 (1 of 128 cores), spinnaker2 (1 of 152 cores)",
     ]
@@ -69,7 +69,7 @@ def test_maximum_of_currents_is_refused_unless_its_spikes_may_be_pooled():
         with pytest.raises(FitError) as error:
             nw.compile(pooled_currents(spec), "tiny", image_spikes(), POOL)
         assert (
-            "  pooling  sum -> a  a maximum of currents of sums  put the pooling behind a layer that spikes, or "
+            "  pooling  sum -> a  must be sums, is a maximum of currents  put the pooling behind a layer that spikes"
             in (str(error.value))
         )
 

@@ -66,7 +66,9 @@ def test_split_signs_splits_nothing_in_vain():
     """255 and more needs another exponent: the chip's refusal stays."""
     weight = np.array([[257, -3]], np.int16)
     network = Network.from_arrays({"a": (LOIHI, 1)}, [Dense("in", "a", weight)], {"in": 2})
-    with pytest.raises(FitError, match="weight  in -> a  257 of -256..254  scale the weights down or quantize again"):
+    with pytest.raises(
+        FitError, match="weight  in -> a  must be -256..254, is 257  scale the weights down or quantize again"
+    ):
         flow.compile(network, "loihi1")
     asked = Dense("in", "a", np.array([[3, -3]], np.int8), sign_mode="exc")
     network = Network.from_arrays({"a": (LOIHI, 1)}, [asked], {"in": 2})
