@@ -286,6 +286,11 @@ class Network:
         return self._by_source.get(name, ())
 
     @cached_property
+    def index_of(self) -> dict[Connection, int]:
+        """Index of every connection in `connections`."""
+        return {c: i for i, c in enumerate(self.connections)}
+
+    @cached_property
     def _by_target(self) -> dict[str, tuple[Connection, ...]]:
         return _group_connections(self.connections, "target")
 

@@ -288,3 +288,13 @@ def test_conv1d_of_two_numbers_is_refused():
 def test_layer_whose_shape_follows_from_a_connection_has_the_limit_of_others():
     with pytest.raises(ModelError, match="'a': shape .* neurons; the limit is 2147483647"):
         nw.Network.from_arrays({"a": SPEC}, [nw.Conv2d("in", "a", KERNEL, padding=2**24)], {"in": (1, 4, 4)})
+
+
+def test_every_connection_has_its_index():
+    edges = [
+        nw.Dense("in", "a", np.ones((2, 3))),
+        nw.Dense("a", "a", np.ones((2, 2))),
+        nw.Dense("in", "a", np.ones((2, 3))),
+    ]
+    network = nw.Network.from_arrays({"a": (nw.NeuronSpec(), 2)}, edges, {"in": 3})
+    assert [network.index_of[c] for c in network.connections] == [0, 1, 2]

@@ -192,19 +192,17 @@ class LayerGroup:
     def __init__(self, network: Network, names: list[str], delays):
         self.network, self.names = network, names
         self.nodes = [network.node(name) for name in names]
-        inside = [c.source in names and c.target in names for c in network.connections]
-        edges = list(zip(network.connections, delays, inside, strict=True))
-        self.outer = [(c, delay) for c, delay, within in edges if c.target in names and not within]
+        into = [(c, delays[network.index_of[c]]) for name in names for c in network.into(name)]
+        edges = [(c, delay) for c, delay in into if c.source in names]
+        self.outer = [(c, delay) for c, delay in into if c.source not in names]
         self.neurons = tables.neuron_tables(network, names)
-        self.is_loop = any(inside)
+        self.is_loop = bool(edges)
         self.is_program = not self.is_loop and names[0] in network.programs  # it has a generated kernel
         self.programs = tables.program_tables(network, names, by_address=self.is_loop)
         if self.is_loop:
-            inner = tuple(c for c, _, within in edges if within)
             nodes = {name: network.node(name) for name in network.layers}  # keeps the numbering of the full network
-            self.inner = tables.synapse_tables(
-                Network(network.inputs, nodes, inner), [delay for _, delay, within in edges if within]
-            )
+            inner = Network(network.inputs, nodes, tuple(c for c, _ in edges))
+            self.inner = tables.synapse_tables(inner, [delay for _, delay in edges])
             first = network.offsets
             self.flat = np.concatenate([np.arange(n.n_neurons) + first[n.name] for n in self.nodes]).astype(np.int64)
             self.n_slots = int(self.inner.connection["delay"].max()) + 1
