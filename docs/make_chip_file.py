@@ -61,6 +61,13 @@ SOURCES = """## `[sources]`
 
 A text for every section, or for a single key in quotes; the text of a key has precedence. Every figure that is not the
 default needs one. `"assumed: <reason>"` is allowed. The source of an overridden key is `set by the user`.
+
+A text also states the basis of the figure, from the strongest to the weakest: `measured` on silicon, `published`,
+`fitted` to measurements, `scaled` from another chip, or `assumed`. A clause of the text may begin with that word;
+clauses end with a semicolon, and the weakest word counts: `"Davies 2018: 32 bits; assumed to be one flit"` is
+assumed. A text without such a word cites a publication and is `published`. A default, and a key that the user has
+set, are assumed. `nwcompile chips show NAME` lists the basis of each figure, and reports show it [next to each time
+and energy](read-a-report.md#how-well-a-figure-is-known).
 """
 
 

@@ -8,6 +8,7 @@ all figures of a report about a program and a run                      summary.p
 the run predicted from a program's activity                            prediction.py:predict
 lower bounds over all mappings: time, energy, their product            least.py:find_lower_bounds
 energy                                                                 energy.py:step_energy_pj, energy_pj
+basis of a run's time and energy, rows of silicon                       basis.py:find_basis, find_silicon
 comparison of two mappings                                             compare.py
 NeuroBench's complexity figures                                        neurobench.py
 chip-independent accumulates and multiplications                       operations.py:count_operations

@@ -4,15 +4,15 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from nwcompile.cost.energy import energy_pj, step_energy_pj
+from nwcompile.cost.prediction import predict
 from nwcompile.cost.time.pool import mean_step_cycles
 from nwcompile.cost.time.work import compute_work, link_busy
-from nwcompile.cost.traffic.events import count_events
-from nwcompile.cost.traffic.link_flits import flits_of_run, link_flits
+from nwcompile.cost.traffic.link_flits import flits_of_run
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program
-from nwcompile.ir.run import Run
+from nwcompile.ir.run import Basis, Run
+from nwcompile.ir.shown import name_energy
 
 ERROR_CODE = "NW7003"
 
@@ -31,6 +31,9 @@ class Figures:
     hottest_link_cycles: float
     step_us: float | None
     sample_nj: float | None
+    time_basis: Basis | None = None
+    energy_basis: Basis | None = None
+    energy_label: str = name_energy(None)  # what `sample_nj` covers
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Moved:
     n_moved: int
 
 
-NAMES = tuple(f.name for f in fields(Figures))
+NAMES = tuple(f.name for f in fields(Figures))[:6]  # those that are numbers
 
 
 def predicted_figures(program: Program, activity: Activity) -> Figures:
@@ -52,18 +55,18 @@ def predicted_figures(program: Program, activity: Activity) -> Figures:
 
     For a pool of neurons, the time is that of its chip's formula.
     """
-    counters, flits = count_events(program, activity), link_flits(program, activity)
+    run = predict(program, activity)
     cycles = mean_step_cycles(program, activity)
     if program.chip.has_times:
-        bound = compute_work(program, counters, flits, activity.n_samples).bound_cycles
-        cycles = float(bound.mean() / activity.n_samples)
-    return _build_figures(program, counters, flits, activity.n_samples, cycles, None)
+        bound = compute_work(program, run.counters, flits_of_run(program, run), run.n_samples).bound_cycles
+        cycles = float(bound.mean() / run.n_samples)
+    return _build_figures(program, run, cycles)
 
 
 def measured_figures(program: Program, run: Run) -> Figures:
     """Return the Figures of a run of the cycle backend."""
     cycles = None if run.step_cycles is None else float(run.step_cycles.mean() / run.n_samples)
-    return _build_figures(program, run.counters, flits_of_run(program, run), run.n_samples, cycles, run.step_cycles)
+    return _build_figures(program, run, cycles)
 
 
 def moved_neurons(before: Program, after: Program) -> tuple[Moved, ...]:
@@ -92,11 +95,9 @@ def change_percent(before: Figures, after: Figures) -> dict[str, float | None]:
     return table
 
 
-def _build_figures(
-    program: Program, counters, flits: np.ndarray, n_samples: int, step_cycles: float | None, measured_cycles
-) -> Figures:
-    spent = energy_pj(step_energy_pj(counters, program.chip, flits, measured_cycles))
-    n = len(flits) * n_samples
+def _build_figures(program: Program, run: Run, step_cycles: float | None) -> Figures:
+    flits, counters = flits_of_run(program, run), run.counters
+    n = len(flits) * run.n_samples
     busy = link_busy(program.chip, flits).sum(0).max(initial=0)
     return Figures(
         cores=program.mapping.n_cores,
@@ -104,5 +105,8 @@ def _build_figures(
         hops_per_step=float(counters["hops"].sum() / n),
         hottest_link_cycles=float(busy / n),
         step_us=None if step_cycles is None else step_cycles * program.chip.core.cycle_ns / 1000,
-        sample_nj=None if spent is None else spent["total"] / 1000 / n_samples,
+        sample_nj=None if run.energy_pj is None else run.energy_pj["total"] / 1000 / run.n_samples,
+        time_basis=None if step_cycles is None else run.time_basis,
+        energy_basis=run.energy_basis,
+        energy_label=run.energy_label,
     )

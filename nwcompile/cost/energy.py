@@ -1,11 +1,13 @@
 """Energy: the count of each event times the chip file's cited figure (DESIGN 6), per step and in total."""
 
 from dataclasses import fields, replace
+from functools import partial
 from math import fsum
 from typing import Any
 
 import numpy as np
 
+from nwcompile.cost.basis import find_basis
 from nwcompile.cost.time.work import n_events
 from nwcompile.cost.traffic.link_flits import flits_of_run
 from nwcompile.ir.chip import Chip
@@ -51,10 +53,11 @@ def energy_pj(steps: dict[str, np.ndarray] | None) -> dict[str, float] | None:
 
 
 def with_energy(program: Program, run: Run) -> Run:
-    """Add the energy per step and in total to a run of `program`; None if the chip lacks a cited figure."""
+    """Add the energies to a run of `program`, or None if the chip lacks a cited figure; and how to find a basis."""
     flits = None if program.chip.energy.chip_link_pj is None else flits_of_run(program, run)
     steps = step_energy_pj(run.counters, program.chip, flits, run.step_cycles)
-    return replace(run, energy_pj=energy_pj(steps), step_energy_pj=steps)
+    finder = partial(find_basis, program)
+    return replace(run, energy_pj=energy_pj(steps), step_energy_pj=steps, find_basis=finder)
 
 
 def kinds_without_source(chip: Chip) -> tuple[str, ...]:

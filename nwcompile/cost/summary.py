@@ -1,9 +1,10 @@
 """Summary: all figures of a report about a program and one run of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nwcompile.cost.basis import ENERGY, TIME, find_basis
 from nwcompile.cost.energy import core_energy_pj, energy_pj, step_energy_pj
 from nwcompile.cost.multi_spike import MultiSpikes, multi_spikes
 from nwcompile.cost.time.critical_path import CriticalPath, critical_paths
@@ -20,7 +21,7 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCE_OF
-from nwcompile.ir.run import Run
+from nwcompile.ir.run import Basis, Run
 
 ERROR_CODE = "NW7003"
 
@@ -67,8 +68,8 @@ class Summary:
     event. `multi`: senders of several spikes per step. `sending`: costs of unicast and of trees. `phases`, `critical`
     (the slowest steps) and `loads` (links with flits, most crowded first) are sums over all samples of a profiled run.
     `bound`: floorline of the run. `predicted`, `predicted_synops`: floorline and max_synops of the calibration
-    activity. `other_sync`: the bound with the other kind of synchronization. Figures that the chip, backend or program
-    does not provide are None.
+    activity. `other_sync`: the bound with the other kind of synchronization. `time_basis`, `energy_basis`: how the
+    figures are known. Figures that the chip, backend or program does not provide are None.
     """
 
     fits: tuple[Fit, ...]
@@ -95,6 +96,8 @@ class Summary:
     critical: tuple[CriticalPath, ...] | None
     loads: tuple[LinkLoad, ...] | None
     other_sync: OtherSync | None
+    time_basis: Basis | None
+    energy_basis: Basis | None
 
     @property
     def pj_per_synop(self) -> float | None:
@@ -157,6 +160,7 @@ def summarize(program: Program, run: Run) -> Summary:
         tight = None if bound is None else bound_tightness(bound.bound_cycles, run.step_cycles)
     spent = step_energy_pj(run.counters, program.chip, flits, run.step_cycles)
     energy = energy_pj(spent)
+    known = replace(run, energy_pj=energy, link_flits=flits)  # so that no basis computes them again
     core_pj = core_energy_pj(run.counters, program.chip)
     is_profiled = run.profile is not None and run.step_cycles is not None
     return Summary(
@@ -183,6 +187,8 @@ def summarize(program: Program, run: Run) -> Summary:
         critical=critical_paths(program, run),
         loads=congested_links(run) if is_profiled else None,
         other_sync=other_sync(program, run),
+        time_basis=find_basis(program, known, TIME),
+        energy_basis=find_basis(program, known, ENERGY),
     )
 
 

@@ -41,6 +41,7 @@ from nwcompile.ir.chip_sections import (
     MAY_LACK_PJ,
     NEIGHBORS,
     SECTIONS,
+    SET_BY_USER,
     CoreLimits,
     Cost,
     Energy,
@@ -51,6 +52,7 @@ from nwcompile.ir.chip_sections import (
     State,
     Variation,
     Weights,
+    read_basis,
 )
 from nwcompile.ir.neuron import FixedPoint
 from nwcompile.ir.noc.board import count_chips
@@ -259,7 +261,7 @@ class Chip:
             if isinstance(value, np.generic | np.ndarray):
                 value = value.tolist()
             table[section][name] = list(value) if isinstance(value, tuple) else value
-            table["sources"][key] = "set by the user"
+            table["sources"][key] = SET_BY_USER
         chip = Chip.from_dict(table, self.name)
         written = None if self.listing.written is None else self.listing.written | set(changes)
         return replace(chip, listing=Listing(written=written))
@@ -478,6 +480,10 @@ class Chip:
         if self.listing.written is not None and key not in self.listing.written:
             return None
         return self.sources.get(key, self.sources.get(key.partition(".")[0]))
+
+    def basis_of(self, key: str) -> str:
+        """The basis of a key's value by its source: measured, published, fitted, scaled or assumed."""
+        return read_basis(self.source_of(key))
 
     def value(self, key: str):
         """The value of a key like `"noc.buffer_flits"`."""

@@ -1,5 +1,7 @@
 """The sections of a chip file, key by key: types, defaults and meaning."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -7,6 +9,8 @@ import numpy as np
 
 from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, NeuronSpec
 
+BASES = ("measured", "published", "fitted", "scaled", "assumed")  # of constants, from the strongest to the weakest
+SET_BY_USER = "set by the user"  # Source of a key that was overridden.
 BARRIER = "barrier"  # `Cost.sync`: all cores wait for each other at the end of a step.
 NEIGHBORS = "neighbors"  # `Cost.sync`: a core waits for the cores that it sends to or receives from.
 
@@ -264,6 +268,23 @@ class Variation:
     leak: float | None = None  # deviation of every neuron's leak rates of membrane and current
     stuck: float | None = None  # fraction of stored weights that are stuck at 0
     dead: float | None = None  # fraction of neurons that never fire
+
+
+def read_basis(source: str | None) -> str:
+    """Return the basis that a source text states: the weakest basis that one of its clauses begins with.
+
+    Clauses are separated by semicolons. A text that states none cites a publication. A default, which has no source,
+    and a key that the user has set are assumed.
+    """
+    if source is None or source == SET_BY_USER:
+        return BASES[-1]
+    stated = re.findall(rf"(?:^|;)\s*({'|'.join(BASES)})\b", source)
+    return max(stated, key=BASES.index, default="published")
+
+
+def weakest_basis(texts: Iterable[str]) -> str | None:
+    """Return the text with the weakest basis, of texts like `scaled; -35 % on PilotNet`; None if there is none."""
+    return max(texts, key=lambda text: BASES.index(text.partition(";")[0]), default=None)
 
 
 def given_figures(section: PoolCost | Energy) -> dict[str, float]:

@@ -1,6 +1,8 @@
 """Run: the result of a simulation, with its backend and device."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -8,7 +10,7 @@ from nwcompile.argument_types import checked
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.readout import Readout
-from nwcompile.ir.shown import count_text, data_frame, format_lines
+from nwcompile.ir.shown import count_text, data_frame, format_figure, format_lines, name_energy
 from nwcompile.lazy_names import look_up
 
 ERROR_CODE = "NW3008"
@@ -145,6 +147,51 @@ class Profile:
     flight: tuple[np.ndarray, ...] = ()
 
 
+@dataclass(frozen=True)
+class Silicon:
+    """A `quantity` ("time" or "energy") of a network measured on a chip, and what the chip's file gives for it.
+
+    `network` may have a layout after a comma: `Quartz MNIST, 48 cores`. `judges` is false if a constant of the chip
+    file was fitted to this row: it is no error then.
+    """
+
+    chip: str
+    network: str
+    quantity: str
+    unit: str
+    measured: float
+    model: float
+    error_percent: float
+    judges: bool
+    source: str
+
+
+@dataclass(frozen=True)
+class Basis:
+    """The basis of a figure: the weakest of the constants that move it by more than 1 % when doubled.
+
+    `keys`: those constants of that basis, the one that moves the figure most first. `silicon`: what is measured on the
+    chip. As a text: `scaled; -35 % on PilotNet`.
+    """
+
+    basis: str
+    keys: tuple[str, ...]
+    silicon: tuple[Silicon, ...] = ()
+
+    def __str__(self) -> str:
+        return self.basis if self.error is None else f"{self.basis}; {self.error}"
+
+    @property
+    def error(self) -> str | None:
+        """The errors against silicon, from lowest to highest: `-41 to -18 % on Quartz MNIST`; None if unknown."""
+        rows = [row for row in self.silicon if row.judges]
+        if not rows:
+            return None
+        ends = dict.fromkeys(f"{round(end(row.error_percent for row in rows)):+d}" for end in (min, max))
+        networks = list(dict.fromkeys(row.network.partition(",")[0] for row in rows))
+        return f"{' to '.join(ends)} % on {networks[0] if len(networks) == 1 else f'{len(networks)} networks'}"
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
     """Result of a simulation: aligned `spikes` and `states` `[B, T, *shape]`, `counters` int64[H, core] summed over B.
@@ -176,6 +223,7 @@ class Run:
     bus: BusSchedule | None = None  # from `cycle`, on a chip with a segmented bus
     order_dependent: dict[str, np.ndarray] | None = None  # see above; only if every addition saturates
     host: HostWork | None = None  # of a program with a host
+    find_basis: Callable[["Run", str], Basis | None] | None = field(default=None, compare=False)  # cost/basis.py
     readout: Readout | None = None  # how the imported module turns the layers into its answer (sim/answers.py)
 
     def __repr__(self) -> str:
@@ -195,9 +243,11 @@ class Run:
         if n_open:
             rows.append(f"{count_text(n_open, 'sum')} that may depend on the order of spikes (Run.order_dependent)")
         if self.seconds is not None:
-            rows.append(f"time: {self.seconds * 1e6:.6g} us")
+            rows.append(f"time: {format_figure(self.seconds * 1e6, 'us', self.time_basis)}")
         if self.energy_pj is not None:
-            rows.append(f"energy: {self.energy_pj['total'] / 1000:.6g} nJ")
+            rows.append(
+                f"{self.energy_label}: {format_figure(self.energy_pj['total'] / 1000, 'nJ', self.energy_basis)}"
+            )
         return format_lines(head, rows, "figures")
 
     def _repr_html_(self) -> str:
@@ -208,9 +258,10 @@ class Run:
         """Return the run as a tidy pandas.DataFrame, summed over samples, with one of four kinds of rows.
 
         `rows="layers"`: neurons, spikes, and spikes per neuron and step of every layer. "steps": every counter of every
-        hardware step, and `step_cycles`, `energy_pj` and `power_mw` if they are known. "cores": every counter of every
-        logical core. "spikes": sample, step, layer, neuron (flat) and count of every spike; negative spikes have a
-        negative count. Raises OptionError for another kind and if pandas is not installed. Raises ModelError if the run
+        hardware step, and `step_cycles`, `energy_pj` and `power_mw` if they are known; `DataFrame.attrs` has their
+        basis. "cores": every counter of every logical core. "spikes": sample, step, layer, neuron (flat) and count of
+        every spike; negative spikes have a negative count. Raises OptionError for another kind and if pandas is not
+        installed. Raises ModelError if the run
         has no such data: only runs of programs have counters, and `record="totals"` keeps no single spikes.
         """
         if rows not in FRAMES:
@@ -222,7 +273,8 @@ class Run:
             if rows == "steps":
                 sums |= self._step_figures()
             n = len(sums["synops"])
-            return data_frame({rows[:-1]: np.arange(n), **sums})
+            bases = (self.time_basis, self.energy_basis) if rows == "steps" else ()
+            return data_frame({rows[:-1]: np.arange(n), **sums}, *bases)
         if rows == "layers":
             return data_frame(self.layer_rows())
         if self.totals is not None:
@@ -253,6 +305,21 @@ class Run:
             row = {"layer": name, "neurons": n_neurons, "spikes": n_spikes, "spikes_per_neuron_and_step": rate}
             rows.append(row)
         return rows
+
+    @cached_property
+    def time_basis(self) -> Basis | None:
+        """The basis of the chip's times; None if the chip gives none."""
+        return None if self.find_basis is None else self.find_basis(self, "time")
+
+    @cached_property
+    def energy_basis(self) -> Basis | None:
+        """The basis of the energies; None if the chip gives none."""
+        return None if self.find_basis is None else self.find_basis(self, "energy")
+
+    @property
+    def energy_label(self) -> str:
+        """What the energies cover: without static power, they are those of the cores only."""
+        return name_energy((self.energy_pj or {}).get("static"))
 
     @property
     def step_power_mw(self) -> np.ndarray | None:

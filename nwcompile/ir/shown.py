@@ -1,4 +1,4 @@
-"""Presentation of values: a `repr` of at most ten lines, a head and a row per part; DataFrames."""
+"""Presentation of values: figures with their basis; a `repr` of at most ten lines; DataFrames."""
 
 from collections.abc import Sequence
 
@@ -27,13 +27,46 @@ def count_text(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
-def data_frame(rows: list[dict] | dict):
-    """Build a pandas.DataFrame of rows {column: value}, or of columns; raise OptionError without pandas."""
+def number(x: float) -> str:
+    """Format with three significant digits; integers from 1000 on, and no exponent above 0.0001."""
+    return f"{x:.0f}" if abs(x) >= 999.5 else f"{x:.3g}"
+
+
+def grouped(x: float) -> str:
+    """Format as `number` does, with thousands set apart: `17 904`."""
+    whole, dot, rest = number(x).partition(".")
+    return (f"{int(whole):,}".replace(",", " ") if whole.lstrip("-").isdigit() else whole) + dot + rest
+
+
+def round_figure(x: float, basis: object) -> float:
+    """Round a time or an energy to the digits of its basis (a Basis or its text): two if assumed, else three."""
+    return x if basis is None else float(f"{x:.{2 if str(basis).startswith('assumed') else 3}g}")
+
+
+def format_figure(x: float, unit: str, basis: object, tells_basis: bool = True) -> str:
+    """Format a time or an energy with its basis: `98.6 us (scaled; -35 % on PilotNet)`, or without telling it."""
+    figure = f"{grouped(round_figure(x, basis))} {unit}"
+    return figure if basis is None or not tells_basis else f"{figure} ({basis})"
+
+
+def name_energy(static: float | None) -> str:
+    """Name what an energy covers: without `static` power, the cores only."""
+    return "energy of the cores" if static is None else "energy"
+
+
+def data_frame(rows: list[dict] | dict, time_basis: object = None, energy_basis: object = None):
+    """Build a pandas.DataFrame of rows {column: value}, or of columns; raise OptionError without pandas.
+
+    `DataFrame.attrs` has the texts of the bases, if they are given.
+    """
     try:
         import pandas
     except ImportError:
         raise OptionError(NO_PANDAS, code="NW1102") from None
-    return pandas.DataFrame(rows)
+    frame = pandas.DataFrame(rows)
+    bases = {"time_basis": time_basis, "energy_basis": energy_basis}
+    frame.attrs.update({name: str(basis) for name, basis in bases.items() if basis is not None})
+    return frame
 
 
 def _shorten_line(line: str) -> str:

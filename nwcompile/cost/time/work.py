@@ -114,8 +114,17 @@ def n_events(counters: dict[str, np.ndarray], event: str) -> np.ndarray:
     return sum((counters[name] for name in COUNTERS_OF[event][1:]), counters[COUNTERS_OF[event][0]])
 
 
-def compute_work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarray, n_samples: int) -> Work:
-    """Compute the work of `counters` int64[H, core] and `link_flits` int64[H, link], on a chip that has times."""
+def compute_work(
+    program: Program,
+    counters: dict[str, np.ndarray],
+    link_flits: np.ndarray,
+    n_samples: int,
+    link_cycles: np.ndarray | None = None,
+) -> Work:
+    """Compute the work of `counters` int64[H, core] and `link_flits` int64[H, link], on a chip that has times.
+
+    `link_cycles`: those of the result, if they are known already.
+    """
     chip = program.chip
     cycles: dict[str, np.ndarray] = {}
     cycles |= {e: n_events(counters, e) * core_cycles(program, e) for e in SEND + RECEIVE}
@@ -127,23 +136,27 @@ def compute_work(program: Program, counters: dict[str, np.ndarray], link_flits: 
     n_barriers = n_samples * program.schedule.period
     if chip.scan_cycles:
         cycles["visit"] = np.full_like(cycles["visit"], chip.scan_cycles * n_barriers)
-    core_ticks, noc_ticks = chip.ticks
     paths = token_paths(program, n_samples) if chip.waits_for_neighbors else None
-    flits, n_free = (link_flits, 0) if paths is None else (link_flits.cumsum(0), n_samples)
-    busiest = link_busy(chip, flits, n_free).max(1, initial=0)
-    busiest = busiest * noc_ticks // core_ticks  # rounded down, so it remains a bound
-    if paths is not None:
-        busiest = np.diff(busiest, prepend=0)
+    if link_cycles is None:
+        link_cycles = _link_cycles(chip, link_flits, 0 if paths is None else n_samples)
     n_tiles = program.mapping.n_tiles
     return Work(
         cycles,
         units,
-        busiest,
+        link_cycles,
         barrier_cycles=n_barriers * chip.barrier_cycles(n_tiles),
         min_cycles=n_barriers * chip.min_work_cycles(n_tiles),
         sample_cycles=n_samples * chip.sample_cycles,
         paths=paths,
     )
+
+
+def _link_cycles(chip: Chip, link_flits: np.ndarray, n_free: int) -> np.ndarray:
+    """Return `Work.link_cycles`; `n_free` as in `link_busy`, 0 on a chip with a barrier."""
+    core_ticks, noc_ticks = chip.ticks
+    busiest = link_busy(chip, link_flits.cumsum(0) if n_free else link_flits, n_free).max(1, initial=0)
+    busiest = busiest * noc_ticks // core_ticks  # rounded down, so it remains a bound
+    return np.diff(busiest, prepend=0) if n_free else busiest
 
 
 def core_cycles(program: Program, event: str) -> np.ndarray:

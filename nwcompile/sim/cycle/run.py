@@ -1,10 +1,12 @@
 """The cycle backend: cores and a flit-by-flit network on chip, simulated by events or in lockstep, with times."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nwcompile.checkpoint import has_checkpoint
+from nwcompile.cost.basis import find_basis
 from nwcompile.cost.energy import energy_pj, step_energy_pj
 from nwcompile.cost.neuron_program import chip_instructions
 from nwcompile.cost.time.pool import pool_times
@@ -471,7 +473,7 @@ class ChipRun:
     def measured_fields(self, counters: dict, flits: np.ndarray, cycles: np.ndarray, n_barriers: int, notes) -> dict:
         """Return the Run's fields on time and energy. `n_barriers`: barriers per row. `notes`: the Probes, or None."""
         chip, program = self.chip, self.program
-        fields: dict[str, Any] = {"link_flits": flits}
+        fields: dict[str, Any] = {"link_flits": flits, "find_basis": partial(find_basis, program)}
         if chip.gives_times:
             fields["step_cycles"] = cycles + n_barriers * chip.barrier_cycles(program.mapping.n_tiles)
             fields["seconds"] = float(fields["step_cycles"].sum() * chip.core.cycle_ns * 1e-9)
