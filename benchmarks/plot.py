@@ -1,8 +1,8 @@
 """Line plots of benchmarks as SVG files, both axes logarithmic."""
 
+from nwcompile.ir.shown import grouped, number
 from nwcompile.report.html.plots import Axis
 from nwcompile.report.html_markup import Markup, tag
-from nwcompile.report.text import grouped, number
 
 WIDTH, HEIGHT = 640, 400
 LEFT, RIGHT, TOP, BOTTOM, LINE = 80, 40, 40, 60, 17

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import nwcompile as nw
 from examples import mnist_snn
 from nwcompile.cli.outputs.progress import Progress
+from nwcompile.ir.shown import number, round_figure
 
 N_CORES = 17  # one core would hold the network; 17 answer eight times as fast
 N_CROSSCHECK = 100
@@ -65,8 +66,10 @@ def main() -> None:
 def figures(doc: dict, run: nw.Run):
     """Lines with step time, energy and work of a sample."""
     predicted, measured = (doc["time"]["rows"][row]["step_us"] for row in ("predicted", "measured"))
-    yield f"step time    predicted {predicted:.2f} us, measured {measured:.2f} us"
-    yield f"energy       {doc['energy']['sample_nj']:.0f} nJ an inference"
+    time_basis, energy_basis = (doc[f"{name}_basis"]["text"] for name in ("time", "energy"))
+    yield f"step time    predicted {predicted:.3g} us, measured {measured:.3g} us ({time_basis})"
+    energy = number(round_figure(doc["energy"]["sample_nj"], energy_basis))
+    yield f"energy       {energy} nJ an inference, cores only ({energy_basis})"
     work = {name: run.counters[name].sum() / run.n_samples for name in ("synops", "messages_out", "messages_in")}
     yield (
         f"work         {work['synops']:.0f} synops, {work['messages_out']:.0f} messages sent, "

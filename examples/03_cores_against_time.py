@@ -28,6 +28,7 @@ def main() -> None:
         predicted, measured = rows["predicted"]["step_us"], rows["measured"]["step_us"]
         energy = run.energy_pj["total"] / run.n_samples / 1000
         print(f"{n_cores:5}  {predicted:12.2f}  {measured:11.2f}  {energy:11.0f}  {doc['bottleneck']['kind']}")
+    print(f"times: {run.time_basis}; energies of the cores: {run.energy_basis}")
 
 
 if __name__ == "__main__":

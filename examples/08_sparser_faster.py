@@ -88,6 +88,7 @@ def main() -> None:
             f"{name:7}  {in_float:.1f} %   {on_chip:.1f} %   {synops:5.0f} synops  {predicted:6.2f} us  "
             f"{measured:5.2f} us  {doc['energy']['sample_nj']:.0f} nJ   {doc['bottleneck']['kind']}"
         )
+    print(f"times: {run.time_basis}; energies of the cores: {run.energy_basis}")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from argparse import Namespace
 
 from nwcompile.cli.inputs.load import load_chip
 from nwcompile.cli.outputs.text import as_json, format_table
+from nwcompile.cost.basis import ENERGY, TIME, find_silicon
 from nwcompile.errors import NwError, NwWarning, OptionError
 from nwcompile.ir.chip import HWMODELS, Chip
 from nwcompile.ir.chip_sections import KEYS
@@ -45,16 +46,25 @@ def _load_or_warn(name: str) -> Chip | None:
 def _show_chip(chip: Chip, json: bool) -> None:
     known = [key for key in KEYS if chip.value(key) is not None and chip.has_key(key)]
     if json:
-        keys = {key: {"value": chip.value(key), "source": chip.source_of(key)} for key in known}
+        keys = {
+            key: {"value": chip.value(key), "basis": chip.basis_of(key), "source": chip.source_of(key)} for key in known
+        }
         head = {"name": chip.name, "description": chip.description, "n_cores": chip.n_cores, "hash": chip.hash}
         print(as_json({**head, "times": chip.gives_times, "energies": chip.has_energies, "keys": keys}))
         return
     print(f"{chip.name}: {chip.description}\n")
-    rows = [(key, _format_value(chip.value(key)), chip.source_of(key) or "default") for key in known]
-    print(format_table(("key", "value", "source"), rows))
+    rows = [(k, _format_value(chip.value(k)), chip.basis_of(k), chip.source_of(k) or "default") for k in known]
+    print(format_table(("key", "value", "basis", "source"), rows))
     unknown = [key for key in KEYS if chip.value(key) is None and chip.has_key(key)]
     if unknown:
         print(f"\nnot given: {', '.join(unknown)}")
+    for quantity in (TIME, ENERGY):
+        for row in find_silicon(chip, quantity):
+            fitted = "" if row.judges else "; a constant is fitted to it"
+            print(
+                f"\n{quantity} of {row.network}: {row.model:g} {row.unit}, on silicon {row.measured:g} "
+                f"({row.error_percent:+.0f} %{fitted}; {row.source})"
+            )
     for what, has in (("times", chip.gives_times), ("energies", chip.has_energies)):
         if not has:
             print(f"no {what}: the file lacks some of the figures they need")

@@ -14,7 +14,7 @@ from nwcompile.cli import INTERRUPTED
 from nwcompile.cli.inputs.data import read_input
 from nwcompile.cli.inputs.load import check_file, is_program, load_program, read_network, refuse_nir_flags
 from nwcompile.cli.inputs.stream import NO_STEPS, STANDARD_INPUT, read_steps
-from nwcompile.cli.outputs.stream import Totals, open_output
+from nwcompile.cli.outputs.stream import Totals, open_output, step_line
 from nwcompile.cli.outputs.text import as_json, format_table
 from nwcompile.cli.outputs.trace import check_flags, check_times, write_trace
 from nwcompile.cost.time.phases import core_phases
@@ -22,9 +22,9 @@ from nwcompile.errors import OptionError
 from nwcompile.ir import artifact
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS, Run
-from nwcompile.ir.shown import count_text
+from nwcompile.ir.shown import count_text, format_figure
 from nwcompile.report.bus import collect_bus
-from nwcompile.report.json.collect import collect_report, real_time_factors
+from nwcompile.report.json.collect import collect_basis, collect_report, real_time_factors
 from nwcompile.report.json.profile import collect_messages
 from nwcompile.report.text import profile_lines
 from nwcompile.sim import simulate
@@ -66,7 +66,7 @@ def run(args: Namespace) -> int:
     else:
         print("\n".join([_format_run(result, model), *(bus["text"] if bus else [])]))
         if more:
-            print("\n" + "\n".join(profile_lines(**more)))
+            print("\n" + "\n".join(profile_lines(more)))
         if file is not None:
             print(f"\nwritten: {args.output}")
         if trace_file is not None:
@@ -128,9 +128,10 @@ def _profile_figures(args: Namespace, model, result: Run, seconds: float) -> dic
         return {}
     if result.totals is None:
         doc = collect_report(model, result, model_dt=args.model_dt, wall_seconds=seconds)
-        return {key: doc[key] for key in ("profile", "real_time", "energy")}
+        return {key: doc[key] for key in ("profile", "real_time", "energy", "time_basis", "energy_basis")}
     messages = collect_messages(model, result) if args.profile else None
-    return {"profile": messages, "real_time": real_time_factors(result, args.model_dt, seconds), "energy": None}
+    return {"profile": messages, "real_time": real_time_factors(result, args.model_dt, seconds), "energy": None,
+            "time_basis": collect_basis(result.time_basis), "energy_basis": None}  # fmt: skip
 
 
 def summarize_run(result: Run) -> dict:
@@ -147,7 +148,9 @@ def summarize_run(result: Run) -> dict:
         "counters": {name: int(result.counters[name].sum()) for name in COUNTERS if name in result.counters},
         "step_cycles": result.step_cycles,
         "seconds": result.seconds,
+        "time_basis": None if result.seconds is None else collect_basis(result.time_basis),
         "energy_pj": result.energy_pj,
+        "energy_basis": collect_basis(result.energy_basis),
         "n_dropped": result.n_dropped,
     }
 
@@ -180,19 +183,18 @@ def _format_times(result: Run, program: Program) -> str:
         n, cycle_us = totals.n_hardware_steps, program.chip.core.cycle_ns / 1000
         mean = result.step_cycles[0] * cycle_us / result.n_samples / n
         longest = totals.longest_cycles * cycle_us
-        lines.append(
-            f"hardware step: mean {mean:.3f} us, longest {longest:.3f} us (of {count_text(n, 'step')} and all samples)"
-        )
+        lines.append(step_line(mean, longest, f"{count_text(n, 'step')} and all samples", result.time_basis))
     elif result.step_cycles is not None:
         step_us = result.step_cycles * program.chip.core.cycle_ns / 1000 / result.n_samples
         steps = count_text(len(step_us), "step")
-        lines.append(f"hardware step: mean {step_us.mean():.3f} us, longest {step_us.max():.3f} us (of {steps})")
+        lines.append(step_line(step_us.mean(), step_us.max(), steps, result.time_basis))
     elif not program.chip.gives_times:
         lines.append(f"no times: {program.chip.name} gives no {', '.join(program.chip.unknown_costs)}")
     else:
         lines.append("no times: only backend cycle measures them")
     if result.energy_pj is not None:
-        lines.append(f"energy: {result.energy_pj['total'] / result.n_samples / 1000:.3f} nJ a sample")
+        spent = format_figure(result.energy_pj["total"] / result.n_samples / 1000, "nJ", result.energy_basis)
+        lines.append(f"{result.energy_label}: {spent} a sample")
     else:
         lines.append(f"no energies: {program.chip.name} gives no figures")
     if result.n_dropped:

@@ -6,9 +6,10 @@ from nwcompile.cost.bus import bus_use
 from nwcompile.cost.time.work import lane_name, link_name
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
+from nwcompile.ir.shown import grouped, number
 from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.html_tables import bar, html_table
-from nwcompile.report.text import grouped, number, percent
+from nwcompile.report.text import percent
 
 MOST_SEGMENTS = 16  # Rows of the table, the busiest segments.
 

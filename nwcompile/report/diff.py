@@ -3,11 +3,14 @@
 from dataclasses import asdict
 
 from nwcompile.cost.compare import NAMES, Figures, Moved, change_percent
-from nwcompile.report.text import align_rows, grouped
+from nwcompile.ir.shown import grouped, name_energy, round_figure
+from nwcompile.report.json.collect import collect_basis
+from nwcompile.report.text import align_rows
 
 WORDS = {"cores": "cores", "messages_per_step": "messages a step", "hops_per_step": "hops a step",
          "hottest_link_cycles": "hottest link, cycles a step", "step_us": "us a step",
          "sample_nj": "nJ a sample"}  # fmt: skip
+BASIS_OF = {"step_us": "time_basis", "sample_nj": "energy_basis"}  # of figures that are no counts
 GATE = ("cores", "hops_per_step", "step_us", "sample_nj")
 
 
@@ -26,10 +29,16 @@ def collect_diff(
         if getattr(before, name) is not None and ((more := change[name]) is None or more > tolerance)
     ]
     return {
-        "source": source, "before": asdict(before), "after": asdict(after), "change_percent": change,
+        "source": source, "before": _figures_doc(before), "after": _figures_doc(after), "change_percent": change,
         "layers": [asdict(row) for row in layers], "gate": list(gate), "tolerance_percent": tolerance,
         "worse": worse, "ok": not worse,
     }  # fmt: skip
+
+
+def _figures_doc(figures: Figures) -> dict:
+    """The figures as plain values, and the bases of time and energy."""
+    bases = {name: collect_basis(getattr(figures, name)) for name in BASIS_OF.values()}
+    return {**asdict(figures), **bases}
 
 
 def diff_text(doc: dict) -> str:
@@ -47,11 +56,23 @@ def diff_verdict(doc: dict) -> str:
 
 def figure_rows(doc: dict) -> list[tuple[str, ...]]:
     """The headings and one row per figure."""
-    rows: list[tuple[str, ...]] = [(f"{doc['source']}", "before", "after", "change")]
+    rows: list[tuple[str, ...]] = [(f"{doc['source']}", "before", "after", "change", "basis")]
     for name in NAMES:
-        values = ("–" if doc[side][name] is None else grouped(doc[side][name]) for side in ("before", "after"))
-        rows.append((WORDS[name], *values, _change_text(doc["change_percent"][name])))
+        bases = [_basis_text(doc[side], name) for side in ("before", "after")]
+        values = (_value_text(doc[side][name], basis) for side, basis in zip(("before", "after"), bases, strict=True))
+        known = " -> ".join(dict.fromkeys(basis for basis in bases if basis is not None))
+        only = ", cores only" if name == "sample_nj" and doc["after"]["energy_label"] == name_energy(None) else ""
+        rows.append((WORDS[name] + only, *values, _change_text(doc["change_percent"][name]), known))
     return rows
+
+
+def _basis_text(figures: dict, name: str) -> str | None:
+    basis = figures[BASIS_OF[name]] if name in BASIS_OF else None
+    return None if basis is None else basis["text"]
+
+
+def _value_text(value: float | None, basis: str | None) -> str:
+    return "–" if value is None else grouped(round_figure(value, basis))
 
 
 def layer_rows(doc: dict) -> list[tuple[str, ...]]:

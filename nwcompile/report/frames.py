@@ -12,8 +12,10 @@ LINK_COLUMNS = ("link", "x", "y", "kind", "flits_per_step")  # the columns if th
 
 def cores_frame(program: Program, run: Run | None = None):
     """One row per core in use; `layers` is a text with numbers of neurons, `hidden: 8, out: 10`."""
-    rows = core_rows(program, _summarize_run(program, run))
-    return data_frame([{**row, "layers": ", ".join(f"{k}: {n}" for k, n in row["layers"].items())} for row in rows])
+    summary = _summarize_run(program, run)
+    rows = core_rows(program, summary)
+    texts = [{**row, "layers": ", ".join(f"{k}: {n}" for k, n in row["layers"].items())} for row in rows]
+    return data_frame(texts, summary.time_basis, summary.energy_basis)
 
 
 def links_frame(program: Program, run: Run | None = None):

@@ -4,7 +4,8 @@ import numpy as np
 
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.report.text import grouped, percent
+from nwcompile.ir.shown import grouped
+from nwcompile.report.text import percent
 
 
 def collect_host(program: Program, run: Run, synops_per_sample: float) -> dict | None:

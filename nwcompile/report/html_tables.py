@@ -1,7 +1,8 @@
 """Tables of report.html. On a narrow page each table scrolls in its own box."""
 
+from nwcompile.ir.shown import grouped
 from nwcompile.report.html_markup import Markup, join, tag
-from nwcompile.report.text import binding_text, grouped, number, percent, resource_name
+from nwcompile.report.text import binding_text, figure_text, percent, resource_name
 
 KINDS = {
     "visit": "neuron visits", "update": "neuron updates", "spike": "spikes", "message_out": "messages out",
@@ -93,7 +94,11 @@ def energy_table(doc: dict) -> Markup:
     total = kinds.pop("total")
     columns = [("event", "name"), ("energy a sample", "right"), ("of all", "right")]
     rows: list[list[object]] = [
-        [KINDS[kind], _with_unit(pj / 1000, "nJ"), bar(100 * pj / total if total else 0.0, "energy")]
+        [
+            KINDS[kind],
+            figure_text(doc, pj / 1000, "nJ").replace(" ", NO_BREAK),
+            bar(100 * pj / total if total else 0.0, "energy"),
+        ]
         for kind, pj in sorted(kinds.items(), key=lambda item: -(item[1] or 0))
         if pj
     ]
@@ -103,7 +108,9 @@ def energy_table(doc: dict) -> Markup:
         if pj is None
     ]
     everything = "all together" if kinds.get("static") is not None else "all events"
-    return html_table(columns, rows, foot=[everything, _with_unit(total / 1000, "nJ"), None])
+    return html_table(
+        columns, rows, foot=[everything, figure_text(doc, total / 1000, "nJ").replace(" ", NO_BREAK), None]
+    )
 
 
 def time_table(doc: dict) -> Markup:
@@ -119,7 +126,11 @@ def time_table(doc: dict) -> Markup:
                 else bar(100 * row["step_us"] / measured["step_us"], "even")
             )
             rows.append(
-                [ROWS[name], *(f"{number(row[key])} us" for key in ("step_us", "step_us_max", "sample_us")), part]
+                [
+                    ROWS[name],
+                    *(figure_text(doc, row[key], "us") for key in ("step_us", "step_us_max", "sample_us")),
+                    part,
+                ]
             )
     columns = [("time", "name"), ("mean step", "right"), ("longest step", "right"), ("sample", "right"),
                ("of measured", "right")]  # fmt: skip

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from math import ceil, floor, frexp, log10
 
-from nwcompile.report.text import grouped, number
+from nwcompile.ir.shown import grouped, number
 
 HEADINGS = ("layer", "state", "unit", "scale", "width", "used", "enough", "beyond it")
 N_LEFT = 3  # Columns of names and units are left-aligned.

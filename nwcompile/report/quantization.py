@@ -1,9 +1,10 @@
 """Quantization in the report: per layer its integers, their error, and the range of its states."""
 
+from nwcompile.ir.shown import grouped, number
 from nwcompile.report import neuron_states
 from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.html_tables import html_table
-from nwcompile.report.text import align_rows, grouped, number, percent
+from nwcompile.report.text import align_rows, percent
 
 HEADINGS = ("layer", "weights", "scale", "clipped weights", "weight error", "tau", "tau error",
             "rate", "as in float", "bits of u", "bits of v")  # fmt: skip

@@ -20,7 +20,7 @@ def render_text(doc: dict) -> str:
         *unknown_lines(doc),
         *(f"warning: {text}" for text in doc["warnings"]),
     ]
-    profile = profile_lines(doc["profile"], doc["real_time"], doc["energy"])
+    profile = profile_lines(doc)
     tables = fit_table(doc), layer_table(doc), legalization_lines(doc), quantization_lines(doc), profile
     blocks = [verdict_lines(doc), *tables, neurobench_lines(doc), notes]
     return "\n\n".join("\n".join(block) for block in blocks if block)

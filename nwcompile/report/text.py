@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 
+from nwcompile.ir.chip_sections import weakest_basis
 from nwcompile.ir.manifest import APPROXIMATE
 from nwcompile.ir.options import CORES_RULE, weighs_cores
 from nwcompile.ir.resources import RESOURCE_OF
+from nwcompile.ir.shown import format_figure, grouped, name_energy
 
 FEWEST_FOR_A_SHARE = 10  # With fewer held-out samples, changed answers are shown as a number, not as a share.
-MOST_VERDICT = 240  # Characters: three lines of a terminal of 80 columns.
+MOST_VERDICT = 320  # Characters: four lines of a terminal of 80 columns.
 MOST_NAME = 24  # Characters of a chip's name in the verdict; shipped chips have at most 16.
 PHASES = {
     "visit": "visits", "update": "updates", "spike": "spikes", "message_out": "messages out", "stall": "stalled",
@@ -16,6 +18,12 @@ PHASES = {
 PARTS = {"send": "sending", "stall": "stalled on injection", "network": "in the network", "receive": "receiving",
          "link": "until the last link is idle"}  # fmt: skip
 
+MOST_KEYS = 3  # Keys of the chip file that the row "basis" names for each figure.
+QUANTITIES = {  # by unit
+    **dict.fromkeys(("us", "s", "ns a synop", "samples a second"), ("time",)),
+    **dict.fromkeys(("nJ", "pJ"), ("energy",)),
+    "mW": ("energy", "time"),
+}
 LEFT_OUT = {  # Sentences for kinds that the energy does not include
     "io_pj": "the energy is without input and output: {chip} gives no energy.io_pj",
     "chip_link_pj": "the energy is without links between chips: {chip} gives no energy.chip_link_pj",
@@ -23,15 +31,32 @@ LEFT_OUT = {  # Sentences for kinds that the energy does not include
 }
 
 
-def number(x: float) -> str:
-    """Format with three significant digits; integers from 1000 on, and no exponent above 0.0001."""
-    return f"{x:.0f}" if abs(x) >= 999.5 else f"{x:.3g}"
+def basis_text(doc: dict, unit: str) -> str | None:
+    """The basis of a report's figures in this unit: `scaled; -35 % on PilotNet`. Power has that of energy and time."""
+    bases = (doc[f"{name}_basis"] for name in QUANTITIES[unit])
+    return weakest_basis(basis["text"] for basis in bases if basis is not None)
 
 
-def grouped(x: float) -> str:
-    """Format as `number` does, with thousands set apart: `17 904`."""
-    whole, dot, rest = number(x).partition(".")
-    return (f"{int(whole):,}".replace(",", " ") if whole.lstrip("-").isdigit() else whole) + dot + rest
+def figure_text(doc: dict, x: float, unit: str) -> str:
+    """Format a time, an energy or a power of a report, with the digits that its basis allows: `98.6 us`."""
+    return format_figure(x, unit, basis_text(doc, unit), tells_basis=False)
+
+
+def energy_name(doc: dict) -> str:
+    """What the energies of a report cover: `energy of the cores`, or `energy` with static power."""
+    return name_energy(doc["energy"]["by_kind_pj_per_sample"].get("static_pj"))
+
+
+def basis_notes(doc: dict) -> list[str]:
+    """Say of time and energy which keys of the chip file decide their basis: `time: scaled (cost.update_cycles)`."""
+    notes = []
+    for name, figures in (("time", doc["time_basis"]), ("energy", doc["energy_basis"])):
+        if figures is not None:
+            keys, more = figures["keys"][:MOST_KEYS], len(figures["keys"]) - MOST_KEYS
+            listed = ", ".join(keys) + (f" and {more} more" if more > 0 else "")
+            what = energy_name(doc) if name == "energy" else name
+            notes.append(f"{what}: {figures['basis']}" + (f" ({listed})" if listed else ""))
+    return notes
 
 
 def percent(x: float | None) -> str:
@@ -60,12 +85,14 @@ def verdict_parts(doc: dict) -> list[str]:
         parts.append("not landed (all spiking layers on the host)")
     if doc["time"] is not None:
         least = "" if doc["time"]["source"] == "measured" else "at least "
-        parts.append(f"{least}{number(doc['time']['step_us'])} us a step ({doc['bottleneck']['kind']}-bound)")
+        step = format_figure(doc["time"]["step_us"], "us", basis_text(doc, "us"))
+        parts.append(f"{least}{step} a step, {doc['bottleneck']['kind']}-bound")
     elif doc["chip"].get("pool_step_us") is not None:
-        parts.append(f"{number(doc['chip']['pool_step_us'])} us a step")
+        parts.append(f"{format_figure(doc['chip']['pool_step_us'], 'us', basis_text(doc, 'us'))} a step")
     if energy is not None:
         least = "at least " if energy["by_kind_pj_per_sample"].get("static_pj", 0) is None else ""
-        parts.append(f"{least}{grouped(energy['sample_nj'])} nJ a sample")
+        only = "" if energy_name(doc) == "energy" else ", cores only"
+        parts.append(f"{least}{format_figure(energy['sample_nj'], 'nJ', basis_text(doc, 'nJ'))} a sample{only}")
     if accuracy:
         values = [percent(100 * accuracy[k]) for k in ("float", "chip") if accuracy.get(k) is not None]
         parts.append(f"accuracy {' -> '.join(values)}")
@@ -90,7 +117,14 @@ def verdict_rows(doc: dict) -> list[list[str]]:
         rows.append(["cores", CORES_RULE])
     if fewest is not None:
         n = fewest["n_cores"]
-        rows.append(["fewest cores", f"{n} hold{'s' if n == 1 else ''} it, at {number(fewest['step_us'])} us a step"])
+        rows.append(
+            [
+                "fewest cores",
+                f"{n} hold{'s' if n == 1 else ''} it, at {figure_text(doc, fewest['step_us'], 'us')} a step",
+            ]
+        )
+    if notes := basis_notes(doc):
+        rows.append(["basis", "; ".join(notes)])
     if doc["accuracy"] and doc["accuracy"].get("n_samples"):
         rows.append(["accuracy", accuracy_text(doc["accuracy"])])
     if _approximate_layers(doc):
@@ -230,8 +264,9 @@ def io_text(io: dict) -> str:
     return f"input and output through {len(io['sites'])} {sites}: {come} messages in and {leave} out a sample"
 
 
-def profile_lines(profile: dict | None, real_time: dict | None, energy: dict | None) -> list[str]:
+def profile_lines(doc: dict) -> list[str]:
     """Lines of a profile: latencies, crowded links, the slowest step, energy of a synop, real-time factors."""
+    profile, real_time, energy = doc["profile"], doc["real_time"], doc["energy"]
     lines = []
     if profile is not None:
         lines += [latency_text(profile), *(phase_text(profile) if "phases" in profile else [])]
@@ -242,12 +277,16 @@ def profile_lines(profile: dict | None, real_time: dict | None, energy: dict | N
             )
         lines += [f"critical path of the slowest {path['text']}" for path in profile.get("critical_paths", [])[:1]]
     if energy is not None and energy["pj_per_synop"] is not None:
-        lines.append(f"energy of a synop: {grouped(energy['pj_per_synop'])} pJ, everything included")
+        spent = format_figure(energy["pj_per_synop"], "pJ", basis_text(doc, "pJ"))
+        lines.append(
+            f"energy of a synop: {spent}, {'cores only' if energy_name(doc) != 'energy' else 'static power included'}"
+        )
     if energy is not None and energy["mean_mw"] is not None:
         lines.append(
-            f"power: mean {number(energy['mean_mw'])} mW, {number(energy['largest_mw'])} mW in the largest step"
+            f"power{energy_name(doc).removeprefix('energy')}: mean {figure_text(doc, energy['mean_mw'], 'mW')}, "
+            f"{figure_text(doc, energy['largest_mw'], 'mW')} in the largest step ({basis_text(doc, 'mW')})"
         )
-    return [*lines, *([real_time_text(real_time)] if real_time is not None else [])]
+    return [*lines, *([real_time_text(doc)] if real_time is not None else [])]
 
 
 def latency_text(profile: dict) -> str:
@@ -269,12 +308,15 @@ def phase_text(profile: dict) -> list[str]:
     return lines
 
 
-def real_time_text(real_time: dict) -> str:
+def real_time_text(doc: dict) -> str:
     """Describe the real-time factors."""
-    factors = {"the chip": real_time["hardware_factor"], "simulating": real_time["simulator_factor"]}
-    known = [f"{who} takes {x:.3g} s" for who, x in factors.items() if x is not None]
-    if factors["the chip"] is None:
-        known.insert(0, "the chip's time is not known")
+    real_time = doc["real_time"]
+    on_chip, simulating = real_time["hardware_factor"], real_time["simulator_factor"]
+    known = ["the chip's time is not known"]
+    if on_chip is not None:
+        known = [f"the chip takes {format_figure(on_chip, 's', basis_text(doc, 's'))}"]
+    if simulating is not None:
+        known.append(f"simulating takes {simulating:.3g} s")
     return f"for a second of the model's time (a step is {real_time['model_dt_s']:g} s) " + ", ".join(known)
 
 
@@ -296,10 +338,11 @@ def _pool_times(doc: dict) -> str:
     """Describe the time of a step on a chip with one pool of neurons, which has no bound."""
     measured = doc["steps"]["measured_us"]
     if measured is None:
-        mean = number(doc["chip"]["pool_step_us"])
-        return f"hardware step: mean {mean} us, from the spikes that neurons send; backend cycle gives the longest"
-    mean, longest = number(sum(measured) / len(measured)), number(max(measured))
-    return f"hardware step: mean {mean} us, longest {longest} us; one pool of neurons has no bound"
+        mean = format_figure(doc["chip"]["pool_step_us"], "us", basis_text(doc, "us"))
+        return f"hardware step: mean {mean}, from the spikes that neurons send; backend cycle gives the longest"
+    mean, longest = sum(measured) / len(measured), figure_text(doc, max(measured), "us")
+    mean_text = format_figure(mean, "us", basis_text(doc, "us"))
+    return f"hardware step: mean {mean_text}, longest {longest}; one pool of neurons has no bound"
 
 
 def fit_table(doc: dict) -> list[str]:

@@ -19,18 +19,18 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import count_neurons
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.ir.shown import data_frame
+from nwcompile.ir.shown import data_frame, number
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.memory import n_with_room
 from nwcompile.passes.quantize.shared import share_results
 from nwcompile.report.html_markup import tag
 from nwcompile.report.html_tables import html_table
-from nwcompile.report.text import align_rows, number
+from nwcompile.report.text import align_rows
 from nwcompile.sim import simulate
 from nwcompile.sim.inputs import Inputs, prepare_inputs
 from nwcompile.sim.sequence.float_run import run_values
 from nwcompile.threads import at_once, n_threads
-from nwcompile.workbench.figures import collect_figures, describe_failure
+from nwcompile.workbench.figures import collect_figures, describe_failure, format_cell
 
 ALL = "all"  # The word for every chip and board that a refusal may name.
 DEFAULTS = Options(partitioner="coarse")  # It maps a network in a few seconds.
@@ -38,6 +38,7 @@ MAX_NEURONS_AT_ONCE = 1 << 19  # Larger networks are mapped one by one, as each 
 IN_INTEGERS = "syops and SpikingJelly count layers of torch, not networks in integers"
 NO_SOURCE = "no source"  # Shown if the chip file has no figures; nothing is guessed.
 COUNTS = ("operations of a sample, on any chip", "ACs", "MACs", "nJ by the 45 nm table")
+LEFT_COLUMNS = ("chip", "as", "time", "energy", "bound by")  # Those with words; "time" and "energy" tell their basis.
 NOT_ON = "–"  # Shown if the network does not fit the chip.
 
 
@@ -46,7 +47,8 @@ class OnChip:
     """A network on one chip. `label` is exact, approximate or host, or None with a `reason` if it does not fit.
 
     Times are the floorline's bound of a hardware step and of a sample in microseconds, or the mean step of a pool of
-    neurons. Energy is in nanojoules; power is the mean over the sample in milliwatts. None: the chip file lacks
+    neurons. `time_basis`, `energy_basis`: how they are known, as `scaled; -35 % on PilotNet`. Energy is that of the
+    cores in nanojoules; power is the mean over the sample in milliwatts. None: the chip file lacks
     figures. `bound`: what limits the step, memory, compute, traffic or barrier.
     """
 
@@ -56,7 +58,9 @@ class OnChip:
     label: str | None = None
     step_us: float | None = None
     sample_us: float | None = None
+    time_basis: str | None = None
     sample_nj: float | None = None
+    energy_basis: str | None = None
     power_mw: float | None = None
     bound: str | None = None
     reason: str | None = None
@@ -78,21 +82,20 @@ class Estimate:
     def __repr__(self) -> str:
         header, rows = self._cells()
         counts = [""] + align_rows([COUNTS, *self._counts()], n_left=1) if self.counts else []
-        return "\n".join([*align_rows([header, *rows], n_left=1), *counts, "", *self.lines]).rstrip()
+        return "\n".join([*align_rows([header, *rows], n_left=1), *self.bases, *counts, "", *self.lines]).rstrip()
 
     def _repr_html_(self) -> str:
         header, rows = self._cells()
-        columns = [(name, "left" if name in ("chip", "as", "bound by") else "right") for name in header]
+        columns = [(name, "left" if name in LEFT_COLUMNS else "right") for name in header]
         counted = [
             html_table(
                 [(name, "right" if i else "left") for i, name in enumerate(COUNTS)],
                 [list(row) for row in self._counts()],
             )
         ]
-        paragraphs = (tag("p", line) for line in self.lines)
-        return tag(
-            "div", html_table(columns, [list(row) for row in rows]), *(counted if self.counts else ()), *paragraphs
-        )
+        bases, lines = ([tag("p", line) for line in part] for part in (self.bases, self.lines))
+        table = html_table(columns, [list(row) for row in rows])
+        return tag("div", table, *bases, *(counted if self.counts else ()), *lines)
 
     def to_frame(self):
         """Return one row per chip as a pandas.DataFrame, with the fields of OnChip as columns."""
@@ -109,20 +112,34 @@ class Estimate:
         lines = [f"{row.chip}: {row.reason}" for row in self.chips if not row.fits]
         return [*lines, *([] if self.note is None else [self.note])]
 
+    @property
+    def bases(self) -> list[str]:
+        """What the energies cover, and the known errors against silicon: `loihi2: time -35 % on PilotNet`."""
+        lines = ["energy: that of the cores only"] if any(row.sample_nj is not None for row in self.chips) else []
+        for row in self.chips:
+            bases = {"time": row.time_basis, "energy": row.energy_basis}
+            texts = {name: (basis or "").partition("; ")[2] for name, basis in bases.items()}
+            errors = ", ".join(f"{name} {error}" for name, error in texts.items() if error)
+            lines += [f"{row.chip} against silicon: {errors}"] if errors else []
+        return lines
+
     def _counts(self) -> list[tuple[str, ...]]:
         return [(c.tool, number(c.acs), number(c.macs), number(c.energy_nj)) for c in self.counts]
 
     def _cells(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        header = ("chip", "cores", "as", "step us", "sample us", "sample nJ", "mean mW", "bound by")
+        header = ("chip", "cores", "as", "step us", "sample us", "time", "sample nJ", "mean mW", "energy", "bound by")
         return header, [_row_cells(row) for row in self.chips]
 
 
 def _row_cells(row: OnChip) -> tuple[str, ...]:
     if not row.fits:
-        return (row.chip, "does not fit", *[NOT_ON] * 6)
-    figures = [row.step_us, row.sample_us, row.sample_nj, row.power_mw]
-    texts = [NO_SOURCE if figure is None else number(figure) for figure in figures]
-    return (row.chip, f"{row.n_cores} of {row.of_cores}", row.label or "", *texts, row.bound or NO_SOURCE)
+        return (row.chip, "does not fit", *[NOT_ON] * 8)
+    step, sample, energy, power = (
+        format_cell(row.__dict__, name) or NO_SOURCE for name in ("step_us", "sample_us", "sample_nj", "power_mw")
+    )
+    of_time, of_energy = ((basis or NOT_ON).partition(";")[0] for basis in (row.time_basis, row.energy_basis))
+    figures = step, sample, of_time, energy, power, of_energy
+    return (row.chip, f"{row.n_cores} of {row.of_cores}", row.label or "", *figures, row.bound or NO_SOURCE)
 
 
 @checked("options")

@@ -4,17 +4,37 @@ from nwcompile.cost.time.floorline import floorline
 from nwcompile.cost.time.pool import mean_step_cycles
 from nwcompile.cost.traffic.link_flits import flits_of_run
 from nwcompile.errors import FitError
+from nwcompile.ir.chip_sections import weakest_basis
 from nwcompile.ir.manifest import APPROXIMATE, EXACT, HOST
 from nwcompile.ir.program import Program
-from nwcompile.ir.run import Run
+from nwcompile.ir.run import Basis, Run
+from nwcompile.ir.shown import number, round_figure
+
+TIMES = ("step_us", "sample_us", "edp_nj_us", "least_step_us", "least_edp_nj_us", "power_mw")
+ENERGIES = ("sample_nj", "edp_nj_us", "least_sample_nj", "least_edp_nj_us", "power_mw")
+
+
+def find_bases(row: dict, name: str) -> list[str]:
+    """The bases of a figure in a row of such figures: of its time, its energy, both, or none if it is neither."""
+    keys = (("time_basis", TIMES), ("energy_basis", ENERGIES))
+    return [row[key] for key, names in keys if name in names and row.get(key) is not None]
+
+
+def format_cell(row: dict, name: str) -> str:
+    """Format a value of a row, with the digits that its basis allows; an empty text if it has none."""
+    value, bases = row.get(name), find_bases(row, name)
+    if not isinstance(value, float):
+        return "" if value is None else str(value)
+    return number(round_figure(value, weakest_basis(bases)))
 
 
 def collect_figures(program: Program, run: Run) -> dict:
     """The figures of a program and a run, as in its report; None if the chip file lacks them.
 
     Times are means of a hardware step and of a sample in microseconds: measured, or the floorline's bound, or the mean
-    step of a pool of neurons. Energy is in nanojoules; power is the mean over the sample in milliwatts. `bound`: what
-    limits the step, None without a floorline.
+    step of a pool of neurons. `time_basis`, `energy_basis`: texts like "scaled; -35 % on PilotNet". Energy is in
+    nanojoules, and power is the mean over the sample in milliwatts. `bound`: what limits the step, None without a
+    floorline.
     """
     labels = {change["label"] for change in program.legalization}
     step_us, bound = _mean_step(program, run)
@@ -26,10 +46,16 @@ def collect_figures(program: Program, run: Run) -> dict:
         "label": next((label for label in (APPROXIMATE, HOST) if label in labels), EXACT),
         "step_us": step_us,
         "sample_us": sample_us,
+        "time_basis": None if step_us is None else _basis_text(run.time_basis),
         "sample_nj": sample_nj,
+        "energy_basis": _basis_text(run.energy_basis),
         "power_mw": sample_nj / sample_us if sample_us and sample_nj is not None else None,
         "bound": bound,
     }
+
+
+def _basis_text(basis: Basis | None) -> str | None:
+    return None if basis is None else str(basis)
 
 
 def _mean_step(program: Program, run: Run) -> tuple[float | None, str | None]:

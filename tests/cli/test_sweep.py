@@ -34,7 +34,8 @@ def test_sweep_prints_the_best_and_where_all_lies(plan, folder, command):
     assert lines[0].startswith(
         "4 points (4 computed); best for least step_us, least sample_nj, least n_cores_used, highest acc"
     )
-    assert lines[2].split() == ["id", "n_cores", "noc.buffer_flits", "n_cores_used", "step_us", "sample_us",
+    assert lines[1:3] == ["times: assumed", "energies of the cores: assumed"]
+    assert lines[4].split() == ["id", "n_cores", "noc.buffer_flits", "n_cores_used", "step_us", "sample_us",
                                 "sample_nj", "power_mw", "edp_nj_us", "accuracy"]  # fmt: skip
     assert lines[-2:] == ["table: made/sweep.jsonl", "page:  made/sweep.html"]
     assert err.splitlines()[-1].startswith("4 of 4 points, 0:0") and err.endswith("0:00 left\n")

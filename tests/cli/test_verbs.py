@@ -76,7 +76,9 @@ def test_cli_simulate_gives_what_the_function_gives(command, folder):
 def test_cli_simulate_text_names_units(command, folder):
     _, out, _ = command("simulate net.nwc --input data.npz --samples 2")
     assert out.startswith("2 samples, 5 steps; backend cycle on cpu, window aligned\n")
-    assert "hardware step: mean " in out and " us (of 7 steps)" in out and " nJ a sample" in out
+    assert "hardware step: mean " in out and " us (of 7 steps)" in out
+    assert re.search(r"mean [\d.]+ us \(assumed\), longest [\d.]+ us", out)
+    assert re.search(r"\nenergy of the cores: [\d.]+ nJ \(assumed\) a sample\n", out)
 
 
 def test_cli_data_may_name_its_inputs(command, folder):
@@ -146,12 +148,15 @@ def test_cli_chips_list_and_show(command):
     names = [row["name"] for row in json.loads(command("chips list --json")[1])]
     assert names == nw.Chip.names() and {"h1v2", "loihi1", "tiny"} <= set(names)
     code, out, _ = command("chips show h1v2")
-    assert code == 0 and re.search(r"core.max_neurons +50, 50, 100 +sdk.neuronovatech.com", out)
+    assert code == 0 and re.search(r"core.max_neurons +50, 50, 100 +published +sdk.neuronovatech.com", out)
     assert "no times: the file lacks some of the figures they need" in out
     keys = json.loads(command("chips show loihi1 --json --set noc.buffer_flits=4")[1])["keys"]
-    assert keys["noc.buffer_flits"] == {"value": 4, "source": "set by the user"}
+    assert keys["noc.buffer_flits"] == {"value": 4, "basis": "assumed", "source": "set by the user"}
     assert all(entry["source"] for entry in keys.values())
-    assert re.search(r"weights.bits +8 +default\n", command("chips show mesh_def")[1])
+    shown = command("chips show loihi1")[1]
+    assert re.search(r"\ntime of Quartz MNIST, 48 cores: [\d.]+ us per step, on silicon 3.27 \([+-]\d+ %; ", shown)
+    assert "on silicon" not in command("chips show loihi1 --set cost.spike_cycles=1 --set energy.spike_pj=1")[1]
+    assert re.search(r"weights.bits +8 +assumed +default\n", command("chips show mesh_def")[1])
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from nwcompile.ir.run import COUNTERS
 from nwcompile.report.html_tables import energy_table
 from nwcompile.report.json.collect import collect_report
 from nwcompile.report.terminal import render_text
-from nwcompile.report.text import grouped
 from nwcompile.sim import BACKENDS
 from tests.made.chips import small_chip
 from tests.made.programs import run_of, spikes_in, three_cores
@@ -126,7 +125,10 @@ def test_report_gives_the_energy_and_power_of_every_step():
     assert steps["power_mw"] == pytest.approx(run.step_power_mw.tolist())
     assert fsum(steps["energy_pj"]) == pytest.approx(energy["sample_nj"] * 1000, rel=1e-14)
     assert energy["largest_mw"] == max(steps["power_mw"]) > energy["mean_mw"] > min(steps["power_mw"])
-    assert f"power: mean {energy['mean_mw']:.3g} mW, {energy['largest_mw']:.3g} mW in the largest" in render_text(doc)
+    assert (
+        f"power of the cores: mean {energy['mean_mw']:.2g} mW, {energy['largest_mw']:.2g} mW in the largest"
+        in render_text(doc)
+    )
     bound = collect_report(program, run_of(program, "sequence"))["steps"]
     assert bound["power_mw"] == pytest.approx(np.divide(bound["energy_pj"], bound["bound_us"]) / 1000)
 
@@ -155,7 +157,8 @@ def test_energy_of_a_run_without_times_is_the_least_where_the_chip_has_static_po
         (run_of(program), ""),
     ):
         doc = collect_report(program, run)
-        assert f"; {least}{grouped(doc['energy']['sample_nj'])} nJ a sample" in doc["verdict"]
+        only = ", cores only" if least else ""
+        assert f"; {least}{doc['energy']['sample_nj']:.2g} nJ (assumed) a sample{only};" in doc["verdict"]
         is_least = "the energy is without static power: only a run of backend cycle has the times" in render_text(doc)
         assert is_least == bool(least) == ("not measured" in energy_table(doc))
     assert "at least" not in collect_report(three_cores(BOARD), run_of(three_cores(BOARD)))["verdict"]

@@ -20,10 +20,10 @@ from tests.made.nets import conv_net, dense_net, float_net
 from tests.made.programs import chip_without, run_of, spread, three_cores
 
 KEYS = [
-    "verdict", "verdict_rows", "report_schema", "fits", "chip", "run", "fit", "time", "bottleneck", "advice", "steps",
-    "floorline", "profile", "real_time", "energy", "events_per_sample", "neurobench", "multi_spike", "multicast", "io",
-    "host", "dropped", "bus", "layers", "cores", "links", "traffic", "by_step", "work", "accuracy", "crosscheck",
-    "legalization", "price", "warnings", "provenance",
+    "verdict", "verdict_rows", "report_schema", "fits", "chip", "run", "fit", "time", "time_basis", "bottleneck",
+    "advice", "steps", "floorline", "profile", "real_time", "energy", "energy_basis", "events_per_sample",
+    "neurobench", "multi_spike", "multicast", "io", "host", "dropped", "bus", "layers", "cores", "links", "traffic",
+    "by_step", "work", "accuracy", "crosscheck", "legalization", "price", "warnings", "provenance",
 ]  # fmt: skip
 
 
@@ -134,7 +134,7 @@ def test_report_of_a_run_without_times_shows_the_bound_only():
 def test_report_of_a_chip_without_costs_gives_no_times_and_no_energies():
     program = three_cores(chip_without("cost.spike_cycles", "energy.visit_pj"))
     doc = collect_report(program, run_of(program))
-    for key in ("time", "bottleneck", "advice", "floorline", "energy"):
+    for key in ("time", "time_basis", "bottleneck", "advice", "floorline", "energy", "energy_basis"):
         assert doc[key] is None
     assert doc["steps"]["bound_us"] is doc["steps"]["bottleneck"] is None
     assert doc["cores"][0]["busy_us_per_step"] is doc["layers"][0]["time_percent"] is None

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.shown import grouped, number
 from nwcompile.report.json.collect import collect_report
 from nwcompile.report.terminal import render_text
 from nwcompile.report.text import (
@@ -12,9 +13,7 @@ from nwcompile.report.text import (
     change_text,
     fit_table,
     format_verdict,
-    grouped,
     layer_table,
-    number,
     percent,
     profile_lines,
     stage_line,
@@ -57,7 +56,7 @@ def test_verdict_of_a_measured_run():
     # two samples: 2 x 20 + (5 x 16 + 5 + 15 x 40), then 2 x 20 + (12 x 16 + 12 + 24 x 40) and what the network adds
     assert run_of(program).step_cycles.tolist() == [725, 1204 + 108, 1204 + 108, 200]
     assert doc["verdict"] == (
-        "fits small: 3 of 12 cores; 0.444 us a step (memory-bound); 6.38 nJ a sample; "
+        "fits small: 3 of 12 cores; 0.44 us (assumed) a step, memory-bound; 6.4 nJ (assumed) a sample, cores only; "
         "accuracy 93.0 % -> 92.5 %; do: spread layer out over 2 cores instead of 1 (n_cores=4): about 1.5x shorter step"
     )
 
@@ -68,7 +67,8 @@ def test_verdict_without_measured_times_gives_the_bound():
     doc = collect_report(program, run_of(program, "reference"), 0.9)
     assert ["bound by", "memory: out on core 2, receive; 76.5 % of the step"] in doc["verdict_rows"]
     assert doc["verdict"].startswith(
-        "fits small: 3 of 12 cores; at least 0.417 us a step (memory-bound); 6.38 nJ a sample; accuracy 90.0 %; do: "
+        "fits small: 3 of 12 cores; at least 0.42 us (assumed) a step, memory-bound; 6.4 nJ (assumed) a sample, "
+        "cores only; accuracy 90.0 %; do: "
     )
 
 
@@ -81,13 +81,13 @@ def test_verdict_of_a_program_over_a_limit_says_that_it_does_not_fit():
     program = three_cores(small_chip(core__max_in_axons=5, cost__barrier_cycles={"1": 1000}))
     doc = collect_report(program, run_of(program))
     assert not doc["fits"]
-    assert doc["verdict"].startswith("does not fit small: 3 of 12 cores; 1.14 us a step (barrier-bound); ")
+    assert doc["verdict"].startswith("does not fit small: 3 of 12 cores; 1.1 us (assumed) a step, barrier-bound; ")
 
 
 def test_verdict_names_the_link_that_bounds_the_step():
     doc = collect_report(three_cores(), run_of(three_cores()))
     link = {"kind": "traffic", "core": None, "unit": None, "layer": None, "link": "(1, 0) E", "share_percent": 60.0}
-    assert "us a step (traffic-bound); " in format_verdict(doc | {"bottleneck": link})
+    assert " a step, traffic-bound; " in format_verdict(doc | {"bottleneck": link})
     assert ["bound by", "traffic: link (1, 0) E; 60.0 % of the step"] in verdict_rows(doc | {"bottleneck": link})
     assert bottleneck_text(link | {"kind": "barrier", "link": None}) == "barrier-bound"
 
@@ -109,7 +109,7 @@ def test_what_the_barrier_costs_is_told_of_chips_that_could_do_without_it():
 def test_terminal_tells_where_the_cycles_went():
     program = three_cores()
     doc = collect_report(program, run_of(program, profile=True), model_dt=1e-3, wall_seconds=0.5)
-    assert profile_lines(doc["profile"], doc["real_time"], None) == [
+    assert profile_lines(doc | {"energy": None}) == [
         "messages: 24; cycles from ready to taken: p50 19, p90 44, p99 44, max 44",
         "send side of the cores: visits 1.4 %, updates 0.5 %, spikes 3.5 %, messages out 0.4 %, idle 6.5 %, "
         "barrier 87.7 %",
@@ -118,7 +118,8 @@ def test_terminal_tells_where_the_cycles_went():
         "(0, 0) port 1 inject 0.0321 (1), (0, 0) port 0 inject 0.0214 (1)",
         "critical path of the slowest step 1: out on core 2 ends after 204 cycles, waits for fc1 on core 0 over link "
         "(0, 0) E: 45 sending, 9 in the network, 150 receiving",
-        "for a second of the model's time (a step is 0.001 s) the chip takes 0.00228 s, simulating takes 125 s",
+        "for a second of the model's time (a step is 0.001 s) the chip takes 0.0023 s (assumed), "
+        "simulating takes 125 s",
     ]  # fmt: skip
 
 
@@ -129,6 +130,8 @@ def test_terminal_shows_verdict_fit_layers_and_warnings():
     assert lines[1:] == [
         "do        run fewer steps a sample, the barrier is 90 % of each",
         "bound by  barrier; 89.8 % of the step",
+        "basis     time: assumed (cost.barrier_cycles, cost.message_in_cycles, cost.spike_cycles and 1 more); energy "
+        "of the cores: assumed (energy.synop_dense_pj, energy.visit_pj, energy.message_out_pj and 2 more)",
         "",
         "resource        worst core       used       limit          all cores         limit",
         "cores           –             3 cores       of 12  25.0 %    3 cores         of 12  25.0 %",
@@ -141,15 +144,15 @@ def test_terminal_shows_verdict_fit_layers_and_warnings():
         "fc1    neurons 4.7 %           6      2            6           15        1.6 %",
         "out    neurons 3.1 %           2      1            2           12        8.5 %",
         "",
-        "energy of a synop: 118 pJ, everything included",
-        "power: mean 1.4 mW, 2.16 mW in the largest step",
+        "energy of a synop: 120 pJ (assumed), cores only",
+        "power of the cores: mean 1.4 mW, 2.2 mW in the largest step (assumed)",
         "",
         "NeuroBench  footprint  connection sparsity  activation sparsity   dense synops  effective MACs  effective ACs"
         "  membrane updates",
         "             45 bytes                0.0 %                0.0 %  72 operations    0 operations  54 operations"
         "                 –",
         "",
-        "by the bounds a mean step takes 1.11 us with a barrier, and 0.128 us where cores wait for their neighbors "
+        "by the bounds a mean step takes 1.1 us with a barrier, and 0.13 us where cores wait for their neighbors "
         'only (cost.sync = "neighbors", tokens included): -89 %',
         "warning: fc1: neuron 3 never fires",
     ]
@@ -191,7 +194,8 @@ def test_prediction_of_a_quiet_network_is_reported():
     quiet = type(run)("prediction", "none", "aligned", 2, {}, {}, None, {k: v * 0 for k, v in run.counters.items()},
                       activity=silent)  # fmt: skip
     assert collect_report(program, quiet)["verdict"].startswith(
-        "fits small: 3 of 12 cores; at least 1 us a step (barrier-bound); "
+        "fits small: 3 of 12 cores; at least 1 us (assumed) a step, barrier-bound; 0 nJ (assumed) a sample, "
+        "cores only; "
     )
 
 
@@ -202,12 +206,12 @@ def test_verdict_of_a_board_says_how_many_of_its_chips_are_used():
     assert doc["verdict"].split(";")[0] == "fits small: 3 of 12 cores on 2 of 3 chips"
 
 
-def test_verdict_is_three_lines_of_a_terminal_whatever_the_names():
+def test_verdict_is_four_lines_of_a_terminal_whatever_the_names():
     chip = small_chip(cost__barrier_cycles={"1": 10, "2": 20}, cost__synop_dense_cycles=40)
     chip = replace(chip, name="chip" * 30)
     program = three_cores(chip, hidden="layer" * 60)
     doc = collect_report(program, run_of(program), {"float": 0.93, "chip": 0.925})
-    assert doc["verdict"].startswith("fits chipchipchipchipchipchi…: 3 of 12 cores; ") and len(doc["verdict"]) <= 240
+    assert doc["verdict"].startswith("fits chipchipchipchipchipchi…: 3 of 12 cores; ") and len(doc["verdict"]) <= 320
     advice = "train layer " + "layer" * 60 + " to half its spikes: about 1.5x shorter step"
     assert "do: " not in format_verdict(doc | {"advice": {"text": advice}})
     assert ["do", advice] in verdict_rows(doc | {"advice": {"text": advice}})

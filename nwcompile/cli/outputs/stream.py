@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cached_property
 from typing import TextIO
 
 import numpy as np
@@ -12,10 +13,12 @@ import numpy as np
 from nwcompile.cli.inputs.load import check_file
 from nwcompile.cli.inputs.stream import STANDARD_INPUT
 from nwcompile.cli.outputs.text import format_table
+from nwcompile.cost.prediction import predict
 from nwcompile.cost.time.stream import StreamFigures
 from nwcompile.ir.program import Program
-from nwcompile.ir.run import COUNTERS
-from nwcompile.ir.shown import count_text
+from nwcompile.ir.run import COUNTERS, Basis
+from nwcompile.ir.shown import count_text, format_figure, name_energy
+from nwcompile.report.json.collect import collect_basis
 from nwcompile.sim.chunk import Chunk
 from nwcompile.sim.session import Session
 
@@ -55,6 +58,12 @@ class Totals:
             output.writelines(_output_lines(chunk))
             output.flush()
 
+    @cached_property
+    def bases(self) -> tuple[Basis | None, Basis | None]:
+        """The bases of the times and the energies, by the calibration's events: those of the stream are not kept."""
+        run = predict(self.program)
+        return run.time_basis, run.energy_basis
+
     def as_dict(self, session: Session, figures: StreamFigures) -> dict:
         """The figures as plain values."""
         return {
@@ -62,7 +71,9 @@ class Totals:
             **asdict(figures),
             "spikes": {name: self.spikes[name] for name in self.program.network.layers},
             "counters": {name: self.counters[name] for name in COUNTERS},
+            "time_basis": None if figures.step_us_mean is None else collect_basis(self.bases[0]),
             "energy_pj": self.energy_pj,
+            "energy_basis": None if self.energy_pj is None else collect_basis(self.bases[1]),
             "n_dropped": self.n_dropped,
         }
 
@@ -76,25 +87,32 @@ class Totals:
             rate = self.spikes[name] / max(session.n_given * size, 1)
             rows.append((name, size, self.spikes[name], f"{rate:.4f}"))
         counters = format_table(("counter", "total"), [(name, self.counters[name]) for name in COUNTERS])
-        lines = stream_lines(figures)
+        lines = stream_lines(figures, None if figures.step_us_mean is None else self.bases[0])
         if self.energy_pj is not None:
-            lines.append(f"energy: {self.energy_pj / 1000:.3f} nJ")
+            lines.append(f"{name_energy(None)}: {format_figure(self.energy_pj / 1000, 'nJ', self.bases[1])}")
         if self.n_dropped:
             lines.append(f"dropped: {count_text(self.n_dropped, 'message')}")
         layers = format_table(("layer", "neurons", "spikes", "a neuron and step"), rows)
         return "\n\n".join([head, layers, counters, "\n".join(lines)])
 
 
-def stream_lines(figures: StreamFigures) -> list[str]:
-    """Describe the times of a stream."""
+def step_line(mean: float, longest: float, steps: str, basis: Basis | None) -> str:
+    """Describe the mean and the longest of these hardware steps, in microseconds."""
+    longest_text = format_figure(longest, "us", basis, tells_basis=False)
+    return f"hardware step: mean {format_figure(mean, 'us', basis)}, longest {longest_text} (of {steps})"
+
+
+def stream_lines(figures: StreamFigures, basis: Basis | None) -> list[str]:
+    """Describe the times of a stream, which have this basis."""
     lines = ["no times: only backend cycle measures them, on a chip that gives its costs"]
     if figures.step_us_mean is not None:
-        mean, longest = figures.step_us_mean, figures.step_us_longest
-        steps = count_text(figures.n_hardware_steps, "step")
-        lines = [f"hardware step: mean {mean:.3f} us, longest {longest:.3f} us (of {steps})"]
+        mean, longest = figures.step_us_mean, figures.step_us_longest or 0.0
+        lines = [step_line(mean, longest, count_text(figures.n_hardware_steps, "step"), basis)]
     if figures.latency_us_mean is not None:
+        last = format_figure(figures.latency_us_p99 or 0.0, "us", basis, tells_basis=False)
         lines.append(
-            f"latency from input to output: mean {figures.latency_us_mean:.3f} us, p99 {figures.latency_us_p99:.3f} us "
+            f"latency from input to output: mean {format_figure(figures.latency_us_mean, 'us', basis)}, "
+            f"p99 {last} "
             f"(of {figures.n_caused} outputs; {figures.n_uncaused} came in steps without an event)"
         )
     lines.append(f"simulated in {figures.wall_seconds:.3f} s")
@@ -103,8 +121,8 @@ def stream_lines(figures: StreamFigures) -> list[str]:
     lines[-1] += f", {figures.simulator_factor:.3g} s for a second of the model's time"
     if figures.hardware_factor is not None:
         lines.append(
-            f"real time: the chip takes {figures.hardware_factor:.3g} s for a second; of its steps "
-            f"{figures.n_overruns} took longer than {figures.model_dt_s:g} s"
+            f"real time: the chip takes {format_figure(figures.hardware_factor, 's', basis)} for a second; of its "
+            f"steps {figures.n_overruns} took longer than {figures.model_dt_s:g} s"
         )
         bearable = figures.events_per_s_limit
         limit = "unknown, as its times do not rise with events" if bearable is None else f"{bearable:.4g} (estimated)"

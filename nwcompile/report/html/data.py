@@ -12,6 +12,7 @@ import numpy as np
 
 from nwcompile.report.html.maps import HEAT
 from nwcompile.report.html_markup import Markup
+from nwcompile.report.text import basis_text
 
 CORE_COLUMNS = ("x", "y", "port", "in_axons", "out_axons", "synapse_bits", "note")
 CORE_MEANS = ("synops_per_step", "busy_us_per_step", "energy_pj_per_sample")
@@ -88,6 +89,7 @@ def collect_data(doc: dict) -> dict:
                     "cores": {name: pack_integers(chain.from_iterable(rows))
                               for name, rows in by_step["cores"].items()}},
         "step_us": steps["measured_us"] or steps["bound_us"],
+        "time_basis": basis_text(doc, "us"), "energy_basis": basis_text(doc, "nJ"),
         "bounds": None if steps["bottleneck"] is None else [_bound_text(b) for b in steps["bottleneck"]],
     }  # fmt: skip
 

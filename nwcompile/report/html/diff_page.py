@@ -61,5 +61,7 @@ def _draw_side(side: str, name: str, doc: dict, hottest: list[float | None]) -> 
 
 def _render_table(rows: list[tuple[str, ...]]) -> Markup:
     head, *lines = rows
-    columns = [(heading, "name" if i == 0 else "right") for i, heading in enumerate(head)]
+    columns = [
+        (heading, "name" if i == 0 else "left" if heading == "basis" else "right") for i, heading in enumerate(head)
+    ]
     return html_table(columns, [list(line) for line in lines])

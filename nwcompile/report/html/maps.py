@@ -2,8 +2,9 @@
 
 from math import isqrt
 
+from nwcompile.ir.shown import grouped, number, round_figure
 from nwcompile.report.html_markup import Markup, join, tag
-from nwcompile.report.text import grouped, number, percent
+from nwcompile.report.text import basis_text, figure_text, percent
 
 WIDTH = 640  # Units of the drawing, which scales with the page.
 MARGIN = 22  # Units around the map, with room for the numbers of columns and rows.
@@ -96,7 +97,7 @@ def core_map(doc: dict, hottest: float | None = None) -> Markup:
         y = cy - tile / 2 + core["port"] // grid.across * cell
         part = core[key] / hottest
         size = cell * 0.94
-        title = tag("title", _describe_core(core))
+        title = tag("title", _describe_core(doc, core))
         corner, rounded = {"x": x + cell * 0.03, "y": y + cell * 0.03}, min(3.0, cell / 8)
         squares.append(tag("rect", title, **corner, width=size, height=size, rx=rounded, fill=heat(part)))
         if grid.pitch >= LABELED_PITCH:
@@ -104,14 +105,17 @@ def core_map(doc: dict, hottest: float | None = None) -> Markup:
             labels.append(tag("text", core["core"], x=x + cell / 2, y=y + cell / 2 + 4, class_=shade))
     cores = tag("g", *squares, class_="cores")
     drawing = grid.drawing("cores of the chip", grid.squares(tile, "tile"), cores, *labels, grid.axes())
-    return join([drawing, heat_legend(f"busiest unit, {unit}" if doc["time"] else unit, hottest)])
+    if not doc["time"]:
+        return join([drawing, heat_legend(unit, hottest)])
+    basis = basis_text(doc, "us")
+    return join([drawing, heat_legend(f"busiest unit, {unit} ({basis})", round_figure(hottest, basis))])
 
 
-def _describe_core(core: dict) -> str:
+def _describe_core(doc: dict, core: dict) -> str:
     lines = [f"core {core['core']} at ({core['x']}, {core['y']}) port {core['port']}"]
     lines += [f"{name}: {grouped(n)} neurons" for name, n in core["layers"].items()]
     if core["busy_us_per_step"] is not None:
-        lines.append(f"busy {number(core['busy_us_per_step'])} us a step")
+        lines.append(f"busy {figure_text(doc, core['busy_us_per_step'], 'us')} a step")
     lines.append(f"{grouped(core['synops_per_step'])} synops a step")
     lines.append(f"{grouped(core['in_axons'])} fan-in axons, {grouped(core['out_axons'])} fan-out axons")
     lines.append(f"{grouped(core['synapse_bits'])} bits of synapse memory")

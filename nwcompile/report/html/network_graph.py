@@ -2,8 +2,8 @@
 
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Network, Node
+from nwcompile.ir.shown import grouped
 from nwcompile.report.html_markup import Markup, tag
-from nwcompile.report.text import grouped
 
 BOX_WIDTH = 210  # Pixels, like all lengths here: room for a name, its shape and its number of neurons.
 BOX_HEIGHT = 44  # Two lines of text.

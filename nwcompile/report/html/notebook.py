@@ -6,12 +6,12 @@ from nwcompile.cost.prediction import predict
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
+from nwcompile.ir.shown import format_figure, grouped, number
 from nwcompile.report.html.network_graph import network_graph
 from nwcompile.report.html.page import render_html
 from nwcompile.report.html_markup import Markup, tag
 from nwcompile.report.html_tables import html_table
 from nwcompile.report.json.collect import collect_report
-from nwcompile.report.text import grouped, number
 
 PAGE_HEIGHT = 640  # Pixels of a report inside a cell, which scrolls.
 
@@ -39,8 +39,11 @@ def html_of_run(run: Run) -> str:
         [row["layer"], grouped(row["neurons"]), grouped(row["spikes"]), number(row["spikes_per_neuron_and_step"])]
         for row in run.layer_rows()
     ]
-    took = None if run.seconds is None else tag("p", f"time: {number(run.seconds * 1e6)} us")
-    spent = None if run.energy_pj is None else tag("p", f"energy: {number(run.energy_pj['total'] / 1000)} nJ")
+    took = None if run.seconds is None else tag("p", f"time: {format_figure(run.seconds * 1e6, 'us', run.time_basis)}")
+    spent = None
+    if run.energy_pj is not None:
+        energy = format_figure(run.energy_pj["total"] / 1000, "nJ", run.energy_basis)
+        spent = tag("p", f"{run.energy_label}: {energy}")
     return tag("div", _first_line(run), html_table(columns, rows) if rows else None, took, spent)
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from nwcompile.ir.shown import grouped
 from nwcompile.report import html_tables, legalization, quantization
 from nwcompile.report.bus import bus_card
 from nwcompile.report.host import host_lines, host_text
@@ -13,7 +14,15 @@ from nwcompile.report.html.step_bar import step_bar
 from nwcompile.report.html.style import STYLE
 from nwcompile.report.html_markup import Markup, tag
 from nwcompile.report.json import neurobench
-from nwcompile.report.text import grouped, number, percent, real_time_text, unknown_lines, verdict_parts
+from nwcompile.report.text import (
+    basis_text,
+    energy_name,
+    figure_text,
+    percent,
+    real_time_text,
+    unknown_lines,
+    verdict_parts,
+)
 
 DOCTYPE = Markup("<!DOCTYPE html>\n")
 SCRIPT = Path(__file__).with_name("report.js").read_text()
@@ -140,22 +149,23 @@ def _main_figures(doc: dict) -> Markup:
     """Render the main figures in large type."""
     cores, time, energy, accuracy = doc["fit"][0], doc["time"], doc["energy"], doc["accuracy"] or {}
     tiles = [
-        _tile("cores in use", f"{cores['used']}", f"of {cores['limit']}", percent(cores["percent"]) + " of the chip")
+        _tile("cores in use", f"{cores['used']} of\u00a0{cores['limit']}", percent(cores["percent"]) + " of the chip")
     ]
     if time is not None:
-        source = "measured" if time["source"] == "measured" else "at least, by the floorline"
+        source = "simulated" if time["source"] == "measured" else "at least, by the floorline"
         tiles.append(
             _tile(
-                "time of a step", number(time["step_us"]), "us", f"{source}; longest {number(time['step_us_max'])} us"
+                "time of a step",
+                figure_text(doc, time["step_us"], "us"),
+                f"{basis_text(doc, 'us')}; {source}; longest {figure_text(doc, time['step_us_max'], 'us')}",
             )
         )
         per_second = time["samples_per_second"]
         tiles.append(
             _tile(
                 "time of a sample",
-                number(time["sample_us"]),
-                "us",
-                "no step takes any" if per_second is None else f"{grouped(per_second)} samples a second",
+                figure_text(doc, time["sample_us"], "us"),
+                "no step takes any" if per_second is None else figure_text(doc, per_second, "samples a second"),
             )
         )
         share, b = percent(doc["bottleneck"]["share_percent"]), doc["bottleneck"]
@@ -166,19 +176,20 @@ def _main_figures(doc: dict) -> Markup:
             if b["layer"]
             else "every step waits for it"
         )
-        tiles.append(_tile("bound by", b["kind"], "", f"{share} of the step; {where}"))
+        tiles.append(_tile("bound by", b["kind"], f"{share} of the step; {where}"))
     if energy is not None:
-        tiles.append(
-            _tile("energy of a sample", grouped(energy["sample_nj"]), "nJ", "by the chip file's cited figures")
-        )
+        spent = figure_text(doc, energy["sample_nj"], "nJ")
+        tiles.append(_tile(energy_name(doc), spent, f"a sample; {basis_text(doc, 'nJ')}"))
     if accuracy.get("chip") is not None:
         before = f"{percent(100 * accuracy['float'])} in float" if accuracy.get("float") is not None else "on the chip"
-        tiles.append(_tile("accuracy", percent(100 * accuracy["chip"])[:-2], "%", before))
+        tiles.append(_tile("accuracy", percent(100 * accuracy["chip"]), before))
     return tag("div", *tiles, class_="tiles")
 
 
-def _tile(name: str, figure: str, unit: str, more: str) -> Markup:
-    value = tag("b", figure, " " if unit else None, tag("span", unit, class_="of") if unit else None)
+def _tile(name: str, text: str, more: str) -> Markup:
+    """Render a figure in large type, what follows its last space (the unit) in small type, and a line below."""
+    figure, _, unit = text.rpartition(" ")
+    value = tag("b", figure, " ", tag("span", unit, class_="of")) if figure else tag("b", text)
     return tag("div", tag("div", name, class_="name"), value, tag("div", more, class_="more"), class_="tile-card")
 
 
@@ -210,15 +221,20 @@ def floorline_card(doc: dict) -> Markup:
     about = (
         "The line is the floor (barrier and compute) and the slope (reading synapses). Points on the floor are "
         "compute- or barrier-bound, on the slope memory-bound; how far a point lies above both is what messages cost. "
-        "Small dots are cores: what each would take alone in a mean step, the barrier included."
+        f"Small dots are cores: what each would take alone in a mean step, the barrier included.{_basis_sentence(doc)}"
     )
     return card("half", "Floorline", about, floorline_plot(doc))
 
 
 def steps_card(doc: dict) -> Markup:
     """Render the times of the steps of a run on a chip with times."""
-    about = "Time of each hardware step, mean of the samples, and what bounds it."
+    about = f"Time of each hardware step, mean of the samples, and what bounds it.{_basis_sentence(doc)}"
     return card("half", "Step by step", about, step_plot(doc))
+
+
+def _basis_sentence(doc: dict) -> str:
+    """Say how the times of a plot or a table are known."""
+    return f" Basis of the times: {basis_text(doc, 'us')}."
 
 
 def _times_card(doc: dict) -> Markup:
@@ -235,6 +251,7 @@ def _times_card(doc: dict) -> Markup:
         )
     if doc["time"]["sync"]:
         about += f" What the barrier costs: {doc['time']['sync']['text']}."
+    about += _basis_sentence(doc)
     return card("whole", "Where the time goes", about, html_tables.time_shares(doc), html_tables.time_table(doc))
 
 
@@ -242,7 +259,7 @@ def _profile_rows(doc: dict) -> list[Markup]:
     p = doc["profile"]
     if p is None:
         return []
-    messages = card("half", "Messages and crowded links", ABOUT_MESSAGES, message_tables(p))
+    messages = card("half", "Messages and crowded links", ABOUT_MESSAGES, message_tables(p, basis_text(doc, "us")))
     phases = card("half", "Phases of the cores", ABOUT_PHASES, phase_tables(p))
     return [card_row(phases, messages), card_row(card("whole", "Critical paths", ABOUT_CRITICAL, critical_table(p)))]
 
@@ -263,17 +280,18 @@ def _energy_card(doc: dict) -> list[Markup]:
     if doc["energy"] is None:
         return []
     about = "Events of a sample times the chip file's figure for each."
-    if doc["energy"]["by_kind_pj_per_sample"].get("static_pj") is not None:
+    if energy_name(doc) == "energy":
         about += " Static power: the chip file's, for as long as the sample takes."
+    about += f" Basis: {basis_text(doc, 'nJ')}."
     pj_per_synop = doc["energy"]["pj_per_synop"]
     if pj_per_synop is not None:
-        about += f" All of it over the synaptic events: {number(pj_per_synop)} pJ a synop."
-    return [card("half", "Energy", about, html_tables.energy_table(doc), energy_plot(doc))]
+        about += f" All of it over the synaptic events: {figure_text(doc, pj_per_synop, 'pJ')} a synop."
+    return [card("half", energy_name(doc).capitalize(), about, html_tables.energy_table(doc), energy_plot(doc))]
 
 
 def _real_time_card(doc: dict) -> list[Markup]:
     r = doc["real_time"]
-    return [] if r is None else [card("", "Real time", None, tag("p", real_time_text(r)))]
+    return [] if r is None else [card("", "Real time", None, tag("p", real_time_text(doc)))]
 
 
 def _crosscheck_card(doc: dict) -> list[Markup]:

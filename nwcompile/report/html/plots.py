@@ -4,8 +4,9 @@ from itertools import accumulate
 from math import ceil, floor, log10
 from typing import Any
 
+from nwcompile.ir.shown import grouped, number
 from nwcompile.report.html_markup import Markup, join, tag
-from nwcompile.report.text import grouped, number
+from nwcompile.report.text import figure_text
 
 WIDTH = 640  # Units of the drawing, which scales with the page.
 HEIGHT = 360  # Units: a plot is 16 to 9.
@@ -86,21 +87,18 @@ def floorline_plot(doc: dict) -> Markup:
     points = [*(point for name in series for point in series[name]), *cores]
     x = Axis([p[0] for p in points] + [_knee_synops(lines) / 2], LEFT, WIDTH - RIGHT, log=True)
     y = Axis([p[1] for p in points] + [lines["floor_us"] * 0.7], HEIGHT - BOTTOM, TOP, log=True)
-    marks = [tag("g", *(_core_point(c["core"], p, x, y) for c, p in zip(doc["cores"], cores, strict=True)),
+    marks = [tag("g", *(_core_point(doc, c["core"], p, x, y) for c, p in zip(doc["cores"], cores, strict=True)),
                  class_="core-points")]  # fmt: skip
     for name, group in series.items():
-        marks += [
-            _step_point(name, h, p, steps["bottleneck"][h]["kind"] if name == "measured" else "", x, y)
-            for h, p in _thin_out(group)
-        ]
+        marks += [_step_point(doc, name, h, p, x, y) for h, p in _thin_out(group)]
     label_x, label_y = "synops of a core, or of the busiest one, in a step (log)", "time of a step, us (log)"
     names = ["core", *series]
-    return join([_frame("floorline", x, y, label_x, label_y, _floor_and_slope(lines, x, y), *marks), _key(doc, names)])
+    return join([_frame("floorline", x, y, label_x, label_y, _floor_and_slope(doc, x, y), *marks), _key(doc, names)])
 
 
-def _core_point(core: int, point: tuple[float, float], x_axis: Axis, y_axis: Axis) -> Markup:
+def _core_point(doc: dict, core: int, point: tuple[float, float], x_axis: Axis, y_axis: Axis) -> Markup:
     synops, us = point
-    about = f"core {core}: {grouped(synops)} synops, {number(us)} us"
+    about = f"core {core}: {grouped(synops)} synops, {figure_text(doc, us, 'us')}"
     return tag("circle", tag("title", about), cx=x_axis.at(synops), cy=y_axis.at(us), r=2.5)
 
 
@@ -110,16 +108,18 @@ def _knee_synops(lines: dict) -> float:
     return above / lines["us_per_synop"] if above > 0 and lines["us_per_synop"] > 0 else 2.0
 
 
-def _floor_and_slope(lines: dict, x_axis: Axis, y_axis: Axis) -> Markup:
+def _floor_and_slope(doc: dict, x_axis: Axis, y_axis: Axis) -> Markup:
     """Draw the floor and, from the knee to the end of the axis, the slope."""
+    lines = doc["floorline"]
     floor_us, slope, barrier = lines["floor_us"], lines["us_per_synop"], lines["barrier_us"]
     path = f"M{x_axis.start:.1f} {y_axis.at(floor_us):.1f}"
     steps = [x_axis.low * (x_axis.high / x_axis.low) ** (i / 120) for i in range(121)]
     path += "".join(f"L{x_axis.at(v):.1f} {y_axis.at(max(floor_us, barrier + slope * v)):.1f}" for v in steps)
-    about = f"floor {number(floor_us)} us, barrier {number(barrier)} us of it; slope {number(slope * 1000)} ns a synop"
+    floor_text, barrier_text = (figure_text(doc, us, "us") for us in (floor_us, barrier))
+    about = f"floor {floor_text}, barrier {barrier_text} of it; slope {figure_text(doc, slope * 1000, 'ns a synop')}"
     text = tag(
         "text",
-        f"floor: barrier and compute {number(floor_us)} us",
+        f"floor: barrier and compute {floor_text}",
         x=x_axis.start + 12,
         y=y_axis.at(floor_us) + 20,
         class_="note",
@@ -127,9 +127,10 @@ def _floor_and_slope(lines: dict, x_axis: Axis, y_axis: Axis) -> Markup:
     return join([tag("path", tag("title", about), d=path, class_="floorline"), text])
 
 
-def _step_point(name: str, h: int, point: tuple[float, float], kind: str, x_axis: Axis, y_axis: Axis) -> Markup:
+def _step_point(doc: dict, name: str, h: int, point: tuple[float, float], x_axis: Axis, y_axis: Axis) -> Markup:
     synops, us = point
-    about = f"{SERIES[name]}, step {h}: {number(us)} us, {grouped(synops)} synops on the busiest core"
+    kind = doc["steps"]["bottleneck"][h]["kind"] if name == "measured" else ""
+    about = f"{SERIES[name]}, step {h}: {figure_text(doc, us, 'us')}, {grouped(synops)} synops on the busiest core"
     about += f", {kind}-bound" if kind else ""
     cx, cy = x_axis.at(synops), y_axis.at(us)
     if name == "predicted":
@@ -159,7 +160,7 @@ def step_plot(doc: dict) -> Markup:
         where = (
             f"link {b['link']}" if b["link"] else f"{b['layer']} on core {b['core']}, {b['unit']}" if b["unit"] else ""
         )
-        about = f"step {h}: {number(us)} us, {b['kind']}-bound {where}".strip()
+        about = f"step {h}: {figure_text(doc, us, 'us')}, {b['kind']}-bound {where}".strip()
         marks.append(tag("circle", tag("title", about), cx=x.at(h), cy=y.at(us), r=4, class_=f"dot {b['kind']}"))
     return join([_frame("steps", x, y, "hardware step", "time of a step, us", *marks), _key(doc, list(series))])
 
@@ -178,7 +179,7 @@ def energy_plot(doc: dict) -> Markup:
     d = f"M{x.start:.1f} {y.at(values[0]):.1f}"
     d += "".join(f"V{y.at(values[h]):.1f}H{x.at(end):.1f}" for h, end in _thin_out(ends))
     peak = max(range(len(values)), key=values.__getitem__)
-    about = f"most in hardware step {peak}: {number(values[peak])} {unit}"
+    about = f"most in hardware step {peak}: {figure_text(doc, values[peak], unit)}"
     return _frame("energy", x, y, label_x, label_y, tag("path", tag("title", about), d=d, class_="line measured"))
 
 

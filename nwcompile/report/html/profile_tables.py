@@ -1,8 +1,9 @@
 """Profile tables: cards of report.html about a profiled run: core phases, messages and links, critical paths."""
 
+from nwcompile.ir.shown import grouped, number, round_figure
 from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.html_tables import NO_BREAK, html_table
-from nwcompile.report.text import PARTS, PHASES, grouped, latency_text, number, percent, sender_text
+from nwcompile.report.text import PARTS, PHASES, latency_text, percent, sender_text
 
 MOST_CORES = 8  # Cores listed, those that work longest; the others are similar.
 COLORS = {
@@ -44,8 +45,8 @@ def _work_shares(cells: dict[str, float]) -> list[str]:
     return [percent(100 * works / total), percent(100 * stalled / total)]
 
 
-def message_tables(profile: dict) -> Markup:
-    """Render the latencies and the most crowded links."""
+def message_tables(profile: dict, basis: str | None) -> Markup:
+    """Render the latencies, times of this basis, and the most crowded links."""
     latency, ns = profile["latency_cycles"], profile["cycle_ns"]
     if latency["n_messages"] == 0:
         return tag("p", latency_text(profile))
@@ -54,7 +55,7 @@ def message_tables(profile: dict) -> Markup:
         [("messages", "name"), *((rank, "right") for rank in ranks)],
         [
             [f"cycles of {number(ns)} ns", *(_no_break(latency[rank]) for rank in ranks)],
-            ["us", *(number(latency[rank] * ns / 1000) for rank in ranks)],
+            ["us", *(number(round_figure(latency[rank] * ns / 1000, basis)) for rank in ranks)],
         ],
     )
     room = profile["buffer_flits"]

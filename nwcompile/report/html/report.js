@@ -24,6 +24,8 @@
 
   const number = (x) => (Math.abs(x) >= 999.5 ? x.toFixed(0) : String(Number(x.toPrecision(3))));
   const percent = (x) => `${x.toFixed(1)} %`;
+  // As round_figure of shown.py: two digits for an assumed figure, else three.
+  const rounded = (x, basis) => (basis === null ? x : Number(x.toPrecision(basis.startsWith("assumed") ? 2 : 3)));
 
   function grouped(x) {
     const [whole, rest] = number(x).split(".");
@@ -428,6 +430,8 @@
     }
 
     const shade = (part) => shades[Math.round(Math.min(Math.max(part, 0), 1) * N_SHADES)];
+    const ofTime = (us) => rounded(us, data.time_basis);
+    const ofEnergy = (nj) => rounded(nj, data.energy_basis);
     const unitOf = (figure) => (figure === "busy_cycles" ? work.cycle_us / data.n_samples : 1 / data.n_samples);
     const ofCore = (figure, core, step) => tables[figure][core * n + step] * unitOf(figure);
     const ofLink = (link, step) => flits[link * n + step] / data.n_samples;
@@ -461,7 +465,7 @@
       });
       if (labels.length && isOriginal) labels.forEach((label, core) => label.classList.toggle("light", wasLight[core]));
       const unit = figure === "busy_cycles" ? "busiest unit, us" : FIGURES[figure];
-      explain(legends[0], isOriginal ? null : number(top), step < 0 ? `${unit}, mean of ${counted(n, "step")}` : `${unit} in hardware step ${step}`);
+      explain(legends[0], isOriginal ? null : number(figure === "busy_cycles" ? ofTime(top) : top), step < 0 ? `${unit}, mean of ${counted(n, "step")}` : `${unit} in hardware step ${step}`);
       const isKnown = step >= 0 && step < n;
       const topFlits = peaks.flits || 1;
       arrows.forEach((arrow, i) => paint(arrow, step < 0 ? fills.get(arrow) : shade(isKnown ? ofLink(arrowLink[i], step) / topFlits : 0)));
@@ -550,10 +554,10 @@
         ["a mean step", `${grouped(cores.synops_per_step[core])} synops, ${number(total / perStep)} messages in`],
       ];
       if (cores.note[core]) rows.push(["note", cores.note[core]]);
-      if (cores.busy_us_per_step[core] !== null) rows.push(["time", `the busiest unit works ${number(cores.busy_us_per_step[core])} us a step`]);
-      if (cores.energy_pj_per_sample[core] !== null) rows.push(["energy", `${number(cores.energy_pj_per_sample[core] / 1000)} nJ a sample`]);
+      if (cores.busy_us_per_step[core] !== null) rows.push(["time", `the busiest unit works ${number(ofTime(cores.busy_us_per_step[core]))} us a step (${data.time_basis})`]);
+      if (cores.energy_pj_per_sample[core] !== null) rows.push(["energy", `${number(ofEnergy(cores.energy_pj_per_sample[core] / 1000))} nJ a sample (${data.energy_basis})`]);
       const line = stepLine((h) => Object.keys(tables).map((f) => (
-        f === "busy_cycles" ? `busy ${number(ofCore(f, core, h))} us` : `${number(ofCore(f, core, h))} ${FIGURES[f]}`)).join(", "));
+        f === "busy_cycles" ? `busy ${number(ofTime(ofCore(f, core, h)))} us` : `${number(ofCore(f, core, h))} ${FIGURES[f]}`)).join(", "));
       const left = make("div", {}, pairs(rows), line, work === null ? null : costsOf(core));
       const right = make("div", {}, make("h3", {}, "Who sends to it"),
         lines.length ? tableOf(columns, lines) : make("p", {}, "Nobody did in this run."), others(item, total, "All others"));
@@ -567,7 +571,7 @@
         const all = events.reduce((sum, event) => sum + work.cycles_per_step[event][core], 0);
         for (const event of events) {
           const cycles = work.cycles_per_step[event][core];
-          if (cycles > 0) lines.push([EVENTS[event], unit, number(cycles * work.cycle_us), share(cycles, all)]);
+          if (cycles > 0) lines.push([EVENTS[event], unit, number(ofTime(cycles * work.cycle_us)), share(cycles, all)]);
         }
       }
       const columns = [["what it costs", true], ["unit", true], ["us a step", false], ["of the unit's work", false]];
@@ -627,9 +631,9 @@
     function list(box) {
       const known = (name) => cores[name].some((v) => v !== null);
       const figures = [["neurons", (c) => cores.layers[c].reduce((sum, [, k]) => sum + k, 0)], ["synops a step", (c) => cores.synops_per_step[c]]];
-      if (known("busy_us_per_step")) figures.push(["busy us a step", (c) => cores.busy_us_per_step[c]]);
+      if (known("busy_us_per_step")) figures.push([`busy us a step (${data.time_basis})`, (c) => ofTime(cores.busy_us_per_step[c])]);
       figures.push(["fan-in axons", (c) => cores.in_axons[c]], ["fan-out axons", (c) => cores.out_axons[c]], ["synapse bits", (c) => cores.synapse_bits[c]]);
-      if (known("energy_pj_per_sample")) figures.push(["nJ a sample", (c) => cores.energy_pj_per_sample[c] / 1000]);
+      if (known("energy_pj_per_sample")) figures.push([`nJ a sample (${data.energy_basis})`, (c) => ofEnergy(cores.energy_pj_per_sample[c] / 1000)]);
       const columns = [["core", true], ["place", true], ["layers", true], ...figures.map(([name]) => [name, false])];
       const texts = (c) => [`core ${c}`, siteOf(c), layersOf(c), ...figures.map(([, of]) => grouped(of(c)))];
       box.append(longTable("All cores", "Click a core for who sends to it and what it costs.", columns, nCores, texts,
@@ -665,7 +669,7 @@
       },
       say(step) {
         if (step >= n) return "has no such step";
-        const parts = [data.step_us && `${number(data.step_us[step])} us`, data.bounds && data.bounds[step]].filter(Boolean);
+        const parts = [data.step_us && `${number(ofTime(data.step_us[step]))} us`, data.bounds && data.bounds[step]].filter(Boolean);
         for (const figure of sums) {
           let sum = 0;
           for (let core = 0; core < nCores; core++) sum += tables[figure][core * n + step];

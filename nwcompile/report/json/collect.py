@@ -18,7 +18,8 @@ from nwcompile.ir.chip_sections import BARRIER, NEIGHBORS
 from nwcompile.ir.noc.board import chips_used, count_chips
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCE_OF
-from nwcompile.ir.run import Run
+from nwcompile.ir.run import Basis, Run
+from nwcompile.ir.shown import format_figure
 from nwcompile.report.bus import collect_bus
 from nwcompile.report.host import collect_host, host_text
 from nwcompile.report.json.by_step import collect_by_step
@@ -26,7 +27,7 @@ from nwcompile.report.json.messages import collect_dropped, collect_multicast
 from nwcompile.report.json.neurobench import collect_neurobench
 from nwcompile.report.json.profile import collect_profile
 from nwcompile.report.json.traffic import collect_traffic
-from nwcompile.report.text import format_verdict, io_text, multi_spike_text, number, verdict_rows
+from nwcompile.report.text import format_verdict, io_text, multi_spike_text, verdict_rows
 from nwcompile.sim.accuracy import share_interval
 from nwcompile.sim.answers import answer_rule
 from nwcompile.sim.crosscheck import Crosscheck
@@ -59,6 +60,7 @@ def collect_report(
                 "n_hardware_steps": s.n_steps, "n_dropped": run.n_dropped},
         "fit": [_fit_row(row) for row in s.fits],
         "time": _collect_time(s),
+        "time_basis": collect_basis(s.time_basis),
         "bottleneck": None if s.bound is None else _bottleneck(s.bound.bottleneck, chip),
         "advice": None if s.bound is None else {**asdict(s.bound.advice), "text": str(s.bound.advice)},
         "steps": _collect_steps(s, chip),
@@ -66,6 +68,7 @@ def collect_report(
         "profile": collect_profile(program, run, s),
         "real_time": real_time_factors(run, model_dt, wall_seconds),
         "energy": _collect_energy(s, chip),
+        "energy_basis": collect_basis(s.energy_basis),
         "events_per_sample": s.events,
         "neurobench": collect_neurobench(program, run),
         "multi_spike": _collect_multi_spike(program, s),
@@ -155,6 +158,14 @@ def _collect_time(summary: Summary) -> dict | None:
             "links_percent": 100 * summary.bound.link_share, "sync": _collect_sync(summary)}  # fmt: skip
 
 
+def collect_basis(basis: Basis | None) -> dict | None:
+    """How figures are known: the basis, the keys that decide it, rows of silicon, and the words next to a figure."""
+    if basis is None:
+        return None
+    rows = [asdict(row) for row in basis.silicon]
+    return {"basis": basis.basis, "keys": list(basis.keys), "silicon": rows, "text": str(basis)}
+
+
 def _collect_sync(summary: Summary) -> dict | None:
     """The cost of the barrier: the bound of a mean step with and without it; None if the chip has no choice."""
     other = summary.other_sync
@@ -165,8 +176,9 @@ def _collect_sync(summary: Summary) -> dict | None:
         bounds[BARRIER] = float(summary.bound.step_us.mean())
     with_barrier, without = bounds[BARRIER], bounds[NEIGHBORS]
     change = without / with_barrier - 1 if with_barrier else 0.0
+    first, second = (format_figure(us, "us", summary.time_basis, tells_basis=False) for us in (with_barrier, without))
     text = (
-        f"by the bounds a mean step takes {number(with_barrier)} us with a barrier, and {number(without)} us where "
+        f"by the bounds a mean step takes {first} with a barrier, and {second} where "
         f'cores wait for their neighbors only (cost.sync = "{NEIGHBORS}", tokens included): {100 * change:+.0f} %'
     )
     return {"barrier_us": with_barrier, "neighbors_us": without, "text": text}

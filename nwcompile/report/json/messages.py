@@ -7,7 +7,8 @@ from nwcompile.cost.time.work import link_name
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.report.text import dropped_text, grouped
+from nwcompile.ir.shown import grouped
+from nwcompile.report.text import dropped_text
 
 MOST_PLACES = 5  # Places listed, those with most dropped messages.
 WORDS = {"unicast": "single messages", "tree": "trees"}

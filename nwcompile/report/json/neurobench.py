@@ -5,9 +5,10 @@ from dataclasses import asdict
 from nwcompile.cost.neurobench import neurobench
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
+from nwcompile.ir.shown import grouped
 from nwcompile.report.html_markup import Markup
 from nwcompile.report.html_tables import html_table
-from nwcompile.report.text import align_rows, grouped, percent
+from nwcompile.report.text import align_rows, percent
 
 PER_SAMPLE = ("dense_synops", "effective_macs", "effective_acs", "membrane_updates")
 ABOUT = (

@@ -1,6 +1,6 @@
 // The page of a sweep: a plot of two figures with the front, parallel coordinates, and the point that is picked.
-// `data`: columns [{name, label, values, lacks}] (values: null for any number, or the texts an axis has; lacks: some
-// points have no number there), objectives, rows.
+// `data`: columns [{name, label, values, lacks, digits}] (values: null for any number, or the texts an axis has; lacks:
+// some points have no number there; digits: those that are known of a time or an energy, else null), objectives, rows.
 "use strict";
 const data = JSON.parse(document.querySelector("script.data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
@@ -24,6 +24,11 @@ function shown(value) {
   if (typeof value !== "number") return String(value);
   if (Number.isInteger(value)) return String(value);
   return Math.abs(value) >= 999.5 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
+}
+
+function cellText(row, index) {
+  const [value, { digits }] = [row.cells[index], data.columns[index]];
+  return shown(digits !== null && typeof value === "number" ? Number(value.toPrecision(digits)) : value);
 }
 
 // Where a column's values lie on an axis from 0 to 1, and what stands beside it; no number stands below all numbers.
@@ -70,7 +75,7 @@ function kind(row) {
 }
 
 function about(row) {
-  return data.columns.map((column, i) => `${column.label}: ${shown(row.cells[i])}`).join("\n");
+  return data.columns.map((column, i) => `${column.label}: ${cellText(row, i)}`).join("\n");
 }
 
 function drawPlot() {
@@ -188,7 +193,7 @@ function drawPicked() {
     list.append(Object.assign(document.createElement("dt"), { textContent: name }), Object.assign(document.createElement("dd"), { textContent: value }));
   };
   add("id", row.id);
-  data.columns.forEach((column, i) => add(column.label, shown(row.cells[i])));
+  data.columns.forEach((column, i) => add(column.label, cellText(row, i)));
   if (row.error) add("error", row.error);
   const below = document.createElement("p");
   if (row.report) below.append(Object.assign(document.createElement("a"), { href: row.report, textContent: "the report of this point" }));

@@ -13,15 +13,16 @@ from nwcompile.report.html.data import embed_data
 from nwcompile.report.html.page import whole_page
 from nwcompile.report.html_markup import Markup, tag
 from nwcompile.report.html_tables import html_table
-from nwcompile.report.text import number
+from nwcompile.workbench.figures import find_bases, format_cell
 
 SCRIPT = Path(__file__).with_name("page.js").read_text()
 MOST_ROWS = 5000  # More rows are unreadable and slow in a browser; only the best and a sample of the others are drawn.
 LABELS = {
-    "n_cores_used": "cores used", "step_us": "step, us", "sample_us": "sample, us", "sample_nj": "energy, nJ",
+    "n_cores_used": "cores used", "step_us": "step, us", "sample_us": "sample, us", "sample_nj": "cores' energy, nJ",
     "power_mw": "power, mW", "edp_nj_us": "energy x time, nJ us", "accuracy": "accuracy",
-    "least_edp_nj_us": "bound of it, nJ us",
+    "least_edp_nj_us": "bound of it, nJ us", "time_basis": "times", "energy_basis": "energies",
 }  # fmt: skip
+BASES = ("time_basis", "energy_basis")
 LOOK = """
 #plot svg, #lines svg { touch-action: pan-y; }
 svg circle.point { fill: #8fa3b8; fill-opacity: .75; stroke: none; cursor: pointer; }
@@ -47,7 +48,9 @@ button.id { background: none; color: var(--compute); cursor: pointer; }
 
 def render_page(swept, has_report: Callable[[str], bool]) -> str:
     """Render the page of a Sweep. `has_report(point_id)` says whether the folder has the report of a point."""
-    rows, front = list(swept.rows), {row["id"] for row in swept.front}
+    front = {row["id"] for row in swept.front}
+    words = [{name: row[name].partition(";")[0] for name in BASES if row.get(name)} for row in swept.rows]
+    rows = [row | of_row for row, of_row in zip(swept.rows, words, strict=True)]  # The header has the errors.
     drawn = _select_rows(rows, front)
     columns = _describe_columns(swept, drawn)
     data = {
@@ -69,7 +72,9 @@ def render_page(swept, has_report: Callable[[str], bool]) -> str:
     }
     some = f" Drawn: {len(drawn)} of them, the best among them." if len(drawn) < len(rows) else ""
     title = tag("h1", f"nwcompile {__version__}: sweep")
-    header = tag("header", title, tag("p", swept.line + some, class_="verdict"))
+    header = tag(
+        "header", title, tag("p", swept.line + some, class_="verdict"), *(tag("p", line) for line in swept.bases)
+    )
     cards = [
         _card("Two figures", "Each dot is a point; those in color are beaten by none in every objective.",
               tag("p", tag("label", "across ", tag("select", id="x")), tag("label", "up ", tag("select", id="y"))),
@@ -95,9 +100,8 @@ def _describe_columns(swept, rows: list[dict]) -> list[dict]:
 
     `lacks`: some points have no number there, such as the energy on a chip without energy figures.
     """
-    known = [name for name in LABELS if any(row.get(name) is not None for row in rows)]
     columns = []
-    for name in (*swept.settings, *known):
+    for name in (*swept.settings, *_list_figures(rows)):
         values = [row.get(name) for row in rows if row["error"] is None or name in swept.settings]
         given = [v for v in values if v is not None]
         numbers = bool(given) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in given)
@@ -109,9 +113,26 @@ def _describe_columns(swept, rows: list[dict]) -> list[dict]:
                 "values": texts,
                 "varies": len(set(map(_cell_text, values))) > 1,
                 "lacks": numbers and len(given) < len(values),
+                "digits": _count_digits(name, rows),
             }
         )
     return columns
+
+
+def _list_figures(rows: list[dict]) -> list[str]:
+    """The figures that some rows have; and the bases, if they differ. The page's header tells a common basis."""
+    names = []
+    for name in LABELS:
+        given = {row[name] for row in rows if row.get(name) is not None}
+        if given and (len(given) > 1 or name not in BASES):
+            names.append(name)
+    return names
+
+
+def _count_digits(name: str, rows: list[dict]) -> int | None:
+    """The significant digits of a column of times or energies, as in `round_figure`; None for other columns."""
+    bases = [basis for row in rows for basis in find_bases(row, name)]
+    return None if not bases else 2 if any(basis.startswith("assumed") for basis in bases) else 3
 
 
 def _row_cells(row: dict, columns: list[dict], settings: tuple[str, ...]) -> list:
@@ -143,15 +164,14 @@ def _select_rows(rows: list[dict], front: set[str]) -> list[dict]:
 
 
 def _front_table(swept, has_report: Callable[[str], bool]) -> Markup:
-    names = [*swept.settings, *(name for name in LABELS if any(r.get(name) is not None for r in swept.front))]
+    names = [*swept.settings, *_list_figures(swept.front)]
     rows: list[list[object]] = []
     for row in swept.front:
         link = tag("a", "report", href=report_path(row["id"])) if has_report(row["id"]) else None
-        cells = (row.get(name) for name in names)
         rows.append(
             [
                 tag("button", row["id"], class_="id", data_id=row["id"], type="button"),
-                *(number(v) if isinstance(v, float) else _cell_text(v) for v in cells),
+                *(format_cell(row, v) if isinstance(row.get(v), float) else _cell_text(row.get(v)) for v in names),
                 link,
             ]
         )

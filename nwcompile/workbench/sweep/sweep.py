@@ -16,11 +16,12 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.shown import count_text, data_frame
 from nwcompile.report.html_markup import tag
 from nwcompile.report.html_tables import html_table
-from nwcompile.report.text import align_rows, number
+from nwcompile.report.text import align_rows
 from nwcompile.sim import BACKENDS
 from nwcompile.sim.accuracy import check_labels
 from nwcompile.sim.answers import count_classes
 from nwcompile.sim.inputs import prepare_inputs
+from nwcompile.workbench.figures import ENERGIES, TIMES, find_bases, format_cell
 from nwcompile.workbench.sweep.front import LARGEST, LEAST, pareto_front
 from nwcompile.workbench.sweep.measure import OUT_OF_MEMORY, PREDICTION, Measured
 from nwcompile.workbench.sweep.page import render_page
@@ -30,8 +31,6 @@ from nwcompile.workbench.sweep.store import Store
 from nwcompile.workbench.sweep.workers import KILLED, Workers
 
 DEFAULTS = Options()
-TIMES = ("step_us", "sample_us", "edp_nj_us", "least_step_us", "least_edp_nj_us")
-ENERGIES = ("sample_nj", "edp_nj_us", "least_sample_nj", "least_edp_nj_us")
 FIGURES = ("n_cores_used", "step_us", "sample_us", "sample_nj", "power_mw", "edp_nj_us", "accuracy")
 KEPT = ("front", "all")  # The points whose programs and reports can be stored.
 OF_THE_MACHINE = (KILLED, OUT_OF_MEMORY)  # Errors that may not occur again on a larger or less busy machine.
@@ -64,12 +63,12 @@ class Sweep:
         more = [f"... and {len(cells) - MOST_SHOWN} more"] if len(cells) > MOST_SHOWN else []
         few = cells[:MOST_SHOWN]
         lines = align_rows([header, *few], n_left=1)
-        return "\n".join([self.line, "", *lines, *more, *self.failures])
+        return "\n".join([self.line, *self.bases, "", *lines, *more, *self.failures])
 
     def _repr_html_(self) -> str:
         header, cells = self._cells()
         columns = [(name, "left" if i == 0 else "right") for i, name in enumerate(header)]
-        lines = [tag("p", line) for line in (self.line, *self.failures)]
+        lines = [tag("p", line) for line in (self.line, *self.bases, *self.failures)]
         return tag("div", *lines, html_table(columns, [list(row) for row in cells]))
 
     @property
@@ -95,6 +94,15 @@ class Sweep:
         )
 
     @property
+    def bases(self) -> list[str]:
+        """Say how times and energies are known: `times: scaled; -35 % on PilotNet`."""
+        lines = []
+        for what, name in (("times", "step_us"), ("energies of the cores", "sample_nj")):
+            texts = dict.fromkeys(text for row in self.rows for text in find_bases(row, name))
+            lines += [f"{what}: {' or '.join(texts)}"] if texts else []
+        return lines
+
+    @property
     def failures(self) -> list[str]:
         """The reasons why points failed, the most frequent first, at most five."""
         reasons: dict[str, int] = {}
@@ -113,7 +121,7 @@ class Sweep:
         rows = self.front
         shown_figures = [name for name in FIGURES if any(row.get(name) is not None for row in rows)]
         header = ("id", *self.settings, *shown_figures)
-        return header, [tuple(_format_cell(row.get(name)) for name in header) for row in rows]
+        return header, [tuple(format_cell(row, name) for name in header) for row in rows]
 
 
 @checked("folder", "minimize", "maximize", "on_point")
@@ -340,7 +348,3 @@ def _choose_objectives(space: Space, minimize, maximize) -> tuple[tuple[str, ...
         if name in (*least, *largest)[:i]:
             raise OptionError(f"{name} is an objective twice; name each figure once, to be least or to be largest")
     return least, largest
-
-
-def _format_cell(value) -> str:
-    return "" if value is None else number(value) if isinstance(value, float) else str(value)

@@ -15,9 +15,9 @@ from nwcompile.ir.connection import Dense
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.shown import number
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
-from nwcompile.report.text import number
 from tests.made.pool_nets import pool_net
 from tests.made.xylo import FORMAT
 
@@ -137,11 +137,12 @@ def test_pool_reports_tell_measured_steps(tmp_path, capsys):
     run = nw.simulate(nw.Program.load(tmp_path / "net.nwc"), events(2), "cycle")
     us = run.step_cycles * 0.02 / N_SAMPLES
     text = capsys.readouterr().out
-    assert f"hardware step: mean {number(us.mean())} us, longest {number(us.max())} us; one pool of neurons has" in text
+    mean = f"hardware step: mean {number(us.mean())} us (published)"
+    assert f"{mean}, longest {number(us.max())} us; one pool of neurons has" in text
     assert cli.main(["report", *given, "-o", str(tmp_path / "out"), "--backend", "sequence"]) == 0
     said = json.loads((tmp_path / "out" / "report.json").read_text())
     assert said["chip"]["pool_step_us"] == pytest.approx(us.mean(), abs=0.02 / 2)  # half cycles are not rounded here
-    text = f"{number(said['chip']['pool_step_us'])} us a step"
+    text = f"{number(said['chip']['pool_step_us'])} us (published) a step"
     out = capsys.readouterr().out
     assert (
         "from the spikes that neurons send; backend cycle gives the longest" in out

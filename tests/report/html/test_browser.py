@@ -10,12 +10,13 @@ from nwcompile.cost.compare import measured_figures, moved_neurons
 from nwcompile.cost.prediction import predict
 from nwcompile.ir.artifact import write_files
 from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.shown import grouped, number, round_figure
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.report import render_diff_files, render_files
 from nwcompile.report.diff import GATE, collect_diff
 from nwcompile.report.json.collect import collect_report
-from nwcompile.report.text import grouped, number
+from nwcompile.report.text import figure_text
 from nwcompile.sim import simulate
 from tests.made.buses import bus_chip
 from tests.made.chips import small_chip
@@ -97,8 +98,8 @@ def test_a_core_says_who_sends_to_it_and_what_it_costs(visit, doc):
     for name, n in row["layers"].items():
         assert f"{name}: {n} neuron" in text
     assert f"{row['in_axons']} fan-in, {row['out_axons']} fan-out" in text
-    assert f"works {number(row['busy_us_per_step'])} us a step" in text
-    assert f"{number(row['energy_pj_per_sample'] / 1000)} nJ a sample" in text
+    assert f"works {figure_text(doc, row['busy_us_per_step'], 'us')} a step (assumed)" in text
+    assert f"{figure_text(doc, row['energy_pj_per_sample'] / 1000, 'nJ')} a sample (assumed)" in text
     per_step = doc["run"]["n_samples"] * doc["run"]["n_hardware_steps"]
     tables = detail.locator("table")
     sent = tables.nth(1).locator("tbody tr").evaluate_all("t => t.map(l => [...l.cells].map(c => c.textContent))")
@@ -205,7 +206,7 @@ def test_tables_sort_and_filter(visit, doc):
     layers.get_by_role("button", name="neurons").click()
     sizes = [row["neurons"] for row in sorted(doc["layers"], key=lambda row: -row["neurons"])]
     assert [line[1] for line in rows_of(page, "Layers")] == [f"{n} neurons" for n in sizes]
-    energy = page.locator("section:has(> h2:text-is('Energy'))")
+    energy = page.locator("section:has(> h2:text-is('Energy of the cores'))")
     energy.get_by_role("button", name="energy a sample").click()
     energy.get_by_role("button", name="energy a sample").click()
     assert energy.locator("tr").last.inner_text().startswith("all events")
@@ -277,11 +278,13 @@ def test_two_runs_side_by_side(visit, tmp_path):
     assert [page.locator(".run").nth(i).locator(".cores > rect").count() for i in (0, 1)] == [20, 10]
     shown = {line[0]: line[1:3] for line in rows_of(page, "Figures")}
     assert shown["cores"] == ["20", "10"]
-    assert shown["us a step"] == [grouped(compared[side]["step_us"]) for side in ("before", "after")]
+    assert shown["us a step"] == [
+        grouped(round_figure(compared[side]["step_us"], "assumed")) for side in ("before", "after")
+    ]
     slide(page, 4)
     said = page.locator(".steps-bar output").inner_text()
     for side, report in zip(("before", "after"), reports.values(), strict=True):
-        assert f"{side}: {number(report['steps']['measured_us'][4])} us" in said
+        assert f"{side}: {figure_text(report, report['steps']['measured_us'][4], 'us')}" in said
     assert len(set(page.locator(".run .hottest").all_inner_texts()[::2])) == 1
     page.locator(".run").nth(1).locator(".cores > rect").nth(9).click()
     assert [page.locator(".detail").nth(i).is_visible() for i in (0, 1)] == [False, True]
@@ -318,7 +321,7 @@ def test_all_that_is_worked_has_a_name_and_shows_its_focus(visit, doc):
 
 def test_without_the_script_and_on_paper_the_page_has_its_figures(visit, doc):
     plain = visit(doc, java_script_enabled=False)
-    for title in ("Fit", "Cores", "Links", "Floorline", "Step by step", "Layers", "Energy", "Provenance"):
+    for title in ("Fit", "Cores", "Links", "Floorline", "Step by step", "Layers", "Energy of the cores", "Provenance"):
         assert plain.locator(f"h2:text-is('{title}')").is_visible()
     assert plain.locator("button:visible, input:visible").count() == 0
     page = visit(doc)

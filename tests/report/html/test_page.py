@@ -62,8 +62,8 @@ def test_page_has_every_part_and_needs_no_network():
     assert page.addresses == []
     assert not re.search(r"https?:|url\((?!#)|@import|<link|<img|<script[^>]* src", text)
     assert re.findall("<script.*?>", text) == ['<script type="application/json" class="data">', "<script>"]
-    for title in ("Fit", "Cores", "Links", "Floorline", "Step by step", "Where the time goes", "Layers", "Energy",
-                  "Do the backends agree?", "Warnings", "NeuroBench", "Provenance"):  # fmt: skip
+    for title in ("Fit", "Cores", "Links", "Floorline", "Step by step", "Where the time goes", "Layers",
+                  "Energy of the cores", "Do the backends agree?", "Warnings", "NeuroBench", "Provenance"):  # fmt: skip
         assert f"<h2>{title}</h2>" in text
     doc = collect_report(program, run_of(program), {"float": 0.93, "chip": 0.925})
     said, advice = doc["verdict"].split("; do: ")
@@ -95,7 +95,7 @@ def test_page_of_a_run_without_times_shows_no_measured_time():
 def test_page_of_a_chip_without_costs_has_no_times():
     program = three_cores(chip_without("cost.spike_cycles", "energy.visit_pj"))
     text, words, _ = page_of(program, run_of(program))
-    for absent in ("Floorline", "Step by step", "Energy"):
+    for absent in ("Floorline", "Step by step", "Energy of the cores"):
         assert absent not in words
     assert not re.search(r"\d us\b", words)
     assert "colored by its synops in a mean step" in words

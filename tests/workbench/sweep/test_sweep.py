@@ -136,7 +136,8 @@ def test_sweep_without_samples_predicts():
 def test_sweep_prints_a_few_of_the_best():
     made = swept(grid={"seed": {"from": 0, "to": 14}, "n_cores": 1})
     assert len(made.front) == 15 and repr(made).splitlines()[-1] == "... and 3 more"
-    assert len(repr(made).splitlines()) == 3 + 12 + 1 and made._repr_html_().count("<tr>") == 16
+    assert repr(made).splitlines()[1:3] == ["times: assumed", "energies of the cores: assumed"]
+    assert len(repr(made).splitlines()) == 5 + 12 + 1 and made._repr_html_().count("<tr>") == 16
 
 
 def test_sweep_tells_how_far_it_is():
