@@ -38,6 +38,7 @@ class Row:
 
     chip: str
     network: str
+    layout: str
     quantity: str
     measured: float
     model: Callable[[], nets.Model]
@@ -55,29 +56,28 @@ def list_rows() -> list[Row]:
     empty = "spikes: every neuron is updated in each step, and none fires"
     for chip in ("loihi1", "loihi1_davies2018"):
         for cores, us, nj, noise in (((18, 4, 20, 1, 4, 1), 3.27, 323, "; noisy"), ((4, 2, 2, 1, 1, 1), 9.02, 426, "")):
-            name, model = f"Quartz MNIST on {sum(cores)} cores", partial(nets.quartz_mnist, chip, cores)
-            rows.append(Row(chip, name, "time", us, model, QUARTZ, empty))
-            rows.append(Row(chip, name, "energy", nj, model, QUARTZ, empty + noise))
+            layout, model = f"{sum(cores)} cores", partial(nets.quartz_mnist, chip, cores)
+            rows.append(Row(chip, "Quartz MNIST", layout, "time", us, model, QUARTZ, empty))
+            rows.append(Row(chip, "Quartz MNIST", layout, "energy", nj, model, QUARTZ, empty + noise))
     model = partial(nets.braille, "loihi1_nahuku", 54, 64)
-    name = "Braille, 64 copies on 32 chips"
-    rows.append(Row("loihi1_nahuku", name, "time", 6.64, model, "intel-nrc-ecosystem/models", "the host"))
+    models = "intel-nrc-ecosystem/models"
+    rows.append(Row("loihi1_nahuku", "Braille", "64 copies on 32 chips", "time", 6.64, model, models, "the host"))
     for n_neurons, n_cores in ((200, 5), (600, 21), (1200, 69)):
-        name, model = (
-            f"{n_neurons} LIF neurons on {n_cores} cores",
-            partial(nets.winner_take_all, "loihi2", n_neurons, n_cores),
-        )
-        rows.append(Row("loihi2", name, "time", 1.78, model, OZU, "the spike generators", "cost.min_step_cycles"))
+        name, model = f"{n_neurons} LIF neurons", partial(nets.winner_take_all, "loihi2", n_neurons, n_cores)
+        layout, generators = f"{n_cores} cores", "the spike generators"
+        rows.append(Row("loihi2", name, layout, "time", 1.78, model, OZU, generators, "cost.min_step_cycles"))
     model, unknown = partial(nets.izhikevich, "loihi2", 200), "how they lie on 5 cores is not published: here on one"
-    rows.append(Row("loihi2", "200 Izhikevich neurons", "time", 7.4, model, OZU, unknown, "cost.instruction_cycles"))
+    name, fits = "200 Izhikevich neurons", "cost.instruction_cycles"
+    rows.append(Row("loihi2", name, "5 cores", "time", 7.4, model, OZU, unknown, fits))
     model, unknown = partial(nets.pilotnet_intel, "loihi2"), "the image's way into the chip (below)"
-    rows.append(Row("loihi2", "PilotNet on 74 cores", "time", 152.85, model, PILOTNET, unknown))
+    rows.append(Row("loihi2", "PilotNet", "74 cores", "time", 152.85, model, PILOTNET, unknown))
     ahead, fits = (
         "a layer sends a spike on before its other synops are done",
         "cost.min_step_cycles, cost.sample_cycles",
     )
     for n_layers, us in ((1, 1.58), (9, 3.36)):
-        name, model = f"a spike through {count_text(n_layers, 'layer')}", partial(nets.speck_layers, "speck", n_layers)
-        rows.append(Row("speck", name, "latency", us, model, SPECK, ahead, fits))
+        layout, model = count_text(n_layers, "layer"), partial(nets.speck_layers, "speck", n_layers)
+        rows.append(Row("speck", "a spike through 3 x 3 kernels", layout, "latency", us, model, SPECK, ahead, fits))
     return rows
 
 
@@ -89,6 +89,7 @@ def compute(row: Row) -> dict:
     return {
         "chip": row.chip,
         "network": row.network,
+        "layout": row.layout,
         "quantity": row.quantity,
         "unit": UNITS[row.quantity],
         "measured": row.measured,
@@ -115,7 +116,13 @@ def write_page(table: list[dict]) -> str:
         error = f"**{row['error_percent']:+.0f} %**" if row["judges"] else f"fitted: {row['fits']}"
         unit = row["unit"].split(" per ")[0]
         quantity = row["quantity"] + " per step" * ("per step" in row["unit"])
-        cells = [row["chip"], row["network"], quantity, f"{row['measured']:g} {unit}", f"{row['model']:.3g} {unit}"]
+        cells = [
+            row["chip"],
+            f"{row['network']}, {row['layout']}",
+            quantity,
+            f"{row['measured']:g} {unit}",
+            f"{row['model']:.3g} {unit}",
+        ]
         lines.append(f"| {' | '.join([*cells, error, row['leaves_out']])} [{sources.index(row['source']) + 1}] |")
     measured = {row["chip"] for row in table}
     lines += [f"| {name} | not measured | | | | | |" for name in nw.Chip.names() if name not in measured]
@@ -163,7 +170,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = [row for row in list_rows() if nets.PILOTNET.exists() or "PilotNet" not in row.network]
     table = [compute(row) for row in rows]
-    shown = ("chip", "network", "quantity", "measured", "model", "error_percent", "judges")
+    shown = ("chip", "network", "layout", "quantity", "measured", "model", "error_percent", "judges")
     save("silicon", [{key: row[key] for key in shown} for row in table], {"pilotnet": nets.PILOTNET.exists()})
     if args.write and len(table) == len(list_rows()):
         TABLE.write_text(json.dumps(table, indent=1) + "\n")

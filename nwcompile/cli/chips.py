@@ -62,7 +62,7 @@ def _show_chip(chip: Chip, json: bool) -> None:
         for row in find_silicon(chip, quantity):
             fitted = "" if row.judges else "; a constant is fitted to it"
             print(
-                f"\n{quantity} of {row.network}: {row.model:g} {row.unit}, on silicon {row.measured:g} "
+                f"\n{quantity} of {row.network}, {row.layout}: {row.model:g} {row.unit}, on silicon {row.measured:g} "
                 f"({row.error_percent:+.0f} %{fitted}; {row.source})"
             )
     for what, has in (("times", chip.gives_times), ("energies", chip.has_energies)):

@@ -151,12 +151,12 @@ class Profile:
 class Silicon:
     """A `quantity` ("time" or "energy") of a network measured on a chip, and what the chip's file gives for it.
 
-    `network` may have a layout after a comma: `Quartz MNIST, 48 cores`. `judges` is false if a constant of the chip
-    file was fitted to this row: it is no error then.
+    `judges` is false if a constant of the chip file was fitted to this row: it is no error then.
     """
 
     chip: str
     network: str
+    layout: str
     quantity: str
     unit: str
     measured: float
@@ -188,7 +188,7 @@ class Basis:
         if not rows:
             return None
         ends = dict.fromkeys(f"{round(end(row.error_percent for row in rows)):+d}" for end in (min, max))
-        networks = list(dict.fromkeys(row.network.partition(",")[0] for row in rows))
+        networks = list(dict.fromkeys(row.network for row in rows))
         return f"{' to '.join(ends)} % on {networks[0] if len(networks) == 1 else f'{len(networks)} networks'}"
 
 
