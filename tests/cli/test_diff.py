@@ -10,7 +10,7 @@ import pytest
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.program import Program
 from nwcompile.passes.emit.emit import emit
-from nwcompile.report.diff import diff_verdict
+from nwcompile.report.diff import diff_verdict, figure_rows
 
 
 @pytest.fixture
@@ -45,6 +45,17 @@ def test_cli_diff_fails_where_a_gated_figure_is_worse(command, one_core):
         ["fc1", "8", "1"],
         ["fc2", "4", "1"],
     ]
+
+
+def test_cli_diff_tells_the_basis_of_times_and_energies(command, one_core):
+    found = json.loads(command("report --diff one.nwc net.nwc --json")[1])
+    assert found["before"]["time_basis"]["text"] == found["after"]["energy_basis"]["text"] == "assumed"
+    assert found["before"]["time_basis"]["keys"] and found["before"]["time_basis"]["silicon"] == []
+    rows = {row[0]: row[1:] for row in figure_rows(found)}
+    assert rows["us a step"][-1] == rows["nJ a sample, cores only"][-1] == "assumed" and rows["cores"][-1] == ""
+    assert rows["us a step"][0] == f"{found['before']['step_us']:.2g}"
+    found["before"]["time_basis"]["text"] = "fitted; +4 % on A"
+    assert {row[0]: row[-1] for row in figure_rows(found)}["us a step"] == "fitted; +4 % on A -> assumed"
 
 
 def test_cli_diff_measures_both_on_an_input(command, one_core):

@@ -11,6 +11,7 @@ import nwcompile as nw
 from nwcompile.cost.operations import ADD_PJ, MULTIPLY_PJ
 from nwcompile.cost.prediction import predict
 from nwcompile.errors import ChipError, ModelError, NotEnoughMemoryError, OptionError
+from nwcompile.ir.shown import number
 from nwcompile.memory import Room
 from nwcompile.report.json.collect import collect_report
 from nwcompile.workbench.estimate import DEFAULTS, NO_SOURCE, _load_chips
@@ -32,6 +33,21 @@ def test_estimate_of_a_chip_is_what_its_report_predicts():
     assert row.sample_nj == doc["energy"]["sample_nj"] and row.bound == doc["bottleneck"]["kind"]
     assert row.power_mw == pytest.approx(row.sample_nj * 1e-9 / (row.sample_us * 1e-6) * 1e3)
     assert made.chips[1].sample_nj is None and NO_SOURCE in repr(made).splitlines()[2]  # loihi2.toml gives no energy
+
+
+def test_estimate_tells_the_basis_of_each_chip_and_its_error_against_silicon():
+    made = nw.estimate(two_layer_net(), ["loihi1", "tiny", "h1v1"], two_layer_samples(), FEW)
+    run = predict(nw.compile(two_layer_net(), "loihi1", two_layer_samples(), FEW))
+    loihi1, tiny, _ = made.chips
+    assert (loihi1.time_basis, loihi1.energy_basis) == (str(run.time_basis), str(run.energy_basis))
+    assert (tiny.time_basis, tiny.energy_basis) == ("assumed", "assumed") and loihi1.time_basis.startswith("fitted; ")
+    lines = repr(made).splitlines()
+    assert lines[1].split()[-5:] == ["fitted", number(float(f"{loihi1.sample_nj:.3g}")), f"{loihi1.power_mw:.3g}",
+                                     "fitted", loihi1.bound]  # fmt: skip
+    assert f"{tiny.step_us:.2g}" in lines[2].split() and "energy: that of the cores only" in lines
+    assert f"loihi1 against silicon: time {run.time_basis.error}, energy {run.energy_basis.error}" in lines
+    assert "<p>loihi1 against silicon: time " in made._repr_html_()
+    assert made.to_frame()["time_basis"].tolist()[:2] == [loihi1.time_basis, "assumed"]
 
 
 def test_figures_of_a_run_are_those_of_its_report():

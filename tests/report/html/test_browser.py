@@ -111,7 +111,7 @@ def test_a_core_says_who_sends_to_it_and_what_it_costs(visit, doc):
     assert listed["others"] > 0 and f"All others: {number(listed['others'] / per_step)} a step" in text
     costs = tables.nth(0).locator("tbody tr").evaluate_all("t => t.map(l => [...l.cells].map(c => c.textContent))")
     spent = [cycles[core] * doc["work"]["cycle_us"] for cycles in doc["work"]["cycles_per_step"].values()]
-    assert [line[2] for line in costs] == [number(us) for us in spent if us > 0]
+    assert [line[2] for line in costs] == [number(round_figure(us, "assumed")) for us in spent if us > 0]
     detail.get_by_role("button", name=expected[0][1]).first.click()
     assert detail.locator("h2").inner_text().startswith(f"Core {listed['rows'][0][1]} at")
     assert page.evaluate("document.activeElement.tagName") == "H2"
@@ -149,7 +149,7 @@ def test_the_slider_colors_cores_and_links_and_marks_the_step(visit, doc):
         for figure, word in (("synops", "synops"), ("spikes_out", "spikes"), ("messages_in", "messages in")):
             total = sum(row[step] for row in doc["by_step"]["cores"][figure]) / n
             assert f"{grouped(total)} {word}".replace(" ", "\u00a0") in said.replace(" ", "\u00a0")
-        assert f"{number(doc['steps']['measured_us'][step])} us" in said
+        assert figure_text(doc, doc["steps"]["measured_us"][step], "us") in said
         assert page.locator("svg.steps .now").count() == 1
         fills = page.locator(".cores > rect").evaluate_all("marks => marks.map(m => m.getAttribute('fill'))")
         busy = [row[step] for row in doc["by_step"]["cores"]["busy_cycles"]]

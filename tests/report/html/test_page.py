@@ -11,6 +11,7 @@ import pytest
 
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.shown import grouped, round_figure
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.report.html import data
@@ -53,6 +54,18 @@ def page_of(program, run, **more):
     page = Page(text)
     assert not page.open
     return text, "\n".join(page.words), page
+
+
+def test_page_tells_the_basis_of_its_times_and_energies():
+    text, words, _ = page_of(three_cores(), run_of(three_cores()))
+    time = collect_report(three_cores(), run_of(three_cores()))["time"]
+    longest, rate = time["step_us_max"], grouped(round_figure(time["samples_per_second"], "assumed"))
+    said_once = ("a sample; assumed", "us a step (assumed)", "Basis: assumed.", f"{rate} samples a second")
+    for said in (f"assumed; simulated; longest {longest:.2g} us", *said_once):
+        assert said in text.replace("\u00a0", " "), said
+    assert text.count("Basis of the times: assumed.") == 3 and "energy of the cores" in words
+    data = json.loads(re.search(r'class="data">(.*?)</script>', text)[1])
+    assert (data["time_basis"], data["energy_basis"]) == ("assumed", "assumed")
 
 
 def test_page_has_every_part_and_needs_no_network():

@@ -37,6 +37,19 @@ def test_page_holds_all_rows_and_needs_nothing_else():
     assert text.count('href="points/') == 1 and "1 point failed: FitError: neurons" in text
 
 
+def test_page_tells_the_bases_once_or_of_each_point():
+    known = {"time_basis": "fitted; +4 % on A", "energy_basis": "assumed"}
+    alike = render_page(swept([row(1, **known), row(2, **known)]), lambda _: False)
+    assert "<p>times: fitted; +4 % on A</p><p>energies of the cores: assumed</p></header>" in alike
+    columns = {c["name"]: c["digits"] for c in data_of(alike)["columns"]}
+    assert columns == {"n_cores": None, "step_us": 3, "sample_nj": 2}
+    differ = data_of(render_page(swept([row(1, **known), row(2, **known | {"time_basis": "scaled"})]), lambda _: False))
+    assert differ["columns"][-1]["label"] == "times" and [r["cells"][-1] for r in differ["rows"]] == [
+        "fitted",
+        "scaled",
+    ]
+
+
 def test_page_of_settings_that_are_no_numbers():
     nasty = "</script><script>alert(1)</script>"
     rows = [row(1, placer=nasty, bits=None), row(2, placer="anneal", bits={"out": 3})]
