@@ -149,7 +149,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Silicon:
-    """A `quantity` ("time", "energy" or "latency") of a network measured on a chip, and what the chip's file gives for it.
+    """A network measured on a chip, and what the chip's file gives for it. `quantity`: "time", "energy" or "latency".
 
     `judges` is false if a constant of the chip file was fitted to this row: it is no error then.
     """

@@ -85,14 +85,14 @@ def verdict_parts(doc: dict) -> list[str]:
         parts.append("not landed (all spiking layers on the host)")
     if doc["time"] is not None:
         least = "" if doc["time"]["source"] == "measured" else "at least "
-        step = format_figure(doc["time"]["step_us"], "us", basis_text(doc, "us"))
-        parts.append(f"{least}{step} a step, {doc['bottleneck']['kind']}-bound")
+        step = format_figure(doc["time"]["step_us"], "us a step", basis_text(doc, "us"))
+        parts.append(f"{least}{step}, {doc['bottleneck']['kind']}-bound")
     elif doc["chip"].get("pool_step_us") is not None:
-        parts.append(f"{format_figure(doc['chip']['pool_step_us'], 'us', basis_text(doc, 'us'))} a step")
+        parts.append(format_figure(doc["chip"]["pool_step_us"], "us a step", basis_text(doc, "us")))
     if energy is not None:
         least = "at least " if energy["by_kind_pj_per_sample"].get("static_pj", 0) is None else ""
         only = "" if energy_name(doc) == "energy" else ", cores only"
-        parts.append(f"{least}{format_figure(energy['sample_nj'], 'nJ', basis_text(doc, 'nJ'))} a sample{only}")
+        parts.append(f"{least}{format_figure(energy['sample_nj'], 'nJ a sample', basis_text(doc, 'nJ'))}{only}")
     if accuracy:
         values = [percent(100 * accuracy[k]) for k in ("float", "chip") if accuracy.get(k) is not None]
         parts.append(f"accuracy {' -> '.join(values)}")
