@@ -60,7 +60,7 @@ def test_cli_compile_that_does_not_fit_returns_1_and_writes_nothing(command, mod
     assert found["error"] == "FitError"
     assert found["violations"] == [
         {"what": "neurons", "where": "network -> tiny", "used": 4, "limit": 2,
-         "advice": "make out smaller or raise noc.columns"}
+         "advice": "make out smaller or raise noc.columns", "unit": ""}
     ]  # fmt: skip
     assert found["change"] == "2 neurons in out instead of 4, or 2 more cores (noc.columns=4)"
 

@@ -42,7 +42,7 @@ def values(noun):
         return {f.name: values(getattr(noun, f.name)) for f in fields(noun)}
     if isinstance(noun, dict):
         return {name: values(value) for name, value in noun.items()}
-    return None if noun is None else np.asarray(noun)
+    return None if noun is None or callable(noun) else np.asarray(noun)
 
 
 def samples_for(program, n_samples: int, n_steps: int) -> np.ndarray:

@@ -70,7 +70,7 @@ def test_weight_grid_of_a_step_that_is_no_power_of_two_stays_whole():
 def test_check_names_a_weight_that_is_not_binary():
     edge = Dense("a", "b", np.array([[128, 0]]), weight_bits=1)
     assert [str(v) for v in weight_violations(edge, LOIHI)] == [
-        "weight  a -> b  0 of -128 or 128  round the weights to the chip's grid"
+        "weight  a -> b  must be -128 or 128, is 0  round the weights to the chip's grid"
     ]
 
 

@@ -131,7 +131,9 @@ def test_currents_of_a_fan_in_beyond_a_cores_are_compared():
     ],
 )
 def test_maxima_are_refused_where_currents_cannot_be_compared(chip, options):
-    with pytest.raises(FitError, match=r"pooling  sum -> a  a maximum of currents of sums  compile with approximate"):
+    with pytest.raises(
+        FitError, match=r"pooling  sum -> a  must be sums, is a maximum of currents  compile with approximate"
+    ):
         nw.compile(pooled_currents(), Chip.load("loihi2").replace(chip), image_spikes(), replace(EXACT, **options))
 
 

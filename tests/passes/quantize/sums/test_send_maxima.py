@@ -88,7 +88,7 @@ def test_maxima_that_no_messages_hold_are_refused(chip, changes):
     net = residual(**changes)
     sent, rows = send(net, chip)
     assert "currents/sums" not in sent.nodes and rows == []
-    with pytest.raises(FitError, match="pooling  currents -> second  a maximum of currents of sums"):
+    with pytest.raises(FitError, match="pooling  currents -> second  must be sums, is a maximum of currents"):
         nw.compile(net, chip, SAMPLES)
 
 
