@@ -9,9 +9,11 @@ from nwcompile.ir.run import Run
 from nwcompile.report.json.collect import collect_report
 
 # Everything that depends on times, which a prediction can only bound.
-MEASURED = (r"verdict|time\.|advice|bottleneck|steps\.(measured_us|power_mw|bottleneck)|energy\.(mean|largest)_mw|"
-            r"layers\.\d+\.time_percent|by_step\.(n_steps|missing)|(run|provenance)\.(backend|device)")  # fmt: skip
-WITH_STATIC_POWER = r"steps\.energy_pj|energy\."
+MEASURED = (
+    r"verdict|time\.|time_basis|advice|bottleneck|steps\.(measured_us|power_mw|bottleneck)|energy\.(mean|largest)_mw|"
+    r"layers\.\d+\.time_percent|by_step\.(n_steps|missing)|(run|provenance)\.(backend|device)"
+)
+WITH_STATIC_POWER = r"steps\.energy_pj|energy\.|energy_basis"
 
 
 def all_figures(doc, path: tuple = ()) -> Iterator[tuple[str, object]]:

@@ -350,11 +350,15 @@ def _grow_core_count(search: Search, first: int, max_cores: int) -> Iterator[Par
             yield min(by_count.values(), key=lambda p: _rank(search, p))
 
 
-def _rank(search: Search, partition: Partition) -> tuple[int, float]:
-    """Return a rank, smaller is better, that compares different numbers of cores; for `time`, more must be worth it."""
-    if search.options.optimize != "time":
-        return partition.rank
-    return partition.excess, partition.cost * len(np.unique(partition.core_of)) ** CORES_WORTH
+def _rank(search: Search, partition: Partition) -> tuple[int, float, float]:
+    """Return a rank, smaller is better, that compares different numbers of cores.
+
+    For `cores`, fewer are better, whatever they cost; for `time`, more must be worth it.
+    """
+    n_cores = len(np.unique(partition.core_of))
+    if search.options.optimize == "time":
+        return partition.excess, 0, partition.cost * n_cores**CORES_WORTH
+    return partition.excess, n_cores if search.options.optimize == "cores" else 0, partition.cost
 
 
 def _search_coarse(search: Search, n_cores: int, per_core: int = 1) -> Partition:
