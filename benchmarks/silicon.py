@@ -94,7 +94,7 @@ def compute(row: Row) -> dict:
         "unit": UNITS[row.quantity],
         "measured": row.measured,
         "model": float(f"{value:.4g}"),
-        "error_percent": round(100 * (value / row.measured - 1), 1),
+        "error_percent": round(100 * (value / row.measured - 1), 2),
         "judges": not row.fits,
         "fits": row.fits,
         "source": row.source,
@@ -153,7 +153,7 @@ through one. That is 36.9 us of each of the 16 steps. With it, the model needs 1
 formula (the most synaptic operations of a core, 0.66 ns each) gives 76 us for the same partition.
 
 **Speck.** The chip has no steps. The model's step ends after all synaptic operations, so no choice of the two fitted
-constants gives both latencies: with the published rates, both are off by 9 %.
+constants gives both latencies: with 32 M synaptic operations a second (30 M are published), they are off by 9 and 10 %.
 
 **Boards.** Loihi 2's shortest step of several chips is Intel's 10 us for 13 chips. The barrier of 32 Loihi 1 chips is a
 whole step of a nearest-neighbor search (Frady et al. 2020), so it is too long by the work of that step.

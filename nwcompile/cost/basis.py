@@ -109,7 +109,8 @@ def find_silicon(chip: Chip, quantity: str) -> tuple[Silicon, ...]:
 
 def _constants(chip: Chip, quantity: str) -> tuple:
     """Return all constants that a figure may depend on."""
-    of_time = chip.core.cycle_ns, chip.cost, chip.pool, [getattr(chip.noc, name) for name in NETWORK_KEYS]
+    noc = [getattr(chip.noc, name) for name in (*NETWORK_KEYS, "cycle_ns", "multicast", "routing", "topology")]
+    of_time = chip.core.cycle_ns, chip.cost, chip.pool, noc
     return of_time if quantity == TIME else (chip.energy, of_time if chip.energy.static_mw else None)
 
 

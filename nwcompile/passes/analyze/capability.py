@@ -186,7 +186,7 @@ def _spike_violations(node: Node, chip: Chip, on_multi_spike: str) -> Iterator[V
         repeats = kind == "multi" and chip.core.axon_merge is None
         other = "compile with on_multi_spike='repeat' or " if repeats else ""
         advice = f"{other}raise noc.payload_bits: messages of {chip.name} cannot tell the spikes of {name}"
-        yield Violation("payload bits", name, f"{least} or more", bits, advice)
+        yield Violation("payload bits", name, bits, f"{least} or more", advice)
 
 
 def _count_violations(node: Node, cap: int | None) -> Iterator[Violation]:

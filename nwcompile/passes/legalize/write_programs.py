@@ -20,7 +20,7 @@ from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operation, StateVariable
 from nwcompile.ir.options import Options
 from nwcompile.passes.analyze.capability import weight_violations
-from nwcompile.passes.analyze.state_range import ONE_SPIKE, largest_payload, largest_sums
+from nwcompile.passes.analyze.state_range import largest_payload, largest_sums
 from nwcompile.sim.reference.synaptic_sums import effective_connection, fold_bias
 
 OVERFLOWS = ("wrap", "saturate")
@@ -46,6 +46,8 @@ def write_programs(network: Network, chip: Chip, options: Options) -> tuple[Netw
             if not is_written or not _wraps_once(network, name, form):
                 continue
             program, how = write_program(node.neuron), "a neuron program with the same numbers"
+            if form.overflow == "wrap" and any(c.source in network.inputs for c in into):
+                how += " for input values -1, 0 and 1"
             changes.append(Change(name, _describe_format(form), _describe_format(chip_form), how, EXACT))
         elif not shift:
             continue
@@ -133,11 +135,11 @@ def _is_expressible(spec: NeuronSpec, chip: Chip) -> bool:
 
 
 def _wraps_once(network: Network, name: str, form: FixedPoint) -> bool:
-    """Return whether no step adds more to u than one wrap takes back, for input lines that send spikes."""
+    """Return whether no step adds more to u than one wrap takes back, for inputs of -1, 0 and 1."""
 
     def payload(source: str) -> tuple[float, float]:
         neuron = network.node(source).neuron
-        return ONE_SPIKE if neuron is None else largest_payload(neuron)
+        return (1.0, 1.0) if neuron is None else largest_payload(neuron)
 
     bias = np.abs(network.node(name).neuron.array("bias_u", network.node(name).shape)).max(initial=0)
     largest = max(float(side.max(initial=0)) for side in largest_sums(network, name, payload)) + float(bias)
