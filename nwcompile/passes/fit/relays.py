@@ -9,7 +9,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, Sparse
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
-from nwcompile.ir.neuron_programs.program import LARGEST_OUTPUT, NeuronProgram
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.options import Options
 from nwcompile.passes.analyze.maxima import can_send_sums
 from nwcompile.passes.legalize.relay_neuron import relay_neuron, to_scalar_neuron
@@ -49,8 +49,7 @@ def can_relay(network: Network, chip: Chip, options: Options, source: str) -> bo
     """Return whether neurons of the chip can repeat what an input or layer sends: spikes, or numbers by programs."""
     if sends_binary(network, chip, options, source):
         return relay_neuron(chip) is not None
-    holds_all = message_room(chip) == LARGEST_OUTPUT  # a narrower message holds counts that a signed one does not
-    return holds_all and network.node(source).axon_of is None and can_send_sums(chip, options)
+    return network.node(source).axon_of is None and can_send_sums(chip, options)
 
 
 def relay_layer(relay: Relay, source: Node, name: str, delay: int = 0) -> tuple[Node, Connection]:
