@@ -180,8 +180,8 @@ def test_multi_spike_input_beyond_a_message_is_refused(mode, low, high, text):
     [
         ("multi", "graded", {"noc__payload_bits": 0}, "payload bits  a  must be 1 or more, is 0  compile with "
          "on_multi_spike='repeat' or raise noc.payload_bits: messages of small cannot tell the spikes of a"),
-        ("bipolar", "graded", {"noc__payload_bits": 1}, "payload bits  a  must be 2 or more, is 1  raise noc.payload_bits: "
-         "messages of small cannot tell the spikes of a"),
+        ("bipolar", "graded", {"noc__payload_bits": 1}, "payload bits  a  must be 2 or more, is 1  raise noc"
+         ".payload_bits: messages of small cannot tell the spikes of a"),
         ("bipolar", "repeat", {}, "spikes  a  must be binary, is bipolar  compile with on_multi_spike='graded' (a "
          "message "
          "carries the sign; a negative spike cannot be repeated), use binary spikes in a, or take a chip whose "
