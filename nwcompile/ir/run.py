@@ -318,7 +318,7 @@ class Run:
 
     @property
     def energy_label(self) -> str:
-        """What the energies cover: without static power, they are those of the cores only."""
+        """The note on the energies: without static power, they are those of the cores only."""
         return name_energy((self.energy_pj or {}).get("static"))
 
     @property

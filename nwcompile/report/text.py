@@ -43,7 +43,7 @@ def figure_text(doc: dict, x: float, unit: str) -> str:
 
 
 def energy_name(doc: dict) -> str:
-    """What the energies of a report cover: `energy of the cores`, or `energy` with static power."""
+    """The name of a report's energies: `energy of the cores`, or `energy` with static power."""
     return name_energy(doc["energy"]["by_kind_pj_per_sample"].get("static_pj"))
 
 
