@@ -114,7 +114,7 @@ class Estimate:
 
     @property
     def bases(self) -> list[str]:
-        """Notes below the table: on the energies, and the known errors against silicon: `loihi2: time -35 % on PilotNet`."""
+        """Notes below the table: on energies, and errors against silicon: `loihi2: time -35 % on PilotNet`."""
         lines = ["energy: that of the cores only"] if any(row.sample_nj is not None for row in self.chips) else []
         for row in self.chips:
             bases = {"time": row.time_basis, "energy": row.energy_basis}
