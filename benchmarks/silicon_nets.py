@@ -9,6 +9,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import nwcompile as nw
 from benchmarks.pilotnet import REFERENCE, intels_cut, pilotnet
+from nwcompile.cost.board import board_energy
 
 PILOTNET = REFERENCE / "lava_gts" / "pilotnet_lif" / "network.net"
 QUIET = 2**16  # A threshold that no neuron reaches within the steps of a run.
@@ -17,11 +18,18 @@ N_STEPS = 16
 
 @dataclass(frozen=True)
 class Model:
-    """Figures of a simulated network: cores in use, microseconds and nanojoules (None: unknown) of a mean step."""
+    """Figures of a simulated network: cores in use, and means of a step. None: unknown.
+
+    `step_us`: microseconds. `step_nj`: nanojoules of the cores' events. `static_mw`: static power. `host_mw`: power of
+    the processors on the chips. `total_mw`: all power.
+    """
 
     cores: int
-    step_us: float
-    step_nj: float | None
+    step_us: float | None = None
+    step_nj: float | None = None
+    static_mw: float | None = None
+    host_mw: float | None = None
+    total_mw: float | None = None
 
 
 def quartz_mnist(chip_name: str, cores: tuple[int, ...]) -> Model:
@@ -115,6 +123,45 @@ def speck_layers(chip_name: str, n_layers: int) -> Model:
     return Model(program.mapping.n_cores, float(run.step_cycles[:n_layers].sum()) * chip.core.cycle_ns / 1000, None)
 
 
+def power(chip_name: str, n_cores: int, n_chips: int = 1) -> Model:
+    """Power that is drawn whatever the chip computes, of cores and processors in use."""
+    energy = nw.Chip.load(chip_name).energy
+    static = (energy.static_mw or 0.0) + n_cores * (energy.core_static_mw or 0.0)
+    return Model(n_cores, static_mw=static, host_mw=n_chips * (energy.host_mw or 0.0))
+
+
+def keyword_spotting(chip_name: str, rate: float) -> Model:
+    """256-256-29 neurons behind 256 lines that spike in `rate` of the steps, each of which takes the host 337 us.
+
+    The host computes the first of the three published layers. Its processor on the chip takes 65 mW as it feeds inputs
+    (Frady et al. 2020). Weights are drawn; at a rate of 0.13 the hidden neurons spike in 0.10 of the steps.
+    """
+    chip = nw.Chip.load(chip_name).replace({"cost.min_step_cycles": {"1": 3_370_000}, "energy.host_mw": 65.0})
+    rng, n_steps = np.random.default_rng(0), 100
+    neuron = nw.NeuronSpec(threshold=200 << 6, fixed=chip.fixed_point)
+    edges = [nw.Dense("in", "hidden", _draw(rng, 256, 256)), nw.Dense("hidden", "out", _draw(rng, 29, 256))]
+    network = nw.Network.from_arrays({"hidden": (neuron, (256,)), "out": (neuron, (29,))}, edges, {"in": 256})
+    x = (rng.random((1, n_steps, 256)) < rate).astype(np.int32)
+    return _simulate(network, chip, _cut_evenly(network, (1, 1)), x)
+
+
+def truenorth_chip(chip_name: str, rate_hz: float) -> Model:
+    """All cores of the chip alike: 256 neurons with 128 synapses each, and axons with events at `rate_hz`.
+
+    One core is simulated; the energy of its events counts for all.
+    """
+    chip, rng, n_steps = nw.Chip.load(chip_name), np.random.default_rng(0), 500
+    axon = np.stack([rng.permutation(256)[:128] for _ in range(256)])  # of each neuron
+    neuron = nw.NeuronSpec(threshold=QUIET, strict=False, fixed=chip.fixed_point)
+    synapses = nw.Sparse("in", "cells", axon.ravel(), np.repeat(np.arange(256), 128), np.ones(axon.size, np.int64))
+    network = nw.Network.from_arrays({"cells": (neuron, (256,))}, [synapses], {"in": 256})
+    x = np.zeros(n_steps * 256, np.int32)
+    x[rng.choice(len(x), round(len(x) * rate_hz / 1000), replace=False)] = 1
+    one = _simulate(network, chip, _cut_evenly(network, (1,)), x.reshape(1, n_steps, 256))
+    events_mw = (one.total_mw - one.static_mw) * chip.n_cores
+    return Model(chip.n_cores, one.step_us, static_mw=one.static_mw, total_mw=one.static_mw + events_mw)
+
+
 def _draw(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return 2 * rng.integers(-60, 60, shape)
 
@@ -140,4 +187,7 @@ def _figures(program: nw.Program, run: nw.Run, n_steps: int) -> Model:
     """Return the means over the first `n_steps` steps."""
     us = run.step_cycles[:n_steps] * program.chip.core.cycle_ns / 1000
     nj = None if run.step_energy_pj is None else float(run.step_energy_pj["total"][:n_steps].mean()) / 1000
-    return Model(program.mapping.n_cores, float(us.mean()), nj)
+    board = board_energy(program, run)
+    nj_of = {} if board is None else {"static": board.static_nj, "host": board.host_nj, "total": board.total_nj}
+    powers = {f"{part}_mw": nj / 1e6 / run.seconds for part, nj in nj_of.items() if nj is not None}
+    return Model(program.mapping.n_cores, float(us.mean()), nj, **powers)

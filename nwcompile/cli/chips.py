@@ -5,7 +5,7 @@ from argparse import Namespace
 
 from nwcompile.cli.inputs.load import load_chip
 from nwcompile.cli.outputs.text import as_json, format_table
-from nwcompile.cost.basis import ENERGY, TIME, find_silicon
+from nwcompile.cost.basis import find_silicon
 from nwcompile.errors import NwError, NwWarning, OptionError
 from nwcompile.ir.chip import HWMODELS, Chip
 from nwcompile.ir.chip_sections import KEYS
@@ -58,13 +58,15 @@ def _show_chip(chip: Chip, json: bool) -> None:
     unknown = [key for key in KEYS if chip.value(key) is None and chip.has_key(key)]
     if unknown:
         print(f"\nnot given: {', '.join(unknown)}")
-    for quantity in (TIME, ENERGY):
-        for row in find_silicon(chip, quantity):
-            fitted = "" if row.judges else "; a constant is fitted to it"
-            print(
-                f"\n{quantity} of {row.network}, {row.layout}: {row.model:g} {row.unit}, on silicon {row.measured:g} "
-                f"({row.error_percent:+.0f} %{fitted}; {row.source})"
-            )
+    measured = find_silicon(chip)
+    if measured:
+        print()
+    for row in measured:
+        fitted = "" if row.judges else "; a constant is fitted to it"
+        print(
+            f"{row.quantity} of {row.network}, {row.layout}: {row.model:g} {row.unit}, on silicon {row.measured:g} "
+            f"({row.error_percent:+.0f} %{fitted}; {row.source})"
+        )
     for what, has in (("times", chip.gives_times), ("energies", chip.has_energies)):
         if not has:
             print(f"no {what}: the file lacks some of the figures they need")

@@ -17,6 +17,7 @@ from nwcompile.cli.inputs.stream import NO_STEPS, STANDARD_INPUT, read_steps
 from nwcompile.cli.outputs.stream import Totals, open_output, step_line
 from nwcompile.cli.outputs.text import as_json, format_table
 from nwcompile.cli.outputs.trace import check_flags, check_times, write_trace
+from nwcompile.cost.board import board_energy
 from nwcompile.cost.time.phases import core_phases
 from nwcompile.errors import OptionError
 from nwcompile.ir import artifact
@@ -24,9 +25,9 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS, Run
 from nwcompile.ir.shown import count_text, format_figure
 from nwcompile.report.bus import collect_bus
-from nwcompile.report.json.collect import collect_basis, collect_report, real_time_factors
+from nwcompile.report.json.collect import collect_basis, collect_board, collect_report, real_time_factors
 from nwcompile.report.json.profile import collect_messages
-from nwcompile.report.text import profile_lines
+from nwcompile.report.text import board_text, profile_lines
 from nwcompile.sim import simulate
 from nwcompile.sim.session import Session
 
@@ -60,8 +61,14 @@ def run(args: Namespace) -> int:
         write_trace(args, trace_file, program, data.x, args.window)
     more = _profile_figures(args, model, result, seconds)
     bus = None if program is None else collect_bus(program, result)
+    board = None if program is None else collect_board(board_energy(program, result))
     if args.json:
-        figures = {**summarize_run(result), "bus": bus, **{k: v for k, v in more.items() if k != "energy"}}
+        figures = {
+            **summarize_run(result),
+            "board": board,
+            "bus": bus,
+            **{k: v for k, v in more.items() if k != "energy"},
+        }
         print(as_json({**figures, "output": args.output, "trace": args.trace}))
     else:
         print("\n".join([_format_run(result, model), *(bus["text"] if bus else [])]))
@@ -197,6 +204,8 @@ def _format_times(result: Run, program: Program) -> str:
         lines.append(f"{result.energy_label}: {spent} a sample")
     else:
         lines.append(f"no energies: {program.chip.name} gives no figures")
+    if (board := collect_board(board_energy(program, result))) is not None:
+        lines.append(f"board: {board_text(board)}")
     if result.n_dropped:
         lines.append(f"dropped: {count_text(result.n_dropped, 'message')}")
     return "\n".join(lines)

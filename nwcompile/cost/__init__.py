@@ -7,7 +7,8 @@ time/        cycles of every unit, the bound of a step, advice         work.py:c
 all figures of a report about a program and a run                      summary.py:summarize
 the run predicted from a program's activity                            prediction.py:predict
 lower bounds over all mappings: time, energy, their product            least.py:find_lower_bounds
-energy                                                                 energy.py:step_energy_pj, energy_pj
+energy of the events                                                   energy.py:step_energy_pj, energy_pj
+the same with static power and the processors of the chips             board.py:board_energy
 basis of a run's time and energy, rows of silicon                       basis.py:find_basis, find_silicon
 comparison of two mappings                                             compare.py
 NeuroBench's complexity figures                                        neurobench.py

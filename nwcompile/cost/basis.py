@@ -28,10 +28,12 @@ NETWORK_KEYS = ("flits_per_message", "link_cycles_per_flit", "hop_cycles_ew", "h
 
 def find_basis(program: Program, run: Run, quantity: str) -> Basis | None:
     """Return the basis of a run's "time" or "energy"; None if the chip file lacks figures."""
-    moves = (_time_moves if quantity == TIME else _energy_moves)(program, run)
-    if not moves:
-        return None
-    chip = program.chip
+    moves = (time_moves if quantity == TIME else energy_moves)(program, run)
+    return decide_basis(program.chip, moves, quantity) if moves else None
+
+
+def decide_basis(chip: Chip, moves: dict[str, float], quantity: str) -> Basis:
+    """Return the basis of a figure that each key of the chip file, doubled, changes by the relative `moves[key]`."""
     basis_of = {key: chip.basis_of(key) for key in moves}
     deciding = {key: move for key, move in moves.items() if move > LEAST_MOVE}
     weakest = max((basis_of[key] for key in deciding or moves), key=BASES.index)
@@ -39,7 +41,7 @@ def find_basis(program: Program, run: Run, quantity: str) -> Basis | None:
     return Basis(weakest, tuple(keys), find_silicon(chip, quantity))
 
 
-def _time_moves(program: Program, run: Run) -> dict[str, float] | None:
+def time_moves(program: Program, run: Run) -> dict[str, float] | None:
     """Return the relative change of the time by each key that is doubled; None if the chip has no times."""
     if not program.chip.has_times:
         return _pool_moves(program, run)
@@ -66,7 +68,7 @@ def _time_moves(program: Program, run: Run) -> dict[str, float] | None:
 
 
 def _pool_moves(program: Program, run: Run) -> dict[str, float] | None:
-    """Return the same as `_time_moves` for a pool of neurons, or None if the chip has no times of one."""
+    """Return the same as `time_moves` for a pool of neurons, or None if the chip has no times of one."""
     activity = run.activity or program.activity
     base = mean_step_cycles(program, activity)
     if base is None:
@@ -79,7 +81,7 @@ def _pool_moves(program: Program, run: Run) -> dict[str, float] | None:
     return moves
 
 
-def _energy_moves(program: Program, run: Run) -> dict[str, float] | None:
+def energy_moves(program: Program, run: Run) -> dict[str, float] | None:
     """Return the relative change of the energy by each key that is doubled: its share. Static power takes time."""
     if run.energy_pj is None:
         return None
@@ -87,7 +89,7 @@ def _energy_moves(program: Program, run: Run) -> dict[str, float] | None:
     moves = {f"energy.{kind}_pj": part for kind, part in share.items() if kind != "static"}
     if "static" in share:
         moves["energy.static_mw"] = share["static"]
-        times = _time_moves(program, run) or {}
+        times = time_moves(program, run) or {}
         moves |= {key: share["static"] * move for key, move in times.items()}
     return moves
 
@@ -101,17 +103,21 @@ def _double(program: Program, key: str) -> Program:
     return replace(program, chip=replace(chip, **{section: changed}))
 
 
-def find_silicon(chip: Chip, quantity: str) -> tuple[Silicon, ...]:
-    """Return what is measured on a shipped chip; nothing if constants of this one differ from its file."""
-    rows = tuple(row for row in read_silicon() if (row.chip, row.quantity) == (chip.name, quantity))
-    return rows if rows and _constants(chip, quantity) == _constants(_load_shipped(chip.name), quantity) else ()
+def find_silicon(chip: Chip, quantity: str | None = None) -> tuple[Silicon, ...]:
+    """Return what is measured on a shipped chip, of one quantity or all, without those that changed constants move."""
+    rows = [row for row in read_silicon() if row.chip == chip.name and quantity in (row.quantity, None)]
+    return tuple(
+        row for row in rows if _constants(chip, row.quantity) == _constants(_load_shipped(chip.name), row.quantity)
+    )
 
 
 def _constants(chip: Chip, quantity: str) -> tuple:
     """Return all constants that a figure may depend on."""
     noc = [getattr(chip.noc, name) for name in (*NETWORK_KEYS, "cycle_ns", "multicast", "routing", "topology")]
     of_time = chip.core.cycle_ns, chip.cost, chip.pool, noc
-    return of_time if quantity == TIME else (chip.energy, of_time if chip.energy.static_mw else None)
+    if quantity in (TIME, "latency"):
+        return of_time
+    return chip.energy, of_time if quantity != ENERGY or chip.energy.static_mw else None
 
 
 @cache

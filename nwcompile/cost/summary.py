@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nwcompile.cost.basis import ENERGY, TIME, find_basis
+from nwcompile.cost.board import BoardEnergy, board_energy
 from nwcompile.cost.energy import core_energy_pj, energy_pj, step_energy_pj
 from nwcompile.cost.multi_spike import MultiSpikes, multi_spikes
 from nwcompile.cost.time.critical_path import CriticalPath, critical_paths
@@ -68,7 +69,8 @@ class Summary:
     event. `multi`: senders of several spikes per step. `sending`: costs of unicast and of trees. `phases`, `critical`
     (the slowest steps) and `loads` (links with flits, most crowded first) are sums over all samples of a profiled run.
     `bound`: floorline of the run. `predicted`, `predicted_synops`: floorline and max_synops of the calibration
-    activity. `other_sync`: the bound with the other kind of synchronization. `time_basis`, `energy_basis`: how the
+    activity. `other_sync`: the bound with the other kind of synchronization. `board`: the energy of a sample with
+    static power and processors, by the measured times or else their bound. `time_basis`, `energy_basis`: how the
     figures are known. Figures that the chip, backend or program does not provide are None.
     """
 
@@ -96,6 +98,7 @@ class Summary:
     critical: tuple[CriticalPath, ...] | None
     loads: tuple[LinkLoad, ...] | None
     other_sync: OtherSync | None
+    board: BoardEnergy | None
     time_basis: Basis | None
     energy_basis: Basis | None
 
@@ -160,7 +163,8 @@ def summarize(program: Program, run: Run) -> Summary:
         tight = None if bound is None else bound_tightness(bound.bound_cycles, run.step_cycles)
     spent = step_energy_pj(run.counters, program.chip, flits, run.step_cycles)
     energy = energy_pj(spent)
-    known = replace(run, energy_pj=energy, link_flits=flits)  # so that no basis computes them again
+    seconds = run.seconds if bound is None or measured is not None else float(bound.step_us.sum()) * run.n_samples / 1e6
+    known = replace(run, energy_pj=energy, link_flits=flits, seconds=seconds)  # so that no basis computes them again
     core_pj = core_energy_pj(run.counters, program.chip)
     is_profiled = run.profile is not None and run.step_cycles is not None
     return Summary(
@@ -187,6 +191,7 @@ def summarize(program: Program, run: Run) -> Summary:
         critical=critical_paths(program, run),
         loads=congested_links(run) if is_profiled else None,
         other_sync=other_sync(program, run),
+        board=board_energy(program, known),
         time_basis=find_basis(program, known, TIME),
         energy_basis=find_basis(program, known, ENERGY),
     )

@@ -104,7 +104,7 @@ class Weights:
     step: int = 1  # spacing of mixed-sign mantissas at full width
     exponent_min: int = 0  # smallest exponent of a connection
     exponent_max: int = 0  # largest exponent of a connection
-    effective_limit: int = 32767  # |floor(mantissa * 2**exponent)| is clipped to this
+    effective_limit: int = 32767  # largest |floor(mantissa * 2**exponent)|
     one_exponent: bool | None = None  # true: one exponent for input weights, one between hidden layers, one to outputs
     sharing: bool = False  # one copy of a convolution kernel per core instead of one row per source
     kernel_rows: bool | None = None  # true: a shared kernel is stored as a row of all its channels per input and tap
@@ -238,7 +238,9 @@ class Energy:
     hop_ns_pj: float | None = None  # the same, north or south
     io_pj: float | None = None  # further energy of a message that enters or leaves through io.sites; optional
     chip_link_pj: float | None = None  # further energy of a flit on a link to another chip; optional
-    static_mw: float | None = None  # static power of the whole chip in milliwatts; optional
+    static_mw: float | None = None  # static power of the chip in milliwatts, or of all chips of a board; optional
+    core_static_mw: float | None = None  # static power of a core in use; only in the energy of the board; optional
+    host_mw: float | None = None  # power of the processors on a chip in use; only in the energy of the board; optional
 
 
 @dataclass(frozen=True)

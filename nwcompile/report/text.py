@@ -6,7 +6,7 @@ from nwcompile.ir.chip_sections import weakest_basis
 from nwcompile.ir.manifest import APPROXIMATE
 from nwcompile.ir.options import CORES_RULE, weighs_cores
 from nwcompile.ir.resources import RESOURCE_OF
-from nwcompile.ir.shown import format_figure, grouped, name_energy
+from nwcompile.ir.shown import count_text, format_figure, grouped, name_energy
 
 FEWEST_FOR_A_SHARE = 10  # With fewer held-out samples, changed answers are shown as a number, not as a share.
 MOST_VERDICT = 320  # Characters: four lines of a terminal of 80 columns.
@@ -125,12 +125,31 @@ def verdict_rows(doc: dict) -> list[list[str]]:
         )
     if notes := basis_notes(doc):
         rows.append(["basis", "; ".join(notes)])
+    if doc["board"] is not None:
+        least = "" if doc["time"] is None or doc["time"]["source"] == "measured" else "at least "
+        rows.append(["board", least + board_text(doc["board"])])
     if doc["accuracy"] and doc["accuracy"].get("n_samples"):
         rows.append(["accuracy", accuracy_text(doc["accuracy"])])
     if _approximate_layers(doc):
         price = price_text(doc["price"])
         rows.append(["approximate", f"{', '.join(_approximate_layers(doc))}: {price or 'by how much is not known'}"])
     return rows
+
+
+def board_text(board: dict) -> str:
+    """Energy of a sample with static power and processors: `29 nJ cores + 27 nJ static + 36 nJ processors = 92 nJ`."""
+    parts = {
+        "events": board["dynamic_nj"],
+        f"static ({count_text(board['n_cores'], 'core')})": board["static_nj"],
+        f"processors ({count_text(board['n_chips'], 'chip')})": board["host_nj"],
+    }
+    basis = board["basis"]["text"]
+    figures = {what: format_figure(nj, "nJ", basis, tells_basis=False) for what, nj in parts.items() if nj is not None}
+    text = " + ".join(f"{figure} {what}" for what, figure in figures.items())
+    if board["total_nj"] is not None:
+        text += f" = {format_figure(board['total_nj'], 'nJ', basis, tells_basis=False)} a sample"
+    unknown = [what.partition(" (")[0] for what, nj in parts.items() if nj is None]
+    return f"{text} ({basis})" + (f"; no figures for {' and '.join(unknown)}" if unknown else "")
 
 
 def verdict_lines(doc: dict) -> list[str]:

@@ -156,6 +156,7 @@ def test_cli_chips_list_and_show(command):
     shown = command("chips show loihi1")[1]
     assert re.search(r"\ntime of Quartz MNIST, 48 cores: [\d.]+ us per step, on silicon 3.27 \([+-]\d+ %; ", shown)
     assert "on silicon" not in command("chips show loihi1 --set cost.spike_cycles=1 --set energy.spike_pj=1")[1]
+    assert command("chips show speck")[1].count("\nlatency of a spike through 3 x 3 kernels, ") == 2
     assert re.search(r"weights.bits +8 +assumed +default\n", command("chips show mesh_def")[1])
 
 

@@ -86,14 +86,14 @@ def test_chip_loihi2_takes_published_times_and_those_of_loihi1():
         assert LOIHI2.source_of(f"cost.{key}_cycles").startswith(source)
 
 
-def test_chip_loihi2_has_the_cited_limits_a_shortest_step_and_no_energies():
+def test_chip_loihi2_has_the_cited_limits_a_shortest_step_and_only_static_power():
     assert (LOIHI2.n_cores, LOIHI2.core.max_neurons, LOIHI2.core.synapse_bits) == (128, 4095, 16_000 * 64)
     assert (LOIHI2.core.max_layers, LOIHI2.weights.sharing, LOIHI2.weights.kernel_rows) == (8, True, True)
     assert LOIHI2.source_of("cost.instruction_cycles").startswith("fitted: ")
     assert LOIHI2.barrier_cycles(32) == 0 and LOIHI2.min_work_cycles(1) == LOIHI2.min_work_cycles(32) == 178_000
     kapoho = nw.Chip.load("loihi2_kapoho")
     assert kapoho.min_work_cycles(32) == 178_000 and kapoho.min_work_cycles(33) == 1_000_000  # more than one chip
-    assert LOIHI2.has_times and LOIHI2.energy == Energy()
+    assert LOIHI2.has_times and LOIHI2.energy == Energy(static_mw=232.1)
 
 
 def test_chip_speck_has_the_cited_memories():
@@ -129,7 +129,7 @@ def test_chip_truenorth_refuses_six_weights_a_neuron():
 @pytest.mark.parametrize("name", ["spinnaker2", "speck", "truenorth"])
 def test_chips_without_published_costs_per_event_have_times_marked_as_assumed_or_cited(name):
     chip = Chip.load(name)
-    assert chip.has_times and not chip.has_energies
+    assert chip.has_times and chip.has_energies == (name == "truenorth")
     stated = [chip.source_of(f"cost.{f.name}") for f in fields(Cost)[1:]]
     given = [text for text in stated if text is not None]
     assert given and all("assumed" in text or "as cited by others" in text or "fitted: " in text for text in given)

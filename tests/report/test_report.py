@@ -21,7 +21,7 @@ from tests.made.programs import chip_without, run_of, spread, three_cores
 
 KEYS = [
     "verdict", "verdict_rows", "report_schema", "fits", "chip", "run", "fit", "time", "time_basis", "bottleneck",
-    "advice", "steps", "floorline", "profile", "real_time", "energy", "energy_basis", "events_per_sample",
+    "advice", "steps", "floorline", "profile", "real_time", "energy", "energy_basis", "board", "events_per_sample",
     "neurobench", "multi_spike", "multicast", "io", "host", "dropped", "bus", "layers", "cores", "links", "traffic",
     "by_step", "work", "accuracy", "crosscheck", "legalization", "price", "warnings", "provenance",
 ]  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nwcompile import __version__
+from nwcompile.cost.board import BoardEnergy
 from nwcompile.cost.energy import kinds_without_source
 from nwcompile.cost.summary import Summary, summarize
 from nwcompile.cost.time.floorline import Floorline
@@ -69,6 +70,7 @@ def collect_report(
         "real_time": real_time_factors(run, model_dt, wall_seconds),
         "energy": _collect_energy(s, chip),
         "energy_basis": collect_basis(s.energy_basis),
+        "board": collect_board(s.board),
         "events_per_sample": s.events,
         "neurobench": collect_neurobench(program, run),
         "multi_spike": _collect_multi_spike(program, s),
@@ -218,6 +220,14 @@ def _collect_work(summary: Summary) -> dict | None:
     cycles = {event: (by_step.sum(0) * per_step).tolist() for event, by_step in done.cycles.items()}
     units = {unit: list(events) for unit, events in done.units.items()}
     return {"cycle_us": summary.bound.cycle_ns / 1000, "units": units, "cycles_per_step": cycles}
+
+
+def collect_board(board: BoardEnergy | None) -> dict | None:
+    """The energy of a sample as a board measures it; None if times or all figures of power are unknown."""
+    if board is None:
+        return None
+    parts = {key: value for key, value in asdict(board).items() if key != "basis"}
+    return parts | {"total_nj": board.total_nj, "basis": collect_basis(board.basis)}
 
 
 def _collect_energy(summary: Summary, chip: Chip) -> dict | None:

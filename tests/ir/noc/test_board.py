@@ -1,6 +1,7 @@
 """Boards: how many chips they have, how many a mapping uses, and which rectangle of chips holds so many cores."""
 
 import tomllib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,8 +47,10 @@ def test_shipped_boards_are_whole_chips_of_their_base_joined_by_slower_links(nam
     assert count_chips(board.noc)[0] * count_chips(board.noc)[1] == n_chips
     assert (board.noc.chip_columns, board.noc.chip_rows) == (one.noc.columns, one.noc.rows)
     assert board.n_cores == n_chips * one.n_cores
-    for section in ("core", "weights", "state", "neuron", "energy"):
+    for section in ("core", "weights", "state", "neuron"):
         assert getattr(board, section) == getattr(one, section)
+    static = one.energy.static_mw
+    assert board.energy == replace(one.energy, static_mw=None if static is None else pytest.approx(n_chips * static))
     assert board.noc.chip_hop_cycles > max(one.noc.hop_cycles_ew, one.noc.hop_cycles_ns)
     n_routers = one.noc.columns * one.noc.rows
     if one.has_times:
@@ -63,5 +66,6 @@ def test_shipped_boards_write_only_what_lies_between_chips_each_key_with_its_own
     written = {f"{section}.{key}" for section, keys in table.items() if isinstance(keys, dict) for key in keys}
     sources = {key for key in written if key.startswith("sources.")}
     assert {key.removeprefix("sources.") for key in sources} == written - sources
-    changed = ("noc.columns", "noc.rows", "noc.chip_", "cost.barrier_cycles", "cost.min_step_cycles", "energy.hop_")
+    changed = ("noc.columns", "noc.rows", "noc.chip_", "cost.barrier_cycles", "cost.min_step_cycles", "energy.hop_",
+               "energy.static_mw")  # fmt: skip
     assert all(key.startswith(changed) for key in written - sources)
