@@ -199,7 +199,7 @@ takes it from there, and that row is marked *fitted*. `python benchmarks/silicon
 NOTES = """"Energy" is the dynamic energy of the cores, without static power, the processors on the chip and the host.
 Reports print these apart in the row *board*. Each part has its own rows, because no measurement has all of them.
 
-**Keyword spotting.** The host sets the pace, 337 us a step, and the processor on the chip takes 65 mW as it feeds the
+**Keyword spotting.** The host sets the pace, 337 us per step, and the processor on the chip takes 65 mW as it feeds the
 inputs (Frady et al. 2020, arXiv:2004.12691), instead of 18 mW as it waits. The input rate is not published. It was
 fixed at 0.13 spikes per line and step before comparing (130 Hz: Yan et al. 2021, another task). At 0.05 the error is
 {low:+.0f} %, at 0.3 {high:+.0f} %: the cores take {core_share:.0f} % of the energy.
@@ -207,20 +207,21 @@ fixed at 0.13 spikes per line and step before comparing (130 Hz: Yan et al. 2021
 **Static power of Loihi 1.** 0.476 mW per core is from another layout of the same network, on 18 cores. Boards and runs
 differ by more than a factor of two.
 
-**PilotNet.** A step is measured from 408.91 inferences of 16 steps a second, so it contains a share of the image's way
-into the chip. Its 39,600 values take 591 us at the published rate of links, 67 M graded spikes a second, if they enter
-through one. That is 36.9 us of each of the 16 steps. With it, the model needs 139.8 us, 9 % less than measured. Intel's
-formula (the most synaptic operations of a core, 0.66 ns each) gives 76 us for the same partition.
+**PilotNet.** A step is measured from 408.91 inferences of 16 steps a second, so it contains a share of the image's
+way into the chip. Its 39,600 values take 591 us at the published rate of links, 67 M graded spikes per second, if
+they enter through one. That is 36.9 us of each of the 16 steps. With it, the model needs 139.8 us, 9 % less than
+measured. Intel's formula (the most synaptic operations of a core, 0.66 ns each) gives 76 us for the same partition.
 
 **Speck.** The chip has no steps. The model's step ends after all synaptic operations, so no choice of the two fitted
-constants gives both latencies: with 32 M synaptic operations a second (30 M are published), they are off by 9 and 10 %.
+constants gives both latencies: with 32 M synaptic operations per second (30 M are published), they are off by 9 and
+10 %.
 
 **Boards.** Loihi 2's shortest step of several chips is Intel's 10 us for 13 chips. The barrier of 32 Loihi 1 chips is a
 whole step of a nearest-neighbor search (Frady et al. 2020), so it is too long by the work of that step.
 
-Not compared, because the layout or the share of the host is not published: NxTF's MNIST network (57.36 us a step), the
-LSNN on one core (16.65 us, of which the x86 core takes most), RelNet on 22 chips (63.7 us), keyword spotting (337 us,
-the host's).
+Not compared, because the layout or the share of the host is not published: NxTF's MNIST network (57.36 us per step),
+the LSNN on one core (16.65 us, of which the x86 core takes most), RelNet on 22 chips (63.7 us), keyword spotting (337
+us, the host's).
 """
 
 

@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import nwcompile as nw
 from examples import mnist_snn
 from nwcompile.cli.outputs.progress import Progress
-from nwcompile.ir.shown import number, round_figure
+from nwcompile.ir.shown import format_figure
+from nwcompile.report.text import board_text
 
 N_CORES = 17  # one core would hold the network; 17 answer eight times as fast
 N_CROSSCHECK = 100
@@ -68,12 +69,13 @@ def figures(doc: dict, run: nw.Run):
     predicted, measured = (doc["time"]["rows"][row]["step_us"] for row in ("predicted", "measured"))
     time_basis, energy_basis = (doc[f"{name}_basis"]["text"] for name in ("time", "energy"))
     yield f"step time    predicted {predicted:.3g} us, measured {measured:.3g} us ({time_basis})"
-    energy = number(round_figure(doc["energy"]["sample_nj"], energy_basis))
-    yield f"energy       {energy} nJ an inference, cores only ({energy_basis})"
+    energy = format_figure(doc["energy"]["sample_nj"], "nJ per inference", energy_basis, tells_basis=False)
+    yield f"energy       {energy}, cores only ({energy_basis})"
+    yield f"board        {board_text(doc['board'])}"
     work = {name: run.counters[name].sum() / run.n_samples for name in ("synops", "messages_out", "messages_in")}
     yield (
         f"work         {work['synops']:.0f} synops, {work['messages_out']:.0f} messages sent, "
-        f"{work['messages_in']:.0f} received (spikes of the input among them) an inference"
+        f"{work['messages_in']:.0f} received per inference, including input spikes"
     )
 
 

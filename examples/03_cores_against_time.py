@@ -18,7 +18,7 @@ def main() -> None:
     network = nw.from_torch(module, mnist_snn.encode(data.train_images[:2]))
     calibration = mnist_snn.encode(data.train_images[:100])
     x = mnist_snn.encode(data.test_images[:20])
-    print("cores  predicted us  measured us  nJ a sample  bound by")
+    print("cores  predicted us  measured us  nJ per sample  bound by")
     for n_cores in (1, 2, 4, 8, 16, 32, 64):
         program = nw.compile(network, "loihi1", calibration, nw.Options(n_cores=n_cores))
         run = nw.simulate(program, x, backend="cycle")

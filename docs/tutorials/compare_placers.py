@@ -90,7 +90,7 @@ for placer, row in table.iterrows():
     where = row["busiest link"], row["us, serial links"]
     plt.annotate(placer, where, xytext=(5, 3), textcoords="offset points")
 plt.xlabel("flits of the busiest link in a step")
-plt.ylabel("us a step, serial links")
+plt.ylabel("us per step, serial links")
 plt.margins(x=0.15)
 plt.tight_layout()
 

@@ -129,13 +129,13 @@ for what, keys in CHANGES.items():
     run = nw.simulate(program, x, backend="cycle")
     time = nw.report(program, run, "report")["time"]
     us = time["rows"]["measured"]["step_us"]
-    rows.append({"change": what, "cores": program.mapping.n_cores, "us a step": us})
+    rows.append({"change": what, "cores": program.mapping.n_cores, "us per step": us})
 table = pd.DataFrame(rows).set_index("change")
 table.round(3)
 
 # %% alt="A bar for each change of the chip: its step time in microseconds."
-table["us a step"].plot.barh(figsize=(7, 2.6))
-plt.xlabel("us a step")
+table["us per step"].plot.barh(figsize=(7, 2.6))
+plt.xlabel("us per step")
 plt.gca().invert_yaxis()
 plt.tight_layout()
 

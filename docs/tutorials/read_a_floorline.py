@@ -97,7 +97,7 @@ plt.yscale("log")
 plt.yticks([2, 5, 10, 20, 50], [2, 5, 10, 20, 50])
 plt.minorticks_off()
 plt.xlabel("synops of the busiest core in a step")
-plt.ylabel("us a step")
+plt.ylabel("us per step")
 plt.legend()
 plt.tight_layout()
 

@@ -174,10 +174,10 @@ def _format_run(result: Run, model) -> str:
         n = int(np.prod(spikes.shape[2:]))
         total = figures["spikes"][layer]
         rows.append((layer, n, total, f"{total / (samples * steps * n):.4f}"))
-    parts.append(format_table(("layer", "neurons", "spikes", "a neuron and step"), rows))
+    parts.append(format_table(("layer", "neurons", "spikes", "per neuron and step"), rows))
     if result.counters:
         rows = [(name, total, f"{total / samples:.1f}") for name, total in figures["counters"].items()]
-        parts.append(format_table(("counter", "total", "a sample"), rows))
+        parts.append(format_table(("counter", "total", "per sample"), rows))
     if isinstance(model, Program):
         parts.append(_format_times(result, model))
     return "\n\n".join(parts)
@@ -200,8 +200,8 @@ def _format_times(result: Run, program: Program) -> str:
     else:
         lines.append("no times: only backend cycle measures them")
     if result.energy_pj is not None:
-        spent = format_figure(result.energy_pj["total"] / result.n_samples / 1000, "nJ", result.energy_basis)
-        lines.append(f"{result.energy_label}: {spent} a sample")
+        nj = result.energy_pj["total"] / result.n_samples / 1000
+        lines.append(f"{result.energy_label}: {format_figure(nj, 'nJ per sample', result.energy_basis)}")
     else:
         lines.append(f"no energies: {program.chip.name} gives no figures")
     if (board := collect_board(board_energy(program, result))) is not None:

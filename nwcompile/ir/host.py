@@ -114,7 +114,7 @@ class Host:
             bits = max((e.high - e.low).bit_length() for e in self.gives.values())
             return f"the host rounds input to integers of {bits} bits, which graded messages carry"
         if self.way == "host":
-            work = f"{self.macs} multiplications a step"
+            work = f"{self.macs} multiplications per step"
             return f"{', '.join(self.layers)} on the host ({work}); the chip gets the spikes of {names}"
         n_neurons = sum(self.network.node(e.layer).n_neurons for e in self.gives.values() if e.neurons is None)
         when = "for a sample" if self.is_static else "for a sample that stays, else in every step"

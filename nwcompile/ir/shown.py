@@ -6,6 +6,7 @@ from nwcompile.errors import OptionError, escape_controls
 
 MOST_LINES = 10  # Larger networks show their first parts only.
 MOST_COLUMNS = 120  # Width of a wide terminal, and of this package's code.
+LARGER_UNITS = {"pJ": "nJ", "nJ": "uJ", "uJ": "mJ", "mJ": "J", "ns": "us", "us": "ms", "ms": "s", "mW": "W"}
 
 NO_PANDAS = (
     "a DataFrame needs pandas, which is not installed: pip install 'nwcompile[frames]' (the same tables stand in "
@@ -44,8 +45,15 @@ def round_figure(x: float, basis: object) -> float:
 
 
 def format_figure(x: float, unit: str, basis: object, tells_basis: bool = True) -> str:
-    """Format a time or an energy with its basis: `98.6 us (scaled; -35 % on PilotNet)`, or without telling it."""
-    figure = f"{grouped(round_figure(x, basis))} {unit}"
+    """Format a time, an energy or a power with its basis: `98.6 us (scaled; -35 % on PilotNet)`, or without telling it.
+
+    From 1000 on, the next larger unit is used: 9809 "nJ per sample" are `9.81 uJ per sample`.
+    """
+    x = round_figure(x, basis)
+    first, space, rest = unit.partition(" ")
+    while abs(x) >= 999.5 and first in LARGER_UNITS:
+        x, first = x / 1000, LARGER_UNITS[first]
+    figure = f"{grouped(x)} {first}{space}{rest}"
     return figure if basis is None or not tells_basis else f"{figure} ({basis})"
 
 

@@ -49,11 +49,11 @@ def bus_text(bus: dict) -> list[str]:
     busiest = bus["busiest_segment"]
     crowded = "" if busiest is None else f"; busiest {busiest['segment']}, in use {percent(busiest['use_percent'])}"
     return [
-        f"bus: {number(bus['slots_per_step'])} slots of {number(bus['slot_ns'])} ns a step{longest}{part}; at least "
+        f"bus: {number(bus['slots_per_step'])} slots of {number(bus['slot_ns'])} ns per step{longest}{part}; at least "
         f"{number(bus['least_slots_per_step'])} by {bus['least_slots_by']}; lanes in use {number(bus['lanes_mean'])} "
         f"of {bus['lanes']}, at most {bus['lanes_peak']}",
-        f"transfers: {grouped(bus['transfers_per_step'])} a step, {percent(bus['waited_percent'])} waited for a slot, "
-        f"{percent(bus['conflict_percent'])} because paths crossed{crowded}; at most {bus['queue_peak']} of "
+        f"transfers: {grouped(bus['transfers_per_step'])} per step, {percent(bus['waited_percent'])} waited for a "
+        f"slot, {percent(bus['conflict_percent'])} because paths crossed{crowded}; at most {bus['queue_peak']} of "
         f"{bus['queue_places']} places of a core's queue taken",
     ]
 
@@ -62,5 +62,5 @@ def bus_card(bus: dict) -> Markup:
     """Render the sentences and the busiest segments."""
     rows = sorted(bus["segments"], key=lambda r: -r["transfers_per_step"])[:MOST_SEGMENTS]
     cells = [[r["segment"], number(r["transfers_per_step"]), bar(r["use_percent"])] for r in rows]
-    columns = [("segment", "name"), ("transfers a step", "right"), ("of its lanes' slots", "left")]
+    columns = [("segment", "name"), ("transfers per step", "right"), ("of its lanes' slots", "left")]
     return join([*(tag("p", text) for text in bus["text"]), html_table(columns, cells)])

@@ -7,9 +7,9 @@ from nwcompile.ir.shown import grouped, name_energy, round_figure
 from nwcompile.report.json.collect import collect_basis
 from nwcompile.report.text import align_rows
 
-WORDS = {"cores": "cores", "messages_per_step": "messages a step", "hops_per_step": "hops a step",
-         "hottest_link_cycles": "hottest link, cycles a step", "step_us": "us a step",
-         "sample_nj": "nJ a sample"}  # fmt: skip
+WORDS = {"cores": "cores", "messages_per_step": "messages per step", "hops_per_step": "hops per step",
+         "hottest_link_cycles": "hottest link, cycles per step", "step_us": "us per step",
+         "sample_nj": "nJ per sample"}  # fmt: skip
 BASIS_OF = {"step_us": "time_basis", "sample_nj": "energy_basis"}  # of figures that are no counts
 GATE = ("cores", "hops_per_step", "step_us", "sample_nj")
 

@@ -54,12 +54,12 @@ def _n_messages(program: Program, run: Run) -> int:
 
 def host_text(host: dict) -> str:
     """Format the host's work for the verdict."""
-    once = ", done once a sample" if host["macs_once"] else ""
-    parts = [f"{grouped(host['macs_per_step'])} MACs a step{once}"]
+    once = ", done once per sample" if host["macs_once"] else ""
+    parts = [f"{grouped(host['macs_per_step'])} MACs per step{once}"]
     if host["writes_per_step"]:
-        parts.append(f"{grouped(host['writes_per_step'])} registers written a step")
+        parts.append(f"{grouped(host['writes_per_step'])} registers written per step")
     if host["messages_per_step"]:
-        parts.append(f"{grouped(host['messages_per_step'])} messages sent in a step")
+        parts.append(f"{grouped(host['messages_per_step'])} messages sent per step")
     neurons, synops = percent(host["neurons_on_chip_percent"]), percent(host["synops_on_chip_percent"])
     text = f"host ({host['way']}): {', '.join(parts)}; on the chip {neurons} of the neurons, {synops} of the synops"
     return text if host["lands"] else f"{text}; every spiking layer is on the host, so the network has not landed"

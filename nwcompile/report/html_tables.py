@@ -69,7 +69,7 @@ def fit_table(doc: dict) -> Markup:
 def layer_table(doc: dict) -> Markup:
     """One row per layer; columns without any figure are left out."""
     columns = [("layer", "name"), ("neurons", "right"), ("cores", "right"), ("binding resource", "left"),
-               ("spikes a step", "right"), ("synops a step", "right"), ("of the step time", "right")]  # fmt: skip
+               ("spikes per step", "right"), ("synops per step", "right"), ("of the step time", "right")]  # fmt: skip
     rows: list[list[object]] = []
     for r in doc["layers"]:
         cores = f"{r['n_cores']} core{'s' if r['n_cores'] != 1 else ''}"
@@ -92,7 +92,7 @@ def energy_table(doc: dict) -> Markup:
     """Energy of a sample by kind of event, the largest first, then the kinds without a figure in the chip file."""
     kinds = {key.removesuffix("_pj"): pj for key, pj in doc["energy"]["by_kind_pj_per_sample"].items()}
     total = kinds.pop("total")
-    columns = [("event", "name"), ("energy a sample", "right"), ("of all", "right")]
+    columns = [("event", "name"), ("energy per sample", "right"), ("of all", "right")]
     rows: list[list[object]] = [
         [
             KINDS[kind],

@@ -20,7 +20,7 @@ PARTS = {"send": "sending", "stall": "stalled on injection", "network": "in the 
 
 MOST_KEYS = 3  # Keys of the chip file that the row "basis" names for each figure.
 QUANTITIES = {  # by unit
-    **dict.fromkeys(("us", "s", "ns a synop", "samples a second"), ("time",)),
+    **dict.fromkeys(("us", "s", "ns per synop", "samples per second"), ("time",)),
     **dict.fromkeys(("nJ", "pJ"), ("energy",)),
     "mW": ("energy", "time"),
 }
@@ -85,14 +85,14 @@ def verdict_parts(doc: dict) -> list[str]:
         parts.append("not landed (all spiking layers on the host)")
     if doc["time"] is not None:
         least = "" if doc["time"]["source"] == "measured" else "at least "
-        step = format_figure(doc["time"]["step_us"], "us a step", basis_text(doc, "us"))
+        step = format_figure(doc["time"]["step_us"], "us per step", basis_text(doc, "us"))
         parts.append(f"{least}{step}, {doc['bottleneck']['kind']}-bound")
     elif doc["chip"].get("pool_step_us") is not None:
-        parts.append(format_figure(doc["chip"]["pool_step_us"], "us a step", basis_text(doc, "us")))
+        parts.append(format_figure(doc["chip"]["pool_step_us"], "us per step", basis_text(doc, "us")))
     if energy is not None:
         least = "at least " if energy["by_kind_pj_per_sample"].get("static_pj", 0) is None else ""
         only = "" if energy_name(doc) == "energy" else ", cores only"
-        parts.append(f"{least}{format_figure(energy['sample_nj'], 'nJ a sample', basis_text(doc, 'nJ'))}{only}")
+        parts.append(f"{least}{format_figure(energy['sample_nj'], 'nJ per sample', basis_text(doc, 'nJ'))}{only}")
     if accuracy:
         values = [percent(100 * accuracy[k]) for k in ("float", "chip") if accuracy.get(k) is not None]
         parts.append(f"accuracy {' -> '.join(values)}")
@@ -120,7 +120,7 @@ def verdict_rows(doc: dict) -> list[list[str]]:
         rows.append(
             [
                 "fewest cores",
-                f"{n} hold{'s' if n == 1 else ''} it, at {figure_text(doc, fewest['step_us'], 'us')} a step",
+                f"{n} hold{'s' if n == 1 else ''} it, at {figure_text(doc, fewest['step_us'], 'us')} per step",
             ]
         )
     if notes := basis_notes(doc):
@@ -147,7 +147,7 @@ def board_text(board: dict) -> str:
     figures = {what: format_figure(nj, "nJ", basis, tells_basis=False) for what, nj in parts.items() if nj is not None}
     text = " + ".join(f"{figure} {what}" for what, figure in figures.items())
     if board["total_nj"] is not None:
-        text += f" = {format_figure(board['total_nj'], 'nJ', basis, tells_basis=False)} a sample"
+        text += f" = {format_figure(board['total_nj'], 'nJ', basis, tells_basis=False)} per sample"
     unknown = [what.partition(" (")[0] for what, nj in parts.items() if nj is None]
     return f"{text} ({basis})" + (f"; no figures for {' and '.join(unknown)}" if unknown else "")
 
@@ -225,7 +225,7 @@ def bottleneck_text(b: dict) -> str:
 
 
 def multi_spike_text(m: dict) -> str:
-    """One sentence: the senders of several spikes a step, how often, how they are sent, and the cost."""
+    """One sentence: the senders of several spikes per step, how often, how they are sent, and the cost."""
     who = []
     for i, r in enumerate(m["sources"]):
         name = f"input {r['source']}" if r["is_input"] else f"layer {r['source']}"
@@ -235,10 +235,10 @@ def multi_spike_text(m: dict) -> str:
         who.append(f"{name}{verb} in {percent(r['several_percent'])} of its spiking steps ({about})")
     option = "" if m["on_multi_spike"] == "refuse" else f" (on_multi_spike={m['on_multi_spike']!r})"
     if m["on_multi_spike"] == "repeat":
-        how = f"sent one by one{option}, that is {_cost(m['sent'])} a sample instead of {_cost(m['binary'])}"
+        how = f"sent one by one{option}, that is {_cost(m['sent'])} per sample instead of {_cost(m['binary'])}"
         return f"{', '.join(who)}; {how} with binary spikes"
     longer = f" in {m['payload_flits']} more flit{'s' if m['payload_flits'] > 1 else ''}" if m["payload_flits"] else ""
-    how = f"a message carries the count{longer}{option}, so it is {_cost(m['sent'])} a sample as with binary spikes"
+    how = f"a message carries the count{longer}{option}, so it is {_cost(m['sent'])} per sample as with binary spikes"
     return f"{', '.join(who)}; {how}; one by one it would be {_cost(m['one_by_one'])}"
 
 
@@ -271,7 +271,7 @@ def dropped_text(dropped: dict, cause: str = "an injection buffer was full") -> 
     at, to = dropped["at"][0], dropped["to"][0]
     crowded = f"most at {at['place']}, link {at['link']} ({grouped(at['messages_per_sample'])})"
     return (
-        f"dropped because {cause}: {grouped(dropped['messages_per_sample'])} messages a sample, "
+        f"dropped because {cause}: {grouped(dropped['messages_per_sample'])} messages per sample, "
         f"{percent(dropped['percent'])} of all; {crowded}, most to {to['place']} ({grouped(to['messages_per_sample'])})"
     )
 
@@ -280,7 +280,7 @@ def io_text(io: dict) -> str:
     """Describe the messages through the io.sites."""
     sites = "site" if len(io["sites"]) == 1 else "sites"
     come, leave = (grouped(io[f"messages_{way}_per_sample"]) for way in ("in", "out"))
-    return f"input and output through {len(io['sites'])} {sites}: {come} messages in and {leave} out a sample"
+    return f"input and output through {len(io['sites'])} {sites}: {come} messages in and {leave} out per sample"
 
 
 def profile_lines(doc: dict) -> list[str]:

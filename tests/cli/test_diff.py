@@ -52,10 +52,10 @@ def test_cli_diff_tells_the_basis_of_times_and_energies(command, one_core):
     assert found["before"]["time_basis"]["text"] == found["after"]["energy_basis"]["text"] == "assumed"
     assert found["before"]["time_basis"]["keys"] and found["before"]["time_basis"]["silicon"] == []
     rows = {row[0]: row[1:] for row in figure_rows(found)}
-    assert rows["us a step"][-1] == rows["nJ a sample, cores only"][-1] == "assumed" and rows["cores"][-1] == ""
-    assert rows["us a step"][0] == f"{found['before']['step_us']:.2g}"
+    assert rows["us per step"][-1] == rows["nJ per sample, cores only"][-1] == "assumed" and rows["cores"][-1] == ""
+    assert rows["us per step"][0] == f"{found['before']['step_us']:.2g}"
     found["before"]["time_basis"]["text"] = "fitted; +4 % on A"
-    assert {row[0]: row[-1] for row in figure_rows(found)}["us a step"] == "fitted; +4 % on A -> assumed"
+    assert {row[0]: row[-1] for row in figure_rows(found)}["us per step"] == "fitted; +4 % on A -> assumed"
 
 
 def test_cli_diff_measures_both_on_an_input(command, one_core):
@@ -66,7 +66,7 @@ def test_cli_diff_measures_both_on_an_input(command, one_core):
     assert found["change_percent"]["hops_per_step"] is None and "hops_per_step" in found["worse"]
     assert np.isfinite(found["after"]["step_us"])
     verdict = command("report --diff one.nwc net.nwc --input data.npz --gate cores,hops_per_step")[1].splitlines()[0]
-    assert verdict == f"worse: cores +100.0 %, hops a step 0 -> {found['after']['hops_per_step']:.3g}"
+    assert verdict == f"worse: cores +100.0 %, hops per step 0 -> {found['after']['hops_per_step']:.3g}"
 
 
 def test_diff_says_how_small_a_change_is_and_what_is_no_longer_known():
@@ -75,7 +75,7 @@ def test_diff_says_how_small_a_change_is_and_what_is_no_longer_known():
     doc = {"worse": list(change), "change_percent": change, "before": before, "after": {**before, "cores": None},
            "tolerance_percent": 0}  # fmt: skip
     assert diff_verdict(doc) == (
-        "worse: cores no longer known, hops a step +0.0 %, us a step +0.01 %, nJ a sample +12.3 %"
+        "worse: cores no longer known, hops per step +0.0 %, us per step +0.01 %, nJ per sample +12.3 %"
     )
 
 

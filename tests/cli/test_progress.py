@@ -41,7 +41,7 @@ def test_progress_tells_of_axons_that_neurons_share(capsys):
     lines = [line.split("] ")[1] for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
     (merge,) = [line for line in lines if line.startswith("merge")]
     assert merge.endswith("max: 128 neurons share 32 axons: no relay neurons, and one step less")
-    assert any(line.startswith("place") and "hops a step and sample" in line for line in lines)
+    assert any(line.startswith("place") and "hops per step and sample" in line for line in lines)
 
 
 def test_progress_tells_of_currents_that_are_compared(capsys):

@@ -32,7 +32,7 @@ def test_sweep_prints_the_best_and_where_all_lies(plan, folder, command):
     assert code == 0
     lines = out.splitlines()
     assert lines[0].startswith(
-        "4 points (4 computed); best for least step_us, least sample_nj, least n_cores_used, highest acc"
+        "4 points (4 computed); 4 Pareto-optimal in step_us, sample_nj, n_cores_used, accuracy (highest)"
     )
     assert lines[1:3] == ["times: assumed", "energies of the cores: assumed"]
     assert lines[4].split() == ["id", "n_cores", "noc.buffer_flits", "n_cores_used", "step_us", "sample_us",

@@ -78,7 +78,7 @@ def test_cli_simulate_text_names_units(command, folder):
     assert out.startswith("2 samples, 5 steps; backend cycle on cpu, window aligned\n")
     assert "hardware step: mean " in out and " us (of 7 steps)" in out
     assert re.search(r"mean [\d.]+ us \(assumed\), longest [\d.]+ us", out)
-    assert re.search(r"\nenergy of the cores: [\d.]+ nJ \(assumed\) a sample\n", out)
+    assert re.search(r"\nenergy of the cores: [\d.]+ nJ per sample \(assumed\)\n", out)
 
 
 def test_cli_data_may_name_its_inputs(command, folder):

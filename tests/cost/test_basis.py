@@ -196,12 +196,14 @@ def test_rows_of_silicon_are_of_shipped_chips_and_their_errors_are_right():
 def test_figures_have_the_digits_of_their_basis():
     basis = Basis("scaled", (), (row(-35.5),))
     assert format_figure(98.6412, "us", basis) == "98.6 us (scaled; -36 % on PilotNet)"
-    assert format_figure(35025.2, "samples a second", "assumed", tells_basis=False) == "35 000 samples a second"
+    assert format_figure(35025.2, "samples per second", "assumed", tells_basis=False) == "35 000 samples per second"
     assert (
-        format_figure(17904.4, "nJ", "fitted") == "17 900 nJ (fitted)"
+        format_figure(17904.4, "nJ", "fitted") == "17.9 uJ (fitted)"
         and format_figure(0.0, "nJ", "assumed")[:4] == "0 nJ"
     )
-    assert format_figure(17904.4, "nJ", None) == "17 904 nJ"
+    assert format_figure(999.4, "nJ", None) == "999 nJ" and format_figure(999.6, "nJ", None) == "1 uJ"
+    assert format_figure(-17904.4, "us per step", None) == "-17.9 ms per step"
+    assert format_figure(35025.2, "s", None) == "35 025 s"
 
 
 def test_a_run_and_its_frame_tell_the_basis():

@@ -79,7 +79,7 @@ def test_reports_print_the_parts_and_the_sum():
     assert json.loads(json.dumps(board))["total_nj"] == board["total_nj"] > 0
     row = next(text for name, text in doc["verdict_rows"] if name == "board")
     assert (
-        "static (3 cores) + " in row and f"processors ({board['n_chips']} chips) = " in row and "nJ a sample (" in row
+        "static (3 cores) + " in row and f"processors ({board['n_chips']} chips) = " in row and "nJ per sample (" in row
     )
     assert row in render_text(doc) and row in render_html(doc)
     bound = collect_report(program, run_of(program, "sequence"))

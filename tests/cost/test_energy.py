@@ -158,7 +158,7 @@ def test_energy_of_a_run_without_times_is_the_least_where_the_chip_has_static_po
     ):
         doc = collect_report(program, run)
         only = ", cores only" if least else ""
-        assert f"; {least}{doc['energy']['sample_nj']:.2g} nJ a sample (assumed){only};" in doc["verdict"]
+        assert f"; {least}{doc['energy']['sample_nj']:.2g} nJ per sample (assumed){only};" in doc["verdict"]
         is_least = "the energy is without static power: only a run of backend cycle has the times" in render_text(doc)
         assert is_least == bool(least) == ("not measured" in energy_table(doc))
     assert "at least" not in collect_report(three_cores(BOARD), run_of(three_cores(BOARD)))["verdict"]

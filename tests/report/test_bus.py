@@ -36,9 +36,9 @@ def test_bus_use_of_crossing_messages_is_counted_by_hand():
 
 def test_bus_text_says_how_long_the_schedule_is_and_why():
     assert collect_bus(*crossing())["text"] == [
-        "bus: 0.667 slots of 15 ns a step (longest 2), 1.0 % of the time; at least 0.5 by segment 2-3; lanes in use "
+        "bus: 0.667 slots of 15 ns per step (longest 2), 1.0 % of the time; at least 0.5 by segment 2-3; lanes in use "
         "1.5 of 2, at most 2",
-        "transfers: 1 a step, 33.3 % waited for a slot, 33.3 % because paths crossed; busiest segment 2-3, in use "
+        "transfers: 1 per step, 33.3 % waited for a slot, 33.3 % because paths crossed; busiest segment 2-3, in use "
         "75.0 %; at most 1 of 8 places of a core's queue taken",
     ]
 
@@ -50,7 +50,7 @@ def test_report_of_a_bus_has_its_lines_card_and_segments():
     page = render_html(doc)
     assert "squares: of each position, the busiest of its switches, and ports of its cores" in page
     assert "<title>position (2, 0)\n" in page and "router (" not in page
-    assert "<h2>Bus</h2>" in page and "segment 2-3: 1 transfers a step" in page and "Mean transfers a step" in page
+    assert "<h2>Bus</h2>" in page and "segment 2-3: 1 transfers per step" in page and "Mean transfers per step" in page
     assert doc["chip"]["topology"] == "segmented_bus"
     assert doc["bottleneck"]["kind"] == "barrier"
 
@@ -82,7 +82,7 @@ def test_cli_simulate_and_noc_tell_of_the_bus(tmp_path, capsys, monkeypatch):
     with np.load("out.npz") as arrays:
         assert arrays["bus/slots"].tolist() == run.bus.slots.tolist()
     assert cli.main(["simulate", "net.nwc", "--input", "data.npz"]) == 0
-    assert "\nbus: 0.667 slots of 15 ns a step" in capsys.readouterr().out
+    assert "\nbus: 0.667 slots of 15 ns per step" in capsys.readouterr().out
     assert (
         cli.main(
             ["noc", "--chip", "ladderbus", "--traffic", "uniform", "--load", "0.005", "--cycles", "8000", "--json"]

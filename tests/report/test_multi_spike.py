@@ -1,4 +1,4 @@
-"""The report says what sends several spikes a step, how, and what that costs."""
+"""The report says what sends several spikes per step, how, and what that costs."""
 
 import json
 
@@ -43,11 +43,11 @@ WHO = (
 @pytest.mark.parametrize(
     "mode, how",
     [
-        ("refuse", "a message carries the count in 1 more flit, so it is 12 messages and 12 synops a sample as with "
+        ("refuse", "a message carries the count in 1 more flit, so it is 12 messages and 12 synops per sample as with "
          "binary spikes; one by one it would be 21 messages and 21 synops"),
         ("graded", "a message carries the count in 1 more flit (on_multi_spike='graded'), so it is 12 messages and 12 "
-         "synops a sample as with binary spikes; one by one it would be 21 messages and 21 synops"),
-        ("repeat", "sent one by one (on_multi_spike='repeat'), that is 21 messages and 21 synops a sample instead of "
+         "synops per sample as with binary spikes; one by one it would be 21 messages and 21 synops"),
+        ("repeat", "sent one by one (on_multi_spike='repeat'), that is 21 messages and 21 synops per sample instead of "
          "12 messages and 12 synops with binary spikes"),
     ],
 )  # fmt: skip
@@ -58,7 +58,7 @@ def test_report_says_what_several_spikes_a_step_cost(mode, how, tmp_path):
     assert WHO + how in render_text(doc).splitlines()
     assert json.loads((tmp_path / "report.json").read_text())["multi_spike"] == doc["multi_spike"]
     page = (tmp_path / "report.html").read_text()
-    assert "Several spikes a step" in page and "in 50.0 % of its spiking steps" in page
+    assert "Several spikes per step" in page and "in 50.0 % of its spiking steps" in page
     sent = doc["multi_spike"]["sent"]
     assert sent["messages_per_sample"] == run.counters["messages_in"].sum() / 2
     assert sent["synops_per_sample"] == run.counters["synops"].sum() / 2

@@ -239,8 +239,8 @@ def test_report_compares_single_messages_with_trees(kind):
     program = spread(noc__multicast=kind)
     doc = collect_report(program, nw.simulate(program, None, "cycle", steps=3, window="hardware"))
     texts = {
-        "unicast": "single messages: 15 messages and 27 hops a sample, at most 5 flits over a link in a step",
-        "tree": "trees: 3 messages and 15 hops a sample, at most 1 flits over a link in a step",
+        "unicast": "single messages: 15 messages and 27 hops per sample, at most 5 flits over a link in a step",
+        "tree": "trees: 3 messages and 15 hops per sample, at most 1 flits over a link in a step",
     }
     other = {"unicast": "tree", "tree": "unicast"}[kind]
     assert doc["multicast"]["text"] == f"sent as {texts[kind]}; as {texts[other]}"

@@ -56,7 +56,7 @@ def test_verdict_of_a_measured_run():
     # two samples: 2 x 20 + (5 x 16 + 5 + 15 x 40), then 2 x 20 + (12 x 16 + 12 + 24 x 40) and what the network adds
     assert run_of(program).step_cycles.tolist() == [725, 1204 + 108, 1204 + 108, 200]
     assert doc["verdict"] == (
-        "fits small: 3 of 12 cores; 0.44 us a step (assumed), memory-bound; 6.4 nJ a sample (assumed), cores only; "
+        "fits small: 3 of 12 cores; 0.44 us per step (assumed), memory-bound; 6.4 nJ per sample (assumed), cores only; "
         "accuracy 93.0 % -> 92.5 %; do: spread layer out over 2 cores instead of 1 (n_cores=4): about 1.5x shorter step"
     )
 
@@ -67,7 +67,7 @@ def test_verdict_without_measured_times_gives_the_bound():
     doc = collect_report(program, run_of(program, "reference"), 0.9)
     assert ["bound by", "memory: out on core 2, receive; 76.5 % of the step"] in doc["verdict_rows"]
     assert doc["verdict"].startswith(
-        "fits small: 3 of 12 cores; at least 0.42 us a step (assumed), memory-bound; 6.4 nJ a sample (assumed), "
+        "fits small: 3 of 12 cores; at least 0.42 us per step (assumed), memory-bound; 6.4 nJ per sample (assumed), "
         "cores only; accuracy 90.0 %; do: "
     )
 
@@ -81,7 +81,7 @@ def test_verdict_of_a_program_over_a_limit_says_that_it_does_not_fit():
     program = three_cores(small_chip(core__max_in_axons=5, cost__barrier_cycles={"1": 1000}))
     doc = collect_report(program, run_of(program))
     assert not doc["fits"]
-    assert doc["verdict"].startswith("does not fit small: 3 of 12 cores; 1.1 us a step (assumed), barrier-bound; ")
+    assert doc["verdict"].startswith("does not fit small: 3 of 12 cores; 1.1 us per step (assumed), barrier-bound; ")
 
 
 def test_verdict_names_the_link_that_bounds_the_step():
@@ -194,7 +194,7 @@ def test_prediction_of_a_quiet_network_is_reported():
     quiet = type(run)("prediction", "none", "aligned", 2, {}, {}, None, {k: v * 0 for k, v in run.counters.items()},
                       activity=silent)  # fmt: skip
     assert collect_report(program, quiet)["verdict"].startswith(
-        "fits small: 3 of 12 cores; at least 1 us a step (assumed), barrier-bound; 0 nJ a sample (assumed), "
+        "fits small: 3 of 12 cores; at least 1 us per step (assumed), barrier-bound; 0 nJ per sample (assumed), "
         "cores only; "
     )
 

@@ -295,7 +295,7 @@ def test_stream_of_the_oxford_net_gives_the_spikes_of_its_ground_truth(reference
 @pytest.mark.long
 @pytest.mark.parametrize("sizes", [[1], [64]])
 def test_stream_of_the_recorded_digit_is_the_run_and_answers_as_published(reference, sizes):
-    """The published CNN in Loihi 2's integers, of several spikes a step: class 4, as in float, and the run's bits."""
+    """The published CNN in Loihi 2's integers, of several spikes per step: class 4, as in float, and the run's bits."""
     folder = reference / "nir" / "02_cnn"
     network = imported(folder / "cnn_sinabs.nir", dt=1.0, dialect="sinabs")
     frames = recorded_frames(folder)

@@ -84,8 +84,8 @@ def _improved_figure(name: str, before: Draft, after: Draft) -> str:
     if name == "calibrate":
         activity = after.activity
         rate = float(np.mean(np.concatenate([activity.rate(layer) for layer in after.network.layers])))
-        return f"{'' if activity.updates else 'assumed '}{100 * rate:.1f} % of neurons a step"
-    return change_text("hops a step and sample", _mean_hops(before), _mean_hops(after)) if name == "place" else ""
+        return f"{'' if activity.updates else 'assumed '}{100 * rate:.1f} % of neurons per step"
+    return change_text("hops per step and sample", _mean_hops(before), _mean_hops(after)) if name == "place" else ""
 
 
 def _mean_hops(draft: Draft) -> float:

@@ -92,7 +92,7 @@ class Totals:
             lines.append(f"{name_energy(None)}: {format_figure(self.energy_pj / 1000, 'nJ', self.bases[1])}")
         if self.n_dropped:
             lines.append(f"dropped: {count_text(self.n_dropped, 'message')}")
-        layers = format_table(("layer", "neurons", "spikes", "a neuron and step"), rows)
+        layers = format_table(("layer", "neurons", "spikes", "per neuron and step"), rows)
         return "\n\n".join([head, layers, counters, "\n".join(lines)])
 
 

@@ -77,7 +77,7 @@ class Grid:
 
 def core_heat(doc: dict) -> tuple[str, str]:
     """The figure that colors the cores, and its unit: busy time, or synops if the chip has no costs."""
-    return ("busy_us_per_step", "us a step") if doc["time"] else ("synops_per_step", "synops a step")
+    return ("busy_us_per_step", "us per step") if doc["time"] else ("synops_per_step", "synops per step")
 
 
 def core_map(doc: dict, hottest: float | None = None) -> Markup:
@@ -115,8 +115,8 @@ def _describe_core(doc: dict, core: dict) -> str:
     lines = [f"core {core['core']} at ({core['x']}, {core['y']}) port {core['port']}"]
     lines += [f"{name}: {grouped(n)} neurons" for name, n in core["layers"].items()]
     if core["busy_us_per_step"] is not None:
-        lines.append(f"busy {figure_text(doc, core['busy_us_per_step'], 'us')} a step")
-    lines.append(f"{grouped(core['synops_per_step'])} synops a step")
+        lines.append(f"busy {figure_text(doc, core['busy_us_per_step'], 'us')} per step")
+    lines.append(f"{grouped(core['synops_per_step'])} synops per step")
     lines.append(f"{grouped(core['in_axons'])} fan-in axons, {grouped(core['out_axons'])} fan-out axons")
     lines.append(f"{grouped(core['synapse_bits'])} bits of synapse memory")
     return "\n".join(lines)
@@ -146,13 +146,15 @@ def link_map(doc: dict, hottest: float | None = None) -> Markup:
     squares = []
     for (x, y), carried in local.items():
         cx, cy = grid.center(x, y)
-        lines = [f"{place} ({x}, {y})", *(f"{kind}: {number(flits)} flits a step" for kind, flits in carried)]
+        lines = [f"{place} ({x}, {y})", *(f"{kind}: {number(flits)} flits per step" for kind, flits in carried)]
         corner, fill = ({"x": cx - size / 2, "y": cy - size / 2}, heat(max(flits for _, flits in carried) / hottest))
         title = tag("title", "\n".join(lines))
         squares.append(tag("rect", title, **corner, width=size, height=size, rx=size / 8, fill=fill))
     marks = tag("g", *arrows, class_="links"), tag("g", *squares, class_="routers")
     drawing = grid.drawing("links of the chip", _draw_mesh(grid), grid.squares(size, "tile"), *marks, grid.axes())
-    return join([drawing, heat_legend(f"flits a step; squares: of each {place}, the busiest of {its_links}", hottest)])
+    return join(
+        [drawing, heat_legend(f"flits per step; squares: of each {place}, the busiest of {its_links}", hottest)]
+    )
 
 
 def _draw_mesh(grid: Grid) -> Markup:
@@ -179,7 +181,7 @@ def _draw_arrow(grid: Grid, size: float, thick: float, link: dict, hottest: floa
     barbs = at(neck, low - 0.4 * thick), at(end, middle), at(neck, high + 0.4 * thick)
     outline = [at(start, low), at(neck, low), *barbs, at(neck, high), at(start, high)]
     flits, part = link["flits_per_step"], link["flits_per_step"] / hottest
-    about = f"link ({link['x']}, {link['y']}) {link['kind']}: {number(flits)} flits a step"
+    about = f"link ({link['x']}, {link['y']}) {link['kind']}: {number(flits)} flits per step"
     about += f", {percent(100 * part)} of the busiest"
     return tag("path", tag("title", about), d=_closed_path(outline), fill=heat(part))
 
@@ -199,7 +201,7 @@ def _draw_segment(grid: Grid, size: float, thick: float, link: dict, hottest: fl
     """Draw a segment of a bus, all its lanes together."""
     cx, cy = grid.center(link["x"], link["y"])
     part = link["flits_per_step"] / hottest
-    about = f"segment {link['x']}-{link['x'] + 1}: {number(link['flits_per_step'])} transfers a step, "
+    about = f"segment {link['x']}-{link['x'] + 1}: {number(link['flits_per_step'])} transfers per step, "
     about += f"{percent(100 * part)} of the busiest link"
     return tag(
         "rect",

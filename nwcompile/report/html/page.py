@@ -44,7 +44,7 @@ def render_html(doc: dict) -> str:
     notes = tag(
         "div",
         *_crosscheck_card(doc),
-        *_text_card(doc, "multi_spike", "Several spikes a step", end=""),
+        *_text_card(doc, "multi_spike", "Several spikes per step", end=""),
         *_text_card(doc, "multicast", "Multicast"),
         *_host_card(doc),
         *_text_card(doc, "io", "Input and output"),
@@ -80,10 +80,10 @@ DETAIL = tag("section", class_="card detail", aria_live="polite", hidden="")
 
 
 ABOUT_LINKS = (
-    "Mean flits a step on every link; each arrow runs on the right of its direction. Click one for what crosses it."
+    "Mean flits per step on every link; each arrow runs on the right of its direction. Click one for what crosses it."
 )
 ABOUT_SEGMENTS = (
-    "Mean transfers a step on every segment of the bus, its lanes together; squares: the switches of a position, and "
+    "Mean transfers per step on every segment of the bus, its lanes together; squares: the switches of a position, and "
     "the ports of its cores."
 )
 NO_IO = " Input lines use no links."
@@ -155,7 +155,7 @@ def _main_figures(doc: dict) -> Markup:
         source = "simulated" if time["source"] == "measured" else "at least, by the floorline"
         tiles.append(
             _tile(
-                "time of a step",
+                "time per step",
                 figure_text(doc, time["step_us"], "us"),
                 f"{basis_text(doc, 'us')}; {source}; longest {figure_text(doc, time['step_us_max'], 'us')}",
             )
@@ -163,9 +163,9 @@ def _main_figures(doc: dict) -> Markup:
         per_second = time["samples_per_second"]
         tiles.append(
             _tile(
-                "time of a sample",
+                "time per sample",
                 figure_text(doc, time["sample_us"], "us"),
-                "no step takes any" if per_second is None else figure_text(doc, per_second, "samples a second"),
+                "no step takes any" if per_second is None else figure_text(doc, per_second, "samples per second"),
             )
         )
         share, b = percent(doc["bottleneck"]["share_percent"]), doc["bottleneck"]
@@ -179,7 +179,7 @@ def _main_figures(doc: dict) -> Markup:
         tiles.append(_tile("bound by", b["kind"], f"{share} of the step; {where}"))
     if energy is not None:
         spent = figure_text(doc, energy["sample_nj"], "nJ")
-        tiles.append(_tile(energy_name(doc), spent, f"a sample; {basis_text(doc, 'nJ')}"))
+        tiles.append(_tile(energy_name(doc), spent, f"per sample; {basis_text(doc, 'nJ')}"))
     if accuracy.get("chip") is not None:
         before = f"{percent(100 * accuracy['float'])} in float" if accuracy.get("float") is not None else "on the chip"
         tiles.append(_tile("accuracy", percent(100 * accuracy["chip"]), before))
@@ -246,9 +246,8 @@ def _times_card(doc: dict) -> Markup:
     if tight is None:
         about += " Only the cycle backend measures time; this run has none."
     else:
-        about += (
-            f" It explains {percent(tight)} of the measured time; the rest is waiting for messages and the network."
-        )
+        rest = "waiting for messages and the network for the rest"
+        about += f" The bound accounts for {percent(tight)} of the measured time, {rest}."
     if doc["time"]["sync"]:
         about += f" What the barrier costs: {doc['time']['sync']['text']}."
     about += _basis_sentence(doc)
@@ -285,7 +284,7 @@ def _energy_card(doc: dict) -> list[Markup]:
     about += f" Basis: {basis_text(doc, 'nJ')}."
     pj_per_synop = doc["energy"]["pj_per_synop"]
     if pj_per_synop is not None:
-        about += f" All of it over the synaptic events: {figure_text(doc, pj_per_synop, 'pJ')} a synop."
+        about += f" All of it over the synaptic events: {figure_text(doc, pj_per_synop, 'pJ')} per synop."
     return [card("half", energy_name(doc).capitalize(), about, html_tables.energy_table(doc), energy_plot(doc))]
 
 

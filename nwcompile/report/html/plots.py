@@ -116,7 +116,7 @@ def _floor_and_slope(doc: dict, x_axis: Axis, y_axis: Axis) -> Markup:
     steps = [x_axis.low * (x_axis.high / x_axis.low) ** (i / 120) for i in range(121)]
     path += "".join(f"L{x_axis.at(v):.1f} {y_axis.at(max(floor_us, barrier + slope * v)):.1f}" for v in steps)
     floor_text, barrier_text = (figure_text(doc, us, "us") for us in (floor_us, barrier))
-    about = f"floor {floor_text}, barrier {barrier_text} of it; slope {figure_text(doc, slope * 1000, 'ns a synop')}"
+    about = f"floor {floor_text}, barrier {barrier_text} of it; slope {figure_text(doc, slope * 1000, 'ns per synop')}"
     text = tag(
         "text",
         f"floor: barrier and compute {floor_text}",

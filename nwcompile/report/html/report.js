@@ -96,7 +96,7 @@
     return items;
   }
 
-  // Rows [x, y, kind, flits a step, peak, mean of what waits]; the last two are null where they are not known.
+  // Rows [x, y, kind, flits per step, peak, mean of what waits]; the last two are null where they are not known.
   function linksOf(columns) {
     const [x, y, kind, peak] = [columns.x, columns.y, columns.kind, columns.peak].map(unpack);
     return x.map((_, i) => [x[i], y[i], columns.kinds[kind[i]], columns.flits[i], peak[i] > 0 ? peak[i] - 1 : null, columns.mean[i]]);
@@ -540,22 +540,22 @@
     }
 
     function others(item, total, words) {
-      return item.others > 0 ? make("p", { class: "others" }, `${words}: ${number(item.others / perStep)} a step, ${share(item.others, total)}.`) : null;
+      return item.others > 0 ? make("p", { class: "others" }, `${words}: ${number(item.others / perStep)} per step, ${share(item.others, total)}.`) : null;
     }
 
     function showCore(core) {
       const item = intoCores[core];
       const total = item.rows.reduce((sum, row) => sum + row.amount, Math.max(item.others, 0));
       const lines = item.rows.map((row) => [sources[row.source], place(row.home), number(row.amount / perStep), share(row.amount, total)]);
-      const columns = [["layer or input", true], ["on", true], ["messages a step", false], ["of all", false]];
+      const columns = [["layer or input", true], ["on", true], ["messages per step", false], ["of all", false]];
       const rows = [
         ["neurons", layersOf(core)],
         ["axons", `${grouped(cores.in_axons[core])} fan-in, ${grouped(cores.out_axons[core])} fan-out; ${grouped(cores.synapse_bits[core])} bits of synapse memory`],
         ["a mean step", `${grouped(cores.synops_per_step[core])} synops, ${number(total / perStep)} messages in`],
       ];
       if (cores.note[core]) rows.push(["note", cores.note[core]]);
-      if (cores.busy_us_per_step[core] !== null) rows.push(["time", `the busiest unit works ${number(ofTime(cores.busy_us_per_step[core]))} us a step (${data.time_basis})`]);
-      if (cores.energy_pj_per_sample[core] !== null) rows.push(["energy", `${number(ofEnergy(cores.energy_pj_per_sample[core] / 1000))} nJ a sample (${data.energy_basis})`]);
+      if (cores.busy_us_per_step[core] !== null) rows.push(["time", `the busiest unit works ${number(ofTime(cores.busy_us_per_step[core]))} us per step (${data.time_basis})`]);
+      if (cores.energy_pj_per_sample[core] !== null) rows.push(["energy", `${number(ofEnergy(cores.energy_pj_per_sample[core] / 1000))} nJ per sample (${data.energy_basis})`]);
       const line = stepLine((h) => Object.keys(tables).map((f) => (
         f === "busy_cycles" ? `busy ${number(ofTime(ofCore(f, core, h)))} us` : `${number(ofCore(f, core, h))} ${FIGURES[f]}`)).join(", "));
       const left = make("div", {}, pairs(rows), line, work === null ? null : costsOf(core));
@@ -574,7 +574,7 @@
           if (cycles > 0) lines.push([EVENTS[event], unit, number(ofTime(cycles * work.cycle_us)), share(cycles, all)]);
         }
       }
-      const columns = [["what it costs", true], ["unit", true], ["us a step", false], ["of the unit's work", false]];
+      const columns = [["what it costs", true], ["unit", true], ["us per step", false], ["of the unit's work", false]];
       return lines.length ? tableOf(columns, lines) : make("p", {}, "It did nothing in this run.");
     }
 
@@ -590,9 +590,9 @@
       if (!BETWEEN_ROUTERS.has(kind)) return showRouter(routers.get(`${x},${y}`));
       const item = overLinks[link];
       const total = perMeanStep * perStep;
-      const columns = [["layer or input", true], ["from", true], ["to", true], ["flits a step", false], ["of the link's", false]];
+      const columns = [["layer or input", true], ["from", true], ["to", true], ["flits per step", false], ["of the link's", false]];
       const lines = item.rows.map((row) => [sources[row.source], place(row.home), place(row.to), number(row.amount / perStep), share(row.amount, total)]);
-      const rows = [["load", `${number(perMeanStep)} flits a step, ${share(perMeanStep, hottestLink)} of the busiest`]];
+      const rows = [["load", `${number(perMeanStep)} flits per step, ${share(perMeanStep, hottestLink)} of the busiest`]];
       if (peak !== null) rows.push(["waiting", `${number(waiting)} flits in the mean, ${counted(peak, "flit")} at most`]);
       const note = item.others < 0 ? make("p", {}, "Single messages as they were sent: trees share flits on their way, and what was dropped is among them.") : null;
       details(`Link ${nameOf(link)}`, pairs(rows), flitsIn(link), make("h3", {}, "Which messages cross it"),
@@ -601,7 +601,7 @@
     }
 
     function showRouter(router) {
-      const columns = [["link", true], ["core", true], ["flits a step", false]];
+      const columns = [["link", true], ["core", true], ["flits per step", false]];
       const lines = router.links.map((link) => {
         const port = /^port (\d+)/.exec(links[link][2]);
         const core = port === null ? -1 : cores.x.findIndex((x, c) => x === router.x && cores.y[c] === router.y && cores.port[c] === Number(port[1]));
@@ -630,16 +630,16 @@
 
     function list(box) {
       const known = (name) => cores[name].some((v) => v !== null);
-      const figures = [["neurons", (c) => cores.layers[c].reduce((sum, [, k]) => sum + k, 0)], ["synops a step", (c) => cores.synops_per_step[c]]];
-      if (known("busy_us_per_step")) figures.push([`busy us a step (${data.time_basis})`, (c) => ofTime(cores.busy_us_per_step[c])]);
+      const figures = [["neurons", (c) => cores.layers[c].reduce((sum, [, k]) => sum + k, 0)], ["synops per step", (c) => cores.synops_per_step[c]]];
+      if (known("busy_us_per_step")) figures.push([`busy us per step (${data.time_basis})`, (c) => ofTime(cores.busy_us_per_step[c])]);
       figures.push(["fan-in axons", (c) => cores.in_axons[c]], ["fan-out axons", (c) => cores.out_axons[c]], ["synapse bits", (c) => cores.synapse_bits[c]]);
-      if (known("energy_pj_per_sample")) figures.push([`nJ a sample (${data.energy_basis})`, (c) => ofEnergy(cores.energy_pj_per_sample[c] / 1000)]);
+      if (known("energy_pj_per_sample")) figures.push([`nJ per sample (${data.energy_basis})`, (c) => ofEnergy(cores.energy_pj_per_sample[c] / 1000)]);
       const columns = [["core", true], ["place", true], ["layers", true], ...figures.map(([name]) => [name, false])];
       const texts = (c) => [`core ${c}`, siteOf(c), layersOf(c), ...figures.map(([, of]) => grouped(of(c)))];
       box.append(longTable("All cores", "Click a core for who sends to it and what it costs.", columns, nCores, texts,
         (c, written) => [coreButton(c), ...written.slice(1)]));
       const hasLoads = links.some((link) => link[4] !== null);
-      const linkColumns = [["link", true], ["flits a step", false], ["of the busiest", false], ...(hasLoads ? [["waiting, mean", false], ["peak", false]] : [])];
+      const linkColumns = [["link", true], ["flits per step", false], ["of the busiest", false], ...(hasLoads ? [["waiting, mean", false], ["peak", false]] : [])];
       const linkTexts = (i) => [nameOf(i), number(links[i][3]), share(links[i][3], hottestLink),
         ...(hasLoads ? links[i].slice(4).map((v) => (v === null ? "" : number(v))).reverse() : [])];
       box.append(longTable("All links", "Links that carried flits. Click one for the messages that cross it.", linkColumns, links.length, linkTexts,

@@ -1,9 +1,18 @@
-"""Style: the style sheet of report.html, for any width and for print, without external fonts or images."""
+"""Style: the style sheet of report.html, for any width, light and dark, and for print, without fonts or images."""
 
 PAGE = """
 :root {
   --ink: #1b2430; --soft: #5b6675; --line: #dfe4ea; --back: #f5f6f8; --card: #ffffff; --good: #15803d; --bad: #b91c1c;
   --memory: #d9480f; --compute: #1c6fd1; --traffic: #7a3fc4; --barrier: #7b8794;
+  --track: #e9edf1; --hover: #eef1f5; --tile: #f1f3f5; --tile-line: #d5dae0; --control: #8a94a3; --anchor: #1558ad;
+  color-scheme: light dark;
+}
+@media screen and (prefers-color-scheme: dark) {
+  :root {
+    --ink: #e6eaf0; --soft: #9ca8b8; --line: #303a47; --back: #12161c; --card: #1a2029; --good: #3fb950; --bad: #f47067;
+    --memory: #f0803c; --compute: #58a6ff; --traffic: #b083f0; --barrier: #8b98a5;
+    --track: #2c3540; --hover: #262e39; --tile: #222a34; --tile-line: #3a4553; --control: #6b7787; --anchor: #79b8ff;
+  }
 }
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; }
@@ -56,7 +65,8 @@ th:last-child, td:last-child { padding-right: 0; }
 th.left, td.left { text-align: left; }
 td.name { font-weight: 600; overflow-wrap: anywhere; min-width: 10ch; }
 td > span { white-space: nowrap; }
-.bar { display: inline-block; width: 84px; height: 9px; border-radius: 5px; background: #e9edf1; overflow: hidden; }
+.bar { display: inline-block; width: 84px; height: 9px; border-radius: 5px; overflow: hidden; }
+.bar { background: var(--track); }
 .bar + span { display: inline-block; min-width: 7.5ch; text-align: right; margin-left: 4px; }
 .bar i { display: block; height: 100%; background: var(--compute); border-radius: 5px; }
 .bar.full i { background: var(--bad); }
@@ -71,12 +81,12 @@ td > span { white-space: nowrap; }
 CONTROLS = r"""
 button, input, select { font: inherit; font-size: 13.5px; color: var(--ink); }
 button, select, input[type=search] {
-  background: var(--card); border: 1px solid #8a94a3; border-radius: 6px; padding: 3px 10px; min-height: 30px;
+  background: var(--card); border: 1px solid var(--control); border-radius: 6px; padding: 3px 10px; min-height: 30px;
 }
 button { cursor: pointer; }
-button:hover { background: #eef1f5; }
-button:disabled { color: #8a94a3; cursor: default; background: var(--back); }
-button[aria-pressed=true] { background: var(--ink); color: #ffffff; border-color: var(--ink); }
+button:hover { background: var(--hover); }
+button:disabled { color: var(--control); cursor: default; background: var(--back); }
+button[aria-pressed=true] { background: var(--ink); color: var(--card); border-color: var(--ink); }
 :focus-visible { outline: 3px solid var(--compute); outline-offset: 2px; }
 h2:focus { outline: none; }
 [hidden] { display: none !important; }
@@ -89,11 +99,11 @@ th button {
   border: 0; padding: 0; min-height: 0; background: none; font-size: 12.5px; font-weight: 600; color: var(--soft);
   text-align: inherit; white-space: nowrap;
 }
-th button::after { content: " \2195"; color: #8a94a3; }
+th button::after { content: " \2195"; color: var(--control); }
 th[aria-sort=ascending] button::after { content: " \2191"; color: var(--ink); }
 th[aria-sort=descending] button::after { content: " \2193"; color: var(--ink); }
 button.inline {
-  border: 0; padding: 0; min-height: 0; background: none; color: #1558ad; text-decoration: underline;
+  border: 0; padding: 0; min-height: 0; background: none; color: var(--anchor); text-decoration: underline;
   white-space: nowrap;
 }
 .steps-bar {
@@ -127,27 +137,27 @@ svg .name { font-size: 13px; fill: var(--ink); }
 svg .note { fill: var(--ink); }
 svg .label { text-anchor: middle; fill: #000000; pointer-events: none; }
 svg .label.light { fill: #ffffff; }
-svg .tile { fill: #f1f3f5; stroke: #d5dae0; stroke-width: .7; }
-svg .mesh { stroke: #d5dae0; fill: none; }
+svg .tile { fill: var(--tile); stroke: var(--tile-line); stroke-width: .7; }
+svg .mesh { stroke: var(--tile-line); fill: none; }
 svg .cores > *, svg .links > *, svg .routers > *, svg .core-points > * { cursor: pointer; }
 svg g > rect:hover, svg .links > :hover, svg circle:hover { stroke: var(--ink); stroke-width: 1.6; }
 svg .sends { stroke: var(--compute); stroke-width: 2; }
-svg .chosen { stroke: #000000; stroke-width: 3; }
+svg .chosen { stroke: var(--ink); stroke-width: 3; }
 svg .links .chosen { stroke-width: 1.2; }
 svg .core-points circle { fill: var(--soft); fill-opacity: .55; }
 svg .frame { fill: var(--compute); fill-opacity: .12; stroke: var(--compute); }
 svg .now { stroke: var(--bad); stroke-width: 2; fill: none; }
 svg path.floorline { vector-effect: non-scaling-stroke; }
-svg .grid-line { stroke: #e8ecf0; fill: none; }
+svg .grid-line { stroke: var(--track); fill: none; }
 svg .floorline { stroke: var(--ink); stroke-width: 2; fill: none; stroke-linejoin: round; }
-svg circle.bound { fill: #ffffff; fill-opacity: .4; stroke: var(--compute); stroke-width: 1.4; }
+svg circle.bound { fill: var(--card); fill-opacity: .4; stroke: var(--compute); stroke-width: 1.4; }
 svg path.predicted { stroke: var(--traffic); stroke-width: 1.5; fill: none; }
 svg path.line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 svg path.line.measured { stroke: var(--ink); }
 svg path.line.bound { stroke: var(--compute); }
 svg path.line.predicted { stroke-dasharray: 5 4; }
 svg path.floor { stroke: var(--barrier); stroke-dasharray: 2 3; fill: none; }
-svg circle.dot { stroke: #ffffff; }
+svg circle.dot { stroke: var(--card); }
 .memory { fill: var(--memory); background: var(--memory); }
 .compute { fill: var(--compute); background: var(--compute); }
 .traffic { fill: var(--traffic); background: var(--traffic); }

@@ -262,7 +262,7 @@ def real_time_factors(run: Run, model_dt: float | None, wall_seconds: float | No
 
 
 def _collect_multi_spike(program: Program, summary: Summary) -> dict | None:
-    """The senders of several spikes a step; messages and synops per sample as sent, if binary, and one by one."""
+    """The senders of several spikes per step; messages and synops per sample as sent, if binary, and one by one."""
     if summary.multi is None:
         return None
     sources = [

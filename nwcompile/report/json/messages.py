@@ -31,7 +31,7 @@ def _words(kind: str, rows: dict) -> str:
     row = rows[kind]
     hottest = f"at most {row['hottest_link_flits']:.3g} flits over a link in a step"
     return (
-        f"{WORDS[kind]}: {grouped(row['messages_per_sample'])} messages and {grouped(row['hops_per_sample'])} hops a "
+        f"{WORDS[kind]}: {grouped(row['messages_per_sample'])} messages and {grouped(row['hops_per_sample'])} hops per "
         f"sample, {hottest}"
     )
 

@@ -26,8 +26,8 @@ BASES = ("time_basis", "energy_basis")
 LOOK = """
 #plot svg, #lines svg { touch-action: pan-y; }
 svg circle.point { fill: #8fa3b8; fill-opacity: .75; stroke: none; cursor: pointer; }
-svg circle.front { fill: var(--memory); stroke: #ffffff; cursor: pointer; }
-svg circle.picked { fill: var(--ink); stroke: #ffffff; }
+svg circle.front { fill: var(--memory); stroke: var(--card); cursor: pointer; }
+svg circle.picked { fill: var(--ink); stroke: var(--card); }
 svg path.point { fill: none; stroke: #9fb0c2; stroke-width: 1; stroke-opacity: .55; cursor: pointer; }
 svg path.front { fill: none; stroke: var(--memory); stroke-width: 1.6; stroke-opacity: .8; cursor: pointer; }
 svg path.picked { stroke: var(--ink); stroke-width: 3; stroke-opacity: 1; }
@@ -38,7 +38,7 @@ svg .axis { stroke: var(--soft); stroke-width: 1.2; }
 svg .handle { fill: transparent; cursor: crosshair; }
 svg .range { fill: var(--compute); fill-opacity: .2; }
 svg text, svg .name, svg text.tick { font-size: 12px; pointer-events: none; }
-#lines text { paint-order: stroke; stroke: #ffffff; stroke-width: 3px; }
+#lines text { paint-order: stroke; stroke: var(--card); stroke-width: 3px; }
 #lines text.tick { font-size: 11px; }
 select { font: inherit; margin-right: 12px; max-width: 100%; }
 button.id { white-space: nowrap; font: inherit; border: 0; padding: 0; }

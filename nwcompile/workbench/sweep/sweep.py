@@ -84,13 +84,13 @@ class Sweep:
     @property
     def line(self) -> str:
         """Summary in one line."""
-        wanted = [*(f"least {name}" for name in self.minimize), *(f"highest {name}" for name in self.maximize)]
+        wanted = [*self.minimize, *(f"{name} (highest)" for name in self.maximize)]
         reused = len(self.rows) - self.n_computed
         how = f"{self.n_computed} computed" + (f" now, {reused} before" if reused else "")
         n_failed = len(self.failed)
         return (
-            f"{count_text(len(self.rows), 'point')} ({how}{f', {n_failed} failed' if n_failed else ''}); best for "
-            f"{', '.join(wanted)}: {len(self.front)}"
+            f"{count_text(len(self.rows), 'point')} ({how}{f', {n_failed} failed' if n_failed else ''}); "
+            f"{len(self.front)} Pareto-optimal in {', '.join(wanted)}"
         )
 
     @property

@@ -142,7 +142,7 @@ def test_pool_reports_tell_measured_steps(tmp_path, capsys):
     assert cli.main(["report", *given, "-o", str(tmp_path / "out"), "--backend", "sequence"]) == 0
     said = json.loads((tmp_path / "out" / "report.json").read_text())
     assert said["chip"]["pool_step_us"] == pytest.approx(us.mean(), abs=0.02 / 2)  # half cycles are not rounded here
-    text = f"{number(said['chip']['pool_step_us'])} us a step (published)"
+    text = f"{number(said['chip']['pool_step_us'])} us per step (published)"
     out = capsys.readouterr().out
     assert (
         "from the spikes that neurons send; backend cycle gives the longest" in out

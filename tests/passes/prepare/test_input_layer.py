@@ -427,7 +427,7 @@ def test_a_static_sample_needs_a_number_of_steps():
     assert nw.simulate(network, np.zeros((2, 6)), steps=3).output.shape == (2, 3, 8)
 
 
-@pytest.mark.parametrize(("way", "once"), [("bias", ", done once a sample"), ("host", "")])
+@pytest.mark.parametrize(("way", "once"), [("bias", ", done once per sample"), ("host", "")])
 def test_figures_of_the_host_are_the_same_before_and_after_simulation(way, once):
     """The image stays, so the linear map is computed once a sample; its layer of leaky neurons in every step."""
     _, network, x = static()
@@ -441,8 +441,8 @@ def test_figures_of_the_host_are_the_same_before_and_after_simulation(way, once)
     }
     assert predicted["macs_per_step"] == program.host.macs == 12 * 16 and "192 mult" in program.host.summary
     assert measured["macs_once"] == (once != "")
-    assert host_text(measured).startswith(f"host ({way}): 192 MACs a step{once}, ")
-    assert re.match(rf"host \({way}\): 192 MACs a step[,;] (?!done)", host_text(predicted))
+    assert host_text(measured).startswith(f"host ({way}): 192 MACs per step{once}, ")
+    assert re.match(rf"host \({way}\): 192 MACs per step[,;] (?!done)", host_text(predicted))
 
 
 def test_the_report_states_the_work_of_the_host():
@@ -457,7 +457,7 @@ def test_the_report_states_the_work_of_the_host():
     assert host["macs_per_step"] == 12 * 16 and host["layers"] == ["lif1"] and host["lands"]
     assert host["neurons_on_chip_percent"] == 20.0 and host["messages_per_step"] > 0
     said = dict(doc["verdict_rows"])["host"]
-    assert "host (host): 192 MACs a step" in said and "on the chip 20.0 % of the neurons" in said
+    assert "host (host): 192 MACs per step" in said and "on the chip 20.0 % of the neurons" in said
     assert "not landed (all spiking layers on the host)" in format_verdict(doc | {"host": host | {"lands": False}})
 
 

@@ -98,8 +98,8 @@ def test_a_core_says_who_sends_to_it_and_what_it_costs(visit, doc):
     for name, n in row["layers"].items():
         assert f"{name}: {n} neuron" in text
     assert f"{row['in_axons']} fan-in, {row['out_axons']} fan-out" in text
-    assert f"works {figure_text(doc, row['busy_us_per_step'], 'us')} a step (assumed)" in text
-    assert f"{figure_text(doc, row['energy_pj_per_sample'] / 1000, 'nJ')} a sample (assumed)" in text
+    assert f"works {figure_text(doc, row['busy_us_per_step'], 'us')} per step (assumed)" in text
+    assert f"{figure_text(doc, row['energy_pj_per_sample'] / 1000, 'nJ')} per sample (assumed)" in text
     per_step = doc["run"]["n_samples"] * doc["run"]["n_hardware_steps"]
     tables = detail.locator("table")
     sent = tables.nth(1).locator("tbody tr").evaluate_all("t => t.map(l => [...l.cells].map(c => c.textContent))")
@@ -108,7 +108,7 @@ def test_a_core_says_who_sends_to_it_and_what_it_costs(visit, doc):
         for source, home, _, n in listed["rows"]
     ]
     assert [line[:3] for line in sent] == expected
-    assert listed["others"] > 0 and f"All others: {number(listed['others'] / per_step)} a step" in text
+    assert listed["others"] > 0 and f"All others: {number(listed['others'] / per_step)} per step" in text
     costs = tables.nth(0).locator("tbody tr").evaluate_all("t => t.map(l => [...l.cells].map(c => c.textContent))")
     spent = [cycles[core] * doc["work"]["cycle_us"] for cycles in doc["work"]["cycles_per_step"].values()]
     assert [line[2] for line in costs] == [number(round_figure(us, "assumed")) for us in spent if us > 0]
@@ -187,7 +187,7 @@ def test_tables_sort_and_filter(visit, doc):
     cores = [f"core {row['core']}" for row in doc["cores"]]
     assert [line[0] for line in rows_of(page, "All cores")] == cores
     synops = sorted((row["synops_per_step"] for row in doc["cores"]), reverse=True)
-    button = card.get_by_role("button", name="synops a step")
+    button = card.get_by_role("button", name="synops per step")
     for direction, expected in (("descending", synops), ("ascending", synops[::-1])):
         button.click()
         assert card.locator("th[aria-sort]").get_attribute("aria-sort") == direction
@@ -278,7 +278,7 @@ def test_two_runs_side_by_side(visit, tmp_path):
     assert [page.locator(".run").nth(i).locator(".cores > rect").count() for i in (0, 1)] == [20, 10]
     shown = {line[0]: line[1:3] for line in rows_of(page, "Figures")}
     assert shown["cores"] == ["20", "10"]
-    assert shown["us a step"] == [
+    assert shown["us per step"] == [
         grouped(round_figure(compared[side]["step_us"], "assumed")) for side in ("before", "after")
     ]
     slide(page, 4)

@@ -60,7 +60,7 @@ def test_page_tells_the_basis_of_its_times_and_energies():
     text, words, _ = page_of(three_cores(), run_of(three_cores()))
     time = collect_report(three_cores(), run_of(three_cores()))["time"]
     longest, rate = time["step_us_max"], grouped(round_figure(time["samples_per_second"], "assumed"))
-    said_once = ("a sample; assumed", "us a step (assumed)", "Basis: assumed.", f"{rate} samples a second")
+    said_once = ("per sample; assumed", "us per step (assumed)", "Basis: assumed.", f"{rate} samples per second")
     for said in (f"assumed; simulated; longest {longest:.2g} us", *said_once):
         assert said in text.replace("\u00a0", " "), said
     assert text.count("Basis of the times: assumed.") == 3 and "energy of the cores" in words
@@ -153,7 +153,7 @@ def test_core_map_shows_each_core_once_at_its_site():
     rects = list(svg.iter("rect"))
     titles = [r.find("title").text.splitlines() for r in rects]
     assert [t[0] for t in titles] == ["core 0 at (0, 0) port 0", "core 1 at (0, 0) port 1", "core 2 at (1, 0) port 0"]
-    assert titles[2][1:3] == ["out: 2 neurons", "busy 0.075 us a step"]
+    assert titles[2][1:3] == ["out: 2 neurons", "busy 0.075 us per step"]
     assert rects[0].get("fill") == rects[1].get("fill") == heat(1)
     assert float(rects[1].get("x")) > float(rects[0].get("x")) and float(rects[2].get("x")) > float(rects[1].get("x"))
 
@@ -168,9 +168,9 @@ def test_link_map_draws_links_with_their_flits():
     program = three_cores()
     titles = re.findall(r"<title>(link [^<]*|router [^<]*)</title>", link_map(collect_report(program, run_of(program))))
     assert titles == [
-        "link (0, 0) E: 3 flits a step, 100.0 % of the busiest",
-        "router (0, 0)\nport 0 inject: 1.5 flits a step\nport 1 inject: 1.5 flits a step",
-        "router (1, 0)\nport 0 eject: 3 flits a step",
+        "link (0, 0) E: 3 flits per step, 100.0 % of the busiest",
+        "router (0, 0)\nport 0 inject: 1.5 flits per step\nport 1 inject: 1.5 flits per step",
+        "router (1, 0)\nport 0 eject: 3 flits per step",
     ]
 
 

@@ -153,4 +153,4 @@ def test_report_says_why_packets_were_lost():
     program, _ = recorded_program(rtl)
     run = simulate(program, recorded_input(rtl), "cycle")
     text = collect_dropped(program, run)["text"]
-    assert text.startswith("dropped because they came when their core cleared its axons: 7 messages a sample, ")
+    assert text.startswith("dropped because they came when their core cleared its axons: 7 messages per sample, ")

@@ -143,7 +143,7 @@ def test_the_report_says_how_many_were_lost_and_where():
     assert doc["run"]["n_dropped"] == 8
     found = doc["dropped"]
     text = (
-        "dropped because an injection buffer was full: 4 messages a sample, 50.0 % of all; "
+        "dropped because an injection buffer was full: 4 messages per sample, 50.0 % of all; "
         "most at core 0, link (0, 0) port 0 inject (4), most to core 1 (4)"
     )
     assert found == {
