@@ -9,7 +9,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import nwcompile as nw
 from benchmarks.pilotnet import REFERENCE, intels_cut, pilotnet
-from nwcompile.cost.board import board_energy
+from nwcompile.cost.energy import board_energy
 
 PILOTNET = REFERENCE / "lava_gts" / "pilotnet_lif" / "network.net"
 QUIET = 2**16  # A threshold that no neuron reaches within the steps of a run.

@@ -6,8 +6,7 @@ import numpy as np
 
 from nwcompile.cli.compile import program_for
 from nwcompile.cli.inputs.load import check_usage
-from nwcompile.cli.outputs.cores import core_rows, cores_text, site_text
-from nwcompile.cli.outputs.text import as_json, format_ranges, format_table
+from nwcompile.cli.outputs.text import as_json, core_rows, cores_text, format_ranges, format_table, site_text
 from nwcompile.ir.noc.routing import count_hops
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCE_OF, RESOURCES

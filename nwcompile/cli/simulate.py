@@ -17,8 +17,8 @@ from nwcompile.cli.inputs.stream import NO_STEPS, STANDARD_INPUT, read_steps
 from nwcompile.cli.outputs.stream import Totals, open_output, step_line
 from nwcompile.cli.outputs.text import as_json, format_table
 from nwcompile.cli.outputs.trace import check_flags, check_times, write_trace
-from nwcompile.cost.board import board_energy
-from nwcompile.cost.time.phases import core_phases
+from nwcompile.cost.energy import board_energy
+from nwcompile.cost.time.profile import core_phases
 from nwcompile.errors import OptionError
 from nwcompile.ir import artifact
 from nwcompile.ir.program import Program

@@ -8,14 +8,14 @@ all figures of a report about a program and a run                      summary.p
 the run predicted from a program's activity                            prediction.py:predict
 lower bounds over all mappings: time, energy, their product            least.py:find_lower_bounds
 energy of the events                                                   energy.py:step_energy_pj, energy_pj
-the same with static power and the processors of the chips             board.py:board_energy
+the same with static power and the processors of the chips             energy.py:board_energy
 basis of a run's time and energy, rows of silicon                       basis.py:find_basis, find_silicon
 comparison of two mappings                                             compare.py
 NeuroBench's complexity figures                                        neurobench.py
 chip-independent accumulates and multiplications                       operations.py:count_operations
 the same as counted by syops and SpikingJelly                          tool_counts.py:syops, op_counts
 instructions of neurons beyond the built-in one                        neuron_program.py:extra_instructions
-several spikes per step; unicast and multicast                         multi_spike.py, unicast_vs_tree.py
+several spikes per step; unicast and multicast                         sending.py:multi_spikes, compare_multicast
 types of fan-in axons, for chips with axon types                       axon_colors.py
 use of a segmented bus                                                 bus.py
 """

@@ -1,22 +1,29 @@
-"""Energy: the count of each event times the chip file's cited figure (DESIGN 6), per step and in total."""
+"""Energy: the count of each event times the chip file's cited figure (DESIGN 6), per step and in total.
 
-from dataclasses import fields, replace
+`board_energy` adds power that is drawn all the time: static power, and the processors on the chips. It costs more the
+longer a step takes. The objectives of the partitioner use the energy of the events.
+"""
+
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import fsum
 from typing import Any
 
 import numpy as np
 
-from nwcompile.cost.basis import find_basis
+from nwcompile.cost.basis import decide_basis, energy_moves, find_basis, time_moves
 from nwcompile.cost.time.work import n_events
 from nwcompile.cost.traffic.link_flits import flits_of_run
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import MAY_LACK_PJ, Energy
+from nwcompile.ir.noc.board import chips_used
 from nwcompile.ir.program import Program
-from nwcompile.ir.run import Run
+from nwcompile.ir.run import Basis, Run
 
 NAMES = tuple(f.name for f in fields(Energy) if f.name.endswith("_pj"))
 KINDS = tuple(name.removesuffix("_pj") for name in NAMES if name not in MAY_LACK_PJ)
+BOARD = "board energy"
+NJ = 1e6  # nanojoules of 1 mW in 1 s
 
 
 def step_energy_pj(
@@ -75,3 +82,61 @@ def core_energy_pj(counters: dict[str, np.ndarray], chip: Chip) -> np.ndarray | 
         return None
     spent = sum(n_events(counters, kind).sum(0) * getattr(chip.energy, f"{kind}_pj") for kind in KINDS)
     return spent if chip.energy.io_pj is None else spent + counters["messages_io"].sum(0) * chip.energy.io_pj
+
+
+@dataclass(frozen=True)
+class BoardEnergy:
+    """Nanojoules of a sample. A part is None if the chip file has no figure for it.
+
+    `dynamic_nj`: the events of `Run.energy_pj`. `static_nj`: `energy.static_mw`, and `energy.core_static_mw` of each of
+    the `n_cores` in use, for the time of a sample. `host_nj`: the same of `energy.host_mw` and the `n_chips` in use.
+    """
+
+    dynamic_nj: float | None
+    static_nj: float | None
+    host_nj: float | None
+    n_cores: int
+    n_chips: int
+    basis: Basis
+
+    @property
+    def total_nj(self) -> float | None:
+        """The sum of the known parts; None if the energy of the events is not known."""
+        if self.dynamic_nj is None:
+            return None
+        return self.dynamic_nj + (self.static_nj or 0.0) + (self.host_nj or 0.0)
+
+
+def board_energy(program: Program, run: Run) -> BoardEnergy | None:
+    """Return the energy of a run whose `seconds` are known; None without times or figures of power."""
+    energy, n_cores = program.chip.energy, program.mapping.n_cores
+    n_chips = chips_used(program.chip.noc, program.mapping.site_of)
+    powers = {"static_mw": 1, "core_static_mw": n_cores, "host_mw": n_chips}
+    given = {key: n * getattr(energy, key) for key, n in powers.items() if getattr(energy, key) is not None}
+    if run.seconds is None or not given:
+        return None
+    spent = {key: mw * run.seconds * NJ / run.n_samples for key, mw in given.items()}
+    dynamic = None
+    if run.energy_pj is not None:
+        events = fsum(pj for kind, pj in run.energy_pj.items() if kind not in ("static", "total"))
+        dynamic = events / 1000 / run.n_samples
+    static = [spent[key] for key in ("static_mw", "core_static_mw") if key in spent]
+    return BoardEnergy(
+        dynamic_nj=dynamic,
+        static_nj=sum(static) if static else None,
+        host_nj=spent.get("host_mw"),
+        n_cores=n_cores,
+        n_chips=n_chips,
+        basis=_find_basis(program, run, dynamic or 0.0, spent),
+    )
+
+
+def _find_basis(program: Program, run: Run, dynamic_nj: float, spent: dict[str, float]) -> Basis:
+    """Return the basis of the sum: each part moves with its own constants, and power with those of the time too."""
+    total = max(dynamic_nj + sum(spent.values()), 1e-9)
+    events = {key: move for key, move in (energy_moves(program, run) or {}).items() if key.endswith("_pj")}
+    scale = dynamic_nj / max(sum(events.values()), 1e-9) / total if events else 0.0
+    moves = {key: move * scale for key, move in events.items()} | {f"energy.{k}": nj / total for k, nj in spent.items()}
+    of_time = sum(spent.values()) / total
+    moves |= {key: move * of_time for key, move in (time_moves(program, run) or {}).items()}
+    return decide_basis(program.chip, moves, BOARD)

@@ -5,19 +5,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nwcompile.cost.basis import ENERGY, TIME, find_basis
-from nwcompile.cost.board import BoardEnergy, board_energy
-from nwcompile.cost.energy import core_energy_pj, energy_pj, step_energy_pj
-from nwcompile.cost.multi_spike import MultiSpikes, multi_spikes
-from nwcompile.cost.time.critical_path import CriticalPath, critical_paths
-from nwcompile.cost.time.floorline import Floorline, bound_tightness, floorline
-from nwcompile.cost.time.message_latency import LinkLoad, congested_links
-from nwcompile.cost.time.phases import Phases, core_phases
-from nwcompile.cost.time.sync import OtherSync, other_sync
+from nwcompile.cost.energy import BoardEnergy, board_energy, core_energy_pj, energy_pj, step_energy_pj
+from nwcompile.cost.sending import MultiSpikes, SendCost, compare_multicast, multi_spikes
+from nwcompile.cost.time.floorline import Floorline, OtherSync, bound_tightness, floorline, other_sync
+from nwcompile.cost.time.profile import CriticalPath, LinkLoad, Phases, congested_links, core_phases, critical_paths
 from nwcompile.cost.traffic.axons import core_use
 from nwcompile.cost.traffic.core_traffic import CoreTraffic, core_traffic
 from nwcompile.cost.traffic.events import count_events, synops_into
 from nwcompile.cost.traffic.link_flits import flits_of_run, link_flits
-from nwcompile.cost.unicast_vs_tree import SendCost, compare_multicast
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program

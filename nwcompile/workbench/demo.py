@@ -19,8 +19,7 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.ir.shown import format_lines
-from nwcompile.report.html.network_graph import network_graph
-from nwcompile.report.html.notebook import render_frame
+from nwcompile.report.html.notebook import network_graph, render_frame
 from nwcompile.report.html_markup import tag
 from nwcompile.report.json.collect import collect_report
 from nwcompile.report.text import percent

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from nwcompile.cost.board import board_energy
+from nwcompile.cost.energy import board_energy
 from nwcompile.ir.chip_sections import SECTIONS
 from nwcompile.report.html.page import render_html
 from nwcompile.report.json.collect import collect_report

@@ -7,7 +7,7 @@ chip without a barrier, a step's bound is the increase of the bound on all steps
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -15,10 +15,13 @@ import numpy as np
 from nwcompile.cost.time.advice import Advice, advise
 from nwcompile.cost.time.layers import LayerShare, layer_share
 from nwcompile.cost.time.work import FILLS, Bottleneck, Work, compute_work, link_busy
+from nwcompile.cost.traffic.link_flits import link_flits
+from nwcompile.cost.traffic.tokens import add_tokens
+from nwcompile.errors import ChipError
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip_sections import BARRIER, NEIGHBORS
 from nwcompile.ir.program import Program
-
-BARRIER = "barrier"
+from nwcompile.ir.run import Run
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,3 +180,36 @@ def _time_share(done: Work, share: LayerShare, critical) -> tuple[dict[str, floa
             layers += sum(done.cycles[e][h, core] * share.event_share(e)[:, core] for e in done.units[names[unit]])
     table = {name: float(part) / total for name, part in zip(share.layers, layers, strict=True)}
     return table, float(links) / total, float(done.wait_cycles.sum()) / total
+
+
+@dataclass(frozen=True)
+class OtherSync:
+    """The other `cost.sync`, and its bound in microseconds per mean hardware step of a sample."""
+
+    sync: str
+    step_us: float
+
+
+def other_sync(program: Program, run: Run) -> OtherSync | None:
+    """Return the bound of a run's events with the other `cost.sync`, with tokens added or removed.
+
+    Returns None if the chip gives no times or cannot use the other kind: it has no routers or no cycles for a barrier,
+    or the program runs in phases.
+    """
+    chip, waits = program.chip, program.chip.waits_for_neighbors
+    if not chip.has_times or run.activity is None or program.schedule.period > 1:
+        return None
+    sync = BARRIER if waits else NEIGHBORS
+    try:
+        other = chip.replace({"cost.sync": sync})
+    except ChipError:
+        return None
+    if not other.has_times:
+        return None
+    counters = {name: count.copy() for name, count in run.counters.items()}
+    changed = replace(program, chip=other)
+    add_tokens(changed, counters, run.n_samples)
+    if waits:
+        add_tokens(program, counters, -run.n_samples)
+    bound = compute_work(changed, counters, link_flits(changed, run.activity, run.window), run.n_samples).bound_cycles
+    return OtherSync(sync, float((bound * (chip.core.cycle_ns / 1000 / run.n_samples)).mean()))

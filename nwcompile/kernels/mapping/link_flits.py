@@ -39,7 +39,7 @@ def add_flits(sends, core_of, reader_offset, reader, router, to, port, neighbor,
     sends: cluster_state.Sends; reader_offset: int64[class + 1] into reader: int64[...], the cores that read each class.
     router, to: int64[core]: router of each core, and its place in port: uint8[router, place], the output towards it.
     neighbor: int64[router, 4]; ends: int64[2, core], injection and ejection link. is_tree: messages are multicast as in
-    `cost/traffic/trees.py`: copies share a flit until their routes part, and then stay separate.
+    `cost/traffic/multicast.py`: copies share a flit until their routes part, and then stay separate.
     """
     child = np.zeros((64, 4), np.int32)  # children of each node of a group's tree; 0 is the root, and means no child
     for g in range(len(sends.group_class)):

@@ -13,7 +13,7 @@ def merge_routes(offset, pair, core_port, route_offset, route_link, route_class,
     offset: int64[group + 1] into pair: int32[destination]: router pair of its route, and core_port: int64[destination]:
     output at its end; route_offset: int64[pair + 1] into route_link: int64[...], router * 4 + direction, and
     route_class: uint8[...], ANY, BEFORE or AFTER. A copy is BEFORE if one of its routes is.
-    Returns the arrays of `nwcompile.cost.traffic.trees.Trees` in its order.
+    Returns the arrays of `nwcompile.cost.traffic.multicast.Trees` in its order.
     """
     n_groups, longest = len(offset) - 1, 0
     for g in range(n_groups):

@@ -10,7 +10,7 @@ import json
 
 import numpy as np
 
-from nwcompile.cost.time.phases import BARRIER, IDLE, Phases, core_phases
+from nwcompile.cost.time.profile import BARRIER, IDLE, Phases, core_phases
 from nwcompile.errors import ModelError
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run

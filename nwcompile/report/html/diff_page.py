@@ -10,10 +10,10 @@ from nwcompile.report.html.page import (
     cores_card,
     floorline_card,
     links_card,
+    step_bar,
     steps_card,
     whole_page,
 )
-from nwcompile.report.html.step_bar import step_bar
 from nwcompile.report.html_markup import Markup, tag
 from nwcompile.report.html_tables import html_table
 

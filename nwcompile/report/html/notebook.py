@@ -3,17 +3,33 @@
 from html import escape
 
 from nwcompile.cost.prediction import predict
-from nwcompile.ir.network import Network
+from nwcompile.ir.connection import Connection
+from nwcompile.ir.network import Network, Node
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.ir.shown import format_figure, grouped, number
-from nwcompile.report.html.network_graph import network_graph
 from nwcompile.report.html.page import render_html
 from nwcompile.report.html_markup import Markup, tag
 from nwcompile.report.html_tables import html_table
 from nwcompile.report.json.collect import collect_report
 
 PAGE_HEIGHT = 640  # Pixels of a report inside a cell, which scrolls.
+BOX_WIDTH = 210  # Pixels, like all lengths here: room for a name, its shape and its number of neurons.
+BOX_HEIGHT = 44  # Two lines of text.
+GAP_X = 34  # Pixels between boxes of a row; connections that skip the row pass here.
+GAP_Y = 40  # Pixels between rows, with room for the kind of a connection.
+MOST_CHARACTERS = 26  # Characters of a name in a box; hovering shows the full name.
+MOST_HEIGHT = 560  # Pixels of the drawing in a notebook; a deeper network scrolls.
+NAME = "nw-network"  # The CSS class of the drawing, which limits its style to the drawing.
+RULES = (
+    "text{font:12px system-ui,sans-serif;fill:#1b2430;text-anchor:middle}",
+    ".soft{fill:#5b6675;font-size:11px}",
+    "rect{fill:#ffffff;stroke:#1c6fd1;stroke-width:1.4}",
+    ".input{fill:#f1f3f5;stroke:#7b8794}",
+    ".junction{stroke-dasharray:4 3}",
+    "path{fill:none;stroke:#7b8794;stroke-width:1.3}",
+    ".back{stroke:#d9480f;stroke-dasharray:4 3}",
+)
 
 
 def html_of_network(network: Network) -> str:
@@ -49,3 +65,67 @@ def html_of_run(run: Run) -> str:
 
 def _first_line(noun: Network | Program | Run) -> Markup:
     return tag("p", tag("b", repr(noun).splitlines()[0]))
+
+
+def network_graph(network: Network) -> Markup:
+    """Draw a network in its own box, which scrolls if the drawing is large."""
+    rank = _rank_nodes(network)
+    rows: list[list[str]] = [[] for _ in range(max(rank.values(), default=0) + 1)]
+    for name, level in rank.items():
+        rows[level].append(name)
+    widest = max(map(len, rows))
+    width = widest * (BOX_WIDTH + GAP_X) + GAP_X
+    height = len(rows) * (BOX_HEIGHT + GAP_Y)
+    place = {}
+    for level, row in enumerate(rows):
+        left = (width - len(row) * (BOX_WIDTH + GAP_X) + GAP_X) / 2
+        for i, name in enumerate(row):
+            place[name] = (left + i * (BOX_WIDTH + GAP_X), GAP_Y / 2 + level * (BOX_HEIGHT + GAP_Y))
+    lines = [_draw_connection(c, place, rank) for c in network.connections]
+    boxes = [
+        _box(node, place[name], name in network.inputs) for name, node in {**network.inputs, **network.nodes}.items()
+    ]
+    size = {"width": width, "height": height, "viewBox": f"0 0 {width} {height}"}
+    style = Markup("".join(f".{NAME} {rule}" for rule in RULES))
+    drawing = tag("svg", tag("style", style), *lines, *boxes, class_=NAME, xmlns="http://www.w3.org/2000/svg", **size)
+    return tag("div", drawing, style=f"max-height:{MOST_HEIGHT}px;overflow:auto")
+
+
+def _rank_nodes(network: Network) -> dict[str, int]:
+    """The row of every input and node: one below the lowest that feeds it, without feedback connections."""
+    rank = dict.fromkeys(network.inputs, 0)
+    for name in network.order:
+        rank[name] = 1 + max((rank[c.source] for c in network.into(name) if c.source in rank), default=0)
+    return rank
+
+
+def _box(node: Node, at: tuple[float, float], is_input: bool) -> Markup:
+    x, y = at
+    kind = "input" if is_input else "layer" if node.neuron is not None else "junction"
+    name = node.name if len(node.name) <= MOST_CHARACTERS else f"{node.name[: MOST_CHARACTERS - 1]}…"
+    shape = " x ".join(map(str, node.shape))
+    about = f"{kind}, {shape}" if len(node.shape) == 1 else f"{kind}, {shape} = {grouped(node.n_neurons)}"
+    return tag(
+        "g",
+        tag("title", f"{node.name}: {node.neuron if node.neuron is not None else kind}"),
+        tag("rect", x=x, y=y, width=BOX_WIDTH, height=BOX_HEIGHT, rx=6, class_=kind),
+        tag("text", name, x=x + BOX_WIDTH / 2, y=y + 18),
+        tag("text", about, x=x + BOX_WIDTH / 2, y=y + 35, class_="soft"),
+    )
+
+
+def _draw_connection(edge: Connection, place: dict[str, tuple[float, float]], rank: dict[str, int]) -> Markup:
+    """Draw a connection from source to target; one that skips rows or points back bends around on the right."""
+    (x0, y0), (x1, y1) = place[edge.source], place[edge.target]
+    is_back = rank[edge.source] >= rank[edge.target]
+    title = tag("title", f"{type(edge).__name__}: {edge.source} to {edge.target}, delay {edge.aligned_delay}")
+    if is_back or rank[edge.target] - rank[edge.source] > 1:
+        x0, x1, y0, y1 = x0 + BOX_WIDTH, x1 + BOX_WIDTH, y0 + BOX_HEIGHT / 2, y1 + BOX_HEIGHT / 2
+        turn = max(x0, x1) + GAP_X * 0.8
+        return tag("path", title, d=f"M{x0:.0f} {y0:.0f}C{turn:.0f} {y0:.0f} {turn:.0f} {y1:.0f} {x1:.0f} {y1:.0f}",
+                   class_="back" if is_back else None)  # fmt: skip
+    x0, x1, y0 = x0 + BOX_WIDTH / 2, x1 + BOX_WIDTH / 2, y0 + BOX_HEIGHT
+    middle = (y0 + y1) / 2
+    kind = tag("text", type(edge).__name__, x=(x0 + x1) / 2 + 34, y=middle + 4, class_="soft")
+    path = tag("path", title, d=f"M{x0:.0f} {y0:.0f}C{x0:.0f} {middle:.0f} {x1:.0f} {middle:.0f} {x1:.0f} {y1:.0f}")
+    return tag("g", path, kind)

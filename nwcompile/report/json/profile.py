@@ -3,9 +3,7 @@
 import numpy as np
 
 from nwcompile.cost.summary import Summary
-from nwcompile.cost.time.critical_path import CriticalPath
-from nwcompile.cost.time.message_latency import congested_links, summarize_latency
-from nwcompile.cost.time.phases import Phases
+from nwcompile.cost.time.profile import CriticalPath, Phases, congested_links, summarize_latency
 from nwcompile.cost.time.work import link_name
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program

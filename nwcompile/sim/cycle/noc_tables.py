@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nwcompile.cost.traffic.trees import Trees
+from nwcompile.cost.traffic.multicast import Trees
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.noc.routing import HERE, find_ports, vc_classes
 from nwcompile.kernels.noc.event_queue import event_queue

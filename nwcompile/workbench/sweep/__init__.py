@@ -7,7 +7,7 @@ a point compiled, run and measured                            measure_point     
 processes, or a dask cluster; retries of killed ones          Workers                     workers.py
 the table on disk, locked                                     Store                       store.py
 which points to compute next, by Optuna                       search_points, Search       search.py
-the rows that no other row beats                              pareto_front                front.py
+the rows that no other row beats                              pareto_front                sweep.py
 a TOML plan read                                              read_plan                   plan.py
 the page: front, parallel coordinates, points                 render_page                 page.py
 """

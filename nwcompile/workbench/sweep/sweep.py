@@ -22,7 +22,6 @@ from nwcompile.sim.accuracy import check_labels
 from nwcompile.sim.answers import count_classes
 from nwcompile.sim.inputs import prepare_inputs
 from nwcompile.workbench.figures import ENERGIES, TIMES, find_bases, format_cell
-from nwcompile.workbench.sweep.front import LARGEST, LEAST, pareto_front
 from nwcompile.workbench.sweep.measure import OUT_OF_MEMORY, PREDICTION, Measured
 from nwcompile.workbench.sweep.page import render_page
 from nwcompile.workbench.sweep.points import CHIP, INPUT, Point, Question, Samples, Space, check_size, read_grid
@@ -38,6 +37,8 @@ PAGE = "sweep.html"
 MOST_SHOWN = 12  # Rows of the front on a terminal; the page has all.
 POINTS = "points"  # The folder of programs and reports, in folders by point id.
 FILES = ("net.nwc", "report.json", "report.html")
+LEAST = ("step_us", "sample_nj", "n_cores_used")
+LARGEST = ("accuracy",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,3 +349,23 @@ def _choose_objectives(space: Space, minimize, maximize) -> tuple[tuple[str, ...
         if name in (*least, *largest)[:i]:
             raise OptionError(f"{name} is an objective twice; name each figure once, to be least or to be largest")
     return least, largest
+
+
+def pareto_front(rows: list[dict], minimize: tuple[str, ...], maximize: tuple[str, ...]) -> list[int]:
+    """Indices of the rows on the Pareto front; equal rows all stay.
+
+    Rows that lack one of the figures are left out.
+    """
+    names = (*minimize, *maximize)
+    known = [i for i, row in enumerate(rows) if all(row.get(name) is not None for name in names)]
+    if not known or not names:
+        return []
+    sign = np.array([1.0] * len(minimize) + [-1.0] * len(maximize))
+    costs = np.array([[float(rows[i][name]) for name in names] for i in known]) * sign
+    left, best = np.lexsort(costs.T[::-1]), []  # A row that dominates another comes before it.
+    while len(left):
+        first = costs[left[0]]
+        equal = (costs[left] == first).all(1)
+        best += left[equal].tolist()
+        left = left[(costs[left] < first).any(1)]
+    return sorted(known[i] for i in best)

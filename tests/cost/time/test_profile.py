@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nwcompile.cost.time.critical_path import critical_paths
-from nwcompile.cost.time.message_latency import congested_links, summarize_latency
-from nwcompile.cost.time.phases import core_phases
+from nwcompile.cost.time.profile import congested_links, core_phases, critical_paths, summarize_latency
 from nwcompile.flow import compile
 from nwcompile.ir.options import Options
 from nwcompile.kernels.cores import probes

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nwcompile.cost.traffic.trees import build_trees
+from nwcompile.cost.traffic.multicast import build_trees
 from nwcompile.ir.noc.routing import HERE, list_route_links
 from tests.made.chips import small_chip
 

@@ -7,7 +7,7 @@ import pytest
 from nwcompile.cost.prediction import predict
 from nwcompile.report import format_json
 from nwcompile.report.html.data import collect_data, pack_integers
-from nwcompile.report.json import by_step, traffic
+from nwcompile.report.json import collect, traffic
 from nwcompile.report.json.collect import collect_report
 from nwcompile.sim import simulate
 from tests.made.chips import small_chip
@@ -53,7 +53,7 @@ def test_trees_share_flits_so_what_is_left_out_is_not_known():
 
 
 def test_steps_that_are_too_many_are_left_out_and_it_is_said(monkeypatch):
-    monkeypatch.setattr(by_step, "MOST_VALUES", 2 * (3 * 4 + 4))
+    monkeypatch.setattr(collect, "MOST_VALUES", 2 * (3 * 4 + 4))
     steps = collect_report(three_cores(), run_of(three_cores()))["by_step"]
     assert steps["n_steps"] == 2 and len(steps["flits"][0]) == len(steps["cores"]["synops"][2]) == 2
     assert steps["left_out"] == (

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from nwcompile.cost.time.critical_path import critical_paths
 from nwcompile.cost.time.floorline import floorline
-from nwcompile.cost.time.phases import core_phases
+from nwcompile.cost.time.profile import core_phases, critical_paths
 from nwcompile.errors import ChipError, ModelError
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.mapping import Mapping
@@ -116,7 +115,7 @@ def test_a_profile_names_the_input_that_a_core_waited_for_and_how_long_output_to
         "step 0: a on core 0 ends after 1 026 cycles, waits for in over link (0, 0) port 0 inject: "
         "1 005 in the network, 21 receiving"
     )
-    text = "input and output through 1 site: 1 messages in and 1 out a sample"
+    text = "input and output through 1 site: 1 messages in and 1 out per sample"
     assert text in render_text(doc).splitlines() and text in render_html(doc)
     assert (doc["io"]["sites"], doc["io"]["messages_in_per_sample"]) == (["0,0,0"], 1)
     assert doc["verdict"].startswith("fits small: 1 of 11 cores;")

@@ -8,7 +8,7 @@ from nwcompile.flow import compile
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.options import Options
 from nwcompile.kernels.cores.tables import FanOut
-from nwcompile.report.json.messages import collect_dropped
+from nwcompile.report.json.traffic import collect_dropped
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle.merges import verify_packets
 from nwcompile.sim.cycle.noc import replay_packets

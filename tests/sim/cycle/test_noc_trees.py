@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nwcompile.cost.traffic.trees import build_trees
+from nwcompile.cost.traffic.multicast import build_trees
 from nwcompile.kernels.noc.event_queue import NEVER
 from nwcompile.sim.cycle.noc import Replay, replay_packets, send_by_events
 from nwcompile.sim.cycle.noc_tables import add_trees, build_mesh

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nwcompile.cost.time.floorline import floorline
-from nwcompile.cost.time.phases import core_phases
+from nwcompile.cost.time.profile import core_phases
 from nwcompile.errors import BackendError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Dense

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nwcompile.cost.sending import compare_multicast
 from nwcompile.cost.time.work import RECEIVE, SEND, compute_work
-from nwcompile.cost.unicast_vs_tree import compare_multicast
 from nwcompile.errors import OptionError
 from nwcompile.kernels.cores.probes import N_BINS, bin_of
 from nwcompile.sim import simulate

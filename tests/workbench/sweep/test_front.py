@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nwcompile.workbench.sweep.front import pareto_front
+from nwcompile.workbench.sweep.sweep import pareto_front
 
 
 def by_hand(rows: list[dict], minimize, maximize) -> list[int]:
