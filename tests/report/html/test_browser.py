@@ -207,8 +207,8 @@ def test_tables_sort_and_filter(visit, doc):
     sizes = [row["neurons"] for row in sorted(doc["layers"], key=lambda row: -row["neurons"])]
     assert [line[1] for line in rows_of(page, "Layers")] == [f"{n} neurons" for n in sizes]
     energy = page.locator("section:has(> h2:text-is('Energy of the cores'))")
-    energy.get_by_role("button", name="energy a sample").click()
-    energy.get_by_role("button", name="energy a sample").click()
+    energy.get_by_role("button", name="energy per sample").click()
+    energy.get_by_role("button", name="energy per sample").click()
     assert energy.locator("tr").last.inner_text().startswith("all events")
 
 
