@@ -13,9 +13,10 @@ help                                       chips.py, explain.py, completion.py
 import io
 import json
 import os
+import platform
 import sys
 import warnings
-from importlib import import_module
+from importlib import import_module, metadata
 
 from nwcompile import __version__
 from nwcompile.cli.verbs import VERBS
@@ -23,6 +24,7 @@ from nwcompile.errors import FitError, NwError, NwWarning, OptionError, escape_c
 
 ERROR_CODE = "NW1002"
 INTERRUPTED = 130  # exit code after Ctrl-C, by convention of shells
+BUG_REPORT = ("numpy", "numba", "scipy", "networkx", "pymetis", "torch", "nir")  # packages whose versions matter
 USAGE = "usage: nwcompile VERB ...   (nwcompile VERB --help says more)"
 
 
@@ -55,12 +57,24 @@ def main(argv: list[str] | None = None) -> int:
             return _report_error(NwError(f"the system refuses to read or write{what}: {e.strerror or e}"), False)
 
 
+def _describe_environment() -> str:
+    """Name the versions that a bug report needs: Python, the system, and the packages, as installed or missing."""
+    versions = {}
+    for name in BUG_REPORT:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = "missing"
+    packages = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return f"Python {platform.python_version()} on {platform.system()} {platform.machine()}; {packages}"
+
+
 def _run_verb(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print("\n".join([USAGE, "", *(f"  {verb:<11} {text}" for verb, text in VERBS.items())]))
         return 0 if argv else 2
     if argv[0] == "--version":
-        print(f"nwcompile {__version__}")
+        print(f"nwcompile {__version__}\n{_describe_environment()}")
         return 0
     verb, *rest = argv
     if verb not in VERBS:

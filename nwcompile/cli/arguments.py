@@ -344,9 +344,11 @@ def _add_show(parser: Parser) -> None:
 def _add_chips(parser: Parser) -> None:
     parser.add_argument(
         "action",
+        nargs="?",
+        default="list",
         type=OneOf("action", ("list", "show", "schema")),
         metavar="list|show|schema",
-        help="list all chips; show every figure of NAME with its source; or print the JSON Schema of chip files",
+        help="list all chips (default), show every figure of NAME with its source, or print the schema of chip files",
     )
     parser.add_argument("chip", nargs="?", metavar="NAME", help="a shipped chip, or a .toml file")
 

@@ -34,7 +34,7 @@ def command_line() -> Parser:
     """Build one parser for all verbs, with a completion for each argument."""
     shtab = import_shtab()
     whole = Parser(prog="nwcompile")
-    whole.add_argument("--version", action="store_true", help="print the version")
+    whole.add_argument("--version", action="store_true", help="print the versions of nwcompile, Python and packages")
     verbs = whole.add_subparsers(dest="verb")
     chips = _chip_names(Chip.names())
     for verb, text in VERBS.items():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -23,7 +24,11 @@ def test_cli_without_arguments_lists_the_verbs(command):
 
 
 def test_cli_version(command):
-    assert command("--version") == (0, f"nwcompile {nw.__version__}\n", "")
+    code, out, err = command("--version")
+    assert (code, err) == (0, "") and out.startswith(
+        f"nwcompile {nw.__version__}\nPython {platform.python_version()} on "
+    )
+    assert f"numpy {np.__version__}, " in out and out.count("\n") == 2
 
 
 @pytest.mark.parametrize("verb", cli.VERBS)
