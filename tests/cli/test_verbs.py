@@ -151,6 +151,7 @@ def test_cli_show_lists_cores_and_one_core(command, folder):
 
 def test_cli_chips_list_and_show(command):
     names = [row["name"] for row in json.loads(command("chips list --json")[1])]
+    assert command("chips --json") == command("chips list --json")
     assert names == nw.Chip.names() and {"h1v2", "loihi1", "tiny"} <= set(names)
     code, out, _ = command("chips show h1v2")
     assert code == 0 and re.search(r"core.max_neurons +50, 50, 100 +published +sdk.neuronovatech.com", out)
