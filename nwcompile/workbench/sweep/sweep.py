@@ -99,8 +99,13 @@ class Sweep:
         """Say how times and energies are known: `times: scaled; -35 % on PilotNet`."""
         lines = []
         for what, name in (("times", "step_us"), ("energies of the cores", "sample_nj")):
-            texts = dict.fromkeys(text for row in self.rows for text in find_bases(row, name))
-            lines += [f"{what}: {' or '.join(texts)}"] if texts else []
+            texts: dict[str, list[str]] = {}  # the chips of each, if the sweep has several
+            for row in self.rows:
+                for text in find_bases(row, name):
+                    chips = texts.setdefault(text, [])
+                    chips += [row[CHIP]] if CHIP in row and row[CHIP] not in chips else []
+            said = [f"{text} ({', '.join(map(str, chips))})" if chips else text for text, chips in texts.items()]
+            lines += [f"{what}: {'; '.join(said) if len(said) > 1 else ''.join(texts)}"] if texts else []
         return lines
 
     @property
