@@ -44,7 +44,7 @@ from nwcompile.cost.time.work import compute_work
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.ir.artifact import write_files
-from nwcompile.passes.emit.visit_order import interleave_visits
+from nwcompile.passes.emit import interleave_visits
 from nwcompile.passes.partition.partition import PARTITIONERS, partition
 from nwcompile.passes.place.place import PLACERS, place
 from nwcompile.report.export.sanafe import sanafe_files

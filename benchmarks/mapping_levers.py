@@ -29,7 +29,7 @@ from nwcompile.cost.compare import measured_figures, predicted_figures
 from nwcompile.cost.least import find_lower_bounds
 from nwcompile.cost.traffic.wiring import connection_wiring
 from nwcompile.ir.flat import neuron_places, split_layers
-from nwcompile.passes.emit.visit_order import interleave_visits
+from nwcompile.passes.emit import interleave_visits
 from nwcompile.passes.partition.floorline import clusters
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.place.place import place

@@ -19,7 +19,7 @@ import nwcompile as nw
 from benchmarks.microcircuit_net import CHANCES
 from benchmarks.nets import random_net
 from nwcompile.ir.activity import Activity
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.prepare.schedule import schedule
 from tests.sim.cycle.test_sanafe import dvs_program

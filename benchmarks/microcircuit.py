@@ -23,7 +23,7 @@ import nwcompile as nw
 from benchmarks import microcircuit_float, microcircuit_spikes, record
 from benchmarks.microcircuit_net import SIZES, STEP_MS, Background, microcircuit, sizes_at
 from nwcompile.ir.activity import Activity
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.prepare.schedule import schedule

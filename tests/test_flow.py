@@ -50,8 +50,7 @@ STAGE_FUNCTIONS = {
     "nwcompile.passes.partition.partition": {"partition"},
     "nwcompile.passes.fit.copy_neurons": {"copy_neurons"},
     "nwcompile.passes.place.place": {"place"},
-    "nwcompile.passes.emit.visit_order": {"interleave_visits"},
-    "nwcompile.passes.emit.emit": {"emit"},
+    "nwcompile.passes.emit": {"interleave_visits", "emit"},
 }
 
 

@@ -13,7 +13,7 @@ from numba.core.compiler_lock import global_compiler_lock
 
 import nwcompile as nw
 from nwcompile.ir.chip import Chip
-from nwcompile.passes.place.annealing import cool
+from nwcompile.passes.place.anneal import cool
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle.noc import replay_packets
 from nwcompile.sim.cycle.run import ChipRun

@@ -9,9 +9,9 @@
     fit/         rewrites what cores and delays cannot hold                         split_fan_in.py, relay_delays.py
     place/       cores -> sites                                                     place.py:place
     partition/   neurons -> cores                                                   partition.py:partition
-    emit/        visiting order; the tables a chip is loaded with                   emit.py:emit, visit_order.py
+    emit.py      visiting order; the tables a chip is loaded with                   emit.py:interleave_visits, emit
 
 A folder imports only folders above it in this list, and `stages/` imports them all. `partition/` is listed below
 `place/` because it places clusters during its search. Both choose a method by name. Methods of other papers are in
-their `baselines/`.
+their `baselines.py`.
 """

@@ -10,7 +10,7 @@ from nwcompile import cli
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from tests.made.nets import dense_net, feed_forward
 
 MANIFEST = {"tool_version": "0.1.0", "options": {}, "quantization": [], "warnings": []}

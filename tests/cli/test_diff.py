@@ -9,7 +9,7 @@ import pytest
 
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.program import Program
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.report.diff import diff_verdict, figure_rows
 
 

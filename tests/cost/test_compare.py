@@ -7,7 +7,7 @@ from nwcompile.cost.compare import Figures, change_percent, measured_figures, mo
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.mapping import Mapping
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.sim import simulate
 from tests.made.chips import small_chip
 from tests.made.nets import dense_net, feed_forward

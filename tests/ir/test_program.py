@@ -19,7 +19,7 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import MatMul
 from nwcompile.ir.host import Encoding, Host
 from nwcompile.ir.program import KINDS
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.prepare.input_layer import READOUT
 from nwcompile.passes.prepare.schedule import schedule
 from tests.made.nets import FIXED, conv_net, dense_net, feed_forward, sparse_edge

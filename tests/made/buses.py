@@ -8,7 +8,7 @@ from nwcompile.ir.connection import Dense, Sparse
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from tests.made.chips import small_chip
 from tests.made.nets import dense_net

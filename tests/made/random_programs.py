@@ -12,7 +12,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import MESSAGES, OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES, FixedPoint, NeuronSpec
 from nwcompile.ir.options import EXECUTIONS, ON_MULTI_SPIKE
 from nwcompile.ir.program import Program
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 
 OF_PROGRAMS = settings(  # programs are large and slow to draw

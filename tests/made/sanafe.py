@@ -13,7 +13,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.program import Program
 from nwcompile.ir.schedule import Schedule
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 
 
 def random_net(reference) -> tuple[Program, Activity, dict[str, np.ndarray]]:

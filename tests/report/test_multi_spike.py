@@ -9,7 +9,7 @@ from nwcompile.ir.connection import Dense
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.report import report
 from nwcompile.report.json.collect import collect_report

@@ -2,8 +2,8 @@
 
     stage       function                           what it does
     estimate    check.py:estimate                  totals that cannot fit, before anything is mapped
-                maxima.py:maximum_violations       pooling that is not a sum; maxima that neurons can compare
-                products.py:product_violations     matrix products that no neurons can compute
+                nonlinear.py:maximum_violations    pooling that is not a sum; maxima that neurons can compare
+                nonlinear.py:product_violations    matrix products that no neurons can compute
     check       check.py:check                     every violation of a mapped network at once
                 capability.py:neuron_violations    features of neurons, weights and delays that the chip lacks
                 capacity.py:count_usage                resources that a mapping or single neurons take on cores

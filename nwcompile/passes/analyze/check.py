@@ -19,9 +19,8 @@ from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.analyze import capability, capacity
 from nwcompile.passes.analyze.axon_types import axon_type_violations
 from nwcompile.passes.analyze.core_rules import core_rule_violations
-from nwcompile.passes.analyze.maxima import maximum_violations
+from nwcompile.passes.analyze.nonlinear import maximum_violations, product_violations
 from nwcompile.passes.analyze.pool import pool_violations, spike_cap
-from nwcompile.passes.analyze.products import product_violations
 from nwcompile.sim.reference.synaptic_sums import fold_bias
 
 ERROR_CODE = "NW5011"

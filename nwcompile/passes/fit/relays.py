@@ -11,7 +11,7 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.maxima import can_send_sums
+from nwcompile.passes.analyze.nonlinear import can_send_sums
 from nwcompile.passes.legalize.relay_neuron import relay_neuron, to_scalar_neuron
 from nwcompile.passes.quantize.quantize import quantize
 from nwcompile.passes.quantize.sums.send_sums import build_sender, message_room

@@ -23,7 +23,7 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.program import SPARSE
 from nwcompile.ir.resources import IN_AXONS, N_RESOURCES, SYNAPSE_BITS
 from nwcompile.passes.analyze import capacity
-from nwcompile.passes.analyze.maxima import can_send_sums
+from nwcompile.passes.analyze.nonlinear import can_send_sums
 from nwcompile.passes.fit.parts import Part, connect_sums, symbolic_part
 from nwcompile.passes.quantize.sums.send_sums import (
     SUM,

@@ -10,7 +10,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.maxima import comparable_layers
+from nwcompile.passes.analyze.nonlinear import comparable_layers
 from nwcompile.passes.legalize.bias_lines import bias_lines
 from nwcompile.passes.legalize.comparison import same_comparison
 from nwcompile.passes.legalize.fold_filters import fold_filters

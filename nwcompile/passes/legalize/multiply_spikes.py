@@ -18,7 +18,7 @@ from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.products import find_products, largest_counts, n_with_pairs
+from nwcompile.passes.analyze.nonlinear import find_products, largest_counts, n_with_pairs
 from nwcompile.passes.legalize.relay_neuron import RELAY, relay_neuron, to_scalar_neuron
 from nwcompile.passes.prepare.fold import linear_map, to_matrix
 from nwcompile.passes.prepare.normalize import normalize

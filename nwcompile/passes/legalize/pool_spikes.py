@@ -11,7 +11,7 @@ from nwcompile.ir.manifest import APPROXIMATE, EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.maxima import channel_scales, find_maxima, pooled_layer
+from nwcompile.passes.analyze.nonlinear import channel_scales, find_maxima, pooled_layer
 from nwcompile.passes.legalize.relay_neuron import RELAY, relay_neuron
 from nwcompile.passes.legalize.stateless import is_stateless
 from nwcompile.passes.prepare.normalize import normalize
@@ -67,7 +67,7 @@ def _pool_behind_layer(network: Network, pool: MaxPool2d, layer: str, relay: Neu
     if pool.target != layer:
         (last,) = network.into(layer)
         scales = channel_scales(network, last)
-        assert scales is not None, "maxima.py looked for them"
+        assert scales is not None, "nonlinear.py looked for them"
         factor, shift = scales
         drive, gone = Scale(pool.source, full, factor, shift), (pool.target,)
         _, window = pool.window_taps(shape)

@@ -9,9 +9,8 @@ method `striped`: pixels dealt over the cores  cut_stripes              striped.
 method `metis`: minimal cut of the graph       partition_by_metis       metis.py
 makes the parts of a graph fit cores exactly   fit_parts                graph_partition.py
 the graph that is cut                          synapse_graph            synapse_graph.py
+methods of papers, kept for comparison         partition_hypergraph...  baselines.py
 changes with which a network would fit         smallest_change          suggest_fit.py
-
-`baselines/` holds methods of papers that are kept only for comparison.
 """
 
 ERROR_CODE = "NW5003"

@@ -6,7 +6,7 @@ fewer parts are made and neurons without room go to cores that are left over.
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from math import ceil
 
 import numpy as np
@@ -26,7 +26,7 @@ from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.analyze import capacity
 from nwcompile.passes.partition.logical_cores import LogicalCores, logical_cores
 from nwcompile.passes.partition.sequential import cut_slices, halve_heaviest, number_in_order, site_orders
-from nwcompile.passes.partition.synapse_graph import n_twins
+from nwcompile.passes.partition.synapse_graph import n_twins, synapse_graph
 from nwcompile.threads import raise_if_canceled
 
 GROWTH = 1.25
@@ -71,19 +71,29 @@ def fit_parts(
     return logical_cores(network, core_of)
 
 
-def parts_of_graph(network: Network, graph_for: Callable, cut: Callable) -> Callable:
-    """Return the `parts_for` of `fit_parts` for an algorithm that cuts a graph; a vertex may be several twins.
+def partition_graph(
+    network: Network,
+    chip: Chip,
+    activity: Activity,
+    options: Options,
+    method: str,
+    cut: Callable,
+    build: Callable | None = None,
+) -> LogicalCores:
+    """Return the cores of every layer for an algorithm that cuts a graph, made to fit by `fit_parts`.
 
-    `graph_for(n)` builds the graph with up to n twins per vertex, once for every n. `cut(graph, room int64[part])`
-    returns the part of every vertex. The graph has `vertex_of`, as in `SynapseGraph`.
+    `build(network, activity, n)` builds the graph with up to n twins per vertex, once for every n. It has `vertex_of`,
+    as in `SynapseGraph`; without `build` it is one. `cut(graph, room int64[part])` returns the part of every vertex,
+    int32[vertex].
     """
-    n_lines, kept_graph = count_lines(network), cache(graph_for)
+    build = build or partial(synapse_graph, method=method)
+    n_lines, kept_graph = count_lines(network), cache(partial(build, network, activity))
 
     def parts_for(limits: np.ndarray) -> np.ndarray:
         graph = kept_graph(n_twins(network, len(limits)))
         return cut(graph, limits[:, kernels.NEURONS])[graph.vertex_of[n_lines:]]
 
-    return parts_for
+    return fit_parts(network, chip, activity, options, method, parts_for)
 
 
 def _find_fewest(network: Network, chip: Chip, fan, method: str, attempt: Callable) -> np.ndarray:

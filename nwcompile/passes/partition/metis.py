@@ -5,6 +5,8 @@ the spikes of its source. METIS (Karypis and Kumar, SIAM J. Sci. Comput. 20(1), 
 synapse memory are handled afterwards. The edge cut differs from the cost of a chip with one message per spike and core.
 """
 
+from functools import partial
+
 import numpy as np
 
 from nwcompile.errors import OptionError
@@ -12,9 +14,9 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.passes.partition.graph_partition import fit_parts, parts_of_graph
+from nwcompile.passes.partition.graph_partition import partition_graph
 from nwcompile.passes.partition.logical_cores import LogicalCores
-from nwcompile.passes.partition.synapse_graph import SynapseGraph, synapse_graph
+from nwcompile.passes.partition.synapse_graph import SynapseGraph
 
 # Per mille by which a part may be too large: METIS's own default for k-way cuts.
 LARGEST_IMBALANCE = 30
@@ -26,12 +28,8 @@ def partition_by_metis(network: Network, chip: Chip, activity: Activity, options
     Input lines are vertices without weight: they take no room, but attract their targets to one part. Raises
     OptionError for more edges than METIS can take.
     """
-
-    def cut(graph: SynapseGraph, room: np.ndarray) -> np.ndarray:
-        return metis_parts(graph, room, options.seed)
-
-    parts_for = parts_of_graph(network, lambda twins: synapse_graph(network, activity, twins), cut)
-    return fit_parts(network, chip, activity, options, "metis", parts_for)
+    cut = partial(metis_parts, seed=options.seed)
+    return partition_graph(network, chip, activity, options, "metis", cut)
 
 
 def metis_parts(graph: SynapseGraph, room: np.ndarray, seed: int) -> np.ndarray:

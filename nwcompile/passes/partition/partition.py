@@ -22,10 +22,12 @@ from nwcompile.passes.analyze.capacity import binding_notes
 from nwcompile.passes.analyze.check import capacity_violations, too_many_cores
 from nwcompile.passes.analyze.core_rules import limit_to_states, needs_slices
 from nwcompile.passes.analyze.fixed_sites import FREE, kinds_of_sites, pins, split_to_sites, verify_sites
-from nwcompile.passes.partition.baselines.hypergraph import partition_hypergraph
-from nwcompile.passes.partition.baselines.kernighan_lin import kernighan_lin
-from nwcompile.passes.partition.baselines.neumap import partition_by_neumap
-from nwcompile.passes.partition.baselines.streaming import partition_by_streaming
+from nwcompile.passes.partition.baselines import (
+    kernighan_lin,
+    partition_by_neumap,
+    partition_by_streaming,
+    partition_hypergraph,
+)
 from nwcompile.passes.partition.floorline.floorline import partition_by_floorline
 from nwcompile.passes.partition.logical_cores import LogicalCores, Partitioned
 from nwcompile.passes.partition.metis import partition_by_metis

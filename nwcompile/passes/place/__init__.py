@@ -4,15 +4,17 @@ step                                             function                       
 choose a method, check its sites                 place                            place.py
 messages, route costs, allowed sites             placement_problem                problem.py
 method `anneal`, the default                     anneal                           anneal.py
-temperatures and chunks of any annealing         cool                             annealing.py
+temperatures and chunks of any annealing         cool                             anneal.py
 method `routed`: also relieves the hottest link  place_by_routes                  congestion.py
 methods `row-major`, `random`                    row_major, place_randomly        space_filling.py
 method `hilbert`: along the Hilbert curve        place_by_hilbert                 space_filling.py
 method `spectral`: slowest eigenvectors          place_by_spectrum                spectral.py
 cores of each chip, on a board                   region_sizes                     chip_regions.py
 the fewest chips of a board                      take_fewest_chips                chip_regions.py
+methods `force`, `hill-climb`, `pso`             place_by_force, ...              baselines.py
+method `neumap`: annealing in a sub-mesh         place_by_neumap                  baselines.py
 
-`baselines/` holds methods of papers that are kept only for comparison. Nothing here imports `passes/partition`.
+Nothing here imports `passes/partition`.
 """
 
 ERROR_CODE = "NW5004"

@@ -1,7 +1,12 @@
-"""Anneal: placement by simulated annealing, as in SNEAP."""
+"""Anneal: placement by simulated annealing, as in SNEAP, and the loop of every annealing search.
+
+`cool` is the loop over temperatures and chunks of moves. Each search has its own kernel for its moves (`propose`, the
+change of the cost, the move and its reverse). Random numbers and the Metropolis rule are in
+`kernels/mapping/random.py`. `docs/decisions/mapping.md` explains why every kernel has its own loop over single moves.
+"""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +18,8 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import placement
-from nwcompile.passes.place.annealing import cool, uphill_mean
 from nwcompile.passes.place.problem import cores_at, placement_problem
+from nwcompile.threads import raise_if_canceled
 
 
 @dataclass(frozen=True)
@@ -134,3 +139,24 @@ def _build_lanes(problem: placement.PlacementProblem, site_of: np.ndarray) -> pl
     if n_cores:
         placement.fill_lanes(problem, site_of, lanes)
     return lanes
+
+
+def cool(
+    temperatures: Sequence[float], n_moves: int, chunk_moves: int, attempt: Callable[[int, float, int], bool]
+) -> None:
+    """Try `n_moves` moves at each temperature, in chunks of at most `chunk_moves`.
+
+    Kirkpatrick et al., Science 220, 1983. `attempt(i, temperature, n)` tries n moves at the i-th temperature and
+    returns whether to continue.
+    """
+    for i, temperature in enumerate(temperatures):
+        for left in range(n_moves, 0, -chunk_moves):
+            raise_if_canceled()
+            if not attempt(i, temperature, min(left, chunk_moves)):
+                return
+
+
+def uphill_mean(changes: np.ndarray) -> float:
+    """Return the mean of the positive changes of the cost, int64[move]; 0 if there are none."""
+    worse = changes[changes > 0]
+    return float(worse.sum()) / max(len(worse), 1)

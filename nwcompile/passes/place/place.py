@@ -14,8 +14,7 @@ from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import placement
 from nwcompile.passes.analyze.fixed_sites import FREE, pins
 from nwcompile.passes.place.anneal import anneal
-from nwcompile.passes.place.baselines.local_search import hill_climb, place_by_force, place_by_swarm
-from nwcompile.passes.place.baselines.sub_mesh import place_by_neumap
+from nwcompile.passes.place.baselines import hill_climb, place_by_force, place_by_neumap, place_by_swarm
 from nwcompile.passes.place.chip_regions import take_fewest_chips
 from nwcompile.passes.place.congestion import place_by_routes
 from nwcompile.passes.place.problem import placement_problem

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from nwcompile import __version__
-from nwcompile.passes.emit.emit import emit
-from nwcompile.passes.partition.floorline.step_time import verify_step_time
+from nwcompile.passes.emit import emit
+from nwcompile.passes.partition.floorline.objective import verify_step_time
 from nwcompile.passes.stages.draft import Draft, Stage
 
 NO_CALIBRATION = (

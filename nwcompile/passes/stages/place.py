@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from nwcompile.errors import FitError
 from nwcompile.passes.analyze.check import check
-from nwcompile.passes.emit.visit_order import interleave_visits
+from nwcompile.passes.emit import interleave_visits
 from nwcompile.passes.place.place import place
 from nwcompile.passes.stages.draft import Advice, Draft, Stage, keep_violations
 

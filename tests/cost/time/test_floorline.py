@@ -27,7 +27,7 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS
 from nwcompile.ir.schedule import Schedule
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import simulate
 from tests.made.chips import small_chip

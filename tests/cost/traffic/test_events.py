@@ -19,7 +19,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.run import COUNTERS
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from tests.made.chips import small_chip
 from tests.made.nets import FIXED, conv_net, dense_net, feed_forward, integers, mixed_net, synapses

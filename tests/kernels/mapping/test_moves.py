@@ -14,7 +14,7 @@ from nwcompile.ir.resources import RESOURCES
 from nwcompile.kernels.mapping import cluster_state, moves
 from nwcompile.kernels.mapping.cluster_state import Objective
 from nwcompile.passes.analyze import capacity
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
 from nwcompile.passes.prepare.schedule import schedule
 from tests.made.clusters import N_CORES, REGIONS, assert_equal_states, clustered, filled

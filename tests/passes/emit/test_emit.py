@@ -10,7 +10,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.program import Program
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from tests.made.chips import small_chip
 from tests.made.nets import FIXED, dense_net, feed_forward, mixed_net
 

@@ -4,7 +4,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
-from nwcompile.passes.emit.visit_order import interleave_visits
+from nwcompile.passes.emit import interleave_visits
 from nwcompile.report.export.sanafe import sanafe_files
 
 CHIP = nw.Chip.load("loihi1")

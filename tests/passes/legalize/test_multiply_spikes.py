@@ -7,7 +7,7 @@ import nwcompile as nw
 from nwcompile.errors import FitError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import MatMul
-from nwcompile.passes.analyze.products import find_products, largest_counts
+from nwcompile.passes.analyze.nonlinear import find_products, largest_counts
 from nwcompile.passes.legalize.legalize import legalize
 from nwcompile.passes.legalize.multiply_spikes import PAIRS, move_factors, verify_pairs
 from nwcompile.passes.prepare.normalize import normalize

@@ -8,7 +8,7 @@ import pytest
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.options import Options
-from nwcompile.passes.partition.baselines import hypergraph
+from nwcompile.passes.partition.baselines import build_hypergraph, load_library
 from nwcompile.passes.partition.partition import partition
 from tests.made.chips import small_chip
 from tests.made.nets import dense_net, mixed_net, synapses
@@ -16,10 +16,10 @@ from tests.made.nets import dense_net, mixed_net, synapses
 
 @pytest.mark.parametrize("fine, most", [(1 << 30, 3), (0, 3)])
 def test_hyperedges_hold_a_neuron_and_all_its_readers(monkeypatch, fine, most):
-    monkeypatch.setattr("nwcompile.passes.partition.baselines.hypergraph.FINE", fine)
+    monkeypatch.setattr("nwcompile.passes.partition.baselines.FINE", fine)
     network, rng = mixed_net(4), np.random.default_rng(4)
     counts = {n: rng.poisson(0.7, (3, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}
-    pins, weight, vertex_of = hypergraph.build_hypergraph(network, Activity(counts, 1), most)
+    pins, weight, vertex_of = build_hypergraph(network, Activity(counts, 1), most)
     expected = [{v} for v in range(len(pins))]
     for c in network.connections:
         for pre, post in synapses(network, c):
@@ -33,10 +33,10 @@ def test_hyperedges_hold_a_neuron_and_all_its_readers(monkeypatch, fine, most):
 
 
 def test_hypergraph_refuses_more_pins_than_can_be_handed_over(monkeypatch):
-    monkeypatch.setattr("nwcompile.passes.partition.baselines.hypergraph.LARGEST", 1000)
+    monkeypatch.setattr("nwcompile.passes.partition.baselines.LARGEST", 1000)
     network = dense_net(10, 60, 60)
     with pytest.raises(OptionError) as error:
-        hypergraph.build_hypergraph(network, Activity.uniform(network), 1)
+        build_hypergraph(network, Activity.uniform(network), 1)
     assert str(error.value) == (
         "partitioner 'hypergraph' makes over 1,000 pins of the synapses; use partitioner='sequential'"
     )
@@ -51,7 +51,7 @@ def test_hypergraph_says_what_to_install(monkeypatch):
         return load(name, *arguments, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    hypergraph.load_library.cache_clear()
+    load_library.cache_clear()
     network = dense_net(2, 3)
     with pytest.raises(OptionError) as error:
         partition(network, small_chip(), Activity.uniform(network), Options(partitioner="hypergraph"))

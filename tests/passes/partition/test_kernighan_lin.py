@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nwcompile.kernels.mapping import kernighan_lin as kernels
-from nwcompile.passes.partition.baselines.kernighan_lin import _initial_slices
+from nwcompile.passes.partition.baselines import _initial_slices
 
 
 def random_graph(seed: int, n: int):

@@ -4,7 +4,7 @@ import numpy as np
 
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.options import Options
-from nwcompile.passes.partition.baselines.neumap import _share_parts, partition_by_neumap
+from nwcompile.passes.partition.baselines import _share_parts, partition_by_neumap
 from tests.made.chips import small_chip
 from tests.made.nets import dense_net
 

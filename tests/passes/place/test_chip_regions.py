@@ -10,7 +10,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.noc.board import chips_used
 from nwcompile.ir.noc.routing import find_chip_crossings
 from nwcompile.ir.options import Options
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.place.chip_regions import (
     cluster_regions,

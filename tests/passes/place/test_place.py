@@ -19,7 +19,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import placement
 from nwcompile.passes.analyze.capacity import site_limits
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.place import anneal
 from nwcompile.passes.place.place import PLACERS, place, routed_cost

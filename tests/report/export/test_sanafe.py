@@ -16,7 +16,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.report.export.sanafe import sanafe_files
 from nwcompile.sim import simulate
 from tests.frontend.frameworks import framework

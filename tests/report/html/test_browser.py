@@ -11,7 +11,7 @@ from nwcompile.cost.prediction import predict
 from nwcompile.ir.artifact import write_files
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.shown import grouped, number, round_figure
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.report import render_diff_files, render_files
 from nwcompile.report.diff import GATE, collect_diff

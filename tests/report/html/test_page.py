@@ -12,7 +12,7 @@ import pytest
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.shown import grouped, round_figure
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.report.html import data
 from nwcompile.report.html.maps import HEAT, Grid, core_map, heat, link_map

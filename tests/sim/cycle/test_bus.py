@@ -17,7 +17,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.place.place import routed_cost
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.report.export.perfetto import format_trace

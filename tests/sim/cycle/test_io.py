@@ -9,7 +9,7 @@ from nwcompile.errors import ChipError, ModelError
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.report.html.page import render_html
 from nwcompile.report.json.collect import collect_report

@@ -13,7 +13,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.noc.routing import HERE
 from nwcompile.ir.program import Program
 from nwcompile.kernels.noc.mesh import RouteTable
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle import run

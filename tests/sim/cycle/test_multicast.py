@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.errors import ChipError
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.sim import simulate
 from tests.made.chips import small_chip
 from tests.made.programs import spread

@@ -20,7 +20,7 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.kernels import neighbors as kernel
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import BACKENDS, WINDOWS, simulate
 from nwcompile.sim.crosscheck import crosscheck

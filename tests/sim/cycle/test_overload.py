@@ -16,7 +16,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.kernels.cores.tables import STUCK
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.report.html.page import render_html
 from nwcompile.report.json.collect import collect_report

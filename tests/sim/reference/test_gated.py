@@ -9,7 +9,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.place.place import place
 from nwcompile.passes.prepare.schedule import schedule

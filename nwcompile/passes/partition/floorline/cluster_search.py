@@ -8,10 +8,9 @@ from nwcompile.ir.chip import Chip
 from nwcompile.kernels.mapping import moves, smooth_anneal
 from nwcompile.kernels.mapping.cluster_state import EXCESS, MESSAGE_OUT, MESSAGES, TIME, CoreState, Demand, Objective
 from nwcompile.passes.partition.floorline.demand import cluster_demand, empty_cores, filled_cores
-from nwcompile.passes.partition.floorline.objective import objective_weights
+from nwcompile.passes.partition.floorline.objective import objective_weights, time_with_links
 from nwcompile.passes.partition.floorline.search import Partition, Search, kept_partition
-from nwcompile.passes.partition.floorline.step_time import time_with_links
-from nwcompile.passes.place.annealing import cool
+from nwcompile.passes.place.anneal import cool
 from nwcompile.passes.place.chip_regions import sites_by_region
 from nwcompile.passes.place.space_filling import hilbert_rank
 

@@ -28,8 +28,8 @@ from nwcompile.passes.partition.floorline.cluster_search import improve_clusters
 from nwcompile.passes.partition.floorline.clusters import fitting_clusters
 from nwcompile.passes.partition.floorline.demand import neuron_load
 from nwcompile.passes.partition.floorline.min_traffic import anneal_hops, are_alike, are_full, fill_tiles, repair_start
+from nwcompile.passes.partition.floorline.objective import max_cycles, step_cycles, step_us, too_slow
 from nwcompile.passes.partition.floorline.search import Partition, Search
-from nwcompile.passes.partition.floorline.step_time import max_cycles, step_cycles, step_us, too_slow
 from nwcompile.passes.partition.logical_cores import FewestCores, LogicalCores, logical_cores
 from nwcompile.passes.partition.metis import partition_by_metis
 from nwcompile.passes.partition.sequential import cut_slices, number_in_order

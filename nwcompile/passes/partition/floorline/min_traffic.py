@@ -27,10 +27,9 @@ from nwcompile.kernels.mapping.traffic import compact_router
 from nwcompile.passes.analyze import capacity
 from nwcompile.passes.partition.floorline.clusters import fitting_clusters
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
+from nwcompile.passes.partition.floorline.objective import step_cycles
 from nwcompile.passes.partition.floorline.search import Partition, Search, kept_partition
-from nwcompile.passes.partition.floorline.step_time import step_cycles
-from nwcompile.passes.place.anneal import anneal_sites
-from nwcompile.passes.place.annealing import cool, uphill_mean
+from nwcompile.passes.place.anneal import anneal_sites, cool, uphill_mean
 from nwcompile.passes.place.problem import placement_problem
 from nwcompile.passes.place.space_filling import z_rank
 

@@ -1,21 +1,40 @@
-"""Objective: the weights of step time, messages and axons for `options.optimize`."""
+"""Objective: the weights of step time, messages and axons for `options.optimize`, and the predicted step time.
+
+The step time is the floorline of every step, links included. `options.step_limit_us` limits it.
+"""
+
+import math
 
 import numpy as np
 
-from nwcompile.cost.time.work import cycles_of_event
+from nwcompile.cost.compare import predicted_figures
+from nwcompile.cost.time.work import cycles_of_event, link_busy
 from nwcompile.cost.traffic.memory import stored_kind
 from nwcompile.cost.traffic.wiring import connection_wiring
-from nwcompile.errors import OptionError
+from nwcompile.errors import FitError, OptionError, Violation
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import given_figures
 from nwcompile.ir.network import Network
-from nwcompile.ir.program import SYNAPSE_KINDS
-from nwcompile.kernels.mapping.cluster_state import Objective
+from nwcompile.ir.noc.routing import find_chip_crossings, find_ports
+from nwcompile.ir.options import Options
+from nwcompile.ir.program import SYNAPSE_KINDS, Program
+from nwcompile.kernels.mapping import link_flits
+from nwcompile.kernels.mapping.cluster_state import TIME, CoreState, Demand, Objective
+from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
+from nwcompile.passes.partition.floorline.search import Search
 
 ERROR_CODE = "NW5006"
 # Weight of tie breakers: too small to outweigh a single cycle or message.
 TIE_WEIGHT = 1e-6
+# Router outputs that are looked up at once: 4 M, so that intermediate tables stay below some 100 MB.
+OUTPUTS_AT_ONCE = 1 << 22
+
+# Cycles that represent no limit: sums of a few of them still fit an int64.
+LARGEST_CYCLES = 1 << 62
+
+# Relative rounding error of cycles converted to microseconds, so that a reported time is a sufficient limit.
+ROUNDED_SHARE = 1e-12
 
 
 def objective_weights(network: Network, chip: Chip, activity: Activity, n_steps: int, optimize: str) -> Objective:
@@ -70,3 +89,141 @@ def fixed_pj(network: Network, chip: Chip, activity: Activity, n_steps: int) -> 
     for name, read in is_read.items():
         total += is_tree * pj["message_out_pj"] * float(activity.counts[name].sum(0)[read].sum())
     return total
+
+
+def max_cycles(search: Search) -> int | None:
+    """Return the cycles that all steps of all samples may take together; None without a limit or a choice of mapping.
+
+    Raises OptionError for a chip that does not give the cycles of every event.
+    """
+    chip, limit_us = search.chip, search.options.step_limit_us
+    if limit_us is None:
+        return None
+    _verify_times(chip)
+    if chip.has_pool_times:
+        return None
+    cycles = min(LARGEST_CYCLES, limit_us * 1000 / chip.core.cycle_ns * _n_steps(search))
+    return max(1, round(cycles) if math.isclose(cycles, round(cycles), rel_tol=ROUNDED_SHARE) else int(cycles))
+
+
+def step_us(cycles: float, search: Search) -> float:
+    """Return the microseconds of a step if all steps of all samples together take this many cycles."""
+    return cycles * search.chip.core.cycle_ns / 1000 / _n_steps(search)
+
+
+def step_cycles(search: Search, cores: np.ndarray, sites: np.ndarray | None = None) -> int:
+    """Return the cycles of all steps of all samples together, by the floorline of the cores, int[neuron].
+
+    With `sites` int64[core], links between routers count too, as in `link_cycles`.
+    """
+    used, cluster_of = np.unique(cores, return_inverse=True)
+    demand = cluster_demand(
+        search.network, search.chip, search.activity, search.timing, cluster_of.reshape(-1), len(used)
+    )
+    state = filled_cores(demand, search.chip, np.arange(len(used)))
+    if sites is None or search.chip.is_bus:
+        return int(state.busy.total[TIME])
+    return time_with_links(demand, state, search.chip, sites[used])
+
+
+def link_cycles(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray, is_even: bool = False) -> np.ndarray:
+    """Return int64[step]: core cycles of the busiest link for the messages of clusters on cores at `site` int64[core].
+
+    As in `cost.time.work`, except that payloads and messages of input lines are left out. `is_even`: before placement,
+    links from one chip to another share their flits evenly, and no other links count. The chip has routers.
+    """
+    flits = _link_flits(demand, state, chip, site).T * chip.noc.flits_per_message
+    core_ticks, noc_ticks = chip.ticks
+    return link_busy(chip, _share_flits(flits, chip) if is_even else flits).max(1) * noc_ticks // core_ticks
+
+
+def time_with_links(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray, is_even: bool = False) -> int:
+    """Return the cycles of all steps together, each as long as its busiest core or link; see `link_cycles`."""
+    waits = np.maximum(link_cycles(demand, state, chip, site, is_even) - state.busy.top, 0)
+    return int(state.busy.total[TIME] + waits.sum())
+
+
+def _link_flits(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray) -> np.ndarray:
+    """Return int64[link, step]: messages over every link."""
+    n_mesh, router = 4 * len(chip.grid.is_open), site // chip.noc.cores_per_router
+    routers, to = np.unique(router, return_inverse=True)
+    source_class, reader = np.nonzero(state.held.n_rows.T > 0)
+    offset = np.searchsorted(source_class, np.arange(len(demand.classes.size) + 1))
+    ends = n_mesh + np.stack([site, chip.n_cores + site])
+    flits = np.zeros((n_mesh + 2 * chip.n_cores, demand.sends.send.shape[1]), np.int64)
+    link_flits.add_flits(
+        demand.sends,
+        state.held.core_of,
+        offset,
+        reader,
+        router,
+        to.reshape(-1),
+        _output_ports(chip, routers),
+        chip.grid.neighbor,
+        ends,
+        chip.noc.multicast == "tree",
+        flits,
+    )
+    return flits
+
+
+def _output_ports(chip: Chip, routers: np.ndarray) -> np.ndarray:
+    """Return uint8[router, ...]: the output of every router of the chip for messages to each of `routers`."""
+    all_routers = np.arange(len(chip.grid.is_open))[:, None]
+    parts = np.array_split(all_routers, 1 + len(all_routers) * len(routers) // OUTPUTS_AT_ONCE)
+    return np.concatenate([find_ports(chip.grid, part, routers) for part in parts])
+
+
+def _share_flits(flits: np.ndarray, chip: Chip) -> np.ndarray:
+    """Return int64[step, link]: the load of links between two chips if they share it evenly, and 0 elsewhere."""
+    noc, grid = chip.noc, chip.grid
+    router, direction = np.nonzero(find_chip_crossings(grid, noc.chip_columns, noc.chip_rows))
+    y, x = np.divmod(router, grid.columns)
+    tile = y // (noc.chip_rows or grid.rows) * grid.columns + x // (noc.chip_columns or grid.columns)
+    side = np.unique(tile * 4 + direction, return_inverse=True)[1].reshape(-1)
+    link, shared = router * 4 + direction, np.zeros_like(flits)
+    total = np.zeros((int(side.max(initial=-1)) + 1, len(flits)), np.int64)
+    np.add.at(total, side, flits.T[link])
+    shared.T[link] = (total // np.bincount(side)[:, None])[side]
+    return shared
+
+
+def too_slow(chip: Chip, step_us: float, limit_us: float, n_cores: int) -> FitError:
+    """Return the error for a mapping whose steps are predicted to take `step_us`, more than `limit_us`."""
+    cores = f"{n_cores} core{'s' if n_cores != 1 else ''}"
+    advice = "raise step_limit_us, or n_cores where it is given"
+    scan_us = chip.scan_cycles * chip.core.cycle_ns / 1000
+    if scan_us >= limit_us:
+        advice = f"raise step_limit_us: a core visits all its slots in every step, which takes {scan_us:.4g} us"
+    if chip.has_pool_times:
+        advice = "raise step_limit_us, or use fewer neurons or spikes"
+    return FitError(
+        chip.name,
+        [Violation("predicted step time", f"network -> {cores}", step_us, limit_us, advice, unit=" us")],
+    )
+
+
+def verify_step_time(program: Program, options: Options) -> None:
+    """Raise FitError if the program's predicted step, links included, takes longer than `options.step_limit_us`.
+
+    Raises OptionError for a chip that does not give the cycles of every event.
+    """
+    if options.step_limit_us is None:
+        return
+    _verify_times(program.chip)
+    assert program.activity is not None, "a program has that of its compilation"
+    figures = predicted_figures(program, program.activity)
+    if figures.step_us is not None and figures.step_us > options.step_limit_us * (1 + ROUNDED_SHARE):
+        raise too_slow(program.chip, figures.step_us, options.step_limit_us, figures.cores)
+
+
+def _verify_times(chip: Chip) -> None:
+    if not chip.gives_times:
+        raise OptionError(
+            f"step_limit_us needs the cycles of every event, which {chip.name} does not give; leave it out"
+        )
+
+
+def _n_steps(search: Search) -> int:
+    """Return the hardware steps of all samples together."""
+    return search.timing.n_hardware_steps(search.activity.n_steps, "aligned") * search.activity.n_samples

@@ -8,7 +8,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import APPROXIMATIONS, Options
 from nwcompile.passes.analyze.axon_types import too_many_weights
-from nwcompile.passes.analyze.maxima import find_maxima, pooled_layer
+from nwcompile.passes.analyze.nonlinear import find_maxima, pooled_layer
 from nwcompile.passes.quantize.approximate.nearest import needed_items
 
 MESSAGES = {"graded": "messages carry counts and signs", "repeat": "n spikes are n messages"}  # by `on_multi_spike`

@@ -14,7 +14,7 @@ from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import LARGEST_OUTPUT
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.maxima import can_send_sums, find_maxima, pooled_layer
+from nwcompile.passes.analyze.nonlinear import can_send_sums, find_maxima, pooled_layer
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.approximate.ideal import Windows
 from nwcompile.passes.quantize.sums.compare_currents import LEADS, SUMS, Tournament, split_terms

@@ -17,7 +17,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import OBJECTIVES, Options
 from nwcompile.kernels.mapping import cluster_state, moves
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.partition.floorline import floorline as floorline_module
 from nwcompile.passes.partition.floorline import search as search_module
 from nwcompile.passes.partition.floorline.clusters import fitting_clusters, halve_clusters

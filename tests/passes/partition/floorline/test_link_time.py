@@ -9,10 +9,10 @@ from nwcompile.cost.time.work import compute_work
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.ir.options import Options
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
+from nwcompile.passes.partition.floorline.objective import link_cycles, step_cycles
 from nwcompile.passes.partition.floorline.search import Search
-from nwcompile.passes.partition.floorline.step_time import link_cycles, step_cycles
 from nwcompile.passes.prepare.schedule import schedule
 from tests.made.chips import small_chip
 from tests.made.mapped import scattered_net

@@ -18,7 +18,7 @@ from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import cluster_state, traffic_anneal
-from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit import emit
 from nwcompile.passes.partition.floorline import floorline, min_traffic
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores, neuron_load
 from nwcompile.passes.partition.floorline.min_traffic import (
@@ -28,8 +28,8 @@ from nwcompile.passes.partition.floorline.min_traffic import (
     fill_tiles,
     message_costs,
 )
+from nwcompile.passes.partition.floorline.objective import max_cycles, verify_step_time
 from nwcompile.passes.partition.floorline.search import Partition, Search
-from nwcompile.passes.partition.floorline.step_time import max_cycles, verify_step_time
 from nwcompile.passes.partition.partition import PARTITIONERS, partition
 from nwcompile.passes.place.place import place
 from nwcompile.passes.prepare.schedule import schedule
