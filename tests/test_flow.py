@@ -23,9 +23,8 @@ from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.passes.stages.draft import Draft, Missing
-from nwcompile.passes.stages.emit import NO_CALIBRATION
+from nwcompile.passes.stages.run import NO_CALIBRATION, run
 from nwcompile.passes.stages.run import STAGES as ALL_STAGES
-from nwcompile.passes.stages.run import run
 from nwcompile.sim import simulate
 from tests.made.spikes import spikes
 
@@ -39,10 +38,10 @@ STAGE_FUNCTIONS = {
     "nwcompile.passes.prepare.normalize": {"normalize"},
     "nwcompile.passes.prepare.schedule": {"schedule"},
     "nwcompile.passes.legalize.legalize": {"legalize"},
-    "nwcompile.passes.quantize.prove": {"prove"},
+    "nwcompile.passes.legalize.prove": {"prove"},
     "nwcompile.passes.quantize.approximate.approximate": {"approximate"},
     "nwcompile.passes.fit.relay_delays": {"relay_delays"},
-    "nwcompile.passes.quantize.sums.compare_currents": {"compare_currents"},
+    "nwcompile.passes.quantize.compare_currents": {"compare_currents"},
     "nwcompile.passes.fit.split_fan_in": {"split_fan_in"},
     "nwcompile.passes.quantize.quantize": {"quantize_once"},
     "nwcompile.passes.analyze.check": {"estimate", "check"},
@@ -269,7 +268,7 @@ def test_compile_tells_what_no_mapping_can_do_before_any_is_searched_for(monkeyp
     ones = np.ones((16, 16), np.int8)  # b feeds only itself: with relay neurons after it, it would be no output
     edges = [Dense("in", "a", np.ones((16, 4), np.int8)), Dense("a", "b", ones), Dense("b", "b", ones, delay=9)]
     network = Network.from_arrays({"a": spec, "b": spec}, edges, {"in": 4})
-    monkeypatch.setattr("nwcompile.passes.stages.partition.partition", lambda *_: pytest.fail("searched"))
+    monkeypatch.setattr("nwcompile.passes.stages.run.partition", lambda *_: pytest.fail("searched"))
     with pytest.raises(FitError) as error:
         compile(network, chip)
     assert [violation.what for violation in error.value.violations] == ["delay steps"]

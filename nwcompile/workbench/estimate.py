@@ -22,7 +22,7 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.shown import data_frame, number
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.memory import n_with_room
-from nwcompile.passes.quantize.shared import share_results
+from nwcompile.passes.quantize.quantize import share_results
 from nwcompile.report.html_markup import tag
 from nwcompile.report.html_tables import html_table
 from nwcompile.report.text import align_rows

@@ -14,12 +14,12 @@ from nwcompile.nn.qat import scan
 from nwcompile.nn.qat.connected import ConnectedLayer, copy_array, make_parameter
 from nwcompile.nn.qat.scan import IntegerNeurons
 from nwcompile.nn.qat.sums import IntegerWeights, StraightThrough
-from nwcompile.passes.analyze.dynamics import nearest_decay
+from nwcompile.passes.analyze.dynamics import find_decay_for_loss
 from nwcompile.passes.analyze.grids import WeightGrid, largest_threshold
-from nwcompile.passes.quantize.channel_scale import apply_scale
 from nwcompile.passes.quantize.scaled_layer import (
     Layer,
     Scaled,
+    apply_scale,
     describe_layer,
     driving_weights,
     register_encoding,
@@ -172,7 +172,7 @@ class QuantizedLayer(ConnectedLayer):
 
     def _round_decay(self, keep: torch.Tensor, lowest: int) -> np.ndarray:
         kept = np.asarray(align_to_shape(np.clip(copy_array(keep), 0, 1), self.node.shape))
-        return nearest_decay(kept, self.chip.fixed_point, lowest)
+        return find_decay_for_loss(1 - kept, self.chip.fixed_point, lowest)
 
     def _scale_biases(self) -> torch.Tensor | None:
         """Return the sum of the biases into each neuron, float64[N], in the float network's units; None without any."""

@@ -20,7 +20,7 @@ from nwcompile.ir.connection import Dense
 from nwcompile.nn.layers.lif import LIFSynapse
 from nwcompile.nn.training.pruning import Mask, find_weights
 from nwcompile.passes.analyze.core_rules import has_rules
-from nwcompile.passes.prepare.prune_zeros import most_listed
+from nwcompile.passes.prepare.weights import most_listed
 
 HALVINGS = 60  # Bisection steps of the density search; more than a float has bits.
 FIRST_PART = 0.3  # Upper bound of the share of a neuron's inputs that a round moves: zeta of SET, alpha of RigL.

@@ -37,7 +37,8 @@ def neuron_violations(
 
     if spec.fires:
         if reset not in can.reset:
-            yield lacks("reset", reset, can.reset, _reset_advice(node, chip), _chips_with_reset(reset))
+            others = (c.name for c in _shipped_chips() if c.listing.proposed and reset in c.neuron.reset)
+            yield lacks("reset", reset, can.reset, _reset_advice(node, chip), f" ({', '.join(others)})")
         if spec.reset != "none" and spec.reset_timing not in can.reset_timing:
             advice = f"train {node.name} with reset_timing {can.reset_timing[0]!r}"
             yield lacks("reset_timing", spec.reset_timing, can.reset_timing, advice)
@@ -52,13 +53,8 @@ def neuron_violations(
             yield lacks("strict", word[spec.strict], [word[s] for s in can.strict], advice)
         refractory = int(np.max(spec.refractory))
         if refractory > can.refractory_max_steps:
-            yield Violation(
-                "refractory steps",
-                node.name,
-                refractory,
-                can.refractory_max_steps,
-                f"shorten refractory of {node.name} or raise neuron.refractory_max_steps",
-            )
+            advice = f"shorten refractory of {node.name} or raise neuron.refractory_max_steps"
+            yield Violation("refractory steps", node.name, refractory, can.refractory_max_steps, advice)
     yield from _current_violations(node, chip)
     yield from _leak_violations(node, chip)
     yield from _clamp_violations(node, chip)
@@ -99,7 +95,7 @@ def _program_violation(name: str, program: NeuronProgram, chip: Chip) -> Violati
     used = f"program {program.name} of states {', '.join(program.state_names) or 'none'} and operations "
     used += ", ".join(sorted({operation.kind for operation in program.operations})) or "none"
     said = f"they lack {', '.join(missing)}" if missing else "they run no programs"
-    chips = ", ".join(_programmable_chips())
+    chips = ", ".join(chip.name for chip in _shipped_chips() if chip.neuron.programmable)
     advice = f"{said}; take a chip whose neurons are programs (neuron.programmable: {chips}), or a built-in neuron in "
     return Violation("neuron", name, used, f"built-in neurons ({' and '.join(states)})", advice + name)
 
@@ -140,10 +136,9 @@ def _truth_values(program: NeuronProgram) -> set[Operand]:
 
 
 @cache
-def _programmable_chips() -> list[str]:
-    """Return the shipped chips with programmable neurons, without boards."""
-    chips = {name: Chip.load(name) for name in Chip.shipped()}
-    return [name for name, chip in chips.items() if chip.neuron.programmable and not chip.is_board]
+def _shipped_chips() -> list[Chip]:
+    """Return the shipped chips, without boards."""
+    return [chip for name in Chip.shipped() if not (chip := Chip.load(name)).is_board]
 
 
 def _reset_advice(node: Node, chip: Chip) -> str:
@@ -152,14 +147,6 @@ def _reset_advice(node: Node, chip: Chip) -> str:
     adds_up = spec.fixed is None and spec.membrane == "linear" and np.all(spec.beta == 1)
     how = " (nw.convert: reset='zero')" if adds_up and spec.reset == "subtract" and "zero" in has else ""
     return f"train {node.name} with reset {has[0]!r}{how}"
-
-
-@cache
-def _chips_with_reset(reset: str) -> str:
-    """Return the proposed shipped chips whose neurons have this reset, in brackets, without boards."""
-    chips = [chip for name in Chip.shipped() if (chip := Chip.load(name)).listing.proposed and not chip.is_board]
-    names = [chip.name for chip in chips if reset in chip.neuron.reset]
-    return f" ({', '.join(names)})"
 
 
 def _spike_violations(node: Node, chip: Chip, on_multi_spike: str) -> Iterator[Violation]:
@@ -202,17 +189,18 @@ def _count_violations(node: Node, cap: int | None) -> Iterator[Violation]:
 
 def _current_violations(node: Node, chip: Chip) -> Iterator[Violation]:
     """Yield a synaptic current that outlasts the step, if the chip's neurons have none."""
-    spec = node.neuron
-    if chip.neuron.current is not False:
-        return
-    if spec.fixed is None:
-        kept = np.asarray(0.0 if spec.alpha is None else spec.alpha)
-    else:
-        kept = 1 - spec.fixed.lost(spec.decay_u)
-    if np.any(kept):
+    kept = kept_current(node.neuron)
+    if chip.neuron.current is False and np.any(kept):
         used = f"a current that keeps up to {100 * float(np.max(kept)):.3g} % a step"
         advice = f"train {node.name} without one, or take a chip whose neurons have it"
         yield Violation("current", node.name, used, "no current", advice)
+
+
+def kept_current(spec: NeuronSpec) -> np.ndarray:
+    """Return the share of a current that remains after a step, 0..1."""
+    if spec.fixed is None:
+        return np.asarray(0.0 if spec.alpha is None else spec.alpha)
+    return 1 - spec.fixed.lost(spec.decay_u)
 
 
 def _leak_violations(node: Node, chip: Chip) -> Iterator[Violation]:
@@ -251,13 +239,8 @@ def _number_violations(node: Node, spec: NeuronSpec, chip: Chip) -> Iterator[Vio
     for name, key in FORMAT_KEYS.items():
         used, has = getattr(spec.fixed, name), getattr(form, name)
         if used != has:
-            yield Violation(
-                key.partition(".")[2].replace("_", " "),
-                node.name,
-                used,
-                str(has),
-                f"quantize {node.name} for this chip or set {key} to {used}",
-            )
+            advice = f"quantize {node.name} for this chip or set {key} to {used}"
+            yield Violation(key.partition(".")[2].replace("_", " "), node.name, used, str(has), advice)
     if spec.fires:
         step, top = 1 << can.threshold_shift_bits, ((1 << can.threshold_bits) - 1) << can.threshold_shift_bits
         threshold = np.asarray(spec.threshold, np.int64).reshape(-1)
@@ -269,25 +252,15 @@ def _number_violations(node: Node, spec: NeuronSpec, chip: Chip) -> Iterator[Vio
         bad = _not_representable(bias, can.bias_bits, can.bias_exponent_max)
         if bad is not None:
             shift = f" << 0..{can.bias_exponent_max}" if can.bias_exponent_max else ""
-            yield Violation(
-                "bias",
-                node.name,
-                bad,
-                f"a {can.bias_bits}-bit mantissa{shift}",
-                f"scale {node.name} down or round its bias",
-            )
+            advice = f"scale {node.name} down or round its bias"
+            yield Violation("bias", node.name, bad, f"a {can.bias_bits}-bit mantissa{shift}", advice)
     if can.current_bias is False and np.any(spec.bias_u):
         advice = f"approximate 'bias', or train {node.name} with its bias at the membrane (NeuronSpec.bias)"
         yield Violation("bias", node.name, "of the current", "of the membrane", advice)
     low = int(np.min(spec.decay_u))
     if low < chip.state.decay_offset:
-        yield Violation(
-            "decay_u",
-            node.name,
-            low,
-            f"{chip.state.decay_offset} or more",
-            f"let the current of {node.name} decay faster",
-        )
+        advice = f"let the current of {node.name} decay faster"
+        yield Violation("decay_u", node.name, low, f"{chip.state.decay_offset} or more", advice)
 
 
 def _not_representable(values: np.ndarray, bits: int, exponent_max: int) -> int | None:
@@ -307,13 +280,8 @@ def weight_violations(connection: Connection, chip: Chip) -> Iterator[Violation]
         yield Violation("weight bits", where, bits, can.bits, "quantize to fewer bits or raise weights.bits")
         return
     if not can.exponent_min <= connection.exponent <= can.exponent_max:
-        yield Violation(
-            "weight exponent",
-            where,
-            connection.exponent,
-            f"{can.exponent_min}..{can.exponent_max}",
-            "rescale the weights",
-        )
+        has = f"{can.exponent_min}..{can.exponent_max}"
+        yield Violation("weight exponent", where, connection.exponent, has, "rescale the weights")
     step = mantissa_step(bits, can.bits, can.step, connection.sign_mode)
     low, high = mantissa_range(bits, can.bits, can.step, connection.sign_mode)
     weight = np.asarray(connection.weight)

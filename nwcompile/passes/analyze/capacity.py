@@ -10,26 +10,12 @@ import numpy as np
 
 from nwcompile.cost.traffic.destinations import RowsOfNode, find_destinations, rows_by_source, source_classes
 from nwcompile.cost.traffic.events import synops_into
-from nwcompile.cost.traffic.memory import (
-    kernel_groups,
-    kernel_memory,
-    row_bits,
-    row_memory,
-    shared_bits,
-    synapse_bits,
-)
+from nwcompile.cost.traffic.memory import kernel_groups, kernel_memory, row_bits, row_memory, shared_bits, synapse_bits
 from nwcompile.cost.traffic.wiring import Wiring, connection_wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d
-from nwcompile.ir.flat import (
-    cores_of_sources,
-    count_lines,
-    count_neurons,
-    csr_groups,
-    csr_offset,
-    join_layers,
-)
+from nwcompile.ir.flat import cores_of_sources, count_lines, count_neurons, csr_groups, csr_offset, join_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import CONV

@@ -64,15 +64,8 @@ def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> No
     n_neurons = sum(size for size, _ in _layer_sizes(network, chip))
     room = int(chip.max_neurons.sum())
     if n_neurons > room:
-        violations.append(
-            Violation(
-                "neurons",
-                f"network -> {chip.name}",
-                n_neurons,
-                room,
-                f"make {_largest_layer(network)} smaller or raise noc.columns",
-            )
-        )
+        advice = f"make {_largest_layer(network)} smaller or raise noc.columns"
+        violations.append(Violation("neurons", f"network -> {chip.name}", n_neurons, room, advice))
     bits = _bits_of_ends(network, chip)
     n_bits = sum(bits.values())
     memory = chip.limit("synapse_bits")
@@ -177,17 +170,10 @@ def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limit
             else:
                 n = int((count[layer] > 0).sum()) + sum(ceil(used[c] / limit[c]) - 1 for c in cores)
                 advice = f"split {network.layers[layer]} over {n} cores"
-            where = first_places([f"core {c}" for c in cores], "core")
-            violations += [
-                Violation(
-                    resource.name,
-                    f"{network.layers[layer]} -> {place}",
-                    int(used[c]),
-                    int(limit[c]),
-                    f"{advice} or raise core.{resource.limit_key}",
-                )
-                for c, place in zip(cores, where, strict=False)
-            ]
+            advice += f" or raise core.{resource.limit_key}"
+            for c, place in zip(cores, first_places([f"core {c}" for c in cores], "core"), strict=False):
+                where = f"{network.layers[layer]} -> {place}"
+                violations.append(Violation(resource.name, where, int(used[c]), int(limit[c]), advice))
     return violations
 
 

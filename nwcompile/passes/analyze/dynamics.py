@@ -99,17 +99,12 @@ def _chip_decay(layer: str, name: str, keep: np.ndarray, form: FixedPoint, lowes
             f"layer {layer!r}: {name} = {bad:g} is outside 0..1, and a chip's state can only decay; "
             "train it with a leak between 0 and 1"
         )
-    decay = nearest_decay(keep, form, lowest)
+    decay = find_decay_for_loss(1 - keep, form, lowest)
     chip_keep = 1 - form.lost(decay)
     leaky = (0 < keep) & (keep < 1) & (0 < chip_keep) & (chip_keep < 1)
     ratio = np.log(np.where(leaky, keep, 0.5)) / np.log(np.where(leaky, chip_keep, 0.5))  # of the time constants
     error = np.where(leaky, 100 * np.abs(ratio - 1), np.where(keep == chip_keep, 0.0, inf))
     return decay, float(error.max())
-
-
-def nearest_decay(keep: np.ndarray, form: FixedPoint, lowest: int) -> np.ndarray:
-    """Return the chip's decay, int64, at least `lowest`, that is nearest to keeping a share `keep` (0..1) per step."""
-    return find_decay_for_loss(1 - keep, form, lowest)
 
 
 def find_decay_for_loss(lost: np.ndarray, form: FixedPoint, lowest: int = 0) -> np.ndarray:

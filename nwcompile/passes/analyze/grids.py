@@ -120,6 +120,14 @@ class WeightGrid:
         return np.ceil(low / spacing) * spacing, np.floor(high / spacing) * spacing, spacing
 
 
+def holds_mantissas(weight: np.ndarray, chip: Chip, sign_mode: str, bits: int | None = None) -> bool:
+    """Return whether the chip stores these integers as mantissas of a connection of `bits` (None: the chip's width)."""
+    form = bits or chip.weights.bits, chip.weights.bits, chip.weights.step, sign_mode
+    low, high = mantissa_range(*form)
+    inside = weight.min(initial=0) >= low and weight.max(initial=0) <= high
+    return bool(inside and not np.any((weight.astype(np.int64) - low) % mantissa_step(*form)))
+
+
 def round_threshold(value: np.ndarray, strict: bool, chip: Chip) -> tuple[np.ndarray, bool]:
     """Return the threshold on the chip's grid, and the comparison that the chip uses with it.
 

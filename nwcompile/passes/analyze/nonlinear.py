@@ -74,15 +74,12 @@ def comparable_layers(network: Network, chip: Chip, options: Options) -> tuple[s
     if not can_send_sums(chip, options):
         return ()
     layers = {layer: pool for pool in find_maxima(network) if (layer := pooled_layer(network, pool)) is not None}
-    n_more = sum(_n_more(network, pool) for pool in layers.values())
+    n_more = 0  # neurons of each maximum: one for each current, and one for each further current of a window
+    for pool in layers.values():
+        source, window = pool.window_taps(network.node(pool.source).shape)
+        n_more += network.node(pool.source).n_neurons + len(source) - len(np.unique(window))
     has_room = count_neurons(network) + n_more <= int(chip.max_neurons.sum())
     return tuple(layers) if has_room else ()
-
-
-def _n_more(network: Network, pool: MaxPool2d) -> int:
-    """Count the neurons of a maximum: one for each current, and one for each further current of a window."""
-    source, window = pool.window_taps(network.node(pool.source).shape)
-    return network.node(pool.source).n_neurons + len(source) - len(np.unique(window))
 
 
 def can_send_sums(chip: Chip, options: Options) -> bool:

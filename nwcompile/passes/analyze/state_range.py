@@ -107,8 +107,10 @@ def _state_bounds(network: Network, name: str, sent: dict | None, of_input: tupl
     """Return the bounds of u, then v, upwards and downwards, float64[n]; u before it wraps, v from the wrapped u."""
     node = network.node(name)
     spec = node.neuron
-    rise, fall = _drive_bounds(network, name, sent, of_input)
-    u_up, u_down = u = tuple(_bound_leaky(d, spec, "decay_u", node.shape) for d in (rise, fall))
+    bias, unit = spec.array("bias_u", node.shape).reshape(-1).astype(np.float64), 1 << spec.fixed.shift_bits
+    rise, fall = largest_sums(network, name, _get_payloads(network, sent, of_input))
+    gains = (rise + np.maximum(bias, 0)) * unit, (fall + np.maximum(-bias, 0)) * unit  # exact below 2**53
+    u_up, u_down = u = tuple(_bound_leaky(gain, spec, "decay_u", node.shape) for gain in gains)
     u_up, u_down = _either_sign(u, spec, "u")
     if spec.fixed.shifts:  # the membrane gets the rest after the decay
         left = 1 - spec.fixed.lost(spec.array("decay_u", node.shape).reshape(-1))
@@ -125,17 +127,6 @@ def _either_sign(bounds, spec: NeuronSpec, state: str) -> tuple:
     limit = (1 << (spec.number_format.state_bits - 1)) - 1
     either = np.maximum(*bounds)
     return tuple(np.where(either > limit, either, side) for side in bounds)
-
-
-def _drive_bounds(
-    network: Network, name: str, sent: dict | None, of_input: tuple[float, float]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest rise and fall of u in one step, float64[n] (exact below 2**53)."""
-    node = network.node(name)
-    bias = node.neuron.array("bias_u", node.shape).reshape(-1).astype(np.float64)
-    rise, fall = largest_sums(network, name, _get_payloads(network, sent, of_input))
-    unit = 1 << node.neuron.fixed.shift_bits
-    return (rise + np.maximum(bias, 0)) * unit, (fall + np.maximum(-bias, 0)) * unit
 
 
 def largest_sums(

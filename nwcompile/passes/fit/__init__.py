@@ -2,11 +2,11 @@
 
 stage       function                                what it does
 split       split_fan_in.py:split_fan_in            splits fan-ins beyond a core's into neurons that send partial sums
-            parts.py:symbolic_part                  the same for large layers, without lists of their synapses
+            split_fan_in.py:symbolic_part           the same for large layers, without lists of their synapses
 delays      relay_delays.py:relay_delays            chains of relay neurons for delays longer than the chip's
-            relays.py:relay_layer                   a layer of relay neurons, which hold or pool spikes
+            relay_delays.py:relay_layer             a layer of relay neurons, which hold or pool spikes
 merge       merge_axons.py:merge_axons              maxima of spikes in shared axons
 copies      copy_neurons.py:copy_neurons            copies of neurons, if their destinations are limited
             copy_plan.py:plan_copies                how many copies, and on which cores
-            copied_network.py:build_copied_network  copies as layers of their own
+            copy_neurons.py:build_copied_network    copies as layers of their own
 """

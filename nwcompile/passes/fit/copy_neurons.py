@@ -3,6 +3,7 @@
 A neuron of TrueNorth has one axon, a core of Speck two destinations. Copies of neurons (`copy_plan.py`) satisfy such a
 limit. So does a splitter: relay neurons that copy a layer's spikes one step later, all copies of a neuron on the same
 core, so that nothing in front of the layer needs copies. For each layer, the variant with fewer cores in total is used.
+The copies of a plan become layers of their own, and every synapse is connected to the copy that sends to it.
 """
 
 from dataclasses import dataclass, replace
@@ -14,22 +15,26 @@ from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.errors import FitError, ModelError, Violation
 from nwcompile.ir.activity import Activity, MultiSpike
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Connection
 from nwcompile.ir.flat import join_layers, neuron_offsets
 from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.options import Options
 from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.analyze.capability import delay_violations
 from nwcompile.passes.analyze.capacity import n_usable
 from nwcompile.passes.analyze.core_rules import n_over
-from nwcompile.passes.fit.copied_network import build_copied_network
-from nwcompile.passes.fit.copy_plan import CopyPlan, most_destinations, plan_copies
-from nwcompile.passes.fit.relays import build_relay, relay_layer, sends_binary
-from nwcompile.passes.quantize.sums.send_sums import schedule_senders
+from nwcompile.passes.fit.copy_plan import CopyPlan, most_destinations, plan_copies, synapse_ends
+from nwcompile.passes.fit.relay_delays import build_relay, relay_layer, sends_binary
+from nwcompile.passes.prepare.weights import list_synapses
+from nwcompile.passes.quantize.send_sums import schedule_senders
 
 SPLITTER = "{}/splitter"
 LARGEST = 10_000_000  # Networks with more synapses are left to the check, because each synapse is visited.
+COPY = "{}/copy{}"  # The first copy keeps the layer's name, so its spikes are the layer's.
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +57,8 @@ class Copied(NamedTuple):
     timing: Schedule
     activity: Activity
     core_of: dict[str, np.ndarray]
-    changes: list[Change]
     copy_of: dict[str, tuple[str, np.ndarray]]
+    changes: list[Change]
 
 
 def may_copy(chip: Chip) -> bool:
@@ -86,17 +91,10 @@ def copy_neurons(
             best = other if other is not None and other.plan.n_cores < best.plan.n_cores else best
     if best.plan.n_cores > n_usable(chip):
         raise FitError(chip.name, [_too_many(best, chip)])
-    copied = build_copied_network(best.network, best.timing, best.plan)
+    copied = build_copied_network(best)
     if copied.network.outputs != network.outputs:
         return None
-    return Copied(
-        network=copied.network,
-        timing=copied.timing,
-        activity=_copy_activity(best.activity, copied.copy_of),
-        core_of=copied.core_of,
-        changes=_list_changes(network, best, chip),
-        copy_of=copied.copy_of,
-    )
+    return copied._replace(changes=_list_changes(network, best, chip))
 
 
 def _too_many(wanted: Wanted, chip: Chip) -> Violation:
@@ -189,3 +187,132 @@ def _list_changes(network: Network, made: Wanted, chip: Chip) -> list[Change]:
             Change(layer, f"spikes for more than {reached} core{'s' if reached > 1 else ''}", has, how, EXACT)
         )
     return changes
+
+
+class _Ends(NamedTuple):
+    """The synapses of a connection in a copied network, one entry for each copy of their target."""
+
+    synapse: np.ndarray  # int64[end]
+    source: np.ndarray  # int64[end]: index of the sending copy
+    target: np.ndarray  # int64[end]: index of the receiving copy
+
+
+def build_copied_network(wanted: Wanted) -> Copied:
+    """Apply the plan to a fixed-point network, without rows for its changes; all copies have the inputs of the first.
+
+    A connection that is divided among copies becomes lists of synapses; one that stays whole keeps its form.
+    """
+    network, timing, plan = wanted.network, wanted.timing, wanted.plan
+    first = neuron_offsets(network)
+    nodes: dict[str, Node] = {}
+    cores: dict[str, np.ndarray] = {}
+    copy_of: dict[str, tuple[str, np.ndarray]] = {}
+    for name, node in network.nodes.items():
+        copies = plan.copies[first[name] : first[name] + node.n_neurons]
+        for j in range(int(copies.max())):
+            neurons = np.flatnonzero(copies > j)
+            made = _copy_node(node, _name(name, j), neurons)
+            nodes[made.name] = made
+            cores[made.name] = plan.core_of_copy(first[name] + neurons, np.full(len(neurons), j)).astype(np.int32)
+            if j:
+                copy_of[made.name] = (name, neurons)
+    synapses = [synapse_ends(network, c) for c in network.connections]
+    ends = _find_ends(network, plan, synapses)
+    connections: list[Connection] = []
+    delay: list[int] = []
+    for i, (c, (pre, post, place)) in enumerate(zip(network.connections, synapses, strict=True)):
+        parts = _copy_edges(c, network, plan, (pre - first.get(c.source, 0), post - first[c.target], place), ends[i])
+        connections += parts
+        delay += [timing.delay[i]] * len(parts)
+    offset = {**timing.offset, **{copy: timing.offset[name] for copy, (name, _) in copy_of.items()}}
+    copied = Network(network.inputs, nodes, tuple(connections))
+    copied.verify()
+    return Copied(
+        network=copied,
+        timing=replace(timing, offset=offset, delay=tuple(delay)),
+        activity=_copy_activity(wanted.activity, copy_of),
+        core_of=cores,
+        copy_of=copy_of,
+        changes=[],
+    )
+
+
+def _name(layer: str, copy: int) -> str:
+    return COPY.format(layer, copy + 1) if copy else layer
+
+
+def _copy_node(node: Node, name: str, neurons: np.ndarray) -> Node:
+    """Return a layer of some neurons, int64[n], of another."""
+    if len(neurons) == node.n_neurons:
+        return replace(node, name=name)
+    axon_of = None if node.axon_of is None else np.searchsorted(neurons, node.axon_of[neurons])
+    if isinstance(node.neuron, NeuronProgram):
+        return Node(name, (len(neurons),), node.neuron.select_neurons(neurons, node.shape), axon_of=axon_of)
+    arrays = (field for field in NeuronSpec.NUMBERS if isinstance(getattr(node.neuron, field), np.ndarray))
+    values = {field: node.neuron.array(field, node.shape).reshape(-1)[neurons] for field in arrays}
+    return Node(name, (len(neurons),), node.neuron.replace(**values), axon_of=axon_of)
+
+
+def _find_ends(network: Network, plan: CopyPlan, synapses: list) -> list[_Ends]:
+    """Return the copies at both ends of every synapse: copies of a sender share its destinations in order."""
+    expanded: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    for c, (pre, post, _) in zip(network.connections, synapses, strict=True):
+        copies = plan.copies[post]
+        synapse = np.repeat(np.arange(len(post)), copies)
+        target = np.arange(len(synapse)) - np.repeat(np.cumsum(copies) - copies, copies)
+        core = plan.core_of_copy(post[synapse], target)
+        key = (
+            np.full(len(synapse), -1)
+            if c.source in network.inputs
+            else plan.find_sender(pre[synapse]) * plan.n_cores + core
+        )
+        expanded.append((synapse, target, key))
+    keys = np.unique(np.concatenate([np.zeros(0, np.int64), *(key[key >= 0] for _, _, key in expanded)]))
+    sender = keys // plan.n_cores
+    copy = (np.arange(len(keys)) - np.searchsorted(sender, sender)) // plan.share
+    ends = []
+    for synapse, target, key in expanded:
+        sends = key >= 0
+        source = np.zeros(len(key), np.int64)
+        source[sends] = copy[np.searchsorted(keys, key[sends])]
+        ends.append(_Ends(synapse, source, target))
+    return ends
+
+
+def _copy_edges(edge: Connection, network: Network, plan: CopyPlan, synapses: tuple, ends: _Ends) -> list[Connection]:
+    """Return the connection between copies: unchanged between whole layers, else lists of synapses."""
+    pre, post, place = synapses
+    first = neuron_offsets(network)
+    n_copies = int(plan.copies[first[edge.target] : first[edge.target] + network.node(edge.target).n_neurons].max())
+    pairs = np.unique(ends.target * (int(ends.source.max(initial=0)) + 1) + ends.source)
+    made: list[Connection] = []
+    for j in range(n_copies):
+        into = _rank_in_copy(network, plan, edge.target, j)
+        n_sources = int(ends.source.max(initial=0)) + 1
+        senders = [int(pair % n_sources) for pair in pairs if pair // n_sources == j]
+        bias = edge.bias_per_neuron(network.node(edge.target).shape)
+        bias = None if bias is None else bias.reshape(-1)[into >= 0]
+        for i in senders or [0]:
+            of_pair = ends.synapse[(ends.source == i) & (ends.target == j)]
+            out_of = _rank_in_copy(network, plan, edge.source, i)
+            is_whole = len(of_pair) == len(place) and (into >= 0).all() and (out_of >= 0).all()
+            if is_whole:
+                made.append(
+                    edge.replace(source=_name(edge.source, i), target=_name(edge.target, j), delay=edge.aligned_delay)
+                )
+            elif len(of_pair) or bias is not None:
+                weight = np.asarray(edge.weight).reshape(-1)[place[of_pair]]
+                ends_of_copy = {"source": _name(edge.source, i), "target": _name(edge.target, j), "bias": bias}
+                made.append(list_synapses(edge, out_of[pre[of_pair]], into[post[of_pair]], weight, **ends_of_copy))
+            bias = None
+    return made
+
+
+def _rank_in_copy(network: Network, plan: CopyPlan, name: str, copy: int) -> np.ndarray:
+    """Return int64[n]: the index of each neuron of a layer within one of its copies, -1 if absent."""
+    n = network.node(name).n_neurons
+    if name in network.inputs:
+        return np.arange(n)
+    first = neuron_offsets(network)[name]
+    is_in = plan.copies[first : first + n] > copy
+    return np.where(is_in, np.cumsum(is_in) - 1, -1)

@@ -13,7 +13,7 @@ import numpy as np
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Connection, Conv2d, Sparse, pair, synapse_list
+from nwcompile.ir.connection import Connection, Conv2d, pair, synapse_list
 from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network, Node
@@ -22,6 +22,7 @@ from nwcompile.passes.fit.relay_delays import has_late
 from nwcompile.passes.legalize.pool_spikes import pooled_spikes
 from nwcompile.passes.prepare.fold import Convolution, compose, linear_map
 from nwcompile.passes.prepare.schedule import schedule
+from nwcompile.passes.prepare.weights import list_synapses
 
 
 class Merged(NamedTuple):
@@ -109,18 +110,7 @@ def _rewire_edge(edge: Connection, pool: Connection, relay: Node, source: Node, 
                 dilation=product.dilation,
             )
     pre, post, place = synapse_list(edge, relay.shape)
-    return Sparse(
-        source=source.name,
-        target=edge.target,
-        pre=first[pre],
-        post=post,
-        weight=np.ravel(edge.weight)[place],
-        bias=edge.bias,
-        delay=edge.aligned_delay,
-        exponent=edge.exponent,
-        sign_mode=edge.sign_mode,
-        weight_bits=edge.weight_bits,
-    )
+    return list_synapses(edge, first[pre], post, np.ravel(edge.weight)[place], source=source.name)
 
 
 def _first_of_windows(pool: Connection, relay: Node, source: Node) -> Convolution:

@@ -4,6 +4,10 @@ A neuron needs an axon and a synapse for each of its sources, on one core. If no
 into parts. For each neuron and part, a further neuron sends the sum of that part's synapses as a signed number, and the
 neuron itself adds up those numbers with weights 1. In integers this is the same sum in any order. Connections that
 close a loop stay, because they have no spare step.
+
+Small layers are cut as lists of synapses. Where such a list would take gigabytes, connections stay symbolic. Sources
+with equal weights everywhere, such as the pixels of a mean, are added up before one synapse reads them. Other sources
+are cut into channel groups, and one grouped convolution adds up all of them.
 """
 
 from math import ceil, prod
@@ -21,32 +25,36 @@ from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import SPARSE
-from nwcompile.ir.resources import IN_AXONS, N_RESOURCES, SYNAPSE_BITS
+from nwcompile.ir.resources import IN_AXONS, N_RESOURCES, NEURONS, SYNAPSE_BITS
 from nwcompile.passes.analyze import capacity
 from nwcompile.passes.analyze.nonlinear import can_send_sums
-from nwcompile.passes.fit.parts import Part, connect_sums, symbolic_part
-from nwcompile.passes.quantize.sums.send_sums import (
-    SUM,
-    build_sender,
-    largest_message,
-    message_room,
-    up_to,
-)
+from nwcompile.passes.prepare.weights import list_synapses
+from nwcompile.passes.quantize.send_sums import SUM, build_sender, connect_signed, largest_message, message_room, up_to
 
 PARTS = "{}/part{}"  # Name of the neurons that send the sums of one part of a layer's sources.
 WAS = {IN_AXONS: "fan-in of {} axons", SYNAPSE_BITS: "fan-in of {} bits of synapses"}  # text of a row
 ADVICE = "raise noc.payload_bits, use fewer weight bits, or give {} fewer inputs"
 LARGEST = 50_000_000  # Synapses of a layer above which it stays symbolic: a list of them would take gigabytes.
+FEWER = 2  # Sources are added up before they are read if this leaves at most one in FEWER.
+MOST_GROUPS = 16  # With more groups, sending neurons cost more than the rows of synapses that they save.
+
+
+class Part(NamedTuple):
+    """A further layer, whose neurons send sums of their inputs, and the connection that reads them."""
+
+    shape: tuple[int, ...]
+    into: list[Connection]
+    out: Connection
 
 
 class Cut(NamedTuple):
-    """The sources of a layer in `parts`; the connections that stay are `direct`.
+    """The sources of a layer in `parts`, and the `network` with their neurons.
 
     `resource`: the row of RESOURCES of which one neuron takes `used`, more than the `limit` of any core.
     """
 
+    network: Network
     parts: list[Part]
-    direct: list[Connection]
     resource: int
     used: int
     limit: int
@@ -64,11 +72,9 @@ def split_fan_in(network: Network, chip: Chip, options: Options) -> tuple[Networ
         cut = _cut_sources(network, name, chip)
         if cut is None:
             continue
-        network = _insert_parts(network, name, cut, chip)
-        try:
-            changes += [_describe_split(network, name, cut, chip)] if network.is_fixed else []
-        except FitError as e:
-            violations += e.violations
+        network = cut.network
+        if network.is_fixed:
+            changes.append(_describe_split(network, name, cut, chip, violations))
     if violations:
         raise FitError(chip.name, violations)
     return network, changes
@@ -90,12 +96,12 @@ def _cut_sources(network: Network, name: str, chip: Chip) -> Cut | None:
     parts = (_list_parts if as_lists else _symbolic_parts)(network, name, split, limits, chip)
     if parts is None:
         return None
-    direct = [c for c in network.into(name) if c not in split]
-    cut = Cut(parts, direct, over[0], int(used[over[0]]), int(limits[over[0]]))
-    made = _insert_parts(network, name, cut, chip)
+    made = _insert_parts(network, name, parts, split, chip)
     new = [name, *(PARTS.format(name, i) for i in range(1, len(parts) + 1))]
     takes = (_usage_alone(made, layer, chip) for layer in new)
-    return cut if all((n[[IN_AXONS, SYNAPSE_BITS]] <= limits[[IN_AXONS, SYNAPSE_BITS]]).all() for n in takes) else None
+    if not all((n[[IN_AXONS, SYNAPSE_BITS]] <= limits[[IN_AXONS, SYNAPSE_BITS]]).all() for n in takes):
+        return None
+    return Cut(made, parts, over[0], int(used[over[0]]), int(limits[over[0]]))
 
 
 def _usage_alone(network: Network, name: str, chip: Chip) -> np.ndarray:
@@ -172,17 +178,7 @@ def _list_synapses(network: Network, edge: Connection) -> Sparse:
     pre, post, place = synapse_list(edge, network.node(edge.source).shape)
     weight = np.asarray(edge.weight).reshape(-1)[place]
     stays = weight != 0
-    return Sparse(
-        edge.source,
-        edge.target,
-        pre=pre[stays],
-        post=post[stays],
-        weight=weight[stays],
-        delay=edge.aligned_delay,
-        exponent=edge.exponent,
-        sign_mode=edge.sign_mode,
-        weight_bits=edge.weight_bits,
-    )
+    return list_synapses(edge, pre[stays], post[stays], weight[stays], bias=None)
 
 
 def _build_part(network: Network, lists: list[Sparse], part_of: list[np.ndarray], part: int, chip: Chip) -> Part:
@@ -197,13 +193,13 @@ def _build_part(network: Network, lists: list[Sparse], part_of: list[np.ndarray]
     return Part(network.node(name).shape, into, connect_sums(network, target, name, every, every, chip))
 
 
-def _insert_parts(network: Network, name: str, cut: Cut, chip: Chip) -> Network:
-    """Insert the neurons of the parts in front of their layer, which keeps direct connections and all biases."""
+def _insert_parts(network: Network, name: str, parts: list[Part], split: list[Connection], chip: Chip) -> Network:
+    """Insert the parts for the connections in `split` in front of their layer, which keeps all biases."""
     node, room = network.node(name), message_room(chip)
-    biases = [c.bias_per_neuron(node.shape) for c in network.into(name) if c not in cut.direct and c.bias is not None]
+    biases = [c.bias_per_neuron(node.shape) for c in split if c.bias is not None]
     nodes: dict[str, Node] = {}
-    edges = [c for c in network.connections if c.target != name or c in cut.direct]
-    for i, part in enumerate(cut.parts, 1):
+    edges = [c for c in network.connections if c not in split]
+    for i, part in enumerate(parts, 1):
         sends = PARTS.format(name, i)
         nodes[sends] = Node(sends, part.shape, build_sender(SUM, -room, room, network.is_fixed))
         edges += [*part.into, part.out.replace(bias=sum(biases)) if biases and i == 1 else part.out]
@@ -215,21 +211,110 @@ def _insert_parts(network: Network, name: str, cut: Cut, chip: Chip) -> Network:
     return made
 
 
-def _describe_split(network: Network, name: str, cut: Cut, chip: Chip) -> Change:
-    """Return the row of a split layer of a fixed-point network. Raises FitError if messages are too narrow."""
+def _describe_split(network: Network, name: str, cut: Cut, chip: Chip, violations: list[Violation]) -> Change:
+    """Return the row of a split layer of a fixed-point network; messages that are too narrow add to `violations`."""
     parts = [PARTS.format(name, i) for i in range(1, len(cut.parts) + 1)]
-    violations: list[Violation] = []
     counts = []
     for part in parts:
         try:
             counts.append(largest_message(network, part, chip, ADVICE.format(name))[1])
         except FitError as e:
             violations += e.violations
-    if violations:
-        raise FitError(chip.name, violations)
     n_counts = min((n for n in counts if n is not None), default=None)
     n_all, n = sum(prod(part.shape) for part in cut.parts), network.node(name).n_neurons
     to_layer = f", {len(parts)} for each of {name}" if n_all == n * len(parts) else f" to {name}"
     how = f"{n_all} neurons send sums{to_layer}, a step before it{up_to(n_counts)}"
     has = f"at most {cut.limit} a core"
     return Change(name, WAS[cut.resource].format(cut.used), has, how, EXACT)
+
+
+def connect_sums(network: Network, source: str, target: str, pre: np.ndarray, post: np.ndarray, chip: Chip) -> Sparse:
+    """Return synapses of weight 1 by which a target's neurons add up those of a source, float in a float network."""
+    edge = connect_signed(source, target, pre, post, np.ones(len(pre)), chip)
+    return edge if network.is_fixed else edge.replace(weight=np.ones(len(pre), np.float32), exponent=0)
+
+
+def symbolic_part(network: Network, edge: Dense | Conv2d, part: str, limits: np.ndarray, chip: Chip) -> Part | None:
+    """Return the neurons that sum up a connection for its layer, as layer `part`, without a list of its synapses.
+
+    `limits`: int64[resource] of a core. Returns None if no number of groups is within them.
+    """
+    merged = _sum_equal_sources(network, edge, part, chip) if isinstance(edge, Dense) else None
+    return merged or _sum_groups(network, edge, part, limits, chip)
+
+
+def _sum_equal_sources(network: Network, edge: Dense, part: str, chip: Chip) -> Part | None:
+    """Use a neuron for each set of sources with the same weights into all targets; None if there are many sets."""
+    weight = np.asarray(edge.weight)
+    first, of_source = _equal_columns(weight)
+    if FEWER * len(first) > weight.shape[1]:
+        return None
+    sums = connect_sums(network, edge.source, part, np.arange(weight.shape[1]), of_source, chip)
+    reads = edge.replace(source=part, weight=np.ascontiguousarray(weight[:, first]), bias=None, delay=0)
+    return Part((len(first),), [sums.replace(delay=edge.aligned_delay)], reads)
+
+
+def _equal_columns(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first of each set of equal columns of weight [row, column], and each column's set, int64[column]."""
+    mixed = np.random.default_rng(0).random(len(weight)) @ weight  # columns can only be equal if their sums are
+    rounded = np.round(mixed, 6)  # the order of summation differs between columns
+    _, first, of_column = np.unique(rounded, return_index=True, return_inverse=True)
+    of_column = of_column.reshape(-1)
+    if not (weight == weight[:, first][:, of_column]).all():
+        return np.arange(weight.shape[1]), np.arange(weight.shape[1])
+    return first, of_column
+
+
+def _sum_groups(network: Network, edge: Dense | Conv2d, part: str, limits: np.ndarray, chip: Chip) -> Part | None:
+    """Repeat every neuron of the layer for each group of source channels, all in one grouped convolution."""
+    n_target = network.node(edge.target).n_neurons
+    n_groups = _best_groups(edge, n_target, limits, chip)
+    if n_groups is None:
+        return None
+    grouped = _group_convolution(edge, n_groups)
+    shape = grouped.output_shape(network.node(edge.source).shape)
+    every = np.arange(prod(shape))
+    return Part(
+        shape,
+        [grouped.replace(target=part, bias=None, delay=edge.aligned_delay)],
+        connect_sums(network, part, edge.target, every, every % n_target, chip),
+    )
+
+
+def _best_groups(edge: Dense | Conv2d, n_target: int, limits: np.ndarray, chip: Chip) -> int | None:
+    """Return the number of groups that needs the fewest cores, by synapse rows and neurons; None if none fits.
+
+    A row of one synapse takes a header, and few neurons per core make many such rows.
+    """
+    weight = np.shape(edge.weight)
+    channels, taps = weight[1], prod(weight[2:])
+    bits = synapse_bits(edge, SPARSE, chip)
+    n = np.arange(1, weight[0] + 1)
+    cores: dict[int, float] = {}
+    for n_groups in range(1, min(channels, MOST_GROUPS) + 1 if getattr(edge, "groups", 1) == 1 else 2):
+        n_rows = channels // n_groups * taps
+        n_held = int(np.count_nonzero(n_rows * row_bits(n, bits, chip) <= limits[SYNAPSE_BITS]))
+        if channels % n_groups == 0 and n_rows <= limits[IN_AXONS] and n_held:
+            cores[n_groups] = n_groups * (weight[0] / n_held + n_target / limits[NEURONS])
+    return min(cores, key=lambda n_groups: (cores[n_groups], n_groups), default=None)
+
+
+def _group_convolution(edge: Dense | Conv2d, n_groups: int) -> Conv2d:
+    """Return a convolution that sums each group of source channels separately, group after group."""
+    weight = np.asarray(edge.weight)
+    n_out, n_in, *kernel = weight.shape
+    kernel = kernel or [1, n_in // n_groups]
+    block = weight.reshape(n_out, n_groups, -1).swapaxes(0, 1)
+    if isinstance(edge, Conv2d):
+        wide = block.reshape(n_groups * n_out, n_in // n_groups, *kernel)
+        return edge.replace(weight=wide, groups=n_groups * edge.groups)
+    return Conv2d(
+        edge.source,
+        edge.target,
+        weight=block.reshape(n_groups * n_out, 1, *kernel),
+        groups=n_groups,
+        exponent=edge.exponent,
+        sign_mode=edge.sign_mode,
+        weight_bits=edge.weight_bits,
+        source_shape=(n_groups, *kernel),
+    )

@@ -7,7 +7,6 @@ spikes equal those of a neuron whose bias is this weight.
 
 import numpy as np
 
-from nwcompile.ir.arithmetic import mantissa_range, mantissa_step
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense, Direct
 from nwcompile.ir.manifest import EXACT, Change
@@ -15,6 +14,7 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.analyze.dynamics import layer_dynamics
+from nwcompile.passes.analyze.grids import holds_mantissas
 from nwcompile.sim.reference.synaptic_sums import fold_bias
 
 LINE = "always on"  # Name of the input, extended if the network already has it.
@@ -73,8 +73,5 @@ def _fixed_line(network: Network, name: str, chip: Chip) -> tuple[NeuronSpec, np
     if bias_v.any() and (not forgets or np.any(bias_v % (1 << fixed.shift_bits))):
         return None
     weight = bias_u + (bias_v >> fixed.shift_bits)
-    form = chip.weights.bits, chip.weights.bits, chip.weights.step, "mixed"
-    low, high = mantissa_range(*form)
-    is_held = low <= weight.min() and weight.max() <= high and not np.any((weight - low) % mantissa_step(*form))
-    is_whole = chip.weights.exponent_min <= 0 <= chip.weights.exponent_max
-    return (spec.replace(bias=0, bias_u=0), weight.astype(np.int32)) if is_held and is_whole else None
+    is_held = holds_mantissas(weight, chip, "mixed") and chip.weights.exponent_min <= 0 <= chip.weights.exponent_max
+    return (spec.replace(bias=0, bias_u=0), weight.astype(np.int32)) if is_held else None

@@ -39,7 +39,9 @@ def idle_clamps(network: Network, chip: Chip, options: Options) -> tuple[Network
             lowest = np.full(1, -inf)
         else:
             lowest = lowest_membrane(network, name, input_payloads(chip, options))
-        if _is_idle(node.neuron, lowest, chip):
+        floors = [] if node.neuron.v_min is None else [np.max(node.neuron.v_min)]
+        floors += [0.0] if chip.neuron.v_min == "zero" else []
+        if all(lowest.min() >= floor for floor in floors):  # neither clamp ever acts
             nodes[name] = Node(name, node.shape, node.neuron.replace(v_min=wanted, clamp="maximum"))
             how = f"no membrane can be below {0 - int(-lowest.min())}"
             changes.append(Change(name, was, has, how, EXACT))
@@ -61,13 +63,6 @@ def _chip_clamp(spec: NeuronSpec, chip: Chip) -> tuple[int | None, str, str]:
     if chip.neuron.has_floor(spec):
         return None, was, ""
     return (0, was, "a clamp at 0") if chip.neuron.v_min == "zero" else (None, was, "no clamp")
-
-
-def _is_idle(spec: NeuronSpec, lowest: np.ndarray, chip: Chip) -> bool:
-    """Return whether neither the neuron's clamp nor the chip's ever acts on membranes of at least `lowest`."""
-    floors = [] if spec.v_min is None else [np.max(spec.v_min)]
-    floors += [0.0] if chip.neuron.v_min == "zero" else []
-    return all(lowest.min() >= floor for floor in floors)
 
 
 def _lowest_float(network: Network, name: str, chip: Chip, of_input: tuple[float, float]) -> np.ndarray:

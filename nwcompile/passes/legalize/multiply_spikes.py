@@ -19,7 +19,7 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.analyze.nonlinear import find_products, largest_counts, n_with_pairs
-from nwcompile.passes.legalize.relay_neuron import RELAY, relay_neuron, to_scalar_neuron
+from nwcompile.passes.legalize.resets import RELAY, relay_neuron, to_scalar_neuron
 from nwcompile.passes.prepare.fold import linear_map, to_matrix
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.sim.reference.neuron_step import LayerState
@@ -102,12 +102,8 @@ def verify_pairs(network: Network, chip: Chip) -> None:
         a, b = np.indices((largest + 1, 2)).reshape(2, -1)
         sent = LayerState.from_spec(spec, a.shape).step(a * count + b * (count if spec.spikes == "binary" else spike))
         if (sent != a * b).any():
-            bits = chip.weights.bits
-            advice = "use fewer tokens or features, or more weight bits"
-            raise FitError(
-                chip.name,
-                [Violation("product of spikes", name, f"counts to {largest}", f"counts of {bits} bits", advice)],
-            )
+            has, advice = f"counts of {chip.weights.bits} bits", "use fewer tokens or features, or more weight bits"
+            raise FitError(chip.name, [Violation("product of spikes", name, f"counts to {largest}", has, advice)])
 
 
 def _add_pairs(network: Network, product: MatMul, counts: tuple[int, int], relay: NeuronSpec) -> Network:

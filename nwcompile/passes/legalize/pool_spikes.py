@@ -12,8 +12,7 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.analyze.nonlinear import channel_scales, find_maxima, pooled_layer
-from nwcompile.passes.legalize.relay_neuron import RELAY, relay_neuron
-from nwcompile.passes.legalize.stateless import is_stateless
+from nwcompile.passes.legalize.resets import RELAY, is_stateless, relay_neuron
 from nwcompile.passes.prepare.normalize import normalize
 
 FULL = "{}/full"  # Name of the unpooled neurons of a layer that becomes their pooled spikes.
@@ -38,7 +37,8 @@ def pool_spikes(
         source = network.node(pool.source).neuron
         if source is not None and source.fires and source.message == "binary":
             network = _relay_maximum(network, pool, relay)
-            changes.append(_describe_relays(network, pool))
+            n = int(np.prod(pool.output_shape(network.node(pool.source).shape)))
+            changes.append(_describe_relays(pool.source, _describe_window(pool), n))
             continue
         layer = pooled_layer(network, pool)
         if layer is not None and (layer in compared or "pool" in options.approximate):
@@ -109,10 +109,9 @@ def _describe_window(pool: MaxPool2d) -> str:
     return f"{rows} x {columns}"
 
 
-def _describe_relays(network: Network, pool: MaxPool2d) -> Change:
-    n = int(np.prod(pool.output_shape(network.node(pool.source).shape)))
+def _describe_relays(source: str, window: str, n: int) -> Change:
     how = f"{n} relay neurons, one a window"
-    return Change(pool.source, f"maximum of spikes over {_describe_window(pool)}", "sums of spikes", how, EXACT)
+    return Change(source, f"maximum of spikes over {window}", "sums of spikes", how, EXACT)
 
 
 def _describe_import(network: Network, name: str) -> Change:
@@ -122,9 +121,7 @@ def _describe_import(network: Network, name: str) -> Change:
     if isinstance(edge, Conv2d):
         rows, columns = np.shape(edge.weight)[2:]
         window = f"{rows} x {columns}"
-    return Change(
-        edge.source, f"maximum of spikes over {window}", "sums of spikes", f"{n} relay neurons, one a window", EXACT
-    )
+    return _describe_relays(edge.source, window, n)
 
 
 def _describe_pooling(network: Network, pool: MaxPool2d, layer: str) -> Change:

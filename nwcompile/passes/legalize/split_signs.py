@@ -6,11 +6,12 @@ On Loihi a mixed-sign mantissa of 8 bits is a multiple of 2 in -256..254, and on
 
 import numpy as np
 
-from nwcompile.ir.arithmetic import mantissa_range, mantissa_step
+from nwcompile.ir.arithmetic import mantissa_step
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Dense, Sparse
 from nwcompile.ir.network import Network
-from nwcompile.passes.prepare.prune_zeros import to_sparse
+from nwcompile.passes.analyze.grids import holds_mantissas
+from nwcompile.passes.prepare.weights import to_sparse
 
 
 def split_signs(network: Network, chip: Chip) -> tuple[Network, list[str]]:
@@ -30,38 +31,22 @@ def split_signs(network: Network, chip: Chip) -> tuple[Network, list[str]]:
 
 def _split_connection(connection: Connection, chip: Chip) -> list[Connection]:
     weight = np.asarray(connection.weight)
-    if (
-        connection.sign_mode != "mixed"
-        or (connection.weight_bits or 0) > chip.weights.bits
-        or _chip_holds(weight, connection, chip, "mixed")
-    ):
+    bits = connection.weight_bits or chip.weights.bits
+    if connection.sign_mode != "mixed" or bits > chip.weights.bits or holds_mantissas(weight, chip, "mixed", bits):
         return [connection]
     signs = [mode for mode, has in (("exc", (weight > 0).any()), ("inh", (weight < 0).any())) if has]
-    if not all(_chip_holds(_keep_sign(weight, mode), connection, chip, mode) for mode in signs):
+    if not all(holds_mantissas(_keep_sign(weight, mode), chip, mode, bits) for mode in signs):
         return [connection]
     if len(signs) == 1:
         return [connection.replace(sign_mode=signs[0])]
-    bits = connection.weight_bits or chip.weights.bits
-    if (
-        isinstance(connection, Dense)
-        and np.count_nonzero(weight) * (bits + chip.weights.index_bits) < 2 * weight.size * bits
-    ):
-        parts: list[Connection] = [
-            to_sparse(connection.replace(weight=_keep_sign(weight, mode), sign_mode=mode)) for mode in signs
-        ]
-    elif isinstance(connection, Sparse):
-        parts = [_keep_synapses(connection, mode) for mode in signs]
+    if isinstance(connection, Sparse):
+        parts: list[Connection] = [_keep_synapses(connection, mode) for mode in signs]
     else:
         parts = [connection.replace(weight=_keep_sign(weight, mode), sign_mode=mode) for mode in signs]
+    is_shorter = np.count_nonzero(weight) * (bits + chip.weights.index_bits) < 2 * weight.size * bits
+    if isinstance(connection, Dense) and is_shorter:
+        parts = [to_sparse(part) for part in parts if isinstance(part, Dense)]
     return [parts[0], *(part.replace(bias=None) for part in parts[1:])]
-
-
-def _chip_holds(weight: np.ndarray, connection: Connection, chip: Chip, sign_mode: str) -> bool:
-    """Return whether the chip stores these mantissas in a connection of that sign mode."""
-    form = connection.weight_bits or chip.weights.bits, chip.weights.bits, chip.weights.step, sign_mode
-    low, high = mantissa_range(*form)
-    inside = weight.min(initial=0) >= low and weight.max(initial=0) <= high
-    return bool(inside and not np.any((weight.astype(np.int64) - low) % mantissa_step(*form)))
 
 
 def _keep_sign(weight: np.ndarray, sign_mode: str) -> np.ndarray:

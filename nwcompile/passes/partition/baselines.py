@@ -22,12 +22,7 @@ from nwcompile.kernels.mapping import streaming
 from nwcompile.passes.partition.graph_partition import partition_graph
 from nwcompile.passes.partition.logical_cores import LogicalCores
 from nwcompile.passes.partition.metis import metis_parts
-from nwcompile.passes.partition.synapse_graph import (
-    FINE,
-    LARGEST_WEIGHT_SUM,
-    SynapseGraph,
-    group_vertices,
-)
+from nwcompile.passes.partition.synapse_graph import FINE, LARGEST_WEIGHT_SUM, SynapseGraph, group_vertices
 
 LARGEST_IMBALANCE = 0.05  # of the parts' neurons, if cores have as much to spare
 LARGEST = 20_000_000  # pins: some 50 bytes each while they are passed on

@@ -140,18 +140,8 @@ def _slices_instead(network: Network, chip: Chip, method: str) -> np.ndarray:
     fits = all((held[r.key] <= limits[:, i].max()).all() for i, r in enumerate(RESOURCES))
     n_most = capacity.n_usable(chip)
     if fits and n_cores <= n_most:
-        raise FitError(
-            chip.name,
-            [
-                Violation(
-                    "cores",
-                    f"network -> {method}",
-                    f"more than {n_most}",
-                    n_most,
-                    f"use partitioner='sequential', which needs {n_cores}",
-                )
-            ],
-        )
+        advice = f"use partitioner='sequential', which needs {n_cores}"
+        raise FitError(chip.name, [Violation("cores", f"network -> {method}", f"more than {n_most}", n_most, advice)])
     return core_of
 
 

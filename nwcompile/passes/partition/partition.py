@@ -161,14 +161,13 @@ def match_sites(used: np.ndarray, limits: np.ndarray, pinned: np.ndarray | None 
         return usable[: len(used)]
     kind, fits_kind = kinds_of_sites(limits, used, np.full(len(used), FREE) if pinned is None else pinned)
     fits = fits_kind[:, kind]
-    core_at = np.full(len(limits), -1)
+    core_at, site_of = np.full(len(limits), -1), np.full(len(used), -1)
     for core in range(len(used)):
         reached_from, queue, free = np.full(len(limits), -1), [core], -1
-        seen = np.zeros(len(limits), bool)
         while queue and free < 0:
             one = queue.pop(0)
-            for site in np.flatnonzero(fits[one] & ~seen):
-                seen[site], reached_from[site] = True, one
+            for site in np.flatnonzero(fits[one] & (reached_from < 0)):
+                reached_from[site] = one
                 if core_at[site] < 0:
                     free = int(site)
                     break
@@ -177,10 +176,8 @@ def match_sites(used: np.ndarray, limits: np.ndarray, pinned: np.ndarray | None 
             return None
         while free >= 0:
             one = reached_from[free]
-            before = np.flatnonzero(core_at == one)
-            core_at[free] = one
-            free = int(before[0]) if len(before) else -1
-    return np.argsort(np.where(core_at < 0, len(limits) + np.arange(len(limits)), core_at), kind="stable")[: len(used)]
+            core_at[free], site_of[one], free = one, free, site_of[one]
+    return site_of
 
 
 def _flatten_cores(network: Network, core_of: dict[str, np.ndarray]) -> np.ndarray:

@@ -26,14 +26,11 @@ from nwcompile.threads import raise_if_canceled
 class SiteAnnealing:
     """Parameters of annealing cores between sites."""
 
-    # Moves at each temperature per site of the chip, with a maximum that takes a few seconds.
-    moves_per_site: int = 100
-    max_moves: int = 200_000
-
+    moves_per_site: int = 100  # Moves at each temperature per site of the chip.
+    max_moves: int = 200_000  # The most moves at each temperature, which take a few seconds.
     # Maximum number of message ends that the moves of a temperature visit; `min_moves` are tried anyway.
     max_looks: int = 3_000_000
     min_moves: int = 12_000
-
     # Ratio of successive temperatures; after `n_temperatures` the temperature is a thousandth of the first.
     cooling_share: float = 0.92
     n_temperatures: int = 84

@@ -14,16 +14,9 @@ from nwcompile.passes.place.space_filling import place_by_hilbert
 
 # Share of the pairs under tension that are swapped before forces are recomputed; more would undo one another.
 TENSEST_SHARE = 0.3
-
-# Maximum sweeps of a hill climb; on the benchmarks' nets it ends long before.
-MAX_SWEEPS = 100
-
-# Placements of a swarm: the usual number of particle swarm optimization.
-N_PARTICLES = 30
-
-# Iterations of the swarm; on the benchmarks' nets the best placement changes little after them.
-N_FLIGHTS = 200
-
+MAX_SWEEPS = 100  # Maximum sweeps of a hill climb; on the benchmarks' nets it ends long before.
+N_PARTICLES = 30  # Placements of a swarm: the usual number of particle swarm optimization.
+N_FLIGHTS = 200  # Iterations of the swarm; on the benchmarks' nets the best placement changes little after them.
 # Chances of a random site, of the particle's best, and of the best of all; otherwise a core stays.
 CHANCES = (0.02, 0.2, 0.2)
 

@@ -17,18 +17,11 @@ from nwcompile.passes.place.problem import cores_at, placement_problem
 from nwcompile.passes.place.space_filling import hilbert_rank, place_by_hilbert, row_major
 from nwcompile.passes.place.spectral import place_by_spectrum
 
-# Weight of a flit on the hottest link relative to a message's hop, as in M-HySMap.
-LINK_WEIGHT = 0.1
-
-# Largest number of routers with a table of all routes: it grows with their square, to some 100 MB.
-MAX_ROUTERS = 512
-
-# Objectives for which longer routes can pay off, because messages wait less.
-FOR_TIME = ("time", "edp")
-
-# Swaps per site that are tried to relieve the hottest link, with a maximum that takes a second.
-MOVES_PER_SITE = 200
-MAX_MOVES = 200_000
+LINK_WEIGHT = 0.1  # Weight of a flit on the hottest link relative to a message's hop, as in M-HySMap.
+MAX_ROUTERS = 512  # Largest number of routers with a table of all routes: it grows with their square, to some 100 MB.
+FOR_TIME = ("time", "edp")  # Objectives for which longer routes can pay off, because messages wait less.
+MOVES_PER_SITE = 200  # Swaps per site that are tried to relieve the hottest link.
+MAX_MOVES = 200_000  # The most such swaps, which take a second.
 
 
 def place_by_routes(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:

@@ -218,12 +218,8 @@ def _weight_room(network: Network, chip: Chip, samples: Inputs) -> float:
     becomes w * scale / unit, and rounding has an error of 1/sqrt(12) of a step (root mean square).
     """
     first = _First.from_network(network, samples)
-    before = {*first.inputs, *first.junctions}
-    edges = tuple(c for c in network.connections if c.source in before)
-    readouts = {name: Node(name, network.node(name).shape, READOUT) for name in first.layers}
-    nodes = {**{name: network.nodes[name] for name in first.junctions}, **readouts}
-    maps = Network({name: network.inputs[name] for name in first.inputs}, nodes, edges)
-    if first.mixed is not None or not all(c.is_linear for c in edges):
+    maps = first.build_maps(network)
+    if first.mixed is not None or not all(c.is_linear for c in maps.connections):
         return inf
     run, _ = compute_host(Host("graded", maps, {}), {name: samples[name] for name in first.inputs}, samples.shape[1])
     largest = (1 << (chip.state.bits - 1 - chip.state.shift_bits)) / PEAK
@@ -265,11 +261,7 @@ def _try_bias(network: Network, chip: Chip, samples: Inputs | None, _options: Op
         raise _ClosedError(f"the neurons of {programs[0]!r} are programs, which have no bias register")
     if first.mixed is not None:
         raise _ClosedError(f"{first.mixed!r} adds it to the spikes of layers before anything can be injected")
-    readouts = {name: Node(name, network.node(name).shape, READOUT) for name in first.layers}
-    before = {*first.inputs, *first.junctions}
-    onto = tuple(c for c in network.connections if c.source in before)
-    nodes = {name: node for name, node in network.nodes.items() if name in first.junctions}
-    of_host = Network({name: network.inputs[name] for name in first.inputs}, {**nodes, **readouts}, onto)
+    of_host = first.build_maps(network)
     registers = {f"{name}/bias": name for name in first.layers}
     gives = {line: Encoding(layer=name, register=name) for line, name in registers.items()}
     inputs = {name: node for name, node in network.inputs.items() if name not in first.inputs}
@@ -278,7 +270,7 @@ def _try_bias(network: Network, chip: Chip, samples: Inputs | None, _options: Op
         {**inputs, **lines},
         {name: node for name, node in network.nodes.items() if name not in first.junctions},
         (
-            *(c for c in network.connections if c.source not in before),
+            *(c for c in network.connections if c not in of_host.connections),
             *(connect_registers(line, name, lines[line].n_neurons) for line, name in registers.items()),
         ),
     )
@@ -365,6 +357,14 @@ class _First:
         mixed = [n for n in reached if any(c.source not in before for c in network.into(n))]
         in_order = tuple(name for name in network.inputs if name in inputs)
         return cls(in_order, tuple(n for n in network.order if n in reached), tuple(layers), next(iter(mixed), None))
+
+    def build_maps(self, network: Network) -> Network:
+        """Return the maps from the inputs into the layers; the membrane of a layer there is its synaptic sum."""
+        before = {*self.inputs, *self.junctions}
+        junctions = {name: node for name, node in network.nodes.items() if name in self.junctions}
+        readouts = {name: Node(name, network.node(name).shape, READOUT) for name in self.layers}
+        edges = tuple(c for c in network.connections if c.source in before)
+        return Network({name: network.inputs[name] for name in self.inputs}, {**junctions, **readouts}, edges)
 
     def find_host_layers(self, network: Network) -> set[str]:
         """Return the layers and every layer that feeds them."""

@@ -16,6 +16,7 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram
 
 COMMUTATIVE = ("add", "mul", "and", "or", "eq", "ne")
+TRUTHS = ("lt", "le", "eq", "ne", "and", "or", "not")  # operations whose result is a truth value
 
 Expression = Any  # A name, a number, or a tuple (kind, operands...).
 
@@ -83,7 +84,10 @@ def _match_reset(
     if after in (
         ("sub", membrane, _canonical_form("mul", fire, threshold)),
         ("select", fire, ("sub", membrane, threshold), membrane),
-    ) or (_is_one(threshold, program) and after == ("sub", membrane, fire)):
+    ):
+        return {"reset": "subtract"}
+    number = _number_of(threshold, program)
+    if number is not None and np.all(np.asarray(number) == 1) and after == ("sub", membrane, fire):
         return {"reset": "subtract"}
     if after == _canonical_form("mul", membrane, ("sub", 1, fire)):
         return {"reset": "zero"}
@@ -120,11 +124,6 @@ def _number_of(value: Expression, program: NeuronProgram) -> Any:
     return program.parameters.get(value) if isinstance(value, str) else None
 
 
-def _is_one(value: Expression, program: NeuronProgram) -> bool:
-    number = _number_of(value, program)
-    return number is not None and bool(np.all(np.asarray(number) == 1))
-
-
 def _write_expressions(program: NeuronProgram) -> dict[str, Expression]:
     """Return the expression of every value of a step."""
     values: dict[str, Expression] = {}
@@ -144,10 +143,6 @@ def _canonical_form(kind: str, *operands: Expression) -> Expression:
         return operands[0]
     if kind == "mul" and 1 in operands:
         return next((operand for operand in operands if operand != 1), 1)
-    if kind == "lt" and operands[0] == 0 and _is_truth(operands[1]):
+    if kind == "lt" and operands[0] == 0 and isinstance(operands[1], tuple) and operands[1][0] in TRUTHS:
         return operands[1]
     return (kind, *(sorted(operands, key=repr) if kind in COMMUTATIVE else operands))
-
-
-def _is_truth(value: Expression) -> bool:
-    return isinstance(value, tuple) and value[0] in ("lt", "le", "eq", "ne", "and", "or", "not")

@@ -14,8 +14,8 @@ import numpy as np
 from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation
 from nwcompile.passes.quantize.program_curves import Curve, find_curve_values, find_curves, use_inverses
-from nwcompile.passes.quantize.program_exact import SAME, find_counts, input_sums
 from nwcompile.passes.quantize.program_tables import CurveTable
+from nwcompile.passes.quantize.program_units import SAME, find_counts, input_sums
 
 OF_TRUTHS = ("and", "or", "not")
 COMPARED = ("lt", "le")

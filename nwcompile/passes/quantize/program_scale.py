@@ -2,12 +2,13 @@
 
 Weights are as large as their width allows; narrow ones get the size with the smallest rounding error. For a program
 that has a scale (`program_units`), a weight unit is a power of two of its states' units. Any other program multiplies
-each synaptic sum by the value of a weight unit.
+each synaptic sum by the value of a weight unit. `fixed_sender` quantizes float neurons that send sums, and
+`divide_weights` the weights that read their integers.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from math import sqrt
 
 import numpy as np
 
@@ -19,10 +20,11 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.passes.analyze.grids import Rounded, WeightGrid
 from nwcompile.passes.quantize.program_curves import use_inverses
-from nwcompile.passes.quantize.program_exact import find_counts, input_sums
 from nwcompile.passes.quantize.program_format import Whole, to_whole_numbers, verify_divisors
 from nwcompile.passes.quantize.program_tables import ProgramTables, restore_table
-from nwcompile.passes.quantize.program_units import Measured
+from nwcompile.passes.quantize.program_units import Measured, find_counts, input_sums
+from nwcompile.passes.quantize.scaled_layer import set_mantissas
+from nwcompile.passes.quantize.send_sums import build_sender, message_room, sends_current
 from nwcompile.sim.sequence.run import trace_layers
 
 HEADROOM_BITS = 2  # States may become four times as large as in the calibration samples before they saturate.
@@ -48,6 +50,16 @@ class Format:
     bits: tuple[int, ...]
     parameter_bits: dict[str, int]
     tables: dict[str, dict]
+
+    @classmethod
+    def from_weights(cls, grids: Sequence[WeightGrid], rounded: Sequence[Rounded], **fields) -> "Format":
+        """Return the format of weights that are `rounded` to their `grids`, with the other `fields`."""
+        return cls(
+            exponents=tuple(int(r.exponent) for r in rounded),
+            sign_modes=tuple(g.sign_mode for g in grids),
+            bits=tuple(g.bits for g in grids),
+            **fields,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,12 +123,11 @@ def fixed_layer(
     whole = to_whole_numbers(
         measured.program, fraction_bits, _state_bits(chip), measured.gain, learned, table_of=tables.make_table
     )
-    chosen = Format(
+    chosen = Format.from_weights(
+        grids,
+        rounded,
         fraction_bits=fraction_bits,
         unit=unit,
-        exponents=tuple(int(r.exponent) for r in rounded),
-        sign_modes=tuple(g.sign_mode for g in grids),
-        bits=tuple(g.bits for g in grids),
         parameter_bits=whole.parameter_bits,
         tables=tables.pinned,
     )
@@ -124,8 +135,12 @@ def fixed_layer(
     made = replace(made, row=made.row | {"tables": tables.rows})
     if chip.neuron.programmable:
         return made
-    # A built-in neuron will have the biases, in weight units.
-    return replace(made, connections=tuple(map(partial(_set_bias, unit=unit), made.connections, edges)))
+    connections = list(made.connections)  # A built-in neuron will have the biases, in weight units.
+    for i, edge in enumerate(edges):
+        if getattr(edge, "bias", None) is not None:
+            bias = np.rint(np.asarray(edge.bias, np.float64) * unit).astype(np.int64)
+            connections[i] = connections[i].replace(bias=bias)
+    return replace(made, connections=tuple(connections))
 
 
 def round_weights(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: float) -> list[Rounded]:
@@ -196,7 +211,7 @@ def build_layer(
     }
     return FixedLayer(
         node=Node(node.name, node.shape, whole.program),
-        connections=tuple(map(_set_mantissas, edges, rounded, chosen.sign_modes, chosen.bits)),
+        connections=tuple(map(set_mantissas, edges, rounded, chosen.sign_modes, chosen.bits)),
         scale=scale,
         row=row,
         format=chosen,
@@ -204,24 +219,6 @@ def build_layer(
         measured=measured,
         effective=tuple(r.effective for r in rounded),
     )
-
-
-def _set_mantissas(edge: Connection, rounded: Rounded, sign_mode: str, bits: int) -> Connection:
-    """Return the connection with integer mantissas; its bias is in the program."""
-    return edge.replace(
-        weight=rounded.mantissa,
-        exponent=rounded.exponent,
-        bias=None,
-        sign_mode=sign_mode,
-        weight_bits=bits,
-        delay=edge.aligned_delay,
-    )
-
-
-def _set_bias(fixed: Connection, edge: Connection, unit: float) -> Connection:
-    """Return the connection with its float bias in weight units."""
-    bias = getattr(edge, "bias", None)
-    return fixed if bias is None else fixed.replace(bias=np.rint(np.asarray(bias, np.float64) * unit).astype(np.int64))
 
 
 def _state_bits(chip: Chip) -> int:
@@ -264,3 +261,48 @@ def _weight_error(edges, rounded: list[Rounded], unit: float) -> float:
     size = sum(float(np.square(wanted).sum()) for wanted, _ in pairs)
     lost = sum(float(np.square(has - wanted).sum()) for wanted, has in pairs)
     return float(np.sqrt(lost / size)) if size else 0.0
+
+
+def fixed_sender(network: Network, name: str, chip: Chip, fixed: Mapping[str, FixedLayer]) -> FixedLayer:
+    """Quantize neurons that send their sum; its `scale` is the integers that they send per unit of the float sum.
+
+    Sums of the integers of other senders, which are in `fixed`, are not rounded.
+    """
+    node, edges = network.node(name), network.into(name)
+    units = [fixed[c.source].scale for c in edges if sends_current(network, c.source)]
+    grids = [WeightGrid.from_weights(np.asarray(c.weight), c.weight_bits or chip.weights.bits, chip) for c in edges]
+    unit = units[0] if units else _choose_unit(network, name, grids, chip)
+    rounded = round_weights(edges, grids, unit)
+    room = message_room(chip)
+    program = build_sender(node.neuron.name, 0 if node.neuron.operations[-1].operands[1] == 0 else -room, room)
+    chosen = Format.from_weights(grids, rounded, fraction_bits=0, unit=unit, parameter_bits={}, tables={})
+    measured = Measured.from_program(node.neuron, unit, None)
+    made = build_layer(node, measured, edges, rounded, Whole(program, {}, {}, {}), chosen)
+    return replace(made, scale=unit, row=made.row | {"scale": unit})
+
+
+def divide_weights(network: Network, name: str, scale: float) -> Network:
+    """Divide the weights that read a sender by its scale."""
+    edges = (
+        c.replace(weight=np.asarray(c.weight) / np.float32(scale)) if c.source == name else c
+        for c in network.connections
+    )
+    return replace(network, connections=tuple(edges))
+
+
+def _choose_unit(network: Network, name: str, grids: list[WeightGrid], chip: Chip) -> float:
+    """Return the integers per float weight at which rounding these weights, and those that read the sums, costs least.
+
+    A larger unit makes these weights finer, and those that read the larger integers coarser.
+    """
+    weights = np.concatenate([np.ravel(c.weight) for c in network.into(name)]).astype(np.float64)
+    largest = float(np.abs(weights).max()) or 1.0
+    finest = min(g.largest * 2.0**g.finest for g in grids) / largest
+    size = sqrt(np.square(weights).mean()) or 1.0
+    readers = {c.target for c in network.out_of(name)}
+    while senders := {reader for reader in readers if sends_current(network, reader)}:
+        readers = (readers - senders) | {c.target for sender in senders for c in network.out_of(sender)}
+    others = [c for reader in readers for c in network.into(reader) if not sends_current(network, c.source)]
+    heaviest = max((float(np.abs(c.weight).max(initial=0)) for c in others), default=0.0)
+    grid = WeightGrid.from_signs("mixed", chip.weights.bits, chip)
+    return min(finest, sqrt(grid.largest * 2.0**grid.coarsest / heaviest / size)) if heaviest else finest

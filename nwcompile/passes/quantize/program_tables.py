@@ -199,19 +199,8 @@ def build_table(
             f"{where} reaches {top / form.result_unit:.3g}, beyond a state of {form.state_bits} bits; scale the "
             "program down, or clamp what it is computed of"
         )
-    blank = CurveTable(
-        entries=np.zeros(2, np.int64),
-        first=first,
-        last=last,
-        step_bits=0,
-        low=first,
-        high=last,
-        argument_bits=form.argument_bits,
-        result_bits=result_bits,
-        bounds=bounds,
-        error=inf,
-    )
-    made = _search_table(curve, blank, n_entries - 1)
+    blank = replace(any_table(curve, form.argument_bits), first=first, last=last, low=first, high=last)
+    made = _search_table(curve, replace(blank, result_bits=result_bits, bounds=bounds), n_entries - 1)
     error = greatest_error(curve, made)
     if not np.isfinite(error) or np.abs(made.entries).max() > LARGEST_ENTRY:
         raise ModelError(

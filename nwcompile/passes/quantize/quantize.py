@@ -1,8 +1,17 @@
-"""Quantize: convert a float network to integers, layer by layer, each at the scale with the closest spikes."""
+"""Quantize: convert a float network to integers, layer by layer, each at the scale with the closest spikes.
 
-from collections.abc import Collection
+Results that several chips have in common, such as those of a chip and its boards, are computed only once within
+`share_results`.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from math import prod
+from threading import RLock
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,8 +25,7 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.run import Run
 from nwcompile.passes.analyze.pool import weight_group
 from nwcompile.passes.analyze.state_range import program_bounds, state_range
-from nwcompile.passes.prepare.weight_bits import apply_weight_bits
-from nwcompile.passes.quantize.channel_scale import scale_channels
+from nwcompile.passes.prepare.weights import apply_weight_bits
 from nwcompile.passes.quantize.layer_warnings import (
     activity_warnings,
     input_warnings,
@@ -28,12 +36,10 @@ from nwcompile.passes.quantize.layer_warnings import (
     rounding_warnings,
 )
 from nwcompile.passes.quantize.program_curves import record_arguments
-from nwcompile.passes.quantize.program_scale import FixedLayer, fixed_layer
+from nwcompile.passes.quantize.program_scale import FixedLayer, divide_weights, fixed_layer, fixed_sender
 from nwcompile.passes.quantize.scale_search import Evidence, choose_scale, peak_current
-from nwcompile.passes.quantize.scaled_layer import Layer, Scaled, describe_layer, register_encoding
-from nwcompile.passes.quantize.shared import make_once
-from nwcompile.passes.quantize.sums.send_sums import sends_current
-from nwcompile.passes.quantize.sums.sender_scale import divide_weights, fixed_sender
+from nwcompile.passes.quantize.scaled_layer import Layer, Scaled, describe_layer, register_encoding, scale_channels
+from nwcompile.passes.quantize.send_sums import sends_current
 from nwcompile.passes.quantize.table import COLUMNS, kept_row, program_states, scaled_row, spike_rates, state_columns
 from nwcompile.sim import simulate
 from nwcompile.sim.host import encode
@@ -46,6 +52,7 @@ NUMBERS = ("core", "weights", "state", "neuron", "io")  # The sections of a chip
 LARGEST_SEARCH = 5e8  # Synaptic sums of one candidate scale above which only a part of the samples is searched.
 FEWEST_SAMPLES = 4  # With fewer samples a scale would be fitted to chance.
 UPDATE_SUMS = 10  # Synaptic sums that take as long as a neuron update.
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, eq=False)
@@ -358,7 +365,9 @@ def _run_samples(
         if sent is not None and network.node(name).neuron.fires:
             row |= spike_rates(wanted.get(name), spikes[name])
             if reach.reaches_threshold and not silent:
-                warnings += activity_warnings(name, wanted.get(name), spikes[name], _silent_before(network, name, sent))
+                sources = list(dict.fromkeys(c.source for c in network.into(name) if c.source != name))
+                before = [] if any(sent[source].any() for source in sources) else sources
+                warnings += activity_warnings(name, wanted.get(name), spikes[name], before)
         warnings += range_warnings(row, reach, chip)
         rows.append(row)
     return rows, warnings
@@ -373,7 +382,41 @@ def _program_row(network: Network, row: dict, wanted: np.ndarray | None, spikes:
     return sent | program_states(program, states_of.get(name), program_bounds(network, name, spikes), formats)
 
 
-def _silent_before(network: Network, name: str, sent: dict) -> list[str]:
-    """Return the other layers and inputs that feed a layer, if none of them sent a spike; else none."""
-    sources = list(dict.fromkeys(c.source for c in network.into(name) if c.source != name))
-    return [] if any(sent[source].any() for source in sources) else sources
+@dataclass(eq=False)
+class _Kept:
+    """The last value of a kind, and a digest of its arguments; other threads wait while one computes it."""
+
+    made_from: str = ""
+    value: Any = None
+    lock: RLock = field(default_factory=RLock)
+
+
+_KNOWN: ContextVar[dict[str, _Kept] | None] = ContextVar("known", default=None)
+
+
+@contextmanager
+def share_results() -> Iterator[None]:
+    """Within this context, and in threads with a copy of it, `make_once` caches its results in memory."""
+    token = _KNOWN.set({})
+    try:
+        yield
+    finally:
+        _KNOWN.reset(token)
+
+
+def make_once(kind: str, network: Network, samples: dict[str, np.ndarray] | None, make: Callable[[], Value]) -> Value:
+    """Return `make()`; within `share_results`, the last result of its kind for the same network and samples."""
+    known = _KNOWN.get()
+    if known is None:
+        return make()
+    digest = hashlib.sha256(f"{network.hash} {network.layout} {samples is None}".encode())
+    for name, array in (samples or {}).items():
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    kept = known.setdefault(kind, _Kept())
+    with kept.lock:
+        if kept.made_from != digest.hexdigest():
+            kept.made_from = kept.value = ""  # the old value is freed before the new one is computed
+            kept.value = make()
+            kept.made_from = digest.hexdigest()
+        return kept.value

@@ -24,8 +24,7 @@ from nwcompile.passes.fit.copy_neurons import sends_too_far
 from nwcompile.passes.fit.relay_delays import count_relays, relay_sizes
 from nwcompile.passes.prepare.input_layer import InputLayer
 from nwcompile.passes.stages.draft import Draft, Stage
-from nwcompile.passes.stages.partition import check_needs
-from nwcompile.passes.stages.run import run
+from nwcompile.passes.stages.run import check_needs, run
 
 # Budget of synapses for the checks of one error, about a second. A check goes through all synapses of the network.
 # Chips beyond the budget are judged by their totals.

@@ -5,7 +5,8 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.errors import FitError
-from nwcompile.passes.fit.copied_network import build_copied_network
+from nwcompile.ir.activity import Activity
+from nwcompile.passes.fit.copy_neurons import Wanted, build_copied_network
 from nwcompile.passes.fit.copy_plan import plan_copies
 from tests.made.chips import small_chip
 from tests.made.nets import integers
@@ -88,7 +89,7 @@ def test_copies_go_upwards_as_far_as_their_inputs_need_them():
     assert plan.copies.tolist() == [4] * 10 + [2] * 20 + [1] * 20
     assert plan.n_cores == 4 + 4 + 2
     timing = nw.ir.schedule.Schedule("pipelined", 1, {"in": 0, "a": 1, "b": 2, "c": 3}, (1, 1, 1))
-    copied = build_copied_network(network, timing, plan)
+    copied = build_copied_network(Wanted(network, timing, Activity.uniform(network), plan))
     assert copied.network.layers == ("a", "a/copy2", "a/copy3", "a/copy4", "b", "b/copy2", "c")
     assert {name: sorted(set(cores.tolist())) for name, cores in copied.core_of.items()} == {
         "a": [0], "a/copy2": [5], "a/copy3": [6], "a/copy4": [7], "b": [1, 2], "b/copy2": [8, 9], "c": [3, 4],

@@ -8,7 +8,7 @@ from nwcompile.frontend.lava.programs import sigma_delta, sigma_readout
 from nwcompile.passes.fit.relay_delays import count_relays, relay_delays, relay_sizes
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.prepare.schedule import schedule
-from nwcompile.passes.stages import quantize
+from nwcompile.passes.stages import run as stages
 
 SPEC = nw.NeuronSpec(threshold=1.0, beta=0.5, reset="zero", strict=True)
 SPIKES = (np.random.default_rng(1).random((3, 60, 6)) < 0.4).astype(np.float32)
@@ -34,7 +34,7 @@ def test_spikes_arrive_over_relay_neurons_of_any_widths(options):
 
 
 def test_delays_without_room_for_relay_neurons_are_refused_before_quantization(monkeypatch):
-    monkeypatch.setattr(quantize, "quantize_once", None)
+    monkeypatch.setattr(stages, "quantize_once", None)
     with pytest.raises(nw.FitError) as error:
         nw.compile(late(1_000_000), nw.Chip.load("loihi1").replace({"noc.columns": 1}), SPIKES)
     assert [v.where for v in error.value.violations] == ["network with relay neurons -> loihi1"]

@@ -8,7 +8,7 @@ from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.legalize.reset_timing import is_same_now, reset_now
+from nwcompile.passes.legalize.resets import is_same_now, reset_now
 from nwcompile.sim import simulate
 from tests.made.chips import small_chip
 

@@ -8,7 +8,7 @@ from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.legalize.self_connections import self_connections
+from nwcompile.passes.legalize.resets import self_connections
 from nwcompile.sim import BACKENDS, simulate
 from tests.made.chips import small_chip
 

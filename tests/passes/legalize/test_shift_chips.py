@@ -7,7 +7,7 @@ import torch
 import nwcompile as nw
 from nwcompile.errors import FitError
 from nwcompile.ir.chip import Chip
-from nwcompile.passes.fit.relays import relay_neuron
+from nwcompile.passes.fit.relay_delays import relay_neuron
 from nwcompile.passes.quantize.approximate.nearest import AT_MEMBRANE, nearest_network
 from tests.frontend.frameworks import framework
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.passes.legalize.stateless import free_resets, is_stateless
+from nwcompile.passes.legalize.resets import free_resets, is_stateless
 from tests.made.chips import small_chip
 from tests.made.nets import integers
 

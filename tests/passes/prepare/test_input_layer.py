@@ -10,7 +10,7 @@ import nwcompile as nw
 from nwcompile.cost.prediction import predict
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.manifest import HOST
-from nwcompile.passes.stages.emit import REAL_EXAMPLE
+from nwcompile.passes.stages.run import REAL_EXAMPLE
 from nwcompile.report.host import host_text
 from nwcompile.report.json.collect import collect_report
 from nwcompile.report.text import format_verdict

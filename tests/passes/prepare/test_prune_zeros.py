@@ -8,7 +8,7 @@ from nwcompile.errors import FitError
 from nwcompile.ir.connection import Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
-from nwcompile.passes.prepare.prune_zeros import prune_zeros
+from nwcompile.passes.prepare.weights import prune_zeros
 from nwcompile.sim import simulate
 from tests.made.chips import small_chip
 

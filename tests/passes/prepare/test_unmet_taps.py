@@ -7,7 +7,7 @@ import nwcompile as nw
 from nwcompile.ir.connection import Conv2d, Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.passes.prepare.unmet_taps import drop_unmet_taps
+from nwcompile.passes.prepare.weights import drop_unmet_taps
 from nwcompile.sim import BACKENDS, simulate
 from tests.made.chips import small_chip
 from tests.made.nets import FIXED, integers

@@ -13,7 +13,7 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.analyze.capability import weight_violations
 from nwcompile.passes.analyze.grids import WeightGrid
-from nwcompile.passes.prepare.weight_bits import apply_weight_bits
+from nwcompile.passes.prepare.weights import apply_weight_bits
 from nwcompile.passes.quantize.quantize import quantize
 from nwcompile.passes.quantize.scale_search import spike_distance
 from nwcompile.sim import simulate

@@ -8,10 +8,9 @@ from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.prepare.weight_bits import apply_weight_bits
-from nwcompile.passes.quantize.channel_scale import scale_channels
+from nwcompile.passes.prepare.weights import apply_weight_bits
 from nwcompile.passes.quantize.quantize import quantize
-from nwcompile.passes.quantize.scaled_layer import describe_layer
+from nwcompile.passes.quantize.scaled_layer import describe_layer, scale_channels
 from nwcompile.sim import simulate
 
 CHIP = Chip.load("tiny").replace({"neuron.threshold_per": "neuron"})

@@ -6,8 +6,7 @@ import torch
 
 import nwcompile as nw
 from nwcompile.passes.quantize.program_curves import use_inverses
-from nwcompile.passes.quantize.program_exact import find_counts
-from nwcompile.passes.quantize.program_units import find_units, scale_program
+from nwcompile.passes.quantize.program_units import find_counts, find_units, scale_program
 from nwcompile.sim.reference.program_step import ProgramState
 
 RNG = np.random.default_rng(0)

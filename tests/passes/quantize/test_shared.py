@@ -11,8 +11,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize import quantize as stage
-from nwcompile.passes.quantize.quantize import quantize, quantize_once
-from nwcompile.passes.quantize.shared import make_once, share_results
+from nwcompile.passes.quantize.quantize import make_once, quantize, quantize_once, share_results
 from nwcompile.threads import at_once
 from tests.interrupts import PATIENCE_S
 from tests.made.nets import integers

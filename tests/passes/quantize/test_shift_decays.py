@@ -10,7 +10,7 @@ from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.dynamics import layer_dynamics, nearest_decay
+from nwcompile.passes.analyze.dynamics import find_decay_for_loss, layer_dynamics
 from nwcompile.passes.analyze.state_range import state_range
 from nwcompile.passes.quantize.quantize import quantize
 
@@ -23,7 +23,7 @@ CHIP = Chip.load("xylo_imu")
     [(0.5, 0, 1), (0.8, 0, 2), (0.83, 0, 3), (0.99, 0, 7), (1.0, 0, 15), (0.0, 0, 0), (0.0, 1, 1)],
 )
 def test_shifts_are_the_nearest_time_constants(keep, lowest, shift):
-    assert nearest_decay(np.array(keep), FORM, lowest) == shift
+    assert find_decay_for_loss(1 - np.array(keep), FORM, lowest) == shift
     taus = -1 / np.log1p(-np.clip(FORM.lost(np.arange(lowest, 16)), 2.0**-15, 0.99))
     wanted = -1 / np.log(np.clip(keep, 0.01, 1 - 2.0**-15))
     assert np.abs(np.log(taus / wanted)).argmin() + lowest == shift

@@ -14,9 +14,8 @@ from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.noc.board import chips_used
 from nwcompile.ir.options import Options
 from nwcompile.passes.partition.partition import partition
-from nwcompile.passes.stages import fit as fit_stage
-from nwcompile.passes.stages import partition as partition_stage
 from nwcompile.passes.stages import refusal
+from nwcompile.passes.stages import run as stages
 from nwcompile.passes.stages.refusal import describe_other_chips
 from tests.made.chips import small_chip
 
@@ -95,7 +94,7 @@ def test_hopeless_networks_are_refused_after_a_look_at_few_synapses(monkeypatch)
         looked_at.append(sum(synapse_count(network, c) for c in network.connections))
         return partition(network, *given)
 
-    monkeypatch.setattr(partition_stage, "partition", counted)
+    monkeypatch.setattr(stages, "partition", counted)
     last_line(maps(8, side=32), "truenorth")
     assert 0 < sum(looked_at) <= refusal.MOST_SYNAPSES
     looked_at.clear()
@@ -160,7 +159,7 @@ def test_a_network_of_more_weights_than_axon_types_is_not_sent_to_truenorth():
 
 
 def test_a_network_of_very_long_delays_is_judged_by_its_totals_relay_neurons_among_them(monkeypatch):
-    monkeypatch.setattr(fit_stage, "relay_delays", None)  # none is made to be counted
+    monkeypatch.setattr(stages, "relay_delays", None)  # none is made to be counted
     edges = [Dense("in", "a", floats(8, 8)), Dense("a", "b", floats(8, 8), delay=500_000)]
     said = describe_other_chips(
         Network.from_arrays({"a": SPEC, "b": SPEC}, edges, {"in": 8}), Chip.load("speck"), Options()

@@ -1,6 +1,7 @@
 """Cluster search: improve the cores of given clusters, move by move, under all limits of the chip."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,15 +20,9 @@ from nwcompile.passes.place.space_filling import hilbert_rank
 class MoveWork:
     """The cost of trying one move, in looks at one step; fitted to times measured on the nets of the benchmarks."""
 
-    # A move by itself: drawing it, and saving and comparing the totals.
-    move_looks: int = 1500
-
-    # Per core: the largest load of a step is searched among all of them.
-    core_looks: int = 2
-
-    # Per row that the cluster reads: its synapse memory, axons and messages.
-    row_looks: int = 30
-
+    move_looks: int = 1500  # A move by itself: drawing it, and saving and comparing the totals.
+    core_looks: int = 2  # Per core: the largest load of a step is searched among all of them.
+    row_looks: int = 30  # Per row that the cluster reads: its synapse memory, axons and messages.
     # Rows of a cluster beyond this number miss the processor's cache and cost `far_row_looks` more.
     cached_rows: int = 2000
     far_row_looks: int = 200
@@ -46,25 +41,14 @@ class SmoothSearch:
 
     # Up to this number of clusters the exact time is annealed instead: a few moves can still explore it.
     few_clusters: int = 64
-
-    # Maximum looks of an annealing, some seconds of work.
-    max_looks: int = 1_200_000_000
-
-    # Maximum moves per cluster; more did not pay off on the nets of the benchmarks.
-    moves_per_cluster: int = 600
-
-    # The first temperature as a share of the cost divided by the number of clusters.
-    heat_share: float = 0.15
-
+    max_looks: int = 1_200_000_000  # Maximum looks of an annealing, some seconds of work.
+    moves_per_cluster: int = 600  # Maximum moves per cluster; more did not pay off on the nets of the benchmarks.
+    heat_share: float = 0.15  # The first temperature as a share of the cost divided by the number of clusters.
     # The temperatures as shares of the first one; each has the same number of moves.
     cooling: tuple[float, ...] = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.0)
-
     # From this temperature on, the smooth time is closer to the exact one, because little is left to find.
     steep_from: int = 4
-
-    # Moves per chunk; between chunks the norms are updated and the clock is checked.
-    chunk_moves: int = 5000
-
+    chunk_moves: int = 5000  # Moves per chunk; between chunks the norms are updated and the clock is checked.
     # Sending messages is left out of the smooth time if it takes less than this share of senders' other work.
     quiet_share: float = 0.2
 
@@ -73,24 +57,14 @@ class SmoothSearch:
 class ExactSearch:
     """Parameters of annealing by the exact time, for few clusters; for many, it only descends after the smooth one."""
 
-    # Maximum looks of an annealing, some seconds of work; `min_moves` are tried anyway.
-    max_looks: int = 1_800_000_000
-    min_moves: int = 300
-
-    # Maximum moves per cluster; more did not pay off on the nets of the benchmarks.
-    moves_per_cluster: int = 300
-
-    # After a smooth annealing, this share of the usual moves suffices.
-    descent_share: float = 0.1
-
-    # The first temperature as a share of the cost divided by the number of clusters.
-    heat_share: float = 0.3
-
+    max_looks: int = 1_800_000_000  # Maximum looks of an annealing, some seconds of work.
+    min_moves: int = 300  # Moves that are tried anyway.
+    moves_per_cluster: int = 300  # Maximum moves per cluster; more did not pay off on the nets of the benchmarks.
+    descent_share: float = 0.1  # After a smooth annealing, this share of the usual moves suffices.
+    heat_share: float = 0.3  # The first temperature as a share of the cost divided by the number of clusters.
     # The temperatures as shares of the first one; each has the same number of moves.
     cooling: tuple[float, ...] = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.01, 0.0)
-
-    # Moves between two checks of the clock.
-    chunk_moves: int = 1000
+    chunk_moves: int = 1000  # Moves between two checks of the clock.
 
 
 MOVE_WORK = MoveWork()
@@ -115,12 +89,8 @@ def improve_clusters(
     regions, links count in the returned cost but not in the search. Limits come first; from a start within them, every
     partition is. No core is left empty if `options.n_cores` is given and some start has no empty core.
     """
-    given = [cluster_of, starts, n_cores, effort, heat, regions]
-
-    def make() -> Partition:
-        return _search_clusters(search, cluster_of, starts, n_cores, effort, heat, regions)
-
-    return kept_partition(search, "clusters", given, make)
+    given: list[Any] = [cluster_of, starts, n_cores, effort, heat, regions]
+    return kept_partition(search, "clusters", given, lambda: _search_clusters(search, *given))
 
 
 def _search_clusters(
@@ -155,15 +125,10 @@ def _search_clusters(
             best = _anneal_exact_time(search, demand, weight, best, exact_heat, effort, state)
     if regions is None:
         return best
-    return best._replace(cost=_cost_with_links(demand, chip, best.core_of, regions, weight, state))
-
-
-def _cost_with_links(demand: Demand, chip: Chip, core_of, regions, weight: Objective, state: CoreState) -> float:
-    """Return the cost of cores in regions, including the time of links between chips, which share flits evenly."""
-    state = filled_cores(demand, chip, core_of, state)
+    state = filled_cores(demand, chip, best.core_of, state)
     sites = sites_by_region(chip, regions, hilbert_rank(chip))
-    state.busy.total[TIME] = time_with_links(demand, state, chip, sites, is_even=True)
-    return moves.cost(state.busy.total, weight)
+    state.busy.total[TIME] = time_with_links(demand, state, chip, sites, is_even=True)  # chips share flits evenly
+    return best._replace(cost=moves.cost(state.busy.total, weight))
 
 
 def _count_cost(demand: Demand, chip: Chip, cluster_of, core_of, weight: Objective, state: CoreState) -> Partition:

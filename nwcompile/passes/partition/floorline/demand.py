@@ -70,8 +70,10 @@ def cluster_demand(
     neurons = np.argsort(cluster_of, kind="stable")
     start = csr_offset(np.bincount(cluster_of))
     entries, class_of, class_size = _read_clusters(network, table, start, neurons)
-    n_kept = min(max_steps or LARGEST_TABLE, max(1, LARGEST_TABLE // n_clusters))
-    step_at, n_steps = _kept_steps(timing.n_hardware_steps(activity.n_steps, "aligned"), n_kept)
+    n_all = timing.n_hardware_steps(activity.n_steps, "aligned")
+    n_steps = min(n_all, max_steps or LARGEST_TABLE, max(1, LARGEST_TABLE // n_clusters))
+    step_at = np.full(n_all, -1)  # int64[hardware step]: the index of those that are used, -1 for others
+    step_at[np.arange(n_steps) * n_all // n_steps] = np.arange(n_steps)
     groups = _group_sources(network, activity, timing, cluster_of, class_of, step_at, n_steps)
     arrivals, of_class_offset, of_class = _class_arrivals(groups, len(class_size), n_steps)
     row_bits, shared_bits, synop_cycles = _row_formats(network, chip, table)
@@ -238,14 +240,6 @@ def neuron_load(network: Network, chip: Chip, activity: Activity) -> np.ndarray:
     return np.ceil((share if share.any() else np.ones_like(share)) * (1 << 40)).astype(np.int64)
 
 
-def _kept_steps(n_steps: int, max_steps: int) -> tuple[np.ndarray, int]:
-    """Return int64[H]: the index of every hardware step that is used, -1 for others, and the number of used ones."""
-    n_kept = min(n_steps, max_steps)
-    step_at = np.full(n_steps, -1)
-    step_at[np.arange(n_kept) * n_steps // n_kept] = np.arange(n_kept)
-    return step_at, n_kept
-
-
 def _read_clusters(
     network: Network, table: SynapseTable, start, neurons
 ) -> tuple[Entries, dict[str, np.ndarray], np.ndarray]:
@@ -333,16 +327,11 @@ def _sort_by_cluster(parts: list[Groups]) -> Groups:
     source_class, cluster, size = (np.concatenate([p[i] for p in parts]) for i in range(3))
     order = np.argsort(np.where(cluster < 0, np.iinfo(np.int64).max, cluster), kind="stable")
     spikes = [p.spikes for p in parts]
-    offset = csr_offset(np.concatenate([np.diff(s.offset) for s in spikes]))
-    joined = Spikes(offset, np.concatenate([s.step for s in spikes]), np.concatenate([s.n for s in spikes]))
-    return Groups(source_class[order], cluster[order], size[order].astype(np.int64), _reorder_spikes(joined, order))
-
-
-def _reorder_spikes(spikes: Spikes, order: np.ndarray) -> Spikes:
-    """Return the lists of spikes in another order."""
-    offset = csr_offset(np.diff(spikes.offset)[order])
-    at = csr_entries(spikes.offset, order)
-    return Spikes(offset, spikes.step[at], spikes.n[at])
+    length = np.concatenate([np.diff(s.offset) for s in spikes])
+    at = csr_entries(csr_offset(length), order)
+    step, n = np.concatenate([s.step for s in spikes])[at], np.concatenate([s.n for s in spikes])[at]
+    in_order = Spikes(csr_offset(length[order]), step, n)
+    return Groups(source_class[order], cluster[order], size[order].astype(np.int64), in_order)
 
 
 def _class_arrivals(groups: Groups, n_classes: int, n_steps: int) -> tuple[Spikes, np.ndarray, np.ndarray]:

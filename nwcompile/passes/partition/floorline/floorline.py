@@ -38,8 +38,7 @@ from nwcompile.passes.place.chip_regions import cluster_regions, region_sizes, t
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.threads import raise_if_canceled
 
-# Objectives that do not benefit from more cores than needed.
-SAVE_CORES = ("cores", "traffic")
+SAVE_CORES = ("cores", "traffic")  # Objectives that do not benefit from more cores than needed.
 
 
 _RULES_KEPT = (
@@ -56,33 +55,21 @@ _SLICES_INSTEAD = (
 class FloorlineSearch:
     """Parameters of the search over numbers of cores and sizes of clusters."""
 
-    # Initial clusters per core: few enough to be moved often, enough to balance loads.
-    clusters_per_core: int = 16
-
+    clusters_per_core: int = 16  # Initial clusters per core: few enough to be moved often, enough to balance loads.
     # Number of later levels, each with clusters half as heavy; finer ones gained little on the benchmarks' nets.
     n_levels: int = 2
-
     # Maximum initial clusters, unless the chip needs smaller ones: with more, a search takes minutes.
     max_clusters: int = 40_000
-
-    # Up to this number of neurons, every neuron is a cluster from the start.
-    fine_neurons: int = 128
-
+    fine_neurons: int = 128  # Up to this number of neurons, every neuron is a cluster from the start.
     # Up to this number of cores every number is tried; beyond, it doubles each time, then numbers between are tried.
     all_tried_cores: int = 4
-
-    # Stop after this many core counts in a row without improvement.
-    patience_counts: int = 2
-
+    patience_counts: int = 2  # Stop after this many core counts in a row without improvement.
     # Finer clusters start at this share of the usual temperatures, because their cores are already good.
     finer_heat_share: float = 0.1
-
     # If nothing fits, clusters are cut along slices or stripes, in networks of up to this number of neurons. In larger
     # ones the tables of so many pieces would take gigabytes; smaller clusters are tried there.
     max_cut_neurons: int = 1 << 20
-
-    # Share of the usual moves with which each number of cores is tried.
-    first_effort_share: float = 0.1
+    first_effort_share: float = 0.1  # Share of the usual moves with which each number of cores is tried.
 
 
 FLOORLINE = FloorlineSearch()
@@ -260,12 +247,12 @@ def _improve_all(search: Search) -> Iterator[tuple[Partition, None]]:
     for best in _search_counts(search) if begun is None else [begun]:
         yield best, None
     for level in range(search.n_levels):
-        best = min(_refine_clusters(search, best, level, 1.0), best, key=lambda p: p.rank)
+        best = min(_refine_clusters(search, best, level), best, key=lambda p: p.rank)
         yield best, None
         if len(best.core_of) == len(search.load):
             break
     while search.deadline is not None:
-        best = min(_refine_clusters(search, best, FLOORLINE.n_levels - 1, 1.0), best, key=lambda p: p.rank)
+        best = min(_refine_clusters(search, best, FLOORLINE.n_levels - 1), best, key=lambda p: p.rank)
         yield best, None
 
 
@@ -372,23 +359,9 @@ def _search_coarse(search: Search, n_cores: int, per_core: int = 1) -> Partition
     if n > FLOORLINE.fine_neurons:
         n_clusters = FLOORLINE.clusters_per_core * n_cores
         cluster_of = fitting_clusters(search.network, search.chip, search.load, n_clusters, per_core=per_core)
-    regions = region_sizes(search.chip, n_cores)
-    if n <= FLOORLINE.fine_neurons or len(regions) == 1:
-        return improve_clusters(
-            search,
-            cluster_of,
-            _initial_cores(search, cluster_of, np.array([n_cores])),
-            n_cores,
-            FLOORLINE.first_effort_share,
-        )
-    return improve_clusters(
-        search,
-        cluster_of,
-        _initial_cores(search, cluster_of, regions),
-        n_cores,
-        FLOORLINE.first_effort_share,
-        regions=regions,
-    )
+    regions = np.array([n_cores]) if n <= FLOORLINE.fine_neurons else region_sizes(search.chip, n_cores)
+    starts, kept = _initial_cores(search, cluster_of, regions), regions if len(regions) > 1 else None
+    return improve_clusters(search, cluster_of, starts, n_cores, FLOORLINE.first_effort_share, regions=kept)
 
 
 def _initial_cores(search: Search, cluster_of: np.ndarray, regions: np.ndarray) -> list[np.ndarray]:
@@ -409,20 +382,13 @@ def _initial_cores(search: Search, cluster_of: np.ndarray, regions: np.ndarray) 
     return starts
 
 
-def _refine_clusters(search: Search, coarse: Partition, level: int, effort: float) -> Partition:
+def _refine_clusters(search: Search, coarse: Partition, level: int) -> Partition:
     """Search from the same cores with clusters of at most half the weight, halved again on every level."""
     n_clusters = (FLOORLINE.clusters_per_core << level) * coarse.n_cores
     cluster_of = fitting_clusters(search.network, search.chip, search.load, n_clusters, coarse.cluster_of)
-    first = np.unique(cluster_of, return_index=True)[1]
-    return improve_clusters(
-        search,
-        cluster_of,
-        [coarse.neuron_core[first]],
-        coarse.n_cores,
-        effort,
-        FLOORLINE.finer_heat_share if level else 1.0,
-        coarse.regions,
-    )
+    starts = [coarse.neuron_core[np.unique(cluster_of, return_index=True)[1]]]
+    heat = FLOORLINE.finer_heat_share if level else 1.0
+    return improve_clusters(search, cluster_of, starts, coarse.n_cores, 1.0, heat, coarse.regions)
 
 
 def _cores_of_method(method, search: Search, n_cores: int | None = None) -> np.ndarray | None:

@@ -50,19 +50,12 @@ class Annealing(NamedTuple):
 class HopMoves:
     """The number of moves that an annealing tries, by their cost."""
 
-    # Moves per cluster of an annealing, with a minimum in total.
-    moves_per_cluster: int = 4000
-    min_moves: int = 4000
-
-    # Maximum looks at one source class of an annealing, some seconds of work.
-    max_looks: int = 2_000_000_000
-
-    # Looks of a move by itself, and of each group of its cluster.
-    move_looks: int = 30
-    group_looks: int = 3
-
-    # Classes read by a cluster at which applying a move takes as long as evaluating it.
-    many_reads: int = 100
+    moves_per_cluster: int = 4000  # Moves per cluster of an annealing.
+    min_moves: int = 4000  # The fewest moves in total.
+    max_looks: int = 2_000_000_000  # Maximum looks at one source class of an annealing, some seconds of work.
+    move_looks: int = 30  # Looks of a move by itself.
+    group_looks: int = 3  # Looks of a move for each group of its cluster.
+    many_reads: int = 100  # Classes read by a cluster at which applying a move takes as long as evaluating it.
 
     def moves_at_each(self, annealing: Annealing, n_clusters: int, n_reads: float, n_groups: int) -> int:
         """Return the moves at each temperature of an annealing."""
@@ -81,13 +74,9 @@ class Heating:
     coolest_share: float = 0.004
     warmer_factor: float = 2.0
     n_heats: int = 8
-
-    # Number of temperatures from the last heat down to `cooled_share` of it.
-    n_coolings: int = 24
+    n_coolings: int = 24  # Number of temperatures from the last heat down to `cooled_share` of it.
     cooled_share: float = 0.04
-
-    # Random moves that estimate the mean rise well enough.
-    sampled_moves: int = 2000
+    sampled_moves: int = 2000  # Random moves that estimate the mean rise well enough.
 
 
 @dataclass(frozen=True)
@@ -102,31 +91,20 @@ class TrafficSearch:
         Annealing(clusters_per_core=64, rise=0.1, work_share=0.2, n_drawn=1),
         Annealing(clusters_per_core=1024, rise=0.05, work_share=0.7, n_drawn=3),
     )
-
     # A good start is repaired by moves of fine clusters that only improve.
     repair: Annealing = Annealing(clusters_per_core=1024, rise=0.0, work_share=0.1, n_drawn=3)
-
-    # A start that takes more than this times the time limit is not repaired.
-    repairable_factor: float = 1.02
-
+    repairable_factor: float = 1.02  # A start that takes more than this times the time limit is not repaired.
     # Finer clusters that read more than this share of what the coarser ones read would not gain freedom.
     same_reads_share: float = 0.8
-
-    # With more clusters, moving each of them often enough takes too long.
-    max_clusters: int = 40_000
-
+    max_clusters: int = 40_000  # With more clusters, moving each of them often enough takes too long.
     # With less free room than this share of the neurons, a quarter of a coarse cluster per core, clusters do not move.
     full_share: float = 1 / 64
-
     # Maximum steps on which moves are evaluated, evenly spaced; the result is checked on all steps.
     kept_steps: int = 128
-
     # After a missed time limit, the next annealing aims at this share of it; at most `max_late` more are tried.
     closer_share: float = 0.99
     max_late: int = 3
-
-    # Maximum memory of the tables by class, row or cluster, and core.
-    max_bytes: int = 4 << 30
+    max_bytes: int = 4 << 30  # Maximum memory of the tables by class, row or cluster, and core.
 
 
 HOP_MOVES = HopMoves()

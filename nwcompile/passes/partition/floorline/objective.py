@@ -25,14 +25,10 @@ from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_c
 from nwcompile.passes.partition.floorline.search import Search
 
 ERROR_CODE = "NW5006"
-# Weight of tie breakers: too small to outweigh a single cycle or message.
-TIE_WEIGHT = 1e-6
+TIE_WEIGHT = 1e-6  # Weight of tie breakers: too small to outweigh a single cycle or message.
 # Router outputs that are looked up at once: 4 M, so that intermediate tables stay below some 100 MB.
 OUTPUTS_AT_ONCE = 1 << 22
-
-# Cycles that represent no limit: sums of a few of them still fit an int64.
-LARGEST_CYCLES = 1 << 62
-
+LARGEST_CYCLES = 1 << 62  # Cycles that represent no limit: sums of a few of them still fit an int64.
 # Relative rounding error of cycles converted to microseconds, so that a reported time is a sufficient limit.
 ROUNDED_SHARE = 1e-12
 

@@ -17,8 +17,7 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.ir.readout import Readout
 from nwcompile.passes.legalize.pool_spikes import FULL, find_relays
-from nwcompile.passes.quantize.approximate.driven import DrivenLayer
-from nwcompile.passes.quantize.approximate.ideal import PooledLayer, ideal_trace, pooled_layers
+from nwcompile.passes.quantize.approximate.ideal import DrivenLayer, PooledLayer, ideal_trace, pooled_layers
 from nwcompile.passes.quantize.approximate.nearest import Feature, nearest_network
 from nwcompile.passes.quantize.approximate.nearest_program import (
     FittedProgram,

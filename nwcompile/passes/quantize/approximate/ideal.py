@@ -1,8 +1,9 @@
 """Ideal: the run of the quantized integers on a chip with every neuron feature, including maxima of currents.
 
-If `pool_spikes` replaced a layer by full-resolution neurons and relay neurons (approximate='pool'), the original layer
-is run: its neurons receive the largest synaptic sum of each window. Its weights and thresholds are those of the
-full-resolution neurons, which are identical within a channel.
+`DrivenLayer` runs one fixed-point layer with known synaptic input, with one neuron after another. If `pool_spikes`
+replaced a layer by full-resolution neurons and relay neurons (approximate='pool'), the original layer is run: its
+neurons receive the largest synaptic sum of each window. Its weights and thresholds are those of the full-resolution
+neurons, which are identical within a channel.
 """
 
 from dataclasses import dataclass
@@ -14,9 +15,48 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.legalize.pool_spikes import FULL
 from nwcompile.passes.prepare.fold import linear_map, to_matrix
-from nwcompile.passes.quantize.approximate.driven import DrivenLayer
 from nwcompile.sim.reference.synaptic_sums import effective_network
 from nwcompile.sim.sequence.run import LayerGroup, layer_groups, trace_layers
+
+
+class DrivenLayer:
+    """Layer `name` of a fixed-point network, driven by the spikes `sent` `[B, T, *shape]` of its sources and by itself.
+
+    Synaptic sums are computed once; only connections from the layer to itself are summed in every run.
+    """
+
+    def __init__(self, network: Network, name: str, sent: dict[str, np.ndarray]):
+        alone = effective_network(_isolate_layers(network, [name]))
+        self.alone, self.node = alone, alone.node(name)
+        self.n_samples, self.n_steps = next(iter(sent.values())).shape[:2]
+        self.delays = [min(c.aligned_delay, self.n_steps) for c in alone.connections]
+        self.drive, self.touched = self._layer_group(self.node.neuron).sum_inputs(sent, self.n_samples, self.n_steps)
+
+    @property
+    def largest_drive(self) -> int:
+        """The largest magnitude of a synaptic sum, over neurons and steps."""
+        return int(np.abs(self.drive).max(initial=0))
+
+    def _layer_group(self, neuron: NeuronSpec) -> LayerGroup:
+        name = self.node.name
+        nodes = {name: Node(name, self.node.shape, neuron)}
+        return LayerGroup(Network(self.alone.inputs, nodes, self.alone.connections), [name], self.delays)
+
+    def run_spikes(self, neuron: NeuronSpec) -> np.ndarray:
+        """Return the spikes of the layer with other neurons, `[B, T, *shape]`."""
+        out: np.ndarray = np.empty(self.drive.shape, neuron.spike_dtype)
+        self._layer_group(neuron).scan(self.drive, self.touched, out)
+        return out.reshape(self.n_samples, self.n_steps, *self.node.shape)
+
+    def run_membrane(self, neuron: NeuronSpec) -> np.ndarray:
+        """Return the membranes of the layer with other neurons at the end of each step, `[B, T, *shape]`."""
+        out: np.ndarray = np.empty(self.drive.shape, neuron.spike_dtype)
+        v = self._layer_group(neuron).scan(self.drive, self.touched, out, keep_states=True).v
+        return v.reshape(self.n_samples, self.n_steps, *self.node.shape)
+
+    def run_trains(self, neuron: NeuronSpec) -> tuple[np.ndarray, ...]:
+        """Return all spike trains that are compared: those of this layer."""
+        return (self.run_spikes(neuron),)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,20 +1,26 @@
 """Nearest: find the chip's neuron that is closest to a given one, feature by feature.
 
-Only features are chosen here; threshold and leak are then fitted on samples (`refit.py`).
+Only features are chosen here; threshold and leak are then fitted on samples (`refit.py`). `suggest_items` lists the
+approximations with which a network would fit whose neurons lack a feature on the chip.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nwcompile.errors import FitError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.options import APPROXIMATIONS, EVERYTHING, Options
+from nwcompile.passes.analyze.axon_types import too_many_weights
+from nwcompile.passes.analyze.capability import kept_current
 from nwcompile.passes.analyze.grids import round_bias
+from nwcompile.passes.analyze.nonlinear import find_maxima, pooled_layer
 from nwcompile.passes.analyze.pool import spike_cap
-from nwcompile.passes.legalize.comparison import COMPARISON
+from nwcompile.passes.legalize.prove import COMPARISON
 from nwcompile.passes.quantize.approximate.nearest_program import built_in, can_be_built_in
 
 # For each reset the alternatives, the closest first: what remains of a membrane above its threshold decides.
@@ -23,6 +29,7 @@ CLOSEST_RESETS = {"subtract": ("zero", "value"), "zero": ("value", "subtract"), 
 NO_BIAS = "no bias"
 AT_MEMBRANE = "a bias of the membrane"
 TIMINGS = {"now": "at once", "next": "one step late", "both": "by the count before"}
+MESSAGES = {"graded": "messages carry counts and signs", "repeat": "n spikes are n messages"}  # by `on_multi_spike`
 
 
 @dataclass(frozen=True)
@@ -88,21 +95,14 @@ def nearest_neuron(
         lost, whole = np.asarray(spec.decay_u), 1 << spec.fixed.decay_bits
         was = f"a current that loses {lost.min()}/{whole} a step"
         change("decay", was, f"{slowest}/{whole} or more", decay_u=np.maximum(lost, slowest))
-    kept = _kept_current(spec)
+    kept = kept_current(spec)
     if can.current is False and np.any(kept):
         was = f"a current that keeps up to {100 * float(np.max(kept)):.3g} % a step"
         change("decay", was, "no current", **_drop_current(spec))
     is_biased = np.any(spec.bias_u) or (has_bias and spec.alpha is not None)
-    if can.current_bias is False and is_biased and np.max(_kept_current(spec)) < 1:  # otherwise it grows without bound
+    if can.current_bias is False and is_biased and np.max(kept_current(spec)) < 1:  # otherwise it grows without bound
         change("bias", "a bias of the current", AT_MEMBRANE, **_move_bias(spec, chip))
     return spec, features
-
-
-def _kept_current(spec: NeuronSpec) -> np.ndarray:
-    """Return the share of a current that remains after a step, 0..1."""
-    if spec.fixed is None:
-        return np.asarray(0.0 if spec.alpha is None else spec.alpha)
-    return 1 - spec.fixed.lost(spec.decay_u)
 
 
 def _drop_current(spec: NeuronSpec) -> dict:
@@ -180,3 +180,43 @@ def needed_items(network: Network, chip: Chip, options: Options) -> tuple[str, .
         feature.word for features in nearest_network(network, chip, everything)[1].values() for feature in features
     }
     return tuple(word for word in APPROXIMATIONS if word in words - set(options.approximate))
+
+
+def suggest_items(network: Network, chip: Chip, options: Options, check: Callable[[Options], object]) -> str | None:
+    """Return the `approximate` items with which a legalized network's totals would fit, as advice, or None.
+
+    `check(options)` raises FitError unless the network fits with other options.
+    """
+    words = {*options.approximate, *needed_items(network, chip, options)}
+    if any(pooled_layer(network, pool) for pool in find_maxima(network)):
+        words.add("pool")
+    if words == set(options.approximate):
+        return None
+    if too_many_weights(network, chip) or not _options_fit(check, replace(options, approximate=tuple(words))):
+        return None
+    listed = ",".join(word for word in APPROXIMATIONS if word in words)
+    text = f"approximate={listed!r} (--approximate {listed}): the nearest that {chip.name} has, its price measured"
+    if "multi-spike" in words - set(options.approximate):
+        text = f"{_other_messages(options, words, check)}{text}"
+    if chip.weights.axon_types is None:
+        return text
+    n_types = chip.weights.axon_types
+    return f"{text} (if its quantized weights need no more than {n_types} axon types, which this does not tell)"
+
+
+def _options_fit(check: Callable[[Options], object], options: Options) -> bool:
+    try:
+        check(options)
+    except FitError:
+        return False
+    return True
+
+
+def _other_messages(options: Options, words: set[str], check: Callable[[Options], object]) -> str:
+    """Return a way to send several or negative spikes unchanged, if one fits."""
+    fewer = tuple(word for word in APPROXIMATIONS if word in words - {"multi-spike"})
+    asked = f" and approximate={','.join(fewer)!r}" if fewer else ""
+    for way, what in MESSAGES.items():
+        if _options_fit(check, replace(options, on_multi_spike=way, approximate=fewer)):
+            return f"on_multi_spike={way!r}{asked} (nearer: {what}), or "
+    return ""

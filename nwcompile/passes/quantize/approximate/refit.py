@@ -26,8 +26,7 @@ from nwcompile.ir.host import Injected
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.analyze.dynamics import find_decay_for_loss
 from nwcompile.passes.analyze.grids import largest_threshold, round_bias
-from nwcompile.passes.quantize.approximate.driven import DrivenLayer
-from nwcompile.passes.quantize.approximate.ideal import PooledLayer
+from nwcompile.passes.quantize.approximate.ideal import DrivenLayer, PooledLayer
 from nwcompile.passes.quantize.scale_search import how_far
 
 # Leak rates to try, as factors of the neuron's own: a hard reset prefers others, mostly slower ones.

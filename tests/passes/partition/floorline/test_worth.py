@@ -30,7 +30,7 @@ def tried(monkeypatch, time_of, n_neurons: int = 64, board=None, **options) -> t
                          time_of(n_cores))  # fmt: skip
 
     monkeypatch.setattr(stage, "_search_coarse", begun)
-    monkeypatch.setattr(stage, "_refine_clusters", lambda search, best, level, effort: best)
+    monkeypatch.setattr(stage, "_refine_clusters", lambda search, best, level: best)
     network = Network.from_arrays(
         {"a": (FIXED, (n_neurons,))}, [sparse_edge("in", "a", 4, n_neurons, 80)], {"in": (4,)}
     )

@@ -7,8 +7,8 @@ import nwcompile as nw
 from nwcompile.errors import FitError, ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.passes.prepare.normalize import normalize
+from nwcompile.passes.quantize.compare_currents import send_maxima
 from nwcompile.passes.quantize.quantize import choose_scales
-from nwcompile.passes.quantize.sums.send_maxima import send_maxima
 
 SHAPE = (2, 6, 6)
 SAMPLES = (np.random.default_rng(0).random((4, 8, *SHAPE)) < 0.3).astype(np.float32)

@@ -7,7 +7,7 @@ import numpy as np
 from nwcompile.errors import FitError, Violation
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Sparse
-from nwcompile.ir.network import Network, Node
+from nwcompile.ir.network import Network
 from nwcompile.ir.neuron_programs.program import LARGEST_OUTPUT, NeuronProgram, Operation
 from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.analyze.grids import WeightGrid
@@ -29,25 +29,20 @@ def message_room(chip: Chip) -> int:
     return LARGEST_OUTPUT if bits is None else min(LARGEST_OUTPUT, (1 << (bits - 1)) - 1)
 
 
-def largest_message(
-    network: Network, name: str, chip: Chip, advice: str, n_sums: int = 1, shown: str | None = None
-) -> tuple[int, int | None]:
+def largest_message(network: Network, name: str, chip: Chip, advice: str, n_sums: int = 1) -> tuple[int, int | None]:
     """Return the largest number of a message, and up to how many spikes per source no sum exceeds it.
 
     A message is the synaptic sum of a neuron of layer `name`, or the difference of two (`n_sums` 2). The second number
-    is None if no source sends more. Raises FitError, with `advice` and the layer as `shown`, if one spike of each
-    source is already too much.
+    is None if no source sends more. Raises FitError, with `advice`, if one spike of each source is already too much.
     """
     room, into = message_room(chip), network.into(name)
-    sources = {c.source: Node(c.source, network.node(c.source).shape) for c in into}
-    alone = Network(sources, {name: network.node(name)}, into)
-    rise, fall = largest_sums(alone, name, lambda source: (1.0, 1.0))
+    rise, fall = largest_sums(network, name, lambda source: (1.0, 1.0))
     largest = n_sums * max(int(rise.max(initial=0)), int(fall.max(initial=0)), 1)
     n_counts = room // largest
     if n_counts < 1:
         needed, bits = largest.bit_length() + 1, chip.noc.payload_bits
         has = LARGEST_OUTPUT.bit_length() + 1 if bits is None else bits
-        raise FitError(chip.name, [Violation("payload bits", shown or name, needed, has, advice)])
+        raise FitError(chip.name, [Violation("payload bits", name, needed, has, advice)])
     counts = [max(largest_payload(network.node(c.source).neuron)) for c in into]
     return room, None if max(counts, default=0.0) <= n_counts else n_counts
 
