@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import nwcompile as nw
 from nwcompile.passes.partition.sequential import cut_slices
-from nwcompile.passes.place.space_filling import row_major
+from nwcompile.passes.place.direct import row_major
 
 CHIP = """
 name = "mychip"

@@ -14,8 +14,7 @@ from nwcompile.nn.qat import scan
 from nwcompile.nn.qat.connected import ConnectedLayer, copy_array, make_parameter
 from nwcompile.nn.qat.scan import IntegerNeurons
 from nwcompile.nn.qat.sums import IntegerWeights, StraightThrough
-from nwcompile.passes.analyze.dynamics import find_decay_for_loss
-from nwcompile.passes.analyze.grids import WeightGrid, largest_threshold
+from nwcompile.passes.analyze.grids import WeightGrid, find_decay_for_loss, largest_threshold
 from nwcompile.passes.quantize.scaled_layer import (
     Layer,
     Scaled,

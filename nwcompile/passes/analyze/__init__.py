@@ -11,7 +11,7 @@
                 pool.py:pool_violations            chips with one pool of hidden neurons, outputs apart
                 axon_types.py:axon_type_violations cores whose axons need too many types
                 fixed_sites.py:pins                cores that the user fixed at sites
-    quantize    dynamics.py:layer_dynamics         the neuron as the chip's two leaky sums u and v
+    quantize    grids.py:layer_dynamics            the neuron as the chip's two leaky sums u and v
                 grids.py:WeightGrid                the numbers that a chip holds: weights, thresholds, biases
                 state_range.py:state_range         proven bounds of u and v
 

@@ -297,13 +297,6 @@ def weight_violations(connection: Connection, chip: Chip) -> Iterator[Violation]
         yield Violation("weight", where, worst, f"{-largest}..{largest}", "scale the weights down or quantize again")
 
 
-def sync_violations(schedule: Schedule, chip: Chip) -> Iterator[Violation]:
-    """Yield phased execution, if the chip has no barrier to end a phase."""
-    if chip.waits_for_neighbors and schedule.period > 1:
-        advice = "compile with execution='pipelined' or set cost.sync = \"barrier\""
-        yield Violation("execution", "all layers", "phased", "pipelined", advice)
-
-
 def delay_violations(network: Network, schedule: Schedule, chip: Chip) -> Iterator[Violation]:
     """Yield connections whose delay, beyond the one step of the pipeline, exceeds that of the chip's synapses."""
     limit = chip.neuron.delay_max_steps

@@ -133,7 +133,10 @@ def unmapped_violations(network: Network, chip: Chip, schedule: Schedule, on_mul
     if network.is_fixed:
         violations += [v for c in network.connections for v in capability.weight_violations(c, chip)]
     violations += pool_violations(network, chip)
-    return [*violations, *capability.sync_violations(schedule, chip)]
+    if chip.waits_for_neighbors and schedule.period > 1:  # it has no barrier to end a phase
+        advice = "compile with execution='pipelined' or set cost.sync = \"barrier\""
+        violations.append(Violation("execution", "all layers", "phased", "pipelined", advice))
+    return violations
 
 
 def too_many_cores(network: Network, chip: Chip, n_cores: int) -> Violation:
@@ -160,7 +163,10 @@ def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limit
         used = held[resource.key]
         limit = limits[:, i]
         over = np.flatnonzero(used > limit)
-        alone = _usage_alone(network, chip, np.isin(core_of, over), i) if len(over) else None
+        alone = np.zeros(len(core_of), np.int64)  # what each neuron of such a core takes on its own core
+        if len(over):
+            members = np.flatnonzero(np.isin(core_of, over))
+            alone[members] = capacity.count_alone(capacity.fan_in(network, chip), members)[:, i]
         named = [_name_core(count[:, c], layer_of, alone * (core_of == c), limit[c]) for c in over]
         for layer, alone_takes in dict.fromkeys(named):
             cores = over[[n == (layer, alone_takes) for n in named]]
@@ -175,13 +181,6 @@ def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limit
                 where = f"{network.layers[layer]} -> {place}"
                 violations.append(Violation(resource.name, where, int(used[c]), int(limit[c]), advice))
     return violations
-
-
-def _usage_alone(network: Network, chip: Chip, among: np.ndarray, i: int) -> np.ndarray:
-    """Return int64[neuron]: resource `i` that each neuron `among` takes on its own core, 0 for the others."""
-    used = np.zeros(len(among), np.int64)
-    used[among] = capacity.count_alone(capacity.fan_in(network, chip), np.flatnonzero(among))[:, i]
-    return used
 
 
 def _name_core(count: np.ndarray, layer_of: np.ndarray, alone: np.ndarray, limit: int) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 stage       function                                what it does
 split       split_fan_in.py:split_fan_in            splits fan-ins beyond a core's into neurons that send partial sums
-            split_fan_in.py:symbolic_part           the same for large layers, without lists of their synapses
+            split_fan_in.py:symbolic_parts          the same for large layers, without lists of their synapses
 delays      relay_delays.py:relay_delays            chains of relay neurons for delays longer than the chip's
             relay_delays.py:relay_layer             a layer of relay neurons, which hold or pool spikes
 merge       merge_axons.py:merge_axons              maxima of spikes in shared axons

@@ -90,20 +90,15 @@ def copy_neurons(
             other = _add_splitter(best, chip, mapping, options, name)
             best = other if other is not None and other.plan.n_cores < best.plan.n_cores else best
     if best.plan.n_cores > n_usable(chip):
-        raise FitError(chip.name, [_too_many(best, chip)])
+        copies = {name: int(_slice_layer(best.network, name, best.plan.copies).max()) for name in best.network.layers}
+        layer = max(copies, key=lambda name: copies[name])
+        advice = f"{layer} needs up to {copies[layer]} copies, {_rule_text(best.plan)}: make what it feeds smaller"
+        where, advice = f"network with copies -> {chip.name}", f"{advice} or raise noc.columns"
+        raise FitError(chip.name, [Violation("cores", where, best.plan.n_cores, n_usable(chip), advice)])
     copied = build_copied_network(best)
     if copied.network.outputs != network.outputs:
         return None
     return copied._replace(changes=_list_changes(network, best, chip))
-
-
-def _too_many(wanted: Wanted, chip: Chip) -> Violation:
-    """Return the violation of needing more cores, with all copies, than the chip has."""
-    copies = {name: int(_slice_layer(wanted.network, name, wanted.plan.copies).max()) for name in wanted.network.layers}
-    layer = max(copies, key=lambda name: copies[name])
-    advice = f"{layer} needs up to {copies[layer]} copies, {_rule_text(wanted.plan)}: make what it feeds smaller"
-    where = f"network with copies -> {chip.name}"
-    return Violation("cores", where, wanted.plan.n_cores, n_usable(chip), f"{advice} or raise noc.columns")
 
 
 def _rule_text(plan: CopyPlan) -> str:
@@ -260,12 +255,10 @@ def _find_ends(network: Network, plan: CopyPlan, synapses: list) -> list[_Ends]:
         copies = plan.copies[post]
         synapse = np.repeat(np.arange(len(post)), copies)
         target = np.arange(len(synapse)) - np.repeat(np.cumsum(copies) - copies, copies)
-        core = plan.core_of_copy(post[synapse], target)
-        key = (
-            np.full(len(synapse), -1)
-            if c.source in network.inputs
-            else plan.find_sender(pre[synapse]) * plan.n_cores + core
-        )
+        core, key = plan.core_of_copy(post[synapse], target), np.full(len(synapse), -1)
+        if c.source not in network.inputs:  # each neuron, or its core, distributes destinations
+            sender = plan.core_of[pre[synapse]] if plan.by_core else pre[synapse]
+            key = sender * plan.n_cores + core
         expanded.append((synapse, target, key))
     keys = np.unique(np.concatenate([np.zeros(0, np.int64), *(key[key >= 0] for _, _, key in expanded)]))
     sender = keys // plan.n_cores

@@ -6,7 +6,6 @@ Copies of a layer are destinations of the layers before it, which may need copie
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -40,15 +39,6 @@ class CopyPlan:
         """Return the core of a copy of each neuron, int64."""
         first = self.core_of[neuron]
         return np.where((copy == 0) | self.packed[neuron], first, self.later[first] + copy - 1)
-
-    def find_sender(self, neuron: np.ndarray) -> np.ndarray:
-        """Return the unit that distributes destinations: each neuron, or its core; int64."""
-        return self.core_of[neuron] if self.by_core else neuron
-
-    @cached_property
-    def n_more(self) -> int:
-        """The number of neurons beyond those of the network."""
-        return int((self.copies - 1).sum())
 
 
 def synapse_ends(network: Network, connection: Connection) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -101,9 +91,8 @@ def _settle_copies(network: Network, core_of, packed, share: int, by_core: bool)
     copies, n_cores = np.ones(n, np.int64), int(core_of.max()) + 1
     sender = core_of if by_core else np.arange(n)
     parts = [synapse_ends(network, c)[:2] for c in network.connections if c.source not in network.inputs]
-    pre, post = (np.concatenate([np.zeros(0, np.int64), *ends]) for ends in zip(*parts, strict=True)) if parts else (
-        np.zeros(0, np.int64), np.zeros(0, np.int64)
-    )  # fmt: skip
+    none = np.zeros(0, np.int64)
+    pre, post = (np.concatenate(ends) for ends in zip((none, none), *parts, strict=True))
     pre, post = _expand_shared_axons(network, pre, post)
     key = sender[pre] * n_cores + core_of[post]
     order = np.argsort(key, kind="stable")

@@ -20,7 +20,7 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.fit.relay_delays import has_late
 from nwcompile.passes.legalize.pool_spikes import pooled_spikes
-from nwcompile.passes.prepare.fold import Convolution, compose, linear_map
+from nwcompile.passes.prepare.fold import Convolution, build_channel_scaling, compose, linear_map
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.passes.prepare.weights import list_synapses
 
@@ -100,7 +100,8 @@ def _remove_relays(before: Merged, name: str, neurons: np.ndarray, windows: np.n
 def _rewire_edge(edge: Connection, pool: Connection, relay: Node, source: Node, first: np.ndarray) -> Connection:
     """Rewrite a connection from relay neurons as one from the neurons whose axons they use."""
     if isinstance(edge, Conv2d) and edge.source_shape is None and _is_regular(pool, relay, source, first):
-        product = compose(linear_map(edge, relay.shape, ()), _first_of_windows(pool, relay, source))
+        firsts = build_channel_scaling(np.ones(source.shape[0]), source.shape, relay.shape, pair(pool.stride))
+        product = compose(linear_map(edge, relay.shape, ()), firsts)
         if isinstance(product, Convolution):
             return edge.replace(
                 source=source.name,
@@ -111,21 +112,6 @@ def _rewire_edge(edge: Connection, pool: Connection, relay: Node, source: Node, 
             )
     pre, post, place = synapse_list(edge, relay.shape)
     return list_synapses(edge, first[pre], post, np.ravel(edge.weight)[place], source=source.name)
-
-
-def _first_of_windows(pool: Connection, relay: Node, source: Node) -> Convolution:
-    """Return the map that selects the first neuron of every window."""
-    channels, rows, columns = source.shape
-    _, height, width = relay.shape
-    return Convolution(
-        weight=np.ones((channels, 1, 1, 1)),
-        stride=pair(pool.stride),
-        padding=(0, 0),
-        dilation=(1, 1),
-        groups=channels,
-        source=(channels, rows, columns),
-        target=(channels, height, width),
-    )
 
 
 def _is_regular(pool: Connection, relay: Node, source: Node, first: np.ndarray) -> bool:

@@ -93,7 +93,7 @@ def _cut_sources(network: Network, name: str, chip: Chip) -> Cut | None:
     behind = network.find_reached(name)
     split = [c for c in into if c.source not in behind]
     as_lists = sum(synapse_count(network, c) for c in into) <= LARGEST
-    parts = (_list_parts if as_lists else _symbolic_parts)(network, name, split, limits, chip)
+    parts = (_list_parts if as_lists else symbolic_parts)(network, name, split, limits, chip)
     if parts is None:
         return None
     made = _insert_parts(network, name, parts, split, chip)
@@ -132,7 +132,7 @@ def _most_sources(network: Network, edge: Connection) -> int:
     return n_sources if isinstance(edge, Dense) else min(n_sources, int(np.prod(np.shape(edge.weight)[1:])))
 
 
-def _symbolic_parts(
+def symbolic_parts(
     network: Network, name: str, split: list[Connection], limits: np.ndarray, chip: Chip
 ) -> list[Part] | None:
     """Return a part for each connection, without lists of synapses; None if there are none."""
@@ -140,7 +140,9 @@ def _symbolic_parts(
     for i, edge in enumerate(split, 1):
         if not isinstance(edge, Dense | Conv2d):
             return None
-        part = symbolic_part(network, edge, PARTS.format(name, i), limits, chip)
+        sends = PARTS.format(name, i)
+        part = _sum_equal_sources(network, edge, sends, chip) if isinstance(edge, Dense) else None
+        part = part or _sum_groups(network, edge, sends, limits, chip)
         if part is None:
             return None
         parts.append(part)
@@ -232,15 +234,6 @@ def connect_sums(network: Network, source: str, target: str, pre: np.ndarray, po
     """Return synapses of weight 1 by which a target's neurons add up those of a source, float in a float network."""
     edge = connect_signed(source, target, pre, post, np.ones(len(pre)), chip)
     return edge if network.is_fixed else edge.replace(weight=np.ones(len(pre), np.float32), exponent=0)
-
-
-def symbolic_part(network: Network, edge: Dense | Conv2d, part: str, limits: np.ndarray, chip: Chip) -> Part | None:
-    """Return the neurons that sum up a connection for its layer, as layer `part`, without a list of its synapses.
-
-    `limits`: int64[resource] of a core. Returns None if no number of groups is within them.
-    """
-    merged = _sum_equal_sources(network, edge, part, chip) if isinstance(edge, Dense) else None
-    return merged or _sum_groups(network, edge, part, limits, chip)
 
 
 def _sum_equal_sources(network: Network, edge: Dense, part: str, chip: Chip) -> Part | None:

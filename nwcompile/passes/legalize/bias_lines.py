@@ -13,8 +13,7 @@ from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.dynamics import layer_dynamics
-from nwcompile.passes.analyze.grids import holds_mantissas
+from nwcompile.passes.analyze.grids import holds_mantissas, layer_dynamics
 from nwcompile.sim.reference.synaptic_sums import fold_bias
 
 LINE = "always on"  # Name of the input, extended if the network already has it.

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Connection
 from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand
@@ -25,7 +24,8 @@ def fold_filters(network: Network, chip: Chip, options: Options) -> tuple[Networ
     read = set() if network.readout is None else {layer for layer, _ in network.readout.records}
     for name in () if network.is_fixed else (name for name in network.programs if name not in read):
         node, out = network.node(name), network.out_of(name)
-        if is_filter(node.neuron) and out and all(_can_filter(network, c) for c in out):
+        alone = (c.target in network.programs and c.is_linear and network.into(c.target) == (c,) for c in out)
+        if is_filter(node.neuron) and out and all(alone):
             nodes = {**network.nodes, name: Node(name, node.shape)}
             for c in out:
                 reader, bias = network.node(c.target), c.bias_per_neuron(network.node(c.target).shape)
@@ -49,12 +49,6 @@ def is_filter(program: NeuronProgram) -> bool:
     begins_at_0 = not any(np.any(state.initial) for state in program.states)
     varies = all(isinstance(o, str) and o not in program.parameters for o in ends)
     return program.sends == "graded" and begins_at_0 and varies and fixed == set(program.parameters)
-
-
-def _can_filter(network: Network, edge: Connection) -> bool:
-    """Return whether the target of a filter's weights is a layer of programs that only they feed."""
-    is_program = isinstance(network.node(edge.target).neuron, NeuronProgram)
-    return is_program and edge.is_linear and network.into(edge.target) == (edge,)
 
 
 def _prepend_filter(first: NeuronProgram, program: NeuronProgram) -> NeuronProgram:

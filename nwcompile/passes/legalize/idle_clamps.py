@@ -16,7 +16,7 @@ from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.dynamics import layer_dynamics
+from nwcompile.passes.analyze.grids import layer_dynamics
 from nwcompile.passes.analyze.state_range import lowest_membrane, multiply_bounds
 from nwcompile.passes.prepare.fold import linear_map, row_sums
 from nwcompile.sim.values import largest_payload

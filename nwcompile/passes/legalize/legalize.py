@@ -20,7 +20,7 @@ from nwcompile.passes.legalize.prove import same_comparison
 from nwcompile.passes.legalize.resets import free_resets, reset_now, self_connections
 from nwcompile.passes.legalize.split_signs import split_signs
 from nwcompile.passes.legalize.write_programs import write_programs
-from nwcompile.passes.prepare.recognize import recognize_programs
+from nwcompile.passes.prepare.programs import recognize_programs
 from nwcompile.passes.prepare.weights import drop_unmet_taps
 
 Rewriting = Callable[[Network, Chip, Options], tuple[Network, list[Change]]]
@@ -58,16 +58,12 @@ def legalize(network: Network, chip: Chip, options: Options, may_compare: bool =
     network, multiplied = multiply_spikes(network, chip, options)
     network, written = write_programs(network, chip, options)
     legal, said = split_signs(network, chip)
-    changes = [*folded, *recognized, *pooled, *multiplied, *written, *(_describe_split(text, chip) for text in said)]
+    was, has = "odd weights of both signs", f"weights of both signs that are multiples of {chip.weights.step}"
+    split = (text.partition(":")[0].removeprefix("connection ") for text in said)
+    changes = [*folded, *recognized, *pooled, *multiplied, *written]
+    changes += [Change(where, was, has, "two connections, one for each sign", EXACT) for where in split]
     # `prove` judges the clamps of a float network, once it is in integers.
     for rewrite in (*REWRITES, idle_clamps) if legal.is_fixed else REWRITES:
         legal, made = rewrite(legal, chip, options)
         changes += made
     return Legalized(legal, changes, said, compared)
-
-
-def _describe_split(text: str, chip: Chip) -> Change:
-    """Return the Change for a warning of `split_signs`, whose first word names the connection."""
-    where = text.partition(":")[0].removeprefix("connection ")
-    step = f"weights of both signs that are multiples of {chip.weights.step}"
-    return Change(where, "odd weights of both signs", step, "two connections, one for each sign", EXACT)

@@ -43,7 +43,11 @@ def pool_spikes(
         layer = pooled_layer(network, pool)
         if layer is not None and (layer in compared or "pool" in options.approximate):
             network = _pool_behind_layer(network, pool, layer, relay)
-            changes += [] if layer in compared else [_describe_pooling(network, pool, layer)]
+            if layer not in compared:
+                full, n_relays = (network.node(name).n_neurons for name in (FULL.format(layer), layer))
+                how = f"spikes pooled instead: {full} neurons at full resolution, {n_relays} relay neurons"
+                was = f"maximum of currents over {_describe_window(pool)}"
+                changes.append(Change(layer, was, "sums of currents", how, APPROXIMATE))
     return (normalize(network) if find_maxima(before) else network), changes
 
 
@@ -122,12 +126,6 @@ def _describe_import(network: Network, name: str) -> Change:
         rows, columns = np.shape(edge.weight)[2:]
         window = f"{rows} x {columns}"
     return _describe_relays(edge.source, window, n)
-
-
-def _describe_pooling(network: Network, pool: MaxPool2d, layer: str) -> Change:
-    full = network.node(FULL.format(layer)).n_neurons
-    how = f"spikes pooled instead: {full} neurons at full resolution, {network.node(layer).n_neurons} relay neurons"
-    return Change(layer, f"maximum of currents over {_describe_window(pool)}", "sums of currents", how, APPROXIMATE)
 
 
 def find_relays(network: Network, chip: Chip) -> dict[str, str]:

@@ -29,8 +29,7 @@ from nwcompile.ir.manifest import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.dynamics import find_decay_for_loss
-from nwcompile.passes.analyze.grids import holds_mantissas
+from nwcompile.passes.analyze.grids import find_decay_for_loss, holds_mantissas
 from nwcompile.passes.analyze.state_range import state_range
 
 RELAY = NeuronSpec(beta=0.0, threshold=0.5, reset="zero")  # It keeps no state: a spike of weight 1 drives it to 1.

@@ -20,21 +20,13 @@ class LogicalCores(NamedTuple):
     """The result of a partitioner; `partition` puts the cores at sites and checks whether they fit."""
 
     core_of: dict[str, np.ndarray]  # int[n] by layer: the logical core of every neuron
-    mapping: Mapping | None = None  # the same cores at sites chosen by the partitioner, which are kept
+    mapping: Mapping | None = None  # the same cores at sites; a partitioner may choose these, and they are kept
     warnings: tuple[str, ...] = ()  # what the partitioner could not do, as sentences
     fewest: FewestCores | None = None  # if the partitioner used more cores than needed
 
     def by_neuron(self, network: Network) -> np.ndarray:
         """Return the cores as one vector, int[neuron]."""
         return join_layers(network, self.core_of)
-
-
-class Partitioned(NamedTuple):
-    """The result of the stage `partition`."""
-
-    mapping: Mapping
-    warnings: tuple[str, ...]
-    fewest: FewestCores | None = None
 
 
 def logical_cores(network: Network, core_of: np.ndarray) -> LogicalCores:

@@ -29,7 +29,7 @@ from nwcompile.passes.partition.baselines import (
     partition_hypergraph,
 )
 from nwcompile.passes.partition.floorline.floorline import partition_by_floorline
-from nwcompile.passes.partition.logical_cores import LogicalCores, Partitioned
+from nwcompile.passes.partition.logical_cores import LogicalCores
 from nwcompile.passes.partition.metis import partition_by_metis
 from nwcompile.passes.partition.sequential import cut_slices
 from nwcompile.passes.partition.striped import cut_stripes
@@ -51,8 +51,8 @@ PARTITIONERS: dict[str, Callable[..., LogicalCores]] = {
 BREAKS_RULES = set(PARTITIONERS) - {"sequential", "floorline", "coarse"}
 
 
-def partition(network: Network, chip: Chip, activity: Activity, options: Options) -> Partitioned:
-    """Assign neurons of a normalized network to cores, each at the first site that holds it; also return warnings.
+def partition(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
+    """Assign neurons of a normalized network to cores, each at the first site that holds it: the result has a mapping.
 
     `options.partitioner` names one of `PARTITIONERS` or of a plugin, or is a callable. It takes the arguments of this
     function and returns the logical core of every neuron of every layer, {layer: int[n]}, or a Mapping, whose sites and
@@ -79,11 +79,12 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
     cores = _to_logical_cores(method(network, limit_to_states(network, chip), activity, options))
     given = cores.mapping
     if given is None:
-        return Partitioned(assign_sites(network, chip, cores.core_of, options), cores.warnings, cores.fewest)
+        mapping = assign_sites(network, chip, cores.core_of, options)
+        return cores._replace(core_of=mapping.core_of, mapping=mapping)
     given.verify(network, chip)
     kept = assign_sites(network, chip, given.core_of, options, may_cut=False)
     used = np.unique(_flatten_cores(network, given.core_of))
-    return Partitioned(Mapping(kept.core_of, given.site_of[used], kept.note, given.visit), cores.warnings)
+    return cores._replace(mapping=Mapping(kept.core_of, given.site_of[used], kept.note, given.visit))
 
 
 def _to_logical_cores(answer) -> LogicalCores:

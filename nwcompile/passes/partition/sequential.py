@@ -159,11 +159,14 @@ def _fill_slices(fan, demand, candidate: Candidate, load_limit=capacity.NO_LIMIT
             cores = np.repeat(limits[-1:], n_left, 0) if is_beyond else limits[site : site + n_left]
             n_taken = np.zeros(len(cores), np.int64)
             n_filled = kernels.fill_in_turn(fan, core, demand, ahead, cores, n_taken)
-            if n_filled == 0 and not is_beyond:
-                site = _next_kind(candidate.limits, site)
+            if n_filled == 0 and not is_beyond:  # if one core holds nothing, equal ones do not either
+                others = np.flatnonzero((candidate.limits[site + 1 :] != candidate.limits[site]).any(axis=1))
+                site = site + 1 + int(others[0]) if len(others) else len(limits)
                 continue
-            if n_filled == 0:
-                relaxed = _relax_limits(fan, core, demand, ahead[0], candidate.limits[-1])
+            if n_filled == 0:  # ignore the limits that the neuron alone exceeds
+                used = np.zeros((1, kernels.N_RESOURCES), np.int64)
+                kernels.alone(fan, core, demand, ahead[:1], used)
+                relaxed = np.where(used[0] > candidate.limits[-1], capacity.NO_LIMIT, candidate.limits[-1])
                 relaxed[kernels.LOAD] = load_limit
                 n_filled = kernels.fill_in_turn(fan, core, demand, ahead, relaxed[None], n_taken)
             n = n_taken[:n_filled].sum()
@@ -172,16 +175,3 @@ def _fill_slices(fan, demand, candidate: Candidate, load_limit=capacity.NO_LIMIT
         if at < stop:
             return Slices(core_of, n_cores, False)
     return Slices(core_of, n_cores, fits)
-
-
-def _next_kind(limits: np.ndarray, site: int) -> int:
-    """Return the first site after `site` with other limits: if one core holds nothing, equal ones do not either."""
-    others = np.flatnonzero((limits[site + 1 :] != limits[site]).any(axis=1))
-    return site + 1 + int(others[0]) if len(others) else len(limits)
-
-
-def _relax_limits(fan, core, demand, neuron: int, limit: np.ndarray) -> np.ndarray:
-    """Return the limits without those that one neuron alone exceeds."""
-    used = np.zeros((1, kernels.N_RESOURCES), np.int64)
-    kernels.alone(fan, core, demand, np.array([neuron]), used)
-    return np.where(used[0] > limit, capacity.NO_LIMIT, limit)

@@ -52,7 +52,8 @@ def synapse_graph(network: Network, activity: Activity, max_twins: int, method: 
     tables = [_as_table(network, c, w, vertex_of) for c, w in zip(network.connections, wires, strict=True)]
     degree, n_edges = np.zeros(len(size) + 1, np.int64), 0
     for table in tables:
-        n_edges += _edge_count(*table)
+        starts, _, _, target_class, offset, taps = table
+        n_edges += int(csr_sums(offset, np.diff(starts)[taps])[target_class].sum())  # also of a vertex to itself
         if n_edges > LARGEST:
             raise OptionError(
                 f"partitioner {method!r} makes {n_edges:,} edges of the synapses, at most {LARGEST:,}; "
@@ -115,8 +116,3 @@ def _as_table(network: Network, connection: Connection, wires: Wiring, vertex_of
     members = source[np.argsort(source_class, kind="stable")]
     starts = csr_offset(np.bincount(source_class, minlength=wires.n_source_classes))
     return starts, members, target, target_class, wires.offset, wires.taps
-
-
-def _edge_count(starts, members, target, target_class, offset, taps) -> int:
-    """Count the edges of one connection, including those of a vertex to itself."""
-    return int(csr_sums(offset, np.diff(starts)[taps])[target_class].sum())

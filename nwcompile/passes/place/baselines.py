@@ -9,8 +9,8 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import local_search, placement
 from nwcompile.passes.place.anneal import anneal_sites
+from nwcompile.passes.place.direct import place_by_hilbert
 from nwcompile.passes.place.problem import cores_at, placement_problem, seat_cores
-from nwcompile.passes.place.space_filling import place_by_hilbert
 
 # Share of the pairs under tension that are swapped before forces are recomputed; more would undo one another.
 TENSEST_SHARE = 0.3

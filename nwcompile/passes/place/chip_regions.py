@@ -16,7 +16,7 @@ from nwcompile.ir.noc.board import chip_size, count_chips, fewest_chips
 from nwcompile.ir.noc.routing import find_chip_crossings
 from nwcompile.ir.options import Options
 from nwcompile.passes.analyze import capacity
-from nwcompile.passes.place.space_filling import z_rank
+from nwcompile.passes.place.direct import z_rank
 
 FEWEST_CORES = 16  # of a region; if any chip has fewer, all chips count as one
 

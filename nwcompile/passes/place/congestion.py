@@ -13,9 +13,8 @@ from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import link_load, placement
 from nwcompile.passes.place.anneal import anneal_sites
 from nwcompile.passes.place.chip_regions import region_sizes, sites_by_region
+from nwcompile.passes.place.direct import hilbert_rank, place_by_hilbert, place_by_spectrum, row_major
 from nwcompile.passes.place.problem import cores_at, placement_problem
-from nwcompile.passes.place.space_filling import hilbert_rank, place_by_hilbert, row_major
-from nwcompile.passes.place.spectral import place_by_spectrum
 
 LINK_WEIGHT = 0.1  # Weight of a flit on the hottest link relative to a message's hop, as in M-HySMap.
 MAX_ROUTERS = 512  # Largest number of routers with a table of all routes: it grows with their square, to some 100 MB.

@@ -17,9 +17,8 @@ from nwcompile.passes.place.anneal import anneal
 from nwcompile.passes.place.baselines import hill_climb, place_by_force, place_by_neumap, place_by_swarm
 from nwcompile.passes.place.chip_regions import take_fewest_chips
 from nwcompile.passes.place.congestion import place_by_routes
+from nwcompile.passes.place.direct import place_by_hilbert, place_by_spectrum, place_randomly, row_major
 from nwcompile.passes.place.problem import placement_problem
-from nwcompile.passes.place.space_filling import place_by_hilbert, place_randomly, row_major
-from nwcompile.passes.place.spectral import place_by_spectrum
 
 PLACERS = {
     "row-major": row_major,

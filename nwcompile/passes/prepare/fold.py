@@ -153,7 +153,10 @@ def compose(second, first):
         scale = second.per_channel(first.target[0])
         product = None if scale is None else replace(first, weight=first.weight * scale[:, None, None, None])
     elif isinstance(second, Convolution) and isinstance(first, Diagonal):
-        product = _scale_inputs(second, first)
+        scale = first.per_channel(second.source[0])
+        if scale is not None:
+            weight = second.grouped * scale.reshape(second.groups, 1, -1, 1, 1)
+            product = replace(second, weight=weight.reshape(second.weight.shape))
     return product if product is not None else _to_dense_if_full((to_matrix(second) @ to_matrix(first)).tocsr())
 
 
@@ -259,14 +262,6 @@ def _to_dense_if_full(product: csr_array):
     return product.toarray() if product.nnz > DENSE_ABOVE * prod(product.shape) else product
 
 
-def _scale_inputs(second: Convolution, first: Diagonal) -> Convolution | None:
-    scale = first.per_channel(second.source[0])
-    if scale is None:
-        return None
-    weight = second.grouped * scale.reshape(second.groups, 1, -1, 1, 1)
-    return replace(second, weight=weight.reshape(second.weight.shape))
-
-
 def _convolve_kernels(second: Convolution, first: Convolution) -> Convolution | None:
     """Return the product of two convolutions; None if zero padding around `second`'s source forbids it."""
     if first.target != second.source:
@@ -332,14 +327,19 @@ def _to_depthwise(diagonal: Diagonal, shape: tuple[int, ...]):
     scale = diagonal.per_channel(shape[0])
     if scale is None:
         return to_matrix(diagonal)
+    return build_channel_scaling(scale, view, view)
+
+
+def build_channel_scaling(scale: np.ndarray, source: tuple, target: tuple, stride: tuple = (1, 1)) -> Convolution:
+    """Return the 1 x 1 convolution that multiplies each channel by `scale` float64[C]; a `stride` skips pixels."""
     return Convolution(
         weight=scale.reshape(-1, 1, 1, 1),
-        stride=(1, 1),
+        stride=stride,
         padding=(0, 0),
         dilation=(1, 1),
-        groups=view[0],
-        source=view,
-        target=view,
+        groups=len(scale),
+        source=source,
+        target=target,
     )
 
 

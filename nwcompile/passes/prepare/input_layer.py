@@ -94,7 +94,11 @@ def legalize_input(network: Network, chip: Chip, calibration, options: Options) 
         except _ClosedError as e:
             closed[name] = str(e)
             continue
-        return _keep_input(bare, chip, samples, options) if made.host is None else _add_unheard(made, network, heard)
+        if made.host is None:
+            return _keep_input(bare, chip, samples, options)
+        unheard = {name: node for name, node in network.inputs.items() if name not in heard}  # they feed nothing
+        of_host = replace(made.host.network, inputs={**made.host.network.inputs, **unheard})
+        return replace(made, host=replace(made.host, network=of_host))
     values = "" if samples is None else f" with values {_range_text(samples.values())}"
     reasons = "; ".join(f"{name}: {reason}" for name, reason in closed.items())
     raise ModelError(f"input{values} cannot come to {chip.name}: {reasons}")
@@ -113,14 +117,6 @@ def _pick_samples(inputs: dict[str, Node], samples: Inputs | None) -> Inputs | N
     some = Inputs({name: samples[name] for name in inputs})
     some.shape = samples.shape
     return some
-
-
-def _add_unheard(made: InputLayer, network: Network, heard: dict[str, Node]) -> InputLayer:
-    """Add the inputs of `network` that feed nothing to the host, whatever their values are."""
-    assert made.host is not None, "without a host the chip takes them"
-    unheard = {name: node for name, node in network.inputs.items() if name not in heard}
-    of_host = replace(made.host.network, inputs={**made.host.network.inputs, **unheard})
-    return replace(made, host=replace(made.host, network=of_host))
 
 
 def _can_keep_input(network: Network, samples: Inputs, chip: Chip, options: Options) -> bool:

@@ -40,7 +40,12 @@ def normalize(network: Network) -> Network:
     """
     network.verify()
     if network.is_fixed:
-        return _normalize_fixed(network)
+        for name, node in network.nodes.items():
+            if node.neuron is None:
+                wrong = f"junction {name!r} in a fixed-point network"
+                raise ModelError(f"{wrong}: connect its sources to its targets directly")
+        edges = tuple(_to_conv2d(c, network.node(c.source)) for c in network.connections)
+        return Network(network.inputs, network.nodes, edges)
     sums = _sum_junctions(network)
     _verify_used(network)
     nodes = {name: node for name, node in network.nodes.items() if name not in sums}
@@ -48,14 +53,6 @@ def normalize(network: Network) -> Network:
     normalized = Network(network.inputs, nodes, tuple(connections))
     normalized.verify()
     return normalized
-
-
-def _normalize_fixed(network: Network) -> Network:
-    for name, node in network.nodes.items():
-        if node.neuron is None:
-            raise ModelError(f"junction {name!r} in a fixed-point network: connect its sources to its targets directly")
-    connections = tuple(_to_conv2d(c, network.node(c.source)) for c in network.connections)
-    return Network(network.inputs, network.nodes, connections)
 
 
 def _to_conv2d(edge: Connection, source: Node) -> Connection:

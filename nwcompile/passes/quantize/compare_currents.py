@@ -12,7 +12,7 @@ A maximum that several layers read, or that others add to, is found by the same 
 (`send_maxima`), once, for every layer that reads it. Its layers send sums, and the last one the largest of each window.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -138,21 +138,20 @@ def _insert_tournament(network: Network, name: str, chip: Chip) -> tuple[Network
     return made, change
 
 
-def _connect_terms(names: list[str], target: str, neurons: list[list[Term]], chip: Chip) -> list[Connection]:
-    """Return the synapses of weight 1 and -1 by which a target's neurons add up their terms, by source layer."""
-    terms = split_terms(names, neurons)
-    return [connect_signed(source, target, pre, post, sign, chip) for source, pre, post, sign in terms]
+def _connect_terms(names: list[str], target: str, neurons: list[list[Term]], chip: Chip | None) -> list[Connection]:
+    """Return the synapses of weight 1 and -1 by which a target's neurons add up their terms, by source layer.
 
-
-def split_terms(
-    names: list[str], neurons: list[list[Term]]
-) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield each source layer with the source, target and sign of every term that neurons add up from it."""
+    They are in the chip's integers, or in float without a chip.
+    """
     terms = np.array([(*term, post) for post, added in enumerate(neurons) for term in added], np.int64)
+    edges: list[Connection] = []
     for n_round, source in enumerate(names):
         _, pre, sign, post = terms[terms[:, 0] == n_round].T
-        if len(pre):
-            yield source, pre, post, sign
+        if len(pre) and chip is not None:
+            edges.append(connect_signed(source, target, pre, post, sign, chip))
+        elif len(pre):
+            edges.append(Sparse(source, target, pre=pre, post=post, weight=sign.astype(np.float32), delay=0))
+    return edges
 
 
 def _replace_layer(network: Network, full: str, name: str, nodes: dict[str, Node], edges: list[Connection]) -> Network:
@@ -176,7 +175,9 @@ def send_maxima(
     """
     changes: list[Change] = []
     for pool in find_maxima(network) if can_send_sums(chip, options) and not network.is_fixed else ():
-        alike = [p for p in network.out_of(pool.source) if isinstance(p, MaxPool2d) and _is_alike(p, pool)]
+        pools = (p for p in network.out_of(pool.source) if isinstance(p, MaxPool2d))
+        window = pool.kernel, pool.stride, pool.padding
+        alike = [p for p in pools if (p.kernel, p.stride, p.padding) == window]
         others = [p for p in alike if pooled_layer(network, p) not in compared]
         if pool in others and _can_send(network, pool):
             network, n_leads = _insert_senders(network, others)
@@ -184,11 +185,6 @@ def send_maxima(
             how = f"{n_sums} neurons send their currents, {n_leads} compare two of a window, for all that read it"
             changes.append(Change(pool.source, "maximum of currents", "sums of currents", how, EXACT))
     return (normalize(network) if changes else network), changes
-
-
-def _is_alike(pool: MaxPool2d, other: MaxPool2d) -> bool:
-    fields = ("kernel", "stride", "padding")
-    return all(getattr(pool, name) == getattr(other, name) for name in fields)
 
 
 def _can_send(network: Network, pool: MaxPool2d) -> bool:
@@ -218,20 +214,19 @@ def _insert_senders(network: Network, pools: list[MaxPool2d]) -> tuple[Network, 
     source, window = pool.window_taps(currents.shape)
     first = np.searchsorted(window, np.arange(window.max() + 1))
     tournament = Tournament.from_windows(Windows(source, first, np.zeros(len(first), bool)))
-    names, sums, last = [], SUMS.format(currents.name), LARGEST.format(currents.name)
+    sums, last = SUMS.format(currents.name), LARGEST.format(currents.name)
+    names = [sums]
     edges: list[Connection] = [c.replace(target=sums, bias=None) for c in network.into(currents.name)]
     nodes = {
         **network.nodes,
         sums: Node(sums, currents.shape, build_sender(SUM, -LARGEST_OUTPUT, LARGEST_OUTPUT, False)),
     }
-    names.append(sums)
     for i, neurons in enumerate([*tournament.rounds, tournament.last], 1):
         is_last = i > len(tournament.rounds)
         name = last if is_last else LEADS.format(currents.name, i)
         shape = pool.output_shape(currents.shape) if is_last else (len(neurons),)
         nodes[name] = Node(name, shape, build_sender(SUM, -LARGEST_OUTPUT if is_last else 0, LARGEST_OUTPUT, False))
-        for origin, pre, post, sign in split_terms(names, neurons):
-            edges.append(Sparse(origin, name, pre=pre, post=post, weight=sign.astype(np.float32), delay=0))
+        edges += _connect_terms(names, name, neurons, None)
         names.append(name)
     constant = _window_constants(network, pool)[0].astype(np.float32).reshape(nodes[last].shape)
     edges += [Scale(last, p.target, shift=constant, delay=p.aligned_delay) for p in pools]

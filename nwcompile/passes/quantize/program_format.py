@@ -128,13 +128,6 @@ def _drop_unused(program: NeuronProgram, learned: Collection[str]) -> NeuronProg
     return program.replace(operations=tuple(reversed(kept)), parameters=parameters)
 
 
-def _find_coefficients(program: NeuronProgram) -> set[str]:
-    """Return parameters that are only used as factors."""
-    others = {o for operation in program.operations if operation.kind not in ("mul", "div") for o in operation.operands}
-    others |= {program.output, *(state.next for state in program.states)}
-    return {name for name in program.parameters if name not in others}
-
-
 def _coefficient_bits(value) -> int:
     """Return the bits after the point with which the largest coefficient has COEFFICIENT_BITS."""
     largest = float(np.abs(np.asarray(value, np.float64)).max())
@@ -158,7 +151,11 @@ class _Converter:
         self.compared: dict[str, str] = {}
         self.program, self.fraction_bits, self.parameter_bits = program, fraction_bits, parameter_bits
         self.fractions = dict.fromkeys((*program.parameters, *program.state_names), fraction_bits)
-        self.fractions |= {name: _coefficient_bits(program.parameters[name]) for name in _find_coefficients(program)}
+        sums = (operation for operation in program.operations if operation.kind not in ("mul", "div"))
+        others = {o for operation in sums for o in operation.operands}
+        others |= {program.output, *(state.next for state in program.states)}
+        factors = {name: value for name, value in program.parameters.items() if name not in others}
+        self.fractions |= {name: _coefficient_bits(value) for name, value in factors.items()}
         self.sums = input_sums(program)
         self.fractions |= dict.fromkeys(find_counts(program, learned) - set(self.sums.values()), 0)
         self.fractions |= {name: bits for name, bits in parameter_bits.items() if name in program.parameters}

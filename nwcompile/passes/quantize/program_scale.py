@@ -2,8 +2,7 @@
 
 Weights are as large as their width allows; narrow ones get the size with the smallest rounding error. For a program
 that has a scale (`program_units`), a weight unit is a power of two of its states' units. Any other program multiplies
-each synaptic sum by the value of a weight unit. `fixed_sender` quantizes float neurons that send sums, and
-`divide_weights` the weights that read their integers.
+each synaptic sum by the value of a weight unit. `fixed_sender` quantizes float neurons that send sums.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -111,7 +110,9 @@ def fixed_layer(
     grids = [WeightGrid.from_weights(np.asarray(c.weight), c.weight_bits or chip.weights.bits, chip) for c in edges]
     largest = max((float(np.abs(c.weight).max(initial=0)) for c in edges), default=0.0)
     unit = min((g.largest * 2.0**g.finest for g in grids), default=1.0) / (largest or 1.0)  # integers per float weight
-    unit = _widen_unit(edges, grids, unit)
+    if grids and max(g.bits for g in grids) <= NARROW_BITS:  # clipping some narrow weights may round the others better
+        errors = {clip: _weight_error(edges, round_weights(edges, grids, unit / clip), unit / clip) for clip in CLIPS}
+        unit = unit / min(CLIPS, key=lambda clip: errors[clip])
     sums = set(input_sums(program).values())
     if sums:
         room = 2.0 ** (_state_bits(chip) - 1 - HEADROOM_BITS)
@@ -149,14 +150,6 @@ def round_weights(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit
         g.round_within(np.asarray(c.weight, np.float64) * unit, g.largest * 2.0**g.finest)
         for c, g in zip(edges, grids, strict=True)
     ]
-
-
-def _widen_unit(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: float) -> float:
-    """Return integers per float weight, increased for narrow weights so that rounding and clipping cost least."""
-    if max((g.bits for g in grids), default=NARROW_BITS + 1) > NARROW_BITS:
-        return unit
-    errors = {clip: _weight_error(edges, round_weights(edges, grids, unit / clip), unit / clip) for clip in CLIPS}
-    return unit / min(CLIPS, key=lambda clip: errors[clip])
 
 
 def quantize_at_format(
@@ -207,7 +200,7 @@ def build_layer(
         "clipped_percent": 0.0,
         "weight_error_rms": _weight_error(edges, rounded, chosen.unit),
         "states": formats,
-        "parameters": measured.parameter_units(),
+        "parameters": [{"parameter": name, "unit": measured.describe_unit(name)} for name in measured.given.parameters],
     }
     return FixedLayer(
         node=Node(node.name, node.shape, whole.program),
@@ -279,15 +272,6 @@ def fixed_sender(network: Network, name: str, chip: Chip, fixed: Mapping[str, Fi
     measured = Measured.from_program(node.neuron, unit, None)
     made = build_layer(node, measured, edges, rounded, Whole(program, {}, {}, {}), chosen)
     return replace(made, scale=unit, row=made.row | {"scale": unit})
-
-
-def divide_weights(network: Network, name: str, scale: float) -> Network:
-    """Divide the weights that read a sender by its scale."""
-    edges = (
-        c.replace(weight=np.asarray(c.weight) / np.float32(scale)) if c.source == name else c
-        for c in network.connections
-    )
-    return replace(network, connections=tuple(edges))
 
 
 def _choose_unit(network: Network, name: str, grids: list[WeightGrid], chip: Chip) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 from nwcompile.errors import ModelError
 from nwcompile.ir.arithmetic import interpolate_table
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.neuron_programs.program import INPUT, LARGEST_ENTRY, NeuronProgram
+from nwcompile.ir.neuron_programs.program import INPUT, LARGEST_ENTRY
 from nwcompile.ir.neuron_programs.ranges import Range, array_range, propagate_ranges
 from nwcompile.passes.quantize.program_curves import Curve
 from nwcompile.passes.quantize.program_units import Measured
@@ -97,15 +97,19 @@ class ProgramTables:
         cls, layer: str, measured: Measured, fraction_bits: int, chip: Chip, state_bits: int
     ) -> "ProgramTables":
         program = measured.program
-        wanted = measured.find_curves()
+        wanted, limit = measured.find_curves(), chip.limit("max_instructions")
+        n_entries = MOST_ENTRIES if limit is None else min(int(limit.max()) // SHARE_OF_MEMORY, MOST_ENTRIES)
+        largest = 2.0 ** (state_bits - 1 - fraction_bits)  # magnitude of states and input
+        held = {name: Range(-largest, largest, False) for name in (*program.state_names, INPUT)}
+        held |= {name: array_range(value) for name, value in program.parameters.items()}
         return cls(
             where=f"layer {layer!r}: program {program.name!r}",
             measured=measured,
             texts={name: str(curve) for name, curve in wanted.items()},
-            possible=possible_ranges(program, 2.0 ** (state_bits - 1 - fraction_bits)) if wanted else {},
+            possible=propagate_ranges(program, held, AssertionError) if wanted else {},
             fraction_bits=fraction_bits,
             state_bits=state_bits,
-            n_entries=entries_for(chip, len(wanted)),
+            n_entries=max(n_entries // max(len(wanted), 1), FEWEST_ENTRIES),
             rows=[],
             pinned={},
         )
@@ -156,20 +160,6 @@ def any_table(curve: Curve, argument_bits: int) -> CurveTable:
         bounds="proved",
         error=inf,
     )
-
-
-def entries_for(chip: Chip, n_tables: int) -> int:
-    """Return the most entries that each table of a program may have."""
-    limit = chip.limit("max_instructions")
-    n_entries = MOST_ENTRIES if limit is None else min(int(limit.max()) // SHARE_OF_MEMORY, MOST_ENTRIES)
-    return max(n_entries // max(n_tables, 1), FEWEST_ENTRIES)
-
-
-def possible_ranges(program: NeuronProgram, largest: float) -> dict[str, Range]:
-    """Return the range of every value of a float program whose states and input are at most `largest` in magnitude."""
-    held = {name: Range(-largest, largest, False) for name in (*program.state_names, INPUT)}
-    held |= {name: array_range(value) for name, value in program.parameters.items()}
-    return propagate_ranges(program, held, AssertionError)
 
 
 def build_table(

@@ -153,7 +153,10 @@ class _Equations:
 
     def add_equation(self, equation: Equation) -> bool:
         """Add an equation; return False and ignore it if it contradicts earlier ones."""
-        rest = dict(self._reduce_equation(equation))
+        for name in list(equation):
+            if name in self.rows:
+                equation = self._substitute_row(equation, name, self.rows[name])
+        rest = dict(equation)
         name = next((n for n in rest if n is not ONE), None)
         if name is None:
             return not rest
@@ -167,12 +170,6 @@ class _Equations:
         """Return the unit, or None if it is still open."""
         row = self.rows.get(name)
         return row.get(ONE, Fraction(0)) if row is not None and not set(row) - {ONE} else None
-
-    def _reduce_equation(self, equation: Equation) -> Equation:
-        for name in list(equation):
-            if name in self.rows:
-                equation = self._substitute_row(equation, name, self.rows[name])
-        return equation
 
     @staticmethod
     def _substitute_row(terms: Equation, name: Hashable, row: Equation) -> Equation:
@@ -255,15 +252,12 @@ class Measured:
             elif name in whole:
                 text, scale = "count", 1.0
             else:
-                text, scale = self._describe_unit(name), 2.0**fraction_bits * self.per_unit(name)
+                text, scale = self.describe_unit(name), 2.0**fraction_bits * self.per_unit(name)
             rows.append({"state": name, "unit": text, "scale": scale})
         return rows
 
-    def parameter_units(self) -> list[dict]:
-        """Return each parameter's unit."""
-        return [{"parameter": name, "unit": self._describe_unit(name)} for name in self.given.parameters]
-
-    def _describe_unit(self, name: str) -> str:
+    def describe_unit(self, name: str) -> str:
+        """Return the unit of a state or parameter as text."""
         unit = self.units.of.get(name, Fraction(0))
         text = "dimensionless" if unit == 0 else "membrane" if unit == 1 else f"membrane^{unit}"
         return f"{text}, taken" if name in self.units.unbound else text

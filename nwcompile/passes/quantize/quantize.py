@@ -20,7 +20,6 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, Direct
 from nwcompile.ir.host import Encoding, Injected, connect_registers
 from nwcompile.ir.network import Network, Node
-from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.options import Options
 from nwcompile.ir.run import Run
 from nwcompile.passes.analyze.pool import weight_group
@@ -36,7 +35,7 @@ from nwcompile.passes.quantize.layer_warnings import (
     rounding_warnings,
 )
 from nwcompile.passes.quantize.program_curves import record_arguments
-from nwcompile.passes.quantize.program_scale import FixedLayer, divide_weights, fixed_layer, fixed_sender
+from nwcompile.passes.quantize.program_scale import FixedLayer, fixed_layer, fixed_sender
 from nwcompile.passes.quantize.scale_search import Evidence, choose_scale, peak_current
 from nwcompile.passes.quantize.scaled_layer import Layer, Scaled, describe_layer, register_encoding, scale_channels
 from nwcompile.passes.quantize.send_sums import sends_current
@@ -156,31 +155,30 @@ def _layer_by_layer(
                     )
                 programs[name] = fixed_sender(network, name, chip, programs)
                 scale = programs[name].scale
-                network = divide_weights(network, name, scale)
-                samples = samples.scale_messages(name, scale)
+                read = {c: c.replace(weight=np.asarray(c.weight) / np.float32(scale)) for c in network.out_of(name)}
+                network = replace(network, connections=tuple(read.get(c, c) for c in network.connections))
+                sent = {**samples.run.spikes, name: samples.run.spikes[name] * scale}
+                samples = replace(samples, run=replace(samples.run, spikes=sent))
             else:
                 run = None if samples is None else samples.run.states[name]
                 programs[name] = fixed_layer(network, name, chip, run, learned)
             if samples is not None:
                 samples.sent[name] = programs[name].run_spikes(network, samples.sent)
             continue
-        layers[name] = _share_exponents(describe_layer(network, name, chip), network, chip, shared)
+        layer = describe_layer(network, name, chip)
+        if shared:
+            exponents = (shared[weight_group(network, chip, c)] for c in layer.connections)
+            pairs = zip(layer.grids, exponents, strict=True)
+            grids = tuple(replace(g, finest=e, coarsest=e, exponent_max=e) for g, e in pairs)
+            layer = replace(layer, grids=grids)
         if network.readout is None or name not in network.readout.state_layers:  # their states are compared
-            layers[name] = scale_channels(layers[name], chip)
-        evidence = None if samples is None else samples.layer_evidence(layers[name])
-        scaled[name], fired = choose_scale(layers[name], chip, evidence)
+            layer = scale_channels(layer, chip)
+        layers[name] = layer
+        evidence = None if samples is None else samples.layer_evidence(layer)
+        scaled[name], fired = choose_scale(layer, chip, evidence)
         if samples is not None and fired is not None:
             samples.sent[name] = fired
     return Scales(network, layers, scaled, programs, samples)
-
-
-def _share_exponents(layer: Layer, network: Network, chip: Chip, shared: dict[str, int]) -> Layer:
-    """Return the layer with weight grids at the exponents that its connections share with others."""
-    if not shared:
-        return layer
-    exponents = [shared[weight_group(network, chip, c)] for c in layer.connections]
-    pairs = zip(layer.grids, exponents, strict=True)
-    return replace(layer, grids=tuple(replace(g, finest=e, coarsest=e, exponent_max=e) for g, e in pairs))
 
 
 def describe_scales(scales: Scales, chip: Chip) -> Quantized:
@@ -244,10 +242,6 @@ class _Samples:
             sent = {name: array.astype(np.int32) for name, array in samples.items()}
         return cls(samples, run, {**sent, **run.spikes})
 
-    def scale_messages(self, name: str, scale: float) -> "_Samples":
-        """Return the samples with the float numbers that layer `name` sends times `scale`."""
-        return replace(self, run=replace(self.run, spikes={**self.run.spikes, name: self.run.spikes[name] * scale}))
-
     def layer_evidence(self, layer: Layer) -> Evidence:
         name, sources = layer.node.name, [c.source for c in layer.connections]
         spikes = {**self.x, **self.run.spikes}
@@ -285,12 +279,9 @@ def measure_rates(
 
 def _observe_programs(network: Network, learned: Collection[str]) -> Network:
     """Return the network with float programs that also record the arguments of their tables."""
-    nodes = dict(network.nodes)
-    for name in network.programs:
-        program = network.node(name).neuron
-        assert isinstance(program, NeuronProgram)
-        nodes[name] = replace(nodes[name], neuron=record_arguments(program, learned))
-    return replace(network, nodes=nodes)
+    programs = {name: network.node(name) for name in network.programs}
+    seen = {name: replace(node, neuron=record_arguments(node.neuron, learned)) for name, node in programs.items()}
+    return replace(network, nodes={**network.nodes, **seen})
 
 
 def _select_samples(network: Network, samples: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -358,7 +349,10 @@ def _run_samples(
     for row in table:
         name = row["layer"]
         if name in network.programs:
-            rows.append(row | _program_row(network, row, wanted.get(name), sent, states_of))
+            program = network.node(name).neuron
+            rates = spike_rates(wanted.get(name), spikes[name]) if sent is not None and program.fires else {}
+            bounds, formats = program_bounds(network, name, sent), row.get("states", ())
+            rows.append(row | rates | program_states(program, states_of.get(name), bounds, formats))
             continue
         reach = state_range(network, name, sent, states_of.get(name))
         row = row | state_columns(reach, chip)
@@ -371,15 +365,6 @@ def _run_samples(
         warnings += range_warnings(row, reach, chip)
         rows.append(row)
     return rows, warnings
-
-
-def _program_row(network: Network, row: dict, wanted: np.ndarray | None, spikes: dict | None, states_of: dict) -> dict:
-    """Return the additional columns of a program layer: its states, and its spikes on the samples."""
-    name, formats = row["layer"], row.get("states", ())
-    program = network.node(name).neuron
-    assert isinstance(program, NeuronProgram)
-    sent = spike_rates(wanted, spikes[name]) if spikes is not None and program.fires else {}
-    return sent | program_states(program, states_of.get(name), program_bounds(network, name, spikes), formats)
 
 
 @dataclass(eq=False)

@@ -18,8 +18,7 @@ from nwcompile.ir.host import Encoding, Injected, connect_registers
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec, align_to_shape
 from nwcompile.passes.analyze import grids
-from nwcompile.passes.analyze.dynamics import Dynamics, layer_dynamics
-from nwcompile.passes.analyze.grids import Rounded, WeightGrid
+from nwcompile.passes.analyze.grids import Dynamics, Rounded, WeightGrid, layer_dynamics
 
 Edge = TypeVar("Edge", bound=Connection)
 REGISTERS = "registers"  # The input that stands for the registers of a single layer.
@@ -60,11 +59,6 @@ class Layer:
     def bits(self) -> int | None:
         """The width of the widest weights, None without any."""
         return max((grid.bits for grid in self.grids), default=None)
-
-    @property
-    def mean_weights(self) -> tuple[float, ...]:
-        """The mean magnitude of every connection's non-zero weights."""
-        return tuple(float(np.abs(w).sum() / max(np.count_nonzero(w), 1)) for w in self.weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +159,7 @@ def scale_layer(layer: Layer, chip: Chip, scale: float, clip: float = 1.0, thres
     """
     weight_scale = scale / (1 << chip.state.shift_bits)
     limit = clip * layer.largest_weight * weight_scale
-    means = layer.mean_weights
+    means = [float(np.abs(w).sum() / max(np.count_nonzero(w), 1)) for w in layer.weights]  # of non-zero weights
     largest_mean = max(means, default=0.0)
     level = limit / largest_mean if layer.bits == 1 and largest_mean else weight_scale
     weights = tuple(

@@ -58,16 +58,11 @@ def schedule_senders(network: Network, execution: str) -> Schedule:
     offset = dict(timing.offset)
     for name in sorted(network.programs, key=lambda name: -offset[name]):
         out_of = network.out_of(name)
-        if is_sender(network, name) and out_of:
+        program = network.node(name).neuron
+        if program.name == SUM and not program.states and program.sends == "graded" and out_of:
             offset[name] = min(offset[c.target] + c.aligned_delay - 1 for c in out_of)
     delay = tuple(c.aligned_delay + offset[c.target] - offset[c.source] for c in network.connections)
     return replace(timing, offset=offset, delay=delay)
-
-
-def is_sender(network: Network, name: str) -> bool:
-    """Return whether a program layer's neurons are those of `build_sender` that send their synaptic sum."""
-    program = network.node(name).neuron
-    return program.name == SUM and not program.states and program.sends == "graded"
 
 
 def sends_current(network: Network, name: str) -> bool:

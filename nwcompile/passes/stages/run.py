@@ -31,8 +31,8 @@ from nwcompile.passes.partition.partition import assign_sites, partition
 from nwcompile.passes.partition.suggest_fit import smallest_change, wider_messages
 from nwcompile.passes.place.place import place
 from nwcompile.passes.prepare.input_layer import legalize_input
-from nwcompile.passes.prepare.merge_inputs import merge_inputs
 from nwcompile.passes.prepare.normalize import normalize
+from nwcompile.passes.prepare.programs import merge_inputs
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.passes.prepare.weights import apply_weight_bits, prune_zeros
 from nwcompile.passes.quantize.approximate.approximate import approximate
@@ -294,6 +294,7 @@ def assign_cores(draft: Draft) -> Draft:
         return draft
     check_needs(draft)
     made = partition(draft.network, draft.chip, draft.activity, draft.options)
+    assert made.mapping is not None, "the stage chooses sites"
     return replace(draft, mapping=made.mapping, notes=[*draft.notes, *made.warnings], fewest=made.fewest)
 
 

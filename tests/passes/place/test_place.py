@@ -22,9 +22,9 @@ from nwcompile.passes.analyze.capacity import site_limits
 from nwcompile.passes.emit import emit
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.place import anneal
+from nwcompile.passes.place.direct import hilbert_rank
 from nwcompile.passes.place.place import PLACERS, place, routed_cost
 from nwcompile.passes.place.problem import cores_at, placement_problem
-from nwcompile.passes.place.space_filling import hilbert_rank
 from tests.made.chips import small_chip
 from tests.made.nets import FIXED, dense_net, feed_forward, integers, mixed_net
 

@@ -9,8 +9,8 @@ from nwcompile.ir.connection import Sparse
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
+from nwcompile.passes.place.direct import _shared_messages, _slowest_waves
 from nwcompile.passes.place.place import place
-from nwcompile.passes.place.spectral import _shared_messages, _slowest_waves
 from tests.made.chips import small_chip
 from tests.made.nets import FIXED, integers
 

@@ -5,7 +5,7 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation, StateVariable
-from nwcompile.passes.prepare.merge_inputs import find_factors, merge_inputs
+from nwcompile.passes.prepare.programs import find_factors, merge_inputs
 from tests.made.nets import dyadic
 from tests.made.spikes import draw_spikes
 

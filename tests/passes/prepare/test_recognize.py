@@ -6,7 +6,7 @@ import torch
 
 import nwcompile as nw
 from nwcompile.errors import FitError
-from nwcompile.passes.prepare.recognize import recognize_program
+from nwcompile.passes.prepare.programs import recognize_program
 from tests.made.nets import integers
 
 

@@ -15,8 +15,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import CURRENT_ORDERS, FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.analyze.capability import neuron_violations, weight_violations
-from nwcompile.passes.analyze.dynamics import layer_dynamics
-from nwcompile.passes.analyze.grids import WeightGrid, round_bias, round_threshold
+from nwcompile.passes.analyze.grids import WeightGrid, layer_dynamics, round_bias, round_threshold
 from nwcompile.passes.quantize.layer_warnings import rate_warnings
 from nwcompile.passes.quantize.quantize import quantize
 from nwcompile.passes.quantize.scale_search import choose_scale, spike_distance

@@ -10,7 +10,7 @@ from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.analyze.dynamics import find_decay_for_loss, layer_dynamics
+from nwcompile.passes.analyze.grids import find_decay_for_loss, layer_dynamics
 from nwcompile.passes.analyze.state_range import state_range
 from nwcompile.passes.quantize.quantize import quantize
 

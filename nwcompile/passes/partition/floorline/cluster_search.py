@@ -13,7 +13,7 @@ from nwcompile.passes.partition.floorline.objective import objective_weights, ti
 from nwcompile.passes.partition.floorline.search import Partition, Search, kept_partition
 from nwcompile.passes.place.anneal import cool
 from nwcompile.passes.place.chip_regions import sites_by_region
-from nwcompile.passes.place.space_filling import hilbert_rank
+from nwcompile.passes.place.direct import hilbert_rank
 
 
 @dataclass(frozen=True)

@@ -120,14 +120,14 @@ def cluster_demand(
             group_class=groups.source_class[inside].astype(np.int32),
             group_cluster=groups.cluster[inside].astype(np.int32),
             group_size=groups.size[inside],
-            group_spikes=_total_spikes(groups.spikes)[inside],
+            group_spikes=csr_sums(groups.spikes.offset, groups.spikes.n)[inside],
             spike_offset=groups.spikes.offset,
             spike_step=groups.spikes.step,
             spike_count=groups.spikes.n,
         ),
         classes=cluster_state.SourceClasses(
             size=class_size,
-            spikes=_total_spikes(arrivals),
+            spikes=csr_sums(arrivals.offset, arrivals.n),
             group_offset=of_class_offset,
             group=of_class,
             arrival_offset=arrivals.offset,
@@ -344,11 +344,6 @@ def _class_arrivals(groups: Groups, n_classes: int, n_steps: int) -> tuple[Spike
     order = np.argsort(of_group, kind="stable").astype(np.int32)
     group_offset = csr_offset(np.bincount(of_group, minlength=n_classes))
     return Spikes(offset, (key % n_steps).astype(np.int32), count), group_offset, order
-
-
-def _total_spikes(spikes: Spikes) -> np.ndarray:
-    """Return int64: the spikes of each list over all steps."""
-    return csr_sums(spikes.offset, spikes.n)
 
 
 def _row_formats(network: Network, chip: Chip, table: SynapseTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -30,8 +30,8 @@ from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_c
 from nwcompile.passes.partition.floorline.objective import step_cycles
 from nwcompile.passes.partition.floorline.search import Partition, Search, kept_partition
 from nwcompile.passes.place.anneal import anneal_sites, cool, uphill_mean
+from nwcompile.passes.place.direct import z_rank
 from nwcompile.passes.place.problem import placement_problem
-from nwcompile.passes.place.space_filling import z_rank
 
 # Cost of a hop, if a message to another core costs 1 in addition to its route: hops come first, messages break ties.
 HOP_COST = 16

@@ -146,6 +146,8 @@ def _link_flits(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray) 
     source_class, reader = np.nonzero(state.held.n_rows.T > 0)
     offset = np.searchsorted(source_class, np.arange(len(demand.classes.size) + 1))
     ends = n_mesh + np.stack([site, chip.n_cores + site])
+    all_routers = np.arange(len(chip.grid.is_open))[:, None]
+    parts = np.array_split(all_routers, 1 + len(all_routers) * len(routers) // OUTPUTS_AT_ONCE)
     flits = np.zeros((n_mesh + 2 * chip.n_cores, demand.sends.send.shape[1]), np.int64)
     link_flits.add_flits(
         demand.sends,
@@ -154,20 +156,13 @@ def _link_flits(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray) 
         reader,
         router,
         to.reshape(-1),
-        _output_ports(chip, routers),
+        np.concatenate([find_ports(chip.grid, part, routers) for part in parts]),  # uint8[router, ...]: outputs
         chip.grid.neighbor,
         ends,
         chip.noc.multicast == "tree",
         flits,
     )
     return flits
-
-
-def _output_ports(chip: Chip, routers: np.ndarray) -> np.ndarray:
-    """Return uint8[router, ...]: the output of every router of the chip for messages to each of `routers`."""
-    all_routers = np.arange(len(chip.grid.is_open))[:, None]
-    parts = np.array_split(all_routers, 1 + len(all_routers) * len(routers) // OUTPUTS_AT_ONCE)
-    return np.concatenate([find_ports(chip.grid, part, routers) for part in parts])
 
 
 def _share_flits(flits: np.ndarray, chip: Chip) -> np.ndarray:

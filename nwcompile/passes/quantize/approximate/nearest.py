@@ -69,7 +69,9 @@ def nearest_neuron(
             timing = can.reset_timing[0]
             change("timing", TIMINGS[spec.reset_timing], TIMINGS[timing], reset_timing=timing)
         if not _is_sent(spec, chip, options.on_multi_spike):
-            change("multi-spike", f"{spec.spikes} spikes", f"one spike a step{_hint_text(spec, chip)}", spikes="binary")
+            carried = "sign" if spec.message == "bipolar" else "count"
+            hint = f" (on_multi_spike='graded' sends the {carried})" if chip.carries_message(spec.message) else ""
+            change("multi-spike", f"{spec.spikes} spikes", f"one spike a step{hint}", spikes="binary")
         used = spec.max_spikes if spec.spikes == "multi" else 1
         if cap is not None and used != cap and spec.spikes in ("binary", "multi"):
             was = "any number of spikes" if used is None else "one spike" if used == 1 else f"up to {used} spikes"
@@ -133,12 +135,6 @@ def _move_float_bias(spec: NeuronSpec, added: np.ndarray) -> NeuronSpec:
     return spec.replace(bias=np.asarray(spec.bias) + gain * current)
 
 
-def _hint_text(spec: NeuronSpec, chip: Chip) -> str:
-    """Return a note that graded messages could carry what is lost, if they can."""
-    carried = "sign" if spec.message == "bipolar" else "count"
-    return f" (on_multi_spike='graded' sends the {carried})" if chip.carries_message(spec.message) else ""
-
-
 def _is_sent(spec: NeuronSpec, chip: Chip, on_multi_spike: str) -> bool:
     """Return whether messages can carry the neuron's spikes."""
     kind = spec.message
@@ -173,21 +169,13 @@ def nearest_network(network: Network, chip: Chip, options: Options) -> tuple[Net
     return (Network(network.inputs, nodes, edges), features_of) if features_of else (network, {})
 
 
-def needed_items(network: Network, chip: Chip, options: Options) -> tuple[str, ...]:
-    """Return the further `approximate` items that the network needs on this chip."""
-    everything = replace(options, approximate=EVERYTHING)
-    words = {
-        feature.word for features in nearest_network(network, chip, everything)[1].values() for feature in features
-    }
-    return tuple(word for word in APPROXIMATIONS if word in words - set(options.approximate))
-
-
 def suggest_items(network: Network, chip: Chip, options: Options, check: Callable[[Options], object]) -> str | None:
     """Return the `approximate` items with which a legalized network's totals would fit, as advice, or None.
 
     `check(options)` raises FitError unless the network fits with other options.
     """
-    words = {*options.approximate, *needed_items(network, chip, options)}
+    lacking = nearest_network(network, chip, replace(options, approximate=EVERYTHING))[1]
+    words = {*options.approximate, *(feature.word for features in lacking.values() for feature in features)}
     if any(pooled_layer(network, pool) for pool in find_maxima(network)):
         words.add("pool")
     if words == set(options.approximate):

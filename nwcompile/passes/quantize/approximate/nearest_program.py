@@ -15,8 +15,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
-from nwcompile.passes.analyze.dynamics import find_decay_for_loss
-from nwcompile.passes.analyze.grids import largest_threshold, round_bias
+from nwcompile.passes.analyze.grids import find_decay_for_loss, largest_threshold, round_bias
 from nwcompile.passes.quantize.approximate.ideal import DrivenLayer, PooledLayer
 from nwcompile.passes.quantize.approximate.refit import Refitted, best_value, refit, scale_neuron
 from nwcompile.passes.quantize.program_format import to_whole_numbers

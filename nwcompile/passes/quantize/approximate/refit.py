@@ -24,8 +24,7 @@ import numpy as np
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.host import Injected
 from nwcompile.ir.neuron import NeuronSpec
-from nwcompile.passes.analyze.dynamics import find_decay_for_loss
-from nwcompile.passes.analyze.grids import largest_threshold, round_bias
+from nwcompile.passes.analyze.grids import find_decay_for_loss, largest_threshold, round_bias
 from nwcompile.passes.quantize.approximate.ideal import DrivenLayer, PooledLayer
 from nwcompile.passes.quantize.scale_search import how_far
 
