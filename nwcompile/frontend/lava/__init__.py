@@ -6,10 +6,10 @@ it is ambiguous, the writer (`slayer/block/base.py`) and the reader (`netx/hdf5.
     the layers in the file                        entry.py:read_entries
     neurons -> NeuronSpec                         neuron.py:neuron_spec
     sigma-delta neurons -> NeuronProgram          programs.py:sigma_delta_program
-    ALIF, resonators, graded spikes -> likewise   slayer.py:slayer_program
+    ALIF, resonators, graded spikes -> likewise   programs.py:slayer_program
     synapses -> connections                       wires.py:build_connection
-    complex weights -> two real connections       complex_weights.py:split_complex_weights
-    delays of spikes, inputs and synapses         delay.py:read_delays
+    complex weights -> two real connections       wires.py:split_complex_weights
+    delays of spikes, inputs and synapses         wires.py:read_delays
 """
 
 from collections.abc import Mapping
@@ -18,13 +18,19 @@ from math import prod
 from os import PathLike
 
 from nwcompile.errors import ModelError, shown, unknown_choice
-from nwcompile.frontend.lava.complex_weights import Parts, split_complex_weights
-from nwcompile.frontend.lava.delay import NONE, add_delays, read_delays
 from nwcompile.frontend.lava.entry import DENSE, RECURRENT, Entry, read_entries
 from nwcompile.frontend.lava.neuron import RESONATORS, average_spec, has_bias, neuron_spec, neuron_type
-from nwcompile.frontend.lava.programs import SIGMA_DELTA, sigma_delta_program
-from nwcompile.frontend.lava.slayer import Arriving, is_program, slayer_program
-from nwcompile.frontend.lava.wires import Shape, build_connection, build_recurrence
+from nwcompile.frontend.lava.programs import SIGMA_DELTA, Arriving, is_program, sigma_delta_program, slayer_program
+from nwcompile.frontend.lava.wires import (
+    NONE,
+    Parts,
+    Shape,
+    add_delays,
+    build_connection,
+    build_recurrence,
+    read_delays,
+    split_complex_weights,
+)
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
@@ -61,10 +67,10 @@ def from_lava(path, neuron: Mapping | None = None, input_shape=None) -> Network:
     of 1/64. As in netx, every connection between them takes one step, and biases act from the first step.
 
     ALIF, RF_PHASE, RF_IZHIKEVICH, ADRF_PHASE and ADRF_IZHIKEVICH neurons, and CUBA ones with `gradedSpike`, are
-    programs that compute as SLAYER does (`slayer.py` has the rules). Their timing is that of CUBA neurons; 24-bit
+    programs that compute as SLAYER does (`programs.py` has the rules). Their timing is that of CUBA neurons; 24-bit
     states saturate. A graded spike is the state as an integer, 2**12 times SLAYER's value, and the next layers scale it
     accordingly. Resonators have complex weights; extra neurons `layer1/imag` add up the imaginary parts
-    (`complex_weights.py`). An `input` entry feeds its input to both parts. netx replaces ADRF by RF and converts decays
+    (`wires.py`). An `input` entry feeds its input to both parts. netx replaces ADRF by RF and converts decays
     through a logarithm and back, which may change the last digit; this reader uses the file's values.
 
     A `delay` of one number, one per channel or one per neuron delays a layer's spikes; in the last layer, which must

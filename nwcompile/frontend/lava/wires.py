@@ -1,17 +1,32 @@
-"""Build the connections of a lava-dl `.net` layer: dense, convolution, pooling, groups, and lists of synapses."""
+"""Build the connections of a lava-dl `.net` layer: dense, convolution, pooling, groups, and lists of synapses.
 
+Delays are on outgoing spikes (SLAYER's axons), on inputs, or on single synapses.
+
+Complex weights become two real connections, whose sums are packed into one synaptic input of a neuron. A neuron has one
+synaptic input, so extra neurons `layer1/imag` add up the imaginary parts and send their sums in units of 2**PART_BITS,
+in the same step. The real parts feed the layer directly if their sums provably fit; else `layer1/real` adds them up and
+saturates. The result is equal: a sum beyond PART_BITS bits saturates a 24-bit state in any case.
+"""
+
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from nwcompile.frontend.lava.entry import DENSE, TRANSPOSED, Entry
+from nwcompile.frontend.lava.programs import LARGEST_PART, PART_BITS, complex_input
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair, window_count
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 
 ERROR_CODE = "NW2203"
 INPUT_WEIGHT = 64  # Default weight of an input entry (netx, create_input).
 MAX_LISTED_SYNAPSES = 50_000_000  # Listing more synapses one by one would take gigabytes.
 Shape = tuple[int, ...]
+NONE = np.zeros((1, 1), np.int64)
+UNIT_WEIGHT = 64  # Weight of the joining connections; it fits into 8 bits.
+UNIT_EXPONENT = 7  # Loihi has no larger exponent.
+SENT_BITS = PART_BITS - UNIT_EXPONENT - (UNIT_WEIGHT.bit_length() - 1)  # The message carries the remaining bits.
 
 
 def build_connection(entry: Entry, source: str, shape: Shape, part: str | None = None) -> tuple[Connection, Shape]:
@@ -166,3 +181,91 @@ def _tap_pairs(connection: Conv2d, axis: int, tap: int, source: Shape, target: S
     at = out * pair(connection.stride)[axis] - pair(connection.padding)[axis] + tap * pair(connection.dilation)[axis]
     inside = (at >= 0) & (at < source[1 + axis])
     return out[inside], at[inside]
+
+
+def read_delays(entry: Entry, shape: Shape, n_source: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return `delay` steps of the inputs, int64[n_target or 1, n_source or 1], and of the spikes, int64[1, n or 1].
+
+    One number, one per channel or one per neuron delays the layer's spikes (SLAYER exports these). In dense layers,
+    netx reads one per input, or a matrix [n_target, n_source] with one per synapse.
+    """
+    steps = entry.read_integers("delay", 0)
+    n = prod(shape)
+    if steps.min() < 0:
+        raise entry.fail(f"delay {steps.min()} must be 0 or more steps")
+    if steps.ndim == 2 and entry.kind in DENSE and steps.shape == (n, n_source) and min(steps.shape) > 1:
+        return steps, NONE
+    if (steps == steps.flat[0]).all() and steps.size in (1, shape[0], n):
+        return NONE, steps.reshape(-1, 1)[:1]
+    if steps.size in (shape[0], n) and n <= MAX_LISTED_SYNAPSES:
+        return NONE, np.repeat(steps.reshape(-1), n // steps.size)[None]
+    if entry.kind in DENSE and steps.size == n_source:
+        return steps.reshape(1, -1), NONE
+    sizes = ", ".join(str(size) for size in sorted({1, shape[0], n}))
+    inputs = f", or {n_source} (its inputs)" if entry.kind in DENSE else ""
+    raise entry.fail(f"delay has shape {steps.shape}; this layer takes {sizes} values (its neurons){inputs}")
+
+
+def add_delays(entry: Entry, connection: Connection, more: tuple[np.ndarray, ...], source: Shape) -> list[Connection]:
+    """Add the steps of `more`, each int64[n_target or 1, n_source or 1], and return one connection per delay.
+
+    If delays differ, the synapses are listed one by one.
+    """
+    if all((steps == steps.flat[0]).all() for steps in more):
+        return [connection.replace(delay=connection.aligned_delay + sum(int(steps.flat[0]) for steps in more))]
+    if isinstance(connection, Sparse):
+        many = connection
+    else:
+        assert isinstance(connection, Dense | Conv2d)
+        many = list_synapses(entry, connection, source, connection.output_shape(source))
+    late = np.zeros(len(many.pre), np.int64)
+    for steps in more:
+        late += steps[many.post if steps.shape[0] > 1 else 0, many.pre if steps.shape[1] > 1 else 0]
+    by_delay = [(int(d), np.flatnonzero(late == d)) for d in np.unique(late)]
+    return [
+        many.replace(pre=many.pre[k], post=many.post[k], weight=many.weight[k], delay=many.aligned_delay + delay)
+        for delay, k in by_delay
+    ]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Complex weights as parts of a network."""
+
+    layers: dict[str, tuple[NeuronProgram, Shape]]  # neurons that add up one part
+    from_source: list[Connection]  # to these neurons, or to the layer itself
+    joining: list[Connection]  # from these neurons to the layer, without delay
+
+
+def split_complex_weights(entry: Entry, source: str, shape: Shape, sends_spikes: bool) -> Parts:
+    """Split an entry's complex weights from `source` of `shape`; `sends_spikes`: its messages are spikes of value 1."""
+    layers: dict[str, tuple[NeuronProgram, Shape]] = {}
+    from_source: list[Connection] = []
+    joining: list[Connection] = []
+    for part, bits in (("imag", SENT_BITS), ("real", 0)):
+        edge, after = build_connection(entry, source, shape, part)
+        if part == "real" and sends_spikes and largest_sum(edge) <= LARGEST_PART:
+            from_source.append(edge)
+            continue
+        name = f"{entry.name}/{part}"
+        layers[name] = complex_input(bits), after
+        from_source.append(edge.replace(target=name))
+        weight, exponent = (UNIT_WEIGHT, UNIT_EXPONENT) if bits else (1, 0)
+        joining.append(
+            Conv2d(
+                name,
+                entry.name,
+                np.full((1, 1, 1, 1), weight),
+                exponent=exponent,
+                sign_mode="exc",
+                delay=0,
+                source_shape=(1, 1, prod(after)),
+            )
+        )
+    return Parts(layers, from_source, joining)
+
+
+def largest_sum(connection: Connection) -> int:
+    """Return the largest possible sum of spikes at any target."""
+    weight = np.abs(np.asarray(connection.weight, np.int64)) << max(0, connection.exponent)
+    return int(weight.sum(tuple(range(1, weight.ndim))).max())
