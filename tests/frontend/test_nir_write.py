@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from nwcompile.errors import ModelError, NwError, NwWarning
-from nwcompile.frontend.nir import from_nir, nearest_operation
+from nwcompile.frontend.nir import from_nir, nearest
 from nwcompile.frontend.nir.write import to_nir
 from nwcompile.ir.connection import Conv2d, Dense, Scale, Sparse
 from nwcompile.ir.network import Network
@@ -182,7 +182,7 @@ def test_kernel_that_nir_cannot_type_is_a_matrix_or_said(tmp_path, monkeypatch):
     net = Network.from_arrays({"c": LEAKY}, [Conv2d("x", "c", np.ones((1, 1, 1, 2)))], {"x": (1, 3, 4)})
     assert said(net, tmp_path / "a.nir") == []
     assert nodes_of(tmp_path / "a.nir")["x_to_c"].weight.shape == (9, 12)
-    monkeypatch.setattr(nearest_operation, "MAX_MATRIX_ENTRIES", 100)
+    monkeypatch.setattr(nearest, "MAX_MATRIX_ENTRIES", 100)
     path = tmp_path / "b.nir"
     assert said(net, path) == [
         f"{path}: other readers do not see the shapes of kernels that are not square (nir.read needs "

@@ -55,7 +55,7 @@ def load_program(path: str, changes: dict) -> Program:
 
 def collect_neuron(settings: list[tuple[str, object]]) -> dict | None:
     """Collect `--neuron` flags: `FIELD=VALUE` for all neurons, `NODE.FIELD=VALUE` for one node or layer."""
-    from nwcompile.frontend.nir.overrides import CHOICES
+    from nwcompile.frontend.nir import CHOICES
 
     common: dict[str, object] = {}
     nodes: dict[str, dict] = {}

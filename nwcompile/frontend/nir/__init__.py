@@ -1,15 +1,15 @@
 """Read a NIR file, with a time step and a dialect, as a Network that computes what the framework did.
 
-Reading: file.py reads the tree, order.py finds the recurrent edges, stateless.py turns weights, pooling and delays into
-connections, dialects.py turns neuron nodes into NeuronSpecs, overrides.py checks the user's neuron fields, wiring.py
-places the junctions. noted.py reads files that `to_nir` wrote. Writing: write.py (`to_nir`), tree.py (the nodes),
-nearest_neuron.py and nearest_operation.py (nodes that other readers understand), notes.py (exact values for
-`from_nir`).
+Reading: file.py reads the tree, stateless.py turns weights, pooling and delays into connections, dialects.py turns
+neuron nodes into NeuronSpecs, wiring.py finds the recurrent edges and places the junctions. noted.py reads files that
+`to_nir` wrote. Writing: write.py (`to_nir`, with exact values for `from_nir`), nearest.py (nodes that other readers
+understand).
 """
 
 import warnings
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import fields
 from math import inf
 from os import PathLike
 
@@ -19,15 +19,26 @@ from nwcompile.errors import ModelError, NwWarning, shown, unknown_choice
 from nwcompile.frontend.nir.dialects import DIALECTS, neuron_spec, select_dialect
 from nwcompile.frontend.nir.file import NEURONS, NirGraph, NirNode, flat_graph, read_tree
 from nwcompile.frontend.nir.noted import has_notes, read_noted_network
-from nwcompile.frontend.nir.order import find_late_edges
-from nwcompile.frontend.nir.overrides import resolve_overrides
 from nwcompile.frontend.nir.stateless import delay_steps, output_shape, takes_shape
-from nwcompile.frontend.nir.wiring import check_ends, shown_layer, wire_graph
+from nwcompile.frontend.nir.wiring import check_ends, find_late_edges, shown_layer, wire_graph
 from nwcompile.ir.network import Network
-from nwcompile.ir.neuron import NeuronSpec, to_plain
+from nwcompile.ir.neuron import CURRENT_ORDERS, MEMBRANES, RESET_TIMINGS, RESETS, SPIKES, NeuronSpec, to_plain
 
 ERROR_CODE = "NW2102"
 LATE_BIAS = "the bias of a recurrence acts in every step; norse leaves it out in step 0, where nothing is fed back yet"
+OVERRIDES = (
+    *(f.name for f in fields(NeuronSpec) if f.name not in ("fixed", "decay_u", "decay_v", "bias_u")),
+    "norm_input",
+)
+TRUE_OR_FALSE = ("strict", "fires", "norm_input")
+CHOICES = {
+    "reset": RESETS,
+    "reset_timing": RESET_TIMINGS,
+    "spikes": SPIKES,
+    "membrane": MEMBRANES,
+    "current_order": CURRENT_ORDERS,
+}
+SPIKING = ("IF", "LIF", "CubaLIF")
 
 
 def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: Mapping | None = None) -> Network:
@@ -186,3 +197,41 @@ def _input_shape(graph: NirGraph, node: NirNode) -> tuple[int, ...]:
                 warnings.warn(message, NwWarning, stacklevel=4)
             return shape[batch:]
     return shape
+
+
+def resolve_overrides(neuron: Mapping, kinds: Mapping[str, str], dialect: str | None) -> dict[str, dict]:
+    """Return the fields that `neuron=` sets for each neuron node; fields of a named node override common ones.
+
+    `kinds`: the NIR type of every neuron node by name. Common fields apply to spiking nodes. Raises ModelError for
+    unknown nodes, unknown fields, and values of the wrong type.
+    """
+    common = {key: value for key, value in neuron.items() if not isinstance(value, Mapping)}
+    for name in neuron:
+        if name not in common and name not in kinds:
+            raise ModelError(unknown_choice("neuron node", name, kinds))
+    for values in (common, *(value for value in neuron.values() if isinstance(value, Mapping))):
+        for key, value in values.items():
+            _check_field(key, value)
+        if "norm_input" in values and dialect != "sinabs":
+            raise ModelError(f"neuron field norm_input belongs to dialect 'sinabs', not {dialect!r}; leave it out")
+    settings = {name: {**(common if kind in SPIKING else {}), **neuron.get(name, {})} for name, kind in kinds.items()}
+    return {name: {key: to_plain(value) for key, value in fields.items()} for name, fields in settings.items()}
+
+
+def _check_field(key, value) -> None:
+    """Raise ModelError unless `key` can be set and `value` has its type; ranges are checked later."""
+    if key not in OVERRIDES:
+        raise ModelError(unknown_choice("neuron field", key, OVERRIDES))
+    if key in TRUE_OR_FALSE:
+        if not isinstance(value, bool | np.bool_):
+            raise ModelError(f"neuron field {key}={shown(value)} must be True or False")
+    elif key in CHOICES:
+        if not isinstance(value, str) or value not in CHOICES[key]:
+            raise ModelError(f"neuron field {key}: {unknown_choice(key, value, CHOICES[key])}")
+    elif value is None and key in NeuronSpec.MAY_BE_NONE:
+        return
+    else:
+        try:
+            np.asarray(to_plain("" if value is None else value), np.float64)
+        except (TypeError, ValueError):
+            raise ModelError(f"neuron field {key}={shown(value)} must be a number, or one for each neuron") from None

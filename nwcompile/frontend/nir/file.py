@@ -124,7 +124,8 @@ def _flatten_graph(tree: Mapping, prefix: str) -> NirGraph:
         if _node_type(item) == "NIRGraph":
             inner = _flatten_graph(item, name + ".")
             edges = _splice_edges(name, edges, inner)
-        for node in _inner_nodes(inner) if inner else (_read_node(name, item),):
+        inside = [node for node in inner.nodes.values() if node.kind not in ("Input", "Output")] if inner else []
+        for node in inside if inner else [_read_node(name, item)]:
             if node.name in nodes:
                 raise ModelError(f"{where}: two nodes are named {node.name!r}; give each its own name")
             nodes[node.name] = node
@@ -162,10 +163,6 @@ def _enclosing_names(name: str) -> Iterable[str]:
     while name:
         yield name
         name = name.rpartition(".")[0]
-
-
-def _inner_nodes(graph: NirGraph) -> list[NirNode]:
-    return [node for node in graph.nodes.values() if node.kind not in ("Input", "Output")]
 
 
 def _splice_edges(name: str, edges: list, inner: NirGraph) -> list:

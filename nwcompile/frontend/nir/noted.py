@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.nir.notes import KEY, decode_value, read_note
-from nwcompile.frontend.nir.tree import FORMAT, build_nir_tree
+from nwcompile.frontend.nir.write import FORMAT, KEY, build_nir_tree, decode_value, read_note
 from nwcompile.ir import connection
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec

@@ -1,4 +1,7 @@
-"""Join the nodes of a NIR graph: decide which are layers and junctions, and build the connections between them."""
+"""Join the nodes of a NIR graph: find the late edges, choose layers and junctions, and build the connections.
+
+The edges that close a recurrence are late: they act in the next step.
+"""
 
 from collections.abc import Mapping
 
@@ -10,6 +13,7 @@ from nwcompile.ir.neuron import NeuronSpec
 
 ERROR_CODE = "NW2101"
 READOUT = NeuronSpec(fires=False, beta=0.0, reset="none")
+ROOT = ""
 
 
 def check_ends(graph: NirGraph) -> None:
@@ -118,3 +122,46 @@ def _free_name(graph: NirGraph, name: str) -> str:
     while free in graph.nodes:
         free += "_"
     return free
+
+
+def find_late_edges(graph: NirGraph, delays: frozenset[str]) -> frozenset[tuple[str, str]]:
+    """Return the edges that lead back to the entry of their cycle: they carry the values of the previous step.
+
+    `delays` names the Delay nodes of at least one step; a cycle through one already has its delay. Raises ModelError
+    for nodes that no Input reaches, for a cycle without a neuron layer, and for a cycle that is entered at several
+    nodes, so that its late edge is undefined.
+    """
+    import networkx
+
+    flow = networkx.DiGraph([(a, b) for a, b in graph.edges if b not in delays])
+    flow.add_nodes_from(graph.nodes)
+    for node in graph.nodes.values():
+        starts = node.kind in NEURONS and not graph.sources[node.name]
+        if node.kind == "Input" or node.name in delays or starts:
+            flow.add_edge(ROOT, node.name)
+    flow.add_node(ROOT)
+    lost = sorted(set(graph.nodes) - networkx.descendants(flow, ROOT))
+    if lost:
+        raise ModelError(f"NIR nodes {', '.join(map(repr, lost))}: no Input reaches them; connect or remove them")
+    silent = networkx.DiGraph([e for e in graph.edges if not any(graph.nodes[n].kind in NEURONS for n in e)])
+    if not networkx.is_directed_acyclic_graph(silent):
+        names = ", ".join(repr(a) for a, _ in networkx.find_cycle(silent))
+        raise ModelError(f"NIR graph: the cycle through {names} has no neuron layer; only spikes can be fed back")
+    above = networkx.immediate_dominators(flow, ROOT)
+    cycles = [c for c in networkx.strongly_connected_components(flow) if len(c) > 1 or flow.has_edge(*c, *c)]
+    late = frozenset((a, b) for cycle in cycles for a, b in flow.subgraph(cycle).edges if _is_above(above, b, a))
+    flow.remove_edges_from(late)
+    if not networkx.is_directed_acyclic_graph(flow):
+        names = ", ".join(repr(a) for a, _ in networkx.find_cycle(flow))
+        raise ModelError(
+            f"NIR graph: the cycle through {names} is entered at more than one node, so which of its edges acts one "
+            "step late is not defined; put a Delay node of one step (delay=dt) into the cycle"
+        )
+    return late
+
+
+def _is_above(above: dict, high: str, low: str | None) -> bool:
+    """Return whether every path from the inputs to `low` passes through `high`."""
+    while low != high and low != ROOT and low is not None:
+        low = above.get(low)
+    return low == high

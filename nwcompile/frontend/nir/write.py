@@ -1,27 +1,39 @@
 """Write a float Network as a NIR file that every reader understands; from_nir reads an equal network back.
 
-`nearest_neuron` and `nearest_operation` choose the nodes, `tree` joins them, `notes` stores what the nodes cannot
-express, and `noted` reads the notes.
+`nearest` chooses the nodes. Notes in their metadata store a node's fields so that reading returns the same bits and
+types; `noted` reads them. A note is a JSON text under the key `nwcompile`. Its arrays are under `nwcompile_<field>`. An
+array that equals a parameter of the node is not written twice; the note names the parameter instead.
 """
 
 import io
+import json
+import re
 import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from math import prod
 from os import PathLike, fspath
+from typing import Any
 
 import numpy as np
 
 from nwcompile.errors import ModelError, NwWarning, shown
-from nwcompile.frontend.nir.tree import build_nir_tree
+from nwcompile.frontend.nir.nearest import is_typed, keeps_shape, lost_fields, nearest_node, nearest_operation
 from nwcompile.ir.artifact import write_bytes
+from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.network import Network
 
 ERROR_CODE = "NW2105"
+FORMAT = 1
+KEY = "nwcompile"
+DTYPE = re.compile("[<>|][biuf][0-9]{1,2}")  # NumPy also parses other texts, such as 'f4,f4'
 
 
 def to_nir(network: Network, path, dt: float = 1e-4) -> None:
     """Write a float network atomically as a NIR file at `path`; `nw.from_nir(path)` returns an equal network.
 
-    `dt`: the time step of the time constants, in seconds as in most frameworks (`nearest_neuron` has the formulas).
+    `dt`: the time step of the time constants, in seconds as in most frameworks (`nearest_node` has the formulas).
     Other readers see the nearest standard nodes. What those cannot express (how spikes are compared, counted and reset,
     clamps, refractory steps, lists of synapses, ...) is in the metadata of the nodes, and one NwWarning names it.
     Raises ModelError if `network` is no float Network or too large to write, and ArtifactError if the file cannot be
@@ -52,3 +64,258 @@ def to_nir(network: Network, path, dt: float = 1e-4) -> None:
     if lost:
         message = f"{fspath(path)}: other readers do not see {'; '.join(lost)}; from_nir reads it from the metadata"
         warnings.warn(message, NwWarning, stacklevel=2)
+
+
+@dataclass(frozen=True, eq=False)
+class NirTree:
+    """NIR nodes by name (dicts of type, parameters and metadata), edges, and the notes of the graph.
+
+    `lost`: fields that standard nodes cannot express, with their layers and connections. `is_typed`: whether nir 1.0.8
+    computes the right shape for every node.
+    """
+
+    nodes: dict[str, dict]
+    edges: list[tuple[str, str]]
+    metadata: dict[str, object]
+    lost: dict[str, list[str]]
+    is_typed: bool
+
+
+def build_nir_tree(network: Network, dt: float) -> NirTree:
+    """Return the tree of a float network for a time step of `dt`; raise ModelError if it would be too large."""
+    tree = _Builder(network, dt)
+    for name, node in network.inputs.items():
+        tree.add_place(name, {"type": "Input", "shape": np.array(node.shape)})
+    for name in network.nodes:
+        tree.add_place(name, tree.layer_node(name))
+    connections = [tree.add_connection(c) for c in network.connections]
+    tree.add_ends()
+    inputs = [[tree.names[name], name] for name in network.inputs]
+    nodes = [[tree.names[name], name, list(node.shape)] for name, node in network.nodes.items()]
+    head = {"format": FORMAT, "dt": dt, "inputs": inputs, "nodes": nodes, "connections": connections}
+    return NirTree(tree.nodes, tree.edges, {KEY: json.dumps(head)}, tree.lost, tree.is_typed)
+
+
+def file_shapes(network: Network) -> dict[str, tuple[int, ...]]:
+    """Return each node's shape in the file: its own, or (n,) if its sources produce a flat shape."""
+    shapes = {node.name: node.shape for node in (*network.inputs.values(), *network.nodes.values())}
+    changed = True
+    while changed:
+        changed = False
+        for c in network.connections:
+            shape = shapes[c.target]
+            if len(shape) > 1 and _written_shape(c, network, shapes) != shape:
+                shapes[c.target], changed = (prod(shape),), True
+    return shapes
+
+
+def _written_shape(connection: Connection, network: Network, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the output shape of the node for `connection` in the file."""
+    shape = shapes[connection.source]
+    if not keeps_shape(connection, shape):
+        return (network.node(connection.target).n_neurons,)
+    given = shape if isinstance(connection, Scale) else connection.output_shape(shape)
+    return shape if given is None else tuple(given)
+
+
+@dataclass(eq=False)
+class _Builder:
+    network: Network
+    dt: float
+    nodes: dict[str, dict] = field(default_factory=dict)
+    edges: list[tuple[str, str]] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)  # network node -> its NIR node
+    lost: dict[str, list[str]] = field(default_factory=dict)
+    is_typed: bool = True
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return file_shapes(self.network)
+
+    @cached_property
+    def descendants(self) -> dict[str, set[str]]:
+        """The nodes that each node reaches within a step."""
+        import networkx
+
+        graph = networkx.DiGraph([(c.source, c.target) for c in self.network.connections if not c.aligned_delay])
+        graph.add_nodes_from((*self.network.inputs, *self.network.nodes))
+        return {name: networkx.descendants(graph, name) for name in self.network.nodes}
+
+    def add_node(self, name: str, node: dict) -> str:
+        """Add a node under `name`, or under a similar free name that HDF5 allows."""
+        name = name.replace("/", "_")
+        name = name if name.strip(".") else name.replace(".", "_")
+        free, n = name, 1
+        while free in self.nodes:
+            n += 1
+            free = f"{name}_{n}"
+        self.nodes[free] = node
+        return free
+
+    def add_place(self, name: str, node: dict) -> None:
+        self.names[name] = self.add_node(name, node)
+
+    def layer_node(self, name: str) -> dict:
+        """Return the node of a layer; a junction is a Scale by 1, which adds up its edges."""
+        node = self.network.node(name)
+        shape = self.shapes[name]
+        if node.neuron is None:
+            return {"type": "Scale", "scale": np.broadcast_to(np.float32(1), shape)}
+        if name in self.network.programs:
+            raise ModelError(f"layer {name!r} is a neuron program, and NIR has no node for it; save it as a .nwc file")
+        values = nearest_node(node.neuron, node.shape, self.dt)
+        lost = lost_fields(node.neuron, node.shape, values, self.dt)
+        self.note_loss([f"{key}={_short_text(value)}" for key, value in lost.items()], repr(name))
+        values = {key: v if isinstance(v, str) else np.asarray(v).reshape(shape) for key, v in values.items()}
+        return {**values, "metadata": write_note(node.neuron.canonical_fields(), values)}
+
+    def note_loss(self, what: list[str], where: str) -> None:
+        if what:
+            self.lost.setdefault(", ".join(what), []).append(where)
+
+    def add_connection(self, connection: Connection) -> str | dict:
+        """Add the nodes and edges of a connection; return the name of the node with its note, or the note."""
+        network = self.network
+        shape = self.shapes[connection.source]
+        target_shape = self.shapes[connection.target]
+        source = network.node(connection.source)
+        target = network.node(connection.target)
+        operation, lost = nearest_operation(connection, shape, source.shape, target.shape)
+        self.note_loss(
+            [f"{name}={_short_text(getattr(connection, name))}" for name in lost],
+            f"{connection.source!r} -> {connection.target!r}",
+        )
+        gives = _written_shape(connection, network, self.shapes)
+        name = f"{self.names[connection.source]}_to_{self.names[connection.target]}"
+        chain: list[tuple[str, dict]] = []
+        if connection.aligned_delay > 1 or (connection.aligned_delay and not self.is_implied(connection)):
+            delay = np.broadcast_to(connection.aligned_delay * self.dt, shape)
+            chain.append((f"{name}_delay", {"type": "Delay", "delay": delay}))
+        if operation is not None and operation["type"] in ("Linear", "Affine") and len(shape) > 1:
+            chain.append((f"{name}_flat", _flatten_node(shape)))
+        if operation is None and not chain and gives == target_shape and self.has_edge(connection):
+            operation = {"type": "Scale", "scale": np.broadcast_to(np.float32(1), shape)}
+        if operation is not None:
+            self.is_typed = self.is_typed and (is_typed(connection) or not keeps_shape(connection, shape))
+            chain.append((name, {**operation, "metadata": write_note(_connection_fields(connection), operation)}))
+        if gives != target_shape:
+            chain.append((f"{name}_flat", _flatten_node(gives)))
+        added = {self.add_node(*item): item[1] for item in chain}
+        places = [self.names[connection.source], *added, self.names[connection.target]]
+        self.edges += zip(places[:-1], places[1:], strict=True)
+        if operation is None:
+            return {key: encode_value(value) for key, value in _connection_fields(connection)}
+        return next(place for place, node in added.items() if "metadata" in node)
+
+    def is_implied(self, connection: Connection) -> bool:
+        """Return whether a delay of one step is implied because the connection closes a recurrence."""
+        return connection.source == connection.target or connection.source in self.descendants[connection.target]
+
+    def has_edge(self, connection: Connection) -> bool:
+        return (self.names[connection.source], self.names[connection.target]) in self.edges
+
+    def add_ends(self) -> None:
+        """Add an Output after each output layer and dead end, and an Input before each node that no input reaches."""
+        leading = {a for a, _ in self.edges}
+        ends = [self.names[name] for name in self.network.outputs]
+        ends += [name for name in self.nodes if name not in leading and name not in ends]
+        for end in ends:
+            shape = self.shapes[next(name for name, node in self.names.items() if node == end)]
+            output = self.add_node(
+                "output" if len(ends) == 1 else f"output_{end}", {"type": "Output", "shape": np.array(shape)}
+            )
+            self.edges.append((end, output))
+        after: dict[str, list[str]] = {}
+        for a, b in self.edges:
+            after.setdefault(a, []).append(b)
+        reached: set[str] = set()
+        for name in (*self.network.inputs, *self.network.nodes):
+            if self.names[name] not in reached and name in self.network.nodes:
+                driver = self.add_node(
+                    f"input_{self.names[name]}", {"type": "Input", "shape": np.array(self.shapes[name])}
+                )
+                self.edges.append((driver, self.names[name]))
+            waiting = [self.names[name]]
+            while waiting:
+                place = waiting.pop()
+                if place not in reached:
+                    reached.add(place)
+                    waiting += after.get(place, [])
+
+
+def _connection_fields(c: Connection) -> list[tuple[str, object]]:
+    return [("type", type(c).__name__), *((f.name, getattr(c, f.name)) for f in fields(c))]
+
+
+def _flatten_node(shape: tuple[int, ...]) -> dict:
+    return {"type": "Flatten", "input_type": np.array(shape), "start_dim": np.int64(0), "end_dim": np.int64(-1)}
+
+
+def _short_text(value) -> str:
+    return "per neuron" if isinstance(value, np.ndarray) else repr(value)
+
+
+def write_note(fields: Iterable[tuple[str, object]], parameters: Mapping[str, object]) -> dict[str, object]:
+    """Return metadata with `fields` of a node that has these `parameters`; `read_note` is the inverse."""
+    text: dict[str, object] = {}
+    arrays: dict[str, np.ndarray] = {}
+    for name, value in fields:
+        if isinstance(value, np.ndarray) and value.size and value.ndim:
+            same_parameter = next((key for key, other in parameters.items() if _is_same_array(value, other)), None)
+            text[name] = {"array": None} if same_parameter is None else {"parameter": same_parameter}
+            if same_parameter is None:
+                arrays[f"{KEY}_{name}"] = value
+        else:
+            text[name] = encode_value(value)
+    return {KEY: json.dumps(text), **arrays}
+
+
+def read_note(metadata: Mapping, parameters: Mapping[str, object]) -> dict[str, Any]:
+    """Return the fields in a node's metadata; raise ValueError, KeyError or TypeError for unreadable ones."""
+    fields: dict[str, Any] = {}
+    for name, value in json.loads(str(metadata[KEY])).items():
+        if isinstance(value, dict) and "array" in value:
+            fields[name] = _check_array(metadata[f"{KEY}_{name}"])
+        elif isinstance(value, dict) and "parameter" in value:
+            fields[name] = _check_array(parameters[value["parameter"]])
+        else:
+            fields[name] = decode_value(value)
+    return fields
+
+
+def _is_same_array(array: np.ndarray, other) -> bool:
+    if not isinstance(other, np.ndarray) or (array.dtype.str, array.shape) != (other.dtype.str, other.shape):
+        return False
+    return array.tobytes() == other.tobytes()
+
+
+def encode_value(value):
+    """Encode a scalar, tuple, or array without dimensions or values as JSON that includes its type."""
+    if isinstance(value, tuple):
+        return {"tuple": [encode_value(v) for v in value]}
+    if isinstance(value, np.ndarray | np.generic):
+        kind = "inline" if isinstance(value, np.ndarray) else "scalar"
+        return {kind: [value.dtype.str, list(value.shape), value.tobytes().hex()]}
+    return value
+
+
+def decode_value(value):
+    if not isinstance(value, dict):
+        return value
+    if "tuple" in value:
+        return tuple(decode_value(v) for v in value["tuple"])
+    ((kind, (dtype, shape, data)),) = value.items()
+    array = np.frombuffer(bytes.fromhex(data), _parse_dtype(dtype)).reshape(shape).copy()
+    return array[()] if kind == "scalar" else array
+
+
+def _parse_dtype(text: str) -> np.dtype:
+    if not DTYPE.fullmatch(text):
+        raise ValueError(f"type {text!r}")
+    return np.dtype(text)
+
+
+def _check_array(value) -> np.ndarray:
+    array = np.asarray(value)
+    _parse_dtype(array.dtype.str)
+    return array
